@@ -17,6 +17,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `run.rs` | the loop: time, polls, timers |
+//! | `real.rs`, `own_memory.rs` | the same clients on a real disk, by the caller's clock; memory for its data |
 //! | `io.rs` | what a client can do |
 //! | `report.rs` | the results |
 //! | `adapter.rs` | what the drives of a shelf share |
@@ -30,6 +31,8 @@ mod cells;
 mod client;
 mod host_times;
 mod io;
+mod own_memory;
+mod real;
 mod report;
 mod run;
 pub mod trace;
@@ -41,5 +44,6 @@ pub use client::{
 };
 pub use host_times::HostTimes;
 pub use io::{Client, Finished, Io, MAX_BYTES};
+pub use real::{Clock, RealRun};
 pub use report::{ClientReport, Report};
 pub use run::{Layers, Run};

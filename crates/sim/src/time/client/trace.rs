@@ -137,9 +137,11 @@ impl<'a> TraceClient<'a> {
         Nanos(self.last.0.saturating_sub(self.begin.0))
     }
 
-    /// How long any BIO was outstanding.
+    /// How long any BIO was outstanding; of a run that was ended early, until the last completion.
     pub fn busy(&self) -> Nanos {
-        self.busy
+        let goes_on =
+            if self.outstanding > 0 { self.last.0.saturating_sub(self.busy_since.0) } else { 0 };
+        self.busy.plus(Nanos(goes_on))
     }
 
     /// How the replay differed from the recording.

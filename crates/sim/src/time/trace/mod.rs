@@ -19,15 +19,18 @@
 //! | `blktrace.rs`, `window.rs` | binary records, and their order by time |
 //! | `reader.rs` | lines and records to events |
 //! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
+//! | `changes.rs` | the zones that it changes |
 
 mod blkparse;
 mod blktrace;
+mod changes;
 mod csv;
 mod iolog;
 mod reader;
 mod survey;
 mod window;
 
+pub use changes::Changes;
 pub use reader::Reader;
 pub use survey::{Fit, Misplaced, Survey};
 

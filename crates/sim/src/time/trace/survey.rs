@@ -1,6 +1,7 @@
 //! Reads a whole trace once: what it contains, and whether it is of a zoned disk. Owns counts, and a write
 //! pointer for each zone that the trace uses.
 
+use super::changes::Changes;
 use super::reader::no_trace;
 use super::{Format, Reader, Seen, TraceEvent};
 use std::collections::BTreeMap;
@@ -112,6 +113,8 @@ pub struct Fit {
     pub first: Option<Misplaced>,
     /// Operations beyond the end of the disk.
     pub beyond: u64,
+    /// Noted only for a disk that has something to lose.
+    changes: Option<Changes>,
 }
 
 impl Fit {
@@ -124,7 +127,18 @@ impl Fit {
             misplaced: 0,
             first: None,
             beyond: 0,
+            changes: None,
         }
+    }
+
+    /// For a disk that may hold data: notes also which zones the trace changes.
+    pub fn with_changes(geometry: &Geometry, limits: &Limits) -> Fit {
+        Fit { changes: Some(Changes::new(geometry)), ..Fit::new(geometry, limits) }
+    }
+
+    /// The zones that the trace changes, if they were noted.
+    pub fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
     }
 
     /// Whether every operation can be sent to its own address.
@@ -139,6 +153,9 @@ impl Fit {
     }
 
     fn see(&mut self, event: &TraceEvent) {
+        if let Some(changes) = &mut self.changes {
+            changes.see(event);
+        }
         let g = &self.geometry;
         if event.op == Op::ZoneResetAll {
             self.zones.values_mut().for_each(|z| z.1 = 0);

@@ -1,0 +1,171 @@
+//! Memory for BIOs of a real disk, which moves data: zeroes for all that is written, and memory of its own for each read.
+//! It is aligned as `O_DIRECT` needs it. Owns what no BIO has, and the reads that wait because too much is lent.
+
+use super::io::MAX_BYTES;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use zoneplug_buf::{AlignedBuf, Lent};
+use zoneplug_core::{Bio, Bios, IoBuf, Op};
+
+/// Most bytes that reads have at a time, with those that are kept for the next ones. A trace may send 32,768 reads of
+/// 16 MiB at once; those that find no room wait, as they would wait for memory in any program.
+const MOST: u64 = 256 << 20;
+
+/// The data of all writes: nobody writes to it.
+fn zeroes() -> &'static [u8] {
+    static ZEROES: OnceLock<&'static [u8]> = OnceLock::new();
+    ZEROES.get_or_init(|| AlignedBuf::zeroed(MAX_BYTES).leak())
+}
+
+/// What a buffer for so many bytes has: few lengths, so that a buffer is of use again.
+fn whole(bytes: u32) -> u32 {
+    bytes.next_power_of_two().max(4096)
+}
+
+fn bytes(bio: &Bio) -> u32 {
+    bio.len_sectors << 9
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OwnMemory {
+    /// By length.
+    free: BTreeMap<u32, Vec<AlignedBuf>>,
+    kept: u64,
+    lent: u64,
+    /// By the slot of the BIO, which is its token.
+    loans: Vec<Option<Lent>>,
+    waiting: Bios,
+}
+
+impl OwnMemory {
+    /// Moves BIOs from `out` to `ready`, with memory of their own. Reads that find none wait, in order.
+    pub(super) fn equip(&mut self, out: &mut Bios, ready: &mut Bios) {
+        while let Some(mut bio) = self.waiting.pop_front() {
+            if !self.lend(&mut bio) {
+                self.waiting.push_front(bio);
+                break;
+            }
+            ready.push_back(bio);
+        }
+        while let Some(mut bio) = out.pop_front() {
+            if bio.op == Op::Read {
+                if !self.waiting.is_empty() || !self.lend(&mut bio) {
+                    self.waiting.push_back(bio);
+                    continue;
+                }
+            } else if bio.op.has_data() {
+                bio.set_buf(IoBuf::from_static(&zeroes()[..bytes(&bio) as usize]));
+            }
+            ready.push_back(bio);
+        }
+    }
+
+    fn lend(&mut self, bio: &mut Bio) -> bool {
+        let len = whole(bytes(bio));
+        let each = u64::from(len);
+        if self.lent + each > MOST {
+            return false;
+        }
+        let memory = match self.free.get_mut(&len).and_then(Vec::pop) {
+            Some(memory) => {
+                self.kept -= each;
+                memory
+            }
+            None => {
+                if self.lent + self.kept + each > MOST {
+                    (self.free, self.kept) = (BTreeMap::new(), 0);
+                }
+                AlignedBuf::zeroed(len)
+            }
+        };
+        let (lent, buf) = memory.lend_part(0, bytes(bio));
+        bio.set_buf(buf);
+        self.lent += each;
+        let slot = bio.token() as usize;
+        if slot >= self.loans.len() {
+            self.loans.resize_with(slot + 1, || None);
+        }
+        self.loans[slot] = Some(lent);
+        true
+    }
+
+    /// A BIO has come back. A device that has lost its memory, or may still use it, keeps it.
+    pub(super) fn take_back(&mut self, bio: &mut Bio) {
+        let Some(lent) = self.loans.get_mut(bio.token() as usize).and_then(Option::take) else {
+            return;
+        };
+        let len = lent.len();
+        self.lent -= u64::from(len);
+        if let Ok(memory) = lent.take_back(bio.take_buf())
+            && self.lent + self.kept + u64::from(len) <= MOST
+        {
+            self.kept += u64::from(len);
+            self.free.entry(len).or_default().push(memory);
+        }
+    }
+
+    /// Forgets the reads that wait.
+    pub(super) fn drop_waiting(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::Sector;
+
+    fn read(slot: u64, sectors: u32) -> Box<Bio> {
+        let mut bio = Bio::new(Op::Read, Sector(0), sectors);
+        bio.set_token(slot);
+        bio
+    }
+
+    /// Reads have writable memory each, writes share zeroes, both aligned; what is back is lent again.
+    #[test]
+    fn a_read_has_memory_of_its_own_and_gives_it_back() {
+        let (mut memory, mut out, mut ready) = (OwnMemory::default(), Bios::new(), Bios::new());
+        let write = || {
+            let mut bio = Bio::new(Op::Write, Sector(0), 8);
+            bio.set_token(9);
+            bio
+        };
+        out.extend([read(0, 3), read(1, 3), write(), write()]);
+        memory.equip(&mut out, &mut ready);
+        let all: Vec<_> = std::iter::from_fn(|| ready.pop_front()).collect();
+        let at = |i: usize| all[i].data().range();
+        assert!(at(0) != at(1) && at(2) == at(3) && all[0].data().len() == 3 << 9);
+        assert!(!all[0].data().is_shared() && all[2].data().is_shared());
+        let place = at(0);
+        for mut bio in all {
+            memory.take_back(&mut bio);
+        }
+        assert_eq!((memory.lent, memory.kept), (0, 2 * 4096));
+        out.extend([read(7, 3), read(8, 3)]);
+        memory.equip(&mut out, &mut ready);
+        let again = std::iter::from_fn(|| ready.pop_front()).any(|b| b.data().range() == place);
+        assert!(again && memory.kept == 0);
+    }
+
+    /// Reads that need more than all wait for those before them, and keep their order. Writes pass them.
+    #[test]
+    fn reads_wait_for_memory_in_their_order() {
+        let (mut memory, mut out, mut ready) = (OwnMemory::default(), Bios::new(), Bios::new());
+        let big = MAX_BYTES >> 9;
+        for slot in 0..20 {
+            out.push_back(read(slot, if slot == 19 { 1 } else { big }));
+        }
+        out.push_back(Bio::new(Op::Flush, Sector(0), 0));
+        memory.equip(&mut out, &mut ready);
+        assert_eq!((ready.len(), memory.waiting.len()), (17, 4));
+        let mut order = Vec::new();
+        while let Some(mut bio) = ready.pop_front() {
+            order.push(bio.token());
+            memory.take_back(&mut bio);
+            memory.equip(&mut out, &mut ready);
+            assert!(memory.lent + memory.kept <= MOST);
+        }
+        order.retain(|t| *t > 0);
+        assert_eq!(order, (1..20).collect::<Vec<_>>());
+    }
+}

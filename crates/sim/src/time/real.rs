@@ -1,0 +1,249 @@
+//! Clients on a disk whose time passes by itself: a drive, a disk in memory, a model with its times by the clock. Owns the
+//! order of events: what clients submit goes to the disk at once, and each client is told what it sees when it happens.
+//!
+//! It reads no clock: the caller has one, and sleeps in it.
+
+use super::io::{Client, Finished, Io};
+use super::own_memory::OwnMemory;
+use super::report::ClientReport;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, QueueConfig};
+use zoneplug_core::{Bios, Device, Error, ErrorKind, Nanos};
+
+/// The time of a run on a real disk.
+pub trait Clock {
+    /// The time now. It never goes back.
+    fn now(&mut self) -> Nanos;
+
+    /// Lets others work. Returns at `until`, or earlier; at once if it is over.
+    fn pause(&mut self, until: Nanos);
+
+    /// What ends a pause.
+    fn waker(&self) -> Waker;
+
+    /// Whether the run is to end early.
+    fn is_asked(&mut self) -> bool;
+}
+
+/// A run on a real disk.
+///
+/// ```
+/// use std::task::Waker;
+/// use std::time::Instant;
+/// use zoneplug_core::Nanos;
+/// use zoneplug_sim::time::{Clock, Pace, Place, RealRun, TraceClient};
+/// use zoneplug_sim::time::trace::{Events, Reader};
+/// struct Wall(Instant);
+/// impl Clock for Wall {
+///     fn now(&mut self) -> Nanos {
+///         Nanos(self.0.elapsed().as_nanos() as u64)
+///     }
+///     fn pause(&mut self, _: Nanos) {
+///         std::thread::yield_now();
+///     }
+///     fn waker(&self) -> Waker {
+///         Waker::noop().clone()
+///     }
+///     fn is_asked(&mut self) -> bool {
+///         false
+///     }
+/// }
+/// # use zoneplug_core::{disk::DiskConfig, zone::Geometry};
+/// # use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+/// # use zoneplug_devices::spec::Spec;
+/// # let mut spec = Spec::parse("mem,zones=4,zone-size=1M").unwrap();
+/// # let device = EmuDisk::new(EmuConfig::from_spec(&mut spec).unwrap()).unwrap();
+/// let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
+/// let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
+/// let mut client = TraceClient::new(
+///     Place::Exact { begin: Vec::new() },
+///     &zoneplug_core::Device::limits(&*device).clone(),
+///     Pace { speed: None, window: Some(1) },
+///     Box::new(move || trace.next_event()),
+///     Box::new(|_| ()),
+/// );
+/// let run = RealRun { device, config: DiskConfig::default(), tags: 32 };
+/// let reports = run.go(&mut [&mut client], &mut Wall(Instant::now())).unwrap();
+/// assert_eq!((reports[0].bios, reports[0].bytes), (3, 135_168));
+/// ```
+pub struct RealRun {
+    /// The disk. What its zones hold is the caller's: clients that name zones in [`Client::prepare`] find them as they are.
+    pub device: Arc<dyn Device>,
+    /// The layer: mode, schedulers, the single writer.
+    pub config: DiskConfig,
+    /// Most commands at the disk at a time.
+    pub tags: u16,
+}
+
+/// Most BIOs that all clients together may have outstanding.
+const DEPTH: u32 = 1 << 16;
+
+/// Polls without a pause for so long after anything happened: falling asleep and waking up takes longer than a fast
+/// drive needs.
+const SPIN: Nanos = Nanos(200_000);
+
+/// The longest pause: after that it looks whether the end is asked for.
+const LONGEST: Nanos = Nanos(10_000_000);
+
+impl fmt::Debug for RealRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RealRun").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl RealRun {
+    /// Runs the clients until one of them ends it, or the clock is asked for the end. Then nothing more is sent, and
+    /// clients are told of what is at the disk. Fails if the disk cannot be opened, or as a client fails.
+    pub fn go(
+        &self,
+        clients: &mut [&mut dyn Client],
+        clock: &mut dyn Clock,
+    ) -> Result<Vec<ClientReport>, Error> {
+        let disk = Disk::open(self.device.clone(), self.config.clone(), &mut |due| {
+            let now = clock.now();
+            clock.pause(due.unwrap_or(now).min(now.plus(LONGEST)));
+            clock.now()
+        })?;
+        let waker = clock.waker();
+        let queue =
+            disk.open_queue(QueueConfig { depth: DEPTH, tags: self.tags, waker: waker.clone() })?;
+        let mut run = Running {
+            io: Io::new(*self.device.geometry(), clients.len(), false),
+            queue,
+            memory: OwnMemory::default(),
+            ready: Bios::new(),
+            done: Bios::new(),
+            waker,
+            is_timed: disk.is_timed(),
+            active_at: Nanos(0),
+        };
+        run.io.now = clock.now();
+        for (i, client) in clients.iter_mut().enumerate() {
+            run.io.current = i as u16;
+            client.start(&mut run.io);
+        }
+        run.until_end(clients, clock)
+    }
+}
+
+/// A run that goes on.
+struct Running {
+    io: Io,
+    queue: DiskQueue,
+    memory: OwnMemory,
+    ready: Bios,
+    done: Bios,
+    waker: Waker,
+    is_timed: bool,
+    /// When anything last happened.
+    active_at: Nanos,
+}
+
+impl Running {
+    fn until_end(
+        mut self,
+        clients: &mut [&mut dyn Client],
+        clock: &mut dyn Clock,
+    ) -> Result<Vec<ClientReport>, Error> {
+        while self.io.ended.is_none() {
+            let asked = clock.is_asked();
+            if asked {
+                // What was not sent is not sent any more.
+                self.io.out.clear();
+                self.memory.drop_waiting();
+                if self.queue.outstanding() == 0 {
+                    break;
+                }
+            }
+            self.submit(clock)?;
+            if self.poll(clients, clock)? {
+                continue;
+            }
+            let timer = if asked { None } else { self.io.next_timer() };
+            if timer.is_some_and(|t| t <= self.io.now) {
+                if let Some((client, token)) = self.io.pop_timer() {
+                    self.active_at = self.io.now;
+                    self.io.current = client;
+                    clients[usize::from(client)].timer(&mut self.io, token);
+                }
+                continue;
+            }
+            if self.queue.outstanding() == 0 && timer.is_none() && self.io.out.is_empty() {
+                return Err(Error::new(ErrorKind::Busy, "every client waits for another")
+                    .hint("this is a bug of a client, or of the layer"));
+            }
+            self.pause(timer, clock);
+        }
+        self.io.note_waiting();
+        self.io.ended.take().unwrap_or(Ok(()))?;
+        Ok(std::mem::take(&mut self.io.clients))
+    }
+
+    /// Sends what clients have submitted.
+    fn submit(&mut self, clock: &mut dyn Clock) -> Result<(), Error> {
+        self.memory.equip(&mut self.io.out, &mut self.ready);
+        if self.ready.is_empty() {
+            return Ok(());
+        }
+        self.active_at = clock.now();
+        self.queue.submit(self.active_at, &mut self.ready);
+        if !self.ready.is_empty() {
+            return Err(Error::new(ErrorKind::Busy, "the clients have too many BIOs")
+                .hint(format!("all together at most {DEPTH}")));
+        }
+        Ok(())
+    }
+
+    /// Tells the clients what has come back. Returns whether anything has.
+    fn poll(
+        &mut self,
+        clients: &mut [&mut dyn Client],
+        clock: &mut dyn Clock,
+    ) -> Result<bool, Error> {
+        let now = clock.now();
+        self.queue.poll(now, &mut self.done);
+        // What has come back was there before the poll ended.
+        (self.io.now, self.io.completed) = (now, now);
+        if self.done.is_empty() {
+            return Ok(false);
+        }
+        self.active_at = now;
+        while let Some(mut bio) = self.done.pop_front() {
+            self.memory.take_back(&mut bio);
+            let (client, finished, status) = self.io.back(bio);
+            self.io.current = client;
+            let client = &mut clients[usize::from(client)];
+            if status.is_ok() {
+                client.finished(&mut self.io, finished);
+            } else if !client.failed(&mut self.io, finished, status) {
+                let Finished { op, sector, .. } = finished;
+                let what = format!("{} at {sector}: {status}", op.name());
+                return Err(Error::new(ErrorKind::Io, what).hint("look at the drive"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for what is next.
+    fn pause(&mut self, timer: Option<Nanos>, clock: &mut dyn Clock) {
+        let now = self.io.now;
+        let due = self.queue.next_deadline();
+        let waits = self.queue.outstanding() > 0;
+        let known = self.is_timed && due.is_some();
+        if waits && !known && now.0 - self.active_at.0 < SPIN.0 {
+            return clock.pause(now);
+        }
+        if waits {
+            let armed = self.queue.arm(&self.waker);
+            // What ended before the arming wakes nobody.
+            self.queue.poll(clock.now(), &mut self.done);
+            if !armed || !self.done.is_empty() {
+                return;
+            }
+        }
+        let until = [timer, due, Some(now.plus(LONGEST))].into_iter().flatten().min();
+        clock.pause(until.unwrap_or(now));
+    }
+}
