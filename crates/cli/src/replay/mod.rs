@@ -1,11 +1,14 @@
-//! `zoneplug replay`: a block trace, sent to models of drives, in virtual time; what each drive and policy would give.
+//! `zoneplug replay`: a block trace, sent to models of drives, in virtual time; what each drive and policy would give. Also
+//! to disks in real time.
 //!
 //! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text, CSV and JSON, `spread.rs` what
-//! repeats say of it, `page.rs` and `plot.rs` the same with plots. `files.rs` finds the files of a trace.
+//! repeats say of it, `page.rs` and `plot.rs` the same with plots. `files.rs` finds the files of a trace. `real.rs` has the disks of a
+//! replay in real time.
 
 mod files;
 mod page;
 mod plot;
+mod real;
 mod spread;
 mod text;
 
@@ -35,9 +38,20 @@ pub(crate) struct Args {
     #[arg(value_name = "TRACE")]
     file: PathBuf,
 
-    /// A disk with the times of a drive, as in sim-smr30,cache=64M. More than one: rows for each
+    /// A disk with the times of a drive, as in sim-smr30,cache=64M; with --real-time any disk. More than one: rows for each
     #[arg(long = "disk", value_name = "SPEC", required = true, value_parser = Suggest::new(StringValueParser::new(), suggest::drives), hide_possible_values = true)]
     disks: Vec<String>,
+
+    /// Send the trace to the disk in real time: a drive, a file, or a disk in memory. What is written is zeroes
+    #[arg(long)]
+    real_time: bool,
+
+    /// Empty the zones that the trace writes first, and write zeroes up to where the trace begins in a zone
+    #[arg(long, requires = "real_time")]
+    reset: bool,
+
+    #[command(flatten)]
+    yes: crate::confirm::Yes,
 
     #[command(flatten)]
     ways: Ways,
@@ -69,7 +83,7 @@ pub(crate) struct Args {
 
     /// Runs of each row, with other tracks of the disk in each, for where they lie is not known: medians, and how far the
     /// runs spread. A drive without a head has one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPEAT)))]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "real_time", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPEAT)))]
     repeat: u32,
 
     /// Print one JSON document instead of tables
@@ -113,11 +127,13 @@ pub(crate) enum Event {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let real = if args.real_time { Some(real::Disks::open(args)?) } else { None };
     let mut disks = Vec::new();
-    for spec in &args.disks {
+    for spec in args.disks.iter().filter(|_| real.is_none()) {
         disks.push(VirtualDisk::parse(spec)?.ok_or_else(|| {
-            Failure::usage(format!("{spec} is no disk with the times of a drive"))
-                .hint("sim-smr30, sim-smr20, sim-smr14, sim-zns1, or sim,profile=FILE")
+            Failure::usage(format!("{spec} is no disk with the times of a drive")).hint(
+                "sim-smr30, sim-smr20, sim-smr14, sim-zns1, or sim,profile=FILE; or --real-time",
+            )
         })?);
     }
     let events = match args.events {
@@ -132,14 +148,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let html = html.transpose()?;
     let open = || files.open();
     let trace = Trace::new(&open, events, args.device.as_deref());
-    let ways: Vec<_> = disks.iter().map(|d| args.ways.of(&d.config, &args.mode)).collect();
-    for (disk, ways) in disks.iter().zip(&ways) {
-        say_what_never_waits(ways, disk.rotational());
+    let (ways, turns): (Vec<_>, Vec<_>) = match &real {
+        Some(real) => (real.ways(args), real.rotational()),
+        None => {
+            let ways = |d: &VirtualDisk| (args.ways.of(&d.config, &args.mode), d.rotational());
+            disks.iter().map(ways).unzip()
+        }
+    };
+    for (ways, turns) in ways.iter().zip(turns) {
+        say_what_never_waits(ways, turns);
     }
     let runs_on = |(disk, ways): (&VirtualDisk, &Vec<_>)| {
         u64::from(Replay::runs_on(disk, args.repeat)) * ways.len() as u64
     };
-    let runs: u64 = disks.iter().zip(&ways).map(runs_on).sum();
+    let runs: u64 = match &real {
+        Some(_) => ways.iter().map(|ways| ways.len() as u64).sum(),
+        None => disks.iter().zip(&ways).map(runs_on).sum(),
+    };
     bar.set_length(files.bytes * (1 + runs));
     if let Ok(style) =
         ProgressStyle::with_template("  {bar:40} {percent:>3}%  {elapsed} {wide_msg}")
@@ -148,17 +173,29 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     bar.set_message("looking at the trace");
     let workers = workers();
-    let replay = Replay::of(&trace, &disks, &workers);
+    let replay = match &real {
+        Some(real) => real.look(&trace, &workers),
+        None => Replay::of(&trace, &disks, &workers),
+    };
     if is_asked() {
         bar.finish_and_clear();
         return Err(interrupt::failure("nothing was replayed yet"));
     }
     let replay = replay?;
     let pace = replay.pace(args.speed, args.iodepth);
-    bar.set_message("in virtual time");
-    let rows = match args.repeat {
-        1 => replay.rows(&ways, args.map, pace, &workers)?,
-        n => replay.repeated(&ways, args.map, pace, n, &workers)?,
+    let rows = match real {
+        Some(mut real) => {
+            bar.suspend(|| real.agree(args, &replay, &ways))?;
+            bar.set_message("in real time");
+            real.rows(args, &replay, &ways, pace, &workers)?
+        }
+        None => {
+            bar.set_message("in virtual time");
+            match args.repeat {
+                1 => replay.rows(&ways, args.map, pace, &workers)?,
+                n => replay.repeated(&ways, args.map, pace, n, &workers)?,
+            }
+        }
     };
     bar.finish_and_clear();
     let report = Report::new(args, files.count(), &replay, pace, rows);

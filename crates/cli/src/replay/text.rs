@@ -56,6 +56,8 @@ struct Misfit {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) zoneplug: &'static str,
+    /// `virtual` or `real`.
+    pub(super) time: &'static str,
     pub(super) trace: String,
     pub(super) recorded: Recorded,
     /// `null`: as fast as the disk goes.
@@ -101,6 +103,7 @@ impl Report {
         let repeat = (args.repeat > 1).then_some(args.repeat);
         Report {
             zoneplug: env!("CARGO_PKG_VERSION"),
+            time: if args.real_time { "real" } else { "virtual" },
             trace: args.file.display().to_string(),
             recorded: Recorded {
                 format: s.format.to_string(),
@@ -248,7 +251,7 @@ impl fmt::Display for Recorded {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "zoneplug {} replay, in virtual time", self.zoneplug)?;
+        writeln!(f, "zoneplug {} replay, in {} time", self.zoneplug, self.time)?;
         self.heading(f)?;
         let (titles, groups) = self.columns();
         let mut groups = groups.to_vec();
@@ -318,7 +321,7 @@ impl Report {
     /// How busy the drive is, what was refused, how long it takes, and how long it took.
     pub(super) fn ends(&self, r: &Row) -> [String; 4] {
         [
-            format!("{:.0}%", r.drive_busy_percent),
+            r.drive_busy_percent.map_or("-".to_owned(), |p| format!("{p:.0}%")),
             thousands(r.refused.operations),
             seconds(r.makespan_s),
             self.recorded.makespan_s.map_or("-".to_owned(), seconds),
@@ -404,7 +407,8 @@ impl Report {
                 cells.extend([k.mean_ns, k.p50_ns, k.p99_ns, k.max_ns].map(|n| n.to_string()));
             }
             cells.push(r.refused.operations.to_string());
-            cells.extend([r.makespan_s, r.busy_s, r.drive_busy_percent].map(|n| n.to_string()));
+            cells.extend([r.makespan_s, r.busy_s].map(|n| n.to_string()));
+            cells.push(r.drive_busy_percent.map_or(String::new(), |n| n.to_string()));
             cells.push(r.head_moves.map_or(String::new(), |n| n.to_string()));
             if let Some(spread) = &r.spread {
                 cells.push(spread.runs.to_string());

@@ -1,4 +1,5 @@
-//! A block trace, sent to models of drives, in virtual time: what each drive and policy would give.
+//! A block trace, sent to models of drives, in virtual time: what each drive and policy would give. Also to disks in real
+//! time, with [`RealDisk`].
 //!
 //! The trace is read once to see what is in it, and once more for each run of each row; it is never held. Two replays of
 //! one trace have the same figures.
@@ -19,10 +20,12 @@
 //! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
 //! ```
 
+mod real;
 mod row;
 mod run;
 mod spread;
 
+pub use real::RealDisk;
 pub use row::{Changed, First, Kind, Latencies, Refused, Row, Spread};
 pub use spread::{MAX_REPEAT, rates};
 
@@ -170,9 +173,27 @@ impl<'a> Replay<'a> {
         disks: &'a [VirtualDisk],
         workers: &Workers<'_>,
     ) -> Result<Replay<'a>, Error> {
-        let mut fits: Vec<_> = disks.iter().map(|d| Fit::new(d.geometry(), d.limits())).collect();
+        let fits = disks.iter().map(|d| Fit::new(d.geometry(), d.limits())).collect();
+        Self::fitting(trace, disks, fits, workers)
+    }
+
+    fn fitting(
+        trace: &'a Trace<'a>,
+        disks: &'a [VirtualDisk],
+        mut fits: Vec<Fit>,
+        workers: &Workers<'_>,
+    ) -> Result<Replay<'a>, Error> {
         let survey = Survey::of(trace.reader(Some(workers))?, &mut fits)?;
         Ok(Replay { trace, disks, survey, fits })
+    }
+
+    /// How addresses become places on a disk, by its number, if `map` is asked for. Not `Auto`.
+    pub fn map_of(&self, disk: usize, map: Map) -> Map {
+        match map {
+            Map::Auto if self.fits[disk].is_exact() => Map::Exact,
+            Map::Auto => Map::Log,
+            map => map,
+        }
     }
 
     /// When operations are sent, with at most `iodepth` outstanding. A trace without times is one of a program that
@@ -235,12 +256,7 @@ impl<'a> Replay<'a> {
         let done = workers.spread(runs.len(), |i| {
             let (row, ppm) = runs[i];
             let (d, w) = rows[row];
-            let fit = &self.fits[d];
-            let map = match map {
-                Map::Auto if fit.is_exact() => Map::Exact,
-                Map::Auto => Map::Log,
-                map => map,
-            };
+            let (fit, map) = (&self.fits[d], self.map_of(d, map));
             let disk = self.disks[d].with_rate(ppm);
             let job = Job { disk: &disk, way: &ways[d][w], fit, map, pace };
             let ran = job.run(self.trace, workers)?;

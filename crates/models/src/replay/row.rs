@@ -87,13 +87,13 @@ pub struct Row {
     pub reads: Kind,
     /// What failed.
     pub refused: Refused,
-    /// From the first operation to the last completion, in seconds of virtual time.
+    /// From the first operation to the last completion, in seconds of the time of the replay.
     pub makespan_s: f64,
     /// How long something was outstanding.
     pub busy_s: f64,
-    /// The part of the makespan in which the head or the data path of the drive was busy.
-    pub drive_busy_percent: f64,
-    /// Accesses for which the head had to seek or wait. A drive without a head has none.
+    /// The part of the makespan in which the head or the data path of the drive was busy. Only a model tells.
+    pub drive_busy_percent: Option<f64>,
+    /// Accesses for which the head had to seek or wait. A drive without a head has none, and only a model tells.
     pub head_moves: Option<u64>,
     /// What was not sent as recorded.
     pub changed: Changed,

@@ -5,7 +5,9 @@ use super::{Map, Trace};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use hdrhistogram::Histogram;
+use zoneplug_core::zone::Limits;
 use zoneplug_core::{Error, Nanos, Op, Status};
+use zoneplug_devices::emu::timing::DriveStats;
 use zoneplug_sim::time::trace::Fit;
 use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
 
@@ -103,35 +105,65 @@ impl Tally {
     }
 }
 
-impl Job<'_> {
-    /// Sends all of it.
-    pub(super) fn run(&self, trace: &Trace<'_>, workers: &Workers<'_>) -> Result<Row, Error> {
-        let mut run = self.disk.run(&self.way.config);
-        run.warm_up = Nanos(0);
-        run.length = Nanos(u64::MAX >> 2);
-        run.keep_latencies = false;
-        let place = match self.map {
+/// What came of a trace on a disk.
+pub(super) struct Outcome {
+    tally: Tally,
+    makespan: Nanos,
+    busy: Nanos,
+    adapted: Adapted,
+}
+
+/// How a trace is sent: where to, in which way, and when.
+pub(super) struct Sent<'a> {
+    pub(super) fit: &'a Fit,
+    pub(super) limits: &'a Limits,
+    /// Not `Auto`.
+    pub(super) map: Map,
+    pub(super) pace: Pace,
+}
+
+impl Outcome {
+    /// Sends all of a trace: `go` runs its client.
+    pub(super) fn of<R>(
+        trace: &Trace<'_>,
+        sent: &Sent<'_>,
+        workers: &Workers<'_>,
+        go: impl FnOnce(&mut TraceClient<'_>) -> Result<R, Error>,
+    ) -> Result<(Outcome, R), Error> {
+        let place = match sent.map {
             Map::Log => Place::Log,
-            Map::Exact | Map::Auto => Place::Exact { begin: self.fit.begin() },
+            Map::Exact | Map::Auto => Place::Exact { begin: sent.fit.begin() },
         };
         let mut trace = trace.reader(None)?;
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
-        let (report, makespan, busy, adapted) = {
+        let (result, makespan, busy, adapted) = {
             // What was sent before the end was asked for is what is replayed.
             let source =
                 Box::new(|| if workers.is_asked() { Ok(None) } else { trace.next_event() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
-            let mut client = TraceClient::new(place, self.disk.limits(), self.pace, source, seen);
-            let report = self.way.during(|| run.go_with(&mut [&mut client]))?;
-            (report, client.makespan(), client.busy(), client.adapted())
+            let mut client = TraceClient::new(place, sent.limits, sent.pace, source, seen);
+            let result = go(&mut client)?;
+            (result, client.makespan(), client.busy(), client.adapted())
         };
+        Ok((Outcome { tally, makespan, busy, adapted }, result))
+    }
+
+    /// As a row. `drive`: what a model did.
+    pub(super) fn row(
+        self,
+        disk: &str,
+        layer: String,
+        map: Map,
+        drive: Option<(DriveStats, bool)>,
+    ) -> Row {
+        let Outcome { tally, makespan, busy, adapted } = self;
         let Adapted { resets, finishes, moved, wrapped, dropped_discards } = adapted;
-        let turns = self.disk.rotational();
-        Ok(Row {
-            disk: self.disk.spec.clone(),
-            layer: self.way.name(turns),
-            map: self.map,
+        let percent = |d: DriveStats| d.busy.0 as f64 * 100.0 / makespan.0.max(1) as f64;
+        Row {
+            disk: disk.to_owned(),
+            layer,
+            map,
             mb_per_s: rate(tally.writes.bytes + tally.reads.bytes, makespan),
             writes: tally.writes.kind(makespan),
             reads: tally.reads.kind(makespan),
@@ -139,9 +171,8 @@ impl Job<'_> {
             makespan_s: makespan.0 as f64 / 1e9,
             busy_s: busy.0 as f64 / 1e9,
             // What is in the cache at the end is written to the medium after the last completion.
-            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / makespan.0.max(1) as f64)
-                .min(100.0),
-            head_moves: turns.then_some(report.drive.moves),
+            drive_busy_percent: drive.map(|(d, _)| percent(d).min(100.0)),
+            head_moves: drive.and_then(|(d, turns)| turns.then_some(d.moves)),
             changed: Changed {
                 moved_writes: moved,
                 zones_reset: resets,
@@ -150,6 +181,24 @@ impl Job<'_> {
                 discards_not_sent: dropped_discards,
             },
             spread: None,
-        })
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Sends all of it.
+    pub(super) fn run(&self, trace: &Trace<'_>, workers: &Workers<'_>) -> Result<Row, Error> {
+        let mut run = self.disk.run(&self.way.config);
+        run.warm_up = Nanos(0);
+        run.length = Nanos(u64::MAX >> 2);
+        run.keep_latencies = false;
+        let (map, pace) = (self.map, self.pace);
+        let sent = Sent { fit: self.fit, limits: self.disk.limits(), map, pace };
+        let (outcome, report) = Outcome::of(trace, &sent, workers, |client| {
+            self.way.during(|| run.go_with(&mut [client]))
+        })?;
+        let turns = self.disk.rotational();
+        let layer = self.way.name(turns);
+        Ok(outcome.row(&self.disk.spec, layer, map, Some((report.drive, turns))))
     }
 }

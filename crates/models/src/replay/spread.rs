@@ -89,7 +89,8 @@ impl Row {
         row.mb_per_s = middle(&mb_per_s);
         row.makespan_s = middle(&floats(|r| r.makespan_s));
         row.busy_s = middle(&floats(|r| r.busy_s));
-        row.drive_busy_percent = middle(&floats(|r| r.drive_busy_percent));
+        let busy = || floats(|r| r.drive_busy_percent.unwrap_or(0.0));
+        row.drive_busy_percent = row.drive_busy_percent.map(|_| middle(&busy()));
         row.head_moves = row.head_moves.map(|_| middle(&whole(&|r| r.head_moves.unwrap_or(0))));
         (row.writes, row.reads) = (writes, reads);
         row.spread = Some(Spread {

@@ -38,6 +38,12 @@ pub(super) struct OwnMemory {
 }
 
 impl OwnMemory {
+    /// Makes the zeroes now, so that no write waits for them.
+    pub(super) fn new() -> OwnMemory {
+        zeroes();
+        OwnMemory::default()
+    }
+
     /// Moves BIOs from `out` to `ready`, with memory of their own. Reads that find none wait, in order.
     pub(super) fn equip(&mut self, out: &mut Bios, ready: &mut Bios) {
         while let Some(mut bio) = self.waiting.pop_front() {
@@ -124,7 +130,7 @@ mod tests {
     /// Reads have writable memory each, writes share zeroes, both aligned; what is back is lent again.
     #[test]
     fn a_read_has_memory_of_its_own_and_gives_it_back() {
-        let (mut memory, mut out, mut ready) = (OwnMemory::default(), Bios::new(), Bios::new());
+        let (mut memory, mut out, mut ready) = (OwnMemory::new(), Bios::new(), Bios::new());
         let write = || {
             let mut bio = Bio::new(Op::Write, Sector(0), 8);
             bio.set_token(9);
@@ -150,7 +156,7 @@ mod tests {
     /// Reads that need more than all wait for those before them, and keep their order. Writes pass them.
     #[test]
     fn reads_wait_for_memory_in_their_order() {
-        let (mut memory, mut out, mut ready) = (OwnMemory::default(), Bios::new(), Bios::new());
+        let (mut memory, mut out, mut ready) = (OwnMemory::new(), Bios::new(), Bios::new());
         let big = MAX_BYTES >> 9;
         for slot in 0..20 {
             out.push_back(read(slot, if slot == 19 { 1 } else { big }));

@@ -112,7 +112,7 @@ impl RealRun {
         let mut run = Running {
             io: Io::new(*self.device.geometry(), clients.len(), false),
             queue,
-            memory: OwnMemory::default(),
+            memory: OwnMemory::new(),
             ready: Bios::new(),
             done: Bios::new(),
             waker,
