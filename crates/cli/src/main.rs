@@ -159,11 +159,12 @@ enum Command {
     /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
     #[command(after_help = failure::EXIT_CODES)]
     Reproduce(reproduce::Args),
-    /// Send a block trace to models of drives: what each disk and policy would give
+    /// Send a block trace to models of drives, or to a drive: what each disk and policy gives
     ///
     /// A trace is a file of `blktrace`, what `blkparse` prints, what `fio --write_iolog` writes, or a table with the titles
     /// time_us,op,offset,length. A trace of a conventional disk is laid over zones: see --map. All in virtual time, so an
-    /// hour of a trace takes seconds.
+    /// hour of a trace takes seconds. With --real-time the trace goes to any disk by the clock: zeroes replace what is in
+    /// the zones that it writes.
     #[command(after_help = failure::EXIT_CODES)]
     Replay(replay::Args),
     /// Measure a drive and print the profile of a model that behaves like it

@@ -101,6 +101,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us/4s
         replay {trace} --disk sim-smr30 --map exact
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo --repeat 3
+        replay {trace} --real-time --disk mem,zones=64,zone-size=16M
         calibrate sim-zns1
         calibrate sim-smr30,zones=4000,cache=4M --zones 0-3999/160
         reproduce --list

@@ -70,6 +70,11 @@ fn an_interrupted_command_prints_what_it_knows_and_calls_it_partial() {
     let words = |line: &'static str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let mut replay = words("replay --disk sim-smr30 --policy off,fifo,clook,score");
     replay.insert(1, trace);
+    let slow = dir.path("slow");
+    std::fs::write(&slow, "time_s,op,offset,length\n0,write,0,4096\n3600,write,4096,4096\n")
+        .unwrap();
+    let mut real = words("replay --real-time --disk mem,zones=4");
+    real.insert(1, slow);
     for (args, key, says) in [
         (words("demo --seconds 20"), "order", "1. Writes stay in order"),
         (words("bench --seconds 20"), "disks", "ns/BIO"),
@@ -77,6 +82,7 @@ fn an_interrupted_command_prints_what_it_knows_and_calls_it_partial() {
         (words("bench --disk mem,zones=16 --runtime 1h --numjobs 2"), "measure", "a thread each"),
         (words("bench --disk sim-smr30 --runtime 24h --policy off,fifo"), "rows", "head busy"),
         (replay, "rows", "drive busy"),
+        (real, "rows", "drive busy"),
         (words("reproduce smr30"), "tables", "not run"),
         (words("sim --seeds 1..10000000"), "worlds", "worlds a minute"),
     ] {

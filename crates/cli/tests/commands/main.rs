@@ -14,6 +14,7 @@ mod interrupt;
 mod merge;
 mod metrics;
 mod replay;
+mod replay_real;
 mod serve;
 mod snapshot;
 mod spec_page;
