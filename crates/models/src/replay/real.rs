@@ -120,7 +120,8 @@ impl Clock for Wall<'_> {
         /// time.
         const EARLY: u64 = 100_000;
         match until.0.saturating_sub(self.now().0 + EARLY) {
-            0 => std::thread::yield_now(),
+            // To yield to a busy machine takes milliseconds, which the next operation would be late by.
+            0 => std::hint::spin_loop(),
             left => std::thread::park_timeout(Duration::from_nanos(left)),
         }
     }
