@@ -14,6 +14,10 @@ pub(super) fn page(report: &Report, command: &[String]) -> String {
     })
 }
 
+/// What is said of a replay in virtual time.
+const MODELS: &str = ", on models of drives. A model is a hypothesis that agrees with published throughput, not a \
+    measurement of a drive: <code>docs/models.md</code> says what it does not give.";
+
 fn body(out: &mut String, report: &Report, command: &[String]) -> fmt::Result {
     let text = |write: &dyn Fn(&mut String) -> fmt::Result| -> Result<String, fmt::Error> {
         let mut text = String::new();
@@ -23,11 +27,12 @@ fn body(out: &mut String, report: &Report, command: &[String]) -> fmt::Result {
     let words: Vec<String> = command.iter().map(|w| quoted(w)).collect();
     write!(
         out,
-        "<h1>{}</h1>\n<p>Replayed by zoneplug {} in virtual time, on models of drives. A model is a hypothesis that \
-         agrees with published throughput, not a measurement of a drive: <code>docs/models.md</code> says what it does \
-         not give.</p>\n<pre>{}</pre>\n<p>The same again: <code>zoneplug {}</code></p>\n",
+        "<h1>{}</h1>\n<p>Replayed by zoneplug {} in {} time{}</p>\n<pre>{}</pre>\n<p>The same again: <code>zoneplug \
+         {}</code></p>\n",
         escape(&report.trace),
         report.zoneplug,
+        report.time,
+        if report.time == "virtual" { MODELS } else { "." },
         text(&|t| report.heading(t))?,
         escape(&words.join(" ")),
     )?;
