@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Tables that a debug build runs.
-const QUICK: [&str; 5] = ["smr30-seq", "smr30-random", "zns", "append-zns", "smr30-xfs"];
+const QUICK: [&str; 6] =
+    ["smr30-seq", "smr30-random", "zns", "zns-serial", "append-zns", "smr30-xfs"];
 
 fn golden() -> PathBuf {
     let quick = if cfg!(debug_assertions) { "quick" } else { "" };
