@@ -55,18 +55,18 @@ fn the_record_is_read_as_it_was_written() {
 
 #[test]
 fn kills_lose_nothing() {
-    attack("kills_lose_nothing", "kills", 24, &[]);
+    attack("kills_lose_nothing", "kills", 16, &[]);
 }
 
 #[test]
 fn power_cuts_lose_nothing() {
-    attack("power_cuts_lose_nothing", "cuts", 18, &["--no-failing-syncs"]);
+    attack("power_cuts_lose_nothing", "cuts", 12, &["--no-failing-syncs"]);
 }
 
 #[test]
 fn power_cuts_of_joined_disks_lose_nothing() {
     let more = ["--no-failing-syncs", "--stack", "stripe"];
-    attack("power_cuts_of_joined_disks_lose_nothing", "cuts", 12, &more);
+    attack("power_cuts_of_joined_disks_lose_nothing", "cuts", 8, &more);
 }
 
 #[test]

@@ -97,8 +97,9 @@ def replay(
         [('plug none', 2, 4096), ('plug none qd1 fifo', 2, 4096)]
 
     `trace`: one file of `blktrace`, or the output of `blkparse` or of `fio --write_iolog`, as a path, a file object, or the
-    content itself (`bytes`, or a `str` with more than one line). `disk`: one specification, or several. `policies` are as `measure` has them, also of your
-    own; with none, the specification decides. So do `schedulers` and `modes`, which are combined with each other.
+    content itself (`bytes`, or a `str` with more than one line). `disk`: one specification, or several. `policies` are as
+    `measure` has them, also of your own; with none, the specification decides. So do `schedulers` and `modes`, which are
+    combined with each other.
 
     `speed`: so many times as fast as recorded, or `"asap"`. `iodepth`: operations outstanding at most (None: any number at
     the recorded times, 1 of a trace without times, 32 with `"asap"`). `map`: `"exact"` sends each operation where it was

@@ -4,7 +4,7 @@ use super::plot::plots;
 use super::text::{self, figure};
 use crate::html::{self, begin_table, escape, td};
 use std::fmt::Write;
-use zoneplug_models::reproduce::{CellReport, How, Layout, Report, TableReport, Verdict};
+use zoneplug_models::reproduce::{CellReport, How, Layout, Report, Source, TableReport, Verdict};
 
 /// The page.
 pub(crate) fn page(report: &Report) -> String {
@@ -35,13 +35,35 @@ fn body(out: &mut String, report: &Report) {
     }
 }
 
+/// Where a source is read: in the archive of the mailing lists, by the name of the message or else by its subject.
+fn archived(source: &Source) -> Option<String> {
+    const ARCHIVE: &str = "https://lore.kernel.org";
+    match source.message_id {
+        "none" => None,
+        id if id.contains('@') => Some(format!("{ARCHIVE}/r/{id}")),
+        _ => {
+            let subject = source.title.split(',').next().unwrap_or_default();
+            let words: Vec<String> = subject
+                .split(|c: char| !c.is_alphanumeric())
+                .filter(|w| !w.is_empty())
+                .map(str::to_owned)
+                .collect();
+            Some(format!("{ARCHIVE}/linux-block/?q=s%3A%22{}%22", words.join("+")))
+        }
+    }
+}
+
 fn section(out: &mut String, report: &Report, t: &TableReport) {
+    let title = escape(t.source.title);
+    let source = match archived(&t.source) {
+        Some(url) => format!("<a href=\"{}\">{title}</a>", escape(&url)),
+        None => title,
+    };
     let _ = write!(
         out,
         "<section id=\"{name}\">\n<h2>{}<code>{name}</code></h2>\n\
-         <p class=\"soft\">Published: {}; {} ({}).<br>Ours: {} <code>{}</code>, {}.</p>\n<dl>\n",
+         <p class=\"soft\">Published: {source}; {} ({}).<br>Ours: {} <code>{}</code>, {}.</p>\n<dl>\n",
         escape(t.title),
-        escape(t.source.title),
         escape(t.source.published),
         escape(t.source.message_id),
         if t.how == How::Model { "model" } else { "measured on" },
@@ -183,5 +205,7 @@ mod tests {
         let page = page(&report());
         html::assert_one_file(&page);
         assert!(page.contains("pass (±12 %)") && page.contains("published 192"));
+        let subject = "Improve+zoned+SMR+HDD+write+throughput%22\">";
+        assert!(page.contains(subject), "its source is linked");
     }
 }

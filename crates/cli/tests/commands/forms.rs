@@ -103,7 +103,6 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo --repeat 3
         replay {trace} --real-time --disk mem,zones=64,zone-size=16M
         calibrate sim-zns1
-        calibrate sim-smr30,zones=4000,cache=4M --zones 0-3999/160
         reproduce --list
         reproduce --quick smr20 append-zns null-zwp
         sim --seeds 1..40
