@@ -7,7 +7,7 @@ use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::Limits;
 use zoneplug_core::{Device, Nanos};
 use zoneplug_devices::emu::timing::Profile;
-use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::emu::{EmuDisk, EmuKind};
 use zoneplug_sim::time::trace::{Events, Reader};
 use zoneplug_sim::time::{Clock, Pace, Place, RealRun, Replayed, Run, TraceClient};
 
@@ -54,9 +54,7 @@ fn with(limits: &Limits, pace: Pace, go: impl FnOnce(&mut TraceClient<'_>)) -> D
 }
 
 fn drive(profile: &Profile) -> Arc<dyn Device> {
-    let mut config = EmuConfig::new(EmuKind::Null, profile.geometry().unwrap());
-    config.limits = profile.limits();
-    EmuDisk::timed_with(profile, config).unwrap()
+    EmuDisk::timed(profile, EmuKind::Null).unwrap()
 }
 
 fn real(profile: &Profile, pace: Pace, end: Nanos) -> Done {

@@ -1,24 +1,17 @@
 //! A disk whose times are taken, a real one or a model: commands go to it in the number that a measurement chooses, and
-//! each end is timed. Owns the clock, the memory of commands, and where each zone that may be written goes on.
+//! each end is timed. Owns the clock, and where each zone that may be written goes on.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use zoneplug_buf::AlignedBuf;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bio, Bios, Device, Error, ErrorKind, IoBuf, Nanos, Op, Sector, ZoneNo};
+use zoneplug_core::{Bio, Bios, Device, Error, ErrorKind, Nanos, Op, Sector, ZoneNo};
 use zoneplug_devices::emu::timing::Profile;
-use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::emu::{EmuDisk, EmuKind};
+use zoneplug_sim::time::OwnMemory;
 
 /// The longest command of a measurement.
 const LONGEST: u32 = 4 << 20;
-
-/// The data of all writes.
-fn zeroes() -> &'static [u8] {
-    static MEMORY: OnceLock<&'static [u8]> = OnceLock::new();
-    MEMORY.get_or_init(|| AlignedBuf::zeroed(LONGEST).leak())
-}
 
 enum Clock {
     /// Since the disk was opened.
@@ -53,9 +46,10 @@ pub struct Instrument<'a> {
     /// Sectors of each that are written.
     written: Vec<u32>,
     sent: Vec<Option<Sent>>,
-    /// Memory of reads that no command has.
-    buffers: Vec<IoBuf>,
+    memory: OwnMemory,
+    /// What is to be sent, without memory and with it.
     out: Bios,
+    ready: Bios,
     done: Bios,
     /// Scattered writes since the drive last rested.
     scattered: u32,
@@ -85,9 +79,7 @@ impl<'a> Instrument<'a> {
         zones: &[u32],
         is_asked: &'a dyn Fn() -> bool,
     ) -> Result<Instrument<'a>, Error> {
-        let mut config = EmuConfig::new(EmuKind::Null, profile.geometry()?);
-        config.limits = profile.limits();
-        let device = EmuDisk::timed_with(profile, config)?;
+        let device = EmuDisk::timed(profile, EmuKind::Null)?;
         Self::open(device, profile.queue_depth, Clock::Virtual(Nanos(0)), zones, is_asked)
     }
 
@@ -119,8 +111,9 @@ impl<'a> Instrument<'a> {
             zones,
             written,
             sent: Vec::new(),
-            buffers: Vec::new(),
+            memory: OwnMemory::new(),
             out: Bios::new(),
+            ready: Bios::new(),
             done: Bios::new(),
             scattered: 0,
             is_asked,
@@ -185,14 +178,7 @@ impl<'a> Instrument<'a> {
         }
     }
 
-    fn submit(
-        &mut self,
-        op: Op,
-        sector: Sector,
-        sectors: u32,
-        data: IoBuf,
-        token: u32,
-    ) -> Result<(), Error> {
+    fn submit(&mut self, op: Op, sector: Sector, sectors: u32, token: u32) -> Result<(), Error> {
         let now = self.now();
         let slot = self.sent.iter().position(Option::is_none).unwrap_or(self.sent.len());
         let sent = Some(Sent { at: now, token });
@@ -200,10 +186,11 @@ impl<'a> Instrument<'a> {
             Some(free) => *free = sent,
             None => self.sent.push(sent),
         }
-        let mut bio = Bio::with_buf(op, sector, sectors, data);
+        let mut bio = Bio::new(op, sector, sectors);
         bio.set_token(slot as u64);
         self.out.push_back(bio);
-        match self.queue.submit(now, &mut self.out) {
+        self.memory.equip(&mut self.out, &mut self.ready);
+        match self.queue.submit(now, &mut self.ready) {
             1 => Ok(()),
             _ => Err(Error::new(ErrorKind::Busy, "the queue of the disk is full")
                 .hint("a bug of a measurement")),
@@ -215,8 +202,7 @@ impl<'a> Instrument<'a> {
         let start = self.geometry.zone_start(ZoneNo(self.zones[zone]));
         let at = start.plus(u64::from(self.written[zone]));
         self.written[zone] += sectors;
-        let data = IoBuf::from_static(&zeroes()[..(sectors as usize) << 9]);
-        self.submit(Op::Write, at, sectors, data, token)
+        self.submit(Op::Write, at, sectors, token)
     }
 
     /// Sends a read from the `zone`th of the zones.
@@ -228,12 +214,7 @@ impl<'a> Instrument<'a> {
         token: u32,
     ) -> Result<(), Error> {
         let at = self.geometry.zone_start(ZoneNo(self.zones[zone])).plus(u64::from(offset));
-        let len = sectors << 9;
-        let data = match self.buffers.iter().position(|b| b.len() == len) {
-            Some(i) => self.buffers.swap_remove(i),
-            None => IoBuf::leaked(len),
-        };
-        self.submit(Op::Read, at, sectors, data, token)
+        self.submit(Op::Read, at, sectors, token)
     }
 
     /// Waits until a command has ended. Fails if it failed, or if the end is asked for.
@@ -242,6 +223,7 @@ impl<'a> Instrument<'a> {
             let now = self.now();
             self.queue.poll(now, &mut self.done);
             if let Some(mut bio) = self.done.pop_front() {
+                self.memory.take_back(&mut bio);
                 let slot = bio.token() as usize;
                 let Some(sent) = self.sent.get_mut(slot).and_then(Option::take) else { continue };
                 if !bio.status.is_ok() {
@@ -250,10 +232,6 @@ impl<'a> Instrument<'a> {
                     return Err(
                         Error::new(ErrorKind::Io, what).hint("look at the drive, and begin again")
                     );
-                }
-                if bio.op == Op::Read {
-                    let data = bio.take_buf();
-                    self.buffers.push(data);
                 }
                 let took = Nanos(self.now().0.saturating_sub(sent.at.0));
                 return Ok(Ended { token: sent.token, took });
@@ -286,7 +264,7 @@ impl<'a> Instrument<'a> {
 
     /// Sends a flush, and returns how long it took. Nothing else is in flight.
     pub(super) fn flush(&mut self) -> Result<Nanos, Error> {
-        self.submit(Op::Flush, Sector(0), 0, IoBuf::empty(), 0)?;
+        self.submit(Op::Flush, Sector(0), 0, 0)?;
         Ok(self.wait()?.took)
     }
 
@@ -294,7 +272,7 @@ impl<'a> Instrument<'a> {
     pub(super) fn reset(&mut self, zone: usize) -> Result<(), Error> {
         let no = ZoneNo(self.zones[zone]);
         let (start, len) = (self.geometry.zone_start(no), self.geometry.zone_len_sectors(no));
-        self.submit(Op::ZoneReset, start, len, IoBuf::empty(), 0)?;
+        self.submit(Op::ZoneReset, start, len, 0)?;
         self.written[zone] = 0;
         self.wait().map(|_| ())
     }

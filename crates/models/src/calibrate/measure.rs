@@ -25,6 +25,11 @@ fn spread(of: usize, n: usize) -> Vec<usize> {
     (0..n).map(|i| if n == 1 { 0 } else { i * (of - 1) / (n - 1) }).collect()
 }
 
+/// How far the middle of one of the zones is from the start of the disk, from 0 to 1.
+fn place(on: &Instrument<'_>, zone: usize) -> f64 {
+    (f64::from(on.zones()[zone]) + 0.5) / f64::from(on.geometry().nr_zones())
+}
+
 /// The median. The list is not empty.
 fn median(list: &mut [f64]) -> f64 {
     list.sort_by(f64::total_cmp);
@@ -165,9 +170,8 @@ pub(super) fn rates(on: &mut Instrument<'_>) -> Result<Vec<Rate>, Error> {
         }
         let bytes = f64::from(writes - first) * f64::from(sectors << 9);
         let took = (on.now().0 - start.0) as f64 / 1e9;
-        let at = (f64::from(on.zones()[zone]) + 0.5) / f64::from(on.geometry().nr_zones());
         if n > 0 && took > 0.0 {
-            found.push((at, bytes / took));
+            found.push((place(on, zone), bytes / took));
         }
     }
     Ok(found)
@@ -216,10 +220,8 @@ pub(super) fn accesses(on: &mut Instrument<'_>) -> Result<Vec<Access>, Error> {
             }
         }
         times.sort_by(f64::total_cmp);
-        let place =
-            |zone: usize| (f64::from(on.zones()[zone]) + 0.5) / f64::from(on.geometry().nr_zones());
         let (low, high) = (times[times.len() / 10], times[times.len() - 1 - times.len() / 10]);
-        found.push(Access { from: place(a), to: place(b), low, high });
+        found.push(Access { from: place(on, a), to: place(on, b), low, high });
     }
     Ok(found)
 }

@@ -140,7 +140,7 @@ impl Numbers {
             ("append-max", append),
             ("queue-depth", u64::from(on.tags())),
         ] {
-            all.set(name, value, "", "the drive reports it", false);
+            all.put(name, value, "", "the drive reports it", false);
         }
         all
     }
@@ -149,28 +149,17 @@ impl Numbers {
         &mut self,
         name: &'static str,
         value: u64,
-        error: String,
-        source: String,
-        is_measured: bool,
-    ) {
-        let text = shown(name, value);
-        let number =
-            Number { key: name, value, unit: unit(name), text, error, source, is_measured };
-        match self.0.iter_mut().find(|n| n.key == name) {
-            Some(n) => *n = number,
-            None => self.0.push(number),
-        }
-    }
-
-    fn set(
-        &mut self,
-        name: &'static str,
-        value: u64,
         error: &str,
         source: &str,
         is_measured: bool,
     ) {
-        self.put(name, value, error.to_owned(), source.to_owned(), is_measured);
+        let (error, source) = (error.to_owned(), source.to_owned());
+        let (unit, text) = (unit(name), shown(name, value));
+        let number = Number { key: name, value, unit, text, error, source, is_measured };
+        match self.0.iter_mut().find(|n| n.key == name) {
+            Some(n) => *n = number,
+            None => self.0.push(number),
+        }
     }
 
     /// A number that a measurement gives. A rate or a time has as many digits as it deserves.
@@ -180,7 +169,7 @@ impl Numbers {
             Some(Form::Fraction) => rounded(value, 100),
             _ => value,
         };
-        self.put(name, value, error.to_owned(), format!("measured here: {how}"), true);
+        self.put(name, value, error, &format!("measured here: {how}"), true);
     }
 
     /// The value of a number; 0 if there is none.
@@ -191,7 +180,7 @@ impl Numbers {
     /// The same numbers but for one.
     fn with(&self, name: &'static str, value: u64) -> Numbers {
         let mut other = self.clone();
-        other.set(name, value, "", "a candidate", false);
+        other.put(name, value, "", "a candidate", false);
         other
     }
 

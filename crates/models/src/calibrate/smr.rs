@@ -185,7 +185,7 @@ fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<()
         return Ok(());
     };
     let about = u64::from(full.div_ceil(FILLS));
-    n.set("cache", about * block, "", "a first guess", false);
+    n.put("cache", about * block, "", "a first guess", false);
     // What one number is depends a little on the others.
     for _ in 0..2 {
         let mut all = Vec::new();

@@ -22,7 +22,7 @@
 //! | `report.rs` | the results |
 //! | `adapter.rs` | what the drives of a shelf share |
 //! | `client/` | fio's zoned mode, sequential writers, readers, traces |
-//! | `trace/` | block traces as text |
+//! | `trace/` | block traces |
 //! | `host_times.rs` | the times of the host |
 //! | `cells.rs` | the workloads of the published tables |
 
@@ -44,6 +44,7 @@ pub use client::{
 };
 pub use host_times::HostTimes;
 pub use io::{Client, Finished, Io, MAX_BYTES};
+pub use own_memory::OwnMemory;
 pub use real::{Clock, RealRun};
 pub use report::{ClientReport, Report};
 pub use run::{Layers, Run};

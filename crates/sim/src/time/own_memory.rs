@@ -11,7 +11,7 @@ use zoneplug_core::{Bio, Bios, IoBuf, Op};
 /// 16 MiB at once; those that find no room wait, as they would wait for memory in any program.
 const MOST: u64 = 256 << 20;
 
-/// The data of all writes: nobody writes to it.
+/// The data of all writes, which is only read.
 fn zeroes() -> &'static [u8] {
     static ZEROES: OnceLock<&'static [u8]> = OnceLock::new();
     ZEROES.get_or_init(|| AlignedBuf::zeroed(MAX_BYTES).leak())
@@ -26,8 +26,23 @@ fn bytes(bio: &Bio) -> u32 {
     bio.len_sectors << 9
 }
 
+/// Lends memory to BIOs that go to a disk that moves data, and takes it back.
+///
+/// ```
+/// use zoneplug_core::{Bio, Bios, Op, Sector};
+/// use zoneplug_sim::time::OwnMemory;
+/// let mut memory = OwnMemory::new();
+/// // The token of a BIO is a number that no other outstanding one has.
+/// let mut out = Bios::from([Bio::new(Op::Read, Sector(0), 8)]);
+/// let mut ready = Bios::new();
+/// memory.equip(&mut out, &mut ready);
+/// let mut bio = ready.pop_front().unwrap();
+/// assert_eq!(bio.data().len(), 4096);
+/// memory.take_back(&mut bio);
+/// assert!(bio.data().is_empty());
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct OwnMemory {
+pub struct OwnMemory {
     /// By length.
     free: BTreeMap<u32, Vec<AlignedBuf>>,
     kept: u64,
@@ -39,13 +54,13 @@ pub(super) struct OwnMemory {
 
 impl OwnMemory {
     /// Makes the zeroes now, so that no write waits for them.
-    pub(super) fn new() -> OwnMemory {
+    pub fn new() -> OwnMemory {
         zeroes();
         OwnMemory::default()
     }
 
     /// Moves BIOs from `out` to `ready`, with memory of their own. Reads that find none wait, in order.
-    pub(super) fn equip(&mut self, out: &mut Bios, ready: &mut Bios) {
+    pub fn equip(&mut self, out: &mut Bios, ready: &mut Bios) {
         while let Some(mut bio) = self.waiting.pop_front() {
             if !self.lend(&mut bio) {
                 self.waiting.push_front(bio);
@@ -96,7 +111,7 @@ impl OwnMemory {
     }
 
     /// A BIO has come back. A device that has lost its memory, or may still use it, keeps it.
-    pub(super) fn take_back(&mut self, bio: &mut Bio) {
+    pub fn take_back(&mut self, bio: &mut Bio) {
         let Some(lent) = self.loans.get_mut(bio.token() as usize).and_then(Option::take) else {
             return;
         };
