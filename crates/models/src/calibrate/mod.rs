@@ -203,7 +203,7 @@ impl Numbers {
 pub fn values(profile: &Profile) -> Vec<(&'static str, u64)> {
     match &profile.model {
         Model::Smr(p) => vec![
-            ("rpm", 60_000_000_000 / p.turn.0.max(1)),
+            ("rpm", (60_000_000_000 + p.turn.0 / 2) / p.turn.0.max(1)),
             ("outer-rate", p.outer_rate),
             ("inner-radius", u64::from(p.inner_radius_ppm)),
             ("seek-settle", p.seek_settle.0),
@@ -292,4 +292,21 @@ fn nearest<T: Copy>(candidates: &[(T, f64)]) -> Option<T> {
     let least = candidates.iter().map(|c| c.1).fold(f64::INFINITY, f64::min);
     let best: Vec<T> = candidates.iter().filter(|c| c.1 <= least).map(|c| c.0).collect();
     best.get(best.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_devices::spec::Spec;
+
+    /// A turn is kept in whole nanoseconds; the speed that it was made from comes out.
+    #[test]
+    fn the_values_of_a_profile_are_what_it_says() {
+        for rpm in [4200, 5400, 5900, 7000, 7200, 10_520, 15_000] {
+            let mut spec = Spec::parse(&format!("sim-smr30,rpm={rpm}")).unwrap();
+            let profile = Profile::from_spec(&mut spec).unwrap().unwrap();
+            let found = values(&profile).into_iter().find(|v| v.0 == "rpm");
+            assert_eq!(found, Some(("rpm", rpm)));
+        }
+    }
 }
