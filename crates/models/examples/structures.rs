@@ -1,8 +1,8 @@
 //! Tries structures of the 30 TB SMR disk, of its host and of its client on all tables of that disk at once, and says how far each
 //! is from them: fitted to all of it, and by cross-validation.
 //!
-//!     cargo run --release -p zoneplug-sim --example structures            # every structure: a quarter of an hour
-//!     cargo run --release -p zoneplug-sim --example structures 1-job/4M   # those whose names contain that
+//!     cargo run --release -p zoneplug-models --example structures            # every structure: a quarter of an hour
+//!     cargo run --release -p zoneplug-models --example structures 1-job/4M   # those whose names contain that
 //!
 //! A structure is a client (16 jobs of fio, or one that has all zones), the longest command, and what the disk does with writes
 //! that wait in its queue. One set of numbers is for all tables: three are fitted to each structure (seek, cache, longest run),
@@ -13,11 +13,10 @@
 //! is that of the gains with all in view. Columns: sequential and random writes, of the baseline (b) and of the single writer (w).
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use zoneplug_core::Error;
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
+use zoneplug_models::Workers;
 use zoneplug_sim::time::{Cell, GEOMETRIES, Layer, Table, Workload};
 
 /// What the disk does with writes that wait in its queue.
@@ -205,21 +204,12 @@ fn line(structure: &Structure) -> Result<(f64, String), Error> {
 fn main() -> Result<(), Error> {
     let part = std::env::args().nth(1).unwrap_or_default();
     let all: Vec<Structure> = structures().into_iter().filter(|s| s.name.contains(&part)).collect();
-    let (next, lines) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || -> Result<(), Error> {
-        while let Some(structure) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let line = line(structure)?;
-            eprintln!("{}", line.1);
-            lines.lock().expect("no thread panics with it").push(line);
-        }
-        Ok(())
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        all.into_iter().try_for_each(|t| t.join().expect("a thread"))
+    let workers = Workers::all(&|| false);
+    let mut lines = workers.spread(all.len(), |i| {
+        let line = line(&all[i])?;
+        eprintln!("{}", line.1);
+        Ok(line)
     })?;
-    let mut lines = lines.into_inner().expect("no thread panics with it");
     lines.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
     let keys = NUMBERS
         .map(|(key, ..)| key.trim_start_matches("seek-"))

@@ -1,18 +1,17 @@
 //! Compares all policies of the single writer, with all waits and deadlines, on the 30 TB SMR disk: rate against p99, over
 //! numbers of zones, two clients, with and without reads beside the writes.
 //!
-//!     cargo run --release -p zoneplug-sim --example front             # all of it: some minutes
-//!     cargo run --release -p zoneplug-sim --example front clook       # policies whose names contain that, beside fifo
+//!     cargo run --release -p zoneplug-models --example front             # all of it: under a minute on two cores
+//!     cargo run --release -p zoneplug-models --example front clook       # policies whose names contain that, beside fifo
 //!
 //! A figure is compared with that of `fifo` in the same row: the same client, zones and seeds. Twelve seeds that no table and no choice
 //! of a number used. A policy is on the front if none with a higher mean gain has a lower worst p99.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::sched::Policy;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::Profile;
+use zoneplug_models::Workers;
 use zoneplug_sim::time::{Client, HostTimes, RandomReader, Run, Workload};
 
 const SEEDS: std::ops::Range<u64> = 1001..1013;
@@ -154,24 +153,10 @@ fn main() -> Result<(), Error> {
     let part = std::env::args().nth(1).unwrap_or_default();
     let (ways, rows) = (ways(&part), rows());
     let profile = Profile::builtin("smr30")?;
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(vec![[0.0; 4]; ways.len() * rows.len()]);
-    let work = || -> Result<(), Error> {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= ways.len() * rows.len() {
-                return Ok(());
-            }
-            let it = figures(&profile, ways[i / rows.len()], rows[i % rows.len()])?;
-            found.lock().expect("no thread panics with it")[i] = it;
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        all.into_iter().try_for_each(|t| t.join().expect("a thread"))
+    let workers = Workers::all(&|| false);
+    let found: Vec<Figures> = workers.spread(ways.len() * rows.len(), |i| {
+        figures(&profile, ways[i / rows.len()], rows[i % rows.len()])
     })?;
-    let found = found.into_inner().expect("no thread panics with it");
     let of = |way: usize| &found[way * rows.len()..(way + 1) * rows.len()];
     let mut lines: Vec<Line> =
         (0..ways.len()).map(|w| line(ways[w].name(), &rows, of(w), of(0))).collect();
@@ -184,10 +169,15 @@ fn main() -> Result<(), Error> {
         "{:22} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6}  front",
         "policy", "gain", "least", "p99", "worst", "reads", "p99"
     );
+    // From the highest gain down: nothing above has a lower worst p99.
     let mut lowest = f64::INFINITY;
-    for l in &lines {
-        let front = l.worst < lowest;
+    let is_on_front = |l: &Line| {
+        let above = lowest;
         lowest = lowest.min(l.worst);
+        l.worst < above
+    };
+    let front: Vec<bool> = lines.iter().map(is_on_front).collect();
+    for (l, front) in lines.iter().zip(&front) {
         println!(
             "{:22} {:+6.1}% {:+6.1}% {:6.2} {:6.2} {:6.2} {:6.2}  {}",
             l.name,
@@ -197,14 +187,11 @@ fn main() -> Result<(), Error> {
             l.worst,
             l.reads,
             l.reads_p99,
-            if front { "*" } else { "" }
+            if *front { "*" } else { "" }
         );
     }
     println!("\nRow by row, of those on the front and of each policy by itself: gain, p99");
-    let mut lowest = f64::INFINITY;
-    for l in &lines {
-        let front = l.worst < lowest;
-        lowest = lowest.min(l.worst);
+    for (l, front) in lines.iter().zip(&front) {
         if !front && l.name.contains(['+', '/']) {
             continue;
         }
