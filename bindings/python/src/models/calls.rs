@@ -253,7 +253,7 @@ pub(crate) fn _replay<'py>(
         let replay = Replay::of(&trace, &disks, workers)?;
         let ways: Vec<_> =
             disks.iter().map(|d| ways(&d.config, &modes, &schedulers, &writers)).collect();
-        replay.rows(&ways, map, replay.pace(speed, iodepth), workers)
+        replay.rows(&ways, map, replay.pace(speed, iodepth), 1, workers)
     })?;
     plain(py, &rows)
 }

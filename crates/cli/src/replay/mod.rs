@@ -155,16 +155,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             disks.iter().map(ways).unzip()
         }
     };
+    // In real time there are no repeats.
+    let mut runs = 0;
     for (ways, turns) in ways.iter().zip(turns) {
         say_what_never_waits(ways, turns);
+        runs += ways.len() as u64 * u64::from(Replay::runs_on(turns, args.repeat));
     }
-    let runs_on = |(disk, ways): (&VirtualDisk, &Vec<_>)| {
-        u64::from(Replay::runs_on(disk, args.repeat)) * ways.len() as u64
-    };
-    let runs: u64 = match &real {
-        Some(_) => ways.iter().map(|ways| ways.len() as u64).sum(),
-        None => disks.iter().zip(&ways).map(runs_on).sum(),
-    };
     bar.set_length(files.bytes * (1 + runs));
     if let Ok(style) =
         ProgressStyle::with_template("  {bar:40} {percent:>3}%  {elapsed} {wide_msg}")
@@ -191,10 +187,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
         None => {
             bar.set_message("in virtual time");
-            match args.repeat {
-                1 => replay.rows(&ways, args.map, pace, &workers)?,
-                n => replay.repeated(&ways, args.map, pace, n, &workers)?,
-            }
+            replay.rows(&ways, args.map, pace, args.repeat, &workers)?
         }
     };
     bar.finish_and_clear();

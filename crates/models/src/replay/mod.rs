@@ -16,7 +16,8 @@
 //! let workers = Workers::all(&|| false);
 //! let replay = Replay::of(&trace, &disks, &workers).unwrap();
 //! let ways = [vec![disks[0].config.clone().into()]];
-//! let rows = replay.rows(&ways, Map::Auto, replay.pace(Speed::Asap, None), &workers).unwrap();
+//! let pace = replay.pace(Speed::Asap, None);
+//! let rows = replay.rows(&ways, Map::Auto, pace, 1, &workers).unwrap();
 //! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
 //! ```
 
@@ -31,7 +32,7 @@ pub use spread::{MAX_REPEAT, rates};
 
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
-use run::Job;
+use run::{Sent, in_virtual_time};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufReader, Read};
@@ -206,60 +207,38 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// How many runs of each row there are, if `repeat` are asked for: a drive without a head has one.
+    pub fn runs_on(rotational: bool, repeat: u32) -> u32 {
+        if rotational { repeat } else { 1 }
+    }
+
     /// Sends all of it to each disk, opened in each of its ways. If the end is asked for, the last rows are of the first
     /// part of the trace or missing.
+    ///
+    /// `repeat`: runs of each row, spread over the processors together. Where the tracks of a disk lie is not known, so each run
+    /// has another rate of the medium. With more than one a row has the median of each figure, and its `spread`.
     pub fn rows(
         &self,
         ways: &[Vec<Way>],
         map: Map,
         pace: Pace,
-        workers: &Workers<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        self.each(ways, map, pace, 1, workers, |mut runs| runs.pop().map(|(_, row)| row))
-    }
-
-    /// The same, with `repeat` runs of each row. Where the tracks of a disk lie is not known, so each run has another rate of
-    /// the medium; a drive without a head has one run. A row has the median of each figure, and its `spread`.
-    pub fn repeated(
-        &self,
-        ways: &[Vec<Way>],
-        map: Map,
-        pace: Pace,
         repeat: u32,
         workers: &Workers<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        self.each(ways, map, pace, repeat.max(1), workers, |runs| Row::of_runs(&runs))
-    }
-
-    /// How many runs of each row there are on a disk, if `repeat` are asked for.
-    pub fn runs_on(disk: &VirtualDisk, repeat: u32) -> u32 {
-        if disk.rotational() { repeat } else { 1 }
-    }
-
-    /// The runs of each row, made one row by `join`. Runs of all rows are spread over the processors together.
-    fn each(
-        &self,
-        ways: &[Vec<Way>],
-        map: Map,
-        pace: Pace,
-        repeat: u32,
-        workers: &Workers<'_>,
-        join: impl Fn(Vec<(u32, Row)>) -> Option<Row>,
     ) -> Result<Vec<Row>, Error> {
         let rows: Vec<(usize, usize)> =
             (0..self.disks.len()).flat_map(|d| (0..ways[d].len()).map(move |w| (d, w))).collect();
         let runs = rows.iter().enumerate().flat_map(|(row, (d, _))| {
-            let rates = rates(Self::runs_on(&self.disks[*d], repeat));
+            let rates = rates(Self::runs_on(self.disks[*d].rotational(), repeat.max(1)));
             rates.into_iter().map(move |ppm| (row, ppm))
         });
         let runs: Vec<(usize, u32)> = runs.collect();
         let done = workers.spread(runs.len(), |i| {
             let (row, ppm) = runs[i];
             let (d, w) = rows[row];
-            let (fit, map) = (&self.fits[d], self.map_of(d, map));
             let disk = self.disks[d].with_rate(ppm);
-            let job = Job { disk: &disk, way: &ways[d][w], fit, map, pace };
-            let ran = job.run(self.trace, workers)?;
+            let (fit, map) = (&self.fits[d], self.map_of(d, map));
+            let sent = Sent { fit, limits: disk.limits(), map, pace };
+            let ran = in_virtual_time(self.trace, &sent, (&disk, &ways[d][w]), workers)?;
             Ok((row, ppm, ran, workers.is_asked()))
         })?;
         let mut of_rows: Vec<Vec<(u32, Row, bool)>> = rows.iter().map(|_| Vec::new()).collect();
@@ -272,7 +251,9 @@ impl<'a> Replay<'a> {
                 true => runs.retain(|(.., is_cut)| !is_cut),
                 false => runs.truncate(1),
             }
-            join(runs.into_iter().map(|(ppm, row, _)| (ppm, row)).collect())
+            let mut runs: Vec<(u32, Row)> =
+                runs.into_iter().map(|(ppm, row, _)| (ppm, row)).collect();
+            if repeat > 1 { Row::of_runs(&runs) } else { runs.pop().map(|(_, row)| row) }
         });
         Ok(joined.collect())
     }

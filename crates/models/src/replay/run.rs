@@ -11,16 +11,6 @@ use zoneplug_devices::emu::timing::DriveStats;
 use zoneplug_sim::time::trace::Fit;
 use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
 
-/// What is to be replayed, and how.
-pub(super) struct Job<'a> {
-    pub(super) disk: &'a VirtualDisk,
-    pub(super) way: &'a Way,
-    pub(super) fit: &'a Fit,
-    /// Not `Auto`.
-    pub(super) map: Map,
-    pub(super) pace: Pace,
-}
-
 /// Latencies and counts of one kind.
 struct Sum {
     operations: u64,
@@ -185,20 +175,19 @@ impl Outcome {
     }
 }
 
-impl Job<'_> {
-    /// Sends all of it.
-    pub(super) fn run(&self, trace: &Trace<'_>, workers: &Workers<'_>) -> Result<Row, Error> {
-        let mut run = self.disk.run(&self.way.config);
-        run.warm_up = Nanos(0);
-        run.length = Nanos(u64::MAX >> 2);
-        run.keep_latencies = false;
-        let (map, pace) = (self.map, self.pace);
-        let sent = Sent { fit: self.fit, limits: self.disk.limits(), map, pace };
-        let (outcome, report) = Outcome::of(trace, &sent, workers, |client| {
-            self.way.during(|| run.go_with(&mut [client]))
-        })?;
-        let turns = self.disk.rotational();
-        let layer = self.way.name(turns);
-        Ok(outcome.row(&self.disk.spec, layer, map, Some((report.drive, turns))))
-    }
+/// Sends all of a trace to a model that is opened in this way.
+pub(super) fn in_virtual_time(
+    trace: &Trace<'_>,
+    sent: &Sent<'_>,
+    (disk, way): (&VirtualDisk, &Way),
+    workers: &Workers<'_>,
+) -> Result<Row, Error> {
+    let mut run = disk.run(&way.config);
+    run.warm_up = Nanos(0);
+    run.length = Nanos(u64::MAX >> 2);
+    run.keep_latencies = false;
+    let (outcome, report) =
+        Outcome::of(trace, sent, workers, |client| way.during(|| run.go_with(&mut [client])))?;
+    let turns = disk.rotational();
+    Ok(outcome.row(&disk.spec, way.name(turns), sent.map, Some((report.drive, turns))))
 }
