@@ -119,6 +119,11 @@ struct Slot {
     refused: bool,
 }
 
+/// The seed of a disk of several, by its number: each has its own, and the first has that of one disk alone.
+pub(crate) fn seed_of_disk(seed: u64, disk: u32) -> u64 {
+    seed + (u64::from(disk) << 32)
+}
+
 /// Where one client's BIOs go: its zones, and how much of each it has used.
 #[derive(Debug)]
 pub struct Offsets {

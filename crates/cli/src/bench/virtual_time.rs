@@ -208,9 +208,7 @@ impl Timed {
         }
         text
     }
-}
 
-impl Timed {
     /// How the disks of each row share what they have in common.
     fn shelves(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rows.iter().all(|r| r.shelf.is_none()) {

@@ -1,5 +1,5 @@
-//! The files of a trace. blktrace writes one for each processor, `sda.blktrace.0` and so on: whoever names one of them, or
-//! `sda` as blkparse has it, means all of them.
+//! The files of a trace. blktrace writes one for each processor, `sda.blktrace.0` and so on. The name of one of them, or
+//! `sda` as blkparse has it, stands for all of them.
 
 use crate::failure::Failure;
 use indicatif::ProgressBar;

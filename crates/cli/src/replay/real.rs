@@ -1,4 +1,4 @@
-//! `zoneplug replay --real-time`: the disks, what their zones must hold before a trace is sent, and who must agree to that.
+//! `zoneplug replay --real-time`: the disks, what their zones must hold before a trace is sent, and the question that is asked before data are lost.
 //!
 //! A replay writes zeroes. Only zones that the trace changes are touched. A zone that the trace begins inside of is filled
 //! with zeroes up to there, if it is empty.
@@ -203,7 +203,7 @@ impl Plan {
         if replay.fits[number].changes().is_some_and(|c| c.resets_all()) {
             infos = io.report(Sector(0), io.geometry().nr_zones())?;
         }
-        // Nobody knows what is in a conventional zone.
+        // What is in a conventional zone is not known.
         let lasts = !is_volatile(&disk.spec);
         let g = io.geometry();
         let lost = infos.iter().filter(|z| {

@@ -22,7 +22,7 @@ pub use row::{Latency, Part, Row, Shelf};
 
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::watch::Watch;
-use crate::work::{Offsets, RANDOM_ZONES, Rw, Work, max_open};
+use crate::work::{Offsets, RANDOM_ZONES, Rw, Work, max_open, seed_of_disk};
 use crate::workers::Workers;
 use job::Job;
 use zoneplug_core::disk::Mode;
@@ -149,8 +149,8 @@ impl Workload {
         let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);
         (run.disks, run.adapter) = (self.disks.max(1), self.adapter);
-        // A run spreads its clients over the disks in turns. Each disk has seeds of its own.
-        let seeds = |n: u32| self.seed + (u64::from(n) << 32);
+        // A run spreads its clients over the disks in turns.
+        let seeds = |disk| seed_of_disk(self.seed, disk);
         let mut clients: Vec<Box<dyn Client + '_>> = Vec::new();
         let Work { depth, block_sectors, .. } = self.work;
         if self.zone_lock {

@@ -6,6 +6,7 @@ use super::outcome::{CellRuns, Run};
 use super::published::{Expect, How, Table};
 use crate::virtual_disk::layer_name;
 use crate::watch::Watch;
+use crate::work::seed_of_disk;
 use crate::workers::Workers;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::form::Form;
@@ -208,8 +209,8 @@ impl Ready {
             run.tags = 2 * run.tags.min(128);
         }
         // A run spreads its clients over the disks in turns.
-        let disks = u64::from(self.client.disks);
-        let seeds = || (0..disks).map(|disk| seed + (disk << 32));
+        let disks = self.client.disks;
+        let seeds = || (0..disks).map(|disk| seed_of_disk(seed, disk));
         for seed in seeds().skip(1) {
             clients.extend(self.client.workload.clients(&times, seed));
         }

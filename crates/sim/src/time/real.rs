@@ -237,7 +237,7 @@ impl Running {
         }
         if waits {
             let armed = self.queue.arm(&self.waker);
-            // What ended before the arming wakes nobody.
+            // What ended before the arming wakes no thread.
             self.queue.poll(clock.now(), &mut self.done);
             if !armed || !self.done.is_empty() {
                 return;
