@@ -1,7 +1,8 @@
-//! Starts the threads of this crate. If the system refuses a thread (`ulimit -u`, a pids limit), the caller gets an
+//! Starts the threads of this crate, and waits for what other threads do without a signal. If the system refuses a thread (`ulimit -u`, a pids limit), the caller gets an
 //! error with a hint.
 
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep, yield_now};
+use std::time::Duration;
 use zoneplug_core::{Error, ErrorKind};
 
 /// Starts a thread of this name.
@@ -14,4 +15,24 @@ pub(crate) fn spawn(
             .hint("more processes for this user (ulimit -u), or a higher pids limit of the container or service")
             .source(e)
     })
+}
+
+/// The pauses of a loop that looks again and again for what another thread does. They are short at first, and sleeps
+/// later: a thread that only yields keeps a processor from threads of a lower priority, one of which may be the other.
+#[derive(Default)]
+pub(crate) struct Pauses(u32);
+
+impl Pauses {
+    const YIELDS: u32 = 64;
+    const STEP: Duration = Duration::from_micros(50);
+    const MOST: Duration = Duration::from_micros(500);
+
+    /// Pauses, longer than the time before.
+    pub(crate) fn pause(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        match self.0.checked_sub(Self::YIELDS) {
+            None => yield_now(),
+            Some(n) => sleep(Self::STEP.saturating_mul(n + 1).min(Self::MOST)),
+        }
+    }
 }

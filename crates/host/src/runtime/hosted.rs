@@ -17,6 +17,7 @@ use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::QueueOwner;
 use crate::runtime::withheld::Withheld;
+use crate::threads::Pauses;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -187,6 +188,7 @@ impl HostedDisk {
     /// for [`HostedDisk::revalidate`] and [`HostedDisk::set_attribute`].
     pub fn freeze(&self) -> Result<Frozen, Error> {
         let mut freeze = self.shared.disk.begin_freeze();
+        let mut pauses = Pauses::default();
         while !freeze.poll() {
             self.run_all();
             if let Some(e) = freeze.overdue(self.shared.clock.now()) {
@@ -194,7 +196,7 @@ impl HostedDisk {
                 self.shared.deferred_wakes.call();
                 return Err(e);
             }
-            std::thread::yield_now();
+            pauses.pause();
         }
         Ok(Frozen { freeze: Some(freeze), shared: self.shared.clone() })
     }
@@ -205,6 +207,7 @@ impl HostedDisk {
         reactor::start(&self.shared)?;
         let mut queue = self.shared.disk.open_polled_queue(1, 1)?;
         let mut revalidation = self.shared.disk.revalidate();
+        let mut pauses = Pauses::default();
         loop {
             if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
                 drop(revalidation);
@@ -217,7 +220,7 @@ impl HostedDisk {
                 return result;
             }
             self.run_all();
-            std::thread::yield_now();
+            pauses.pause();
         }
     }
 
@@ -231,14 +234,14 @@ impl HostedDisk {
     /// ```
     pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
         let mut change = self.shared.disk.change_attribute(name, value)?;
-        let mut result = Ok(());
+        let (mut result, mut pauses) = (Ok(()), Pauses::default());
         while !change.poll() {
             self.run_all();
             if let Some(e) = change.overdue(self.shared.clock.now()) {
                 result = Err(e);
                 break;
             }
-            std::thread::yield_now();
+            pauses.pause();
         }
         drop(change);
         self.shared.deferred_wakes.call();

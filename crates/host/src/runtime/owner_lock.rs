@@ -159,7 +159,7 @@ impl<T> OwnerLock<T> {
                 Ok(guard) => return guard,
                 Err(still) => mutex = still,
             }
-            yield_now();
+            wait_a_moment();
         }
     }
 
@@ -201,11 +201,12 @@ impl<T> OwnerLock<T> {
     }
 }
 
-fn yield_now() {
+/// Lets the owner run, also if it has a lower priority.
+fn wait_a_moment() {
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]
-    std::thread::yield_now();
+    std::thread::sleep(std::time::Duration::from_micros(20));
 }
 
 /// The owner's access to the value.

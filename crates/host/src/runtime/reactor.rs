@@ -15,10 +15,13 @@ use zoneplug_core::{Bios, Error, Nanos};
 /// How long the reactor sleeps at most while a client waits. It finds work after this time that no kick told of, such
 /// as a queue that a client stopped polling with commands at the device.
 const TICK: Duration = Duration::from_micros(500);
-/// How often the reactor looks, while no client waits, whether late commands have come back.
+/// How often the reactor looks while no client waits for it: whether late commands have come back, and whether a client
+/// that was woken has submitted more without a poll.
 const LOOK: Duration = Duration::from_millis(50);
 /// The reactor spins for a deadline nearer than this, because a sleep would miss it.
 const NEAR: Nanos = Nanos(60_000);
+/// The longest time that the reactor spins. A deadline that has passed and is still there depends on another thread.
+const SPIN: Nanos = Nanos(2 * NEAR.0);
 /// How long a disk without handles waits for late commands: as long as a command may take, within these bounds.
 const LATE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
@@ -37,32 +40,49 @@ pub(crate) fn start(shared: &Arc<HostedShared>) -> Result<(), Error> {
     })
 }
 
-/// Runs every queue once. Returns whether anything finished, and the next moment at which something is due.
-fn round(shared: &HostedShared, now: Nanos) -> (bool, Option<Nanos>) {
-    let (mut progress, mut next) = (false, None);
+/// What one round over the queues has found.
+#[derive(Default)]
+struct Round {
+    /// Something has finished, so other queues may have work now.
+    progress: bool,
+    /// The next moment at which something is due.
+    next: Option<Nanos>,
+    /// A queue may need the reactor again before its client comes. A locked queue counts.
+    work: bool,
+}
+
+/// Runs every queue once.
+fn round(shared: &HostedShared, now: Nanos) -> Round {
+    let mut round = Round::default();
     let mut dropped = Bios::new();
     let queues = lock(&shared.queues).clone();
     for queue in &queues {
-        let Some(mut locked) = queue.try_lock() else { continue };
+        let Some(mut locked) = queue.try_lock() else {
+            round.work |= queue.is_wanted();
+            continue;
+        };
         if queue.is_orphan() {
             locked.poll(now, &mut dropped);
-            progress |= !dropped.is_empty();
+            round.progress |= !dropped.is_empty();
             queue.dropped(&mut dropped);
         } else {
-            progress |= locked.poll_for_owner(now);
+            round.progress |= locked.poll_for_owner(now);
         }
-        next = [next, locked.next_deadline()].into_iter().flatten().min();
+        round.work |= queue.is_wanted() && !locked.waits_for_owner();
+        round.next = [round.next, locked.next_deadline()].into_iter().flatten().min();
     }
     drop(queues);
     shared.remove_orphans();
     shared.withheld.sweep(&shared.disk);
-    (progress, next)
+    round
 }
 
 /// Runs until no handle of the disk is left and nothing is in flight.
 fn run(shared: &HostedShared) {
     let reactor = &shared.reactor;
     let mut end = None;
+    // When the reactor began to spin for a near deadline.
+    let mut spins_since: Option<Nanos> = None;
     loop {
         // Read before the queues: once no handle of the disk is left, no queue is added.
         let closing = reactor.is_closing();
@@ -72,20 +92,27 @@ fn run(shared: &HostedShared) {
             let late = shared.deadlines && queues.iter().any(|q| q.may_be_late());
             (queues.iter().any(|q| q.is_wanted()), late)
         };
-        let (mut progress, mut next) = (false, None);
-        if wanted || late {
-            (progress, next) = round(shared, now);
-        }
+        let Round { progress, next, work } =
+            if wanted || late { round(shared, now) } else { Round::default() };
         shared.deferred_wakes.call();
         if progress {
+            spins_since = None;
             continue;
         }
         if wanted {
-            match next {
-                Some(t) if t.0 <= now.0.saturating_add(NEAR.0) => std::thread::yield_now(),
-                Some(t) => reactor.nap(Duration::from_nanos(t.0 - now.0 - NEAR.0).min(TICK)),
-                None => reactor.nap(TICK),
+            let left = next.map(|t| t.0.saturating_sub(now.0));
+            if left.is_some_and(|left| left <= NEAR.0) {
+                let since = *spins_since.get_or_insert(now);
+                if now.0 <= since.0.saturating_add(SPIN.0) {
+                    std::thread::yield_now();
+                } else {
+                    reactor.nap(TICK);
+                }
+                continue;
             }
+            spins_since = None;
+            let most = if work { TICK } else { LOOK };
+            reactor.nap(left.map_or(most, |left| Duration::from_nanos(left - NEAR.0).min(most)));
         } else if closing {
             if lock(&shared.queues).is_empty() {
                 return;

@@ -92,6 +92,10 @@ pub(crate) struct Plan {
     pub(crate) mute: AtomicBool,
     /// Queues of the device that exist.
     pub(crate) queues: AtomicU32,
+    /// Polls of its queues.
+    pub(crate) polls: AtomicU64,
+    /// Its queues have had work since the first moment, and no poll ends it.
+    pub(crate) overdue: AtomicBool,
 }
 
 impl Plan {
@@ -170,6 +174,7 @@ impl Queue for BadQueue {
     }
 
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.plan.polls.fetch_add(1, Ordering::SeqCst);
         if self.plan.gate.load(Ordering::SeqCst) > 0 && !self.armed {
             return;
         }
@@ -187,6 +192,9 @@ impl Queue for BadQueue {
         self.plan.at(Place::Deadline);
         if self.plan.gate.load(Ordering::SeqCst) > 0 {
             return None;
+        }
+        if self.plan.overdue.load(Ordering::SeqCst) {
+            return Some(Nanos(0));
         }
         let held = self.held.iter().map(|h| h.0).min();
         self.inner.next_deadline().into_iter().chain(held).min()

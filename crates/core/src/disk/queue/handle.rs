@@ -80,6 +80,13 @@ impl DiskQueue {
         self.lane.intake.nr_ended() != 0 || self.lane.mailbox.is_filled()
     }
 
+    /// Whether only the owner can go on: all BIOs of the queue have finished and wait for its poll, and the queue does no
+    /// work for others. False if it has no BIO.
+    pub fn waits_for_owner(&self) -> bool {
+        let ended = self.lane.intake.nr_ended();
+        ended != 0 && ended == self.outstanding() as usize && !self.is_busy()
+    }
+
     /// How many commands of this queue were given up because their time was over
     /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be
     /// those of other queues, and BIOs of this queue may be late on others: [`Bio::late`](crate::Bio::late) says
@@ -187,12 +194,13 @@ impl DiskQueue {
     }
 
     /// Polls on behalf of the owner. Keeps what has finished for the owner's next poll, and wakes an armed owner.
-    /// Returns whether anything finished.
+    /// Returns whether anything finished that was not kept before this call.
     pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
+        let kept = self.lane.intake.nr_ended();
         let mut done = Bios::new();
         self.poll(now, &mut done);
-        let any = !done.is_empty();
-        if any {
+        let any = done.len() > kept;
+        if !done.is_empty() {
             self.lane.intake.keep(&mut done);
             self.lane.mailbox.wake();
         }
