@@ -246,6 +246,17 @@ fn f11_dsync_flushes() {
     m.end().unwrap();
 }
 
+/// Unmounting makes durable what was written, and says so if it cannot.
+#[test]
+fn f11_unmounting_flushes() {
+    // The first flush is that of the format.
+    let spec = "mem,zones=4,zone-size=1M,write-cache=1,fault=flush/io/skip=1";
+    let Some(m) = Mounted::of("unmount", spec, "", "errors=repair") else { return };
+    assert_eq!(m.direct("seq/0").write_at(&block(1, 4096), 0).unwrap(), 4096);
+    let ended = m.end();
+    assert!(matches!(ended, Err(MountError::Close(Errno::IO))), "{ended:?}");
+}
+
 /// Writes that the disk does not answer make no other request wait: of other files, or what stat shows.
 #[test]
 fn f5_a_stalled_write_stalls_no_other_file() {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod errors;
+mod lasts;
 mod model;
 
 use rustix::io::Errno;
