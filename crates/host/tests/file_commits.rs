@@ -332,6 +332,29 @@ fn data_that_a_lost_reset_hid_is_written_again() {
     }
 }
 
+/// What conventional zones have is in no table, and their notes say only that they were written. If the process of the
+/// disk dies with its failed sync, the next one writes all of their pages again, before it believes the notes.
+#[test]
+fn conventional_zones_of_a_process_that_died_are_written_again() {
+    for seed in 0..40 {
+        let storage = CutStorage::create(&CreateOptions { conv: 2, ..options() }).unwrap();
+        let mut d = Open::new(storage);
+        assert_eq!((d.write(0, 0, 1), d.flush()), (Status::Ok, Status::Ok));
+        assert_eq!((d.write(0, 1, 2), d.write(0, 0, 4)), (Status::Ok, Status::Ok));
+        assert_eq!((d.write(1, 3, 3), d.write(2, 0, 5)), (Status::Ok, Status::Ok));
+        d.storage.fail_some_syncs(0, 1, seed);
+        assert_eq!(d.flush(), Status::Io);
+        let mut now = Open::new(d.storage.after_kill(d.storage.first_failure().unwrap() + 1));
+        let data = |d: &mut Open| [0, 1, 2].map(|zone| d.zone(zone).2);
+        let whole = [[4, 2, 0, 0], [0, 0, 0, 3], [5, 0, 0, 0]];
+        assert_eq!(data(&mut now), whole, "seed {seed}: memory still has it");
+        assert_eq!(now.flush(), Status::Ok);
+        now.storage.evict(0);
+        assert_eq!(data(&mut now), whole, "seed {seed}: evicted");
+        assert_eq!(data(&mut now.cut()), whole, "seed {seed}: a power cut");
+    }
+}
+
 /// A thread panics in a commit. What it took to make durable is in no table, so the end of the disk must not say that
 /// it is.
 #[test]

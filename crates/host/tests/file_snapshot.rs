@@ -367,6 +367,55 @@ fn a_zone_that_changes_after_it_was_copied_is_copied_again() {
     );
 }
 
+/// Between two copies of data another writer comes, which goes on from an older state of the disk: what the first one wrote
+/// last is not in it. A zone that is as long again, or longer, is copied from its start.
+#[test]
+fn what_was_copied_before_another_writer_came_is_copied_again() {
+    let dir = Dir::new("snapshot-writer");
+    let (path, to) = (dir.path("disk.zbd"), dir.path("copy.zbd"));
+    made(&path, false);
+    let write = |disk: &HostedDisk, zone: u32, blocks: std::ops::Range<u64>, first: u64| {
+        let start = disk.disk().geometry().zone_start(ZoneNo(zone));
+        let mut io = BlockingDisk::new(disk).unwrap();
+        for n in blocks {
+            io.write_from(start.plus(n * SECTORS), &block(first + n)).unwrap();
+        }
+        io.flush().unwrap();
+    };
+    let disk = hosted(&path);
+    (0..4).for_each(|zone| write(&disk, zone, 0..5, 100));
+    drop(disk);
+    let older = std::fs::read(&path).unwrap();
+    let disk = hosted(&path);
+    (0..4).for_each(|zone| write(&disk, zone, 5..10, 200));
+    let mut snapshot = Snapshot::begin(&path, &to, Held::ByCaller).unwrap();
+    snapshot.copy_ahead().unwrap();
+    drop(disk);
+    // The same file, as a power cut or a backup may leave it.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &older, 0).unwrap();
+    let disk = hosted(&path);
+    // The conventional zones have as many writes as before, and one sequential zone is as long.
+    (0..3).for_each(|zone| write(&disk, zone, 5..10, 300));
+    write(&disk, 3, 5..20, 300);
+    let frozen = disk.freeze().unwrap();
+    snapshot.copy_rest().unwrap();
+    drop(frozen);
+    snapshot.finish(true).unwrap();
+    assert_eq!(check(&to, false).unwrap().problems, 0);
+    let copy = FileDisk::open(&to, Access::ReadOnly).unwrap();
+    let copy = HostedDisk::open(copy, DiskConfig::default()).unwrap();
+    let mut io = BlockingDisk::new(&copy).unwrap();
+    for (zone, end) in [(0, 10), (1, 10), (2, 10), (3, 20)] {
+        let start = disk.disk().geometry().zone_start(ZoneNo(zone));
+        for n in 0..end {
+            let first = if n < 5 { 100 } else { 300 };
+            let found = number(&read(&mut io, start.plus(n * SECTORS)));
+            assert_eq!(found, first + n, "block {n} of zone {zone}");
+        }
+    }
+}
+
 fn read(io: &mut BlockingDisk, at: zoneplug_core::Sector) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK as usize];
     io.read_into(at, &mut bytes).unwrap();

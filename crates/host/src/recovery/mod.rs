@@ -16,5 +16,7 @@ pub(crate) mod bases;
 pub(crate) mod directory;
 pub(crate) mod journal;
 pub(crate) mod mark;
+#[cfg(test)]
+mod several_tests;
 pub(crate) mod shared_words;
 pub(crate) mod space;

@@ -7,18 +7,30 @@ use std::task::Waker;
 use std::time::Duration;
 use zoneplug_core::poison::lock;
 
-/// How long a queue waits for requests that it has begun. What is still in flight then is sent to the next server again,
+/// How long a queue of a server waits for requests that it has begun. What is still in flight then is sent to the next server again,
 /// as if this server had died.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the queues are to leave, and what wakes them.
-#[derive(Default)]
 pub(super) struct Leave {
     asked: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
+    /// How long a queue waits for the requests that it has begun.
+    pub(super) patience: Duration,
+}
+
+impl Default for Leave {
+    fn default() -> Leave {
+        Leave::within(PATIENCE)
+    }
 }
 
 impl Leave {
+    /// Each queue waits so long for the requests that it has begun.
+    pub(super) fn within(patience: Duration) -> Leave {
+        Leave { asked: AtomicBool::new(false), wakers: Mutex::default(), patience }
+    }
+
     /// A queue that looks at [`Leave::is_asked`] each time that it is woken by `waker`.
     pub(super) fn join(&self, waker: &Waker) {
         lock(&self.wakers).push(waker.clone());

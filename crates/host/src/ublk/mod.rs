@@ -357,7 +357,7 @@ impl Ublk {
         let records = options.records.as_deref();
         let shown = served.shown.clone();
         let record = JournalFile::of_last(disk, records, &info, &found, served)?;
-        let most = u32::from(info.nr_hw_queues) * u32::from(info.queue_depth);
+        let most = replay::most_in_flight(&info);
         let replay = Replay::new(disk, shown.clone(), &found, record.of_last_server(), most);
         let replay = (record, Some(replay));
         let device = self.begin(disk, options, &known, (info, shown), replay, ended)?;

@@ -7,7 +7,7 @@
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
-use super::leave::{self, Leave};
+use super::leave::Leave;
 use super::request::{self, Request, Slice};
 use super::sys::Way;
 use super::takeover::replay::Replay;
@@ -316,7 +316,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
     /// ring and `/dev/ublkcN` are closed.
     #[cold]
     fn leave(&mut self) -> io::Result<()> {
-        let end = Instant::now() + leave::PATIENCE;
+        let end = Instant::now() + self.shared.leave.patience;
         loop {
             while let Some(event) = self.driver.event()? {
                 if let Event::Readable(polled) = event {

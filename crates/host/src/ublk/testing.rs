@@ -8,6 +8,7 @@ use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
 use super::sys::Way;
+use super::takeover::replay::Replay;
 use crate::recovery::bases::LastServer;
 use crate::recovery::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
@@ -205,6 +206,32 @@ fn serve_as<T: Timing>(
     client: &mut dyn BlockClient,
     latencies: Vec<Arc<LatencyLog>>,
 ) -> io::Result<(u64, ServedCounters)> {
+    serve_all::<T>(disk, depth, bytes, client, latencies, Left::default())
+}
+
+/// As [`serve`], with what the last server of the device has left, and how the queue leaves it.
+#[cfg(test)]
+pub(super) fn serve_from(
+    disk: &HostedDisk,
+    depth: u16,
+    bytes: usize,
+    client: &mut dyn BlockClient,
+    left: Left,
+) -> io::Result<()> {
+    serve_all::<Untimed>(disk, depth, bytes, client, Vec::new(), left).map(drop)
+}
+
+/// What a device has that was taken over, and how its queues leave it.
+type Left = (Option<Replay>, Option<journal::Journal>, Leave);
+
+fn serve_all<T: Timing>(
+    disk: &HostedDisk,
+    depth: u16,
+    bytes: usize,
+    client: &mut dyn BlockClient,
+    latencies: Vec<Arc<LatencyLog>>,
+    (replay, journal, leave): Left,
+) -> io::Result<(u64, ServedCounters)> {
     let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
     let append = limits.visible_append_sectors(g.zone_sectors());
     let params = params::of(&g, 0..g.nr_zones(), &limits, append).map_err(io::Error::other)?;
@@ -218,9 +245,9 @@ fn serve_as<T: Timing>(
         counters: vec![Counters::default()],
         latencies,
         failure: Mutex::default(),
-        replay: None,
-        journal: None,
-        leave: Leave::default(),
+        replay,
+        journal,
+        leave,
     });
     let fake = FakeDriver {
         shared: shared.clone(),

@@ -146,5 +146,23 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     };
-    File::open(dir)?.sync_all()
+    File::open(dir)?.sync_all()?;
+    #[cfg(test)]
+    note_synced(dir);
+    Ok(())
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The folders that this thread has synced, each with the names that were in it.
+    pub(super) static SYNCED: std::cell::RefCell<Vec<(std::path::PathBuf, Vec<String>)>> =
+        const { std::cell::RefCell::new(Vec::new()) };
+}
+
+#[cfg(test)]
+fn note_synced(dir: &Path) {
+    let names =
+        std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    SYNCED.with_borrow_mut(|all| all.push((dir.to_owned(), names)));
 }

@@ -42,6 +42,8 @@
 mod check;
 mod commit;
 mod create;
+#[cfg(test)]
+mod durable_names;
 mod exec;
 mod format;
 mod load;

@@ -8,11 +8,14 @@
 //! | `replay.rs` | requests that Linux sends again |
 //! | `compare.rs` | whether data is on the disk |
 //! | `model.rs` | a test: servers that are killed one after the other, against a list of the owner of each block |
+//! | `queue_tests.rs` | tests of the queues of such servers |
 
 mod compare;
 pub(super) mod identity;
 pub(super) mod journal_file;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod queue_tests;
 pub(super) mod replay;
 mod unacked;

@@ -27,6 +27,7 @@ use super::unacked::Unacked;
 use crate::BlockingDisk;
 use crate::recovery::journal::{FoundZone, Journal};
 use crate::runtime::hosted::HostedDisk;
+use crate::ublk::abi::DevInfo;
 use crate::ublk::request::Request;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -138,6 +139,11 @@ impl Replay {
         }
         there
     }
+}
+
+/// The most requests that the last server of a device can have had in flight: those of all its queues.
+pub(in crate::ublk) fn most_in_flight(info: &DevInfo) -> u32 {
+    u32::from(info.nr_hw_queues) * u32::from(info.queue_depth)
 }
 
 /// Sectors of a zone that hold data and must not be written again.

@@ -1,0 +1,62 @@
+//! Tests: a server compares each of several disks with those of the last one, not the first alone.
+
+use super::bases::Bases;
+use crate::HostedDisk;
+use crate::backend::file::{CreateOptions, create};
+use std::path::PathBuf;
+
+/// A directory for disks, removed with its test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        let dir = std::env::temp_dir().join(format!("zoneplug-several-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Each disk of a joined one has a name, a place and a number of openings that count.
+#[test]
+fn of_several_disks_each_is_compared() {
+    let dir = Dir::new();
+    let make = |name: &str| {
+        let options =
+            CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..CreateOptions::default() };
+        create(dir.path(name).as_ref(), &options, true).unwrap();
+    };
+    let names = ["a.zbd", "b.zbd", "c.zbd"];
+    names.iter().for_each(|name| make(name));
+    let spec = format!("linear@{}", names.map(|name| dir.path(name)).join("%"));
+    for name in names {
+        let (before, path, moved) = (Bases::look(&spec), dir.path(name), dir.path("moved"));
+        assert_eq!(before.files(), 3);
+        // A copy in the place of the disk has its name, and is another file.
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::copy(&moved, &path).unwrap();
+        let copied = Bases::look(&spec);
+        assert_eq!(copied.name(), before.name(), "{name}");
+        assert_ne!(copied.left().place, before.left().place, "a copy of {name}");
+        std::fs::rename(&moved, &path).unwrap();
+        assert_eq!(Bases::look(&spec).left(), before.left(), "{name}");
+        // One that is opened alone has been opened once more.
+        drop(HostedDisk::open_spec(&path).unwrap());
+        assert_eq!(Bases::look(&spec).left().opened, before.left().opened + 1, "{name}");
+        assert_eq!(Bases::look(&spec).name(), before.name());
+        // Another disk at its path has another name.
+        make(name);
+        assert_ne!(Bases::look(&spec).name(), before.name(), "{name}");
+    }
+    let swapped = format!("linear@{}", ["b.zbd", "a.zbd", "c.zbd"].map(|n| dir.path(n)).join("%"));
+    assert_ne!(Bases::look(&spec).name(), Bases::look(&swapped).name(), "in another order");
+}

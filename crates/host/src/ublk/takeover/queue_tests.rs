@@ -1,0 +1,139 @@
+//! Tests of a queue of a device that was taken over, and of one that leaves its device to the next server.
+
+use super::replay::{Replay, find, most_in_flight};
+use crate::recovery::journal::Journal;
+use crate::recovery::journal::tests::{Place, about};
+use crate::ublk::abi::{self, DevInfo};
+use crate::ublk::leave::Leave;
+use crate::ublk::testing::{Answer, BlockClient, serve_from};
+use crate::{BlockingDisk, HostedDisk};
+use std::time::{Duration, Instant};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::Sector;
+
+const ZONES: u32 = 4;
+const BLOCK: usize = 4096;
+
+fn data(fill: u8) -> AlignedBuf {
+    AlignedBuf::from_slice(&[fill; BLOCK])
+}
+
+/// Requests of a block each, one after the other: the operation, a sector, and what it brings.
+struct Blocks<'a> {
+    left: &'a [(u8, u64, u8)],
+    answers: Vec<(i32, u64)>,
+    /// The device is left once there are no more.
+    leaves: bool,
+}
+
+impl<'a> Blocks<'a> {
+    fn new(left: &'a [(u8, u64, u8)]) -> Blocks<'a> {
+        Blocks { left, answers: Vec::new(), leaves: false }
+    }
+}
+
+impl BlockClient for Blocks<'_> {
+    fn next(&mut self, _: u16, data: &mut [u8]) -> Option<[u8; abi::IO_DESC_LEN]> {
+        let ((op, sector, fill), left) = self.left.split_first()?;
+        self.left = left;
+        data.fill(*fill);
+        let mut descriptor = [0; abi::IO_DESC_LEN];
+        descriptor[0] = *op;
+        descriptor[4..8].copy_from_slice(&8u32.to_le_bytes());
+        descriptor[8..16].copy_from_slice(&sector.to_le_bytes());
+        Some(descriptor)
+    }
+
+    fn answered(&mut self, answer: Answer, _: &[u8]) {
+        self.answers.push((answer.result, answer.append));
+    }
+
+    fn is_left(&self) -> bool {
+        self.leaves && self.left.is_empty()
+    }
+}
+
+/// What the server `me` answers, after the server `last`. It looks for what that has left if there was one.
+fn serve(
+    disk: &HostedDisk,
+    place: &Place,
+    (last, me): (u64, u64),
+    requests: &[(u8, u64, u8)],
+) -> Vec<(i32, u64)> {
+    let journal = Journal::open(&place.record(), about(ZONES, 1), last, me).unwrap();
+    let found = find(disk, 0..ZONES).unwrap();
+    let replay = Replay::new(disk, 0..ZONES, &found, Some(&journal), 8);
+    let mut client = Blocks::new(requests);
+    let left = (Some(replay), Some(journal), Leave::default());
+    serve_from(disk, 1, BLOCK, &mut client, left).unwrap();
+    client.answers
+}
+
+/// U6. An append that a takeover has found belongs to its client from then on, as one that was appended: the takeover after
+/// it gives its place to no other.
+#[test]
+fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
+    let (disk, place) = (HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap(), Place::new());
+    let zones = [0; ZONES as usize];
+    Journal::create(&place.record(), about(ZONES, 1), 1, zones.into_iter()).unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    // The first server has appended these, and is killed before it answers.
+    for fill in [1, 2, 3] {
+        io.append(Sector(0), data(fill)).unwrap();
+    }
+    let append = |fill| (abi::OP_ZONE_APPEND, 0, fill);
+    // The second finds one and appends another. It is killed too.
+    let answers = serve(&disk, &place, (1, 2), &[append(2), append(2)]);
+    assert_eq!(answers, [(0, 8), (0, 24)]);
+    // What no client was told of is still found, and what one was told of is not.
+    let answers = serve(&disk, &place, (2, 3), &[append(2), append(3), append(3), append(1)]);
+    assert_eq!(answers, [(0, 32), (0, 16), (0, 40), (0, 0)]);
+    let answers = serve(&disk, &place, (3, 4), &[append(1), append(2), append(3)]);
+    assert_eq!(answers, [(0, 48), (0, 56), (0, 64)]);
+}
+
+/// U6. The dead server can have had a request for each tag of each queue. All of their appends are looked for, also if they
+/// are of one zone.
+#[test]
+fn u6_appends_of_all_queues_are_looked_for() {
+    let info = DevInfo { nr_hw_queues: 3, queue_depth: 2, ..DevInfo::default() };
+    let (disk, place) =
+        (HostedDisk::open_spec("mem,zones=4,zone-size=1M,append-max=4K").unwrap(), Place::new());
+    let zones = [0; ZONES as usize];
+    let journal = Journal::create(&place.record(), about(ZONES, 3), 1, zones.into_iter()).unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    for fill in 1..=6 {
+        io.append(Sector(0), data(fill)).unwrap();
+    }
+    let found = find(&disk, 0..ZONES).unwrap();
+    let replay = Replay::new(&disk, 0..ZONES, &found, Some(&journal), most_in_flight(&info));
+    let appends: Vec<_> = (1..=6).rev().map(|fill| (abi::OP_ZONE_APPEND, 0, fill)).collect();
+    let mut client = Blocks::new(&appends);
+    let left = (Some(replay), Some(journal), Leave::default());
+    serve_from(&disk, 1, BLOCK, &mut client, left).unwrap();
+    let places: Vec<u64> = client.answers.iter().map(|(_, at)| *at).collect();
+    assert_eq!(places, [40, 32, 24, 16, 8, 0]);
+}
+
+/// U9. A queue that leaves its device does not wait for ever for a disk that does not answer. What it has begun goes to the
+/// next server, and what the disk did answer is answered.
+#[test]
+fn u9_a_disk_that_does_not_answer_does_not_keep_a_queue() {
+    let spec = "mem,zones=4,zone-size=1M,fault=write/lost/zone=1";
+    let disk = HostedDisk::open_spec(spec).unwrap();
+    const REQUESTS: [(u8, u64, u8); 3] =
+        [(abi::OP_WRITE, 0, 1), (abi::OP_WRITE, 0x800, 1), (abi::OP_WRITE, 0x1000, 1)];
+    let patience = Duration::from_millis(50);
+    let ((sent, ended), begun) = (std::sync::mpsc::channel(), Instant::now());
+    std::thread::spawn(move || {
+        let mut client = Blocks { leaves: true, ..Blocks::new(&REQUESTS) };
+        let left = (None, None, Leave::within(patience));
+        let served = serve_from(&disk, 3, BLOCK, &mut client, left);
+        sent.send((served, client.answers)).unwrap();
+    });
+    let (served, answers) =
+        ended.recv_timeout(Duration::from_secs(30)).expect("the queue waits for the disk");
+    served.unwrap();
+    assert!(begun.elapsed() >= patience, "it gave up at once");
+    assert_eq!(answers, [(BLOCK as i32, 0); 2]);
+}
