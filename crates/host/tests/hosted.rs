@@ -301,3 +301,25 @@ fn a_client_that_sleeps_is_told_when_its_held_write_expires() {
     assert_eq!(done[0].status, Status::NotAtWritePointer);
     assert!(began.elapsed() >= Duration::from_millis(20), "{:?}", began.elapsed());
 }
+
+/// The device places an append by itself. A write at the end that the append returned is taken, and so is the next
+/// append behind that write.
+/// A7.
+#[test]
+fn a_write_follows_a_native_append() {
+    for recovery in ["client", "auto"] {
+        let spec = format!("mem,zones=4,zone-size=1M,append=native,zone_recovery={recovery}");
+        let disk = HostedDisk::open_spec(&spec).unwrap();
+        assert_ne!(disk.disk().limits().zone_append_max_sectors, 0, "it is native");
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        let zone = Sector(2 * 2048);
+        let at = io.append_from(zone, &[1; 4096]).unwrap();
+        assert_eq!(at, zone);
+        io.write_from(at.plus(8), &[2; 4096]).unwrap();
+        assert_eq!(io.append_from(zone, &[3; 4096]).unwrap(), zone.plus(16));
+        io.write_from(zone.plus(24), &[4; 4096]).unwrap();
+        let data = io.read(zone, 32).unwrap();
+        let firsts: Vec<u8> = data.as_slice().chunks(4096).map(|block| block[0]).collect();
+        assert_eq!(firsts, [1, 2, 3, 4], "{recovery}");
+    }
+}

@@ -100,6 +100,16 @@ pub enum Bug {
     DeadlineForgotten,
     /// A native append leaves the zone's write pointer known (A7, A8).
     NativeAppendTracked,
+    /// The places of native appends never tell the write pointer (A7).
+    AppendNeverTells,
+    /// The append that comes back last tells the write pointer, not the last one in the zone (A7).
+    AppendLastBackTells,
+    /// A native append with an unknown outcome counts as one that wrote nothing (A7, E1).
+    AppendFailureHarmless,
+    /// The end of a write does not tell the write pointer after a native append beside it (A7).
+    WriteBesideAppendUntold,
+    /// A report that comes back while a native append is on its way is believed (E6).
+    ReportBesideAppend,
     /// A zone that has become read-only or offline is written to again (R32).
     RefusalForgotten,
     /// An error sends a report by itself (I9, E3).
@@ -237,7 +247,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 86] = [
+    pub const ALL: [Bug; 91] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -284,6 +294,11 @@ impl Bug {
         Bug::ResyncWhileBusy,
         Bug::DeadlineForgotten,
         Bug::NativeAppendTracked,
+        Bug::AppendNeverTells,
+        Bug::AppendLastBackTells,
+        Bug::AppendFailureHarmless,
+        Bug::WriteBesideAppendUntold,
+        Bug::ReportBesideAppend,
         Bug::RefusalForgotten,
         Bug::OwnReport,
         Bug::OldLayoutKept,

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
 use crate::disk::lane::Lane;
 use crate::disk::snapshot::Layout;
-use crate::plug::Then;
+use crate::plug::{Shard, Then};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
@@ -55,7 +55,7 @@ impl Lane {
     }
 
     /// A native append is not plugged: from its submission on, the layer does not know the zone's write pointer (A7,
-    /// A8).
+    /// A8). `plug/appends.rs` says when it is known again.
     fn begin_native_append(
         &mut self,
         shared: &Shared,
@@ -66,15 +66,15 @@ impl Lane {
             return Ok(());
         }
         let (zone, _) = layout.geometry.zone_of(bio.sector);
-        let (shard, i) = shared.shard(zone);
+        let start = layout.geometry.zone_start(zone);
+        let (mut shard, i) = shared.shard(zone);
         if shard.plugs[i].is_managed() {
             return Err(Status::ZoneBusy);
         }
-        drop(shard);
-        // A report that was sent before this append does not say where the write pointer is after it (E6).
+        // A report that was sent before this append does not say where the write pointer is after it (E6). The epoch
+        // begins under the lock, so that those of a zone ascend.
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        let (mut shard, i) = shared.shard(zone);
-        shard.forget_write_pointer(i, epoch, &mut self.aborted);
+        shard.begin_append(i, start, bio.len_sectors, epoch, &mut self.aborted);
         self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
@@ -132,7 +132,7 @@ impl Lane {
     fn claim_idle(shared: &Shared, zones: Range<u32>) -> Result<(), Status> {
         for z in zones.clone() {
             let (mut shard, i) = shared.shard(ZoneNo(z));
-            if !shard.plugs[i].begin_management() {
+            if !shard.begin_management(i) {
                 drop(shard);
                 Self::release(shared, zones.start..z);
                 return Err(Status::ZoneBusy);
@@ -166,19 +166,30 @@ impl Lane {
         }
     }
 
-    /// A native append has ended, so the write pointer is unknown. A report that the device carried out meanwhile may
-    /// not include the append (E6).
-    fn forget_write_pointer(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
+    /// A native append has ended. The write pointer is known from now on if the account of the zone's appends tells.
+    fn end_native_append(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         let zone = ZoneNo(cmd.zone);
-        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let start = layout.geometry.zone_start(zone);
         let (mut shard, i) = shared.shard(zone);
-        shard.forget_write_pointer(i, epoch, &mut self.aborted);
+        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        shard.end_append(i, start, cmd, epoch, &mut self.aborted);
         Self::note_given_up(shared, &mut shard, i, cmd);
+        Self::settle_appends(shared, &mut shard, i, zone);
         self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_to_intake(shared, layout);
         }
+    }
+
+    /// A write or native append of a zone whose write pointer is unknown has ended: takes the write pointer from the
+    /// account of the zone's native appends if nothing of the zone is under way any more.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle_appends(shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
+        shard.settle_appends(i, |ticket| {
+            shared.late.join(ticket, 0) != 0 || shared.resets.may_move(zone, &shared.late)
+        });
     }
 
     /// Completes the BIOs of the abort list where the caller has no list of done BIOs.
@@ -238,8 +249,9 @@ impl Lane {
             }
             return self.own_report.answered(cmd);
         }
-        if cmd.op == Op::ZoneAppend && layout.plugs {
-            self.forget_write_pointer(shared, layout, &cmd);
+        // A faulty device may have changed the operation.
+        if cmd.asked == Op::ZoneAppend && layout.plugs {
+            self.end_native_append(shared, layout, &cmd);
         }
         if !cmd.status.is_ok() {
             shared.events.failed(&mut Told::default(), layout, &cmd, 0);

@@ -15,9 +15,11 @@
 //! * `Shard::complete` says what follows the end of a write: nothing, the next parked writes as one command
 //!   (`Shard::fill`), or, after an error, that all parked writes are aborted (E1).
 //! * `pipelined.rs` allows several writes in flight on devices that keep the order of writes.
+//! * `appends.rs` keeps account of native appends, which go past the plug.
 //! * `recovery.rs` lets the layer find the write pointer by itself after an error.
 //! * `window.rs` holds writes that have come before their place, on disks with an order window.
 
+mod appends;
 mod pipelined;
 mod plug_lock;
 mod recovery;
@@ -300,7 +302,7 @@ impl Plug {
 
     /// Begins a reset or finish in strict mode. Returns false if the zone has writes in flight, or another reset or
     /// finish.
-    pub(crate) fn begin_management(&mut self) -> bool {
+    fn begin_management(&mut self) -> bool {
         let busy = self.has_writes();
         let free = self.state & MANAGED == 0 && !busy;
         if free {

@@ -154,10 +154,10 @@ impl Shard {
                 self.abort(i, aborted);
             }
         }
-        let plug = &mut self.plugs[i];
+        let (plug, appends) = (&mut self.plugs[i], &mut self.tracks[i].appends);
         if plug.state & NEED_WP != 0 {
             // A report that was sent earlier does not say what this command did.
-            plug.error_epoch = epoch();
+            appends.write_ended(plug, cmd.status.is_ok(), epoch());
         }
         if plug.recovery == Recovery::Held {
             if plug.in_flight > 0 {
@@ -203,7 +203,7 @@ impl Shard {
         let status = head.status;
         // A write with an unknown outcome may still be carried out, whether it is one of these or an earlier one.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
-        let late = late_at_device(track.late);
+        let late = late_at_device(track.late) || track.appends.any();
         // A write that found the device busy is sent again, however often (W23).
         let busy = status == Status::Busy;
         let again = busy || track.attempts < MAX_ATTEMPTS;

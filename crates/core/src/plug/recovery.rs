@@ -67,7 +67,7 @@ impl Shard {
         }
         self.given_up(i, ticket, join_late);
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        let rests = track.late == 0 && !unknown;
+        let rests = track.late == 0 && !unknown && !track.appends.any();
         if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
             return false;
         }
@@ -98,11 +98,16 @@ impl Shard {
         ticket: u32,
         join_late: impl FnOnce(u32, u32) -> u32,
     ) {
-        if self.tracks.len() <= i {
-            self.tracks.resize_with(self.plugs.len(), Track::default);
-        }
+        self.need_tracks();
         let track = &mut self.tracks[i];
         track.late = join_late(track.late, ticket);
+    }
+
+    /// Makes the tracks of the shard, if there are none.
+    pub(super) fn need_tracks(&mut self) {
+        if self.tracks.len() < self.plugs.len() {
+            self.tracks.resize_with(self.plugs.len(), Track::default);
+        }
     }
 
     /// Takes the layer's own report of a zone that is being recovered; the zone goes on from its write pointer.

@@ -403,6 +403,7 @@ impl Shard {
         resync: bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> bool {
+        let appends = self.has_appends(i);
         let plug = &mut self.plugs[i];
         if plug.state & CONVENTIONAL != 0 {
             return false;
@@ -410,14 +411,14 @@ impl Shard {
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         // The difference may wrap around: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
-        // On a zone that may have several writes in flight some may be at the device now, and what the report says
-        // will change.
-        let rests = plug.in_flight == 0;
+        // On a zone that may have several writes in flight, or has native appends, some may be at the device now, and
+        // what the report says will change.
+        let rests = plug.in_flight == 0 && !appends;
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
         let lost = plug.state & NEED_WP != 0;
         let fresh = lost && newer && rests;
         let marked = plug.state & RESYNC != 0;
-        let asked = resync && marked && newer;
+        let asked = resync && marked && newer && !appends;
         if gone {
             plug.set_from(zone);
             if newer {
@@ -432,8 +433,8 @@ impl Shard {
         resync && !gone && !fresh && !back && !asked
     }
 
-    /// Marks the write pointer of zone `i` as unknown, because a native append was sent (A7), or because a reset or
-    /// finish ended with an unknown outcome.
+    /// Marks the write pointer of zone `i` as unknown, because a native append is sent or has ended (A7), or because a
+    /// reset or finish ended with an unknown outcome.
     pub(crate) fn forget_write_pointer(
         &mut self,
         i: usize,

@@ -1,11 +1,13 @@
-//! State of a zone that only two features need, kept beside its plug: several writes in flight, and recovery from a
-//! failed write.
+//! State of a zone that only three features need, kept beside its plug: several writes in flight, recovery from a
+//! failed write, and native appends.
 
+use super::state::NEED_WP;
+use super::{Plug, Recovery};
 use crate::bio::{Bio, Status};
 use crate::unit::Sector;
 
-/// The state beside a plug, 56 bytes. On disks where several writes of a zone may be in flight, every zone has one.
-/// On other disks the zones of a shard have one from the first failure in the shard on.
+/// The state beside a plug, 80 bytes. On disks where several writes of a zone may be in flight, every zone has one.
+/// On other disks the zones of a shard have one from the first failure or native append in the shard on.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     /// The queue that the writes in flight are on.
@@ -25,6 +27,53 @@ pub(crate) struct Track {
     pub(super) generation: u32,
     /// The ticket of writes that were given up and may still be at the device.
     pub(super) late: u32,
+    /// The native appends of the zone.
+    pub(super) appends: Appends,
+}
+
+/// The account of the native appends of a zone (`appends.rs`).
+#[derive(Debug, Default)]
+pub(super) struct Appends {
+    /// How many are on their way.
+    pub(super) in_flight: u32,
+    /// Length in sectors of those that are on their way or have landed since the account began.
+    pub(super) len_sectors: u32,
+    /// The offset behind the last of them in the zone. 0: none has landed.
+    pub(super) end: u32,
+    /// Whether an account is kept: the write pointer was known when it began.
+    pub(super) kept: bool,
+    /// Error epoch and generation of the plug when the account was last brought up to date. Whatever else makes the
+    /// write pointer unknown, or known, changes one of them or clears `NEED_WP`.
+    pub(super) error_epoch: u32,
+    pub(super) generation: u32,
+}
+
+impl Appends {
+    /// Whether one is on its way.
+    pub(super) fn any(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Whether an account is kept, and only the appends in it have made the write pointer unknown.
+    pub(super) fn explains(&self, plug: &Plug) -> bool {
+        self.kept
+            && plug.state & NEED_WP != 0
+            && plug.recovery == Recovery::None
+            && (self.error_epoch, self.generation) == (plug.error_epoch, plug.generation)
+    }
+
+    /// A write of the zone has ended while the write pointer is unknown. A new error epoch begins, which the account
+    /// outlives if the write succeeded.
+    pub(super) fn write_ended(&mut self, plug: &mut Plug, ok: bool, epoch: u32) {
+        self.kept = ok && self.explains(plug);
+        plug.error_epoch = epoch;
+        self.note(plug);
+    }
+
+    /// Brings the account up to date after a change that it accounts for.
+    pub(super) fn note(&mut self, plug: &Plug) {
+        (self.error_epoch, self.generation) = (plug.error_epoch, plug.generation);
+    }
 }
 
 /// A write that has failed.

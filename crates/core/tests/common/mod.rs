@@ -294,6 +294,13 @@ impl Rig {
         done.remove(0)
     }
 
+    /// The status of a write of one sector at `sector` through queue `q`, which is refused at once.
+    pub(crate) fn status_of(&mut self, q: usize, sector: u64) -> Status {
+        self.submit(q, [write(sector, 1)]);
+        self.poll(q);
+        self.done.pop().expect("it is refused").status
+    }
+
     /// The status of one BIO.
     pub(crate) fn status(&mut self, bio: Box<Bio>) -> Status {
         self.one(bio).status

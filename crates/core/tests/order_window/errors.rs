@@ -23,17 +23,24 @@ fn h8_a_native_append_ends_what_is_held() {
     r.poll(1);
     let sent: Vec<_> = r.done.drain(..).map(|b| (b.token(), b.status)).collect();
     assert_eq!(sent, [(7, Status::StaleWritePointer)]);
-    // A report makes the zone known while the append is in flight. The end of the append makes it stale again.
+    // A report does not make the zone known while the append is in flight (E6). A reset does; the end of the append makes
+    // it stale again.
     r.submit(1, [token(report(0, 1), 2)]);
     r.now = Nanos(100);
     r.poll(1);
     r.submit(1, [token(write(32, 8), 8)]);
+    r.submit(1, [token(op(Op::ZoneReset, 0, 64), 3)]);
+    r.poll(1);
+    r.now = Nanos(200);
+    r.poll(1);
+    r.submit(1, [token(write(32, 8), 9)]);
     assert_eq!(r.disk.counters().window.writes, 1);
     r.poll(0);
     r.poll(1);
     let mut ended: Vec<_> = r.done.drain(..).map(|b| (b.token(), b.status)).collect();
     ended.sort_unstable_by_key(|e| e.0);
-    assert_eq!(ended, [(1, Status::Ok), (2, Status::Ok), (8, Status::StaleWritePointer)]);
+    let (ok, stale) = (Status::Ok, Status::StaleWritePointer);
+    assert_eq!(ended, [(1, ok), (2, ok), (3, ok), (8, stale), (9, stale)]);
 }
 
 /// H8: a reset with an unknown outcome.

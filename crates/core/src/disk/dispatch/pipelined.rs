@@ -103,6 +103,9 @@ impl Lane {
             |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
         let aborted = &mut self.aborted;
         let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &late_at_device, aborted);
+        if shard.plugs[i].is_stale() {
+            Self::settle_appends(shared, &mut shard, i, zone);
+        }
         self.settle_early(shared, &mut shard, i, zone);
         if !cmd.status.is_ok() {
             shared.events.failed(&mut told, layout, &cmd, self.aborted.len());

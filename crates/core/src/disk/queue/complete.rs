@@ -139,6 +139,9 @@ impl Lane {
     ) {
         let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
+        if next == Next::Idle && guard.plugs[i].is_stale() {
+            Self::settle_appends(shared, &mut guard, i, ZoneNo(cmd.zone));
+        }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
 
@@ -172,6 +175,7 @@ impl Lane {
             next = Next::Aborted;
         } else {
             Self::note_given_up(shared, &mut guard, i, &cmd);
+            Self::settle_appends(shared, &mut guard, i, zone);
         }
         self.settle_early(shared, &mut guard, i, zone);
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);

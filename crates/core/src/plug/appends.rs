@@ -1,0 +1,117 @@
+//! Native appends of a zone: an account of them, from which the layer knows the write pointer when they have ended.
+//!
+//! A native append does not go through the plug, and the device chooses its place. While one is on its way, the write
+//! pointer is unknown (A7). The account begins when an append is submitted to a zone whose write pointer is known. It
+//! holds the length of all appends since, and the end of the one that landed last in the zone. When no append and no
+//! write of the zone is on its way any more, the write pointer is known again if all of this holds:
+//!
+//! * Nothing else has made it unknown since the account began: no append or write ended with an unknown outcome, and no
+//!   reset, finish or report has counted.
+//! * The device cannot carry out a command that was given up, nor a reset or finish.
+//! * The sum agrees with the device: the end of the last append is the old write pointer plus all lengths. If the two
+//!   differ, a write of the zone has not landed, or something else has written to the zone.
+//!
+//! Otherwise the zone is stale until a report, a reset or a finish. So the order in which appends land or come back does
+//! not matter.
+
+use super::Recovery;
+use super::shard::Shard;
+use super::state::NEED_WP;
+use super::track::Appends;
+use crate::bio::{Bio, Command, WritePointer};
+use crate::unit::Sector;
+
+impl Shard {
+    /// Whether a native append of zone `i` is on its way.
+    pub(super) fn has_appends(&self, i: usize) -> bool {
+        self.tracks.get(i).is_some_and(|t| t.appends.any())
+    }
+
+    /// Begins a reset or finish of zone `i` in strict mode. Returns false if writes or native appends of the zone wait or
+    /// are in flight, or another reset or finish is.
+    pub(crate) fn begin_management(&mut self, i: usize) -> bool {
+        !self.has_appends(i) && self.plugs[i].begin_management()
+    }
+
+    /// A native append of `len_sectors` to zone `i`, which begins at `start`, is about to be sent, at error epoch `epoch`.
+    /// The writes that wait in the zone are aborted.
+    pub(crate) fn begin_append(
+        &mut self,
+        i: usize,
+        start: Sector,
+        len_sectors: u32,
+        epoch: u32,
+        aborted: &mut Vec<Box<Bio>>,
+    ) {
+        self.need_tracks();
+        let waiting = self.extent(i, start);
+        let (plug, appends) = (&mut self.plugs[i], &mut self.tracks[i].appends);
+        let known = plug.state & NEED_WP == 0 && plug.recovery == Recovery::None;
+        if known && !appends.any() {
+            if let Some((first, _)) = waiting {
+                // The reservations of the writes that are aborted are undone.
+                plug.wp = (first.0 - start.0) as u32;
+            }
+            *appends = Appends { kept: true, ..Appends::default() };
+        } else {
+            appends.kept = appends.explains(plug);
+        }
+        appends.in_flight += 1;
+        match appends.len_sectors.checked_add(len_sectors) {
+            Some(sum) => appends.len_sectors = sum,
+            None => appends.kept = false,
+        }
+        self.forget_write_pointer(i, epoch, aborted);
+        self.tracks[i].appends.note(&self.plugs[i]);
+    }
+
+    /// A native append of zone `i` has ended, at error epoch `epoch`. A report that the device carried out meanwhile may
+    /// not include the append (E6), so the write pointer stays unknown until [`Shard::settle_appends`] or a report that
+    /// is sent from now on.
+    pub(crate) fn end_append(
+        &mut self,
+        i: usize,
+        start: Sector,
+        cmd: &Command,
+        epoch: u32,
+        aborted: &mut Vec<Box<Bio>>,
+    ) {
+        self.need_tracks();
+        let (plug, appends) = (&mut self.plugs[i], &mut self.tracks[i].appends);
+        appends.kept = appends.explains(plug);
+        appends.in_flight = appends.in_flight.saturating_sub(1);
+        // A faulty device may have changed sector and length. The sum then differs.
+        let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
+        match cmd.write_pointer() {
+            WritePointer::Advanced => {
+                appends.end = appends.end.max(offset.saturating_add(cmd.len_sectors));
+            }
+            WritePointer::Kept => {
+                appends.len_sectors = appends.len_sectors.wrapping_sub(cmd.len_sectors);
+            }
+            WritePointer::Unknown => appends.kept = false,
+        }
+        plug.refused_for_good(cmd.status, epoch);
+        self.forget_write_pointer(i, epoch, aborted);
+        self.tracks[i].appends.note(&self.plugs[i]);
+    }
+
+    /// A write or native append of zone `i` has ended. Takes the write pointer from the account of the appends if it is
+    /// known now. `under_way` says whether a command that was given up under this ticket (0: none), or a reset or finish,
+    /// may still be carried out.
+    pub(crate) fn settle_appends(&mut self, i: usize, under_way: impl FnOnce(u32) -> bool) {
+        let Some(track) = self.tracks.get_mut(i) else { return };
+        let (plug, appends) = (&mut self.plugs[i], &mut track.appends);
+        if appends.any() || plug.has_writes() || !appends.explains(plug) {
+            return;
+        }
+        let sum = plug.wp.checked_add(appends.len_sectors);
+        let last = if appends.end == 0 { plug.wp } else { appends.end };
+        if sum != Some(last) || under_way(track.late) {
+            return;
+        }
+        appends.kept = false;
+        plug.wp = last;
+        plug.state &= !NEED_WP;
+    }
+}
