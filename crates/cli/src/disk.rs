@@ -35,10 +35,10 @@ impl Named {
         Self::of(spec, DiskSpec::parse(spec)?)
     }
 
-    /// The same, to serve it to others.
-    pub(crate) fn open_to_serve(spec: &str) -> Result<Named, Failure> {
+    /// Opens what `spec` names, to serve it to others.
+    pub(crate) fn open_to_serve(spec: &str) -> Result<DiskSpec, Failure> {
         tell(spec);
-        let named = Self::of(spec, DiskSpec::parse_to_serve(spec)?)?;
+        let named = DiskSpec::parse_to_serve(spec)?;
         let way = named.config.clone().into();
         say_what_never_waits(&[way], named.device.limits().rotational);
         Ok(named)

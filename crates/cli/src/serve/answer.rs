@@ -64,7 +64,7 @@ impl Served {
 impl Serving {
     fn state(&self) -> StateShown {
         let of = |d: &Served| {
-            let DiskMark { disks, layers, place } = DiskMark::of(&d.spec);
+            let DiskMark { disks, layers, place } = DiskMark::held(&d.disk, &d.spec);
             StateOfDisk {
                 name: d.name.clone(),
                 spec: d.spec.clone(),

@@ -45,8 +45,8 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, outlives_its_server, slices};
-use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters};
+use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, slices};
+use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters, is_volatile};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
 #[derive(Debug, Clone, clap::Args)]
@@ -208,7 +208,7 @@ fn serve(
     for (disk, ublk) in block.iter().zip(ublk.iter().cycle()) {
         let spec = &disk.spec;
         let open = || {
-            if outlives_its_server(spec) {
+            if !is_volatile(spec) {
                 // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
                 // stays unchanged.
                 let geometry = *DiskSpec::parse_to_look(spec)?.device.geometry();
@@ -216,7 +216,8 @@ fn serve(
                 ublk.waiting(spec, &geometry, &options)?;
             }
             let named = Named::open_to_serve(spec)?;
-            Ok((HostedDisk::open(named.device, named.config)?, spec, named.tags))
+            let tags = named.tags;
+            Ok((HostedDisk::open_named(named)?, spec, tags))
         };
         let opened = open().map_err(|f: Failure| settings.of_disk(spec, f))?;
         numbers.take(disk, slices(&opened.0.disk().geometry()).len() as u32);
@@ -433,7 +434,7 @@ impl Device {
             }
         } else if let Some(why) = unrecorded {
             line += &format!(", without a record of appends for the next server ({why})");
-        } else if !outlives_its_server(&self.spec) {
+        } else if is_volatile(&self.spec) {
             line += ", in memory: gone when this process ends";
         }
         line

@@ -183,7 +183,8 @@ impl Plan {
                     if !["order_window=", "order-window="].iter().any(|key| spec.contains(key)) {
                         named.config.order_window = WINDOW;
                     }
-                    (HostedDisk::open(named.device, named.config)?, named.tags)
+                    let tags = named.tags;
+                    (HostedDisk::open_named(named)?, tags)
                 }
             };
             disks.push(Disk { disk, spec, tags });

@@ -58,9 +58,9 @@ fn try_open(
 ) -> Result<(Journal, BTreeMap<u32, Space>), String> {
     place(directory)?;
     let g = d.disk.geometry();
-    let bases = Bases::look(&d.spec);
+    let bases = Bases::held(&d.disk, &d.spec);
     let left = bases.left();
-    let identity = bases.name() ^ hash(&bases.layers(&d.spec)).rotate_left(32);
+    let identity = bases.name() ^ hash(bases.layers()).rotate_left(32);
     // A server that opens a disk after the last one finds one more opening of each file.
     let (me, last) = (left.opened, left.opened.saturating_sub(bases.files()));
     let about = About {

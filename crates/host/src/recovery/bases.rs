@@ -1,10 +1,12 @@
 //! The disks at the bottom of a specification: how a server recognises those of the last one. This module opens disks in
 //! files for reading, and changes nothing.
 
+use crate::HostedDisk;
 use crate::backend::file::{Access, FileDisk};
-use crate::spec::{JOINER, bases, file_of, joins, split_layer};
-use std::os::unix::fs::MetadataExt;
+use crate::spec::meaning::{Base, Meaning};
+use crate::spec::{CryptDisk, JOINER, file_of};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What the last server of a device noted in its journal: where its disks were, and how often they had been
 /// opened.
@@ -16,40 +18,59 @@ pub(crate) struct LastServer {
     pub(crate) paths: String,
 }
 
-/// The disks of a specification, as they are now.
-pub(crate) struct Bases(Vec<Base>);
+/// The disks of a specification and the layers on them.
+pub(crate) struct Bases(Arc<Meaning>);
 
 impl Bases {
+    /// What is at the paths of a specification now.
     pub(crate) fn look(spec: &str) -> Bases {
-        Bases(bases(spec).into_iter().map(Base::look).collect())
+        Bases(Arc::new(Meaning::of(spec, &mut look_at, &mut CryptDisk::key_check)))
     }
 
-    /// A hash of the UUIDs or paths of the disks.
+    /// What `disk` has open, whatever is at its paths by now. Of a disk that a program opened as a device, what is at
+    /// the paths of `spec`.
+    pub(crate) fn held(disk: &HostedDisk, spec: &str) -> Bases {
+        disk.meaning().cloned().map_or_else(|| Bases::look(spec), Bases)
+    }
+
+    /// A hash of the UUIDs or paths of the disks, in whatever order.
     pub(crate) fn name(&self) -> u64 {
-        hash(&self.all(|b| &b.name))
+        let mut names: Vec<&str> = self.0.bases.iter().map(|b| &*b.name).collect();
+        names.sort_unstable();
+        hash(&names.join(&JOINER.to_string()))
     }
 
-    /// The layers of `spec`, whose disks these are.
-    pub(crate) fn layers(&self, spec: &str) -> String {
-        layers_of(spec, &mut self.0.iter().map(|b| b.name.as_str()))
+    /// The layers that decide what clients see, and the order of the disks.
+    pub(crate) fn layers(&self) -> &str {
+        &self.0.layers
+    }
+
+    /// What earlier versions compared instead of [`Bases::name`] and [`Bases::layers`].
+    pub(crate) fn before(&self) -> (u64, &str) {
+        (hash(&self.all(|b| &b.name)), &self.0.written)
+    }
+
+    /// Whether the data depends on a key.
+    pub(crate) fn keyed(&self) -> bool {
+        self.0.keyed
     }
 
     /// How many of the disks are in files, which count openings.
     pub(crate) fn files(&self) -> u64 {
-        self.0.iter().filter(|b| b.counts).count() as u64
+        self.0.bases.iter().filter(|b| b.counts).count() as u64
     }
 
     /// Where they are, and how often they were opened.
     pub(crate) fn left(&self) -> LastServer {
         LastServer {
             place: hash(&self.all(|b| &b.place)).max(1),
-            opened: self.0.iter().fold(0, |n, b| n.saturating_add(b.opened)),
+            opened: self.0.bases.iter().fold(0, |n, b| n.saturating_add(b.opened)),
             paths: self.all(|b| &b.path),
         }
     }
 
     fn all(&self, f: fn(&Base) -> &str) -> String {
-        self.0.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
+        self.0.bases.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
     }
 }
 
@@ -62,66 +83,10 @@ pub(crate) fn hash(text: &str) -> u64 {
     hash
 }
 
-/// The layers of a specification, with `names` in place of its disks.
-fn layers_of<'a>(spec: &str, names: &mut impl Iterator<Item = &'a str>) -> String {
-    let Some((layer, rest)) = split_layer(spec) else {
-        return names.next().unwrap_or_default().to_owned();
-    };
-    let below: Vec<String> = match joins(layer) {
-        true => rest.split(JOINER).map(|r| layers_of(r, &mut *names)).collect(),
-        false => vec![layers_of(rest, names)],
-    };
-    format!("{layer}@{}", below.join(&JOINER.to_string()))
-}
-
-/// A device at the bottom of a specification.
-struct Base {
-    /// The UUID of a disk in a file; the path of any other disk.
-    name: String,
-    path: String,
-    /// The device and inode of the file, or the serial number of the drive.
-    place: String,
-    counts: bool,
-    opened: u64,
-}
-
-impl Base {
-    fn look(spec: &str) -> Base {
-        let kind = spec.split(',').next().unwrap_or_default();
-        let path = Path::new(kind);
-        let name =
-            path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string());
-        let file = file_of(spec).and_then(|_| FileDisk::open(path, Access::ReadOnly).ok());
-        let Some(file) = file else {
-            let place = serial(path);
-            return Base { name: name.clone(), path: name, place, counts: false, opened: 0 };
-        };
-        let (id, at) = (file.identity(), file.place());
-        let place = format!("{}:{}", at.device, at.inode);
-        Base { name: id.uuid, path: name, place, counts: true, opened: id.opened }
-    }
-}
-
-/// The serial numbers of a drive, as far as the kernel shows them. Another drive at the same path has
-/// others.
-fn serial(path: &Path) -> String {
-    let Ok(meta) = std::fs::metadata(path) else { return String::new() };
-    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
-    let kinds = ["block", "char"].iter();
-    let dirs = kinds.map(|kind| format!("/sys/dev/{kind}/{major}:{minor}"));
-    let dir = dirs.map(std::path::PathBuf::from).find(|_| meta.rdev() != 0);
-    let names = ["wwid", "serial", "device/wwid", "device/serial"].iter();
-    let texts = names.filter_map(|n| std::fs::read_to_string(dir.as_ref()?.join(n)).ok());
-    texts.map(|t| t.trim().to_owned()).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drives_are_told_by_their_serial_numbers_where_there_are_any() {
-        assert_eq!(serial(Path::new("/dev/none")), "");
-        assert_eq!(serial(Path::new("/dev/null")), "", "it has none");
-    }
+/// The disk at the bottom of a specification, as it is now.
+fn look_at(spec: &str) -> Base {
+    let kind = spec.split(',').next().unwrap_or_default();
+    let path = Path::new(kind);
+    let file = file_of(spec).and_then(|_| FileDisk::open(path, Access::ReadOnly).ok());
+    file.map_or_else(|| Base::other(kind), |file| Base::of_file(&file, path))
 }

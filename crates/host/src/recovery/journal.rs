@@ -40,7 +40,7 @@ use zoneplug_core::{Op, Sector, ZoneNo};
 /// The offset of a zone that is hidden as a whole.
 pub(crate) const HIDDEN: u32 = u32::MAX;
 
-/// The version of the layout. It also stands for the words that a driver keeps: see [`super::mark::STATE_VERSION`].
+/// The version of the layout.
 pub(crate) const VERSION: u64 = 2;
 /// `zptold` and the version.
 const MAGIC: u64 = VERSION << 48 | 0x646c_6f74_707a;

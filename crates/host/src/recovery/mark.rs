@@ -1,35 +1,46 @@
 //! What two servers compare before one hands its disks over to the other.
 
 use super::bases::{Bases, hash};
-use super::journal;
+use crate::HostedDisk;
 
-/// The version of what a server leaves to the next: the words that a driver keeps for it, and its journals. A server
-/// cannot go on with what a server of another version has left.
-pub const STATE_VERSION: u64 = journal::VERSION;
+/// The version of what a server leaves to the next: the words that a driver keeps for it, its journals, and what it says
+/// of its disks. A server asks none of another version for its disks. It takes over the devices of a dead server of
+/// version 2, whose words it still reads (`ublk/takeover/identity.rs`).
+pub const STATE_VERSION: u64 = 3;
 
-/// What is served, in a form that two servers can compare. It opens disks in files for reading, and changes nothing.
+/// What is served, in a form that two servers can compare.
 ///
 /// ```
 /// let of = zoneplug_host::DiskMark::of;
 /// assert_eq!(of("/dev/sda,qd1=1"), of("/dev/sda,qd1=0"), "the same drive");
+/// assert_eq!(of("delay,write=1ms@/dev/sda"), of("/dev/sda"), "the same data, later");
 /// assert_ne!(of("/dev/sda").layers, of("po2@/dev/sda").layers, "clients would see other zones");
 /// assert_ne!(of("/dev/sda").disks, of("/dev/sdb").disks);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskMark {
-    /// The disks at the bottom, by their UUIDs or paths.
+    /// The disks at the bottom, by their UUIDs or paths, in whatever order.
     pub disks: u64,
-    /// The layers above them.
+    /// The layers above them that decide what clients see and what the bytes on the disks mean: also the order of the
+    /// disks, and a check value of each key.
     pub layers: u64,
     /// Where they are: another file with the same UUID is a copy.
     pub place: u64,
 }
 
 impl DiskMark {
-    /// Of what a specification names.
+    /// Of what is at the paths of a specification now. It opens disks in files for reading, reads keys, and changes
+    /// nothing.
     pub fn of(spec: &str) -> DiskMark {
-        let bases = Bases::look(spec);
-        let layers = hash(&bases.layers(spec));
-        DiskMark { disks: bases.name(), layers, place: bases.left().place }
+        Self::of_bases(&Bases::look(spec))
+    }
+
+    /// Of what `disk`, which was opened from `spec`, has open, whatever is at its paths by now.
+    pub fn held(disk: &HostedDisk, spec: &str) -> DiskMark {
+        Self::of_bases(&Bases::held(disk, spec))
+    }
+
+    fn of_bases(bases: &Bases) -> DiskMark {
+        DiskMark { disks: bases.name(), layers: hash(bases.layers()), place: bases.left().place }
     }
 }

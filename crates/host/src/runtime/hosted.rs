@@ -17,6 +17,8 @@ use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::QueueOwner;
 use crate::runtime::withheld::Withheld;
+use crate::spec::DiskSpec;
+use crate::spec::meaning::Meaning;
 use crate::threads::Pauses;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +48,8 @@ use zoneplug_core::{Device, Error};
 #[derive(Debug, Clone)]
 pub struct HostedDisk {
     pub(super) shared: Handle,
+    /// What it was opened as, if a specification named it.
+    meaning: Option<Arc<Meaning>>,
 }
 
 impl HostedDisk {
@@ -59,13 +63,32 @@ impl HostedDisk {
         let deadlines = config.timeout.is_some();
         let clock = Clock::new(true);
         let disk = Disk::open(device, config, &mut |_| clock.now())?;
-        Ok(HostedDisk { shared: Handle::first(disk, clock, deadlines) })
+        Ok(HostedDisk { shared: Handle::first(disk, clock, deadlines), meaning: None })
     }
 
     /// Opens what a specification names: device and attributes (see [`crate::DiskSpec`]).
     pub fn open_spec(spec: &str) -> Result<HostedDisk, Error> {
-        let spec = crate::DiskSpec::parse(spec)?;
-        Self::open(spec.device, spec.config)
+        Self::open_named(DiskSpec::parse(spec)?)
+    }
+
+    /// Opens what a specification has named. The disk remembers which files, drives and keys were opened, so that a server
+    /// can say what it serves after something else has come to their paths.
+    ///
+    /// ```
+    /// # use zoneplug_host::{DiskSpec, HostedDisk};
+    /// let mut spec = DiskSpec::parse("mem,zones=4,zone-size=1M").unwrap();
+    /// spec.config.zoned_qd1_writes = Some(true);
+    /// let disk = HostedDisk::open_named(spec).unwrap();
+    /// assert_eq!(disk.disk().attribute("zoned_qd1_writes").unwrap(), "1");
+    /// ```
+    pub fn open_named(spec: DiskSpec) -> Result<HostedDisk, Error> {
+        let disk = Self::open(spec.device, spec.config)?;
+        Ok(HostedDisk { meaning: Some(Arc::new(spec.meaning)), ..disk })
+    }
+
+    #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
+    pub(crate) fn meaning(&self) -> Option<&Arc<Meaning>> {
+        self.meaning.as_ref()
     }
 
     /// The layout of zones, as it is now. It is copied: a [revalidation](HostedDisk::revalidate) may change it.

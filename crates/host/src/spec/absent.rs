@@ -13,6 +13,7 @@ fn not_built(what: &str, feature: &str) -> Error {
 #[cfg(not(feature = "file"))]
 pub(crate) mod cuts {
     use super::super::Purpose;
+    use super::super::meaning::Base;
     use std::ops::Range;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};
@@ -26,7 +27,7 @@ pub(crate) mod cuts {
             &mut self,
             spec: &mut Spec,
             _: Purpose,
-        ) -> Result<Arc<dyn Device>, Error> {
+        ) -> Result<(Arc<dyn Device>, Base), Error> {
             Err(super::not_built(&format!("{}, a disk in a file", spec.kind()), "file"))
         }
 
@@ -64,11 +65,20 @@ pub(crate) mod crypt {
     pub(crate) struct CryptDisk;
 
     impl CryptDisk {
-        pub(crate) fn with_key_file(
+        pub(crate) fn open(
             _: Arc<dyn Device>,
             _: &Path,
-        ) -> Result<Arc<dyn Device>, Error> {
+            _: &str,
+        ) -> Result<(Arc<dyn Device>, String), Error> {
             Err(super::not_built("crypt, the layer that encrypts", "crypt"))
+        }
+
+        #[cfg_attr(
+            not(any(feature = "ublk", feature = "nvme-tcp")),
+            expect(dead_code, reason = "servers compare what they serve")
+        )]
+        pub(crate) fn key_check(_: &Path, _: &str) -> Option<String> {
+            None
         }
     }
 }

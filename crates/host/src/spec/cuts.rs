@@ -1,6 +1,7 @@
 //! Durable disks that one specification names several times. Each is opened once, and all of its cuts are cuts of that
 //! one device.
 
+use super::meaning::Base;
 use super::{Purpose, keys};
 use crate::backend::file::{Access, FileDisk, Io};
 use std::ops::Range;
@@ -8,6 +9,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zoneplug_core::{Device, Error};
 use zoneplug_devices::spec::Spec;
+
+impl Base {
+    /// The disk in a file that is open, which was at `path`.
+    pub(crate) fn of_file(disk: &FileDisk, path: &Path) -> Base {
+        let (id, at) = (disk.identity(), disk.place());
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Base {
+            name: id.uuid,
+            path: path.display().to_string(),
+            place: format!("{}:{}", at.device, at.inode),
+            counts: true,
+            opened: id.opened,
+            zones: Some(disk.geometry().nr_zones()),
+        }
+    }
+}
 
 /// How a durable disk is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +42,7 @@ struct One {
     path: PathBuf,
     how: How,
     device: Arc<dyn Device>,
+    base: Base,
     /// How often the specification names it.
     named: usize,
     /// The zones of its cuts.
@@ -37,7 +55,7 @@ impl Opened {
         &mut self,
         spec: &mut Spec,
         purpose: Purpose,
-    ) -> Result<Arc<dyn Device>, Error> {
+    ) -> Result<(Arc<dyn Device>, Base), Error> {
         let read_only = spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look);
         let ways = [Io::Auto, Io::Ring, Io::Threads];
         let io = spec.number(&keys::IO)?.map_or(Io::Auto, |i| ways[i as usize]);
@@ -55,12 +73,14 @@ impl Opened {
         path: &Path,
         how: How,
         open: impl FnOnce() -> Result<Arc<FileDisk>, Error>,
-    ) -> Result<Arc<dyn Device>, Error> {
+    ) -> Result<(Arc<dyn Device>, Base), Error> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let Some(one) = self.0.iter_mut().find(|one| one.path == real) else {
-            let device: Arc<dyn Device> = open()?;
-            let found = device.clone();
-            self.0.push(One { path: real, how, device, named: 1, cuts: Vec::new() });
+            let disk = open()?;
+            let base = Base::of_file(&disk, path);
+            let device: Arc<dyn Device> = disk;
+            let found = (device.clone(), base.clone());
+            self.0.push(One { path: real, how, device, base, named: 1, cuts: Vec::new() });
             return Ok(found);
         };
         if one.how != how {
@@ -69,7 +89,7 @@ impl Opened {
                 .hint("it is opened once: the same read-only=, io= and direct= each time"));
         }
         one.named += 1;
-        Ok(one.device.clone())
+        Ok((one.device.clone(), one.base.clone()))
     }
 
     /// Notes a cut of a device.

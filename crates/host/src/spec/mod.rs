@@ -8,6 +8,7 @@ mod cuts;
 mod drives;
 mod keys;
 mod layers;
+pub(crate) mod meaning;
 mod named;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
@@ -15,11 +16,11 @@ pub use layers::TimedLayers;
 pub use named::{check_name, is_volatile, takes_writes};
 
 #[cfg(feature = "crypt")]
-use crate::backend::crypt::CryptDisk;
+pub(crate) use crate::backend::crypt::CryptDisk;
 use crate::backend::trace::trace;
 use crate::paths::{is_drive, is_foreign, read_regular};
 #[cfg(not(feature = "crypt"))]
-use absent::crypt::CryptDisk;
+pub(crate) use absent::crypt::CryptDisk;
 #[cfg(not(feature = "file"))]
 use absent::cuts;
 #[cfg(not(feature = "drives"))]
@@ -27,6 +28,7 @@ use absent::drives;
 use cuts::Opened;
 use keys::{is_kind, is_layer, layer_names};
 use layers::take_layer;
+use meaning::{Base, Meaning};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -258,6 +260,7 @@ fn put_on(
     let mut below = DiskSpec::open(last, purpose, depth + 1, opened)?;
     let mut devices = Vec::new();
     let mut stack = Vec::new();
+    let mut meanings = Vec::new();
     if others.is_some() && rest.split(JOINER).any(has_joins) {
         return Err(Error::invalid(format!(
             "{text}@{rest}: a layer of several devices on another"
@@ -268,8 +271,12 @@ fn put_on(
         let other = open_bare(other, purpose, depth + 1, opened)?;
         devices.push(other.device);
         stack.extend(other.stack);
+        meanings.push(other.meaning);
     }
     stack.append(&mut below.stack);
+    meanings.push(std::mem::take(&mut below.meaning));
+    let meaning = Meaning::joined(meanings);
+    let mut check = None;
     let device = Arc::clone(&below.device);
     let finish = |spec: &Spec| {
         spec.finish().map_err(|e| {
@@ -303,7 +310,9 @@ fn put_on(
                 ));
             };
             finish(&spec)?;
-            CryptDisk::with_key_file(device, Path::new(&path))?
+            let (disk, of_key) = CryptDisk::open(device, Path::new(&path), meaning.salt())?;
+            check = Some(of_key);
+            disk
         }
         "trace" => {
             let Some(path) = spec.text(&keys::TRACE_FILE)? else {
@@ -321,6 +330,7 @@ fn put_on(
             layer.put_on(device)?
         }
     };
+    below.meaning = meaning.with(text, check);
     below.device = inject(layer, fault)?;
     stack.iter_mut().for_each(|level| level.depth += 1);
     let geometry = *below.device.geometry();
@@ -369,6 +379,7 @@ pub struct DiskSpec {
     pub tags: Option<u16>,
     /// The layers and devices, topmost first. A device alone is one level.
     pub stack: Vec<Level>,
+    pub(crate) meaning: Meaning,
 }
 
 /// A layer of a stack, or a device at its bottom.
@@ -439,23 +450,28 @@ impl DiskSpec {
         let config = take_config(&mut spec)?;
         let fault = take_fault(&mut spec)?;
         let mut tags = spec.number(&TAGS)?.map(|n| n as u16);
-        let device: Arc<dyn Device> = match spec.kind() {
-            "null" | "mem" => {
+        let other = |device: Arc<dyn Device>, kind: &str| (device, Base::other(kind));
+        let (device, base): (Arc<dyn Device>, Base) = match spec.kind() {
+            kind @ ("null" | "mem") => {
+                let kind = kind.to_owned();
                 let emu = EmuConfig::from_spec(&mut spec)?;
                 spec.finish()?;
-                EmuDisk::new(emu)?
+                other(EmuDisk::new(emu)?, &kind)
             }
-            kind if is_drive(kind) => drives::open(&mut spec, purpose)?,
+            kind if is_drive(kind) => {
+                let kind = kind.to_owned();
+                other(drives::open(&mut spec, purpose)?, &kind)
+            }
             kind if is_path(kind) => opened.open(&mut spec, purpose)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));
-                disk
+                other(disk, spec.kind())
             }
         };
         let device = inject(device, fault)?;
         let bottom = Level { depth: 0, text: text.to_owned(), geometry: *device.geometry() };
-        Ok(DiskSpec { device, config, tags, stack: vec![bottom] })
+        Ok(DiskSpec { device, config, tags, stack: vec![bottom], meaning: base.into() })
     }
 }
 

@@ -15,6 +15,7 @@ use zoneplug_devices::spec::{Spec, nearest};
 /// ```
 /// assert!(zoneplug_host::is_volatile("linear@./a.zbd%mem"));
 /// assert!(!zoneplug_host::is_volatile("po2@./a.zbd"));
+/// assert!(!zoneplug_host::is_volatile("./sim-logs"), "a file, and no modelled drive");
 /// ```
 pub fn is_volatile(text: &str) -> bool {
     let kind = |base: &str| !is_path(base) && !is_drive(base);
@@ -101,4 +102,30 @@ pub(super) fn neither(spec: &Spec) -> Error {
     };
     let what = format!("there is no file '{kind}', and no kind of device of that name");
     not_found(what, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// U9. The next server can take over what is in a file, whatever the name of the file.
+    #[test]
+    fn only_what_is_in_memory_ends_with_its_process() {
+        for spec in [
+            "null",
+            "mem,zones=8",
+            "po2@mem,zone-size=96M",
+            "sim-smr30",
+            "sim,profile=x",
+            "linear@d.zbd%mem",
+        ] {
+            assert!(is_volatile(spec), "{spec}");
+        }
+        for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd", "stripe@a.zbd%b.zbd"] {
+            assert!(!is_volatile(spec), "{spec}");
+        }
+        for spec in ["./sim-logs", "sim-logs.zbd,qd1=1", "po2@./mem", "./null"] {
+            assert!(!is_volatile(spec), "{spec}: a file with the name of a kind");
+        }
+    }
 }

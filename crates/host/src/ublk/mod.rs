@@ -44,6 +44,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::INTERVAL;
 use crate::served::{Counters, ServedCounters};
+use crate::spec::is_volatile;
 use abi::DevInfo;
 use control::Control;
 use driver::CharDev;
@@ -59,7 +60,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub use takeover::identity::outlives_its_server;
 use takeover::identity::{DeviceIdentity, Match, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
@@ -183,14 +183,14 @@ impl Ublk {
         options: &UblkOptions,
     ) -> Result<Vec<u32>, Error> {
         let mut found = Vec::new();
-        if !outlives_its_server(spec) {
+        if is_volatile(spec) {
             return Ok(found);
         }
         let bases = Bases::look(spec);
         let parts = slices(geometry);
         for (part, nth) in parts.iter().zip(0..) {
             let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
-            let identity = bases.identity(spec, part, &parts);
+            let identity = bases.identity(part, &parts);
             // A device that is still served is left to the disk's lock, and to `serve`.
             let info = self.abandoned(&identity, 0, &options, Duration::ZERO)?;
             found.extend(info.map(|info| info.dev_id));
@@ -212,9 +212,9 @@ impl Ublk {
     ) -> Result<UblkDisk, Error> {
         let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
         let append = limits.visible_append_sectors(g.zone_sectors());
-        let (identity, shown) = what_is_shown(spec, &g, options);
+        let (identity, shown) = what_is_shown((disk, spec), &g, options);
         let params = params::of(&g, shown.clone(), &limits, append)?;
-        let outlives = outlives_its_server(spec);
+        let outlives = !is_volatile(spec);
         let recovery = options.recovery && outlives;
         let own = if limits.read_only { 0 } else { identity.files };
         if outlives && let Some(info) = self.abandoned(&identity, own, options, PATIENCE)? {
@@ -286,7 +286,9 @@ impl Ublk {
                 }
                 let left = journal_file::left_by_last(options.records.as_deref(), id);
                 let is = match identity.compare(&info, left.as_ref(), own) {
-                    Match::OtherPlace | Match::Unsaid if options.moved => Match::Same,
+                    Match::OtherPlace | Match::Unsaid | Match::KeyUnsaid if options.moved => {
+                        Match::Same
+                    }
                     is => is,
                 };
                 match info.state {
@@ -455,9 +457,13 @@ impl Ublk {
 }
 
 /// The identity of a device, and the zones that it shows.
-fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (DeviceIdentity, Range<u32>) {
+fn what_is_shown(
+    (disk, spec): (&HostedDisk, &str),
+    g: &Geometry,
+    options: &UblkOptions,
+) -> (DeviceIdentity, Range<u32>) {
     let shown = options.zones.clone().unwrap_or(0..params::whole_zones(g));
-    (Bases::look(spec).identity(spec, &shown, &params::slices(g)), shown)
+    (Bases::held(disk, spec).identity(&shown, &params::slices(g)), shown)
 }
 
 /// The zones of a device as sectors.

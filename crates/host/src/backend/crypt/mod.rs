@@ -15,7 +15,7 @@ use crate::paths::open_regular;
 use aes::cipher::KeyInit;
 use aes::{Aes128, Aes256};
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
@@ -53,6 +53,27 @@ impl Key {
         }
     }
 
+    /// The cipher, the length of its sectors and 64 bits that another key does not give for this salt. It is the first
+    /// half of a CBC-MAC of the salt by the key, with a tweak that belongs to no sector. Who knows these bits knows
+    /// neither the key nor anything of the data.
+    fn check(&self, salt: &str) -> String {
+        let mut block = *b"zoneplug key 1: ";
+        for chunk in salt.as_bytes().chunks(block.len()).chain([&[salt.len() as u8][..]]) {
+            block.iter_mut().zip(chunk).for_each(|(b, c)| *b ^= c);
+            let tweak = get_tweak_default(u128::MAX);
+            match self {
+                Key::Aes128(k) => k.encrypt_sector(&mut block, tweak),
+                Key::Aes256(k) => k.encrypt_sector(&mut block, tweak),
+            }
+        }
+        let cipher = match self {
+            Key::Aes128(_) => "aes-128-xts",
+            Key::Aes256(_) => "aes-256-xts",
+        };
+        let check = u128::from_be_bytes(block) >> 64;
+        format!("cipher={cipher},sector={SECTOR},check={check:016x}")
+    }
+
     fn encrypt(&self, sectors: &mut [u8], first: Sector) {
         let first = u128::from(first.0);
         match self {
@@ -74,6 +95,17 @@ impl Key {
             }
         }
     }
+}
+
+/// Calls `f` with the bytes of a key file, and clears them.
+fn with_file<T>(path: &Path, f: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+    let mut key = Vec::with_capacity(65);
+    // 65 bytes are enough to see that the file is too long.
+    let read = open_regular(path).and_then(|f| f.take(65).read_to_end(&mut key));
+    let done = read.map(|_| f(&key));
+    key.fill(0);
+    std::hint::black_box(&key);
+    done
 }
 
 /// An encrypted device over another.
@@ -119,21 +151,34 @@ impl CryptDisk {
 
     /// The layer with the key in a file, which contains only the bytes of the key.
     pub fn with_key_file(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<CryptDisk>, Error> {
-        let mut key = Vec::with_capacity(65);
-        // 65 bytes are enough to see that the file is too long.
-        let read = open_regular(path).and_then(|f| f.take(65).read_to_end(&mut key));
-        let done = match read {
-            Ok(_) => Self::new(inner, &key),
-            Err(e) => Err(Error::new(
+        with_file(path, |key| Self::new(inner, key)).map_err(|e| {
+            Error::new(
                 ErrorKind::NotFound,
                 format!("the key file {} cannot be read: {e}", path.display()),
             )
             .hint("key-file=PATH names a file of 64 or 32 random bytes")
-            .source(e)),
-        };
-        key.fill(0);
-        std::hint::black_box(&key);
-        done
+            .source(e)
+        })?
+    }
+
+    /// As [`CryptDisk::with_key_file`]. Also returns the check value of the key for `salt`.
+    pub(crate) fn open(
+        inner: Arc<dyn Device>,
+        path: &Path,
+        salt: &str,
+    ) -> Result<(Arc<dyn Device>, String), Error> {
+        let disk = Self::with_key_file(inner, path)?;
+        let check = disk.key.check(salt);
+        Ok((disk, check))
+    }
+
+    /// The check value for `salt` of the key in a file. `None`: no key is there.
+    #[cfg_attr(
+        not(any(feature = "ublk", feature = "nvme-tcp")),
+        expect(dead_code, reason = "servers compare what they serve")
+    )]
+    pub(crate) fn key_check(path: &Path, salt: &str) -> Option<String> {
+        with_file(path, |key| Some(Key::new(key)?.check(salt))).ok()?
     }
 
     /// The device below.

@@ -5,27 +5,18 @@
 //! | what | word | if it differs |
 //! | --- | --- | --- |
 //! | which disks | 64 bits of a hash of their UUIDs, or paths | it is another device |
-//! | which layers | 32 bits of a hash | refused: the file system would find other zones, or other data |
+//! | which layers, which keys, which order of disks | 32 bits of a hash (`spec/meaning.rs`) | refused: the file system would find other zones, or other data |
 //! | where the disks are | 64 bits of a hash of the device and inode of each file, or of a drive's serial number | refused: a copy |
 //! | how often they were opened for writing | a number, at least what the last server had | refused: an older copy in the same file |
 //!
 //! The driver keeps what the first server of a device gave it. Later servers note place and number in their
-//! journal (`journal.rs`).
+//! journal (`journal.rs`). Earlier versions hashed the text of the specification instead of what its layers do; a
+//! device of theirs is recognised by the same text. They noted no key, so a device with one is not taken over.
 
 use crate::recovery::bases::{Bases, LastServer, hash};
-use crate::spec::bases;
 use crate::ublk::abi::DevInfo;
 use std::ops::Range;
 use zoneplug_core::{Error, ErrorKind};
-
-/// Whether everything that a specification names outlives the process that has it open. Only then can
-/// another server take it over.
-pub fn outlives_its_server(spec: &str) -> bool {
-    bases(spec).iter().all(|base| {
-        let kind = base.split(',').next().unwrap_or_default();
-        !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
-    })
-}
 
 /// How a waiting device relates to what a server is about to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +31,8 @@ pub(in crate::ublk) enum Match {
     Older,
     /// The same disks; the version of zoneplug that made the device did not note where they are.
     Unsaid,
+    /// The same disks with the same layers; the version of zoneplug that made the device did not note which key they had.
+    KeyUnsaid,
     Same,
 }
 
@@ -50,6 +43,10 @@ pub(in crate::ublk) struct DeviceIdentity {
     pub(in crate::ublk) name: u64,
     /// More bits of the disks' hash.
     disks: u32,
+    /// Both as earlier versions made them, from the text of the specification.
+    before: (u64, u32),
+    /// Whether the data depends on a key, which earlier versions did not note.
+    keyed: bool,
     /// The names of the devices that show the other zones of these disks, if there are several.
     others: Vec<u64>,
     /// How many of the disks are in files, which count openings.
@@ -58,27 +55,28 @@ pub(in crate::ublk) struct DeviceIdentity {
 }
 
 impl Bases {
-    /// The identity of the device that shows the zones `shown` of `spec`. `parts` are the zones of all its
-    /// devices.
+    /// The identity of the device that shows the zones `shown` of these disks. `parts` are the zones of all
+    /// its devices.
     pub(in crate::ublk) fn identity(
         &self,
-        spec: &str,
         shown: &Range<u32>,
         parts: &[Range<u32>],
     ) -> DeviceIdentity {
-        let disks = self.name();
-        let layers = self.layers(spec);
-        let name = |part: &Range<u32>| {
+        let name = |(disks, layers): (u64, &str), part: &Range<u32>| {
             let layers = match parts {
-                [] | [_] => hash(&layers),
+                [] | [_] => hash(layers),
                 _ => hash(&format!("zones {}..{} of {layers}", part.start, part.end)),
             };
             (fold(disks) << 32 | fold(layers)).max(1)
         };
+        let (now, before) = ((self.name(), self.layers()), self.before());
+        let others = parts.iter().filter(|part| *part != shown);
         DeviceIdentity {
-            name: name(shown),
-            others: parts.iter().filter(|part| *part != shown).map(name).collect(),
-            disks: (disks >> 32) as u32,
+            name: name(now, shown),
+            others: others.flat_map(|part| [name(now, part), name(before, part)]).collect(),
+            disks: (now.0 >> 32) as u32,
+            before: (name(before, shown), (before.0 >> 32) as u32),
+            keyed: self.keyed(),
             files: self.files(),
             left: self.left(),
         }
@@ -101,17 +99,20 @@ impl DeviceIdentity {
         own: u64,
     ) -> Match {
         let [place, rest] = info.more;
-        if info.identity == 0 || info.identity >> 32 != self.name >> 32 {
+        let is_before = info.identity == self.before.0 && info.identity != self.name;
+        let (name, disks) = if is_before { self.before } else { (self.name, self.disks) };
+        if info.identity == 0 || info.identity >> 32 != name >> 32 {
             return Match::Other;
         }
         let unsaid = place == 0 && rest == 0;
-        if !unsaid && (rest >> 32) as u32 != self.disks {
+        if !unsaid && (rest >> 32) as u32 != disks {
             return Match::Other;
         }
         let (place, opened) = left.map_or((place, rest & 0xffff_ffff), |l| (l.place, l.opened));
         match () {
             () if self.others.contains(&info.identity) => Match::Other,
-            () if info.identity != self.name => Match::OtherLayers,
+            () if info.identity != name => Match::OtherLayers,
+            () if is_before && self.keyed => Match::KeyUnsaid,
             () if unsaid && left.is_none() => Match::Unsaid,
             () if place != self.left.place => Match::OtherPlace,
             () if self.left.opened.saturating_sub(own) < opened => Match::Older,
@@ -159,8 +160,13 @@ pub(in crate::ublk) fn refusal(
             format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note in which file {ours} was"),
         )
         .hint(format!("--moved, if this is the disk and no copy of it; to give the device up: {remove}")),
+        Match::KeyUnsaid => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note which key {ours} had"),
+        )
+        .hint(format!("--moved, if the key file has the key of then; to give the device up: {remove}")),
         _ => waits(id).hint(format!(
-            "serve it as it was, with the same layers and with recovery; or give it up: {remove}"
+            "serve it as it was, with the same layers, keys and order of disks, and with recovery; or give it up: {remove}"
         )),
     }
 }
@@ -179,23 +185,6 @@ mod tests {
     use crate::HostedDisk;
     use crate::backend::file::CreateOptions;
     use std::path::Path;
-
-    #[test]
-    fn only_what_outlives_its_server_is_taken_over() {
-        for spec in [
-            "null",
-            "mem,zones=8",
-            "po2@mem,zone-size=96M",
-            "sim-smr30",
-            "sim,profile=x",
-            "linear@d.zbd%mem",
-        ] {
-            assert!(!outlives_its_server(spec), "{spec}");
-        }
-        for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd", "stripe@a.zbd%b.zbd"] {
-            assert!(outlives_its_server(spec), "{spec}");
-        }
-    }
 
     /// A directory for disks, removed with its test.
     struct Dir(std::path::PathBuf);
@@ -231,7 +220,7 @@ mod tests {
     }
 
     fn identity(spec: &str) -> DeviceIdentity {
-        Bases::look(spec).identity(spec, &(0..4), &[0..4])
+        Bases::look(spec).identity(&(0..4), &[0..4])
     }
 
     /// The device that a server of `spec` makes.
@@ -325,7 +314,7 @@ mod tests {
         let dir = Dir::new("parts");
         let disk = dir.create("disk.zbd");
         let all = [0..2, 2..4];
-        let of = |i: usize| Bases::look(&disk).identity(&disk, &all[i], &all);
+        let of = |i: usize| Bases::look(&disk).identity(&all[i], &all);
         let device = |i: usize| {
             let (identity, more) = of(i).words();
             DevInfo { identity, more, ..DevInfo::default() }
@@ -333,7 +322,7 @@ mod tests {
         assert_eq!([0, 1].map(|i| of(0).compare(&device(i), None, 0)), [Match::Same, Match::Other]);
         assert_eq!([0, 1].map(|i| of(1).compare(&device(i), None, 0)), [Match::Other, Match::Same]);
         assert_eq!(is(&disk, &device(0)), Match::OtherLayers, "shown as one");
-        let fewer = Bases::look(&disk).identity(&disk, &(0..1), &[0..1, 1..4]);
+        let fewer = Bases::look(&disk).identity(&(0..1), &[0..1, 1..4]);
         assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
     }
 
@@ -345,5 +334,119 @@ mod tests {
         let old = DevInfo { identity: device(&disk).identity, ..DevInfo::default() };
         assert_eq!(is(&disk, &old), Match::Unsaid);
         assert_eq!(is(&format!("po2@{disk}"), &old), Match::OtherLayers);
+    }
+
+    /// U9. The spelling of a layer, and a layer that changes no data, are not part of an identity.
+    #[test]
+    fn an_identity_is_of_what_layers_do_and_not_of_their_text() {
+        let dir = Dir::new("spelling");
+        let disk = dir.create("disk.zbd");
+        let cut = device(&format!("linear,first=1,zones=3@{disk}"));
+        for same in
+            ["linear,zones=3,first=1@", "linear,first=1@", "delay,write=1ms@linear,first=1@"]
+        {
+            assert_eq!(is(&format!("{same}{disk}"), &cut), Match::Same, "{same}");
+        }
+        for other in
+            ["linear,first=1,zones=2@", "linear,first=0,zones=3@", "po2@linear,first=1@", ""]
+        {
+            assert_eq!(is(&format!("{other}{disk}"), &cut), Match::OtherLayers, "{other}");
+        }
+        let late = device(&format!("delay,write=1ms,read=2ms@{disk}"));
+        for same in ["delay,read=2ms,write=1000us@", "linear@", "linear,first=0@", ""] {
+            assert_eq!(is(&format!("{same}{disk}"), &late), Match::Same, "{same}");
+        }
+    }
+
+    /// U9. The order of the disks of a stripe decides where data is: other layers, not another device.
+    #[test]
+    fn disks_that_change_places_are_other_layers() {
+        let dir = Dir::new("order");
+        let [a, b] = ["a.zbd", "b.zbd"].map(|name| dir.create(name));
+        let served = device(&format!("stripe@{a}%{b}"));
+        assert_eq!(is(&format!("stripe@{a}%{b}"), &served), Match::Same);
+        assert_eq!(is(&format!("stripe@{b}%{a}"), &served), Match::OtherLayers);
+        assert_eq!(is(&format!("linear@{a}%{b}"), &served), Match::OtherLayers);
+    }
+
+    /// U9. Another key in the same file would make other data of the same bytes.
+    #[test]
+    #[cfg(feature = "crypt")]
+    fn another_key_at_the_same_path_is_another_layer() {
+        let dir = Dir::new("key");
+        let [a, b] = ["a.zbd", "b.zbd"].map(|name| dir.create(name));
+        let (key, copy) = (dir.path("key"), dir.path("copy"));
+        let old: Vec<u8> = (0..64).collect();
+        std::fs::write(&key, &old).unwrap();
+        std::fs::write(&copy, &old).unwrap();
+        let spec = |disk: &str, key: &str| format!("crypt,key-file={key}@{disk}");
+        let served = device(&spec(&a, &key));
+        assert_eq!(is(&spec(&a, &key), &served), Match::Same);
+        assert_eq!(is(&spec(&a, &copy), &served), Match::Same, "the same key in another file");
+        for (nth, new) in [(0, 63), (63, 64)] {
+            let mut changed = old.clone();
+            changed[nth] = new;
+            std::fs::write(&key, &changed).unwrap();
+            assert_eq!(is(&spec(&a, &key), &served), Match::OtherLayers, "byte {nth}");
+        }
+        std::fs::write(&key, &old[..32]).unwrap();
+        assert_eq!(is(&spec(&a, &key), &served), Match::OtherLayers, "AES-128");
+        std::fs::remove_file(&key).unwrap();
+        assert_eq!(is(&spec(&a, &key), &served), Match::OtherLayers, "no key");
+        assert_eq!(is(&spec(&b, &copy), &served), Match::Other);
+    }
+
+    /// U9. An earlier version hashed the text of the specification, and noted no key.
+    #[test]
+    #[cfg(feature = "crypt")]
+    fn a_device_of_an_earlier_version_is_known_by_the_text_of_its_specification() {
+        let dir = Dir::new("before");
+        let [a, b] = ["a.zbd", "b.zbd"].map(|name| dir.create(name));
+        let key = dir.path("key");
+        std::fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
+        let old = |spec: &str| {
+            let is = identity(spec);
+            let rest = u64::from(is.before.1) << 32 | is.left.opened;
+            DevInfo { identity: is.before.0, more: [is.left.place, rest], ..DevInfo::default() }
+        };
+        let late = format!("delay,write=1ms@{a}");
+        assert_eq!(is(&late, &old(&late)), Match::Same);
+        let reversed = format!("stripe@{b}%{a}");
+        assert_eq!(is(&reversed, &old(&reversed)), Match::Same);
+        assert_ne!(is(&format!("stripe@{a}%{b}"), &old(&reversed)), Match::Same);
+        let keyed = format!("po2@crypt,key-file={key}@{a}");
+        assert_eq!(is(&keyed, &old(&keyed)), Match::KeyUnsaid);
+        assert_eq!(is(&a, &old(&keyed)), Match::OtherLayers);
+        let e = refusal(Match::KeyUnsaid, 3, &identity(&keyed), None).to_string();
+        assert!(e.contains("/dev/ublkb3") && e.contains("which key"), "{e}");
+    }
+
+    /// U9. A server says what it has open, not what is at the path by now.
+    #[test]
+    #[cfg(feature = "crypt")]
+    fn what_a_server_holds_is_not_what_its_paths_lead_to() {
+        let dir = Dir::new("held");
+        let [a, b] = ["a.zbd", "b.zbd"].map(|name| dir.create(name));
+        let (link, key) = (dir.path("link.zbd"), dir.path("key"));
+        std::os::unix::fs::symlink(&a, &link).unwrap();
+        std::fs::write(&key, [vec![1; 32], vec![2; 32]].concat()).unwrap();
+        let spec = format!("crypt,key-file={key}@{link}");
+        let before = crate::DiskMark::of(&spec);
+        let disk = HostedDisk::open_spec(&spec).unwrap();
+        assert_eq!(crate::DiskMark::held(&disk, &spec), before);
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&b, &link).unwrap();
+        std::fs::write(&key, [vec![3; 32], vec![4; 32]].concat()).unwrap();
+        assert_eq!(crate::DiskMark::held(&disk, &spec), before);
+        let now = crate::DiskMark::of(&spec);
+        assert!(now.disks != before.disks && now.layers != before.layers);
+        let held = Bases::held(&disk, &spec).identity(&(0..4), &[0..4]);
+        let (name, more) = held.words();
+        let device = DevInfo { identity: name, more, ..DevInfo::default() };
+        assert_eq!(
+            is(&spec, &device),
+            Match::Other,
+            "a server of the link's disk is of another one"
+        );
     }
 }

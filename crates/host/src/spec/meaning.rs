@@ -1,0 +1,222 @@
+//! What a stack shows to its clients, apart from how its specification is written: which disks, and which layers that
+//! decide where data is and what its bytes mean. Two stacks of one meaning show the same data.
+//!
+//! | level | what counts |
+//! | --- | --- |
+//! | disk | its UUID, or the path of a drive; where it is is kept beside that |
+//! | `po2` | that it is there |
+//! | `linear`, `stripe` | which disks, in which order; a cut: its first zone and how many |
+//! | `crypt` | the cipher, and a check value of the key |
+//! | `delay`, `trace`, faults | nothing |
+//!
+//! This module opens nothing. The caller supplies the disks and the check values: of a stack that is open
+//! (`spec/mod.rs`), or of what a specification names (`recovery/bases.rs`).
+#![cfg_attr(
+    not(any(feature = "ublk", feature = "nvme-tcp")),
+    allow(dead_code, reason = "servers compare what they serve")
+)]
+
+use super::{JOINER, joins, keys, split_layer};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use zoneplug_devices::spec::Spec;
+
+/// A disk at the bottom of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Base {
+    /// The UUID of a disk in a file; the path of any other disk.
+    pub(crate) name: String,
+    pub(crate) path: String,
+    /// Distinguishes the disk from a copy, and from another drive at its path.
+    pub(crate) place: String,
+    /// Whether the disk counts how often it was opened for writing.
+    pub(crate) counts: bool,
+    pub(crate) opened: u64,
+    /// Unknown of a drive whose number of zones the kernel does not show.
+    pub(crate) zones: Option<u32>,
+}
+
+impl Base {
+    /// A disk that is in no file of zoneplug.
+    pub(crate) fn other(kind: &str) -> Base {
+        let path = Path::new(kind);
+        let name =
+            path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string());
+        let shown = Shown::of(path);
+        let zones = shown.read("queue/nr_zones").and_then(|n| n.parse().ok());
+        Base { name: name.clone(), path: name, place: shown.serial(), zones, ..Base::default() }
+    }
+}
+
+/// What a stack shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Meaning {
+    /// The layers that count, in one spelling, with the names of the disks.
+    pub(crate) layers: String,
+    /// All layers as they are written, with the names of the disks. Earlier versions compared this.
+    pub(crate) written: String,
+    /// Whether the meaning depends on a key.
+    pub(crate) keyed: bool,
+    /// The disks, in order.
+    pub(crate) bases: Vec<Base>,
+    zones: Option<u32>,
+}
+
+impl From<Base> for Meaning {
+    fn from(base: Base) -> Meaning {
+        let (layers, zones) = (base.name.clone(), base.zones);
+        Meaning { written: layers.clone(), layers, keyed: false, bases: vec![base], zones }
+    }
+}
+
+impl Meaning {
+    /// Of what a specification names. `base` supplies each disk. `check` supplies the check value of the key in a file,
+    /// for a salt; `None`: there is no key.
+    pub(crate) fn of(
+        text: &str,
+        base: &mut impl FnMut(&str) -> Base,
+        check: &mut impl FnMut(&Path, &str) -> Option<String>,
+    ) -> Meaning {
+        let Some((layer, rest)) = split_layer(text) else { return base(text).into() };
+        let below: Vec<Meaning> = match joins(layer) {
+            true => rest.split(JOINER).map(|r| Meaning::of(r, base, check)).collect(),
+            false => vec![Meaning::of(rest, base, check)],
+        };
+        let below = Meaning::joined(below);
+        let key = Spec::parse(layer).ok().and_then(|mut s| s.text(&keys::KEY_FILE).ok().flatten());
+        let key = key.and_then(|path| check(Path::new(&path), below.salt()));
+        below.with(layer, key)
+    }
+
+    /// The disks of `all` together, for a layer that is put on them.
+    pub(crate) fn joined(all: Vec<Meaning>) -> Meaning {
+        all.into_iter()
+            .reduce(|mut a, b| {
+                a.layers = format!("{}{JOINER}{}", a.layers, b.layers);
+                a.written = format!("{}{JOINER}{}", a.written, b.written);
+                a.bases.extend(b.bases);
+                let zones = a.zones.zip(b.zones).and_then(|(a, b)| a.checked_add(b));
+                Meaning { keyed: a.keyed || b.keyed, zones, ..a }
+            })
+            .unwrap_or_default()
+    }
+
+    /// A text that is another one for each disk: a check value says nothing about the key of another disk.
+    pub(crate) fn salt(&self) -> &str {
+        &self.layers
+    }
+
+    /// This with a layer on it. `key`: the check value of its key, if it has one.
+    pub(crate) fn with(self, layer: &str, key: Option<String>) -> Meaning {
+        let written = format!("{layer}@{}", self.written);
+        // A layer that cannot be read cannot be opened either.
+        let Ok(mut spec) = Spec::parse(layer) else {
+            return Meaning { layers: written.clone(), written, ..self };
+        };
+        let mut number = |key| spec.number(key).ok().flatten().map(|n| n as u32);
+        let (first, zones) = (number(&keys::FIRST), number(&keys::CUT_ZONES));
+        let (mut keyed, mut shown) = (self.keyed, self.zones);
+        let what = match spec.kind() {
+            "linear" if !joins(layer) => {
+                let first = first.unwrap_or(0);
+                let left = self.zones.map(|all| all.saturating_sub(first));
+                shown = zones.or(left);
+                match shown {
+                    _ if first == 0 && (zones.is_none() || shown == self.zones) => None,
+                    Some(zones) => Some(format!("linear,first={first},zones={zones}")),
+                    None => Some(format!("linear,first={first}")),
+                }
+            }
+            "linear" | "stripe" if self.bases.len() == 1 => None,
+            kind @ ("linear" | "stripe" | "po2") => Some(kind.to_owned()),
+            "crypt" => {
+                keyed = true;
+                Some(format!("crypt,{}", key.as_deref().unwrap_or("no key")))
+            }
+            _ => None,
+        };
+        let layers = match what {
+            Some(what) => format!("{what}@{}", self.layers),
+            None => self.layers,
+        };
+        Meaning { layers, written, keyed, zones: shown, bases: self.bases }
+    }
+}
+
+/// The directory in which the kernel shows a drive.
+struct Shown(Option<PathBuf>);
+
+impl Shown {
+    fn of(path: &Path) -> Shown {
+        let rdev = std::fs::metadata(path).map_or(0, |meta| meta.rdev());
+        let (major, minor) = (libc::major(rdev), libc::minor(rdev));
+        let dirs = ["block", "char"].map(|kind| format!("/sys/dev/{kind}/{major}:{minor}"));
+        Shown(dirs.into_iter().map(PathBuf::from).find(|dir| rdev != 0 && dir.exists()))
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.0.as_ref()?.join(name)).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// What distinguishes the drive from another at the same path: its serial numbers, as far as the kernel shows them. A
+    /// mapped device has a UUID of its own. Of a device with neither, the kernel's number of the disk, which no other
+    /// disk gets until the next boot.
+    fn serial(&self) -> String {
+        let names = ["wwid", "serial", "device/wwid", "device/serial"].iter();
+        let own: Vec<String> = names.filter_map(|name| self.read(name)).collect();
+        match own.is_empty() {
+            true => self.read("dm/uuid").or_else(|| self.read("diskseq")).unwrap_or_default(),
+            false => own.join(" "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_told_by_their_serial_numbers_where_there_are_any() {
+        let serial = |path| Shown::of(Path::new(path)).serial();
+        assert_eq!(serial("/dev/none"), "");
+        assert_eq!(serial("/dev/null"), "", "it has none");
+    }
+
+    fn meaning(text: &str) -> String {
+        let base = |text: &str| Base {
+            name: text.split(',').next().unwrap_or_default().to_owned(),
+            zones: (!text.starts_with("drive")).then_some(8),
+            ..Base::default()
+        };
+        let check = |path: &Path, salt: &str| {
+            let name = path.to_str()?;
+            (name != "none").then(|| format!("key of {name} on {salt}"))
+        };
+        Meaning::of(text, &mut { base }, &mut { check }).layers
+    }
+
+    #[test]
+    fn a_layer_counts_by_what_it_does() {
+        for (text, same) in [
+            ("a,qd1=1", "a"),
+            ("po2,fault=write/io@a", "po2@a"),
+            ("delay,write=1ms@trace,file=t@a", "a"),
+            ("linear,zones=3,first=5@a", "linear,first=5,zones=3@a"),
+            ("linear,first=5@a", "linear,first=5,zones=3@a"),
+            ("linear,first=0,zones=8@a", "a"),
+            ("linear,zones=3@linear,first=4@a", "linear,first=0,zones=3@linear,first=4,zones=4@a"),
+            ("linear,first=5@drive", "linear,first=5@drive"),
+            ("linear,zones=3@drive", "linear,first=0,zones=3@drive"),
+            ("linear@a", "a"),
+            ("stripe@a", "a"),
+            ("stripe@a%po2@b", "stripe@a%po2@b"),
+            ("linear,first=0@linear@a%b", "linear@a%b"),
+            ("linear,first=1@stripe@a%b", "linear,first=1,zones=15@stripe@a%b"),
+            ("crypt,key-file=k@a", "crypt,key of k on a@a"),
+            ("crypt,key-file=none@a", "crypt,no key@a"),
+        ] {
+            assert_eq!(meaning(text), same, "{text}");
+        }
+    }
+}
