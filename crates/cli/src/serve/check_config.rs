@@ -32,7 +32,6 @@ struct Block {
     queues: u16,
     depth: u16,
     recovery: bool,
-    batch: bool,
 }
 
 /// What would be served.
@@ -65,8 +64,7 @@ fn disk(
         let (id, devices) = (numbers.first(b), slices(&g).len() as u32);
         numbers.take(b, devices);
         let queues = b.device.queues.unwrap_or(UblkOptions::default().queues);
-        let (recovery, batch) = (!b.device.no_recovery, b.device.batch);
-        Block { id, devices, queues, depth: b.device.depth, recovery, batch }
+        Block { id, devices, queues, depth: b.device.depth, recovery: !b.device.no_recovery }
     });
     Ok(Disk {
         spec: spec.to_owned(),

@@ -378,7 +378,6 @@ fn options(
         // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
         records: Some(PathBuf::from(server_client::DIRECTORY)),
         moved: args.moved,
-        batch: disk.device.batch,
         zones,
         latencies: args.measured.times(),
     }

@@ -37,10 +37,6 @@ pub(super) struct DeviceArgs {
     /// Have Linux remove the devices when this process dies, instead of keeping them for one that is started again
     #[arg(long)]
     pub(super) no_recovery: bool,
-
-    /// Exchange many requests with Linux by one command, where it can (7.0): for many reads in flight
-    #[arg(long)]
-    pub(super) batch: bool,
 }
 
 /// A disk that is served as a block device.

@@ -39,21 +39,13 @@ pub(super) const TRY_STOP_DEV: u32 = ctrl(true, 0x17);
 pub(super) const FETCH_REQ: u32 = ioc(true, 0x20, IO_CMD_LEN as u32);
 pub(super) const COMMIT_AND_FETCH_REQ: u32 = ioc(true, 0x21, IO_CMD_LEN as u32);
 
-/// The commands of a device with [`F_BATCH_IO`], instead of those two. The first is sent once with all tags; the
-/// second answers many requests; the third stays in the ring and hands over the tags of requests.
-pub(super) const PREP_IO_CMDS: u32 = ioc(true, 0x25, IO_CMD_LEN as u32);
-pub(super) const COMMIT_IO_CMDS: u32 = ioc(true, 0x26, IO_CMD_LEN as u32);
-pub(super) const FETCH_IO_CMDS: u32 = ioc(true, 0x27, IO_CMD_LEN as u32);
-/// Length in bytes of `struct ublk_elem_header` with the sector of a zone append behind it.
-pub(super) const ELEMENT_LEN: usize = 16;
-
 /// Features of the driver, and flags of a device.
 pub(super) const F_USER_RECOVERY: u64 = 1 << 3;
 pub(super) const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 pub(super) const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
 pub(super) const F_USER_COPY: u64 = 1 << 7;
 pub(super) const F_ZONED: u64 = 1 << 8;
-/// Linux 7.0 and newer: commands for many requests at a time.
+/// Linux 7.0 and newer: commands for many requests at a time. This program makes no such device.
 pub(super) const F_BATCH_IO: u64 = 1 << 15;
 /// Linux 7.0 and newer: the driver stops a device only if no program has it open.
 pub(super) const F_SAFE_STOP_DEV: u64 = 1 << 17;
@@ -284,36 +276,6 @@ pub(super) fn io_cmd(queue: u16, tag: u16, result: i32, append: u64) -> [u8; IO_
     b
 }
 
-/// `struct ublk_batch_io`: a command about `elements` elements of a list.
-pub(super) fn list_cmd(queue: u16, elements: u16) -> [u8; IO_CMD_LEN] {
-    /// `UBLK_BATCH_F_HAS_ZONE_LBA`.
-    const HAS_SECTOR: u16 = 1;
-    batch_io(queue, HAS_SECTOR, elements, ELEMENT_LEN as u8)
-}
-
-/// The same for [`FETCH_IO_CMDS`], which has no list; its elements are tags.
-pub(super) fn fetch_cmd(queue: u16) -> [u8; IO_CMD_LEN] {
-    batch_io(queue, 0, 0, 2)
-}
-
-fn batch_io(queue: u16, flags: u16, elements: u16, element_len: u8) -> [u8; IO_CMD_LEN] {
-    let mut b = [0; IO_CMD_LEN];
-    put(&mut b, 0, queue.to_le_bytes());
-    put(&mut b, 2, flags.to_le_bytes());
-    put(&mut b, 4, elements.to_le_bytes());
-    b[6] = element_len;
-    b
-}
-
-/// An element of a list: the answer to the request of a tag, as in [`io_cmd`].
-pub(super) fn element(tag: u16, result: i32, append: u64) -> [u8; ELEMENT_LEN] {
-    let mut b = [0; ELEMENT_LEN];
-    put(&mut b, 0, tag.to_le_bytes());
-    put(&mut b, 4, result.to_le_bytes());
-    put(&mut b, 8, append.to_le_bytes());
-    b
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,20 +297,6 @@ mod tests {
         assert_eq!(TRY_STOP_DEV, 0xc020_7517);
         assert_eq!(FETCH_REQ, 0xc010_7520);
         assert_eq!(COMMIT_AND_FETCH_REQ, 0xc010_7521);
-        assert_eq!(PREP_IO_CMDS, 0xc010_7525);
-        assert_eq!(COMMIT_IO_CMDS, 0xc010_7526);
-        assert_eq!(FETCH_IO_CMDS, 0xc010_7527);
-    }
-
-    /// U6.
-    #[test]
-    fn a_list_of_answers_is_laid_out_as_in_the_header() {
-        assert_eq!(
-            element(7, -5, 0x8010),
-            [7, 0, 0, 0, 0xfb, 0xff, 0xff, 0xff, 0x10, 0x80, 0, 0, 0, 0, 0, 0]
-        );
-        assert_eq!(list_cmd(3, 0x102), [3, 0, 1, 0, 2, 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(fetch_cmd(3), [3, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     /// U1.

@@ -121,11 +121,6 @@ impl Control {
         Ok(control)
     }
 
-    /// The features of the driver.
-    pub(super) fn features(&self) -> u64 {
-        self.features
-    }
-
     fn call(&self, op: u32, cmd: CtrlCmd, buf: &mut [u8]) -> io::Result<()> {
         lock(&self.ring).call(&self.file, op, cmd, buf)
     }

@@ -1,16 +1,10 @@
 //! What the thread of a queue asks of the kernel's driver, and how [`KernelDriver`] asks it. The fake of
-//! `testing.rs` stands in for the kernel where there is none.
-//!
-//! | mode | requests come | answers go |
-//! | --- | --- | --- |
-//! | each request by itself | a command for each tag waits in the ring, and is answered when the tag has a request | with the next such command |
-//! | batch (Linux 7.0) | one command stays in the ring. Each of its answers is a buffer with the tags of requests | one command with a list, for all answers since the last system call |
+//! `testing.rs` stands in for the kernel where there is none. A command for each tag waits in the ring, and is answered when
+//! the tag has a request. The answer to the request goes with the next such command.
 
 use super::abi::{self, IoDesc};
-use super::batch::{AnswerList, AnswerLists};
-use super::queue_ring::{QueueRing, RingAnswer, TagBuffers};
+use super::queue_ring::{QueueRing, RingAnswer};
 use super::sys::{self, Descriptors, Way};
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -18,13 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoneplug_buf::AlignedBuf;
 
-/// `id` of ring entries that belong to no tag and no list: the two polls, and the fetch of batch mode.
+/// `id` of ring entries that belong to no tag: the two polls.
 const WAKE: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
-const FETCH: u64 = u64::MAX - 2;
-/// Entries of a ring in batch mode: a fetch, a list of answers and two polls, with room for what the kernel did
-/// not take at once.
-const BATCH_ENTRIES: u32 = 32;
 
 /// What came out of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,14 +67,6 @@ pub(super) trait Driver {
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()>;
 }
 
-/// `/dev/ublkcN`.
-#[derive(Debug, Clone)]
-pub(super) struct CharDev {
-    pub(super) file: Arc<File>,
-    /// Whether the device was made for batch mode.
-    pub(super) batch: bool,
-}
-
 /// A queue of `/dev/ublkcN`.
 pub(super) struct KernelDriver {
     char_dev: Arc<File>,
@@ -92,43 +74,34 @@ pub(super) struct KernelDriver {
     depth: u16,
     ring: QueueRing,
     descriptors: Descriptors,
-    mode: Mode,
-}
-
-enum Mode {
-    Each {
-        /// Tags that the driver has taken back.
-        gone: u16,
-    },
-    Batch(Batch),
+    /// Tags that the driver has taken back.
+    gone: u16,
 }
 
 impl KernelDriver {
     /// Fetches the first requests. The error says which step failed. The thread that calls this is the one
     /// that uses the queue.
     pub(super) fn open(
-        char_dev: &CharDev,
+        char_dev: &Arc<File>,
         number: u16,
         depth: u16,
     ) -> Result<KernelDriver, (&'static str, io::Error)> {
         let failed = |what| move |e| (what, e);
-        // In mode `Each` an answer for each tag, and two polls.
-        let entries = if char_dev.batch { BATCH_ENTRIES } else { u32::from(depth) + 2 };
+        // An answer for each tag, and two polls.
+        let entries = u32::from(depth) + 2;
         let ring = QueueRing::new(entries, 2 * entries).map_err(failed("no ring"))?;
-        let mode = match char_dev.batch {
-            true => Mode::Batch(Batch::new(&ring, depth).map_err(failed("no buffers"))?),
-            false => Mode::Each { gone: 0 },
-        };
         let mut driver = KernelDriver {
             ring,
-            descriptors: Descriptors::map(&char_dev.file, number, depth)
+            descriptors: Descriptors::map(char_dev, number, depth)
                 .map_err(failed("no descriptors"))?,
-            char_dev: char_dev.file.clone(),
+            char_dev: char_dev.clone(),
             number,
             depth,
-            mode,
+            gone: 0,
         };
-        driver.prepare().map_err(failed("fetches"))?;
+        (0..depth)
+            .try_for_each(|tag| driver.command(abi::FETCH_REQ, tag, 0, 0))
+            .map_err(failed("fetches"))?;
         driver.submit().map_err(failed("fetches"))?;
         // A refused fetch is answered at once. The others wait for requests, and none come before the
         // device is started.
@@ -140,148 +113,23 @@ impl KernelDriver {
         }
     }
 
-    /// Hands all tags to the driver.
-    fn prepare(&mut self) -> io::Result<()> {
-        let Mode::Batch(batch) = &mut self.mode else {
-            return (0..self.depth).try_for_each(|tag| self.command(abi::FETCH_REQ, tag, 0, 0));
-        };
-        (0..self.depth).for_each(|tag| batch.lists.push(tag, 0, 0));
-        let Some(list) = batch.lists.take() else { return Ok(()) };
-        let cmd = abi::list_cmd(self.number, list.elements);
-        // SAFETY: the list stays until `taken` below. If this fails, it stays for ever.
-        unsafe {
-            self.ring.list_command(&self.char_dev, abi::PREP_IO_CMDS, cmd, list.ptr, 0)?;
-        }
-        let answer = loop {
-            self.ring.wait(1, None)?;
-            if let Some(answer) = self.ring.answer() {
-                break answer;
-            }
-        };
-        if answer.result < 0 {
-            return Err(io::Error::from_raw_os_error(-answer.result));
-        }
-        batch.lists.taken(list.number, list.bytes())
-    }
-
     fn command(&mut self, op: u32, tag: u16, result: i32, append: u64) -> io::Result<()> {
         let cmd = abi::io_cmd(self.number, tag, result, append);
         self.ring.command(&self.char_dev, op, cmd, u64::from(tag))
     }
 
-    /// What an answer of the ring means. `None`: nothing to the queue, or a batch whose tags are in `ready`.
+    /// What an answer of the ring means. `None`: nothing to the queue.
     fn event_of(&mut self, answer: RingAnswer) -> io::Result<Option<Event>> {
-        let RingAnswer { id, result, .. } = answer;
-        match (&mut self.mode, id) {
-            (_, WAKE) => Ok(Some(Event::Readable(Polled::Wake))),
-            (_, DEVICE) => Ok(Some(Event::Readable(Polled::Device))),
-            (Mode::Each { .. }, tag) if result == 0 => Ok(Some(Event::Request(tag as u16))),
+        match (answer.id, answer.result) {
+            (WAKE, _) => Ok(Some(Event::Readable(Polled::Wake))),
+            (DEVICE, _) => Ok(Some(Event::Readable(Polled::Device))),
+            (tag, 0) => Ok(Some(Event::Request(tag as u16))),
             // `UBLK_IO_RES_ABORT`: the device stops.
-            (Mode::Each { gone }, _) if result == -libc::ENODEV => {
-                *gone += 1;
-                Ok((*gone == self.depth).then_some(Event::Ended))
+            (_, result) if result == -libc::ENODEV => {
+                self.gone += 1;
+                Ok((self.gone == self.depth).then_some(Event::Ended))
             }
-            (Mode::Each { .. }, _) => Err(io::Error::from_raw_os_error(result.abs())),
-            (Mode::Batch(batch), FETCH) => batch.fetched(answer),
-            (Mode::Batch(batch), list) => batch.lists.taken(list as usize, result).map(|()| None),
-        }
-    }
-
-    /// Puts what batch mode hands to the kernel into the ring.
-    fn push_batch(&mut self) -> io::Result<()> {
-        let Mode::Batch(batch) = &mut self.mode else { return Ok(()) };
-        if !batch.fetching && !batch.ended && !self.ring.is_full() {
-            let cmd = abi::fetch_cmd(self.number);
-            // SAFETY: the buffers are of this ring, and `Batch` keeps them for as long as the command is there.
-            unsafe {
-                self.ring.multishot_command(
-                    &self.char_dev,
-                    abi::FETCH_IO_CMDS,
-                    cmd,
-                    &batch.buffers,
-                    FETCH,
-                )?;
-            }
-            batch.fetching = true;
-        }
-        if !self.ring.is_full()
-            && let Some(list) = batch.lists.take()
-        {
-            let AnswerList { number, elements, ptr } = list;
-            let cmd = abi::list_cmd(self.number, elements);
-            // SAFETY: the list stays until its answer.
-            unsafe {
-                self.ring.list_command(
-                    &self.char_dev,
-                    abi::COMMIT_IO_CMDS,
-                    cmd,
-                    ptr,
-                    number as u64,
-                )?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Batch mode.
-struct Batch {
-    lists: AnswerLists,
-    buffers: std::mem::ManuallyDrop<TagBuffers>,
-    /// Tags of requests that the queue has not taken.
-    ready: VecDeque<u16>,
-    /// What `has_events` found.
-    found: Option<io::Result<Event>>,
-    /// Whether the fetch is in the ring, so that the kernel may fill buffers.
-    fetching: bool,
-    /// Whether the driver has ended the fetch for good.
-    ended: bool,
-}
-
-impl Batch {
-    fn new(ring: &QueueRing, depth: u16) -> io::Result<Batch> {
-        Ok(Batch {
-            lists: AnswerLists::new(depth),
-            buffers: std::mem::ManuallyDrop::new(TagBuffers::new(ring)?),
-            ready: VecDeque::with_capacity(usize::from(depth)),
-            found: None,
-            fetching: false,
-            ended: false,
-        })
-    }
-
-    /// Takes the tags of an answer to the fetch.
-    fn fetched(&mut self, answer: RingAnswer) -> io::Result<Option<Event>> {
-        if let Some(id) = answer.buffer {
-            let len = usize::try_from(answer.result).unwrap_or(0);
-            self.ready.extend(self.buffers.tags(id, len));
-            self.buffers.free(id);
-        }
-        if answer.more {
-            return Ok(None);
-        }
-        self.fetching = false;
-        match answer.result {
-            // It ended for lack of a buffer or of room in the ring. The next `submit` sends it again.
-            0.. => Ok(None),
-            r if r == -libc::ENOBUFS => Ok(None),
-            // `UBLK_IO_RES_ABORT`: the device stops.
-            r if r == -libc::ENODEV => {
-                self.ended = true;
-                Ok(Some(Event::Ended))
-            }
-            r => Err(io::Error::from_raw_os_error(-r)),
-        }
-    }
-}
-
-impl Drop for Batch {
-    /// The kernel ends a fetch some time after the ring was closed. If one is there, its buffers stay: then the
-    /// queue has failed, and the process ends soon.
-    fn drop(&mut self) {
-        if !self.fetching {
-            // SAFETY: dropped once, here.
-            unsafe { std::mem::ManuallyDrop::drop(&mut self.buffers) };
+            (_, result) => Err(io::Error::from_raw_os_error(result.abs())),
         }
     }
 }
@@ -289,14 +137,6 @@ impl Drop for Batch {
 impl Driver for KernelDriver {
     fn event(&mut self) -> io::Result<Option<Event>> {
         loop {
-            if let Mode::Batch(batch) = &mut self.mode {
-                if let Some(tag) = batch.ready.pop_front() {
-                    return Ok(Some(Event::Request(tag)));
-                }
-                if let Some(found) = batch.found.take() {
-                    return found.map(Some);
-                }
-            }
             let Some(answer) = self.ring.answer() else { return Ok(None) };
             if let Some(event) = self.event_of(answer)? {
                 return Ok(Some(event));
@@ -305,20 +145,7 @@ impl Driver for KernelDriver {
     }
 
     fn has_events(&mut self) -> bool {
-        loop {
-            if let Mode::Batch(batch) = &self.mode
-                && (!batch.ready.is_empty() || batch.found.is_some())
-            {
-                return true;
-            }
-            // The answer to a list is no event.
-            let Mode::Batch(_) = &self.mode else { return self.ring.has_answers() };
-            let Some(answer) = self.ring.answer() else { return self.ring.has_answers() };
-            let found = self.event_of(answer).transpose();
-            if let Mode::Batch(batch) = &mut self.mode {
-                batch.found = found;
-            }
-        }
+        self.ring.has_answers()
     }
 
     fn request(&self, tag: u16) -> IoDesc {
@@ -334,13 +161,7 @@ impl Driver for KernelDriver {
     }
 
     fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()> {
-        match &mut self.mode {
-            Mode::Each { .. } => self.command(abi::COMMIT_AND_FETCH_REQ, tag, result, append),
-            Mode::Batch(batch) => {
-                batch.lists.push(tag, result, append);
-                Ok(())
-            }
-        }
+        self.command(abi::COMMIT_AND_FETCH_REQ, tag, result, append)
     }
 
     fn poll(&mut self, fd: RawFd, polled: Polled) -> io::Result<()> {
@@ -352,18 +173,10 @@ impl Driver for KernelDriver {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        self.push_batch()?;
         self.ring.submit()
     }
 
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
-        self.push_batch()?;
-        match &self.mode {
-            Mode::Each { .. } => self.ring.wait(1, most),
-            // Answers that did not fit into the ring must not wait for another request.
-            Mode::Batch(batch) if batch.lists.has_answers() => self.ring.submit(),
-            // Each list is answered at once, and that is not what this waits for.
-            Mode::Batch(batch) => self.ring.wait(1 + batch.lists.in_flight(), most),
-        }
+        self.ring.wait(most)
     }
 }

@@ -5,7 +5,7 @@
 //! | `mod.rs` | the life of a device: making, taking over, removing |
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
-//! | `driver.rs`, `queue_ring.rs`, `batch.rs` | what that thread asks of the kernel's driver; its ring; answers that go together |
+//! | `driver.rs`, `queue_ring.rs` | what that thread asks of the kernel's driver; its ring |
 //! | `busy_poll.rs` | when such a thread polls before it sleeps |
 //! | `request.rs`, `params.rs` | requests as BIOs; the parameters of a device |
 //! | `takeover/` | what a new server needs to continue a dead server's device |
@@ -23,7 +23,6 @@
 //! `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned devices need: U1).
 
 mod abi;
-mod batch;
 mod busy_poll;
 mod control;
 mod driver;
@@ -47,7 +46,6 @@ use crate::served::{Counters, ServedCounters};
 use crate::spec::is_volatile;
 use abi::DevInfo;
 use control::Control;
-use driver::CharDev;
 pub use in_use::{InUse, in_use, sync_before_stop};
 use leave::Leave;
 use queue::UblkShared;
@@ -60,7 +58,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use takeover::identity::{DeviceIdentity, Match, refusal, waits};
+use takeover::identity::{DeviceIdentity, Match, can_serve, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
 use zoneplug_core::poison::lock;
@@ -95,10 +93,6 @@ pub struct UblkOptions {
     /// Take over a device whose disk was moved to another file since its server died, such as to another
     /// file system. Only the caller knows that the file is not a copy.
     pub moved: bool,
-    /// Exchange many requests with Linux by one command, where Linux can (7.0 and newer). It pays where many reads
-    /// are in flight, and costs otherwise (docs/performance.md). It holds for the life of a device: a takeover goes
-    /// on with what the device was made for.
-    pub batch: bool,
     /// The zones that the device shows: one of [`slices`]. `None`: all zones.
     pub zones: Option<Range<u32>>,
     /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
@@ -118,7 +112,6 @@ impl Default for UblkOptions {
             recovery: true,
             records: None,
             moved: false,
-            batch: false,
             zones: None,
             latencies: false,
         }
@@ -224,8 +217,7 @@ impl Ublk {
         let flags = abi::F_ZONED
             | abi::F_USER_COPY
             | abi::F_CMD_IOCTL_ENCODE
-            | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 }
-            | if options.batch { self.control.features() & abi::F_BATCH_IO } else { 0 };
+            | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 };
         let (name, more) = if recovery { identity.words() } else { (0, [0; 2]) };
         let info = self.control.add(DevInfo {
             nr_hw_queues: options.queues.max(1),
@@ -291,6 +283,9 @@ impl Ublk {
                     }
                     is => is,
                 };
+                if is == Match::Same && options.recovery {
+                    can_serve(&info)?;
+                }
                 match info.state {
                     _ if is == Match::Other => break,
                     abi::S_DEV_QUIESCED if is == Match::Same && options.recovery => {
@@ -388,10 +383,7 @@ impl Ublk {
         if recovered && zoneplug_probe::takeover::is_watched() {
             zoneplug_probe::takeover::fire(info.dev_id.into(), info.nr_hw_queues.into());
         }
-        let char_dev = CharDev {
-            file: Arc::new(open_char_dev(info.dev_id)?),
-            batch: info.flags & abi::F_BATCH_IO != 0,
-        };
+        let char_dev = Arc::new(open_char_dev(info.dev_id)?);
         let shared = Arc::new(UblkShared {
             disk: disk.clone(),
             params: *params,

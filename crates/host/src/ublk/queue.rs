@@ -6,7 +6,7 @@
 
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
-use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
+use super::driver::{Driver, Event, KernelDriver, Polled};
 use super::leave::Leave;
 use super::request::{self, Request, Slice};
 use super::sys::Way;
@@ -69,7 +69,7 @@ impl Wake for EventWaker {
 /// can be started.
 pub(super) fn spawn(
     shared: &Arc<UblkShared>,
-    char_dev: &CharDev,
+    char_dev: &Arc<File>,
     number: u16,
     ended: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
@@ -102,7 +102,7 @@ pub(super) fn spawn(
 /// Serves a queue of the kernel's driver until it ends. Tells `ready` whether that can begin.
 fn serve<T: Timing>(
     shared: Arc<UblkShared>,
-    char_dev: &CharDev,
+    char_dev: &Arc<File>,
     number: u16,
     ready: mpsc::Sender<Result<(), Error>>,
 ) -> io::Result<()> {

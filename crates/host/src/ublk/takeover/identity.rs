@@ -14,7 +14,7 @@
 //! device of theirs is recognised by the same text. They noted no key, so a device with one is not taken over.
 
 use crate::recovery::bases::{Bases, LastServer, hash};
-use crate::ublk::abi::DevInfo;
+use crate::ublk::abi::{self, DevInfo};
 use std::ops::Range;
 use zoneplug_core::{Error, ErrorKind};
 
@@ -125,6 +125,23 @@ impl DeviceIdentity {
 pub(in crate::ublk) fn waits(id: u32) -> Error {
     let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
     Error::new(ErrorKind::Busy, what)
+}
+
+/// An error if this program cannot serve the device, whose disk it has. An earlier version made devices that exchange
+/// requests in batches.
+pub(in crate::ublk) fn can_serve(info: &DevInfo) -> Result<(), Error> {
+    if info.flags & abi::F_BATCH_IO == 0 {
+        return Ok(());
+    }
+    let id = info.dev_id;
+    Err(Error::new(
+        ErrorKind::NotSupported,
+        format!("/dev/ublkb{id} is this disk, and an earlier zoneplug made it with --batch, which is gone"),
+    )
+    .hint(format!(
+        "serve it with that version, umount what is mounted of it and end the server; or give it up: \
+         zoneplug serve --remove /dev/ublkb{id}"
+    )))
 }
 
 /// Why a waiting device is not taken over: a mounted file system would find other data.
@@ -448,5 +465,16 @@ mod tests {
             Match::Other,
             "a server of the link's disk is of another one"
         );
+    }
+
+    /// Requests of such a device come by commands that this program does not send: it would wait for ever.
+    #[test]
+    fn a_device_of_an_earlier_version_with_batches_is_refused() {
+        let info =
+            DevInfo { dev_id: 3, flags: abi::F_ZONED | abi::F_BATCH_IO, ..DevInfo::default() };
+        let e = can_serve(&info).unwrap_err();
+        assert!(e.to_string().contains("/dev/ublkb3"), "{e}");
+        assert!(e.what_to_try().is_some_and(|h| h.contains("--remove /dev/ublkb3")));
+        assert!(can_serve(&DevInfo { flags: abi::F_ZONED, ..info }).is_ok());
     }
 }
