@@ -5,8 +5,7 @@ use libc::{c_char, c_int};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zoneplug_core::{Error, ErrorKind};
 use zoneplug_host::IoError;
 
@@ -173,15 +172,18 @@ pub(crate) struct Process(u32);
 impl Process {
     /// This process.
     pub(crate) fn this() -> Process {
-        static WATCHED: Once = Once::new();
+        /// No lock, because a child of a fork would wait for a thread that exists in its parent only. If two threads
+        /// register the function, it counts a fork twice, which is as good.
+        static WATCHED: AtomicBool = AtomicBool::new(false);
         extern "C" fn in_child() {
             GENERATION.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the function lives for ever, because the library is never unloaded (`-z nodelete`), and does what a
-        // child of a fork may do.
-        WATCHED.call_once(|| unsafe {
-            libc::pthread_atfork(None, None, Some(in_child));
-        });
+        if !WATCHED.load(Ordering::Acquire) {
+            // SAFETY: the function lives for ever, because the library is never unloaded (`-z nodelete`), and does what
+            // a child of a fork may do.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            WATCHED.store(true, Ordering::Release);
+        }
         Process(GENERATION.load(Ordering::Relaxed))
     }
 

@@ -3,7 +3,7 @@
 //! The standard library poisons a lock when a thread panics while it holds it. The engine's own code does not panic
 //! under a lock, and client code never runs under one (I8). So the data under a poisoned lock is still consistent.
 
-use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
+use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The value of a lock, whether or not a thread has panicked while it held the lock.
 ///
@@ -23,9 +23,33 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
+/// Locks the mutex of a static, unless another thread keeps it. In a child of a fork the holder may be a thread that exists
+/// in the parent only, and then the mutex never opens. So the caller must be able to do without.
+pub fn lock_soon<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    /// More than enough for a holder that changes a list, and a few milliseconds where there is none.
+    const TRIES: u32 = 10_000;
+    for _ in 0..TRIES {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(p)) => return Some(p.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mutex_that_never_opens_is_given_up() {
+        let mutex = Mutex::new(1);
+        let held = lock(&mutex);
+        assert!(lock_soon(&mutex).is_none());
+        drop(held);
+        assert_eq!(lock_soon(&mutex).map(|v| *v), Some(1));
+    }
 
     #[test]
     fn a_lock_whose_holder_panicked_still_opens() {

@@ -4,8 +4,7 @@
 //! The pair orders stores before later loads: of two threads that each store, pass their barrier, and load what the other
 //! has stored, at least one sees the other's store.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
 /// Calls membarrier(2), and returns whether it succeeded.
 fn membarrier(command: libc::c_int) -> bool {
@@ -15,8 +14,18 @@ fn membarrier(command: libc::c_int) -> bool {
 
 /// Whether the system has the call. Where it does not, both barriers are ordinary ones.
 pub(crate) fn has_membarrier() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+    const UNKNOWN: u8 = 2;
+    /// No lock, because a child of a fork would wait for a thread that exists in its parent only. Threads that ask at the
+    /// same time get the same answer.
+    static HAS: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match HAS.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let has = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+            HAS.store(u8::from(has), Ordering::Relaxed);
+            has
+        }
+        known => known != 0,
+    }
 }
 
 /// The barrier of the thread that passes often. `free`: what [`has_membarrier`] has returned.

@@ -13,6 +13,7 @@ use zoneplug_buf::{IoBuf, Parts};
 use zoneplug_core::Random;
 use zoneplug_core::bio::{Bio, Command, Commands, Flags, Op, Status};
 use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::poison::lock_soon;
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Error, ErrorKind};
@@ -20,7 +21,8 @@ use zoneplug_core::{Error, ErrorKind};
 /// How many bytes are moved at a time.
 const CHUNK: u32 = 64 << 10;
 
-/// Memory that power cuts use one after the other. Memory that a device keeps is lost.
+/// Memory that power cuts use one after the other. Memory that a device keeps is lost, and so is that of a cut which finds
+/// the list locked for long.
 static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
 
 /// How far a zone has been written, in sectors.
@@ -73,7 +75,7 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn open(device: &'a dyn Device) -> Result<Line<'a>, Error> {
         let queue = device.open_queue(1, Waker::noop().clone())?;
-        let free = zoneplug_core::poison::lock(&MEMORY).pop();
+        let free = lock_soon(&MEMORY).and_then(|mut free| free.pop());
         Ok(Line { device, queue, buf: free.unwrap_or_else(|| IoBuf::leaked(CHUNK)) })
     }
 
@@ -161,8 +163,10 @@ impl Drop for Line<'_> {
     fn drop(&mut self) {
         // If the device has kept the memory, this is empty.
         let buf = std::mem::take(&mut self.buf);
-        if !buf.is_empty() {
-            zoneplug_core::poison::lock(&MEMORY).push(buf);
+        if !buf.is_empty()
+            && let Some(mut free) = lock_soon(&MEMORY)
+        {
+            free.push(buf);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zoneplug_buf::IoBuf;
 
 /// Shorter commands go through the page cache. A sequential zone has one write in flight, so with direct
@@ -256,14 +257,25 @@ pub(super) fn place_of(m: &Metadata) -> FilePlace {
 
 /// The boot id of the system (random(4)).
 fn boot_id() -> Option<[u8; 16]> {
-    static ID: OnceLock<Option<[u8; 16]>> = OnceLock::new();
-    *ID.get_or_init(|| {
+    /// The two halves, and whether they are there. No lock, because a child of a fork would wait for a thread that exists in
+    /// its parent only. Threads that ask at the same time store the same.
+    static ID: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    static KNOWN: AtomicBool = AtomicBool::new(false);
+    let id = || {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        let n = u128::from_str_radix(&hex, 16).ok()?;
-        // Zeroes in a session mean that no note of it counts.
-        (n != 0).then(|| n.to_be_bytes())
-    })
+        u128::from_str_radix(&hex, 16).ok()
+    };
+    if !KNOWN.load(Ordering::Acquire) {
+        let n = id().unwrap_or(0);
+        ID[0].store((n >> 64) as u64, Ordering::Relaxed);
+        ID[1].store(n as u64, Ordering::Relaxed);
+        KNOWN.store(true, Ordering::Release);
+    }
+    let [high, low] = ID.each_ref().map(|half| half.load(Ordering::Relaxed));
+    let n = u128::from(high) << 64 | u128::from(low);
+    // Zeroes in a session mean that no note of it counts.
+    (n != 0).then(|| n.to_be_bytes())
 }
 
 impl Storage for FileStorage {
