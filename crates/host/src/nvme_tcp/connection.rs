@@ -344,9 +344,13 @@ impl<T: Timing> Connection<T> {
         ctx.epoll.change(self.fd(), read | write, self.key).is_ok()
     }
 
-    /// Takes nothing more, because the server ends. What has begun is answered. False: it is to be closed.
+    /// Takes nothing more, because the server ends. What has begun is answered, except writes that wait for others, which may
+    /// not have been taken. False: it is to be closed.
     pub(super) fn stop(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         self.stops = true;
+        if let Role::Io { io, .. } = &mut self.role {
+            io.stop();
+        }
         self.set_events(ctx)
     }
 

@@ -16,6 +16,13 @@ pub(super) struct Asking {
     refused: Status,
 }
 
+impl Asking {
+    /// The slot of the write.
+    pub(super) fn slot(&self) -> u16 {
+        self.slot
+    }
+}
+
 impl<C: DiskClient> IoQueue<C> {
     /// A write was refused. If another queue may have carried it out, asks, and keeps it; otherwise gives it back.
     pub(super) fn ask<D: Disks<Client = C>>(

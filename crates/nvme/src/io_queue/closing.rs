@@ -28,6 +28,7 @@ impl<C: DiskClient> IoQueue<C> {
     ) -> bool {
         self.leaves = self.waits_for_acknowledgement(acknowledged);
         if self.leaves {
+            self.stop();
             for u in &self.used {
                 ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
             }
@@ -129,7 +130,7 @@ impl Running {
     }
 
     /// Frees its memory, of which no disk has any.
-    fn free<D>(self, ctx: &mut IoContext<'_, D>) {
+    pub(super) fn free<D>(self, ctx: &mut IoContext<'_, D>) {
         ctx.put(self.buf);
         ctx.put(self.resending.and_then(|r| r.into_data()));
     }

@@ -10,11 +10,13 @@
 //! | `mod.rs` | commands on their way to the disks and back |
 //! | `answered.rs` | which answers the host may not have |
 //! | `asking.rs` | refused writes that wait for what the queues of the host's other controllers say |
+//! | `behind.rs` | refused writes that are not answered, because the server holds back what they wait for |
 //! | `closing.rs` | a queue without a connection |
 //! | `resend.rs` | commands that their host may have sent before |
 
 mod answered;
 mod asking;
+mod behind;
 mod closing;
 mod resend;
 
@@ -181,6 +183,10 @@ pub struct IoQueue<C> {
     waiting: VecDeque<u16>,
     /// Refused writes that wait for other queues.
     asking: Vec<Asking>,
+    /// Slots of refused writes that are submitted again when the data of those before them are there.
+    behind: Vec<u16>,
+    /// The queue answers no write that is refused for its place: [`IoQueue::stop`].
+    stops: bool,
     answered: Answered,
     /// Its host's new connections wait for it ([`IoQueue::leave`]).
     leaves: bool,
@@ -206,6 +212,8 @@ impl<C: DiskClient> IoQueue<C> {
             running: Vec::new(),
             waiting: VecDeque::new(),
             asking: Vec::new(),
+            behind: Vec::new(),
+            stops: false,
             answered: Answered::new(n),
             leaves: false,
             pool: BioPool::new(n),
@@ -213,9 +221,13 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Shows these namespaces to the commands that come from now on.
+    /// Shows these namespaces to the commands that come from now on. If they are inaccessible, the writes that an order window
+    /// holds are not carried out: what they wait for does not come here any more.
     pub fn show(&mut self, namespaces: Arc<Namespaces>) {
         self.namespaces = namespaces;
+        if self.namespaces.are_inaccessible() {
+            self.refuse_held();
+        }
     }
 
     /// Whether a disk has work of this queue, or has not taken it yet.
@@ -424,6 +436,9 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) -> bool {
         let mut progress = !self.waiting.is_empty() && self.start_waiting(tcp, ctx);
+        if !self.behind.is_empty() {
+            progress |= self.start_behind(tcp, ctx);
+        }
         for n in 0..self.used.len() {
             let Used { disk, client, list, .. } = &mut self.used[n];
             let disk = *disk;
@@ -482,6 +497,9 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         if running.request.op == Op::ZoneAppend {
             running.request.sector = result.sector;
+        }
+        if result.status == Status::NotAtWritePointer {
+            return self.refused(slot, running, result, tcp, ctx);
         }
         let step = running.task.next(result, running.buf.as_mut());
         self.go_on(slot, running, step, tcp, ctx);

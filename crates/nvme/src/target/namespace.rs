@@ -386,7 +386,7 @@ impl Namespaces {
     }
 
     /// Whether hosts are to send I/O to another port.
-    pub(super) fn are_inaccessible(&self) -> bool {
+    pub(crate) fn are_inaccessible(&self) -> bool {
         self.inaccessible
     }
 }

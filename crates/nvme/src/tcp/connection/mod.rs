@@ -381,6 +381,12 @@ impl Connection {
         }
     }
 
+    /// The commands that have not come up because some of their data are on the way. A command that waits for memory is not
+    /// among them: what bounds its wait is not the patience of the connection.
+    pub fn awaited(&self) -> impl Iterator<Item = &Command> {
+        self.slots.awaited()
+    }
+
     /// Commands in flight: received in whole or in part, and not yet answered to the end.
     pub fn in_flight(&self) -> usize {
         self.slots.used()

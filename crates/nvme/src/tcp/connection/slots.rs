@@ -83,6 +83,12 @@ impl Slots {
         self.all.get_mut(usize::from(slot))
     }
 
+    /// The commands whose data were asked for, or are being received with their capsules.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = &Command> {
+        let awaits = |e: &&Slot| matches!(e.state, SlotState::Fetching | SlotState::InCapsule);
+        self.all.iter().filter(awaits).map(|e| &e.command)
+    }
+
     /// The `left` bytes of data that come next.
     pub(super) fn rest_of_data(&mut self, slot: u16, left: u32) -> &mut [u8] {
         let Some(entry) = self.get_mut(slot) else { return &mut [] };

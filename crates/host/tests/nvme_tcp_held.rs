@@ -1,0 +1,122 @@
+//! Writes that wait in the order window while the server has yet to take the data of the write before them.
+#![cfg(feature = "nvme-tcp")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/nvme_host.rs"]
+mod nvme_host;
+
+use nvme_host::{BLOCK, HOST, Host, Queue, options, pattern, soon};
+use std::io::{Read, Write};
+use zoneplug_host::HostedDisk;
+use zoneplug_host::nvme_tcp::{AnaState, Disk, NvmeTcp};
+use zoneplug_nvme::initiator::write;
+use zoneplug_nvme::spec::status;
+
+/// A disk that outlives its servers.
+struct Served(HostedDisk);
+
+impl Served {
+    fn new(window: &str) -> Served {
+        let spec = format!("mem,zones=8,zone-size=4M,order_window={window}");
+        Served(HostedDisk::open_spec(&spec).unwrap())
+    }
+
+    fn serve(&self) -> NvmeTcp {
+        let disk = Disk { disk: self.0.clone(), spec: "/disk.zbd".to_owned(), tags: None };
+        NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
+    }
+
+    /// How many writes the order window has held so far, how many of them are held now, and how many it has given up.
+    fn window(&self) -> (u64, u64, u64) {
+        let w = self.0.disk().counters().window;
+        (w.held, w.writes, w.expired)
+    }
+
+    /// Sends a write whose data the server has to ask for, and a write behind it, which comes with its data and is held.
+    /// Returns their identifiers, and the bytes that the server has asked for and that were not sent.
+    fn send_held(&self, q: &mut Queue) -> (u16, u16, Vec<u8>) {
+        let first = q.send(write(1, 0, pattern(4 * BLOCK as usize, 1), BLOCK));
+        q.flush();
+        let (mut bytes, mut asked) = ([0; 4096], Vec::new());
+        while asked.is_empty() {
+            let n = q.stream.read(&mut bytes).unwrap();
+            q.host.received(&bytes[..n]).unwrap();
+            asked = q.host.take_output();
+        }
+        let held = self.window().0;
+        let second = q.send(write(1, 4, pattern(BLOCK as usize, 2), BLOCK));
+        q.flush();
+        soon("the write is held", || self.window().0 > held);
+        (first, second, asked)
+    }
+}
+
+/// Commands that are answered until the server closes the connection.
+fn answered(q: &mut Queue) -> Vec<(u16, u16)> {
+    let (mut bytes, mut all) = ([0; 4096], Vec::new());
+    loop {
+        let n = q.stream.read(&mut bytes).unwrap_or(0);
+        q.host.received(&bytes[..n]).unwrap();
+        while let Some(done) = q.host.done() {
+            all.push((done.completion.cid, done.completion.status));
+        }
+        if n == 0 {
+            return all;
+        }
+    }
+}
+
+/// L11. The window ends within the time that a server has to end. Its host sends again what was not answered.
+#[test]
+fn l11_a_server_that_ends_refuses_no_write_that_waits_for_another() {
+    let served = Served::new("300ms");
+    let server = served.serve();
+    let mut host = Host::new(&server, HOST);
+    let (_, _, asked) = served.send_held(&mut host.io);
+    drop(server);
+    // They come too late.
+    let _ = host.io.stream.write_all(&asked);
+    assert_eq!(answered(&mut host.io), []);
+    let (_, held, expired) = served.window();
+    assert_eq!((held, expired), (0, 0), "it was taken back");
+    let server = served.serve();
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(4 * BLOCK as usize, 1)), 0);
+    assert_eq!(host.write(4, &pattern(BLOCK as usize, 2)), 0);
+    assert_eq!(host.read(4, 1), pattern(BLOCK as usize, 2));
+}
+
+/// L12. The window is over while the server waits for data that it has asked for.
+#[test]
+fn l12_a_write_is_not_refused_while_the_server_waits_for_the_data_of_one_before_it() {
+    let served = Served::new("20ms");
+    let server = served.serve();
+    let mut host = Host::new(&server, HOST);
+    let (first, second, asked) = served.send_held(&mut host.io);
+    soon("its time is over", || served.window().2 == 1);
+    // An answer that is sent for it comes before this one.
+    assert_eq!(host.read(0, 1), [0; BLOCK as usize]);
+    host.io.stream.write_all(&asked).unwrap();
+    let done = [host.io.next(), host.io.next()].map(|d| (d.completion.cid, d.completion.status));
+    assert_eq!(done, [(first, 0), (second, 0)]);
+    assert_eq!(host.read(4, 1), pattern(BLOCK as usize, 2));
+    // Behind a gap whose write has not come, one is refused when its time is over.
+    assert_eq!(host.write(6, &pattern(BLOCK as usize, 3)), 0x41bc);
+}
+
+/// At an address that has become inaccessible the write before it does not begin any more.
+#[test]
+fn a_write_that_waits_at_an_address_that_becomes_inaccessible_may_go_to_another() {
+    let served = Served::new("20s");
+    let server = served.serve();
+    let mut host = Host::new(&server, HOST);
+    let (first, second, asked) = served.send_held(&mut host.io);
+    server.set_ana_state(0, AnaState::Inaccessible);
+    let next = |q: &mut Queue| {
+        let done = q.next().completion;
+        (done.cid, done.status)
+    };
+    assert_eq!(next(&mut host.io), (second, status::INACCESSIBLE));
+    host.io.stream.write_all(&asked).unwrap();
+    assert_eq!(next(&mut host.io), (first, status::INACCESSIBLE));
+}
