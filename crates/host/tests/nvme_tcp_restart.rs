@@ -2,9 +2,12 @@
 #![cfg(feature = "nvme-tcp")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/lost_writes.rs"]
+mod lost_writes;
 #[path = "common/nvme_host.rs"]
 mod nvme_host;
 
+use lost_writes::lose_writes;
 use nvme_host::{BLOCK, HOST, Host, ZONE, options, pattern, replayed, soon};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -13,7 +16,8 @@ use std::time::{Duration, Instant};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
-use zoneplug_nvme::initiator::{reset_zone, zone_append};
+use zoneplug_nvme::initiator::{Data, reset_zone, zone_append};
+use zoneplug_nvme::spec::{Command, opcode};
 
 const INVALID_WRITE: u16 = 0x41bc;
 
@@ -197,4 +201,26 @@ fn l11_an_append_that_was_answered_in_vain_is_found_by_the_next_server() {
     assert_eq!(host.append(0, &data), 2, "not the one that was answered");
     assert_eq!(host.append(0, &data), 4);
     assert_eq!(replayed(&next), 1);
+}
+
+/// U11. Each host whose acknowledged writes were lost below a server is told once, whichever server it is that it flushes.
+#[test]
+fn u11_each_host_is_told_of_a_loss_by_the_next_server() {
+    // A write fault that the host does not send again.
+    let (io, ok) = (0x4280, 0);
+    let flush = Command::new(opcode::FLUSH).with_nsid(1);
+    let flushed = |host: &mut Host| host.io.run((flush, Data::None)).completion.status;
+    let dir = Memory::new("owed");
+    drop(dir.serve(""));
+    lose_writes(&dir.disk());
+    let server = dir.serve("po2@");
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(8192, 1)), ok, "a write that is not to be durable yet");
+    assert_eq!([0; 3].map(|_| flushed(&mut host)), [io, ok, ok]);
+    drop(server);
+    let server = dir.serve("po2@");
+    assert_eq!(flushed(&mut Host::new(&server, HOST)), ok, "it knows");
+    let other = &HOST.replace("5a5a5a5a-", "6b6b6b6b-");
+    let mut other = Host::new(&server, other);
+    assert_eq!([0; 2].map(|_| flushed(&mut other)), [io, ok]);
 }

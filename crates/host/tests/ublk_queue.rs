@@ -1,8 +1,13 @@
 //! The thread of a ublk queue, with a kernel's side that needs no kernel.
 
 #![cfg(feature = "ublk")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/lost_writes.rs"]
+mod lost_writes;
 
 use std::collections::VecDeque;
+use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::ublk::testing::{Answer, BlockClient, serve};
 use zoneplug_host::{DiskSpec, HostedDisk};
 
@@ -234,4 +239,31 @@ fn u9_a_queue_that_leaves_begins_nothing_while_it_waits() {
     // 16 that were there before it was asked, and 16 that came before it heard of that.
     assert!(answers.len() <= 33, "{} requests were answered", answers.len());
     assert!(!in_flight.is_empty(), "no write was left: the test shows nothing");
+}
+
+/// U11. The first flush of a device whose acknowledged writes were lost below an earlier server fails, whatever disks and
+/// layers are between, and no request that does not ask for durability.
+#[test]
+fn u11_a_device_is_told_of_a_loss_once() {
+    let dir = std::env::temp_dir().join(format!("zoneplug-ublk-owed-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("disk.zbd");
+    let size =
+        CreateOptions { zones: Some(4), zone_size: Some(4 << 20), ..CreateOptions::default() };
+    create(&path, &size, false).unwrap();
+    let spec = format!("po2@{}", path.display());
+    drop(HostedDisk::open_spec(&spec).unwrap());
+    lost_writes::lose_writes(&path);
+    let flush = request(FLUSH, 0, 0, 0);
+    let script = [request(WRITE, 0, 8, 1), request(READ, 0, 8, 0), flush, flush];
+    let disk = HostedDisk::open_spec(&spec).unwrap();
+    let results: Vec<i32> = run(&disk, 1, &script).iter().map(|(_, a, _)| a.result).collect();
+    assert_eq!(results, [4096, 4096, -libc::EIO, 0]);
+    drop(disk);
+    let disk = HostedDisk::open_spec(&spec).unwrap();
+    let results: Vec<i32> =
+        run(&disk, 1, &[flush, flush]).iter().map(|(_, a, _)| a.result).collect();
+    assert_eq!(results, [0, 0], "it knows");
+    drop(disk);
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -14,7 +14,7 @@ use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Op, Sector};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
-use zoneplug_nvme::recovery::DiskRecovery;
+use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 
@@ -70,6 +70,10 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
 
     fn recovery(&self, disk: u32) -> &DiskRecovery {
         &self.shared.recovery[disk as usize]
+    }
+
+    fn owes(&self, disk: u32, host: HostKey) -> bool {
+        self.shared.disks[disk as usize].disk.owes(host.number())
     }
 
     fn begins(&self, request: &IoRequest) {

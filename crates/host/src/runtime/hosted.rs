@@ -10,6 +10,8 @@
 //! A client may block for ever on a mutex of its own, panic, be forgotten or dropped: only its own completions wait for
 //! it.
 
+#[cfg(feature = "file")]
+use crate::backend::file::FileDisk;
 use crate::clock::Clock;
 use crate::runtime::client::Client;
 use crate::runtime::deferred_wake::DeferredWaker;
@@ -49,7 +51,18 @@ use zoneplug_core::{Device, Error};
 pub struct HostedDisk {
     pub(super) shared: Handle,
     /// What it was opened as, if a specification named it.
+    #[cfg_attr(
+        not(any(feature = "ublk", feature = "nvme-tcp")),
+        allow(dead_code, reason = "servers use it")
+    )]
     meaning: Option<Arc<Meaning>>,
+    /// The disks in files that it stands on.
+    #[cfg(feature = "file")]
+    #[cfg_attr(
+        not(any(feature = "ublk", feature = "nvme-tcp")),
+        allow(dead_code, reason = "servers use it")
+    )]
+    files: Arc<[Arc<FileDisk>]>,
 }
 
 impl HostedDisk {
@@ -63,7 +76,12 @@ impl HostedDisk {
         let deadlines = config.timeout.is_some();
         let clock = Clock::new(true);
         let disk = Disk::open(device, config, &mut |_| clock.now())?;
-        Ok(HostedDisk { shared: Handle::first(disk, clock, deadlines), meaning: None })
+        Ok(HostedDisk {
+            shared: Handle::first(disk, clock, deadlines),
+            meaning: None,
+            #[cfg(feature = "file")]
+            files: Arc::new([]),
+        })
     }
 
     /// Opens what a specification names: device and attributes (see [`crate::DiskSpec`]).
@@ -83,7 +101,19 @@ impl HostedDisk {
     /// ```
     pub fn open_named(spec: DiskSpec) -> Result<HostedDisk, Error> {
         let disk = Self::open(spec.device, spec.config)?;
-        Ok(HostedDisk { meaning: Some(Arc::new(spec.meaning)), ..disk })
+        Ok(HostedDisk {
+            meaning: Some(Arc::new(spec.meaning)),
+            #[cfg(feature = "file")]
+            files: spec.files.into(),
+            ..disk
+        })
+    }
+
+    /// Whether `client`, which has outlived an earlier server, is to be told now that acknowledged writes were lost: a
+    /// server answers its flush with an error, once. See [`FileDisk::owes`].
+    #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
+    pub(crate) fn owes(&self, client: u64) -> bool {
+        self.files.iter().fold(false, |owes, file| file.owes(client) | owes)
     }
 
     #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]

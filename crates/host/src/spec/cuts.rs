@@ -42,6 +42,7 @@ struct One {
     path: PathBuf,
     how: How,
     device: Arc<dyn Device>,
+    file: Arc<FileDisk>,
     base: Base,
     /// How often the specification names it.
     named: usize,
@@ -78,9 +79,10 @@ impl Opened {
         let Some(one) = self.0.iter_mut().find(|one| one.path == real) else {
             let disk = open()?;
             let base = Base::of_file(&disk, path);
+            let file = disk.clone();
             let device: Arc<dyn Device> = disk;
             let found = (device.clone(), base.clone());
-            self.0.push(One { path: real, how, device, base, named: 1, cuts: Vec::new() });
+            self.0.push(One { path: real, how, device, file, base, named: 1, cuts: Vec::new() });
             return Ok(found);
         };
         if one.how != how {
@@ -90,6 +92,11 @@ impl Opened {
         }
         one.named += 1;
         Ok((one.device.clone(), one.base.clone()))
+    }
+
+    /// The disks in files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = Arc<FileDisk>> {
+        self.0.iter().map(|one| one.file.clone())
     }
 
     /// Notes a cut of a device.

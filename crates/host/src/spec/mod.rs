@@ -17,6 +17,8 @@ pub use named::{check_name, is_volatile, takes_writes};
 
 #[cfg(feature = "crypt")]
 pub(crate) use crate::backend::crypt::CryptDisk;
+#[cfg(feature = "file")]
+use crate::backend::file::FileDisk;
 use crate::backend::trace::trace;
 use crate::paths::{is_drive, is_foreign, read_regular};
 #[cfg(not(feature = "crypt"))]
@@ -380,6 +382,8 @@ pub struct DiskSpec {
     /// The layers and devices, topmost first. A device alone is one level.
     pub stack: Vec<Level>,
     pub(crate) meaning: Meaning,
+    #[cfg(feature = "file")]
+    pub(crate) files: Vec<Arc<FileDisk>>,
 }
 
 /// A layer of a stack, or a device at its bottom.
@@ -428,8 +432,10 @@ impl DiskSpec {
 
     fn open_all(text: &str, purpose: Purpose) -> Result<DiskSpec, Error> {
         let mut opened = Opened::default();
-        let spec = Self::open(text, purpose, 0, &mut opened)?;
+        let mut spec = Self::open(text, purpose, 0, &mut opened)?;
         opened.check()?;
+        #[cfg(feature = "file")]
+        spec.files.extend(opened.files());
         Ok(spec)
     }
 
@@ -471,7 +477,16 @@ impl DiskSpec {
         };
         let device = inject(device, fault)?;
         let bottom = Level { depth: 0, text: text.to_owned(), geometry: *device.geometry() };
-        Ok(DiskSpec { device, config, tags, stack: vec![bottom], meaning: base.into() })
+        let stack = vec![bottom];
+        Ok(DiskSpec {
+            device,
+            config,
+            tags,
+            stack,
+            meaning: base.into(),
+            #[cfg(feature = "file")]
+            files: Vec::new(),
+        })
     }
 }
 

@@ -398,7 +398,12 @@ impl Ublk {
             replay,
             journal: record.journal,
             leave: Leave::default(),
+            client: journal_file::instance(info.dev_id).unwrap_or(u64::from(info.dev_id) + 1),
         });
+        if !recovered {
+            // A new device has no client that an earlier server has answered.
+            disk.owes(shared.client);
+        }
         let mut device = UblkDisk {
             control: self.control.clone(),
             id: info.dev_id,

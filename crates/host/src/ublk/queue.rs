@@ -53,6 +53,8 @@ pub(super) struct UblkShared {
     /// For a device that can be taken over.
     pub(super) journal: Option<Journal>,
     pub(super) leave: Leave,
+    /// The device, as the disk knows its clients.
+    pub(super) client: u64,
 }
 
 /// Wakes a thread that sleeps in its ring.
@@ -343,6 +345,11 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             Ok(request) => self.shared.slice.down(request),
             Err(errno) => return self.answer(tag, -errno, 0),
         };
+        if request.wants_durability() && self.shared.disk.owes(self.shared.client) {
+            // Writes that an earlier server has acknowledged are lost.
+            self.counters().count(request.op, request.bytes, false);
+            return self.answer(tag, -libc::EIO, 0);
+        }
         let mut buf = self.buffer(request.bytes);
         if request.brings_data()
             && let Some(buf) = &mut buf

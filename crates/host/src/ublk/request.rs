@@ -132,6 +132,11 @@ impl Request {
         Ok(Request { op, sector: Sector(sector), len_sectors, flags, bytes })
     }
 
+    /// Whether its client asks that data be durable.
+    pub(super) fn wants_durability(&self) -> bool {
+        self.op == Op::Flush || self.flags.contains(Flags::FUA)
+    }
+
     /// Whether data goes from the kernel to the disk.
     pub(super) fn brings_data(&self) -> bool {
         matches!(self.op, Op::Write | Op::ZoneAppend)

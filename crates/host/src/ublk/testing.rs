@@ -248,6 +248,7 @@ fn serve_all<T: Timing>(
         replay,
         journal,
         leave,
+        client: 1,
     });
     let fake = FakeDriver {
         shared: shared.clone(),

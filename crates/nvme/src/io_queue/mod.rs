@@ -86,6 +86,12 @@ pub trait Disks {
     /// What is lost of a disk.
     fn recovery(&self, disk: u32) -> &DiskRecovery;
 
+    /// Whether acknowledged writes of this disk were lost and the host does not know: its flush, or its write that is to be
+    /// durable, is answered with an error. From now on it knows.
+    fn owes(&self, _disk: u32, _host: HostKey) -> bool {
+        false
+    }
+
     /// A request is about to be sent to its disk, in this form or another. This and the next two are for an owner that keeps a
     /// journal.
     fn begins(&self, _request: &IoRequest) {}
@@ -337,7 +343,11 @@ impl<C: DiskClient> IoQueue<C> {
             let step = Step::Answer(Completion { status, ..Completion::default() }, 0);
             return self.go_on(slot, running, step, tcp, ctx);
         };
-        if !self.used[n].open {
+        let durable = request.op == Op::Flush || request.flags.contains(Flags::FUA);
+        if durable && ctx.disks.owes(request.disk, self.host) {
+            let result = IoResult { status: Status::Medium, sector: request.sector, zones: 0 };
+            self.ended(slot, running, result, tcp, ctx);
+        } else if !self.used[n].open {
             self.keep(slot, running);
             self.waiting.push_back(slot);
         } else if ctx.disks.recovery(request.disk).is_before(request.op) {

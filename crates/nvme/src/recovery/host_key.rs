@@ -14,4 +14,9 @@ impl HostKey {
         (host.nqn.as_str(), host.id).hash(&mut hasher);
         HostKey(hasher.finish())
     }
+
+    /// The same in another process of this build; never 0.
+    pub fn number(self) -> u64 {
+        self.0.max(1)
+    }
 }

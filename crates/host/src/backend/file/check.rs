@@ -200,8 +200,13 @@ fn mend(
 ) -> std::io::Result<u32> {
     let mut repaired = 0;
     // A repair that is interrupted must not leave a disk that says it was closed.
-    let open =
-        Session { closed: false, failure: 0, boot: [0; 16], ..zones.session.unwrap_or_default() };
+    let open = Session {
+        closed: false,
+        failure: 0,
+        boot: [0; 16],
+        debt: zones.debt(storage.boot_id()),
+        ..zones.session.unwrap_or_default()
+    };
     let session = |s: Session| storage.write_at(SESSION_AT, &s.encode());
     if !zones.is_unclean() {
         session(open)?;

@@ -36,6 +36,8 @@ enum End {
 struct Plan {
     /// Data was written since the last sync.
     unsynced: bool,
+    /// Clients were told of a loss.
+    told: bool,
     /// The zones whose records change, each once.
     records: Vec<(u32, Record)>,
     ends: Vec<(u32, End)>,
@@ -48,6 +50,7 @@ impl Plan {
         let mut plan = Plan::default();
         if wants.iter().any(|w| matches!(w, Want::Flush | Want::Finish(_))) {
             plan.unsynced = std::mem::take(&mut s.unsynced);
+            plan.told = std::mem::take(&mut s.debt_changed);
             for zone in std::mem::take(&mut s.dirty) {
                 s.meta[zone as usize].dirty = false;
                 plan.records.push((zone, s.record(zone)));
@@ -164,13 +167,20 @@ impl Core {
     }
 
     fn carry_out(&self, table: &mut ZoneTable, plan: &Plan) -> Result<(), Status> {
-        let synced = if plan.unsynced { self.storage.sync() } else { Ok(()) };
+        let told = match plan.told {
+            true => self.storage.write_at(SESSION_AT, &self.session_now().encode()),
+            false => Ok(()),
+        };
+        let synced = told.and_then(|()| match plan.unsynced || plan.told {
+            true => self.storage.sync(),
+            false => Ok(()),
+        });
         synced.and_then(|()| self.write_table(table, &plan.records)).map_err(|e| {
             let status = status_of(&e);
             // First, so that nothing is written after what is said below.
             self.state().failed = Some(status);
             // If this fails too, the next opening sees holes, or what the medium has.
-            let _ = recover::void(&*self.storage, Some(self.session), recover::errno(&e));
+            let _ = recover::void(&*self.storage, Some(self.session_now()), recover::errno(&e));
             status
         })
     }
@@ -219,7 +229,7 @@ impl Core {
             return;
         }
         if self.commit(&[Want::Flush]).is_ok() {
-            let closed = Session { closed: true, ..self.session };
+            let closed = Session { closed: true, ..self.session_now() };
             // If this fails, the next opening reads the notes, which say the same.
             let _ = self.storage.write_at(SESSION_AT, &closed.encode());
         }

@@ -23,6 +23,8 @@ pub(super) const SESSION_AT: u64 = PAGE;
 const TABLE_AT: u64 = 2 * PAGE;
 /// Bytes of one zone's record in a table sector.
 const RECORD: usize = 32;
+/// Clients in a session that know of a loss.
+pub(super) const TOLD: usize = 32;
 /// Bytes before the records of a table sector.
 const TABLE_HEAD: usize = 32;
 /// Zones in a table sector.
@@ -425,6 +427,39 @@ pub(super) struct Session {
     pub(super) failure: u32,
     /// How often the disk was opened for writing; 0 if the last program does not count.
     pub(super) opened: u64,
+    /// What clients of this and earlier sessions are to be told.
+    pub(super) debt: Debt,
+}
+
+/// Acknowledged writes were lost, and clients that outlive the writer do not know that yet: each is to get an error
+/// instead of its next flush, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Debt {
+    /// The boot in which it happened; zeroes: none. Clients of another boot have gone with it.
+    pub(super) boot: [u8; 16],
+    /// The clients that know it; 0: none. A client that falls out is told again.
+    pub(super) told: [u64; TOLD],
+}
+
+impl Debt {
+    /// A loss that no client knows. Without a boot id there are no notes, so nothing is acknowledged before it is durable.
+    pub(super) fn new(boot: Option<[u8; 16]>) -> Debt {
+        Debt { boot: boot.unwrap_or_default(), ..Debt::default() }
+    }
+
+    pub(super) fn is_of(&self, boot: Option<[u8; 16]>) -> bool {
+        self.boot != [0; 16] && boot == Some(self.boot)
+    }
+
+    /// Whether this client is to be told. From now on it counts as told.
+    pub(super) fn tell(&mut self, client: u64) -> bool {
+        let owed = self.boot != [0; 16] && !self.told.contains(&client);
+        if owed {
+            self.told.rotate_right(1);
+            self.told[0] = client;
+        }
+        owed
+    }
 }
 
 impl Session {
@@ -436,6 +471,10 @@ impl Session {
         put32(&mut b, 20, self.failure);
         b[24..40].copy_from_slice(&self.boot);
         put64(&mut b, 40, self.opened);
+        b[48..64].copy_from_slice(&self.debt.boot);
+        for (i, client) in self.debt.told.iter().enumerate() {
+            put64(&mut b, 64 + 8 * i, *client);
+        }
         let crc = crc32c(&b[8..]);
         put32(&mut b, 4, crc);
         b
@@ -448,7 +487,12 @@ impl Session {
         let mut boot = [0; 16];
         boot.copy_from_slice(&b[24..40]);
         let (id, closed, opened) = (get64(b, 8), get32(b, 16) == 1, get64(b, 40));
-        Some(Session { id, boot, closed, failure: get32(b, 20), opened })
+        let mut debt = Debt::default();
+        debt.boot.copy_from_slice(&b[48..64]);
+        for (i, client) in debt.told.iter_mut().enumerate() {
+            *client = get64(b, 64 + 8 * i);
+        }
+        Some(Session { id, boot, closed, failure: get32(b, 20), opened, debt })
     }
 }
 
@@ -509,7 +553,9 @@ mod tests {
         assert_eq!(layout, Layout::of(&s.geometry));
         let n = Note { wp: 5, generation: 6, writes: 7, session: 8 };
         assert_eq!(Note::decode(&n.encode()), Some(n));
-        let x = Session { id: 3, boot: [4; 16], closed: true, failure: 6, opened: 5 };
+        let mut debt = Debt::new(Some([9; 16]));
+        assert!(debt.tell(7) && debt.tell(8) && !debt.tell(7));
+        let x = Session { id: 3, boot: [4; 16], closed: true, failure: 6, opened: 5, debt };
         assert_eq!(Session::decode(&x.encode()), Some(x));
         let r = Record { wp: 8, cond: Condition::Closed, generation: 1, writes: 2 };
         let (seq, records) =

@@ -2,7 +2,7 @@
 //! this; it writes nothing.
 
 use super::format::{
-    Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
+    Debt, Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
     decode_table, is_newer, no_disk,
 };
 use super::storage::Storage;
@@ -151,6 +151,19 @@ impl Zones {
     /// The error after which the last writer did not know what is durable.
     pub(super) fn failure(&self) -> Option<u32> {
         self.session.filter(|s| !s.closed && s.failure != 0).map(|s| s.failure)
+    }
+
+    /// What clients are to be told that have outlived the last writer. A power cut loses what was not flushed and breaks
+    /// no promise: it ends the clients, too.
+    pub(super) fn debt(&self, boot: Option<[u8; 16]>) -> Debt {
+        let Some(session) = self.session else { return Debt::default() };
+        // A program that knew no debts left the failure alone.
+        let failed = self.failure().is_some() && session.debt.boot == [0; 16];
+        match failed || !self.short.is_empty() {
+            true => Debt::new(boot),
+            false if session.debt.is_of(boot) => session.debt,
+            false => Debt::default(),
+        }
     }
 
     /// Whether the last writer did not close the disk.

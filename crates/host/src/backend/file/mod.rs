@@ -332,6 +332,12 @@ impl FileDisk {
         self.shared.core.storage.file().map_or(FilePlace::default(), FileStorage::place)
     }
 
+    /// Whether acknowledged writes of this boot were lost, and `client` does not know: its next flush is to fail. From now on
+    /// it counts as told. `client` is not 0, and the same whatever process serves it.
+    pub fn owes(&self, client: u64) -> bool {
+        self.shared.core.owes(client)
+    }
+
     /// The number of writes of a zone since the disk was made.
     ///
     /// # Panics

@@ -7,7 +7,7 @@
 //! that was not closed to be on the medium.
 
 use super::create::random;
-use super::format::{NOTE, SECTOR, SESSION_AT, Session};
+use super::format::{Debt, NOTE, SECTOR, SESSION_AT, Session};
 use super::load::{self, Head, Zones};
 use super::storage::Storage;
 use std::io;
@@ -135,10 +135,16 @@ pub(super) fn errno(e: &io::Error) -> u32 {
 
 /// Marks this session in the file as unknown: its notes are void, for every version of zoneplug, as after a
 /// power cut. If this fails, even the mark may not be durable.
+///
+/// A session that is void already keeps what its clients know. Those of any other are to be told.
 pub(super) fn void(storage: &dyn Storage, of: Option<Session>, failure: u32) -> io::Result<()> {
     let id = u64::from_le_bytes(random());
-    let of = of.unwrap_or(Session { id, boot: [0; 16], closed: false, failure, opened: 0 });
-    let session = Session { boot: [0; 16], closed: false, failure, ..of };
+    let of = of.unwrap_or(Session { id, ..Session::default() });
+    let debt = match of.failure != 0 && of.debt.boot != [0; 16] {
+        true => of.debt,
+        false => Debt::new(storage.boot_id()),
+    };
+    let session = Session { boot: [0; 16], closed: false, failure, debt, ..of };
     let mut done = Ok(());
     for _ in 0..TRIES {
         // Written each time, because a failed sync has left the page clean and the next sync would skip it.

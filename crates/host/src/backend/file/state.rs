@@ -4,7 +4,7 @@
 //! The table is locked before the state. A write locks the state twice, for a moment. Nothing is written to
 //! the file under that lock, except the notes of conventional zones.
 
-use super::format::{Layout, Note, Record, Session, Super};
+use super::format::{Debt, Layout, Note, Record, Session, Super};
 use super::load::Zones;
 use super::storage::Storage;
 use std::io;
@@ -45,6 +45,9 @@ pub(super) struct FileState {
     pub(super) committing: bool,
     /// Data was written since the last sync.
     pub(super) unsynced: bool,
+    /// What clients are to be told, and whether the file has it so.
+    pub(super) debt: Debt,
+    pub(super) debt_changed: bool,
     /// The table could not be written. What is durable is unknown, so the disk promises nothing more.
     pub(super) failed: Option<Status>,
 }
@@ -84,7 +87,8 @@ impl FileState {
 
     /// Whether a flush has anything to do or to report.
     pub(super) fn is_dirty(&self) -> bool {
-        self.failed.is_some() || self.unsynced || !self.dirty.is_empty() || self.committing
+        let changed = self.unsynced || self.debt_changed || !self.dirty.is_empty();
+        self.failed.is_some() || changed || self.committing
     }
 }
 
@@ -126,6 +130,8 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> FileState {
         dirty: Vec::new(),
         committing: false,
         unsynced: false,
+        debt: Debt::default(),
+        debt_changed: false,
         failed: None,
     };
     for n in 0..g.nr_zones() {
@@ -170,6 +176,7 @@ impl Core {
             closed: false,
             failure: 0,
             opened: if write { before.wrapping_add(1) } else { before },
+            debt: if write { loaded.debt(boot) } else { Debt::default() },
         };
         let mut core = Core {
             state: Mutex::new(state(g, &limits, &loaded.live)),
@@ -184,6 +191,7 @@ impl Core {
         if boot.is_none() {
             core.limits.write_cache = false;
         }
+        core.state().debt = core.session.debt;
         if write {
             core.take_over(&loaded.live, loaded.session)?;
         }
@@ -197,6 +205,23 @@ impl Core {
 
     pub(super) fn is_conventional(&self, zone: u32) -> bool {
         self.sup.geometry.is_conventional(ZoneNo(zone))
+    }
+
+    /// This process's session, with what clients know by now.
+    pub(super) fn session_now(&self) -> Session {
+        Session { debt: self.state().debt, ..self.session }
+    }
+
+    /// Whether acknowledged writes were lost and this client does not know. From now on it counts as told; the file
+    /// has that with the next flush, which a client asks for after it has its answer.
+    pub(super) fn owes(&self, client: u64) -> bool {
+        if self.session.debt.boot == [0; 16] {
+            return false;
+        }
+        let mut s = self.state();
+        let owed = s.debt.tell(client);
+        s.debt_changed |= owed;
+        owed
     }
 
     /// The state of the zones.

@@ -192,7 +192,7 @@ fn sysfs(dev_id: u32) -> PathBuf {
 }
 
 /// The inode of that directory. sysfs uses each number once in a boot.
-fn instance(dev_id: u32) -> io::Result<u64> {
+pub(in crate::ublk) fn instance(dev_id: u32) -> io::Result<u64> {
     std::fs::metadata(sysfs(dev_id)).map(|m| m.ino())
 }
 
