@@ -1,6 +1,7 @@
 //! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
 //! of time.
 
+use super::end::flush;
 use super::handover::HandOver;
 use super::measure::measure;
 use super::pause::{self, Pause};
@@ -88,6 +89,15 @@ impl Serving {
             let what = format!("{} goes with its server: {}", d.name, plain(&d.spec));
             return Err(Failure::new(Kind::Device, what)
                 .hint("disks in files, and no --no-recovery; or end that server first"));
+        }
+        // What a flush cannot make durable is this server's to tell: its clients have written it here.
+        for d in &self.disks {
+            flush(&d.disk).map_err(|f| {
+                let what = format!("{} cannot make its disk durable: {}", d.name, f.parts().1);
+                Failure::new(Kind::Io, what).hint(
+                    "the server goes on; its clients are told at their next flush; mend the device below, then end it",
+                )
+            })?;
         }
         self.hand_over.ask();
         Ok(json!({}))
@@ -196,5 +206,32 @@ fn answer(
         }
         Request::State {} => Ok(serde_json::to_value(serving.state())?),
         Request::HandOver {} => serving.hand_over(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_host::{HostedDisk, ServedCounters};
+
+    /// U11. A server hands over nothing that it cannot make durable, and goes on with it.
+    #[test]
+    fn u11_a_server_whose_disk_cannot_be_flushed_stays() {
+        let spec = "mem,zones=4,zone-size=1M,fault=flush/io";
+        let served = Served {
+            name: "ublkb0".to_owned(),
+            spec: spec.to_owned(),
+            disk: HostedDisk::open_spec(spec).unwrap(),
+            recovered: false,
+            outlives: true,
+            counters: Box::new(ServedCounters::default),
+            network: None,
+        };
+        let serving = Serving { disks: vec![served], hand_over: HandOver::new(|| ()) };
+        let e = serving.hand_over().unwrap_err().to_string();
+        assert!(e.contains("ublkb0 cannot make its disk durable"), "{e}");
+        assert!(!serving.hand_over.is_asked());
+        assert!(serving.hand_over().is_ok(), "the next flush succeeds");
+        assert!(serving.hand_over.is_asked());
     }
 }
