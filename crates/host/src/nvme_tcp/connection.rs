@@ -354,6 +354,12 @@ impl<T: Timing> Connection<T> {
         self.set_events(ctx)
     }
 
+    /// Whether its host has not connected yet, or has yet to prove that it knows its key.
+    pub(super) fn is_stranger(&self) -> bool {
+        let is_admitted = self.authentication.as_ref().is_none_or(|a| a.is_admitted());
+        matches!(self.role, Role::New | Role::Ended) || !is_admitted
+    }
+
     /// Whether all that has begun was answered, and the host's TCP has acknowledged that.
     pub(super) fn is_answered(&mut self) -> bool {
         let acknowledged = self.acknowledged();

@@ -12,6 +12,7 @@ use super::{Shared, io_queue, sys};
 use crate::served::timing::Timing;
 use ending::Ending;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -90,6 +91,8 @@ pub(super) struct Worker<T> {
     listeners: Listeners,
     places: Vec<Place<T>>,
     free: Vec<usize>,
+    /// Keys of connections whose hosts were not admitted when this was looked at last, in the order in which they came.
+    strangers: VecDeque<u64>,
     /// Places of connections with work at a disk whose clients are not armed.
     busy: Vec<usize>,
     /// Keys of armed connections that wait for a descriptor, which does not report everything: they are looked at each TICK.
@@ -133,6 +136,7 @@ impl<T: Timing> Worker<T> {
             listeners,
             places: Vec::new(),
             free: Vec::new(),
+            strangers: VecDeque::new(),
             busy: Vec::new(),
             watched: Vec::new(),
             next_tick: Nanos(0),
@@ -230,10 +234,15 @@ impl<T: Timing> Worker<T> {
         }
     }
 
+    /// The connection of a key, if it is open.
+    fn connection(&self, key: u64) -> Option<&Connection<T>> {
+        let place = self.places.get(key as u32 as usize)?;
+        place.connection.as_deref().filter(|_| u64::from(place.generation) == key >> 32)
+    }
+
     /// Whether the connection of a key is open.
     fn lives(&self, key: u64) -> bool {
-        let place = self.places.get(key as u32 as usize);
-        place.is_some_and(|p| u64::from(p.generation) == key >> 32 && p.connection.is_some())
+        self.connection(key).is_some()
     }
 
     fn key(&self, n: usize) -> u64 {
@@ -439,6 +448,7 @@ impl<T: Timing> Worker<T> {
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        self.make_room();
         let n = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::new());
             self.places.len() - 1
@@ -455,11 +465,23 @@ impl<T: Timing> Worker<T> {
                     self.next_sweep = self.now.plus(SWEEP);
                 }
                 self.places[n].connection = Some(Box::new(connection));
+                self.strangers.push_back(key);
             }
             Err(_) => {
                 self.free.push(n);
                 self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Closes connections that are not admitted, the oldest first, while a new one would leave less than a quarter of the table
+    /// for hosts. A peer that opens connections and sends no Connect then keeps no host out: each new one closes an old one.
+    fn make_room(&mut self) {
+        let max = self.shared.max_connections;
+        while self.shared.connections.load(Ordering::Relaxed) > max - max / 4
+            && let Some(key) = self.strangers.pop_front()
+        {
+            self.with(key, |connection, _| !connection.is_stranger());
         }
     }
 
@@ -470,6 +492,9 @@ impl<T: Timing> Worker<T> {
         for n in 0..self.places.len() {
             self.with(self.key(n), Connection::expire);
         }
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|key| self.connection(*key).is_some_and(|c| c.is_stranger()));
+        self.strangers = strangers;
         // What cannot be watched yet is tried again at the next look.
         if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
             self.listeners.unwatch(&self.epoll);

@@ -32,6 +32,11 @@ impl QueueAuthentication {
         Box::new(QueueAuthentication { host, protocol, computing, waiting, again_until })
     }
 
+    /// See [`Authentication::is_admitted`].
+    pub(super) fn is_admitted(&self) -> bool {
+        self.protocol.is_admitted()
+    }
+
     /// See [`Authentication::concerns`].
     pub(super) fn concerns(&self, c: &Command) -> bool {
         self.protocol.concerns(c)
