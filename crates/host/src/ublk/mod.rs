@@ -58,9 +58,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use takeover::identity::{DeviceIdentity, Match, can_serve, refusal, waits};
+use takeover::identity::DeviceIdentity;
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
+use takeover::search::{self, Machine, Patience};
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
@@ -185,7 +186,9 @@ impl Ublk {
             let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
             let identity = bases.identity(part, &parts);
             // A device that is still served is left to the disk's lock, and to `serve`.
-            let info = self.abandoned(&identity, 0, &options, Duration::ZERO)?;
+            let patience = Patience::new(Duration::ZERO);
+            let machine = Machine::new(&self.control);
+            let info = search::abandoned(&machine, &identity, 0, &options, patience)?;
             found.extend(info.map(|info| info.dev_id));
         }
         Ok(found)
@@ -210,7 +213,9 @@ impl Ublk {
         let outlives = !is_volatile(spec);
         let recovery = options.recovery && outlives;
         let own = if limits.read_only { 0 } else { identity.files };
-        if outlives && let Some(info) = self.abandoned(&identity, own, options, PATIENCE)? {
+        let machine = Machine::new(&self.control);
+        let find = || search::abandoned(&machine, &identity, own, options, Patience::new(PATIENCE));
+        if outlives && let Some(info) = find()? {
             let served = Served { shown, left: identity.left };
             return self.take_over(disk, options, &params, (info, served), ended);
         }
@@ -257,70 +262,6 @@ impl Ublk {
             )
             .hint("--no-recovery: the device goes when its server dies")),
         }
-    }
-
-    /// The device that a dead server of `identity` has left, if there is one. `own` is the number of times
-    /// that this process has opened the disk's files. `patience` is how long to wait for a device that
-    /// still has a server.
-    fn abandoned(
-        &self,
-        identity: &DeviceIdentity,
-        own: u64,
-        options: &UblkOptions,
-        patience: Duration,
-    ) -> Result<Option<DevInfo>, Error> {
-        let end = Instant::now() + patience;
-        let mut against = None;
-        for id in control::device_numbers() {
-            while let Some(info) = self.control.info(id)? {
-                if info.flags & abi::F_USER_RECOVERY == 0 {
-                    break;
-                }
-                let left = journal_file::left_by_last(options.records.as_deref(), id);
-                let is = match identity.compare(&info, left.as_ref(), own) {
-                    Match::OtherPlace | Match::Unsaid | Match::KeyUnsaid if options.moved => {
-                        Match::Same
-                    }
-                    is => is,
-                };
-                if is == Match::Same && options.recovery {
-                    can_serve(&info)?;
-                }
-                match info.state {
-                    _ if is == Match::Other => break,
-                    abi::S_DEV_QUIESCED if is == Match::Same && options.recovery => {
-                        if options.id.is_none_or(|wish| wish == id) {
-                            return Ok(Some(info));
-                        }
-                        return Err(waits(id).hint(format!(
-                            "--id {id}, or none; zoneplug serve --remove /dev/ublkb{id}"
-                        )));
-                    }
-                    abi::S_DEV_QUIESCED => {
-                        let paths = left.map(|l| l.paths).filter(|p| !p.is_empty());
-                        let why = refusal(is, id, identity, paths.as_deref());
-                        against.get_or_insert(why);
-                        break;
-                    }
-                    // The kernel has not yet noticed that the server has died.
-                    abi::S_DEV_LIVE if is == Match::Same && Instant::now() < end => {
-                        std::thread::sleep(LOOK);
-                    }
-                    abi::S_DEV_LIVE if is == Match::Same && !patience.is_zero() => {
-                        return Err(Error::new(
-                            ErrorKind::Busy,
-                            format!(
-                                "/dev/ublkb{id} is this disk, and process {} serves it",
-                                info.pid
-                            ),
-                        )
-                        .hint("zoneplug status shows what is served"));
-                    }
-                    _ => break,
-                }
-            }
-        }
-        against.map_or(Ok(None), Err)
     }
 
     /// Takes over the device of a dead server.
@@ -431,7 +372,8 @@ impl Ublk {
     /// Removes a device that a dead server has left, also another program's. Removes its journal in the directory
     /// of [`UblkOptions::records`] too.
     pub fn remove(&self, id: u32, records: Option<&Path>) -> Result<(), Error> {
-        let Some(info) = self.control.info(id)? else {
+        let machine = Machine::new(&self.control);
+        let Some(info) = search::once_noticed(&machine, id, Patience::new(Duration::ZERO))? else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no ublk device {id}"))
                 .hint("ls /dev/ublkb*"));
         };

@@ -3,6 +3,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `identity.rs` | how a device is recognised: which disks, which layers, which copy of them |
+//! | `search.rs` | the search for a device that a dead server has left |
 //! | `journal_file.rs` | the journal of a device, which keeps for the next server which appends were acknowledged |
 //! | `unacked.rs` | the search for appends that are on the disk and were not acknowledged |
 //! | `replay.rs` | requests that Linux sends again |
@@ -18,4 +19,5 @@ mod model;
 #[cfg(test)]
 mod queue_tests;
 pub(super) mod replay;
+pub(super) mod search;
 mod unacked;

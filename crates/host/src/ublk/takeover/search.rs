@@ -1,0 +1,376 @@
+//! The search for the device that a dead server has left.
+//!
+//! Right after a server has died, Linux still calls its device live: the driver notices the death when the last thread of the
+//! process has closed `/dev/ublkcN`. This module waits for that, whatever the device has to do with the new server.
+//! A copy of the disk, or other layers, is refused then as it is a moment later.
+
+use super::identity::{DeviceIdentity, Match, can_serve, refusal, waits};
+use super::journal_file;
+use crate::ublk::abi::{self, DevInfo};
+use crate::ublk::control::{self, Control};
+use crate::ublk::{LOOK, PATIENCE, UblkOptions};
+use std::time::{Duration, Instant};
+use zoneplug_core::{Error, ErrorKind};
+
+/// What the search needs of the system.
+pub(in crate::ublk) trait Devices {
+    /// The numbers of all ublk devices.
+    fn numbers(&self) -> Vec<u32>;
+
+    /// The device with a number, if there is one.
+    fn info(&self, id: u32) -> Result<Option<DevInfo>, Error>;
+
+    /// Whether a process has ended, or is about to.
+    fn has_ended(&self, pid: i32) -> bool;
+
+    /// The time since any start.
+    fn now(&self) -> Duration;
+
+    /// Sleeps for a moment.
+    fn wait(&self);
+}
+
+/// The devices of this machine.
+pub(in crate::ublk) struct Machine<'a> {
+    control: &'a Control,
+    start: Instant,
+}
+
+impl Machine<'_> {
+    pub(in crate::ublk) fn new(control: &Control) -> Machine<'_> {
+        Machine { control, start: Instant::now() }
+    }
+}
+
+impl Devices for Machine<'_> {
+    fn numbers(&self) -> Vec<u32> {
+        control::device_numbers()
+    }
+
+    fn info(&self, id: u32) -> Result<Option<DevInfo>, Error> {
+        self.control.info(id)
+    }
+
+    fn has_ended(&self, pid: i32) -> bool {
+        // No number: the process is of a container that this one does not see into.
+        if pid <= 0 {
+            return false;
+        }
+        match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => ends(&stat),
+            Err(_) => true,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn wait(&self) {
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether a process ends, from its `/proc/PID/stat`: it is a zombie, or it exits (`PF_EXITING`), or a SIGKILL waits for it.
+fn ends(stat: &str) -> bool {
+    const PF_EXITING: u64 = 4;
+    const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
+    // The name of the program is in parentheses, and may have any character.
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    // Counted as in proc_pid_stat(5), where the state is field 3.
+    let number = |field: usize| fields.get(field - 3).and_then(|n| n.parse::<u64>().ok());
+    let has = |field: usize, bit: u64| number(field).is_some_and(|n| n & bit != 0);
+    matches!(fields.first(), Some(&("Z" | "X"))) || has(9, PF_EXITING) || has(31, SIGKILL)
+}
+
+/// What to do about a device of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It stays as it is.
+    Leave,
+    /// Look again in a moment.
+    Wait,
+    TakeOver,
+    /// It waits for its server, which this one must not be.
+    Refuse,
+    /// Another process serves it.
+    Served,
+    /// Its server has ended, and the driver does not notice it.
+    Unnoticed,
+}
+
+/// Times of the search.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::ublk) struct Patience {
+    /// How long a device that has a server is waited for.
+    pub(in crate::ublk) served: Duration,
+    /// How long the driver may take to notice that a server has ended.
+    pub(in crate::ublk) noticed: Duration,
+}
+
+impl Patience {
+    pub(in crate::ublk) fn new(served: Duration) -> Patience {
+        Patience { served, noticed: PATIENCE }
+    }
+}
+
+/// The step for a device in `state` whose server has `ended` or not, `waited` after the start of the search. `recovery`:
+/// whether this server takes devices over.
+fn step(
+    (state, ended): (u16, bool),
+    is: Match,
+    recovery: bool,
+    (waited, patience): (Duration, Patience),
+) -> Step {
+    let same = is == Match::Same;
+    match state {
+        _ if is == Match::Other => Step::Leave,
+        abi::S_DEV_QUIESCED if same && recovery => Step::TakeOver,
+        abi::S_DEV_QUIESCED => Step::Refuse,
+        abi::S_DEV_LIVE if ended && waited < patience.noticed => Step::Wait,
+        abi::S_DEV_LIVE if ended => Step::Unnoticed,
+        abi::S_DEV_LIVE if same && waited < patience.served => Step::Wait,
+        abi::S_DEV_LIVE if same && !patience.served.is_zero() => Step::Served,
+        _ => Step::Leave,
+    }
+}
+
+/// The device that a dead server of `identity` has left, if there is one. `own` is the number of times that this process has
+/// opened the disk's files.
+pub(in crate::ublk) fn abandoned(
+    devices: &impl Devices,
+    identity: &DeviceIdentity,
+    own: u64,
+    options: &UblkOptions,
+    patience: Patience,
+) -> Result<Option<DevInfo>, Error> {
+    let start = devices.now();
+    let mut against = None;
+    for id in devices.numbers() {
+        while let Some(info) = devices.info(id)? {
+            if info.flags & abi::F_USER_RECOVERY == 0 {
+                break;
+            }
+            let left = journal_file::left_by_last(options.records.as_deref(), id);
+            let is = match identity.compare(&info, left.as_ref(), own) {
+                Match::OtherPlace | Match::Unsaid | Match::KeyUnsaid if options.moved => {
+                    Match::Same
+                }
+                is => is,
+            };
+            if is == Match::Same && options.recovery {
+                can_serve(&info)?;
+            }
+            let ended = is != Match::Other && devices.has_ended(info.pid);
+            let times = (devices.now() - start, patience);
+            let busy = |what: String| Error::new(ErrorKind::Busy, what);
+            match step((info.state, ended), is, options.recovery, times) {
+                Step::Leave => break,
+                Step::Wait => devices.wait(),
+                Step::TakeOver if options.id.is_none_or(|wish| wish == id) => {
+                    return Ok(Some(info));
+                }
+                Step::TakeOver => {
+                    return Err(waits(id).hint(format!(
+                        "--id {id}, or none; zoneplug serve --remove /dev/ublkb{id}"
+                    )));
+                }
+                Step::Refuse => {
+                    let paths = left.map(|l| l.paths).filter(|p| !p.is_empty());
+                    against.get_or_insert(refusal(is, id, identity, paths.as_deref()));
+                    break;
+                }
+                Step::Served => {
+                    let what =
+                        format!("/dev/ublkb{id} is this disk, and process {} serves it", info.pid);
+                    return Err(busy(what).hint("zoneplug status shows what is served"));
+                }
+                Step::Unnoticed => {
+                    let what = format!(
+                        "/dev/ublkb{id} is of this disk, and Linux waits for the end of its server, process {}",
+                        info.pid
+                    );
+                    return Err(busy(what).hint(
+                        "again in a moment; if a container has that server, zoneplug status there",
+                    ));
+                }
+            }
+        }
+    }
+    against.map_or(Ok(None), Err)
+}
+
+/// The device with a number. If its server has ended, waits until the driver has noticed that.
+pub(in crate::ublk) fn once_noticed(
+    devices: &impl Devices,
+    id: u32,
+    patience: Patience,
+) -> Result<Option<DevInfo>, Error> {
+    let start = devices.now();
+    loop {
+        match devices.info(id)? {
+            Some(info)
+                if info.state == abi::S_DEV_LIVE
+                    && info.pid > 0
+                    && devices.has_ended(info.pid)
+                    && devices.now() - start < patience.noticed =>
+            {
+                devices.wait();
+            }
+            info => return Ok(info),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::bases::Bases;
+    use std::cell::Cell;
+
+    const SERVER: i32 = 77;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A driver that notices the death of a server after so many looks.
+    struct Fake {
+        device: DevInfo,
+        has_ended: bool,
+        notices_after: u32,
+        waits: Cell<u32>,
+    }
+
+    impl Devices for Fake {
+        fn numbers(&self) -> Vec<u32> {
+            vec![self.device.dev_id]
+        }
+
+        fn info(&self, _: u32) -> Result<Option<DevInfo>, Error> {
+            let noticed = self.has_ended && self.waits.get() >= self.notices_after;
+            let state = if noticed { abi::S_DEV_QUIESCED } else { abi::S_DEV_LIVE };
+            Ok(Some(DevInfo { state, ..self.device }))
+        }
+
+        fn has_ended(&self, pid: i32) -> bool {
+            pid != SERVER || self.has_ended
+        }
+
+        fn now(&self) -> Duration {
+            LOOK * self.waits.get()
+        }
+
+        fn wait(&self) {
+            self.waits.set(self.waits.get() + 1);
+        }
+    }
+
+    fn identity(spec: &str) -> DeviceIdentity {
+        Bases::look(spec).identity(&(0..4), std::slice::from_ref(&(0..4)))
+    }
+
+    /// What becomes of a server of `spec`, where the device is of `/dev/none-a`. `looks`: after how many the driver notices
+    /// the death; `None`: the server lives.
+    fn search(spec: &str, moved: bool, looks: Option<u32>, served: Duration) -> (String, u32) {
+        let (name, more) = identity("/dev/none-a").words();
+        let device = DevInfo {
+            dev_id: 4,
+            flags: abi::F_USER_RECOVERY,
+            pid: SERVER,
+            identity: name,
+            // Other places are told by the first word.
+            more: if moved { [more[0] ^ 1, more[1]] } else { more },
+            ..DevInfo::default()
+        };
+        let fake = Fake {
+            device,
+            has_ended: looks.is_some(),
+            notices_after: looks.unwrap_or(0),
+            waits: Cell::new(0),
+        };
+        let patience = Patience { served, noticed: 2 * SECOND };
+        let found = abandoned(&fake, &identity(spec), 0, &UblkOptions::default(), patience);
+        let text = match found {
+            Ok(Some(info)) => format!("takes over {}", info.dev_id),
+            Ok(None) => "a new device".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        (text, fake.waits.get())
+    }
+
+    /// U11: also what is not the same disk waits until the driver has noticed the death, and is refused then.
+    #[test]
+    fn u11_a_device_is_live_for_a_moment_after_the_death_of_its_server() {
+        let layers = "po2@/dev/none-a";
+        for served in [Duration::ZERO, SECOND] {
+            for looks in [0, 3, 60] {
+                let looks = Some(looks);
+                let (text, waited) = search("/dev/none-a", false, looks, served);
+                assert_eq!((&*text, Some(waited)), ("takes over 4", looks), "{served:?}");
+                let (text, waited) = search(layers, false, looks, served);
+                assert!(text.contains("waits for its server"), "{text}");
+                assert_eq!(Some(waited), looks);
+                let (text, waited) = search("/dev/none-a", true, looks, served);
+                assert!(text.contains("is another drive than it was"), "{text}");
+                assert_eq!(Some(waited), looks);
+            }
+            let others = search("/dev/none-b", false, Some(60), served);
+            assert_eq!(others, ("a new device".to_owned(), 0), "no disk of its own");
+            // The driver never notices: no new device, and no wait for ever.
+            for (spec, moved) in [("/dev/none-a", false), ("/dev/none-a", true), (layers, false)] {
+                let (text, waited) = search(spec, moved, Some(u32::MAX), served);
+                assert!(text.contains("waits for the end of its server, process 77"), "{text}");
+                assert!(LOOK * waited >= 2 * SECOND && LOOK * waited < 3 * SECOND, "{waited}");
+            }
+        }
+    }
+
+    /// The lock of the disk decides about what a living server has.
+    #[test]
+    fn the_device_of_a_living_server_is_left_to_it() {
+        let (text, waited) = search("/dev/none-a", false, None, SECOND);
+        assert!(text.contains("process 77 serves it"), "{text}");
+        assert_eq!(LOOK * waited, SECOND);
+        for (spec, moved, served) in [
+            ("/dev/none-a", false, Duration::ZERO),
+            ("/dev/none-a", true, SECOND),
+            ("po2@/dev/none-a", false, SECOND),
+        ] {
+            assert_eq!(search(spec, moved, None, served), ("a new device".to_owned(), 0));
+        }
+    }
+
+    /// A device without recovery goes with its server; one that has it is removed once the driver has noticed the death.
+    #[test]
+    fn a_device_is_looked_at_once_its_servers_death_is_noticed() {
+        for (has_ended, waits, state) in
+            [(true, 5, abi::S_DEV_QUIESCED), (false, 0, abi::S_DEV_LIVE)]
+        {
+            let device = DevInfo { pid: SERVER, ..DevInfo::default() };
+            let fake = Fake { device, has_ended, notices_after: 5, waits: Cell::new(0) };
+            let patience = Patience { served: Duration::ZERO, noticed: SECOND };
+            let info = once_noticed(&fake, 0, patience).unwrap().unwrap();
+            assert_eq!((info.state, fake.waits.get()), (state, waits));
+        }
+    }
+
+    #[test]
+    fn a_process_that_ends_is_known_by_its_stat() {
+        let stat = |state: &str, flags: u64, pending: u64| {
+            let rest: String = (10..31).map(|n| format!("{n} ")).collect();
+            format!("77 (a) Z (b) {state} 1 77 77 0 -1 {flags} {rest}{pending} 0 0 0\n")
+        };
+        assert!(!ends(&stat("S", 0x40_0100, 0)));
+        assert!(!ends(&stat("S", 0x40_0100, 1 << 14)), "SIGTERM waits for it");
+        assert!(ends(&stat("Z", 0, 0)));
+        assert!(ends(&stat("D", 0x40_0104, 0)));
+        assert!(ends(&stat("R", 0x40_0100, 1 << 8)));
+        assert!(!ends(""));
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(!ends(&own), "{own}");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        child.kill().unwrap();
+        let of = |id: u32| std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+        assert!(ends(&of(child.id())), "killed, and not waited for");
+        child.wait().unwrap();
+    }
+}
