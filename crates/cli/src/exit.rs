@@ -1,8 +1,8 @@
 //! The way out of a command that failed: two lines on stderr, a document on stdout if one is wanted, an exit code.
 
 use crate::failure::{Failure, Kind};
+use crate::said::{self, To};
 use crate::{json, term};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Reports a failure on stderr, and as JSON on stdout if `json` is wanted and no document contains it yet. Prints
@@ -12,10 +12,11 @@ pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
     if kind != Kind::BrokenPipe {
         // If these fail, no output is left to report it on.
         if json && !failure.is_in_json() {
-            let _ = io::stdout().write_all(json::of_failure(failure).as_bytes());
+            said::say(To::Stdout, json::of_failure(failure));
         }
         let text = term::fold(&failure.to_string(), term::width_of_stderr());
-        let _ = io::stderr().write_all(text.as_bytes());
+        said::say(To::Stderr, text);
     }
+    said::finish();
     ExitCode::from(failure.exit_code())
 }

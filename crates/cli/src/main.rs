@@ -8,6 +8,7 @@
 //! | `zones.rs`, `confirm.rs`, `window.rs` | ranges of zones; asking first; many operations at a time |
 //! | `plain.rs`, `threads.rs` | text from outside; threads that work together |
 //! | `term.rs` | colours, the width of the terminal, lines that fit it |
+//! | `said.rs`, `outbox.rs` | text for stdout and stderr, which a server does not wait for; a bounded queue to a thread that writes |
 //! | `json.rs`, `csv.rs` | output for programs |
 //! | `html/` | pages with plots |
 //! | `interrupt.rs` | Ctrl-C |
@@ -61,12 +62,14 @@ mod manage;
 mod merge;
 #[cfg(feature = "mount")]
 mod mount;
+mod outbox;
 mod output;
 mod pages;
 mod plain;
 mod replay;
 mod report;
 mod reproduce;
+mod said;
 mod serve;
 mod server_client;
 mod sim;
@@ -253,6 +256,8 @@ enum Command {
     #[command(after_help = failure::EXIT_CODES)]
     Mount(mount::Args),
     /// Show which disks are served, and what they did
+    ///
+    /// A server that does not answer within five seconds is named after the disks of the others, and the exit code is 3.
     #[command(after_help = failure::EXIT_CODES)]
     Status(status::Args),
     /// Watch disks at work: rates, latencies, the zones as a map

@@ -5,6 +5,7 @@ use crate::confirm::Yes;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::plain::plain;
+use crate::said::{self, To};
 use crate::term;
 use std::io::Write;
 use std::path::PathBuf;
@@ -78,11 +79,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let disk = HostedDisk::open_named(named)?;
     prepare(args, &disk, &new)?;
     let source = args.spec.split(',').next().unwrap_or_default();
+    // From here on files wait for this process, which must not wait for the reader of what it says.
+    said::begin_to_serve();
     let notifier = signals.notifier();
     let warn = |text: &str| term::note(&plain(text));
     let mount = Mount::start(&disk, source, &args.dir, options, warn, move || notifier.notify())?;
-    let _ = writeln!(out, "{}", line(args, mount.volume()));
-    let _ = out.flush();
+    said::say(To::Stdout, line(args, mount.volume()) + "\n");
     drop(disk);
     // Until the session ends by itself, or a signal asks it to.
     while let Ok(Event::Signal(signal)) = signals.wait() {
@@ -93,7 +95,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         leave_at_the_second(args, &mount, signals, signal);
         break;
     }
-    mount.wait().map_err(|e| failure(&e))
+    let ended = mount.wait().map_err(|e| failure(&e));
+    said::finish();
+    ended
 }
 
 /// A volume on the disk, if it has none and may be given one.
@@ -159,10 +163,10 @@ fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32)
                     // Nothing waits for it after that time.
                     let _ = closed.send(volume.close());
                 });
-                if let Ok(Ok(())) = wait.recv_timeout(LAST_WRITES) {
-                    std::process::exit(128 + signal);
+                if !matches!(wait.recv_timeout(LAST_WRITES), Ok(Ok(()))) {
+                    term::note(&format!("{dir}: what was written last is not durable"));
                 }
-                term::note(&format!("{dir}: what was written last is not durable"));
+                said::finish();
                 std::process::exit(128 + signal);
             }
         }

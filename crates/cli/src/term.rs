@@ -1,6 +1,7 @@
 //! What kind of thing stdout is: its width, and whether it shows colours.
 
 use crate::failure::Failure;
+use crate::said::{self, To};
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 
@@ -108,7 +109,7 @@ fn fold_line(line: &str, width: usize, out: &mut String) {
 
 /// Says something on stderr beside the output.
 pub(crate) fn note(text: &str) {
-    eprint!("{}", fold(&format!("zoneplug: {text}\n"), width_of_stderr()));
+    said::say(To::Stderr, fold(&format!("zoneplug: {text}\n"), width_of_stderr()));
 }
 
 /// Prints text whose lines fit the terminal.

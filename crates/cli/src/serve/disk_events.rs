@@ -1,8 +1,8 @@
 //! Writes to the log what the disks of a server record of themselves: failed commands, zones whose write pointer is
-//! lost or found again, commands that come back late. A thread sleeps until a disk wakes it.
+//! lost or found again, commands that come back late. A thread sleeps until a disk wakes it. It does not wait for the reader of
+//! the log (logs.rs).
 
 use super::answer::Served;
-use super::logs;
 use crate::failure::{Failure, Kind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,6 @@ impl DiskEvents {
         let ends = Arc::new(AtomicBool::new(false));
         let told = ends.clone();
         let body = move || {
-            logs::write_on_this_thread();
             let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
             loop {
                 // In this order: an event after the look wakes this thread.
@@ -75,17 +74,14 @@ impl DiskEvents {
                     disk.drain(&mut log_event);
                 }
                 if over {
-                    return logs::end_writing();
+                    return;
                 }
-                match logs::write_due() {
-                    Some(wait) => std::thread::park_timeout(wait),
-                    None => std::thread::park(),
-                }
+                std::thread::park();
             }
         };
-        let thread = std::thread::Builder::new().name("zoneplug-log".to_owned()).spawn(body);
+        let thread = std::thread::Builder::new().name("zoneplug-events".to_owned()).spawn(body);
         let thread = thread.map_err(|e| {
-            Failure::new(Kind::Device, format!("no thread for the log: {e}"))
+            Failure::new(Kind::Device, format!("no thread for the events of disks: {e}"))
                 .hint("more threads for this user (ulimit -u, TasksMax=)")
         })?;
         Ok(DiskEvents { ends, thread: Some(thread) })

@@ -1,7 +1,8 @@
 //! The end of a server: which devices are removed, and which stay for the next server.
 
+use super::disk_events::DiskEvents;
 use super::join::Joined;
-use super::{Device, nvme};
+use super::{Device, logs, nvme};
 use crate::failure::Failure;
 use crate::plain::plain;
 use zoneplug_core::poison::lock;
@@ -42,7 +43,11 @@ pub(super) fn wait(
 
 /// Ends this process, and leaves the devices to the server that has asked for them. What was answered is in the files
 /// and drives, as if this process had been killed; what was not begun is sent to the next server.
-pub(super) fn leave_all(devices: Vec<Device>, network: Option<nvme::Server>) -> ! {
+pub(super) fn leave_all(
+    devices: Vec<Device>,
+    network: Option<nvme::Server>,
+    events: DiskEvents,
+) -> ! {
     // Hosts connect again, and send again what they have no answer to.
     if let Some(network) = network {
         network.leave();
@@ -50,6 +55,8 @@ pub(super) fn leave_all(devices: Vec<Device>, network: Option<nvme::Server>) -> 
     let devices = devices.into_iter().filter_map(|d| lock(&d.device).take()).collect::<Vec<_>>();
     devices.iter().for_each(UblkDisk::ask_to_leave);
     devices.into_iter().for_each(UblkDisk::leave);
+    drop(events);
+    logs::finish();
     std::process::exit(0)
 }
 

@@ -2,17 +2,18 @@
 //! there. What repeats is counted: of lines that tell the same of the same disk, one goes out in a second.
 //!
 //! Lines go through the macros of `log`. Their fields (`event`, `disk`, `zone`, ...) are those of the journal; on
-//! stderr the text says the same. A thread of the server writes them, and what the disks record (disk_events.rs).
-//! Nothing here is on the path of a request.
+//! stderr the text says the same. A thread of its own writes them: a reader that stalls holds up nothing else. Lines that
+//! are too many for it are dropped and counted. Nothing here is on the path of a request.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
+use crate::outbox::Outbox;
 use crate::plain::plain;
+use crate::said::{self, LAST_WORDS, To};
+use crate::term;
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use std::collections::{BTreeMap, VecDeque};
-use std::io::Write;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 use systemd_journal_logger::{JournalLog, connected_to_journal};
 use zoneplug_core::poison::lock;
@@ -183,8 +184,7 @@ impl Sink {
     fn put(&self, line: &Line) {
         match self {
             Sink::Stderr => {
-                // If it is closed, there is no place left to say so.
-                let _ = std::io::stderr().write_all(line.shown().as_bytes());
+                said::write(To::Stderr, line.shown().as_bytes());
             }
             Sink::Journal(journal) => {
                 let fields: Vec<(&str, Value<'_>)> =
@@ -199,21 +199,41 @@ impl Sink {
     }
 }
 
-/// What is to be written.
-#[derive(Default)]
-struct Pending {
-    limiter: Limiter,
-    /// For the writer: a thread that serves disks must not wait for a slow reader of stderr.
-    lines: VecDeque<Line>,
-    /// The thread that writes; without one a line is written by the thread that logs it.
-    writer: Option<Thread>,
-}
-
 /// The logger of the process.
 struct ServerLog {
     sink: Sink,
     start: Instant,
-    pending: Mutex<Pending>,
+    limiter: Mutex<Limiter>,
+    /// For the thread that writes.
+    lines: Outbox<Line>,
+}
+
+impl ServerLog {
+    /// Sends lines that were counted to the writer: those whose second is over, or all. Returns how long it is until the next.
+    fn send_due(&self, all: bool) -> Option<Duration> {
+        let now = self.start.elapsed();
+        let mut limiter = lock(&self.limiter);
+        limiter.due(now, all).into_iter().for_each(|line| self.lines.put(line));
+        limiter.next().map(|at| at.saturating_sub(now))
+    }
+
+    /// Writes lines for as long as the process lives.
+    fn write(&self) {
+        loop {
+            let next = self.send_due(false);
+            if let Some(line) = self.lines.take(next) {
+                self.sink.put(&line);
+            }
+            let lost = self.lines.take_lost();
+            if lost > 0 {
+                log::warn!(event = "lines-lost", count = lost; "{}", lines_lost(lost));
+            }
+        }
+    }
+}
+
+fn lines_lost(lost: u64) -> String {
+    format!("{lost} lines of the log are lost: its reader was too slow")
 }
 
 static LOG: OnceLock<ServerLog> = OnceLock::new();
@@ -228,19 +248,12 @@ impl Log for ServerLog {
         if !record.target().starts_with("zoneplug") || !self.enabled(record.metadata()) {
             return;
         }
-        let line = Line::of(record);
-        let mut pending = lock(&self.pending);
-        let admitted = pending.limiter.admit(line, self.start.elapsed());
-        if let Some(writer) = &pending.writer {
-            writer.unpark();
-            // Keys are limited, so only lines without an event can be so many.
-            if pending.lines.len() < MAX_KEYS {
-                pending.lines.extend(admitted);
-            }
-            return;
+        let admitted = lock(&self.limiter).admit(Line::of(record), self.start.elapsed());
+        match admitted {
+            Some(line) => self.lines.put(line),
+            // The writer has to know when its second is over.
+            None => self.lines.nudge(),
         }
-        drop(pending);
-        admitted.iter().for_each(|line| self.sink.put(line));
     }
 
     fn flush(&self) {}
@@ -254,42 +267,36 @@ pub(super) fn start(args: LogArgs) -> Result<(), Failure> {
         Some(journal) => Sink::Journal(journal.with_syslog_identifier("zoneplug".to_owned())),
         None => Sink::Stderr,
     };
-    let log =
-        LOG.get_or_init(|| ServerLog { sink, start: Instant::now(), pending: Mutex::default() });
+    let log = LOG.get_or_init(|| ServerLog {
+        sink,
+        start: Instant::now(),
+        limiter: Mutex::default(),
+        lines: Outbox::new(),
+    });
     log::set_logger(log).map_err(|e| Failure::io(e.to_string()))?;
     log::set_max_level(args.log_level.map_or(usual, LogLevel::filter));
     Ok(())
 }
 
-/// Makes this thread the one that writes, until it calls [`end_writing`]. It has to call [`write_due`] whenever it wakes.
-pub(super) fn write_on_this_thread() {
-    if let Some(log) = LOG.get() {
-        lock(&log.pending).writer = Some(std::thread::current());
-    }
+/// Starts the thread that writes. Lines that were logged before wait for it.
+pub(super) fn write() -> Result<(), Failure> {
+    let Some(log) = LOG.get() else { return Ok(()) };
+    let writer = std::thread::Builder::new().name("zoneplug-log".to_owned());
+    writer.spawn(|| log.write()).map(drop).map_err(|e| {
+        Failure::new(Kind::Device, format!("no thread for the log: {e}"))
+            .hint("more threads for this user (ulimit -u, TasksMax=)")
+    })
 }
 
-/// Writes what waits, and what was counted as far as its second is over. Returns how long it is until the next.
-pub(super) fn write_due() -> Option<Duration> {
-    let log = LOG.get()?;
-    let now = log.start.elapsed();
-    let mut pending = lock(&log.pending);
-    let lines = std::mem::take(&mut pending.lines);
-    let due = pending.limiter.due(now, false);
-    let next = pending.limiter.next();
-    drop(pending);
-    lines.iter().chain(&due).for_each(|line| log.sink.put(line));
-    next.map(|at| at.saturating_sub(now))
-}
-
-/// Writes everything that waits or was counted. Later lines are written by the threads that log them.
-pub(super) fn end_writing() {
+/// Has everything written that waits or was counted. Waits for the reader of the log for a second at most.
+pub(super) fn finish() {
     let Some(log) = LOG.get() else { return };
-    let mut pending = lock(&log.pending);
-    pending.writer = None;
-    let lines = std::mem::take(&mut pending.lines);
-    let due = pending.limiter.due(log.start.elapsed(), true);
-    drop(pending);
-    lines.iter().chain(&due).for_each(|line| log.sink.put(line));
+    log.send_due(true);
+    let lost = log.lines.finish(LAST_WORDS);
+    if lost > 0 && matches!(log.sink, Sink::Journal(_)) {
+        // The journal stalls; stderr may not.
+        term::note(&lines_lost(lost));
+    }
 }
 
 #[cfg(test)]

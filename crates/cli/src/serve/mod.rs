@@ -28,6 +28,7 @@ pub(crate) mod zone_table;
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
+use crate::said::{self, To};
 use crate::{background, server_client, term};
 use answer::{Served, Serving};
 use disk_events::{DiskEvents, Watched};
@@ -41,11 +42,12 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, slices};
+use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, is_watched, slices};
 use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters, is_volatile};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
@@ -119,6 +121,8 @@ pub(crate) struct Args {
     udev_rule: bool,
 }
 
+/// How long udev may take to see the devices of a server.
+const UDEV: Duration = Duration::from_secs(5);
 /// The rule, which packages install.
 const UDEV_RULE: &str = include_str!("../../udev/61-zoneplug.rules");
 
@@ -159,10 +163,26 @@ pub(crate) fn run(
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
     logs::start(settings.args.logs)?;
+    said::begin_to_serve();
     confine::drop_rights(access.gives_away())?;
+    logs::write()?;
+    let ended = begin(&settings, plan, access, signals);
+    logs::finish();
+    said::finish();
+    ended
+}
+
+/// Opens what is served, or takes it over, and serves it until the end.
+fn begin(
+    settings: &Settings,
+    plan: Option<nvme::Plan>,
+    access: access::Access,
+    signals: Signals,
+) -> Result<(), Failure> {
+    let args = &settings.args;
     let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
-    let takes_over = args.takeover && take_over(&settings, plan.as_ref())?;
-    let served = serve(&settings, (ublk, plan), access, signals, out);
+    let takes_over = args.takeover && take_over(settings, plan.as_ref())?;
+    let served = serve(settings, (ublk, plan), access, signals);
     if takes_over && served.is_err() {
         log::error!(
             event = "takeover-failed";
@@ -200,7 +220,6 @@ fn serve(
     (ublk, plan): (Option<Ublk>, Option<nvme::Plan>),
     access: access::Access,
     signals: Signals,
-    out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let (args, block) = (&settings.args, &settings.block);
     // All disks or none: a restart starts all of them. What is wrong with a disk shows before any is served.
@@ -286,26 +305,20 @@ fn serve(
         drop((socket, metrics));
         return Err(give_up(devices, f));
     }
+    // A standard output that is closed, or whose reader stalls, is no reason to stop serving.
+    let mut lines = Vec::new();
+    let udev = Instant::now() + UDEV;
     for d in &devices {
-        // A closed standard output is no reason to stop serving.
-        let _ = writeln!(out, "{}", d.line());
-        if let Some(line) = d.watched() {
-            let _ = writeln!(out, "{line}");
-        }
+        lines.push(d.line());
+        lines.extend(d.watched(udev));
     }
-    for line in network.iter().flat_map(nvme::Server::lines) {
-        let _ = writeln!(out, "{line}");
-    }
-    if let Some(metrics) = &metrics {
-        let _ = writeln!(out, "{}", metrics.line());
-    }
-    for parts in &joined {
-        let _ = match args.join {
-            true => writeln!(out, "{}  joins {}", parts.path().display(), parts.names()),
-            false => writeln!(out, "to join them:\n{}", parts.command()),
-        };
-    }
-    let _ = out.flush();
+    lines.extend(network.iter().flat_map(nvme::Server::lines));
+    lines.extend(metrics.as_ref().map(Metrics::line));
+    lines.extend(joined.iter().map(|parts| match args.join {
+        true => format!("{}  joins {}", parts.path().display(), parts.names()),
+        false => format!("to join them:\n{}", parts.command()),
+    }));
+    said::say(To::Stdout, lines.join("\n") + "\n");
     devices.iter().for_each(Device::log_start);
     network.iter().for_each(nvme::Server::log_start);
     notify::ready();
@@ -313,8 +326,7 @@ fn serve(
     if let Ok(End::HandedOver) = ended {
         drop(socket);
         log::info!(event = "handed-over"; "another server takes the disks over");
-        drop(events);
-        end::leave_all(devices, network);
+        end::leave_all(devices, network, events);
     }
     notify::stopping();
     let why = if ended.is_ok() { "a signal has come" } else { "it failed" };
@@ -453,9 +465,9 @@ impl Device {
         }
     }
 
-    /// What it costs that udev watches it, if udev does.
-    fn watched(&self) -> Option<String> {
-        lock(&self.device).as_ref().is_some_and(UblkDisk::is_watched).then(|| {
+    /// What it costs that udev watches it, if udev does. Waits until `end` for udev to have seen it.
+    fn watched(&self, end: Instant) -> Option<String> {
+        is_watched(&self.path, end).then(|| {
             format!(
                 "{} is watched by udev, which reads it through the page cache after each close: writes of io_uring may fail; to end \
                  that: zoneplug serve --udev-rule > /etc/udev/rules.d/61-zoneplug.rules",

@@ -3,6 +3,10 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How long a supervisor that stalls is waited for.
+const MOST: Duration = Duration::from_secs(1);
 
 fn tell(text: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
@@ -11,8 +15,9 @@ fn tell(text: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    // An error is ignored: a supervisor that does not listen gets no notice.
+    // An error is ignored: a supervisor that does not listen, or stalls, gets no notice.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+        let _ = socket.set_write_timeout(Some(MOST));
         let _ = socket.send_to_addr(text.as_bytes(), &address);
     }
 }

@@ -18,6 +18,7 @@ mod replay_real;
 mod serve;
 mod snapshot;
 mod spec_page;
+mod stalled;
 mod terminal;
 mod threads;
 mod timed;

@@ -60,9 +60,18 @@ impl Trace {
         }
     }
 
-    /// Reports on standard error that the trace ends: the disk's clients get no result that could carry this error.
+    /// Reports on standard error that the trace ends: the disk's clients get no result that could carry this error. Waits a
+    /// second for a reader that stalls.
     fn complain(&self, error: &std::io::Error) {
-        eprintln!("zoneplug: the trace {} ends here: {error}", self.path.display());
+        let text = format!("zoneplug: the trace {} ends here: {error}\n", self.path.display());
+        let (written, wait) = std::sync::mpsc::channel();
+        let writer = std::thread::Builder::new().spawn(move || {
+            eprint!("{text}");
+            let _ = written.send(());
+        });
+        if writer.is_ok() {
+            let _ = wait.recv_timeout(std::time::Duration::from_secs(1));
+        }
     }
 }
 

@@ -395,6 +395,13 @@ impl Ublk {
     }
 }
 
+/// Whether udev watches a block device. If so, correct io_uring writes to it may fail (docs/ublk.md). Waits until udev has
+/// seen the device, but not after `end`.
+pub fn is_watched(device: &Path, end: Instant) -> bool {
+    let dev = std::fs::metadata(device).map_or(0, |m| m.rdev());
+    udev::watches(Path::new(udev::RUN), (libc::major(dev), libc::minor(dev)), end)
+}
+
 /// The identity of a device, and the zones that it shows.
 fn what_is_shown(
     (disk, spec): (&HostedDisk, &str),
@@ -481,13 +488,6 @@ impl UblkDisk {
     /// journals was given.
     pub fn unrecorded(&self) -> Option<&str> {
         self.unrecorded.as_deref()
-    }
-
-    /// Whether udev watches the block device. If so, correct io_uring writes to it may fail (docs/ublk.md).
-    /// Waits up to some seconds until udev has seen the device.
-    pub fn is_watched(&self) -> bool {
-        let dev = std::fs::metadata(self.path()).map_or(0, |m| m.rdev());
-        udev::watches(Path::new(udev::RUN), (libc::major(dev), libc::minor(dev)))
     }
 
     /// Number of queues.

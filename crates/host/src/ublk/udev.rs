@@ -5,21 +5,18 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long udev may take to process a new device.
-const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The directory of udev's state.
 pub(super) const RUN: &str = "/run/udev";
 
 /// Whether the udev whose state is in `run` watches the new block device `dev`. Waits until udev has seen
-/// the device.
-pub(super) fn watches(run: &Path, dev: (u32, u32)) -> bool {
+/// the device, but not after `end`.
+pub(super) fn watches(run: &Path, dev: (u32, u32), end: Instant) -> bool {
     if !run.join("control").exists() {
         return false;
     }
     let id = format!("b{}:{}", dev.0, dev.1);
-    let end = Instant::now() + PATIENCE;
     // The file `queue` exists while events wait.
     let busy = || !run.join("data").join(&id).exists() || run.join("queue").exists();
     while busy() && Instant::now() < end {
@@ -49,15 +46,22 @@ mod tests {
             std::fs::create_dir_all(run.join(dir)).unwrap();
         }
         symlink("b259:0", run.join("watch/2")).unwrap();
-        assert!(!watches(&run, (259, 0)), "left over: no udev runs");
+        let later = Instant::now() + Duration::from_secs(60);
+        let watches = |dev| watches(&run, dev, later);
+        assert!(!watches((259, 0)), "left over: no udev runs");
         std::fs::write(run.join("control"), "").unwrap();
         for n in [0, 1] {
             std::fs::write(run.join(format!("data/b259:{n}")), "I:1\n").unwrap();
         }
-        assert!(watches(&run, (259, 0)));
-        assert!(!watches(&run, (259, 1)));
+        assert!(watches((259, 0)));
+        assert!(!watches((259, 1)));
         symlink("2", run.join("watch/b259:0")).unwrap();
-        assert!(watches(&run, (259, 0)));
+        assert!(watches((259, 0)));
+        // A device that udev has not seen is waited for no longer than all are.
+        let start = Instant::now();
+        assert!(!super::watches(&run, (259, 7), start + Duration::from_millis(50)));
+        assert!(!super::watches(&run, (259, 8), start + Duration::from_millis(50)));
+        assert!(start.elapsed() < Duration::from_secs(30));
         std::fs::remove_dir_all(&run).unwrap();
     }
 }

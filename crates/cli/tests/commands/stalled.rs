@@ -1,0 +1,149 @@
+//! Readers and servers that stall: nothing else waits for them.
+
+use super::{Dir, ZONEPLUG, at_once, ok, text};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{PipeReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A time that is far above what each step takes, and below what a stalled reader takes.
+const MOST: Duration = Duration::from_secs(30);
+
+fn eventually(mut is: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + MOST;
+    while !is() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// A server that does not outlive its test.
+struct Server(Child);
+
+impl Server {
+    fn start(args: &[&str], out: Stdio, err: Stdio) -> Server {
+        let args = [&["serve", "--log-level", "info"], args].concat();
+        Server(Command::new(ZONEPLUG).args(args).stdout(out).stderr(err).spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// The exit code with which it ends. `None`: it does not end.
+    fn ends(&mut self) -> Option<i32> {
+        let ended = eventually(|| self.0.try_wait().unwrap().is_some());
+        ended.then(|| self.0.wait().unwrap().code().unwrap_or(-1))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A pipe that is full, and its reader, which reads nothing.
+fn full_pipe() -> (PipeReader, Stdio) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    const O_NONBLOCK: i32 = 0o4000;
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let mut fill =
+        std::fs::OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(path).unwrap();
+    for piece in [4096, 1] {
+        while fill.write(&[b'x'; 4096][..piece]).is_ok() {}
+    }
+    (reader, writer.into())
+}
+
+fn shown(socket: &str) -> bool {
+    let out = at_once(&["status", "--socket", socket]);
+    out.status.success() && text(&out.stdout).contains("process")
+}
+
+/// T8: a server whose log is not read answers, and sees a signal.
+#[test]
+fn t8_a_stalled_reader_does_not_hold_up_the_end_of_a_server() {
+    for stalls in ["stderr", "stdout"] {
+        let dir = Dir::new(&format!("stalled-{stalls}"));
+        let socket = dir.path("s");
+        let (_reader, pipe) = full_pipe();
+        let (out, err) = match stalls {
+            "stdout" => (pipe, Stdio::null()),
+            _ => (Stdio::null(), pipe),
+        };
+        let args = ["--nvme-tcp", "127.0.0.1:0", "mem,zones=8", "--socket", &socket];
+        let mut server = Server::start(&args, out, err);
+        assert!(eventually(|| shown(&socket)));
+        server.signal(Signal::TERM);
+        assert_eq!(server.ends(), Some(0), "it waits for the reader of its {stalls}");
+    }
+}
+
+/// U9, T8: a server whose log is not read hands its disks over.
+#[test]
+fn u9_a_stalled_reader_does_not_hold_up_a_hand_over() {
+    let dir = Dir::new("stalled-handover");
+    let (disk, socket) = (dir.path("d.zbd"), dir.path("s"));
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = port.to_string();
+    let args = ["--nvme-tcp", &address, &disk, "--socket", &socket, "--nqn", "nqn.2026-11.dev.x:y"];
+    let (_reader, pipe) = full_pipe();
+    let mut last = Server::start(&args, Stdio::null(), pipe);
+    assert!(eventually(|| shown(&socket)));
+    let next = [&args[..], &["--takeover"]].concat();
+    let next = Server::start(&next, Stdio::null(), Stdio::inherit());
+    assert_eq!(last.ends(), Some(0), "the last server waits for the reader of its log");
+    let process = format!("process {}", next.0.id());
+    assert!(eventually(
+        || text(&at_once(&["status", "--socket", &socket]).stdout).contains(&process)
+    ));
+}
+
+/// A server that fails says why, and ends although its words are not read.
+#[test]
+fn t8_a_failed_start_ends_although_nothing_reads_why() {
+    let (_reader, pipe) = full_pipe();
+    let args = ["serve", "--nvme-tcp", "127.0.0.1:0", "/none.zbd"];
+    let server = Command::new(ZONEPLUG).args(args).stdout(Stdio::null()).stderr(pipe).spawn();
+    let mut server = Server(server.unwrap());
+    assert_eq!(server.ends(), Some(3), "it waits for the reader of its error");
+}
+
+/// T7: a server that is stopped is named.
+#[test]
+fn t7_status_names_a_server_that_does_not_answer() {
+    let dir = Dir::new("stalled-server");
+    let socket = dir.path("s");
+    let args = ["--nvme-tcp", "127.0.0.1:0", "mem,zones=8", "--socket", &socket];
+    let server = Server::start(&args, Stdio::null(), Stdio::null());
+    assert!(eventually(|| shown(&socket)));
+    server.signal(Signal::STOP);
+    let (pid, start) = (server.0.id(), Instant::now());
+    let why = format!("process {pid} does not answer at {socket}");
+    let out = at_once(&["status", "--socket", &socket]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains(&why) && said.contains(&format!("kill -CONT {pid}")), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let out = at_once(&["status", "--json", "--socket", &socket]);
+    assert_eq!(out.status.code(), Some(3));
+    let document: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(document["disks"], serde_json::json!([]));
+    assert_eq!(
+        (&document["silent"][0]["pid"], &document["silent"][0]["socket"]),
+        (&pid.into(), &socket.as_str().into())
+    );
+    let out = at_once(&["attr", "tcp4420n1", "--socket", &socket]);
+    assert!(text(&out.stderr).contains(&why), "{}", text(&out.stderr));
+    assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
+    server.signal(Signal::CONT);
+    assert!(shown(&socket));
+}
