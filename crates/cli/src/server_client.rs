@@ -3,6 +3,7 @@
 //! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and
 //! gets one back; it may go on with further lines.
 
+pub(crate) mod all;
 mod measured;
 pub(crate) mod zones;
 
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Attribute;
 
+pub(crate) use all::{Asked, LOOK, Silent, disks_of_all};
 pub(crate) use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
 
 /// Where servers have their sockets.
@@ -275,8 +277,15 @@ impl Write for Timed {
 /// A connection to a server.
 pub(crate) struct Server {
     stream: BufReader<Timed>,
+    path: PathBuf,
     /// Time for a question and its answer.
     patience: Duration,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -291,15 +300,26 @@ impl Server {
         // The wait for a server that does not accept is limited as for one that does not answer.
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Server { stream: BufReader::new(Timed::new(socket.into(), patience)), patience })
+        let stream = BufReader::new(Timed::new(socket.into(), patience));
+        Ok(Server { stream, path: path.to_owned(), patience })
+    }
+
+    /// The same, with another time for each question.
+    #[cfg(feature = "top")]
+    pub(crate) fn with_patience(self, patience: Duration) -> Server {
+        Server { patience, ..self }
     }
 
     /// Asks, and waits for the answer.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Value, Failure> {
-        let gone = |e: io::Error| {
-            Failure::new(Kind::Device, format!("the server of this disk does not answer: {e}"))
-                .hint("zoneplug status; the server may have ended")
-        };
+        self.try_ask(request).unwrap_or_else(|e| {
+            let pid = self.pid().map(|pid| pid.as_raw_nonzero().get());
+            Err(all::no_answer(&self.path, pid, &e, self.patience))
+        })
+    }
+
+    /// As [`Server::ask`]; the outer error says that no answer has come.
+    fn try_ask(&mut self, request: &Request) -> io::Result<Result<Value, Failure>> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.stream.get_mut().again(self.patience);
@@ -307,13 +327,15 @@ impl Server {
         let sent = self.stream.get_mut().write_all(&line);
         let mut line = String::new();
         let read = (&mut self.stream).take(MAX_LINE).read_line(&mut line);
-        if line.is_empty() {
-            sent.and(read).map_err(gone)?;
+        if line.is_empty() || !line.ends_with('\n') {
+            sent.and(read)?;
         }
         match serde_json::from_str(&line) {
-            Ok(Answer::Ok(value)) => Ok(value),
-            Ok(Answer::Error(w)) => Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)),
-            Err(_) => Err(gone(io::ErrorKind::UnexpectedEof.into())),
+            Ok(Answer::Ok(value)) => Ok(Ok(value)),
+            Ok(Answer::Error(w)) => {
+                Ok(Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)))
+            }
+            Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
@@ -341,38 +363,21 @@ pub(crate) fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     all
 }
 
-/// All servers that answer. It is an error if a named server does not answer, or if the user may not ask a server.
-pub(crate) fn servers(named: Option<&Path>) -> Result<Vec<Server>, Failure> {
-    let mut found = Vec::new();
-    for path in sockets(named) {
-        match Server::connect(&path) {
-            Ok(server) => found.push(server),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                let what = format!("{} may not be asked: {e}", path.display());
-                return Err(Failure::new(Kind::Device, what).hint("as root"));
-            }
-            // Left by a server that was killed.
-            Err(_) if named.is_none() => {}
-            Err(e) => {
-                let what = format!("no server listens on {}: {e}", path.display());
-                return Err(Failure::new(Kind::Device, what)
-                    .hint("the --socket that zoneplug serve was given"));
-            }
-        }
-    }
-    Ok(found)
-}
-
 /// The server of a disk, if the argument names a served one: `/dev/ublkb0`, `ublkb0`, or with a socket that was named
 /// whatever is served there. `None`: it is a specification to be opened.
 pub(crate) fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure> {
     if !is_name(disk) && socket.is_none() {
         return Ok(None);
     }
-    for mut server in servers(socket)? {
-        if server.disks()?.iter().any(|d| d.name == name_of(disk)) {
+    let Asked { answered, silent } = disks_of_all(socket, LOOK);
+    for (server, disks) in answered {
+        if disks.iter().any(|d| d.name == name_of(disk)) {
             return Ok(Some(server));
         }
+    }
+    // A server that does not answer may have it.
+    if let Some(failure) = Silent::failure(silent) {
+        return Err(failure);
     }
     if !is_name(disk) || Path::new("/dev").join(name_of(disk)).exists() && socket.is_none() {
         // A block device that another program serves is opened like any other.

@@ -5,7 +5,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::server_client::{self, Request, Server, Shown};
+use crate::server_client::{self, Asked, Request, Server, Shown, Silent};
 use crate::{json, output, term};
 use serde::Serialize;
 use std::io::Write;
@@ -169,19 +169,23 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
     };
     let place = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
     let here = place(path);
-    // Servers of other users do not hinder the copy of a disk that they do not have.
-    let servers = match server_client::servers(args.socket.as_deref()) {
-        Err(f) if args.socket.is_some() => return Err(f),
-        servers => servers.unwrap_or_default(),
-    };
-    for mut server in servers {
-        for shown in server.disks()? {
+    let Asked { answered, silent } =
+        server_client::disks_of_all(args.socket.as_deref(), server_client::LOOK);
+    for (server, disks) in answered {
+        for shown in disks {
             let mut files = files_of(&shown.spec).map(|f| seen_by(shown.pid, f));
             if here.is_some() && files.any(|f| place(&f) == here) {
                 only_file(&shown)?;
                 return Ok((path.to_owned(), Some(Served { server, name: shown.name })));
             }
         }
+    }
+    // Servers that do not answer, and those of other users, do not hinder the copy of a disk that they do not have. The lock
+    // of the file refuses a copy of a disk that they have.
+    if args.socket.is_some()
+        && let Some(failure) = Silent::failure(silent)
+    {
+        return Err(failure);
     }
     Ok((path.to_owned(), None))
 }

@@ -4,7 +4,7 @@ mod watch;
 
 use crate::failure::Failure;
 use crate::plain::plain;
-use crate::server_client::{self, Shown};
+use crate::server_client::{self, Shown, Silent};
 use crate::{json, term};
 use serde::Serialize;
 use std::io::Write;
@@ -42,42 +42,66 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Runs the command.
+/// What the servers have said, and which have not answered.
+struct Seen {
+    disks: Vec<Shown>,
+    silent: Vec<Silent>,
+}
+
+/// A server that has not answered.
+#[derive(Serialize)]
+struct SilentShown {
+    pid: Option<i32>,
+    socket: String,
+    what: String,
+}
+
+impl SilentShown {
+    fn of(s: &Silent) -> SilentShown {
+        let socket = s.socket.to_string_lossy().into_owned();
+        SilentShown { pid: s.pid, socket, what: s.what().to_owned() }
+    }
+}
+
+/// Runs the command. If a server does not answer, shows what the others serve, and fails.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(interval) = args.watch {
-        return watch::watch(interval, || disks(args), out);
+        let patience = interval.clamp(Duration::from_secs(1), server_client::LOOK);
+        return watch::watch(interval, || see(args, patience), out);
     }
-    let all = disks(args)?;
+    let Seen { disks, silent } = see(args, server_client::LOOK)?;
     if args.json {
         #[derive(Serialize)]
         struct Document {
             disks: Vec<Shown>,
+            silent: Vec<SilentShown>,
         }
-        return json::print(out, &Document { disks: all });
+        let shown = silent.iter().map(SilentShown::of).collect();
+        return json::end(out, &Document { disks, silent: shown }, Silent::failure(silent));
     }
-    if all.is_empty() {
+    if disks.is_empty() && silent.is_empty() {
         return term::print(out, "nothing is served; zoneplug serve --ublk SPEC serves a disk\n");
     }
-    for d in &all {
+    for d in &disks {
         show(d, out)?;
     }
-    Ok(())
+    out.flush()?;
+    Silent::failure(silent).map_or(Ok(()), Err)
 }
 
-/// The disks that are asked for.
-fn disks(args: &Args) -> Result<Vec<Shown>, Failure> {
-    let mut all: Vec<Shown> = Vec::new();
-    for mut server in server_client::servers(args.socket.as_deref())? {
-        all.extend(server.disks()?);
+/// The disks that are asked for. If one disk is asked for and found, the servers that do not answer do not matter.
+fn see(args: &Args, patience: Duration) -> Result<Seen, Failure> {
+    let asked = server_client::disks_of_all(args.socket.as_deref(), patience);
+    let mut disks: Vec<Shown> = asked.answered.into_iter().flat_map(|(_, disks)| disks).collect();
+    disks.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    let Some(disk) = &args.disk else { return Ok(Seen { disks, silent: asked.silent }) };
+    disks.retain(|d| d.name == server_client::name_of(disk));
+    if disks.is_empty() {
+        return Err(
+            Silent::failure(asked.silent).unwrap_or_else(|| server_client::not_served(disk))
+        );
     }
-    all.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
-    if let Some(disk) = &args.disk {
-        all.retain(|d| d.name == server_client::name_of(disk));
-        if all.is_empty() {
-            return Err(server_client::not_served(disk));
-        }
-    }
-    Ok(all)
+    Ok(Seen { disks, silent: Vec::new() })
 }
 
 /// The name of a disk as people find it: of a block device its path.

@@ -1,6 +1,6 @@
 //! `zoneplug status --watch`: what each disk did in an interval, from two samples.
 
-use super::{about, named};
+use super::{Seen, about, named};
 use crate::failure::Failure;
 use crate::plain::plain;
 use crate::server_client::{LatencyShown, OperationShown, Shown};
@@ -15,11 +15,11 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 /// there is a block of lines for each.
 pub(super) fn watch(
     interval: Duration,
-    sample: impl Fn() -> Result<Vec<Shown>, Failure>,
+    sample: impl Fn() -> Result<Seen, Failure>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let redraws = std::io::stdout().is_terminal();
-    let (mut before, mut taken) = (sample()?, Instant::now());
+    let (mut before, mut taken) = (sample()?.disks, Instant::now());
     if redraws {
         write!(out, "{REDRAW}")?;
         term::print(out, &format!("measuring for {} s\n", interval.as_secs_f64()))?;
@@ -28,7 +28,7 @@ pub(super) fn watch(
     loop {
         // Not later and later by the time that a sample takes.
         std::thread::sleep((taken + interval).saturating_duration_since(Instant::now()));
-        let (now, at) = (sample()?, Instant::now());
+        let (Seen { disks: now, silent }, at) = (sample()?, Instant::now());
         let seconds = at.duration_since(taken).as_secs_f64();
         if redraws {
             write!(out, "{REDRAW}")?;
@@ -43,7 +43,10 @@ pub(super) fn watch(
             }
             text.push('\n');
         }
-        if now.is_empty() {
+        for s in &silent {
+            text += &format!("{}\n", plain(s.what()));
+        }
+        if now.is_empty() && silent.is_empty() {
             text += "nothing is served\n";
         }
         term::print(out, &text)?;

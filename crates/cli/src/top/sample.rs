@@ -2,11 +2,9 @@
 
 use super::model::{DiskSample, Sample, Want, ZonesSample};
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::server_client::zones::{Zone, ZonesShown};
-use crate::server_client::{self, Measured, Request, Server, Shown};
+use crate::server_client::{self, Asked, Measured, Request, Server, Shown};
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use zoneplug_core::zone::{Condition, ZoneInfo};
@@ -53,28 +51,11 @@ impl Sampler {
 
     fn of_servers(&self, want: &Want) -> Sample {
         let Source::Servers { socket, disk } = &self.source else { return Sample::default() };
-        let mut sample = Sample::default();
-        for path in server_client::sockets(socket.as_deref()) {
-            let place = || plain(&path.to_string_lossy()).into_owned();
-            let asked = Server::connect_for(&path, PATIENCE).map_err(|e| match e.kind() {
-                // Left by a server that was killed.
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound if socket.is_none() => {
-                    None
-                }
-                _ => Some(format!("no server answers at {}: {e}", place())),
-            });
-            let asked = asked.and_then(|mut server| {
-                let disks = server.disks();
-                let disks = disks.map_err(|f| Some(format!("{}: {}", place(), f.parts().1)))?;
-                Ok((server, disks))
-            });
-            let (mut server, disks) = match asked {
-                Ok(both) => both,
-                Err(why) => {
-                    sample.trouble = sample.trouble.or(why);
-                    continue;
-                }
-            };
+        let Asked { answered, silent } = server_client::disks_of_all(socket.as_deref(), PATIENCE);
+        let trouble = silent.first().map(|s| s.what().to_owned());
+        let mut sample = Sample { trouble, ..Sample::default() };
+        for (server, disks) in answered {
+            let mut server = server.with_patience(PATIENCE);
             let wanted =
                 |d: &Shown| disk.as_ref().is_none_or(|name| d.name == server_client::name_of(name));
             for shown in disks.into_iter().filter(wanted) {

@@ -136,7 +136,10 @@ fn t7_status_names_a_server_that_does_not_answer() {
     let out = at_once(&["status", "--json", "--socket", &socket]);
     assert_eq!(out.status.code(), Some(3));
     let document: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(document["disks"], serde_json::json!([]));
+    assert_eq!(
+        (&document["disks"], &document["error"]["exit"]),
+        (&serde_json::json!([]), &3.into())
+    );
     assert_eq!(
         (&document["silent"][0]["pid"], &document["silent"][0]["socket"]),
         (&pid.into(), &socket.as_str().into())
