@@ -297,9 +297,9 @@ mod tests {
         (text, fake.waits.get())
     }
 
-    /// U11: also what is not the same disk waits until the driver has noticed the death, and is refused then.
+    /// U12: also what is not the same disk waits until the driver has noticed the death, and is refused then.
     #[test]
-    fn u11_a_device_is_live_for_a_moment_after_the_death_of_its_server() {
+    fn u12_a_device_is_live_for_a_moment_after_the_death_of_its_server() {
         let layers = "po2@/dev/none-a";
         for served in [Duration::ZERO, SECOND] {
             for looks in [0, 3, 60] {
