@@ -9,7 +9,7 @@ use nvme_host::{BLOCK, HOST, Host, Queue, options, pattern, soon};
 use std::io::{Read, Write};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::{AnaState, Disk, NvmeTcp};
-use zoneplug_nvme::initiator::write;
+use zoneplug_nvme::initiator::{Options, write};
 use zoneplug_nvme::spec::status;
 
 /// A disk that outlives its servers.
@@ -71,12 +71,17 @@ fn answered(q: &mut Queue) -> Vec<(u16, u16)> {
 fn l11_a_server_that_ends_refuses_no_write_that_waits_for_another() {
     let served = Served::new("300ms");
     let server = served.serve();
-    let mut host = Host::new(&server, HOST);
-    let (_, _, asked) = served.send_held(&mut host.io);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let [mut q, mut other] = [1, 2].map(|qid| Queue::io(&server, id, qid, Options::default()));
+    let (_, _, asked) = served.send_held(&mut q);
+    // One that waits for the writes of the first queue.
+    other.send(write(1, 5, pattern(BLOCK as usize, 3), BLOCK));
+    other.flush();
+    soon("it is held too", || served.window().1 == 2);
     drop(server);
     // They come too late.
-    let _ = host.io.stream.write_all(&asked);
-    assert_eq!(answered(&mut host.io), []);
+    let _ = q.stream.write_all(&asked);
+    assert_eq!((answered(&mut q), answered(&mut other)), (vec![], vec![]));
     let (_, held, expired) = served.window();
     assert_eq!((held, expired), (0, 0), "it was taken back");
     let server = served.serve();
