@@ -53,6 +53,8 @@ classes! {
     R26 "an invalid append is refused",
     R27 "appends fail and the zone recovers",
     R28 "native appends",
+    AppendThenWrite "a write follows native appends in its zone",
+    AppendBesideWrite "a write and a native append of a zone are on their way at a time",
     R29 "what is cached is what a report says",
     R30 "a revalidation under load",
     R32 "zones die under load",

@@ -475,6 +475,8 @@ impl SeamOracle {
             if for_good || fails == WritePointer::Unknown {
                 z.fails_fast = Some(c.status);
             }
+        } else if c.op == Op::ZoneAppend {
+            self.append_ended(&mut history, c);
         } else if matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
             // A reset of all zones that failed may have reset some of them.
             let some = c.op == Op::ZoneResetAll && !c.status.is_ok();
@@ -513,6 +515,21 @@ impl SeamOracle {
                     }
                 }
             }
+        }
+    }
+
+    /// A native append with an unknown outcome makes its zone stale, like a write. With deadlines it may come back long
+    /// after it was given up.
+    fn append_ended(&self, history: &mut SeamHistory, c: &Command) {
+        if c.status.is_ok() || self.timeout.is_some() {
+            return;
+        }
+        let ZoneNo(zone) = self.geometry().zone_of(c.sector).0;
+        let Some(z) = history.zones.get_mut(zone as usize) else { return };
+        z.failures.any += 1;
+        if c.status.write_pointer() == WritePointer::Unknown {
+            z.failures.unknown += 1;
+            z.fails_fast = Some(c.status);
         }
     }
 

@@ -104,7 +104,7 @@ impl World {
         // acknowledged.
         let last =
             |z: &super::Zone| z.shadow.iter().rposition(|s| s.is_some()).map_or(0, |i| i + 1);
-        let native = |i: usize, z: &super::Zone| self.native && i.is_multiple_of(2) && reach(z) > 0;
+        let native = |i: usize, z: &super::Zone| self.is_native(i) && reach(z) > 0;
         let covers = |(i, z): (usize, &super::Zone)| {
             let reach = if native(i, z) { last(z) as u32 } else { reach(z) };
             (i, z.generation, reach)
@@ -205,8 +205,19 @@ impl World {
         if self.mode != Mode::None && !self.native && self.rng.one_in(8) {
             return self.write_spanning(z);
         }
-        let appends = if self.native { z.is_multiple_of(2) } else { self.mode == Mode::Plug };
-        let writes = !self.native || !z.is_multiple_of(2);
+        let (mut appends, mut writes) = (self.appends_to(z), self.writes_to(z));
+        if self.is_native(z) && writes {
+            let append = self.rng.one_in(2);
+            if !self.rng.one_in(4) {
+                // Mostly, appends and writes are not in flight at a time.
+                (appends, writes) = (append, !append);
+                let zone = &self.zones[z];
+                let others = if append { zone.writes - zone.appends } else { zone.appends };
+                if others > 0 {
+                    return;
+                }
+            }
+        }
         let n = if self.mode == Mode::None { 1 } else { self.rng.range(1, 5) };
         // One more for a report.
         let Some(q) = self.queue_for(z, n + 1) else { return };
@@ -257,6 +268,8 @@ impl World {
         let zone = &mut self.zones[z];
         let (sector, offset) = (zone.start + u64::from(zone.wp), zone.wp);
         zone.writes += 1;
+        zone.crossed |= zone.appends > 0;
+        self.spoiled |= zone.crossed;
         zone.wp += len;
         zone.activity += 1;
         let parts = vec![(z, zone.generation, offset, len)];
@@ -277,6 +290,11 @@ impl World {
         let mut bio = append(zone.start, len, stamp);
         bio.flags = flags;
         let asked = Asked::Append { zone: z, generation: zone.generation, at: zone.wp, len, stamp };
+        if self.native {
+            zone.crossed |= zone.writes > zone.appends;
+            zone.appends += 1;
+            self.spoiled |= zone.crossed;
+        }
         zone.writes += 1;
         zone.wp += len;
         zone.activity += 1;

@@ -128,7 +128,7 @@ impl World {
     /// Whether a write to `z` may fail.
     fn excused(&self, z: usize) -> bool {
         let zone = &self.zones[z];
-        self.has_faults || self.limited || zone.failed || zone.fuzzy || zone.dead
+        self.has_faults || self.limited || zone.failed || zone.fuzzy || zone.dead || zone.crossed
     }
 
     fn wrote(&mut self, bio: &Bio, parts: Vec<(usize, u64, u32, u32)>, stamp: Option<u64>) {
@@ -143,6 +143,9 @@ impl World {
             self.note_failure(parts[0].0, bio.status);
         } else {
             self.note_success(parts[0].0, bio);
+            if std::mem::take(&mut self.zones[parts[0].0].appended) {
+                self.hit(Class::AppendThenWrite);
+            }
             if parts.len() > 1 {
                 self.hit(if self.mode == Mode::Lock { Class::LockSpan } else { Class::R21 });
                 self.split = true;
@@ -174,6 +177,17 @@ impl World {
                 }
             }
             at += len;
+            self.uncross(z);
+        }
+    }
+
+    /// If the zone is at rest and nothing of it has failed, appends and writes that were in flight at a time have all
+    /// succeeded, and the next write must succeed too.
+    fn uncross(&mut self, z: usize) {
+        let zone = &mut self.zones[z];
+        if zone.crossed && zone.quiet() && !zone.unsure {
+            zone.crossed = false;
+            self.hit(Class::AppendBesideWrite);
         }
     }
 
@@ -201,6 +215,8 @@ impl World {
         let native = self.native;
         let zone = &mut self.zones[z];
         zone.writes -= 1;
+        zone.appends -= u32::from(native);
+        zone.appended = native && bio.status.is_ok();
         assert_eq!(bio.op, Op::ZoneAppend, "A3");
         if !bio.status.is_ok() {
             assert_eq!(bio.sector.0, zone.start, "a failed append reports no sector");
@@ -223,6 +239,7 @@ impl World {
             let generation = zone.generation;
             self.appends.push((z, generation, at, offset));
         }
+        self.uncross(z);
     }
 
     /// Checks that the status of a failed write makes sense.

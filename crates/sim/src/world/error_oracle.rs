@@ -10,7 +10,8 @@ impl World {
     /// The zone is at rest and its write pointer is known, so earlier failures explain no later ones.
     pub(super) fn settled(&mut self, z: usize) {
         self.zones[z].settled = self.seam.failures_of(z);
-        (self.zones[z].loose, self.zones[z].half) = (false, false);
+        let zone = &mut self.zones[z];
+        (zone.loose, zone.half, zone.crossed) = (false, false, false);
     }
 
     /// Checks that a BIO that went down unsplit has the status of its command.
@@ -81,7 +82,12 @@ impl World {
             if zone.conventional {
                 return false;
             }
-            let odd = zone.fuzzy || zone.moved || zone.dead || zone.half || zone.spans > 0;
+            let odd = zone.crossed
+                || zone.fuzzy
+                || zone.moved
+                || zone.dead
+                || zone.half
+                || zone.spans > 0;
             let (now, then) = (self.seam.failures_of(z), zone.settled);
             odd || match bio.status {
                 S::StaleWritePointer => now.unknown > then.unknown,
@@ -89,7 +95,7 @@ impl World {
                 _ => now.any > then.any,
             }
         };
-        let native = self.native && zones.iter().any(|z| z.is_multiple_of(2));
+        let native = zones.iter().any(|&z| !self.writes_to(z));
         assert!(native || zones.iter().any(explained), "E1, E2: no reason: {bio:?}");
     }
 }

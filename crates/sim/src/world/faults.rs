@@ -305,6 +305,7 @@ impl World {
         for z in 0..self.zones.len() {
             let info = self.on_device(z);
             let medium = self.medium(z);
+            let appends = self.is_native(z);
             let zone = &mut self.zones[z];
             zone.activity += 1;
             if zone.conventional {
@@ -330,7 +331,6 @@ impl World {
                 let other = |i: &usize| zone.shadow[*i].is_some_and(|s| medium[*i] != s);
                 let lost = (0..wp as usize).find(other).unwrap_or(wp as usize);
                 // Appends that were in flight may land as soon as there is room again.
-                let appends = self.native && z.is_multiple_of(2);
                 assert!(
                     lost == wp as usize || appends && lost >= durable as usize,
                     "zone {z} holds another's data at {lost}: {zone:?}"
@@ -411,7 +411,10 @@ impl World {
                     self.orphan_write(z);
                 }
             }
-            Asked::Append { zone, .. } => self.orphan_write(zone),
+            Asked::Append { zone, .. } => {
+                self.zones[zone].appends -= u32::from(self.native);
+                self.orphan_write(zone);
+            }
             Asked::Manage { zones, .. } => {
                 for z in zones {
                     self.note_late(z, false);

@@ -64,8 +64,10 @@ impl World {
         let most = left.min(20);
         let blocks = if self.rng.one_in(2) { most } else { self.rng.range(1, most) };
         let len = self.grain * blocks;
-        let appends = self.mode == Mode::Plug && (!self.native || z.is_multiple_of(2));
-        let writes = !self.native || !z.is_multiple_of(2);
+        let (appends, writes) = (self.appends_to(z), self.writes_to(z));
+        if self.is_native(z) && writes && zone.writes > 0 && !self.rng.one_in(4) {
+            return None;
+        }
         self.note_writer(z, q);
         let native = self.emu.config().limits.zone_append_max_sectors;
         let limit = if self.native { native.min(self.max_transfer) } else { self.max_transfer };

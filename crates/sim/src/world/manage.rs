@@ -127,7 +127,7 @@ impl World {
         let conventional = zone.conventional;
         let last = self.zones.last().expect("a zone");
         let end = last.start + u64::from(last.len);
-        let known = !self.native || !z.is_multiple_of(2);
+        let known = self.writes_to(z);
         let mut choices: Vec<(Box<Bio>, Status)> = vec![
             (write_as(end, g, 1), Status::OutOfRange),
             (write_as(start, 0, 1), Status::OutOfRange),

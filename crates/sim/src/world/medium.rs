@@ -42,7 +42,7 @@ impl World {
         let mut seen = Vec::new();
         for (i, &stamp) in medium.iter().enumerate().take(wp as usize) {
             if stamp == 0 {
-                let native = self.native && z.is_multiple_of(2);
+                let native = !self.writes_to(z);
                 if self.emu.config().limits.max_write_zeroes_sectors > 0 && !native {
                     continue;
                 }

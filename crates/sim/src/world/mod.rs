@@ -67,6 +67,13 @@ pub(crate) struct Zone {
     pub(crate) wp: u32,
     /// Writes and appends in flight.
     pub(crate) writes: u32,
+    /// Native appends in flight; they count as writes too.
+    pub(crate) appends: u32,
+    /// The last that succeeded was a native append.
+    pub(crate) appended: bool,
+    /// A native append and a write were in flight at a time, so any of them may have failed. Ends when the zone is at rest
+    /// and its write pointer is known.
+    pub(crate) crossed: bool,
     /// Management commands in flight.
     pub(crate) managed: u32,
     /// Writes of queues that were dropped. Only a freeze says when they have finished.
@@ -188,6 +195,8 @@ pub(crate) struct World {
     pub(crate) max_transfer: u32,
     pub(crate) grain: u32,
     pub(crate) native: bool,
+    /// Zones with native appends take writes as well.
+    pub(crate) mixes: bool,
     pub(crate) freeze: Option<Freeze>,
     pub(crate) revalidation: Option<Reading>,
     pub(crate) change: Option<AttributeChange>,
@@ -237,6 +246,21 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Whether appends to zone `z` are sent: native ones go to every other zone.
+    pub(crate) fn appends_to(&self, z: usize) -> bool {
+        self.mode == Mode::Plug && !self.native || self.is_native(z)
+    }
+
+    /// Whether the device places appends to zone `z`.
+    pub(crate) fn is_native(&self, z: usize) -> bool {
+        self.native && z.is_multiple_of(2)
+    }
+
+    /// Whether writes to zone `z` are sent.
+    pub(crate) fn writes_to(&self, z: usize) -> bool {
+        self.mixes || !self.is_native(z)
+    }
+
     pub(crate) fn hit(&mut self, class: Class) {
         self.cover.hit(class);
     }

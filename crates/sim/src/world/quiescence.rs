@@ -111,7 +111,7 @@ impl World {
         };
         let order: Vec<_> =
             medium[..written as usize].iter().copied().filter(|&s| s != 0).collect();
-        if !(zone.fuzzy || zone.mixed || self.native && z.is_multiple_of(2)) {
+        if !(zone.fuzzy || zone.mixed || self.is_native(z)) {
             assert!(order.windows(2).all(|w| w[0] < w[1]), "I2: zone {z} holds {medium:?}");
         }
         self.check_medium(z, &medium, written);

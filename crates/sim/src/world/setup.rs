@@ -157,6 +157,12 @@ fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
     Geometry::new(u64::from(g.nr_zones()), shorter, cap).ok()
 }
 
+/// In most worlds with native appends the zones that take them take writes as well. From a sequence of its own.
+fn mixes(seed: u64, native: bool) -> bool {
+    let mut rng = Random::new(seed.wrapping_mul(0xe703_7ed1_a0b4_28db) ^ 0xa7);
+    native && !rng.one_in(4)
+}
+
 /// A device, or the layer on it.
 fn shown(device: Arc<dyn Device>, layered: bool) -> Arc<dyn Device> {
     if layered { Po2Disk::new(device).expect("a layer") } else { device }
@@ -223,6 +229,7 @@ impl World {
             None => config,
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
+        let mixes = mixes(seed, native && mode == Mode::Plug);
         // In half of those worlds the seam oracle is below the layer: then the disk's queue maps the addresses itself.
         let mapped = layered && seed.is_multiple_of(2);
         let mut watched = if mapped { vec![own] } else { layouts };
@@ -262,8 +269,9 @@ impl World {
             max_transfer: l.transfer_sectors(),
             grain,
             // The cache of a disk with native appends is not used (A8).
-            spoiled: native || timeout.is_some(),
+            spoiled: native && !mixes || timeout.is_some(),
             native,
+            mixes,
             freeze: None,
             revalidation: None,
             change: None,
