@@ -167,6 +167,8 @@ struct Leaver {
     script: Script,
     sent: usize,
     leaves_after: usize,
+    /// Whether the other server gives up.
+    kept: bool,
 }
 
 impl BlockClient for Leaver {
@@ -181,6 +183,10 @@ impl BlockClient for Leaver {
 
     fn is_left(&self) -> bool {
         self.sent >= self.leaves_after
+    }
+
+    fn is_kept(&self) -> bool {
+        self.kept
     }
 }
 
@@ -197,7 +203,7 @@ fn u9_a_queue_that_leaves_answers_what_it_has_begun_and_begins_nothing_more() {
         let at = |i: u64| (i % 8) * ZONE_SECTORS + i / 8 * 8;
         let left = (0..400).map(|i| request(WRITE, at(i), 8, i as u8)).collect();
         let script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
-        let mut client = Leaver { script, sent: 0, leaves_after };
+        let mut client = Leaver { script, sent: 0, leaves_after, kept: false };
         serve(&disk, 16, BYTES, &mut client).expect("it leaves");
         let Script { in_flight, answers, left } = client.script;
         assert!(answers.iter().all(|(_, a, _)| a.result == 4096), "{spec}");
@@ -229,7 +235,7 @@ fn u9_a_queue_that_leaves_begins_nothing_while_it_waits() {
     let writes = (0..400).map(|i| request(WRITE, (i % 8) * ZONE_SECTORS + i / 8 * 8, 8, 1));
     let left = std::iter::once(request(FLUSH, 0, 0, 0)).chain(writes).collect();
     let script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
-    let mut client = Leaver { script, sent: 0, leaves_after: 17 };
+    let mut client = Leaver { script, sent: 0, leaves_after: 17, kept: false };
     serve(&disk, 16, BYTES, &mut client).expect("it leaves");
     let Script { in_flight, answers, .. } = client.script;
     assert!(
@@ -266,4 +272,21 @@ fn u11_a_device_is_told_of_a_loss_once() {
     assert_eq!(results, [0, 0], "it knows");
     drop(disk);
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A hand-over that is taken back: the queue answers every request once, those too that came while it was to leave. U9.
+#[test]
+fn u9_a_queue_that_stays_after_all_answers_every_request() {
+    for leaves_after in [1, 17, 100] {
+        let disk = disk("delay,flush=20ms@mem,zones=8,zone-size=4M");
+        let writes = (0..400).map(|i| request(WRITE, (i % 8) * ZONE_SECTORS + i / 8 * 8, 8, 1));
+        let left = std::iter::once(request(FLUSH, 0, 0, 0)).chain(writes).collect();
+        let script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
+        let mut client = Leaver { script, sent: 0, leaves_after, kept: true };
+        serve(&disk, 16, BYTES, &mut client).expect("it stays, and ends with the device");
+        let Script { in_flight, answers, left } = client.script;
+        assert!(in_flight.is_empty() && left.is_empty(), "{} in flight", in_flight.len());
+        assert_eq!(answers.len(), 401);
+        assert!(answers.iter().all(|(_, a, _)| a.result >= 0));
+    }
 }

@@ -1,22 +1,39 @@
-//! How the queues of a device are told to leave it to the next server: each answers what it has begun, begins nothing
-//! more, and ends. Linux keeps the other requests for the next server.
+//! How the queues of a device leave it to the next server, in two steps. First each queue answers what it has begun and
+//! begins nothing more. When all have done so, the server decides: they go, and Linux keeps the other requests for the
+//! next server; or they stay, and begin what has come meanwhile.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
 
-/// How long a queue of a server waits for requests that it has begun. What is still in flight then is sent to the next server again,
-/// as if this server had died.
+/// How long a server that ends waits for requests that its queues have begun. What is still in flight then is sent to the
+/// next server again, as if this server had died.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval of looks at queues that leave.
+const LOOK: Duration = Duration::from_millis(1);
 
-/// Whether the queues are to leave, and what wakes them.
+/// What the queues of a device are to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Step {
+    /// Serve.
+    Serve,
+    /// Answer what was begun, and begin nothing more.
+    Drain,
+    /// End.
+    Go,
+}
+
+/// The step of a device's queues, and what wakes them.
 pub(super) struct Leave {
-    asked: AtomicBool,
+    step: AtomicU8,
+    /// Queues that have answered what they had begun.
+    drained: AtomicUsize,
     wakers: Mutex<Vec<Waker>>,
-    /// How long a queue waits for the requests that it has begun.
-    pub(super) patience: Duration,
+    /// How long a server that ends waits for what the queues have begun.
+    patience: Duration,
 }
 
 impl Default for Leave {
@@ -26,23 +43,67 @@ impl Default for Leave {
 }
 
 impl Leave {
-    /// Each queue waits so long for the requests that it has begun.
+    /// A server that ends waits so long for what the queues have begun.
     pub(super) fn within(patience: Duration) -> Leave {
-        Leave { asked: AtomicBool::new(false), wakers: Mutex::default(), patience }
+        let (step, drained) = (AtomicU8::new(Step::Serve as u8), AtomicUsize::new(0));
+        Leave { step, drained, wakers: Mutex::default(), patience }
     }
 
-    /// A queue that looks at [`Leave::is_asked`] each time that it is woken by `waker`.
+    /// A queue that looks at [`Leave::step`] each time that it is woken by `waker`.
     pub(super) fn join(&self, waker: &Waker) {
         lock(&self.wakers).push(waker.clone());
     }
 
-    /// Tells all queues.
-    pub(super) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
+    /// Tells all queues what to do.
+    pub(super) fn tell(&self, step: Step) {
+        self.step.store(step as u8, Ordering::Release);
         lock(&self.wakers).iter().for_each(Waker::wake_by_ref);
     }
 
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    pub(super) fn step(&self) -> Step {
+        match self.step.load(Ordering::Acquire) {
+            0 => Step::Serve,
+            1 => Step::Drain,
+            _ => Step::Go,
+        }
+    }
+
+    /// One more queue has answered what it had begun, and has handed the answers to the kernel.
+    pub(super) fn add_drained(&self) {
+        self.drained.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A queue that had drained serves again.
+    pub(super) fn remove_drained(&self) {
+        self.drained.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether all queues have answered what they had begun.
+    pub(super) fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Acquire) >= lock(&self.wakers).len()
+    }
+
+    /// Whether a server that ends, and has waited since `since`, waits no longer.
+    pub(super) fn is_over(&self, since: Instant) -> bool {
+        self.is_drained() || since.elapsed() >= self.patience
+    }
+
+    /// Waits until then.
+    pub(super) fn wait_over(&self) {
+        let since = Instant::now();
+        while !self.is_over(since) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until all queues have answered what they had begun. False: it is `end`.
+    pub(super) fn wait_drained(&self, end: Instant) -> bool {
+        while !self.is_drained() {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
     }
 }

@@ -47,7 +47,7 @@ use crate::spec::is_volatile;
 use abi::DevInfo;
 use control::Control;
 pub use in_use::{InUse, in_use, sync_before_stop};
-use leave::Leave;
+use leave::{Leave, Step};
 use queue::UblkShared;
 use request::Slice;
 use std::fs::File;
@@ -552,16 +552,30 @@ impl UblkDisk {
         self.outlives
     }
 
-    /// Has the queues begin no more requests: [`UblkDisk::leave`] without waiting.
+    /// Has the queues answer the requests that they have begun, and begin no others. [`UblkDisk::leave`] or
+    /// [`UblkDisk::stay`] comes next.
     pub fn ask_to_leave(&self) {
-        self.shared.iter().for_each(|shared| shared.leave.ask());
+        self.shared.iter().for_each(|shared| shared.leave.tell(Step::Drain));
+    }
+
+    /// Waits until the queues have answered what they had begun when they were asked to leave. False: it is `end`.
+    pub fn drains_until(&self, end: Instant) -> bool {
+        self.shared.iter().all(|shared| shared.leave.wait_drained(end))
+    }
+
+    /// Takes [`UblkDisk::ask_to_leave`] back: the queues begin what has come meanwhile.
+    pub fn stay(&self) {
+        self.shared.iter().for_each(|shared| shared.leave.tell(Step::Serve));
     }
 
     /// Leaves the device to the next server. Answers the requests that were begun, and waits ten seconds for them at
     /// most. Linux sends all others to the next server, those that are in flight then once this process has ended.
     pub fn leave(mut self) {
         self.ask_to_leave();
-        self.shared = None;
+        if let Some(shared) = self.shared.take() {
+            shared.leave.wait_over();
+            shared.leave.tell(Step::Go);
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

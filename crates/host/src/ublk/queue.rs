@@ -7,7 +7,7 @@
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::driver::{Driver, Event, KernelDriver, Polled};
-use super::leave::Leave;
+use super::leave::{Leave, Step};
 use super::request::{self, Request, Slice};
 use super::sys::Way;
 use super::takeover::replay::Replay;
@@ -174,8 +174,10 @@ pub(super) struct Queue<D, T> {
     done: Bios,
     /// The driver sends no more requests.
     ended: bool,
-    /// The device is left to the next server.
+    /// The device is about to be left to the next server.
     leaving: bool,
+    /// Requests that came since then, and were not begun.
+    waiting: Vec<u16>,
     busy_poll: BusyPoll,
     /// Whether the driver polls the event counter, and whether it polls the device.
     polls_event: bool,
@@ -206,6 +208,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             done: Bios::with_capacity(usize::from(depth)),
             ended: false,
             leaving: false,
+            waiting: Vec::new(),
             busy_poll: BusyPoll::new(),
             polls_event: false,
             polls_device: false,
@@ -265,8 +268,8 @@ impl<D: Driver, T: Timing> Queue<D, T> {
 
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
-            if self.leaving {
-                return self.leave();
+            if self.leaving && self.leave()? {
+                return Ok(());
             }
             let mut progress = self.take_events()?;
             if !self.list.is_empty() {
@@ -295,7 +298,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                 }
                 Event::Readable(polled) => {
                     self.woken(polled);
-                    self.leaving = self.shared.leave.is_asked();
+                    self.leaving = self.shared.leave.step() != Step::Serve;
                 }
                 Event::Ended => self.ended = true,
             }
@@ -314,15 +317,17 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         }
     }
 
-    /// Answers the requests that were begun, and begins no others. The driver gives those to the next server, once the
-    /// ring and `/dev/ublkcN` are closed.
+    /// Answers the requests that were begun, and begins no others. True: the queue ends, and the driver gives the others to
+    /// the next server once the ring and `/dev/ublkcN` are closed. False: the device stays, and they were begun.
     #[cold]
-    fn leave(&mut self) -> io::Result<()> {
-        let end = Instant::now() + self.shared.leave.patience;
+    fn leave(&mut self) -> io::Result<bool> {
+        let mut drained = false;
         loop {
             while let Some(event) = self.driver.event()? {
-                if let Event::Readable(polled) = event {
-                    self.woken(polled);
+                match event {
+                    Event::Request(tag) => self.waiting.push(tag),
+                    Event::Readable(polled) => self.woken(polled),
+                    Event::Ended => self.ended = true,
                 }
             }
             if !self.list.is_empty() {
@@ -331,12 +336,27 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             if self.take_done()? {
                 continue;
             }
-            let has_begun = self.client.outstanding() > 0 || !self.list.is_empty();
-            if !has_begun || Instant::now() >= end {
-                return self.submit();
+            match self.shared.leave.step() {
+                Step::Drain => {}
+                Step::Go => return self.submit().map(|()| true),
+                Step::Serve => break,
+            }
+            if !drained && self.client.outstanding() == 0 && self.list.is_empty() {
+                // The kernel has the answers before the server learns that this queue has nothing left.
+                self.submit()?;
+                self.shared.leave.add_drained();
+                drained = true;
             }
             self.sleep()?;
         }
+        if drained {
+            self.shared.leave.remove_drained();
+        }
+        self.leaving = false;
+        for tag in std::mem::take(&mut self.waiting) {
+            self.begin(tag)?;
+        }
+        Ok(false)
     }
 
     /// Submits a request as a BIO.

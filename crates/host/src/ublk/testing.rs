@@ -3,7 +3,7 @@
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
 use super::driver::{Driver, Event, Polled};
-use super::leave::Leave;
+use super::leave::{Leave, Step};
 use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Flags, Nanos, Op, Sector, Status, ZoneNo};
@@ -172,6 +172,11 @@ pub trait BlockClient {
     fn is_left(&self) -> bool {
         false
     }
+
+    /// Whether that server gives up when everything that was begun is answered, so that the device stays.
+    fn is_kept(&self) -> bool {
+        false
+    }
 }
 
 /// Serves `disk` to `client`, which has `depth` requests in flight. Of the data of each, the first `bytes` are
@@ -260,6 +265,7 @@ fn serve_all<T: Timing>(
         polled: Vec::new(),
         calls: &calls,
         empty: false,
+        left_at: None,
     };
     let mut queue = Queue::<_, T>::new(shared.clone(), 0, fake).map_err(io::Error::other)?;
     queue.run()?;
@@ -282,6 +288,8 @@ struct FakeDriver<'a> {
     calls: &'a Cell<u64>,
     /// The client has no more requests.
     empty: bool,
+    /// When the queue was told to leave.
+    left_at: Option<Instant>,
 }
 
 impl FakeDriver<'_> {
@@ -306,8 +314,14 @@ impl FakeDriver<'_> {
                 }
             }
         }
-        if self.client.is_left() {
-            self.shared.leave.ask();
+        let leave = &self.shared.leave;
+        let is_over = |since: Instant| leave.step() == Step::Drain && leave.is_over(since);
+        if self.client.is_left() && self.left_at.is_none() {
+            self.shared.leave.tell(Step::Drain);
+            self.left_at = Some(Instant::now());
+        } else if self.left_at.is_some_and(is_over) {
+            let kept = self.client.is_kept();
+            self.shared.leave.tell(if kept { Step::Serve } else { Step::Go });
         } else if self.empty && self.free.len() == self.requests.len() {
             self.events.push_back(Event::Ended);
         }
@@ -365,7 +379,7 @@ impl Driver for FakeDriver<'_> {
         self.count_call();
         self.fill();
         // The kernel looks at both. For what is counted, the second look is left out where it finds nothing.
-        if !self.events.is_empty() && !self.shared.leave.is_asked() {
+        if !self.events.is_empty() && self.shared.leave.step() == Step::Serve {
             return Ok(());
         }
         let most = if self.events.is_empty() { most } else { Some(Duration::ZERO) };
