@@ -12,6 +12,7 @@ mod backend;
 mod callback;
 mod clock;
 mod eventfd;
+mod held;
 #[cfg(feature = "nvme-tcp")]
 pub mod nvme_tcp;
 mod paths;
@@ -39,6 +40,7 @@ pub use backend::file::is_disk_file;
 pub use backend::{blk, nvme};
 pub use clock::Clock;
 pub use eventfd::WakeFd;
+pub use held::{HeldDisk, HeldDisks, HeldPlace};
 pub use paths::{is_foreign, open_regular, read_regular};
 pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
@@ -58,6 +60,6 @@ pub use served::latency::{LATENCY_BUCKETS, LatencyHistogram, SLOW_ZONES, SlowZon
 pub use served::{ServedCounters, ServedOperation};
 pub use spec::{
     DiskSpec, KINDS, Kind, LAYERS, Level, TimedLayers, base_of, check_name, disk_keys, drive_of,
-    file_of, files_of, is_volatile, keeps_data, open_device, take_config, take_profile,
+    file_of, files_of, is_volatile, keeps_data, open_device, paths_of, take_config, take_profile,
     takes_writes,
 };

@@ -73,6 +73,11 @@ impl Signals {
         Ok(Signals { signals, event: Arc::new(eventfd()?) })
     }
 
+    /// The same signals and notices, for another thread: each is received by one of the two.
+    pub fn try_clone(&self) -> io::Result<Signals> {
+        Ok(Signals { signals: self.signals.try_clone()?, event: self.event.clone() })
+    }
+
     /// A handle that ends a wait from another thread.
     pub fn notifier(&self) -> Notifier {
         Notifier(self.event.clone())

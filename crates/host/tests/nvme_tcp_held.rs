@@ -22,7 +22,8 @@ impl Served {
     }
 
     fn serve(&self) -> NvmeTcp {
-        let disk = Disk { disk: self.0.clone(), spec: "/disk.zbd".to_owned(), tags: None };
+        let disk =
+            Disk { disk: self.0.clone(), spec: "/disk.zbd".to_owned(), tags: None, known: None };
         NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
     }
 

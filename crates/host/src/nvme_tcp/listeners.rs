@@ -1,37 +1,75 @@
 //! The sockets at which a server listens. The first worker has them.
 
-use super::sys;
+use super::{NvmeTcpOptions, sys};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use zoneplug_core::{Error, ErrorKind};
 
-/// Sockets that listen.
-#[derive(Debug, Default)]
-pub(super) struct Listeners {
-    all: Vec<TcpListener>,
-    /// Whether they are watched: not while there are too many open files.
-    watched: bool,
+/// The sockets at which a server listens. A server that takes over gets those of the last one, so that no host is refused
+/// in between.
+#[derive(Debug, Clone)]
+pub struct NvmeTcpListeners {
+    all: Vec<Arc<TcpListener>>,
+    addresses: Vec<SocketAddr>,
 }
 
-impl Listeners {
-    /// Listens at all of these addresses, or at none.
-    pub(super) fn bind(
-        addresses: impl Iterator<Item = SocketAddr>,
-    ) -> Result<(Listeners, Vec<SocketAddr>), Error> {
-        let (mut all, mut bound) = (Vec::new(), Vec::new());
-        for address in addresses {
+impl NvmeTcpListeners {
+    /// Listens at all addresses of `options`, or at none. Takes the sockets of `given` that are at one of these addresses; at
+    /// port 0 any of the same IP address.
+    ///
+    /// # Errors
+    ///
+    /// An address that cannot be had.
+    pub fn bind(
+        options: &NvmeTcpOptions,
+        given: &mut Vec<TcpListener>,
+    ) -> Result<NvmeTcpListeners, Error> {
+        let (mut all, mut addresses) = (Vec::new(), Vec::new());
+        for address in options.addresses() {
             let failed = |e: io::Error| {
                 Error::new(ErrorKind::Io, format!("{address}: cannot listen: {e}"))
                     .source(e)
                     .hint("another port, or an address of this machine")
             };
-            let listener = TcpListener::bind(address).map_err(failed)?;
+            let is_there = |l: &TcpListener| {
+                let port = |at: SocketAddr| address.port() == 0 || at.port() == address.port();
+                l.local_addr().is_ok_and(|at| at.ip() == address.ip() && port(at))
+            };
+            let listener = match given.iter().position(is_there) {
+                Some(n) => given.remove(n),
+                None => TcpListener::bind(address).map_err(failed)?,
+            };
             listener.set_nonblocking(true).map_err(failed)?;
-            bound.push(listener.local_addr().map_err(failed)?);
-            all.push(listener);
+            addresses.push(listener.local_addr().map_err(failed)?);
+            all.push(Arc::new(listener));
         }
-        Ok((Listeners { all, watched: false }, bound))
+        Ok(NvmeTcpListeners { all, addresses })
+    }
+
+    /// Where they listen, in the order of the options.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The sockets.
+    pub fn sockets(&self) -> impl Iterator<Item = &TcpListener> {
+        self.all.iter().map(|l| &**l)
+    }
+}
+
+/// Sockets that listen, of a worker.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    all: Vec<Arc<TcpListener>>,
+    /// Whether they are watched: not while there are too many open files.
+    watched: bool,
+}
+
+impl Listeners {
+    pub(super) fn new(listeners: NvmeTcpListeners) -> Listeners {
+        Listeners { all: listeners.all, watched: false }
     }
 
     /// Whether there are some, and they are not watched.

@@ -8,6 +8,7 @@
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `listeners.rs` | the sockets at which a server listens |
+//! | `shown.rs` | what hosts know a server by |
 //! | `admission.rs` | which hosts may connect, and their keys |
 //! | `key_exchange.rs` | the thread that computes values of Diffie-Hellman |
 //! | `journal.rs` | which appends hosts were told of, for the next server |
@@ -29,6 +30,7 @@ mod journal;
 mod key_exchange;
 mod listeners;
 mod mailbox;
+mod shown;
 mod sys;
 pub mod testing;
 mod worker;
@@ -47,7 +49,9 @@ pub use calls::NvmeTcpCalls;
 pub use journal::usual_records;
 use key_exchange::KeyExchange;
 use listeners::Listeners;
+pub use listeners::NvmeTcpListeners;
 use mailbox::{Mail, Mailbox};
+pub use shown::{DiskShape, KnownDisk, ShownNamespace, ShownSubsystem};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -61,7 +65,7 @@ use zoneplug_core::{Error, ErrorKind, Nanos, Sector};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
 use zoneplug_nvme::recovery::{DiskRecovery, written_in};
 pub use zoneplug_nvme::target::AnaState;
-use zoneplug_nvme::target::{Activity, Event, Namespace, Nqn, QueueId, SubsystemConfig, Target};
+use zoneplug_nvme::target::{Activity, Event, Nqn, QueueId, Target};
 use zoneplug_nvme::tcp::Config;
 
 /// Connections of a server unless its options say otherwise.
@@ -93,6 +97,8 @@ pub struct NvmeTcpOptions {
     pub threads: usize,
     /// Most connections at a time; further ones are closed at once.
     pub max_connections: usize,
+    /// How hosts use addresses from the start on; those that are not named are *optimized*.
+    pub ana_states: Vec<(SocketAddr, AnaState)>,
     /// A directory in memory (tmpfs) for the journals of durable disks, from which a server that is started after this one
     /// was killed knows which appends have been acknowledged. `None`: those that were in flight are appended again.
     pub records: Option<PathBuf>,
@@ -116,6 +122,7 @@ impl NvmeTcpOptions {
             dhchap_dhgroup: DhGroup::default(),
             threads: cpus.min(4),
             max_connections: MAX_CONNECTIONS,
+            ana_states: Vec::new(),
             records: None,
             latencies: false,
         }
@@ -142,6 +149,19 @@ pub struct Disk {
     pub spec: String,
     /// Commands of a queue at the device below, if fewer than the queue has entries.
     pub tags: Option<u16>,
+    /// How hosts know it from the last server. `None`: it gets the next free numbers.
+    pub known: Option<KnownDisk>,
+}
+
+impl Disk {
+    fn shape(&self) -> DiskShape {
+        DiskShape {
+            spec: self.spec.clone(),
+            known: self.known.clone(),
+            geometry: self.disk.geometry(),
+            limits: self.disk.limits(),
+        }
+    }
 }
 
 /// What the threads of a server share.
@@ -290,6 +310,7 @@ pub struct NvmeTcpHost {
 pub struct NvmeTcp {
     shared: Arc<Shared>,
     nqn: Nqn,
+    shown: ShownSubsystem,
     addresses: Vec<SocketAddr>,
     unjournaled: Vec<(String, String)>,
     threads: Vec<JoinHandle<()>>,
@@ -352,7 +373,7 @@ impl NvmeTcp {
     /// use zoneplug_host::HostedDisk;
     /// use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
     /// let spec = "mem,zones=4,zone-size=1M";
-    /// let disk = Disk { disk: HostedDisk::open_spec(spec)?, spec: spec.to_owned(), tags: None };
+    /// let disk = Disk { disk: HostedDisk::open_spec(spec)?, spec: spec.to_owned(), tags: None, known: None };
     /// let options = NvmeTcpOptions::new("127.0.0.1:0".parse()?, "nqn.2026-11.dev.zoneplug:example");
     /// let server = NvmeTcp::start(&options, vec![disk], || ())?;
     /// assert_ne!(server.address().port(), 0);
@@ -368,48 +389,59 @@ impl NvmeTcp {
         disks: Vec<Disk>,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<NvmeTcp, Error> {
-        NvmeTcp::start_with(options, disks, Config::default(), ended)
+        NvmeTcp::start_at(NvmeTcpListeners::bind(options, &mut Vec::new())?, options, disks, ended)
+    }
+
+    /// As [`NvmeTcp::start`], at sockets that listen already.
+    pub fn start_at(
+        listeners: NvmeTcpListeners,
+        options: &NvmeTcpOptions,
+        disks: Vec<Disk>,
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<NvmeTcp, Error> {
+        NvmeTcp::start_with(listeners, options, disks, Config::default(), ended)
     }
 
     fn start_with(
+        listeners: NvmeTcpListeners,
         options: &NvmeTcpOptions,
         disks: Vec<Disk>,
         bounds: Config,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<NvmeTcp, Error> {
         if options.latencies {
-            NvmeTcp::prepare::<Timed>(options, disks, bounds, INTERVAL)?.run(ended)
+            NvmeTcp::prepare::<Timed>(listeners, options, disks, bounds, INTERVAL)?.run(ended)
         } else {
-            NvmeTcp::prepare::<Untimed>(options, disks, bounds, INTERVAL)?.run(ended)
+            NvmeTcp::prepare::<Untimed>(listeners, options, disks, bounds, INTERVAL)?.run(ended)
         }
     }
 
     /// A server that listens, and its workers, which do not run yet. If they measure, then one operation of each kind in about
     /// `interval`.
     fn prepare<T: Timing>(
+        listeners: NvmeTcpListeners,
         options: &NvmeTcpOptions,
         disks: Vec<Disk>,
         bounds: Config,
         interval: Nanos,
     ) -> Result<Started<T>, Error> {
-        let (hosts, keys) = admitted(options)?;
-        let has_keys = !keys.hosts.is_empty();
+        let has_keys = !options.dhchap_keys.is_empty();
         let nqn = Nqn::new(&options.nqn)?;
         let failed = |what: &str, e: io::Error| {
             Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
         };
-        let (mut listeners, addresses) = Listeners::bind(options.addresses())?;
+        let addresses = listeners.addresses().to_vec();
+        let mut listeners = Listeners::new(listeners);
         let mut target = Target::new(addresses.clone());
-        target.add_subsystem(SubsystemConfig {
-            hosts,
-            keys,
-            ..SubsystemConfig::new(nqn.clone())
-        })?;
-        for (n, d) in (0..).zip(&disks) {
-            let (g, limits) = (d.disk.geometry(), d.disk.limits());
-            let nth = disks[..n as usize].iter().filter(|other| other.spec == d.spec).count();
-            let all = Namespace::of(n, uuid_of(nqn.as_str(), &d.spec, nth), &g, &limits)?;
-            target.add_namespaces(&nqn, all)?;
+        let shapes: Vec<DiskShape> = disks.iter().map(Disk::shape).collect();
+        let shown = shown::subsystem(&mut target, options, &shapes)?;
+        for (n, known) in disks.iter().enumerate().filter_map(|(n, d)| Some((n, d.known.as_ref()?)))
+        {
+            target.enable_namespaces(&nqn, n as u32, known.enabled)?;
+        }
+        for (n, at) in addresses.iter().enumerate() {
+            let state = options.ana_states.iter().find(|(address, _)| address == at);
+            state.into_iter().for_each(|(_, state)| target.set_ana_state(n, *state));
         }
         let max_data = target.namespaces(&nqn).map_or(1 << 20, |all| all.max_data());
         let threads = options.threads.clamp(1, 64);
@@ -458,8 +490,13 @@ impl NvmeTcp {
             let body = move || shared.key_exchange.run(&shared.workers);
             running.push(threads::spawn("zoneplug-nvmedh", body)?);
         }
-        let server = NvmeTcp { shared, nqn, addresses, unjournaled, threads: running };
+        let server = NvmeTcp { shared, nqn, shown, addresses, unjournaled, threads: running };
         Ok(Started { server, workers })
+    }
+
+    /// What hosts see of it, also of disks that are not [enabled](NvmeTcp::set_enabled).
+    pub fn shown(&self) -> &ShownSubsystem {
+        &self.shown
     }
 
     /// Where it listens; the first of several addresses.

@@ -2,7 +2,7 @@
 //! program uses this.
 
 use super::worker;
-use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions, Started};
+use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpListeners, NvmeTcpOptions, Started};
 use crate::served::ServedCounters;
 use crate::served::timing::{SELDOM, Timed, Timing, Untimed};
 use std::io;
@@ -16,7 +16,8 @@ use zoneplug_nvme::tcp::Config;
 ///
 /// Those of [`NvmeTcp::start`].
 pub fn start(options: &NvmeTcpOptions, disks: Vec<Disk>, bounds: Config) -> Result<NvmeTcp, Error> {
-    NvmeTcp::start_with(options, disks, bounds, || ())
+    let listeners = NvmeTcpListeners::bind(options, &mut Vec::new())?;
+    NvmeTcp::start_with(listeners, options, disks, bounds, || ())
 }
 
 /// A server whose only worker runs in the calls of [`SteppedServer::step`].
@@ -48,7 +49,8 @@ impl SteppedServer {
     }
 
     fn of<T: Timing>(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
-        let prepared = NvmeTcp::prepare::<T>(options, disks, Config::default(), SELDOM)?;
+        let listeners = NvmeTcpListeners::bind(options, &mut Vec::new())?;
+        let prepared = NvmeTcp::prepare::<T>(listeners, options, disks, Config::default(), SELDOM)?;
         let Started { server, mut workers } = prepared;
         let (mut worker, mut ready) = (workers.remove(0), worker::ready());
         let step = move || worker.step(&mut ready, Some(0)).map(drop);

@@ -17,7 +17,7 @@ pub const STATE_VERSION: u64 = 3;
 /// assert_ne!(of("/dev/sda").layers, of("po2@/dev/sda").layers, "clients would see other zones");
 /// assert_ne!(of("/dev/sda").disks, of("/dev/sdb").disks);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskMark {
     /// The disks at the bottom, by their UUIDs or paths, in whatever order.
     pub disks: u64,

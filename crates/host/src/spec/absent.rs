@@ -12,25 +12,25 @@ fn not_built(what: &str, feature: &str) -> Error {
 
 #[cfg(not(feature = "file"))]
 pub(crate) mod cuts {
-    use super::super::Purpose;
     use super::super::meaning::Base;
+    use super::super::{Opened, Purpose};
     use std::ops::Range;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};
     use zoneplug_devices::spec::Spec;
 
     #[derive(Default)]
-    pub(crate) struct Opened(());
+    pub(crate) struct Cuts(());
 
-    impl Opened {
-        pub(crate) fn open(
-            &mut self,
-            spec: &mut Spec,
-            _: Purpose,
-        ) -> Result<(Arc<dyn Device>, Base), Error> {
-            Err(super::not_built(&format!("{}, a disk in a file", spec.kind()), "file"))
-        }
+    pub(in crate::spec) fn open(
+        spec: &mut Spec,
+        _: Purpose,
+        _: &mut Opened,
+    ) -> Result<(Arc<dyn Device>, Base), Error> {
+        Err(super::not_built(&format!("{}, a disk in a file", spec.kind()), "file"))
+    }
 
+    impl Cuts {
         pub(crate) fn cut(&mut self, _: &Arc<dyn Device>, _: Range<u32>) {}
 
         pub(crate) fn check(&mut self) -> Result<(), Error> {
@@ -41,7 +41,7 @@ pub(crate) mod cuts {
 
 #[cfg(not(feature = "drives"))]
 pub(crate) mod drives {
-    use super::super::Purpose;
+    use super::super::{Opened, Purpose};
     use std::path::Path;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};
@@ -51,7 +51,11 @@ pub(crate) mod drives {
         false
     }
 
-    pub(crate) fn open(spec: &mut Spec, _: Purpose) -> Result<Arc<dyn Device>, Error> {
+    pub(in crate::spec) fn open(
+        spec: &mut Spec,
+        _: Purpose,
+        _: &mut Opened,
+    ) -> Result<Arc<dyn Device>, Error> {
         Err(super::not_built(&format!("{}, a drive", spec.kind()), "drives"))
     }
 }

@@ -2,7 +2,7 @@
 //! one device.
 
 use super::meaning::Base;
-use super::{Purpose, keys};
+use super::{Opened, Purpose, keys};
 use crate::backend::file::{Access, FileDisk, Io};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ struct How {
 
 /// The durable disks that a specification has opened so far.
 #[derive(Default)]
-pub(crate) struct Opened(Vec<One>);
+pub(crate) struct Cuts(Vec<One>);
 
 struct One {
     path: PathBuf,
@@ -50,24 +50,34 @@ struct One {
     cuts: Vec<Range<u32>>,
 }
 
-impl Opened {
-    /// Opens the durable disk at the path that a specification names.
-    pub(crate) fn open(
-        &mut self,
-        spec: &mut Spec,
-        purpose: Purpose,
-    ) -> Result<(Arc<dyn Device>, Base), Error> {
-        let read_only = spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look);
-        let ways = [Io::Auto, Io::Ring, Io::Threads];
-        let io = spec.number(&keys::IO)?.map_or(Io::Auto, |i| ways[i as usize]);
-        let direct = spec.flag(&keys::DIRECT)?.unwrap_or(true);
-        spec.finish()?;
-        let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let path = Path::new(spec.kind());
-        let open = || FileDisk::open_with(path, access, io, direct);
-        self.file(path, How { read_only, io, direct }, open)
-    }
+/// Opens the durable disk at the path that a specification names, or uses the one that is open already.
+pub(super) fn open(
+    spec: &mut Spec,
+    purpose: Purpose,
+    opened: &mut Opened,
+) -> Result<(Arc<dyn Device>, Base), Error> {
+    let read_only = spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look);
+    let ways = [Io::Auto, Io::Ring, Io::Threads];
+    let io = spec.number(&keys::IO)?.map_or(Io::Auto, |i| ways[i as usize]);
+    let direct = spec.flag(&keys::DIRECT)?.unwrap_or(true);
+    spec.finish()?;
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let path = Path::new(spec.kind());
+    let Opened { cuts, given, held } = opened;
+    let open = || {
+        let disk = match given.at(path) {
+            Some(given) => FileDisk::open_held(given, path, access, io, direct)?,
+            None => FileDisk::open_with(path, access, io, direct)?,
+        };
+        if let Some(held) = held {
+            held.extend(disk.held()?.map(|disk| disk.named(path)));
+        }
+        Ok(disk)
+    };
+    cuts.file(path, How { read_only, io, direct }, open)
+}
 
+impl Cuts {
     /// The disk in a file. Calls `open` if the specification names it for the first time.
     fn file(
         &mut self,

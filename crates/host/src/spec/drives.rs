@@ -1,9 +1,9 @@
 //! The drives that a specification names: NVMe namespaces by their character devices, all others by their block
 //! devices.
 
-use super::{Purpose, keys};
+use super::{Opened, Purpose, keys};
 use crate::backend::blk::BlkDisk;
-use crate::backend::drive::{DriveOptions, Node};
+use crate::backend::drive::{DriveOptions, Node, cannot_open};
 use crate::backend::nvme::{self, NvmeDisk};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -23,8 +23,12 @@ pub(super) fn is_protected(path: &Path) -> bool {
     }
 }
 
-/// Opens the drive at the path that a specification names.
-pub(super) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>, Error> {
+/// Opens the drive at the path that a specification names, or uses the one that is open already.
+pub(super) fn open(
+    spec: &mut Spec,
+    purpose: Purpose,
+    opened: &mut Opened,
+) -> Result<Arc<dyn Device>, Error> {
     let options = DriveOptions {
         read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look),
         force: spec.flag(&keys::FORCE)?.unwrap_or(false),
@@ -38,8 +42,16 @@ pub(super) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>,
         ));
     }
     let path = Path::new(spec.kind());
-    if is_char_device(path) {
-        return Ok(NvmeDisk::open(path, options)?);
+    let given = opened.given.at(path);
+    let (device, drive): (Arc<dyn Device>, _) = if is_char_device(path) {
+        let disk = NvmeDisk::open_with(path, options, given)?;
+        (disk.clone(), disk.held())
+    } else {
+        let disk = BlkDisk::open_with(path, options, given)?;
+        (disk.clone(), disk.held())
+    };
+    if let Some(held) = &mut opened.held {
+        held.add(drive.map_err(|e| cannot_open(path, e))?.named(path));
     }
-    Ok(BlkDisk::open(path, options)?)
+    Ok(device)
 }

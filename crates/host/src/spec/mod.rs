@@ -20,6 +20,7 @@ pub(crate) use crate::backend::crypt::CryptDisk;
 #[cfg(feature = "file")]
 use crate::backend::file::FileDisk;
 use crate::backend::trace::trace;
+use crate::held::HeldDisks;
 use crate::paths::{is_drive, is_foreign, read_regular};
 #[cfg(not(feature = "crypt"))]
 pub(crate) use absent::crypt::CryptDisk;
@@ -27,7 +28,7 @@ pub(crate) use absent::crypt::CryptDisk;
 use absent::cuts;
 #[cfg(not(feature = "drives"))]
 use absent::drives;
-use cuts::Opened;
+use cuts::Cuts;
 use keys::{is_kind, is_layer, layer_names};
 use layers::take_layer;
 use meaning::{Base, Meaning};
@@ -151,6 +152,17 @@ pub fn files_of(text: &str) -> impl Iterator<Item = &Path> {
     kinds.filter(|kind| is_path(kind)).map(Path::new)
 }
 
+/// The paths of all durable disks and drives that a specification names.
+///
+/// ```
+/// let paths: Vec<_> = zoneplug_host::paths_of("stripe@/dev/sda%mem%./b.zbd").collect();
+/// assert_eq!(paths, [std::path::Path::new("/dev/sda"), std::path::Path::new("./b.zbd")]);
+/// ```
+pub fn paths_of(text: &str) -> impl Iterator<Item = &Path> {
+    let kinds = bases(text).into_iter().map(|b| b.split(',').next().unwrap_or_default());
+    kinds.filter(|kind| is_path(kind) || is_drive(kind)).map(Path::new)
+}
+
 /// The path of the drive that a specification names (`/dev/sda`, `/dev/ng0n1`), if its only device is a drive. There
 /// may be layers on it.
 ///
@@ -227,6 +239,16 @@ fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
     })
 }
 
+/// What opening a specification is given, and what it has opened so far.
+#[derive(Default)]
+struct Opened {
+    cuts: Cuts,
+    /// Disks that are open already. One that the specification names is used as it is.
+    given: HeldDisks,
+    /// The disks that this has opened, for a server that may pass them on.
+    held: Option<HeldDisks>,
+}
+
 fn take_fault(spec: &mut Spec) -> Result<Option<FaultPlan>, Error> {
     spec.text(&keys::FAULT)?.map(|t| t.parse()).transpose()
 }
@@ -296,7 +318,7 @@ fn put_on(
                 let first = first.unwrap_or(0);
                 let left = device.geometry().nr_zones().saturating_sub(first);
                 let cut = first..first.saturating_add(zones.unwrap_or(left));
-                opened.cut(&device, cut.clone());
+                opened.cuts.cut(&device, cut.clone());
                 JoinDisk::cut(device, cut)?
             }
         }
@@ -384,6 +406,8 @@ pub struct DiskSpec {
     pub(crate) meaning: Meaning,
     #[cfg(feature = "file")]
     pub(crate) files: Vec<Arc<FileDisk>>,
+    /// The disks at the bottom as they are open, if they were opened to be served.
+    pub held: HeldDisks,
 }
 
 /// A layer of a stack, or a device at its bottom.
@@ -416,26 +440,36 @@ impl DiskSpec {
     /// assert!(e.to_string().contains("zone"));
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
-        Self::open_all(text, Purpose::Change)
+        Self::open_all(text, Purpose::Change, Opened::default())
     }
 
     /// As [`DiskSpec::parse`], for a program that only inspects: opens disks for reading, and makes no trace.
     pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
-        Self::open_all(text, Purpose::Look)
+        Self::open_all(text, Purpose::Look, Opened::default())
     }
 
     /// As [`DiskSpec::parse`], for a server. Its clients own the data on a drive, so a drive with a file system is not
-    /// refused.
-    pub fn parse_to_serve(text: &str) -> Result<DiskSpec, Error> {
-        Self::open_all(text, Purpose::Serve)
+    /// refused. The disks of `given` that the specification names are open already, with their locks, and are used as
+    /// they are. [`DiskSpec::held`] has all that are open then.
+    ///
+    /// ```
+    /// use zoneplug_host::{DiskSpec, HeldDisks};
+    /// let spec = DiskSpec::parse_to_serve("mem,zones=8", &HeldDisks::default())?;
+    /// assert_eq!(spec.held.iter().len(), 0, "a disk in memory is in no file");
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn parse_to_serve(text: &str, given: &HeldDisks) -> Result<DiskSpec, Error> {
+        let held = Some(HeldDisks::default());
+        let opened = Opened { given: given.clone(), held, cuts: Cuts::default() };
+        Self::open_all(text, Purpose::Serve, opened)
     }
 
-    fn open_all(text: &str, purpose: Purpose) -> Result<DiskSpec, Error> {
-        let mut opened = Opened::default();
+    fn open_all(text: &str, purpose: Purpose, mut opened: Opened) -> Result<DiskSpec, Error> {
         let mut spec = Self::open(text, purpose, 0, &mut opened)?;
-        opened.check()?;
+        opened.cuts.check()?;
         #[cfg(feature = "file")]
-        spec.files.extend(opened.files());
+        spec.files.extend(opened.cuts.files());
+        spec.held = opened.held.unwrap_or_default();
         Ok(spec)
     }
 
@@ -466,9 +500,9 @@ impl DiskSpec {
             }
             kind if is_drive(kind) => {
                 let kind = kind.to_owned();
-                other(drives::open(&mut spec, purpose)?, &kind)
+                other(drives::open(&mut spec, purpose, opened)?, &kind)
             }
-            kind if is_path(kind) => opened.open(&mut spec, purpose)?,
+            kind if is_path(kind) => cuts::open(&mut spec, purpose, opened)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));
@@ -486,6 +520,7 @@ impl DiskSpec {
             meaning: base.into(),
             #[cfg(feature = "file")]
             files: Vec::new(),
+            held: HeldDisks::default(),
         })
     }
 }

@@ -237,9 +237,32 @@ impl Target {
         namespaces: Vec<Namespace>,
     ) -> Result<Vec<u32>, Error> {
         let in_use = self.of_subsystem(nqn).any(|c| !c.locked);
-        let numbers = self.registry.find_mut(nqn)?.add(namespaces, in_use)?;
+        let numbers = self.registry.find_mut(nqn)?.add(namespaces, None, in_use)?;
         self.namespaces_changed(nqn, &numbers);
         Ok(numbers)
+    }
+
+    /// As [`Target::add_namespaces`], under numbers by which hosts know them already. Namespaces that are added later
+    /// without numbers get higher ones.
+    ///
+    /// # Errors
+    ///
+    /// A number is another namespace's, or there are not as many numbers as namespaces.
+    pub fn add_known_namespaces(
+        &mut self,
+        nqn: &Nqn,
+        namespaces: Vec<Namespace>,
+        numbers: &[u32],
+    ) -> Result<(), Error> {
+        let in_use = self.of_subsystem(nqn).any(|c| !c.locked);
+        let numbers = self.registry.find_mut(nqn)?.add(namespaces, Some(numbers), in_use)?;
+        self.namespaces_changed(nqn, &numbers);
+        Ok(())
+    }
+
+    /// The longest append that hosts of a subsystem read, as ZASL has it; 0 if there is no such subsystem.
+    pub fn append_limit(&self, nqn: &Nqn) -> u8 {
+        self.registry.find(nqn).map_or(0, |s| s.zasl())
     }
 
     /// Removes the namespaces of a disk from a subsystem and returns their numbers. Hosts that are connected learn of

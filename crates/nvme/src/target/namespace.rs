@@ -195,6 +195,26 @@ impl Namespace {
         self.zones.is_some()
     }
 
+    /// The identifier that hosts know it by.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// Blocks of a zone; `None` if it is not zoned.
+    pub fn zone_blocks(&self) -> Option<u64> {
+        Some(u64::from(self.zones?.layout.zone_sectors()) >> self.shift)
+    }
+
+    /// A number that is equal for namespaces of which a host reads the same, their identifier aside.
+    pub fn digest(&self) -> u64 {
+        let (common, independent) =
+            (self.identify().encode(), self.identify_independent().encode());
+        let zoned = self.identify_zoned().map(|z| z.encode());
+        let bytes = common.iter().chain(&independent).chain(zoned.iter().flatten());
+        // FNV-1a.
+        bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+    }
+
     /// Bytes of a logical block.
     pub fn block_bytes(&self) -> u32 {
         512 << self.shift
@@ -349,6 +369,20 @@ impl Namespaces {
             }
         }
         None
+    }
+
+    /// Adds a namespace under a number that it had before. False: that or its place is another's.
+    pub(super) fn put(&mut self, namespace: Namespace, nsid: u32) -> bool {
+        let Some(n) = nsid.checked_sub(1).filter(|_| nsid <= LAST_NSID) else { return false };
+        let place = (n % MAX_NAMESPACES) as usize;
+        if self.slots.len() <= place {
+            self.slots.resize(place + 1, None);
+        }
+        let is_free = self.slots[place].is_none();
+        if is_free {
+            self.slots[place] = Some(Slot { nsid, enabled: true, namespace });
+        }
+        is_free
     }
 
     /// Removes the namespaces of a disk and returns their numbers.

@@ -93,11 +93,13 @@ impl Subsystem {
         Subsystem { config, namespaces, last: 0, append_sectors: None }
     }
 
-    /// Adds namespaces and returns their numbers, or adds none. `in_use`: a host is connected. It has asked for the
-    /// longest append once, at the first zoned namespace, so that may not become shorter.
+    /// Adds namespaces and returns their numbers, or adds none. `known`: the numbers that they had before; without them they
+    /// get numbers behind all that were ever given. `in_use`: a host is connected. It has asked for the longest append once,
+    /// at the first zoned namespace, so that may not become shorter.
     pub(super) fn add(
         &mut self,
         namespaces: Vec<Namespace>,
+        known: Option<&[u32]>,
         in_use: bool,
     ) -> Result<Vec<u32>, Error> {
         let nqn = &self.config.nqn;
@@ -110,7 +112,20 @@ impl Subsystem {
         }
         let (mut all, mut last) = (Namespaces::clone(&self.namespaces), self.last);
         let mut numbers = Vec::new();
-        for n in namespaces {
+        if known.is_some_and(|known| known.len() != namespaces.len()) {
+            let what = format!("a disk of {nqn} has another number of namespaces than before");
+            return Err(Error::invalid(what).hint("the disk as it was, or a name of its own"));
+        }
+        for (i, n) in namespaces.into_iter().enumerate() {
+            if let Some(&nsid) = known.and_then(|known| known.get(i)) {
+                if !all.put(n, nsid) {
+                    let what = format!("namespace {nsid} of {nqn} is another disk");
+                    return Err(Error::new(ErrorKind::Busy, what).hint("another number"));
+                }
+                numbers.push(nsid);
+                last = last.max(nsid);
+                continue;
+            }
             let Some(nsid) = all.add(n, last) else {
                 let what = format!("more than {MAX_NAMESPACES} namespaces in {nqn}");
                 return Err(Error::invalid(what).hint("several subsystems"));

@@ -21,10 +21,11 @@ mod table;
 
 use crate::backend::drive::sysfs::QueueAttributes;
 use crate::backend::drive::{
-    Claim, DriveOptions, DriveShared, Node, Rules, claim, geometry_of, memory_rules, no_ring,
+    Claim, DriveOptions, DriveShared, Node, Rules, claim_or, geometry_of, memory_rules, no_ring,
     refuse_data,
 };
 use crate::backend::ring::transfer_now;
+use crate::held::HeldDisk;
 use exec::Blk;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -59,6 +60,15 @@ impl BlkDisk {
     /// assert!(e.what_to_try().is_some());
     /// ```
     pub fn open(path: &Path, options: DriveOptions) -> Result<Arc<BlkDisk>, Error> {
+        BlkDisk::open_with(path, options, None)
+    }
+
+    /// As [`BlkDisk::open`]. `given`: the drive as it is open already.
+    pub(crate) fn open_with(
+        path: &Path,
+        options: DriveOptions,
+        given: Option<&HeldDisk>,
+    ) -> Result<Arc<BlkDisk>, Error> {
         let node = Node::of(path, "block")?;
         let name = node.name();
         if node.disk.is_partition() {
@@ -72,7 +82,7 @@ impl BlkDisk {
             return Err(Error::new(ErrorKind::Busy, format!("{name} is write-protected"))
                 .hint("open it with read-only=1; blockdev --setrw takes the protection away"));
         }
-        let Claim(file) = claim(path, &node.disk, options)?;
+        let Claim(file) = claim_or(given, path, &node.disk, options)?;
         let capacity = Sector(node.disk.size());
         let zones = exec::report_all(&file, Sector(0), u32::MAX, capacity).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot report the zones of {name}: {e}"))
@@ -88,6 +98,11 @@ impl BlkDisk {
         let drive = Blk { file, node, geometry, limits, rules, zero_command, gone };
         let shared = DriveShared::new(drive, "zoneplug-blk", THREADS).map_err(no_ring)?;
         Ok(Arc::new(BlkDisk { shared }))
+    }
+
+    /// Further descriptors of the drive as it is open.
+    pub(crate) fn held(&self) -> std::io::Result<HeldDisk> {
+        HeldDisk::of([&self.shared.drive.file])
     }
 }
 

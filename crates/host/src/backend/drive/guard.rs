@@ -4,6 +4,7 @@
 use super::DriveOptions;
 use super::signature;
 use super::sysfs::SysDisk;
+use crate::held::HeldDisk;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -170,6 +171,19 @@ pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Clai
             "end that first (fuser -v names it), or open with read-only=1",
         ),
         Err(e) => Err(cannot_open(path, e)),
+    }
+}
+
+/// As [`claim`]; `given` is the device as it is open already, with its claim.
+pub(crate) fn claim_or(
+    given: Option<&HeldDisk>,
+    path: &Path,
+    disk: &SysDisk,
+    o: DriveOptions,
+) -> Result<Claim, Error> {
+    match given.and_then(|given| given.files().next()) {
+        Some(file) => Ok(Claim(file.try_clone().map_err(|e| cannot_open(path, e))?)),
+        None => claim(path, disk, o),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) mod testing;
 
 pub(crate) use check::check;
 pub(crate) use errno::{is_gone_errno, status_of};
-pub(crate) use guard::{Claim, Node, cannot_open, claim, refuse_data};
+pub(crate) use guard::{Claim, Node, cannot_open, claim, claim_or, refuse_data};
 pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};
 pub(crate) use queue::{Drive, DriveEvent, DriveShared, DriveSlot, DriveStep, Outcome};

@@ -64,6 +64,7 @@ pub use snapshot::{Held, Made, Snapshot};
 pub use storage::{FileStorage, Storage};
 
 use crate::backend::ring::{EpollWaker, Pool, Ring};
+use crate::held::HeldDisk;
 use io_uring::squeue::Entry;
 use state::Core;
 use std::path::Path;
@@ -267,8 +268,34 @@ impl FileDisk {
         io: Io,
         direct: bool,
     ) -> Result<Arc<FileDisk>, Error> {
+        let storage = open_file(path, access == Access::ReadWrite)?;
+        Self::in_storage(storage, path, access, io, direct)
+    }
+
+    /// As [`FileDisk::open_with`]. `given`: the file as it is open already, with its lock if it is for writing.
+    pub(crate) fn open_held(
+        given: &HeldDisk,
+        path: &Path,
+        access: Access,
+        io: Io,
+        direct: bool,
+    ) -> Result<Arc<FileDisk>, Error> {
+        let failed = |e| load::io_error(format!("cannot go on with {}", path.display()), e);
+        let storage = FileStorage::of_held(given.duplicate().map_err(failed)?).map_err(failed)?;
+        if access == Access::ReadWrite {
+            take_lock(&storage, path)?;
+        }
+        Self::in_storage(storage, path, access, io, direct)
+    }
+
+    fn in_storage(
+        storage: FileStorage,
+        path: &Path,
+        access: Access,
+        io: Io,
+        direct: bool,
+    ) -> Result<Arc<FileDisk>, Error> {
         let write = access == Access::ReadWrite;
-        let storage = open_file(path, write)?;
         let what = path.display().to_string();
         let head = load::head(&storage, &what)?;
         let engine = match io {
@@ -338,6 +365,12 @@ impl FileDisk {
         self.shared.core.owes(client)
     }
 
+    /// Further descriptors of the file as it is open. `None`: the disk is in no file.
+    pub(crate) fn held(&self) -> Result<Option<HeldDisk>, Error> {
+        let held = self.shared.core.storage.file().map(FileStorage::held).transpose();
+        held.map_err(|e| load::io_error("no further descriptor".to_owned(), e))
+    }
+
     /// The number of writes of a zone since the disk was made.
     ///
     /// # Panics
@@ -369,13 +402,19 @@ fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
     crate::paths::refuse_special(path)?;
     let storage = FileStorage::open(path, write).map_err(failed)?;
-    let end = Instant::now() + LOCK_PATIENCE;
-    if !write {
-        return Ok(storage);
+    if write {
+        take_lock(&storage, path)?;
     }
+    Ok(storage)
+}
+
+/// Takes the writer's lock. A descriptor that was passed on has it already, and takes it again.
+fn take_lock(storage: &FileStorage, path: &Path) -> Result<(), Error> {
+    let failed = |e| load::io_error(format!("cannot lock {}", path.display()), e);
+    let end = Instant::now() + LOCK_PATIENCE;
     loop {
         match storage.lock().map_err(failed)? {
-            Lock::Taken => return Ok(storage),
+            Lock::Taken => return Ok(()),
             _ if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
             Lock::Writer => return Err(in_use(path)),
             Lock::Reader => return Err(read_locked(path)),

@@ -4,6 +4,7 @@ use super::FilePlace;
 use super::format::{PAGE, SECTOR, SESSION_AT, Session};
 use super::sys;
 use crate::backend::ring::{Segments, transfer_now};
+use crate::held::HeldDisk;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -127,6 +128,7 @@ impl FileStorage {
         }
         sys::set_blocking(&meta)?;
         let place = place_of(&m);
+        // Another description of the same file, because the path may name another one by now.
         let again = |path: &Path| OpenOptions::new().read(true).write(write).open(path);
         let data = again(Path::new(&format!("/proc/self/fd/{}", meta.as_raw_fd())))
             // For systems without /proc.
@@ -135,10 +137,31 @@ impl FileStorage {
             let what = "another file took its name while it was opened";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
+        Ok(FileStorage::with(meta, data, place))
+    }
+
+    fn with(meta: File, data: File, place: FilePlace) -> FileStorage {
         let kind = sys::file_system(&meta);
         let (tmpfs, tells_holes) =
             (kind == Some(TMPFS), kind.is_some_and(|k| TELL_HOLES.contains(&k)));
-        Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs, tells_holes, place })
+        FileStorage { meta, data, direct: OnceLock::new(), tmpfs, tells_holes, place }
+    }
+
+    /// Both descriptions, for another storage.
+    pub(super) fn held(&self) -> io::Result<HeldDisk> {
+        HeldDisk::of([&self.meta, &self.data])
+    }
+
+    /// The storage in the descriptions that another one has, or had in another process.
+    pub(super) fn of_held(files: Vec<File>) -> io::Result<FileStorage> {
+        let [meta, data]: [File; 2] =
+            files.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let places = (meta.metadata()?, data.metadata()?);
+        let place = place_of(&places.0);
+        if !places.0.is_file() || place_of(&places.1) != place {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(FileStorage::with(meta, data, place))
     }
 
     /// Moves data past the page cache from now on, if the file system can and every offset and length is a

@@ -20,7 +20,7 @@ use zoneplug_core::{Command, Flags, Op, Sector, Status};
 pub(super) struct Nvme {
     pub(super) file: File,
     /// The block device of the namespace, if the kernel shows one. Held open so that no other program mounts it.
-    pub(super) _sibling: Option<File>,
+    pub(super) sibling: Option<File>,
     pub(super) node: Node,
     pub(super) blocks: Blocks,
     pub(super) geometry: Geometry,

@@ -27,6 +27,7 @@ use crate::backend::drive::{
     Claim, DriveOptions, DriveShared, Node, Rules, cannot_open, claim, geometry_of, memory_rules,
     no_ring, refuse_data,
 };
+use crate::held::HeldDisk;
 use command::{Blocks, report_bytes, zones_in};
 use exec::Nvme;
 use identify::{NamespaceIdentity, Unfit};
@@ -69,13 +70,27 @@ impl NvmeDisk {
     /// assert!(e.to_string().contains("not an NVMe namespace"));
     /// ```
     pub fn open(path: &Path, options: DriveOptions) -> Result<Arc<NvmeDisk>, Error> {
+        NvmeDisk::open_with(path, options, None)
+    }
+
+    /// As [`NvmeDisk::open`]. `given`: the namespace as it is open already, and its block device, with their locks.
+    pub(crate) fn open_with(
+        path: &Path,
+        options: DriveOptions,
+        given: Option<&HeldDisk>,
+    ) -> Result<Arc<NvmeDisk>, Error> {
         let node = Node::of(path, "char")?;
         let name = node.name();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!options.read_only)
-            .open(path)
-            .map_err(|e| cannot_open(path, e))?;
+        let given = given.map(HeldDisk::duplicate).transpose().map_err(|e| cannot_open(path, e))?;
+        let mut given = given.into_iter().flatten();
+        let (file, given_sibling) = match given.next() {
+            Some(file) => (file, Some(given.next())),
+            None => {
+                let mut how = OpenOptions::new();
+                let file = how.read(true).write(!options.read_only).open(path);
+                (file.map_err(|e| cannot_open(path, e))?, None)
+            }
+        };
         let unfit = |Unfit(why)| {
             Error::new(ErrorKind::NotSupported, format!("{name} cannot be used: {why}"))
                 .hint("nvme zns id-ns shows what a namespace is; one with zones is needed")
@@ -89,7 +104,10 @@ impl NvmeDisk {
             return Err(Error::new(ErrorKind::Busy, format!("{name} is write-protected"))
                 .hint("open it with read-only=1"));
         }
-        let sibling = lock(&node, &file, options)?;
+        let sibling = match given_sibling {
+            Some(sibling) => sibling,
+            None => lock(&node, &file, options)?,
+        };
         let blocks = Blocks { nsid: id.nsid, shift: id.lba_shift - 9 };
         let q = node.disk.sibling().map(|s| s.queue()).unwrap_or_default();
         let rules = memory_rules(&q, 1 << id.lba_shift);
@@ -109,7 +127,7 @@ impl NvmeDisk {
         let gone = AtomicBool::new(false);
         let drive = Nvme {
             file,
-            _sibling: sibling,
+            sibling,
             node,
             blocks,
             geometry,
@@ -121,6 +139,12 @@ impl NvmeDisk {
         };
         let shared = DriveShared::new(drive, "zoneplug-nvme", 0).map_err(no_ring)?;
         Ok(Arc::new(NvmeDisk { shared }))
+    }
+
+    /// Further descriptors of the namespace and its block device as they are open.
+    pub(crate) fn held(&self) -> std::io::Result<HeldDisk> {
+        let drive = &self.shared.drive;
+        HeldDisk::of([&drive.file].into_iter().chain(&drive.sibling))
     }
 }
 

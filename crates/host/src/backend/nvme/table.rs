@@ -68,7 +68,7 @@ impl Show for Nvme {
 fn drive(block: u32, write_cache: bool) -> Nvme {
     Nvme {
         file: File::open("/dev/null").unwrap(),
-        _sibling: None,
+        sibling: None,
         node: Node::of_test(node_path(true)),
         blocks: Blocks { nsid: 7, shift: block.trailing_zeros() },
         geometry: geometry(false),

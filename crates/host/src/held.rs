@@ -1,0 +1,146 @@
+//! Open disks that one process passes on to another. A descriptor that is passed on is the same open file: its locks, its
+//! exclusive claim, and errors of write-back that no sync has returned yet stay with it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file or a device node, whatever its path is by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HeldPlace {
+    /// The file system (`st_dev`); 0 for a device node.
+    pub device: u64,
+    /// The file in it (`st_ino`), or the number of the device (`st_rdev`).
+    pub number: u64,
+}
+
+impl HeldPlace {
+    fn of(m: &std::fs::Metadata) -> HeldPlace {
+        let kind = m.file_type();
+        match kind.is_block_device() || kind.is_char_device() {
+            true => HeldPlace { device: 0, number: m.rdev() },
+            false => HeldPlace { device: m.dev(), number: m.ino() },
+        }
+    }
+
+    /// The file that is at `path` now.
+    pub fn at(path: &Path) -> io::Result<HeldPlace> {
+        Ok(HeldPlace::of(&std::fs::metadata(path)?))
+    }
+}
+
+/// An open disk at the bottom of a specification: the descriptors that its backend has, in the order in which the backend
+/// wants them back.
+#[derive(Debug, Clone)]
+pub struct HeldDisk {
+    files: Vec<Arc<File>>,
+    place: HeldPlace,
+    /// The path by which this process has opened it.
+    path: Option<PathBuf>,
+}
+
+impl HeldDisk {
+    /// The disk that these descriptors are of. The first one says which disk it is.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor, or one that cannot be asked what it is.
+    pub fn new(files: Vec<File>) -> io::Result<HeldDisk> {
+        let first = files.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let place = HeldPlace::of(&first.metadata()?);
+        Ok(HeldDisk { files: files.into_iter().map(Arc::new).collect(), place, path: None })
+    }
+
+    /// Further descriptors of open files.
+    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a File>) -> io::Result<HeldDisk> {
+        HeldDisk::new(files.into_iter().map(File::try_clone).collect::<io::Result<_>>()?)
+    }
+
+    /// The same disk, which this process has opened by this path.
+    pub(crate) fn named(self, path: &Path) -> HeldDisk {
+        HeldDisk { path: Some(path.to_owned()), ..self }
+    }
+
+    /// The descriptors.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = &File> {
+        self.files.iter().map(|f| &**f)
+    }
+
+    /// Which disk it is.
+    pub fn place(&self) -> HeldPlace {
+        self.place
+    }
+
+    /// Descriptors of its own for a backend.
+    pub(crate) fn duplicate(&self) -> io::Result<Vec<File>> {
+        self.files().map(File::try_clone).collect()
+    }
+}
+
+/// The open disks of a specification, or of all that a server serves.
+#[derive(Debug, Clone, Default)]
+pub struct HeldDisks(Vec<HeldDisk>);
+
+impl HeldDisks {
+    /// Adds a disk, unless it is there already.
+    pub fn add(&mut self, disk: HeldDisk) {
+        if !self.0.iter().any(|d| d.place == disk.place) {
+            self.0.push(disk);
+        }
+    }
+
+    /// The disk that this process has opened by `path`, else the one whose file is at `path` now.
+    pub fn at(&self, path: &Path) -> Option<&HeldDisk> {
+        let own = self.0.iter().find(|d| d.path.as_deref() == Some(path));
+        own.or_else(|| {
+            let place = HeldPlace::at(path).ok()?;
+            self.0.iter().find(|d| d.path.is_none() && d.place == place)
+        })
+    }
+
+    /// All disks, in the order in which they were added.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &HeldDisk> {
+        self.0.iter()
+    }
+}
+
+impl Extend<HeldDisk> for HeldDisks {
+    fn extend<T: IntoIterator<Item = HeldDisk>>(&mut self, disks: T) {
+        disks.into_iter().for_each(|d| self.add(d));
+    }
+}
+
+impl IntoIterator for HeldDisks {
+    type Item = HeldDisk;
+    type IntoIter = std::vec::IntoIter<HeldDisk>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_found_by_its_file_and_not_by_its_name() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-held-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (a, b) = (dir.join("a"), dir.join("b"));
+        std::fs::write(&a, "a").unwrap();
+        std::fs::write(&b, "b").unwrap();
+        let mut all = HeldDisks::default();
+        all.add(HeldDisk::of([&File::open(&a).unwrap()]).unwrap());
+        all.add(HeldDisk::of([&File::open(&a).unwrap()]).unwrap());
+        assert_eq!(all.iter().len(), 1, "one disk");
+        assert!(all.at(&a).is_some() && all.at(&b).is_none());
+        std::fs::rename(&a, dir.join("c")).unwrap();
+        std::fs::rename(&b, &a).unwrap();
+        assert!(all.at(&a).is_none(), "another file has its name");
+        assert!(all.at(&dir.join("c")).is_some());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

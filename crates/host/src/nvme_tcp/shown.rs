@@ -1,0 +1,140 @@
+//! What hosts know a server by: its namespaces with their numbers and identifiers, its longest append, and whether they
+//! authenticate. A server that takes over shows the same, or does not take over.
+
+use super::{NvmeTcpOptions, admitted, uuid_of};
+use zoneplug_core::Error;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
+
+/// How hosts know a disk from the last server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownDisk {
+    /// The numbers of its namespaces.
+    pub nsids: Vec<u32>,
+    /// The identifier from which those of its namespaces are made.
+    pub uuid: [u8; 16],
+    /// Whether hosts see it.
+    pub enabled: bool,
+}
+
+/// A disk as far as hosts can tell.
+#[derive(Debug, Clone)]
+pub struct DiskShape {
+    /// What it was opened from. Its identifier is made of it and of the name of the subsystem.
+    pub spec: String,
+    /// How hosts know it already, if they do.
+    pub known: Option<KnownDisk>,
+    /// Its zones.
+    pub geometry: Geometry,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// A namespace as hosts see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownNamespace {
+    /// Its number.
+    pub nsid: u32,
+    /// The place of its disk among those of the server.
+    pub disk: usize,
+    /// Its identifier.
+    pub uuid: [u8; 16],
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Blocks of a zone; `None` if it is not zoned.
+    pub zone_blocks: Option<u64>,
+    /// A number made of all that hosts read of it but its identifier.
+    pub digest: u64,
+}
+
+/// All that hosts see of a subsystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownSubsystem {
+    /// The namespaces, in ascending order.
+    pub namespaces: Vec<ShownNamespace>,
+    /// The longest append (ZASL).
+    pub append_limit: u8,
+    /// The identifier of each disk.
+    pub uuids: Vec<[u8; 16]>,
+}
+
+impl ShownSubsystem {
+    /// How hosts know a disk that they see, by its place.
+    pub fn known(&self, disk: usize) -> Option<KnownDisk> {
+        let own = self.namespaces.iter().filter(|n| n.disk == disk);
+        let nsids = own.map(|n| n.nsid).collect();
+        Some(KnownDisk { nsids, uuid: *self.uuids.get(disk)?, enabled: true })
+    }
+}
+
+/// Makes the subsystem with the namespaces of `disks`. Those that hosts know keep their numbers; the others get numbers
+/// behind them.
+pub(super) fn subsystem(
+    target: &mut Target,
+    options: &NvmeTcpOptions,
+    disks: &[DiskShape],
+) -> Result<ShownSubsystem, Error> {
+    let (hosts, keys) = admitted(options)?;
+    let nqn = Nqn::new(&options.nqn)?;
+    target.add_subsystem(SubsystemConfig { hosts, keys, ..SubsystemConfig::new(nqn.clone()) })?;
+    let uuid = |n: usize, d: &DiskShape| match &d.known {
+        Some(known) => known.uuid,
+        None => {
+            let nth = disks[..n].iter().filter(|other| other.spec == d.spec).count();
+            uuid_of(nqn.as_str(), &d.spec, nth)
+        }
+    };
+    let uuids: Vec<[u8; 16]> = disks.iter().enumerate().map(|(n, d)| uuid(n, d)).collect();
+    let all = || disks.iter().zip(&uuids).enumerate();
+    let of = |(n, (d, uuid)): (usize, (&DiskShape, &[u8; 16]))| {
+        Namespace::of(n as u32, *uuid, &d.geometry, &d.limits)
+    };
+    for one in all().filter(|(_, (d, _))| d.known.is_some()) {
+        let nsids = one.1.0.known.as_ref().map_or(&[][..], |known| &known.nsids);
+        target.add_known_namespaces(&nqn, of(one)?, nsids)?;
+    }
+    for one in all().filter(|(_, (d, _))| d.known.is_none()) {
+        target.add_namespaces(&nqn, of(one)?)?;
+    }
+    let shown = |(nsid, n): (u32, &Namespace)| ShownNamespace {
+        nsid,
+        disk: n.disk() as usize,
+        uuid: n.uuid(),
+        block_bytes: n.block_bytes(),
+        blocks: n.blocks(),
+        zone_blocks: n.zone_blocks(),
+        digest: n.digest(),
+    };
+    let namespaces = target.namespaces(&nqn);
+    let mut namespaces: Vec<_> = namespaces.iter().flat_map(|all| all.iter()).map(shown).collect();
+    namespaces.sort_by_key(|n| n.nsid);
+    Ok(ShownSubsystem { namespaces, append_limit: target.append_limit(&nqn), uuids })
+}
+
+impl NvmeTcpOptions {
+    /// What a server with these options would show of these disks, without serving them.
+    ///
+    /// ```
+    /// use zoneplug_core::zone::{Geometry, Limits};
+    /// use zoneplug_host::nvme_tcp::{DiskShape, KnownDisk, NvmeTcpOptions};
+    /// let options = NvmeTcpOptions::new("127.0.0.1:4420".parse()?, "nqn.2026-11.dev.zoneplug:example");
+    /// let (geometry, limits) = (Geometry::new(8, 0x8000, 0x8000)?, Limits::default());
+    /// let disk = |spec: &str| DiskShape { spec: spec.to_owned(), known: None, geometry, limits };
+    /// let before = options.would_show(&[disk("a.zbd"), disk("b.zbd")])?;
+    /// let known = |n, spec| DiskShape { known: before.known(n), ..disk(spec) };
+    /// let after = options.would_show(&[disk("new.zbd"), known(1, "b.zbd"), known(0, "./a.zbd")])?;
+    /// let disks: Vec<_> = after.namespaces.iter().map(|n| (n.nsid, n.disk)).collect();
+    /// assert_eq!(disks, [(1, 2), (2, 1), (3, 0)], "a number stays with its disk");
+    /// assert_eq!(after.namespaces[0].uuid, before.namespaces[0].uuid);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A disk that cannot be shown, or one whose known numbers are another's.
+    pub fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Error> {
+        subsystem(&mut Target::new(Vec::new()), self, disks)
+    }
+}
