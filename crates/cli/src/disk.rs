@@ -13,7 +13,8 @@ use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
 use zoneplug_host::file::{Access, FileDisk};
 use zoneplug_host::{
-    BlockingDisk, DiskSpec, HostedDisk, Level, drive_of, file_of, is_volatile, keeps_data,
+    BlockingDisk, DiskSpec, HeldDisks, HostedDisk, Level, drive_of, file_of, is_volatile,
+    keeps_data,
 };
 
 /// What a specification names.
@@ -35,10 +36,10 @@ impl Named {
         Self::of(spec, DiskSpec::parse(spec)?)
     }
 
-    /// Opens what `spec` names, to serve it to others.
-    pub(crate) fn open_to_serve(spec: &str) -> Result<DiskSpec, Failure> {
+    /// Opens what `spec` names, to serve it to others. Disks of `given` are open already.
+    pub(crate) fn open_to_serve(spec: &str, given: &HeldDisks) -> Result<DiskSpec, Failure> {
         tell(spec);
-        let named = DiskSpec::parse_to_serve(spec)?;
+        let named = DiskSpec::parse_to_serve(spec, given)?;
         let way = named.config.clone().into();
         say_what_never_waits(&[way], named.device.limits().rotational);
         Ok(named)

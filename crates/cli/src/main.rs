@@ -51,6 +51,7 @@ mod copy;
 mod create;
 mod csv;
 mod demo;
+mod descriptors;
 mod disk;
 mod exit;
 mod failure;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use zoneplug_core::Bytes;
 use zoneplug_core::zone::{ZoneInfo, ZoneType};
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::{BlockingDisk, HostedDisk, is_volatile, keeps_data};
+use zoneplug_host::{BlockingDisk, HeldDisks, HostedDisk, is_volatile, keeps_data};
 use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
 
 /// How long a second signal waits for what was written last.
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
-    let named = Named::open_to_serve(&forced(&args.spec, args.yes))?;
+    let named = Named::open_to_serve(&forced(&args.spec, args.yes), &HeldDisks::default())?;
     if !keeps_data(&args.spec) {
         let what = format!("{} keeps no data, so it holds no volume", plain(&args.spec));
         return Err(Failure::usage(what).hint("mem instead of null"));

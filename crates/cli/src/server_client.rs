@@ -7,6 +7,7 @@ pub(crate) mod all;
 mod measured;
 pub(crate) mod zones;
 
+use crate::descriptors;
 use crate::failure::{Failure, Kind};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -14,12 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Attribute;
+use zoneplug_host::nvme_tcp::NvmeTcpHost;
 
-pub(crate) use all::{Asked, LOOK, Silent, disks_of_all};
+pub(crate) use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
 pub(crate) use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
 
 /// Where servers have their sockets.
@@ -56,8 +59,21 @@ pub(crate) enum Request {
     Resume {},
     /// What the server would leave to the next one.
     State {},
-    /// Leave all disks to the server that asks, and end.
+    /// Pass on the open files of a disk, or without a disk the sockets at which the server listens for I/O and metrics. They
+    /// come in front of the answer, which is how many each disk below the served one has.
+    Pass { disk: Option<String> },
+    /// Leave all disks to the server that asks. The answer says that they are left. If the connection then ends without
+    /// `served`, the server takes them back.
     HandOver {},
+    /// All disks are served: the server that has left them ends.
+    Served {},
+}
+
+impl Request {
+    /// Whether only the user of the server and root may ask it: what ends or replaces the server, or gives data away.
+    pub(crate) fn is_of_owner(&self) -> bool {
+        matches!(self, Request::Pass { .. } | Request::HandOver {} | Request::Served {})
+    }
 }
 
 /// What a server would leave to the next one. Of a server of another version only `state` and `version` are sure to be
@@ -69,6 +85,41 @@ pub(crate) struct StateShown {
     /// The version of zoneplug.
     pub(crate) version: String,
     pub(crate) disks: Vec<StateOfDisk>,
+    /// Whether it passes on its open files. Earlier versions do not.
+    #[serde(default)]
+    pub(crate) passes_on: bool,
+    /// Its open descriptors.
+    #[serde(default)]
+    pub(crate) descriptors: u64,
+    /// What hosts see, if it serves disks over the network.
+    #[serde(default)]
+    pub(crate) subsystem: Option<StateOfSubsystem>,
+}
+
+/// What hosts know of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StateOfSubsystem {
+    pub(crate) nqn: String,
+    /// The addresses, and how hosts use each of them.
+    pub(crate) paths: Vec<PathShown>,
+    /// ZASL.
+    pub(crate) append_limit: u8,
+    pub(crate) namespaces: Vec<StateOfNamespace>,
+    /// The hosts that are connected.
+    pub(crate) hosts: Vec<HostShown>,
+}
+
+/// A namespace as hosts know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StateOfNamespace {
+    pub(crate) nsid: u32,
+    /// The name of its disk.
+    pub(crate) disk: String,
+    pub(crate) block_bytes: u32,
+    pub(crate) blocks: u64,
+    pub(crate) zone_blocks: Option<u64>,
+    /// Of all else that hosts read of it, the number in [`zoneplug_host::nvme_tcp::ShownNamespace`].
+    pub(crate) digest: u64,
 }
 
 /// A disk that a server would leave to the next one.
@@ -85,6 +136,15 @@ pub(crate) struct StateOfDisk {
     pub(crate) outlives: bool,
     /// Where it is served, if over the network.
     pub(crate) address: Option<String>,
+    /// The identifier from which those of its namespaces are made, in hexadecimal.
+    #[serde(default)]
+    pub(crate) uuid: Option<String>,
+    /// Whether hosts see it.
+    #[serde(default = "yes")]
+    pub(crate) enabled: bool,
+    /// Attributes that were set since it is served.
+    #[serde(default)]
+    pub(crate) set: BTreeMap<String, String>,
 }
 
 /// The answer to a request.
@@ -204,6 +264,12 @@ pub(crate) struct HostShown {
     pub(crate) authenticated: bool,
 }
 
+impl HostShown {
+    pub(crate) fn of(h: NvmeTcpHost) -> HostShown {
+        HostShown { nqn: h.nqn, queues: h.queues as u32, authenticated: h.authenticated }
+    }
+}
+
 /// An attribute of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttributeShown {
@@ -241,6 +307,14 @@ pub(crate) struct Timed {
 impl Timed {
     pub(crate) fn new(stream: UnixStream, time: Duration) -> Timed {
         Timed { stream, end: Instant::now() + time }
+    }
+
+    pub(crate) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    pub(crate) fn into_stream(self) -> UnixStream {
+        self.stream
     }
 
     /// So much time from now on.
@@ -289,6 +363,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
+    #[cfg(test)]
     pub(crate) fn connect(path: &Path) -> io::Result<Server> {
         Self::connect_for(path, PATIENCE)
     }
@@ -308,6 +383,11 @@ impl Server {
     #[cfg(feature = "top")]
     pub(crate) fn with_patience(self, patience: Duration) -> Server {
         Server { patience, ..self }
+    }
+
+    /// Each further question must be answered in `patience`.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Asks, and waits for the answer.
@@ -337,6 +417,43 @@ impl Server {
             }
             Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         }
+    }
+
+    /// Asks for open files, and waits for them and for the answer. Goes by no buffer, because a read that takes no files
+    /// loses them.
+    pub(crate) fn ask_for_files(
+        &mut self,
+        request: &Request,
+    ) -> Result<(Value, Vec<OwnedFd>), Failure> {
+        let gone = |e: io::Error| {
+            Failure::new(Kind::Device, format!("the server passes no files on: {e}"))
+                .hint("zoneplug status; the server may have ended")
+        };
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        let timed = self.stream.get_mut();
+        timed.again(self.patience);
+        timed.write_all(&line).map_err(gone)?;
+        let (mut files, mut text) = (Vec::new(), Vec::new());
+        while !text.ends_with(b"\n") {
+            let mut bytes = [0; 4096];
+            timed.stream.set_read_timeout(timed.left().map_err(gone)?).map_err(gone)?;
+            let got = descriptors::receive(&timed.stream, &mut bytes, &mut files).map_err(gone)?;
+            text.extend_from_slice(&bytes[..got]);
+            if got == 0 || text.len() as u64 > MAX_LINE {
+                return Err(gone(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        match serde_json::from_slice(&text) {
+            Ok(Answer::Ok(value)) => Ok((value, files)),
+            Ok(Answer::Error(w)) => Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)),
+            Err(_) => Err(gone(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Its socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The number of its process, if the kernel knows it.

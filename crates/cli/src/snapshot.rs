@@ -5,17 +5,18 @@
 
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::server_client::{self, Asked, Request, Server, Shown, Silent};
+use crate::server_client::{self, Asked, Request, Server, Shown, Silent, StateShown};
 use crate::{json, output, term};
 use serde::Serialize;
 use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::form;
 use zoneplug_core::{Bytes, Error};
 use zoneplug_host::file::{Held, Identity, Made, Snapshot};
-use zoneplug_host::{check_name, file_of, files_of, open_device};
+use zoneplug_host::{DiskMark, check_name, file_of, files_of, open_device};
 
 /// While more than this is copied, the disk is in use; less is left for the pause.
 const LITTLE: u64 = 16 << 20;
@@ -74,6 +75,8 @@ struct Document {
 struct Served {
     server: Server,
     name: String,
+    /// The file as the server has it open, if the server passes it on.
+    _file: Option<OwnedFd>,
 }
 
 /// Runs the command.
@@ -159,8 +162,8 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
         let Some(shown) = disks.iter().find(|d| d.name == name) else {
             return Err(server_client::not_served(&args.disk));
         };
-        let path = only_file(shown)?;
-        return Ok((path, Some(Served { server, name })));
+        let (path, file) = held(&mut server, shown)?;
+        return Ok((path, Some(Served { server, name, _file: file })));
     }
     let Some(path) = file_of(&args.disk) else {
         // If the text is no specification either, that error is reported.
@@ -171,12 +174,16 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
     let here = place(path);
     let Asked { answered, silent } =
         server_client::disks_of_all(args.socket.as_deref(), server_client::LOOK);
-    for (server, disks) in answered {
+    for (mut server, disks) in answered {
         for shown in disks {
             let mut files = files_of(&shown.spec).map(|f| seen_by(shown.pid, f));
-            if here.is_some() && files.any(|f| place(&f) == here) {
+            if here.is_some()
+                && files.any(|f| place(&f) == here)
+                && is_held(&mut server, &shown, path)?
+            {
                 only_file(&shown)?;
-                return Ok((path.to_owned(), Some(Served { server, name: shown.name })));
+                let name = shown.name;
+                return Ok((path.to_owned(), Some(Served { server, name, _file: None })));
             }
         }
     }
@@ -188,6 +195,35 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
         return Err(failure);
     }
     Ok((path.to_owned(), None))
+}
+
+/// The path of the file that a server has open. It passes the file on to its own user and to root, whatever is at the
+/// path of the disk by now. For others the file at that path must be the one that is served.
+fn held(server: &mut Server, shown: &Shown) -> Result<(PathBuf, Option<OwnedFd>), Failure> {
+    let path = only_file(shown)?;
+    let pass = Request::Pass { disk: Some(shown.name.clone()) };
+    if let Ok((_, files)) = server.ask_for_files(&pass)
+        && let Some(file) = files.into_iter().next()
+    {
+        return Ok((PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())), Some(file)));
+    }
+    match is_held(server, shown, &path)? {
+        true => Ok((path, None)),
+        false => {
+            let what =
+                format!("{} is not the file that {} is served from", path.display(), shown.name);
+            let hint = "as the user of the server or as root, who get that file from it";
+            Err(Failure::new(Kind::Device, what).hint(hint))
+        }
+    }
+}
+
+/// Whether the file at `path` is the one that a server has open for a disk.
+fn is_held(server: &mut Server, shown: &Shown, path: &Path) -> Result<bool, Failure> {
+    let state: StateShown = serde_json::from_value(server.ask(&Request::State {})?)?;
+    let served = state.disks.iter().find(|d| d.name == shown.name);
+    let mark = path.to_str().map(DiskMark::of).unwrap_or_default();
+    Ok(served.is_some_and(|d| (d.disks, d.place) == (mark.disks, mark.place)))
 }
 
 /// A path as a process sees it: one that is not absolute begins in its directory.

@@ -104,6 +104,7 @@ pub(super) fn watch(
         Some(path),
         Access::default(),
         Watched { spec: spec.to_owned(), disk, rw, clients },
+        &[],
     )
 }
 

@@ -35,9 +35,9 @@ fn mode(text: &str) -> Result<u32, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     /// `None`: as the process makes files.
-    owner: Option<u32>,
-    group: Option<u32>,
-    mode: u32,
+    pub(super) owner: Option<u32>,
+    pub(super) group: Option<u32>,
+    pub(super) mode: u32,
 }
 
 impl Default for Access {
@@ -114,12 +114,15 @@ impl Access {
         Ok(())
     }
 
+    /// Whether a client may ask what only the user of this process and root may ask.
+    pub(super) fn is_owner(peer: &Peer) -> bool {
+        peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
+    }
+
     /// Whether a client may ask.
     pub(super) fn admits(self, peer: &Peer) -> bool {
-        let me = rustix::process::geteuid().as_raw();
         let group = self.group.unwrap_or_else(|| rustix::process::getegid().as_raw());
-        peer.uid == 0
-            || peer.uid == me
+        Access::is_owner(peer)
             || self.mode & 0o002 != 0
             || self.mode & 0o020 != 0 && peer.groups.contains(&group)
             || self.mode & 0o200 != 0 && self.owner == Some(peer.uid)

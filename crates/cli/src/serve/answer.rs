@@ -1,26 +1,41 @@
 //! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
 //! of time.
 
-use super::end::flush;
 use super::handover::HandOver;
 use super::measure::measure;
 use super::pause::{self, Pause};
-pub(crate) use super::served::{Network, Served};
+pub(crate) use super::served::{Network, Passed, Served};
 use super::zone_table::zone_table;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{
-    self, Answer, AttributeShown, Request, Shown, StateOfDisk, StateShown, Wrong,
+    self, Answer, AttributeShown, PathShown, Request, Shown, StateOfDisk, StateOfNamespace,
+    StateOfSubsystem, StateShown, Wrong,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Sector};
-use zoneplug_host::{DiskMark, STATE_VERSION};
+use zoneplug_host::nvme_tcp::NvmeTcp;
+use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
 
 /// What a server answers from.
 pub(crate) struct Serving {
     pub(crate) disks: Vec<Served>,
-    pub(crate) hand_over: HandOver,
+    hand_over: HandOver,
+    /// What hosts know, if there is a server of NVMe/TCP.
+    subsystem: Option<Arc<NvmeTcp>>,
+    /// The sockets at which this process listens for I/O and metrics.
+    pub(super) sockets: Vec<Arc<TcpListener>>,
+    /// Attributes that clients have set, by disk.
+    set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+    /// Counts the pauses of disks.
+    pauses: Arc<()>,
 }
 
 impl Served {
@@ -63,9 +78,22 @@ impl Served {
 }
 
 impl Serving {
-    fn state(&self) -> StateShown {
+    pub(crate) fn new(
+        disks: Vec<Served>,
+        subsystem: Option<Arc<NvmeTcp>>,
+        sockets: Vec<Arc<TcpListener>>,
+        hand_over: HandOver,
+    ) -> Serving {
+        let set = Mutex::default();
+        Serving { disks, hand_over, subsystem, sockets, set, pauses: Arc::default() }
+    }
+
+    /// What the next server has to know of this one.
+    pub(super) fn state(&self) -> StateShown {
+        let set = lock(&self.set);
         let of = |d: &Served| {
-            let DiskMark { disks, layers, place } = DiskMark::held(&d.disk, &d.spec);
+            let DiskMark { disks, layers, place } = d.passed.mark;
+            let known = d.passed.known.as_ref();
             StateOfDisk {
                 name: d.name.clone(),
                 spec: d.spec.clone(),
@@ -74,33 +102,64 @@ impl Serving {
                 place,
                 outlives: d.outlives,
                 address: d.network.as_ref().map(|n| n.address.clone()),
+                uuid: known.map(|k| k.uuid.iter().map(|b| format!("{b:02x}")).collect()),
+                enabled: d.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
+                set: set.get(&d.name).cloned().unwrap_or_default(),
             }
         };
         StateShown {
             state: STATE_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             disks: self.disks.iter().map(of).collect(),
+            passes_on: true,
+            descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64),
+            subsystem: self.subsystem.as_ref().map(|server| self.subsystem(server)),
         }
     }
 
-    /// Has the server leave its disks to another one.
-    fn hand_over(&self) -> Result<Value, Failure> {
-        if let Some(d) = self.disks.iter().find(|d| !d.outlives) {
-            let what = format!("{} goes with its server: {}", d.name, plain(&d.spec));
-            return Err(Failure::new(Kind::Device, what)
-                .hint("disks in files, and no --no-recovery; or end that server first"));
+    fn subsystem(&self, server: &NvmeTcp) -> StateOfSubsystem {
+        let shown = server.shown();
+        let name = |disk: usize| {
+            let of = |d: &&Served| d.network.as_ref().is_some_and(|n| n.place == disk);
+            self.disks.iter().find(of).map_or_else(String::new, |d| d.name.clone())
+        };
+        let namespaces = shown.namespaces.iter().map(|n| StateOfNamespace {
+            nsid: n.nsid,
+            disk: name(n.disk),
+            block_bytes: n.block_bytes,
+            blocks: n.blocks,
+            zone_blocks: n.zone_blocks,
+            digest: n.digest,
+        });
+        let paths = server.addresses().iter().enumerate().map(|(n, address)| PathShown {
+            address: address.to_string(),
+            ana_state: server.ana_state(n).name().to_owned(),
+        });
+        StateOfSubsystem {
+            nqn: server.nqn().to_owned(),
+            paths: paths.collect(),
+            append_limit: shown.append_limit,
+            namespaces: namespaces.collect(),
+            hosts: server.hosts().into_iter().map(HostShown::of).collect(),
         }
-        // What a flush cannot make durable is this server's to tell: its clients have written it here.
-        for d in &self.disks {
-            flush(&d.disk).map_err(|f| {
-                let what = format!("{} cannot make its disk durable: {}", d.name, f.parts().1);
-                Failure::new(Kind::Io, what).hint(
-                    "the server goes on; its clients are told at their next flush; mend the device below, then end it",
-                )
-            })?;
+    }
+
+    /// Whether a client has paused a disk.
+    fn is_paused(&self) -> bool {
+        Arc::strong_count(&self.pauses) > 1
+    }
+
+    /// Sets an attribute of a disk, and returns what it was. The next server sets it again.
+    pub(super) fn set(&self, disk: &str, name: &str, value: &str) -> Result<String, Failure> {
+        let disk = named(&self.disks, disk)?;
+        if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
+            return was;
         }
-        self.hand_over.ask();
-        Ok(json!({}))
+        let was = disk.disk.disk().attribute(name).unwrap_or_default();
+        disk.disk.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
+        let mut set = lock(&self.set);
+        set.entry(disk.name.clone()).or_default().insert(name.to_owned(), value.to_owned());
+        Ok(was)
     }
 }
 
@@ -123,27 +182,115 @@ fn line(answer: &Answer) -> Vec<u8> {
 pub(crate) trait Answers: Send + Sync + 'static {
     /// `pause`: what the connection has paused.
     fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure>;
+
+    /// The open files of the disks below a served one, and how many each of them has; or the sockets of the server.
+    fn pass(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
+        Err(no_takeover())
+    }
+
+    /// Whether the server can leave its disks to another one.
+    fn can_leave(&self) -> Result<(), Failure> {
+        Err(no_takeover())
+    }
+
+    /// Leaves the disks to the process at the other end, which waits for an answer.
+    fn hand_over(&self, _stream: UnixStream) {}
+}
+
+fn no_takeover() -> Failure {
+    Failure::new(Kind::NotSupported, "this process serves no disk that another could take over")
+        .hint("zoneplug status shows what is served")
 }
 
 impl Answers for Serving {
     fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure> {
         answer(request, self, pause)
     }
+
+    fn pass(&self, disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
+        let (counts, further): (_, std::io::Result<Vec<OwnedFd>>) = match disk {
+            Some(disk) => {
+                let held = &named(&self.disks, disk)?.passed.held;
+                let files = held.iter().flat_map(HeldDisk::files);
+                let files = files.map(|f| Ok(f.try_clone()?.into())).collect();
+                (held.iter().map(|disk| disk.files().len()).collect(), files)
+            }
+            None => {
+                let sockets = self.sockets.iter().map(|s| Ok(s.try_clone()?.into())).collect();
+                (vec![self.sockets.len()], sockets)
+            }
+        };
+        let further = further.map_err(|e| {
+            Failure::io(format!("no further descriptor: {e}")).hint("more open files (ulimit -n)")
+        })?;
+        Ok((counts, further))
+    }
+
+    fn can_leave(&self) -> Result<(), Failure> {
+        if let Some(d) = self.disks.iter().find(|d| !d.outlives) {
+            let what = format!("{} goes with its server: {}", d.name, plain(&d.spec));
+            return Err(Failure::new(Kind::Device, what)
+                .hint("disks in files, and no --no-recovery; or end that server first"));
+        }
+        if self.is_paused() {
+            return Err(Failure::new(Kind::Device, "a client has paused a disk, to copy it")
+                .hint("again, when that has ended: a pause takes a minute at most"));
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, stream: UnixStream) {
+        self.hand_over.ask(stream);
+    }
 }
 
-/// The line that answers a line. `pause`: what the connection has paused.
+/// What a question gets.
+pub(super) enum Reply {
+    /// A line, and open files in front of it.
+    Line(Vec<u8>, Vec<OwnedFd>),
+    /// The connection goes to the thread that leaves the disks to another server.
+    HandOver,
+}
+
+/// The reply to a line. `pause`: what the connection has paused. `is_owner`: whether the client is of the user of this
+/// process, or root.
 pub(super) fn respond(
     question: &[u8],
     serving: &impl Answers,
     pause: &mut Option<Pause>,
-) -> Vec<u8> {
+    is_owner: bool,
+) -> Reply {
     let request = serde_json::from_slice(question).map_err(|e| {
         Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
     });
-    match request.and_then(|r| serving.answer(&r, pause)) {
-        Ok(value) => line(&Answer::Ok(value)),
-        Err(f) => refusal(&f),
+    let refused = |f: &Failure| Reply::Line(refusal(f), Vec::new());
+    let request: Request = match request {
+        Ok(request) => request,
+        Err(f) => return refused(&f),
+    };
+    if request.is_of_owner() && !is_owner {
+        let what = "only the user of this server and root may ask that";
+        return refused(&Failure::new(Kind::Device, what).hint("as its user, or as root"));
     }
+    let answered = match &request {
+        Request::HandOver {} => match serving.can_leave() {
+            Ok(()) => return Reply::HandOver,
+            Err(f) => Err(f),
+        },
+        Request::Pass { disk } => {
+            serving.pass(disk.as_deref()).map(|(counts, files)| (json!(counts), files))
+        }
+        request => serving.answer(request, pause).map(|value| (value, Vec::new())),
+    };
+    match answered {
+        Ok((value, files)) => Reply::Line(answer_line(value), files),
+        Err(f) => refused(&f),
+    }
+}
+
+/// The line that answers a question with a value.
+pub(super) fn answer_line(value: Value) -> Vec<u8> {
+    line(&Answer::Ok(value))
 }
 
 fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
@@ -173,16 +320,7 @@ fn answer(
             all.extend(disk.network.iter().flat_map(|n| n.attributes.shown()));
             Ok(serde_json::to_value(all)?)
         }
-        Request::Set { disk, name, value } => {
-            let disk = named(disks, disk)?;
-            if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
-                return Ok(json!({"was": was?}));
-            }
-            let hosted = &disk.disk;
-            let was = hosted.disk().attribute(name).unwrap_or_default();
-            hosted.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
-            Ok(json!({"was": was}))
-        }
+        Request::Set { disk, name, value } => Ok(json!({"was": serving.set(disk, name, value)?})),
         Request::ZoneWplugs { disk } => {
             let mut text = String::new();
             // Writing to a string does not fail.
@@ -197,7 +335,8 @@ fn answer(
             // One at a time: the last one ends first.
             *pause = None;
             let most = std::time::Duration::from_millis(*most_ms);
-            *pause = Some(Pause::begin(&named(disks, disk)?.disk, most)?);
+            let counted = serving.pauses.clone();
+            *pause = Some(Pause::begin(&named(disks, disk)?.disk, most, counted)?);
             Ok(json!({}))
         }
         Request::Resume {} => {
@@ -205,33 +344,6 @@ fn answer(
             Ok(json!({"pause_ns": paused.as_nanos() as u64}))
         }
         Request::State {} => Ok(serde_json::to_value(serving.state())?),
-        Request::HandOver {} => serving.hand_over(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use zoneplug_host::{HostedDisk, ServedCounters};
-
-    /// U11. A server hands over nothing that it cannot make durable, and goes on with it.
-    #[test]
-    fn u11_a_server_whose_disk_cannot_be_flushed_stays() {
-        let spec = "mem,zones=4,zone-size=1M,fault=flush/io";
-        let served = Served {
-            name: "ublkb0".to_owned(),
-            spec: spec.to_owned(),
-            disk: HostedDisk::open_spec(spec).unwrap(),
-            recovered: false,
-            outlives: true,
-            counters: Box::new(ServedCounters::default),
-            network: None,
-        };
-        let serving = Serving { disks: vec![served], hand_over: HandOver::new(|| ()) };
-        let e = serving.hand_over().unwrap_err().to_string();
-        assert!(e.contains("ublkb0 cannot make its disk durable"), "{e}");
-        assert!(!serving.hand_over.is_asked());
-        assert!(serving.hand_over().is_ok(), "the next flush succeeds");
-        assert!(serving.hand_over.is_asked());
+        Request::Pass { .. } | Request::HandOver {} | Request::Served {} => Err(no_takeover()),
     }
 }

@@ -3,12 +3,14 @@
 //! a new one.
 
 use super::access::{Access, Peer};
-use super::answer::{self, Answers};
+use super::answer::{self, Answers, Reply};
 use super::pause::Pause;
+use crate::descriptors;
 use crate::failure::{Failure, Kind};
 use crate::server_client::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -107,10 +109,35 @@ impl Drop for Seat {
     }
 }
 
+/// What the clients of a socket are answered from. There is nothing while the disks are being left to another server.
+pub(super) struct Slot<A>(Mutex<Option<Arc<A>>>);
+
+impl<A> Slot<A> {
+    pub(super) fn new(serving: A) -> Slot<A> {
+        Slot(Mutex::new(Some(Arc::new(serving))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<A>>> {
+        zoneplug_core::poison::lock(&self.0)
+    }
+
+    pub(super) fn get(&self) -> Option<Arc<A>> {
+        self.lock().clone()
+    }
+
+    pub(super) fn put(&self, serving: A) {
+        *self.lock() = Some(Arc::new(serving));
+    }
+
+    pub(super) fn take(&self) -> Option<Arc<A>> {
+        self.lock().take()
+    }
+}
+
 /// Answers on `listener` for as long as the process lives.
 pub(super) fn listen<A: Answers>(
     listener: &UnixListener,
-    serving: &Weak<A>,
+    slot: &Weak<Slot<A>>,
     access: Access,
     bounds: Bounds,
 ) {
@@ -121,7 +148,7 @@ pub(super) fn listen<A: Answers>(
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        welcome(stream, &clients, access, serving);
+        welcome(stream, &clients, access, slot);
     }
 }
 
@@ -137,7 +164,7 @@ fn welcome<A: Answers>(
     stream: UnixStream,
     clients: &Arc<Clients>,
     access: Access,
-    serving: &Weak<A>,
+    slot: &Weak<Slot<A>>,
 ) {
     // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
@@ -157,17 +184,23 @@ fn welcome<A: Answers>(
         return refuse(&stream, busy, "again, when the others are answered");
     };
     let Ok(for_refusal) = stream.try_clone() else { return };
-    let serving = serving.clone();
+    let (slot, is_owner) = (slot.clone(), peer.as_ref().is_some_and(Access::is_owner));
     let body = move || {
         // A client that has gone is no error.
-        let _ = converse(stream, &serving, &seat);
+        let _ = converse(stream, &slot, &seat, is_owner);
     };
     if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
         refuse(&for_refusal, busy, "more threads for the server (ulimit -u, TasksMax=)");
     }
 }
 
-fn converse<A: Answers>(stream: UnixStream, serving: &Weak<A>, seat: &Seat) -> io::Result<()> {
+/// Answers the questions of a connection. A connection that asks for the disks is passed to the thread that gives them.
+fn converse<A: Answers>(
+    stream: UnixStream,
+    slot: &Weak<Slot<A>>,
+    seat: &Seat,
+    is_owner: bool,
+) -> io::Result<()> {
     let patience = seat.clients.bounds.patience;
     let mut stream = BufReader::new(Timed::new(stream, patience));
     let mut question = Vec::new();
@@ -183,14 +216,25 @@ fn converse<A: Answers>(stream: UnixStream, serving: &Weak<A>, seat: &Seat) -> i
         if !seat.is(Doing::Answering) {
             return Ok(());
         }
-        // The server may be ending.
-        let Some(serving) = serving.upgrade() else { return Ok(()) };
-        let text = answer::respond(&question, &*serving, &mut pause);
+        let Some(serving) = slot.upgrade().and_then(|slot| slot.get()) else {
+            let f = Failure::new(Kind::Device, "the disks are being left to another server");
+            return stream.get_mut().write_all(&answer::refusal(&f.hint("zoneplug status")));
+        };
+        let reply = answer::respond(&question, &*serving, &mut pause, is_owner);
+        let (text, files) = match reply {
+            Reply::Line(text, files) => (text, files),
+            Reply::HandOver => {
+                serving.hand_over(stream.into_inner().into_stream());
+                return Ok(());
+            }
+        };
         drop(serving);
         if !seat.is(Doing::Telling) {
             return Ok(());
         }
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
         stream.get_mut().again(patience);
+        descriptors::send(stream.get_ref().stream(), &files)?;
         stream.get_mut().write_all(&text)?;
         if !whole || !seat.is(Doing::Listening) {
             return Ok(());

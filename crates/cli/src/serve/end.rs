@@ -1,22 +1,24 @@
 //! The end of a server: which devices are removed, and which stay for the next server.
 
-use super::disk_events::DiskEvents;
+use super::block::Device;
+use super::handover::HandOver;
 use super::join::Joined;
-use super::{Device, logs, nvme};
+use super::nvme;
 use crate::failure::Failure;
 use crate::plain::plain;
+use std::os::unix::net::UnixStream;
 use zoneplug_core::poison::lock;
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::{InUse, StopFailed, UblkDisk, in_use, sync_before_stop};
+use zoneplug_host::ublk::{InUse, StopFailed, in_use, sync_before_stop};
 use zoneplug_host::{BlockingDisk, HostedDisk};
 
 /// Why a server ends, if nothing has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum End {
     /// A signal asked for it.
     Signal,
-    /// The disks are another server's now.
-    HandedOver,
+    /// Another server asks for the disks.
+    Asked(UnixStream),
 }
 
 /// Waits until a signal or another server asks for the end, or a device or the server of the network ends by itself.
@@ -24,13 +26,15 @@ pub(super) fn wait(
     signals: &Signals,
     devices: &[Device],
     network: Option<&nvme::Server>,
-    is_handed_over: impl Fn() -> bool,
+    hand_over: &HandOver,
 ) -> Result<End, Failure> {
     loop {
         match signals.wait() {
             Ok(Event::Signal(_)) => return Ok(End::Signal),
-            Ok(Event::Notified) if is_handed_over() => return Ok(End::HandedOver),
             Ok(Event::Notified) => {
+                if let Some(by) = hand_over.take() {
+                    return Ok(End::Asked(by));
+                }
                 for d in devices {
                     d.look()?;
                 }
@@ -39,25 +43,6 @@ pub(super) fn wait(
             Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
         }
     }
-}
-
-/// Ends this process, and leaves the devices to the server that has asked for them. What was answered is in the files
-/// and drives, as if this process had been killed; what was not begun is sent to the next server.
-pub(super) fn leave_all(
-    devices: Vec<Device>,
-    network: Option<nvme::Server>,
-    events: DiskEvents,
-) -> ! {
-    // Hosts connect again, and send again what they have no answer to.
-    if let Some(network) = network {
-        network.leave();
-    }
-    let devices = devices.into_iter().filter_map(|d| lock(&d.device).take()).collect::<Vec<_>>();
-    devices.iter().for_each(UblkDisk::ask_to_leave);
-    devices.into_iter().for_each(UblkDisk::leave);
-    drop(events);
-    logs::finish();
-    std::process::exit(0)
 }
 
 /// Takes apart what joins devices, unless it is in use and can stay.

@@ -61,6 +61,25 @@ impl MetricsArgs {
     }
 }
 
+fn no_metrics(at: impl std::fmt::Display, e: &std::io::Error) -> Failure {
+    Failure::new(Kind::Io, format!("no metrics at {at}: {e}"))
+        .hint("an address of this machine with a free port, as in --metrics 127.0.0.1:9420")
+}
+
+/// Listens at `address`. Takes a socket of `given` that listens there already; at port 0 any of the same IP address.
+pub(super) fn listen(
+    address: SocketAddr,
+    given: &mut Vec<TcpListener>,
+) -> Result<TcpListener, Failure> {
+    let is_there = |at: SocketAddr| {
+        at.ip() == address.ip() && (address.port() == 0 || at.port() == address.port())
+    };
+    match given.iter().position(|l| l.local_addr().is_ok_and(is_there)) {
+        Some(n) => Ok(given.remove(n)),
+        None => TcpListener::bind(address).map_err(|e| no_metrics(address, &e)),
+    }
+}
+
 /// The server of metrics, until it is dropped. Its thread holds the disks only while it makes a text, so that a disk is
 /// closed when its server ends.
 pub(super) struct Metrics {
@@ -77,21 +96,18 @@ struct End {
 }
 
 impl Metrics {
-    /// Listens at `address`, and answers from now on.
-    pub(super) fn open(address: SocketAddr, disks: Vec<Served>) -> Result<Metrics, Failure> {
-        Self::open_with(address, disks, Bounds::default())
+    /// Answers at a socket that listens from now on.
+    pub(super) fn open(listener: &TcpListener, disks: Vec<Served>) -> Result<Metrics, Failure> {
+        Self::open_with(listener, disks, Bounds::default())
     }
 
     fn open_with(
-        address: SocketAddr,
+        listener: &TcpListener,
         disks: Vec<Served>,
         bounds: Bounds,
     ) -> Result<Metrics, Failure> {
-        let failed = |e: std::io::Error| {
-            Failure::new(Kind::Io, format!("no metrics at {address}: {e}"))
-                .hint("an address of this machine with a free port, as in --metrics 127.0.0.1:9420")
-        };
-        let listener = TcpListener::bind(address).map_err(failed)?;
+        let failed = |e| no_metrics("at this socket", &e);
+        let listener = listener.try_clone().map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let bell = WakeFd::new().map_err(failed)?;
         bell.clear();
@@ -148,6 +164,7 @@ impl Drop for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::answer::Passed;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use zoneplug_host::{HostedDisk, ServedCounters};
@@ -162,6 +179,7 @@ mod tests {
             outlives: false,
             counters: Box::new(ServedCounters::default),
             network: None,
+            passed: Passed::default(),
         }
     }
 
@@ -197,9 +215,12 @@ mod tests {
     /// A client that stays connected must not keep the disks open, nor the port.
     #[test]
     fn the_disks_and_the_port_go_with_it() {
-        let metrics = Metrics::open("127.0.0.1:0".parse().unwrap(), vec![served()]).unwrap();
+        let at = |address| listen(address, &mut Vec::new());
+        let listener = at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let metrics = Metrics::open(&listener, vec![served()]).unwrap();
+        drop(listener);
         let (address, disks) = (metrics.address, Arc::downgrade(metrics.disks.as_ref().unwrap()));
-        assert!(Metrics::open(address, vec![served()]).is_err(), "the port is taken");
+        assert!(at(address).is_err(), "the port is taken");
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -210,7 +231,7 @@ mod tests {
         drop(metrics);
         assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
         assert!(start.elapsed() < LAST_TEXT);
-        drop(Metrics::open(address, vec![served()]).unwrap());
+        drop(at(address).unwrap());
         drop((client, silent));
     }
 

@@ -2,14 +2,18 @@
 
 pub(crate) mod access;
 pub(crate) mod answer;
+mod block;
 mod check_config;
 mod clients;
+mod compare;
 mod config_file;
 mod confine;
 mod disk_events;
 mod end;
 mod handover;
+mod inherited;
 mod join;
+mod leave;
 #[cfg(test)]
 mod log_pages;
 mod logs;
@@ -18,37 +22,39 @@ mod metrics;
 mod network_attributes;
 mod notify;
 mod nvme;
+mod opening;
 pub(crate) mod pause;
 mod place;
+mod predecessors;
+mod prove;
+mod running;
 mod served;
 mod settings;
 pub(crate) mod socket;
 pub(crate) mod zone_table;
 
-use crate::disk::Named;
-use crate::failure::{Failure, Kind};
-use crate::plain::plain;
+use crate::failure::Failure;
 use crate::said::{self, To};
 use crate::{background, server_client, term};
 use answer::{Served, Serving};
+use block::{Device, options, parts, shown, start};
 use disk_events::{DiskEvents, Watched};
 use end::{End, flush, give_up, part, stop};
-use handover::{HandOver, Takeover, Wanted};
-use join::Parts;
+use handover::HandOver;
+use inherited::Inherited;
+use join::{Joined, Parts};
 use metrics::Metrics;
-use settings::{BlockDisk, Settings};
+use opening::OpenDisks;
+use settings::Settings;
 use socket::Socket;
 use std::io::Write;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
-use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::nvme_tcp::NvmeTcpListeners;
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, is_watched, slices};
-use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters, is_volatile};
+use zoneplug_host::ublk::{Ublk, UblkDisk};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
 #[derive(Debug, Clone, clap::Args)]
@@ -123,19 +129,9 @@ pub(crate) struct Args {
 
 /// How long udev may take to see the devices of a server.
 const UDEV: Duration = Duration::from_secs(5);
+
 /// The rule, which packages install.
 const UDEV_RULE: &str = include_str!("../../udev/61-zoneplug.rules");
-
-/// A device and its disk, from start to end.
-struct Device {
-    disk: HostedDisk,
-    spec: String,
-    /// `None` once it is stopped.
-    device: Arc<Mutex<Option<UblkDisk>>>,
-    path: PathBuf,
-    /// The zones that it shows, if they are not all of the disk.
-    zones: Option<Range<u32>>,
-}
 
 /// Runs the command. `line`: what `args` was made from.
 pub(crate) fn run(
@@ -179,335 +175,284 @@ fn begin(
     access: access::Access,
     signals: Signals,
 ) -> Result<(), Failure> {
-    let args = &settings.args;
     let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
-    let takes_over = args.takeover && take_over(settings, plan.as_ref())?;
-    let served = serve(settings, (ublk, plan), access, signals);
-    if takes_over && served.is_err() {
-        log::error!(
-            event = "takeover-failed";
-            "the last server has ended; its devices wait for this command without --takeover"
-        );
-    }
-    served
-}
-
-/// Has the server of these disks end and leave them to this one. False: they have no server.
-fn take_over(settings: &Settings, plan: Option<&nvme::Plan>) -> Result<bool, Failure> {
-    let args = &settings.args;
-    let ublk: Vec<String> = settings.block.iter().map(|d| d.spec.clone()).collect();
-    let wanted = Wanted {
-        ublk: &ublk,
-        over_network: plan.map_or(&[], nvme::Plan::specs),
-        addresses: plan.map_or_else(Vec::new, nvme::Plan::addresses),
-        // Numbers of their own are kept by the devices, in whatever order they are.
-        id: args.device.id.filter(|_| settings.block.iter().all(|d| !d.own_id)),
-        moved: args.moved,
+    let mut server = Server { settings, ublk, plan, access, signals, stays: None };
+    let mut inherited = match settings.args.takeover {
+        true => prove::find(settings, server.plan.as_ref())?,
+        false => Inherited::default(),
     };
-    // A specification that is wrong shows while the disks are still served.
-    for spec in wanted.ublk.iter().chain(wanted.over_network) {
-        DiskSpec::parse_to_look(spec).map_err(|e| settings.of_disk(spec, e))?;
+    loop {
+        match server.serve(inherited)? {
+            Ended::Stopped => return Ok(()),
+            Ended::Left(next, back) => {
+                if next.serves() {
+                    log::info!(event = "handed-over"; "another server has taken the disks over");
+                    logs::finish();
+                    // Nothing that is left of this process may wait.
+                    std::process::exit(0);
+                }
+                inherited = back;
+            }
+        }
     }
-    let takeover = Takeover::find(&wanted, args.socket.as_deref())?;
-    let any = !takeover.is_none();
-    takeover.take()?;
-    Ok(any)
 }
 
-/// Serves until the end.
-fn serve(
-    settings: &Settings,
-    (ublk, plan): (Option<Ublk>, Option<nvme::Plan>),
+/// A server, from one hand-over that came to nothing to the next.
+struct Server<'a> {
+    settings: &'a Settings,
+    ublk: Option<Ublk>,
+    plan: Option<nvme::Plan>,
     access: access::Access,
     signals: Signals,
-) -> Result<(), Failure> {
-    let (args, block) = (&settings.args, &settings.block);
-    // All disks or none: a restart starts all of them. What is wrong with a disk shows before any is served.
-    let (mut disks, mut numbers) = (Vec::new(), settings.numbers());
-    for (disk, ublk) in block.iter().zip(ublk.iter().cycle()) {
-        let spec = &disk.spec;
-        let open = || {
-            if !is_volatile(spec) {
-                // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
-                // stays unchanged.
-                let geometry = *DiskSpec::parse_to_look(spec)?.device.geometry();
-                let options = options(args, disk, numbers.first(disk), None, None);
-                ublk.waiting(spec, &geometry, &options)?;
+    /// What a hand-over leaves where it is. `None`: this process has not served yet.
+    stays: Option<Stays>,
+}
+
+/// What is made once for the life of a server: the filter of system calls forbids to make it again.
+struct Stays {
+    socket: Option<Socket>,
+    to_part: Vec<Joined>,
+}
+
+/// How a server has ended.
+enum Ended {
+    /// By a signal.
+    Stopped,
+    /// Its disks are closed, and the next server has what it needs to serve them. So has this one.
+    Left(leave::Next, Inherited),
+}
+
+impl Server<'_> {
+    /// Serves until the end. All disks or none: a restart starts all of them. What is wrong with a disk shows before any is
+    /// served.
+    fn serve(&mut self, mut inherited: Inherited) -> Result<Ended, Failure> {
+        let settings = self.settings;
+        let (args, signals) = (&settings.args, &self.signals);
+        let blocks = opening::planned(settings)?;
+        let mut disks = OpenDisks::default();
+        let doors = (self.ublk.as_ref(), self.plan.as_ref());
+        disks.open(settings, &blocks, doors, &inherited)?;
+        let sockets = &mut inherited.sockets;
+        let listeners = self.plan.as_ref().map(|plan| plan.listen(sockets)).transpose()?;
+        let metrics_at = args.measured.address()?;
+        let metrics_at = metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
+        if inherited.is_any() {
+            prove::enough(&inherited)?;
+            inherited.leave()?;
+            // A socket that is at no address of this server listens no more.
+            inherited.sockets.clear();
+            disks.open(settings, &blocks, doors, &inherited)?;
+        }
+        if let Some(plan) = &mut self.plan {
+            let paths = inherited.states.iter().filter_map(|s| s.subsystem.as_ref());
+            paths.for_each(|s| plan.set_ana_states(&s.paths));
+        }
+        let over_network = self.plan.as_ref().map(|plan| disks.over_network(plan, &inherited));
+        let over_network = over_network.transpose()?;
+        let mut devices = Vec::new();
+        for (planned, ublk) in blocks.iter().zip(self.ublk.iter().cycle()) {
+            let Some(opened) = disks.get(&planned.of.spec) else { continue };
+            let spec = &*planned.of.spec;
+            for (zones, nth) in shown(&opened.disk.disk().geometry()).into_iter().zip(0..) {
+                let id = planned.id.map(|id| id + nth);
+                let options = options(args, planned.of, id, opened.tags, zones);
+                let disk = opened.disk.clone();
+                match start(ublk, disk, (spec, &opened.passed), &options, signals) {
+                    Ok(device) => devices.push(device),
+                    Err(f) => return Err(give_up(devices, settings.of_disk(spec, f))),
+                }
             }
-            let named = Named::open_to_serve(spec)?;
-            let tags = named.tags;
-            Ok((HostedDisk::open_named(named)?, spec, tags))
+        }
+        let joined = parts(&devices);
+        let to_join = if args.join && self.stays.is_none() { &joined[..] } else { &[] };
+        let to_part = match to_join.iter().map(Parts::join).collect::<Result<Vec<_>, _>>() {
+            Ok(all) => all,
+            Err(f) => return Err(give_up(devices, f)),
         };
-        let opened = open().map_err(|f: Failure| settings.of_disk(spec, f))?;
-        numbers.take(disk, slices(&opened.0.disk().geometry()).len() as u32);
-        disks.push(opened);
-    }
-    let over_network = plan.map(|plan| plan.open(&disks)).transpose()?;
-    let mut numbers = settings.numbers();
-    let mut devices = Vec::new();
-    for (((disk, spec, tags), of), ublk) in disks.into_iter().zip(block).zip(ublk.iter().cycle()) {
-        let first = numbers.first(of);
-        let parts = shown(&disk.disk().geometry());
-        numbers.take(of, parts.len() as u32);
-        for (zones, nth) in parts.into_iter().zip(0..) {
-            let options = options(args, of, first.map(|id| id + nth), tags, zones);
-            match start(ublk, disk.clone(), spec, &options, &signals) {
-                Ok(device) => devices.push(device),
-                Err(f) => return Err(give_up(devices, settings.of_disk(spec, f))),
+        let plan = self.plan.as_ref().zip(listeners.as_ref()).zip(over_network);
+        let network = plan.map(|((plan, at), disks)| nvme::Server::start(plan, at, disks, signals));
+        let network = match network.transpose() {
+            Ok(network) => network,
+            Err(f) => return Err(give_up(devices, f)),
+        };
+        let served = || {
+            let over_network = network.iter().flat_map(nvme::Server::served);
+            devices.iter().map(Device::served).chain(over_network).collect::<Vec<Served>>()
+        };
+        let metrics = metrics_at.as_ref().map(|at| Metrics::open(at, served())).transpose();
+        let metrics = match metrics {
+            Ok(metrics) => metrics,
+            Err(f) => return Err(give_up(devices, f)),
+        };
+        let events = match DiskEvents::start(Watched::of(&served())) {
+            Ok(events) => events,
+            Err(f) => return Err(give_up(devices, f)),
+        };
+        let notifier = signals.notifier();
+        let hand_over = HandOver::new(move || notifier.notify());
+        let sockets = listeners.iter().flat_map(NvmeTcpListeners::sockets).chain(&metrics_at);
+        let sockets: std::io::Result<Vec<_>> =
+            sockets.map(|s| s.try_clone().map(Arc::new)).collect();
+        let serving = match sockets {
+            Ok(sockets) => {
+                let subsystem = network.as_ref().map(nvme::Server::of_hosts);
+                Serving::new(served(), subsystem, sockets, hand_over.clone())
             }
+            Err(e) => {
+                let f = Failure::io(format!("no further descriptor: {e}"));
+                return Err(give_up(devices, f.hint("more open files (ulimit -n)")));
+            }
+        };
+        if let Err(f) = inherited.set_again(&serving) {
+            drop((serving, metrics));
+            return Err(give_up(devices, f));
         }
-    }
-    let joined = parts(&devices);
-    let to_join = if args.join { &joined[..] } else { &[] };
-    let to_part = match to_join.iter().map(Parts::join).collect::<Result<Vec<_>, _>>() {
-        Ok(all) => all,
-        Err(f) => return Err(give_up(devices, f)),
-    };
-    let network = over_network.map(|disks| nvme::Server::start(disks, &signals)).transpose();
-    let network = match network {
-        Ok(network) => network,
-        Err(f) => return Err(give_up(devices, f)),
-    };
-    let again = || {
-        let over_network = network.iter().flat_map(nvme::Server::served);
-        devices.iter().map(Device::served).chain(over_network).collect()
-    };
-    let at = args.measured.address()?;
-    let metrics = match at.map(|at| Metrics::open(at, again())).transpose() {
-        Ok(metrics) => metrics,
-        Err(f) => return Err(give_up(devices, f)),
-    };
-    let served = devices.iter().map(Device::served);
-    let served: Vec<Served> = served.chain(network.iter().flat_map(nvme::Server::served)).collect();
-    let events = match DiskEvents::start(Watched::of(&served)) {
-        Ok(events) => events,
-        Err(f) => return Err(give_up(devices, f)),
-    };
-    let notifier = signals.notifier();
-    let hand_over = HandOver::new(move || notifier.notify());
-    let serving = Serving { disks: served, hand_over: hand_over.clone() };
-    let socket = match Socket::open(args.socket.as_deref(), access, serving) {
-        Ok(socket) => Some(socket),
-        // Only root has a place for it without being asked for one, and only block devices need root.
-        Err(f) if block.is_empty() && args.socket.is_none() => {
-            let (_, what, hint) = f.parts();
-            term::note(&format!(
-                "{what}; zoneplug status does not show this server without {hint}"
-            ));
-            None
-        }
-        Err(f) => {
+        let goes_on = self.stays.is_some();
+        if let Err(f) = self.answer(serving, to_part, &inherited.replaced) {
             drop(metrics);
             return Err(give_up(devices, f));
         }
-    };
-    if let Err(f) = confine::filter_calls() {
-        drop((socket, metrics));
-        return Err(give_up(devices, f));
+        inherited.serves();
+        if !goes_on {
+            say(&devices, (network.as_ref(), metrics.as_ref()), (&joined, args.join));
+        }
+        devices.iter().for_each(Device::log_start);
+        network.iter().for_each(nvme::Server::log_start);
+        if goes_on {
+            // The next server may have said that it is the main process.
+            notify::main_process();
+        } else {
+            notify::ready();
+        }
+        let ended = loop {
+            let ended = end::wait(&self.signals, &devices, network.as_ref(), &hand_over);
+            let Ok(End::Asked(by)) = ended else { break ended };
+            let Some(next) = leave::Next::of(by) else { continue };
+            let Some(serving) = self.serving() else { continue };
+            if let Err(f) = leave::drain(&serving, &devices) {
+                next.refuse(&f);
+                continue;
+            }
+            let back = Inherited::of_own(&serving);
+            drop((serving, metrics, events));
+            return Ok(self.leave(next, back, (devices, network, disks)));
+        };
+        self.stop(ended, (devices, network), (metrics, events))
     }
-    // A standard output that is closed, or whose reader stalls, is no reason to stop serving.
+
+    /// Answers at the socket from now on, and gives up what a server does not need.
+    fn answer(
+        &mut self,
+        serving: Serving,
+        to_part: Vec<Joined>,
+        replaced: &[place::Id],
+    ) -> Result<(), Failure> {
+        let args = &self.settings.args;
+        if let Some(stays) = &self.stays {
+            if let Some(socket) = &stays.socket {
+                socket.put(serving);
+            }
+            return Ok(());
+        }
+        let socket = match Socket::open(args.socket.as_deref(), self.access, serving, replaced) {
+            Ok(socket) => Some(socket),
+            // Only root has a place for it without being asked for one, and only block devices need root.
+            Err(f) if self.settings.block.is_empty() && args.socket.is_none() => {
+                let (_, what, hint) = f.parts();
+                term::note(&format!(
+                    "{what}; zoneplug status does not show this server without {hint}"
+                ));
+                None
+            }
+            Err(f) => return Err(f),
+        };
+        confine::filter_calls()?;
+        self.stays = Some(Stays { socket, to_part });
+        Ok(())
+    }
+
+    fn serving(&self) -> Option<Arc<Serving>> {
+        self.stays.as_ref()?.socket.as_ref()?.serving()
+    }
+
+    /// Leaves the disks, which have answered what was begun. Hosts connect again, and send again what they have no answer
+    /// to; Linux keeps the requests of block devices.
+    fn leave(
+        &self,
+        next: leave::Next,
+        back: Inherited,
+        (devices, network, disks): (Vec<Device>, Option<nvme::Server>, OpenDisks),
+    ) -> Ended {
+        self.stays.iter().flat_map(|s| &s.socket).for_each(Socket::withdraw);
+        log::info!(event = "handing-over"; "another server takes the disks over");
+        drop(network);
+        for d in &devices {
+            let device = lock(&d.device).take();
+            device.into_iter().for_each(UblkDisk::leave);
+        }
+        let (all, below) = (disks.handles(), disks.devices());
+        drop((devices, disks));
+        if !leave::close(all, &below) {
+            next.end_for();
+        }
+        Ended::Left(next, back)
+    }
+
+    /// Ends the server.
+    fn stop(
+        &mut self,
+        ended: Result<End, Failure>,
+        (devices, network): (Vec<Device>, Option<nvme::Server>),
+        (metrics, events): (Option<Metrics>, DiskEvents),
+    ) -> Result<Ended, Failure> {
+        notify::stopping();
+        let why = if ended.is_ok() { "a signal has come" } else { "it failed" };
+        log::info!(event = "stop"; "the server ends: {why}");
+        // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
+        let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
+        if let Ok(signals) = self.signals.try_clone() {
+            let _ = impatient.spawn(move || {
+                loop {
+                    if let Ok(Event::Signal(signal)) = signals.wait() {
+                        std::process::exit(128 + signal);
+                    }
+                }
+            });
+        }
+        let (socket, to_part) =
+            self.stays.take().map_or((None, Vec::new()), |s| (s.socket, s.to_part));
+        drop((socket, metrics));
+        let args = &self.settings.args;
+        let outlive = devices.iter().all(Device::outlives);
+        let remove = args.remove_on_exit || !outlive;
+        let parted = to_part.into_iter().try_for_each(|joined| part(joined, remove));
+        // An error that ended the server is reported before an error of its stop.
+        let closed = network.map_or(Ok(()), nvme::Server::stop);
+        let stopped = stop(devices, args.remove_on_exit);
+        drop(events);
+        ended.map(|_| Ended::Stopped).and_then(|e| closed.and(stopped).and(parted).map(|()| e))
+    }
+}
+
+/// Says what is served. A standard output that is closed, or whose reader stalls, is no reason to stop serving.
+fn say(
+    devices: &[Device],
+    (network, metrics): (Option<&nvme::Server>, Option<&Metrics>),
+    (joined, join): (&[Parts], bool),
+) {
     let mut lines = Vec::new();
     let udev = Instant::now() + UDEV;
-    for d in &devices {
+    for d in devices {
         lines.push(d.line());
         lines.extend(d.watched(udev));
     }
-    lines.extend(network.iter().flat_map(nvme::Server::lines));
-    lines.extend(metrics.as_ref().map(Metrics::line));
-    lines.extend(joined.iter().map(|parts| match args.join {
+    lines.extend(network.iter().flat_map(|network| network.lines()));
+    lines.extend(metrics.map(Metrics::line));
+    lines.extend(joined.iter().map(|parts| match join {
         true => format!("{}  joins {}", parts.path().display(), parts.names()),
         false => format!("to join them:\n{}", parts.command()),
     }));
     said::say(To::Stdout, lines.join("\n") + "\n");
-    devices.iter().for_each(Device::log_start);
-    network.iter().for_each(nvme::Server::log_start);
-    notify::ready();
-    let ended = end::wait(&signals, &devices, network.as_ref(), || hand_over.is_asked());
-    if let Ok(End::HandedOver) = ended {
-        drop(socket);
-        log::info!(event = "handed-over"; "another server takes the disks over");
-        end::leave_all(devices, network, events);
-    }
-    notify::stopping();
-    let why = if ended.is_ok() { "a signal has come" } else { "it failed" };
-    log::info!(event = "stop"; "the server ends: {why}");
-    // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
-    let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
-    let _ = impatient.spawn(move || {
-        loop {
-            if let Ok(Event::Signal(signal)) = signals.wait() {
-                std::process::exit(128 + signal);
-            }
-        }
-    });
-    drop((socket, metrics));
-    let outlive = devices.iter().all(Device::outlives);
-    let remove = args.remove_on_exit || !outlive;
-    let parted = to_part.into_iter().try_for_each(|joined| part(joined, remove));
-    // An error that ended the server is reported before an error of its stop.
-    let closed = network.map_or(Ok(()), nvme::Server::stop);
-    let stopped = stop(devices, args.remove_on_exit);
-    drop(events);
-    ended.map(|_| ()).and(closed).and(stopped).and(parted)
-}
-
-/// The zones of each device that a disk is served as; `None`: all of them.
-fn shown(geometry: &Geometry) -> Vec<Option<Range<u32>>> {
-    let all = slices(geometry);
-    if all.len() > 1 { all.into_iter().map(Some).collect() } else { vec![None] }
-}
-
-/// The devices of each disk that has several.
-fn parts(devices: &[Device]) -> Vec<Parts> {
-    let mut all: Vec<Parts> = Vec::new();
-    for d in devices {
-        let Some(zones) = &d.zones else { continue };
-        let sectors = zones.len() as u64 * u64::from(d.disk.disk().geometry().zone_sectors());
-        let one = (d.path.clone(), sectors);
-        match all.last_mut().filter(|_| zones.start > 0) {
-            Some(Parts(parts)) => parts.push(one),
-            None => all.push(Parts(vec![one])),
-        }
-    }
-    all
-}
-
-/// How a device of a disk is served.
-fn options(
-    args: &Args,
-    disk: &BlockDisk,
-    id: Option<u32>,
-    tags: Option<u16>,
-    zones: Option<Range<u32>>,
-) -> UblkOptions {
-    let usual = UblkOptions::default();
-    UblkOptions {
-        id,
-        queues: disk.device.queues.unwrap_or(usual.queues),
-        depth: disk.device.depth,
-        tags,
-        recovery: !disk.device.no_recovery,
-        // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
-        records: Some(PathBuf::from(server_client::DIRECTORY)),
-        moved: args.moved,
-        zones,
-        latencies: args.measured.times(),
-    }
-}
-
-/// Has a disk served.
-fn start(
-    ublk: &Ublk,
-    disk: HostedDisk,
-    spec: &str,
-    options: &UblkOptions,
-    signals: &Signals,
-) -> Result<Device, Failure> {
-    let notifier = signals.notifier();
-    let device = ublk.serve(&disk, spec, options, move || notifier.notify())?;
-    let path = device.path();
-    let (spec, zones) = (spec.to_owned(), options.zones.clone());
-    Ok(Device { disk, spec, device: Arc::new(Mutex::new(Some(device))), path, zones })
-}
-
-impl Device {
-    fn recovered(&self) -> bool {
-        lock(&self.device).as_ref().is_some_and(UblkDisk::recovered)
-    }
-
-    /// Whether Linux keeps it for another server.
-    fn outlives(&self) -> bool {
-        lock(&self.device).as_ref().is_some_and(UblkDisk::outlives)
-    }
-
-    /// `/dev/ublkb0  po2@disk.zbd  1G, 8 zones of 128M`.
-    fn line(&self) -> String {
-        let g = self.disk.disk().geometry();
-        let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
-        let (zones, size) = (g.nr_zones(), g.capacity_bytes());
-        let whole = g.capacity_bytes().0 / zone.0 * zone.0;
-        let mut line = format!(
-            "{}  {}  {size}, {zones} zones of {zone}",
-            self.path.display(),
-            plain(&self.spec)
-        );
-        if let Some(zones) = &self.zones {
-            line += &format!(", of which this shows {} from zone {} on", zones.len(), zones.start);
-        } else if whole != size.0 {
-            line += &format!(", shown without the shorter last one: {}", Bytes(whole));
-        }
-        let unrecorded =
-            lock(&self.device).as_ref().and_then(|d| d.unrecorded().map(str::to_owned));
-        if self.recovered() {
-            line += ", taken over";
-            if let Some(why) = unrecorded {
-                line += &format!(", and appends that were in flight are appended again ({why})");
-            }
-        } else if let Some(why) = unrecorded {
-            line += &format!(", without a record of appends for the next server ({why})");
-        } else if is_volatile(&self.spec) {
-            line += ", in memory: gone when this process ends";
-        }
-        line
-    }
-
-    /// `ublkb0`.
-    fn name(&self) -> &str {
-        self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
-    }
-
-    fn log_start(&self) {
-        let (disk, spec, line) = (self.name(), &*self.spec, self.line());
-        if self.recovered() {
-            log::info!(event = "takeover", disk, spec; "{line}");
-        } else {
-            log::info!(event = "disk-start", disk, spec; "{line}");
-        }
-    }
-
-    /// What it costs that udev watches it, if udev does. Waits until `end` for udev to have seen it.
-    fn watched(&self, end: Instant) -> Option<String> {
-        is_watched(&self.path, end).then(|| {
-            format!(
-                "{} is watched by udev, which reads it through the page cache after each close: writes of io_uring may fail; to end \
-                 that: zoneplug serve --udev-rule > /etc/udev/rules.d/61-zoneplug.rules",
-                self.path.display()
-            )
-        })
-    }
-
-    /// Whether it has ended by itself.
-    fn look(&self) -> Result<(), Failure> {
-        let device = lock(&self.device);
-        let (path, hint) =
-            (self.path.display(), "start it again; dmesg has what the kernel says of it");
-        match device.as_ref() {
-            Some(d) if d.failure().is_some() => {
-                let why = d.failure().unwrap_or_default();
-                Err(Failure::io(format!("{path}: {why}")).hint(hint))
-            }
-            Some(d) if !d.is_served() => {
-                let what = format!("{path} was stopped from outside");
-                Err(Failure::new(Kind::Device, what).hint(hint))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn served(&self) -> Served {
-        let device = self.device.clone();
-        Served {
-            name: self.name().to_owned(),
-            spec: self.spec.clone(),
-            disk: self.disk.clone(),
-            recovered: self.recovered(),
-            outlives: self.outlives(),
-            counters: Box::new(move || {
-                lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)
-            }),
-            network: None,
-        }
-    }
 }
 
 /// Removes a device that has no server.

@@ -1,20 +1,20 @@
 //! Disks that are served over the network as namespaces.
 
-use super::answer::{HostShown, Network, Served};
+use super::answer::{HostShown, Network, Passed, Served};
 use super::network_attributes::NetworkAttributes;
-use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::server_client::DIRECTORY;
-use std::net::SocketAddr;
+use crate::server_client::{DIRECTORY, PathShown};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Sector};
+use zoneplug_host::is_volatile;
 use zoneplug_host::nvme_tcp::{
-    DhGroup, Disk, Key, NvmeTcp, NvmeTcpHost, NvmeTcpOptions, read_key, usual_records,
+    AnaState, DhGroup, Disk, DiskShape, Key, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
+    ShownSubsystem, read_key, usual_records,
 };
 use zoneplug_host::signals::Signals;
-use zoneplug_host::{HostedDisk, is_volatile};
 
 /// How long a disk waits for a write that was overtaken on its way, unless its specification says otherwise. Initiators
 /// reorder the writes of a zone (docs/scheduling.md).
@@ -71,12 +71,13 @@ impl NetworkArgs {
 pub(super) struct Server {
     server: Arc<NvmeTcp>,
     disks: Vec<Disk>,
+    passed: Vec<Passed>,
     /// Whether hosts authenticate, and whether the server does.
     keys: (bool, bool),
 }
 
 /// What is to be served, checked as far as that goes without opening a disk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Plan {
     options: NvmeTcpOptions,
     specs: Vec<String>,
@@ -164,44 +165,69 @@ impl Plan {
         std::iter::once(&self.options.listen).chain(more).map(ToString::to_string).collect()
     }
 
-    /// Opens the disks, except those that are open already: a disk can be served both ways.
-    pub(super) fn open(
-        self,
-        opened: &[(HostedDisk, &String, Option<u16>)],
-    ) -> Result<(NvmeTcpOptions, Vec<Disk>), Failure> {
-        let mut disks: Vec<Disk> = Vec::new();
-        for spec in self.specs {
-            if disks.iter().any(|d| d.spec == spec) {
-                return Err(Failure::usage(format!("{} is named twice", plain(&spec)))
-                    .hint("each disk once; a subsystem has one namespace of it"));
-            }
-            let (disk, tags) = match opened.iter().find(|(_, s, _)| **s == spec) {
-                Some((disk, _, tags)) => (disk.clone(), *tags),
-                None => {
-                    let mut named = Named::open_to_serve(&spec)?;
-                    // Keys are spelled with `_` or `-`.
-                    if !["order_window=", "order-window="].iter().any(|key| spec.contains(key)) {
-                        named.config.order_window = WINDOW;
-                    }
-                    let tags = named.tags;
-                    (HostedDisk::open_named(named)?, tags)
-                }
-            };
-            disks.push(Disk { disk, spec, tags });
-        }
-        Ok((self.options, disks))
+    /// Listens at the addresses; `given` are sockets that listen already.
+    pub(super) fn listen(&self, given: &mut Vec<TcpListener>) -> Result<NvmeTcpListeners, Failure> {
+        Ok(NvmeTcpListeners::bind(&self.options, given)?)
     }
+
+    /// What would be shown of these disks.
+    pub(super) fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Failure> {
+        Ok(self.options.would_show(disks)?)
+    }
+
+    /// Whether a host may connect with what it has: a key, or none.
+    pub(super) fn admits(&self, host: &str, with_key: bool) -> bool {
+        let o = &self.options;
+        let has_key = o.dhchap_keys.iter().any(|(nqn, _)| nqn == host);
+        let listed = match &o.hosts {
+            Some(list) => list.iter().any(|nqn| nqn == host),
+            None => o.any_host || o.dhchap_keys.is_empty(),
+        };
+        has_key == with_key && (has_key || listed)
+    }
+
+    /// Adds how hosts use addresses.
+    pub(super) fn set_ana_states(&mut self, paths: &[PathShown]) {
+        let of = |path: &PathShown| {
+            let state = AnaState::ALL.into_iter().find(|s| s.name() == path.ana_state)?;
+            Some((path.address.parse().ok()?, state))
+        };
+        self.options.ana_states = paths.iter().filter_map(of).collect();
+    }
+}
+
+/// The failure of a disk that is to be two disks of one subsystem.
+pub(super) fn named_twice(spec: &str) -> Failure {
+    Failure::usage(format!("{} is named twice", plain(spec)))
+        .hint("each disk once; a subsystem has one namespace of it")
+}
+
+/// How long writes of a disk wait for those before them, unless its specification says that.
+pub(super) fn order_window(spec: &str) -> Option<Nanos> {
+    // Keys are spelled with `_` or `-`.
+    let says = ["order_window=", "order-window="].iter().any(|key| spec.contains(key));
+    (!says).then_some(WINDOW)
 }
 
 impl Server {
     pub(super) fn start(
-        (options, disks): (NvmeTcpOptions, Vec<Disk>),
+        plan: &Plan,
+        listeners: &NvmeTcpListeners,
+        disks: Vec<(Disk, Passed)>,
         signals: &Signals,
     ) -> Result<Server, Failure> {
         let notifier = signals.notifier();
-        let server = NvmeTcp::start(&options, disks.clone(), move || notifier.notify())?;
+        let options = &plan.options;
+        let (disks, passed): (Vec<Disk>, Vec<Passed>) = disks.into_iter().unzip();
+        let tell = move || notifier.notify();
+        let server = NvmeTcp::start_at(listeners.clone(), options, disks.clone(), tell)?;
         let keys = (!options.dhchap_keys.is_empty(), options.dhchap_ctrl_key.is_some());
-        Ok(Server { server: Arc::new(server), disks, keys })
+        Ok(Server { server: Arc::new(server), disks, passed, keys })
+    }
+
+    /// The server itself.
+    pub(super) fn of_hosts(&self) -> Arc<NvmeTcp> {
+        self.server.clone()
     }
 
     /// What is served, and the command that attaches it.
@@ -259,23 +285,14 @@ impl Server {
     pub(super) fn served(&self) -> Vec<Served> {
         let mut all: Vec<Served> = Vec::new();
         let port = self.server.address().port();
-        let namespaces = self.server.namespaces();
+        let shown = self.server.shown();
         for (n, d) in self.disks.iter().enumerate() {
-            let Some((nsid, ..)) = namespaces.iter().find(|(_, disk, _)| *disk == n) else {
-                continue;
-            };
+            let Some(known) = shown.known(n) else { continue };
+            let Some(nsid) = known.nsids.first().copied() else { continue };
             let (for_counters, for_hosts) = (self.server.clone(), self.server.clone());
             let for_failures = self.server.clone();
             let counters = move || for_counters.counters(n);
-            let hosts = move || {
-                let all = for_hosts.hosts().into_iter();
-                let shown = |h: NvmeTcpHost| HostShown {
-                    nqn: h.nqn,
-                    queues: h.queues as u32,
-                    authenticated: h.authenticated,
-                };
-                all.map(shown).collect()
-            };
+            let hosts = move || for_hosts.hosts().into_iter().map(HostShown::of).collect();
             all.push(Served {
                 name: format!("tcp{port}n{nsid}"),
                 spec: d.spec.clone(),
@@ -286,10 +303,12 @@ impl Server {
                 network: Some(Network {
                     address: self.server.address().to_string(),
                     nqn: self.server.nqn().to_owned(),
+                    place: n,
                     hosts: Box::new(hosts),
                     failed_authentications: Box::new(move || for_failures.failed_authentications()),
                     attributes: NetworkAttributes::of(&self.server, n),
                 }),
+                passed: Passed { known: Some(known), ..self.passed[n].clone() },
             });
         }
         all
@@ -303,11 +322,6 @@ impl Server {
                 "{}: {} is served at {address}", s.name, s.spec
             );
         }
-    }
-
-    /// Closes all connections. Hosts connect to the next server.
-    pub(super) fn leave(self) {
-        drop(self.server);
     }
 
     /// Closes all connections, and makes everything durable. Nothing else may hold the server any more.

@@ -4,6 +4,7 @@
 //! its time is over, whatever comes first.
 
 use crate::failure::{Failure, Kind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::Error;
 use zoneplug_host::{BlockingDisk, Frozen, HostedDisk};
@@ -14,13 +15,19 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(60);
 /// Nothing is in flight on a disk, and BIOs that come wait, until this is dropped.
 pub(crate) struct Pause {
     _frozen: Frozen,
+    /// Counted by the server, which leaves no disk during a pause.
+    _counted: Arc<()>,
     since: Instant,
     most: Duration,
 }
 
 impl Pause {
     /// Makes durable what was acknowledged, then stops the disk, for at most so long.
-    pub(super) fn begin(disk: &HostedDisk, most: Duration) -> Result<Pause, Failure> {
+    pub(super) fn begin(
+        disk: &HostedDisk,
+        most: Duration,
+        counted: Arc<()>,
+    ) -> Result<Pause, Failure> {
         if most > LONGEST {
             return Err(Failure::usage(format!("a pause is no longer than {LONGEST:?}"))
                 .hint("a shorter one"));
@@ -31,7 +38,7 @@ impl Pause {
         })?;
         let since = Instant::now();
         let frozen = disk.freeze().map_err(|e: Error| Failure::from(e))?;
-        Ok(Pause { _frozen: frozen, since, most })
+        Ok(Pause { _frozen: frozen, _counted: counted, since, most })
     }
 
     /// What is left of its time.

@@ -19,11 +19,11 @@ const TRIES: u32 = 8;
 
 /// A socket in the file system, by its device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Id(u64, u64);
+pub(crate) struct Id(u64, u64);
 
 impl Id {
     /// What is at `path`; `None`: nothing, or something else than a socket. Links are not followed.
-    fn of(path: &Path) -> Option<Id> {
+    pub(super) fn of(path: &Path) -> Option<Id> {
         let m = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_socket())?;
         Some(Id(m.dev(), m.ino()))
     }
@@ -72,8 +72,12 @@ impl Drop for Private {
     }
 }
 
-/// Listens at `path`, for whom `access` admits.
-pub(super) fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, Id)> {
+/// Listens at `path`, for whom `access` admits. Takes the place of a socket of `replaced`, whose server leaves.
+pub(super) fn listen(
+    path: &Path,
+    access: Access,
+    replaced: &[Id],
+) -> io::Result<(UnixListener, Id)> {
     // A client has to name the place in the kernel's 108 bytes.
     SocketAddr::from_pathname(path)?;
     let private = Private::beside(path)?;
@@ -96,7 +100,10 @@ pub(super) fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, I
                 "something is there that is no socket",
             ));
         }
-        let Some(old) = left_behind(path) else { return Err(io::ErrorKind::AddrInUse.into()) };
+        let leaves = Id::of(path).filter(|id| replaced.contains(id));
+        let Some(old) = leaves.or_else(|| left_behind(path)) else {
+            return Err(io::ErrorKind::AddrInUse.into());
+        };
         // They change places, so that what is removed is what was looked at.
         match renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE) {
             Ok(()) if Id::of(&here) == Some(old) => return Ok((listener, id)),
@@ -142,18 +149,18 @@ mod tests {
         };
         let before = names();
         for name in ["file", "directory", "link", "pipe", "link to a socket"] {
-            let e = listen(&at(name), Access::default()).unwrap_err();
+            let e = listen(&at(name), Access::default(), &[]).unwrap_err();
             assert!(e.to_string().contains("no socket"), "{name}: {e}");
         }
         for name in ["living", "datagrams"] {
             assert_eq!(
-                listen(&at(name), Access::default()).unwrap_err().kind(),
+                listen(&at(name), Access::default(), &[]).unwrap_err().kind(),
                 io::ErrorKind::AddrInUse,
                 "{name}"
             );
         }
         assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
-        let (_new, id) = listen(&at("left"), Access::default()).unwrap();
+        let (_new, id) = listen(&at("left"), Access::default(), &[]).unwrap();
         assert_eq!(Id::of(&at("left")), Some(id));
         UnixStream::connect(at("left")).unwrap();
         assert_eq!(names(), before, "nothing was removed, and nothing is left");
@@ -177,7 +184,10 @@ mod tests {
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&socket, 0).unwrap();
         let _first = UnixStream::connect(&path).unwrap();
-        assert_eq!(listen(&path, Access::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            listen(&path, Access::default(), &[]).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
@@ -185,12 +195,12 @@ mod tests {
     fn a_socket_is_its_users_whatever_the_umask() {
         let dir = directory("mode");
         let path = dir.join("s");
-        let (_listener, _) = listen(&path, Access::default()).unwrap();
+        let (_listener, _) = listen(&path, Access::default(), &[]).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         // One name is as long as can be, and the private one would be longer.
         let long = dir.join("x".repeat(107 - dir.as_os_str().len() - 1));
-        listen(&long, Access::default()).unwrap();
-        assert!(listen(&dir.join("x".repeat(108)), Access::default()).is_err());
+        listen(&long, Access::default(), &[]).unwrap();
+        assert!(listen(&dir.join("x".repeat(108)), Access::default(), &[]).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

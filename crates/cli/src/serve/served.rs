@@ -2,7 +2,8 @@
 
 use super::network_attributes::NetworkAttributes;
 use crate::server_client::HostShown;
-use zoneplug_host::{HostedDisk, ServedCounters};
+use zoneplug_host::nvme_tcp::KnownDisk;
+use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters};
 
 /// A disk that is served.
 pub(crate) struct Served {
@@ -17,12 +18,24 @@ pub(crate) struct Served {
     pub(crate) counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
     /// How it is reached, if it is served over the network.
     pub(crate) network: Option<Network>,
+    pub(crate) passed: Passed,
+}
+
+/// What a server passes to the next one of a disk, as it was opened.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Passed {
+    pub(crate) mark: DiskMark,
+    pub(crate) held: HeldDisks,
+    /// How hosts know it.
+    pub(crate) known: Option<KnownDisk>,
 }
 
 /// A server of NVMe/TCP.
 pub(crate) struct Network {
     pub(crate) address: String,
     pub(crate) nqn: String,
+    /// Its place among the disks of the server.
+    pub(crate) place: usize,
     pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
     pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
     pub(crate) attributes: NetworkAttributes,

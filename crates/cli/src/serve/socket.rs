@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::answer::{Answers, Serving};
-use super::clients::{self, Bounds};
+use super::clients::{self, Bounds, Slot};
 use super::place;
 use crate::failure::{Failure, Kind};
 use crate::server_client;
@@ -19,25 +19,26 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub(crate) struct Socket<A: Answers = Serving> {
     path: PathBuf,
     id: place::Id,
-    /// There until it is dropped.
-    serving: Option<Arc<A>>,
+    slot: Arc<Slot<A>>,
 }
 
 impl<A: Answers> Socket<A> {
     /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now
-    /// on.
+    /// on. Takes the place of a socket of `replaced`, and of one without a server.
     pub(crate) fn open(
         path: Option<&Path>,
         access: Access,
         serving: A,
+        replaced: &[place::Id],
     ) -> Result<Socket<A>, Failure> {
-        Self::open_with(path, access, serving, Bounds::default())
+        Self::open_with(path, access, serving, replaced, Bounds::default())
     }
 
     fn open_with(
         path: Option<&Path>,
         access: Access,
         serving: A,
+        replaced: &[place::Id],
         bounds: Bounds,
     ) -> Result<Socket<A>, Failure> {
         let usual =
@@ -53,10 +54,10 @@ impl<A: Answers> Socket<A> {
         if path.parent() == Some(Path::new(server_client::DIRECTORY)) {
             sweep();
         }
-        let (listener, id) = place::listen(&path, access).map_err(failed)?;
-        let serving = Arc::new(serving);
-        let for_answers = Arc::downgrade(&serving);
-        let socket = Socket { path: path.clone(), id, serving: Some(serving) };
+        let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
+        let slot = Arc::new(Slot::new(serving));
+        let for_answers = Arc::downgrade(&slot);
+        let socket = Socket { path: path.clone(), id, slot };
         let body = move || clients::listen(&listener, &for_answers, access, bounds);
         std::thread::Builder::new().name("zoneplug-socket".to_owned()).spawn(body).map_err(
             |e| {
@@ -66,22 +67,35 @@ impl<A: Answers> Socket<A> {
         )?;
         Ok(socket)
     }
+
+    /// What it answers from.
+    pub(crate) fn serving(&self) -> Option<Arc<A>> {
+        self.slot.get()
+    }
+
+    /// Answers from now on from `serving`.
+    pub(crate) fn put(&self, serving: A) {
+        self.slot.put(serving);
+    }
+
+    /// Answers no more, until there is something to answer from again. A thread that still answers a client holds the
+    /// disks too; this waits for it, for a moment.
+    pub(crate) fn withdraw(&self) {
+        let end = Instant::now() + LAST_ANSWERS;
+        let mut last = self.slot.take();
+        while let Some(serving) = last {
+            last = Arc::try_unwrap(serving).err().filter(|_| Instant::now() < end);
+            if last.is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
 }
 
 impl<A: Answers> Drop for Socket<A> {
     fn drop(&mut self) {
         self.id.remove(&self.path);
-        // A thread that still answers a client holds the disks too, for a moment.
-        let end = Instant::now() + LAST_ANSWERS;
-        while let Some(serving) = self.serving.take() {
-            match Arc::try_unwrap(serving) {
-                Err(shared) if Instant::now() < end => {
-                    self.serving = Some(shared);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                _ => {}
-            }
-        }
+        self.withdraw();
     }
 }
 
@@ -97,7 +111,7 @@ fn sweep() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::answer::Served;
+    use crate::serve::answer::{Passed, Served};
     use crate::serve::handover::HandOver;
     use crate::server_client::{AttributeShown, Request, Server};
     use serde_json::{Value, json};
@@ -127,14 +141,15 @@ mod tests {
             outlives: i == 1,
             counters: Box::new(move || ServedCounters { reads: i, ..ServedCounters::default() }),
             network: None,
+            passed: Passed::default(),
         };
         let disks =
             vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
-        Socket::open_with(Some(&path), Access::default(), serving(disks), bounds).unwrap()
+        Socket::open_with(Some(&path), Access::default(), serving(disks), &[], bounds).unwrap()
     }
 
     fn serving(disks: Vec<Served>) -> Serving {
-        Serving { disks, hand_over: HandOver::new(|| {}) }
+        Serving::new(disks, None, Vec::new(), HandOver::new(|| {}))
     }
 
     fn ask(socket: &Socket, request: &Request) -> Result<Value, String> {
@@ -156,7 +171,7 @@ mod tests {
     #[test]
     fn t1_attributes_of_a_live_disk_are_shown_and_set() {
         let socket = server();
-        let client = socket.serving.as_ref().unwrap().disks[0].disk.open_client(4, 4).unwrap();
+        let client = socket.slot.get().unwrap().disks[0].disk.open_client(4, 4).unwrap();
         let disk = || "/dev/ublkb0".to_owned();
         let set = |name: &str, value: &str| {
             let (name, value) = (name.to_owned(), value.to_owned());
@@ -165,11 +180,7 @@ mod tests {
         assert_eq!(set("zoned_qd1_writes", "1").unwrap(), json!({"was": "0"}));
         assert_eq!(set("zoned_qd1_policy", "clook").unwrap(), json!({"was": "fifo"}));
         assert_eq!(
-            socket.serving.as_ref().unwrap().disks[0]
-                .disk
-                .disk()
-                .attribute("zoned_qd1_writes")
-                .unwrap(),
+            socket.slot.get().unwrap().disks[0].disk.disk().attribute("zoned_qd1_writes").unwrap(),
             "1"
         );
         let all = ask(&socket, &Request::Attributes { disk: disk() }).unwrap();
@@ -188,8 +199,7 @@ mod tests {
     fn t2_plugs_of_a_live_disk() {
         let socket = server();
         let mut io =
-            zoneplug_host::BlockingDisk::new(&socket.serving.as_ref().unwrap().disks[0].disk)
-                .unwrap();
+            zoneplug_host::BlockingDisk::new(&socket.slot.get().unwrap().disks[0].disk).unwrap();
         io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
         let text = ask(&socket, &Request::ZoneWplugs { disk: "ublkb0".to_owned() }).unwrap();
         let line = "Zone no: 1, flags: 0x0, ref: 1, cond: ACTIVE, wp ofst: 16, pending BIO: 0\n";
@@ -227,13 +237,14 @@ mod tests {
         let socket = server();
         let mode = std::fs::metadata(&socket.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let e =
-            Socket::open(Some(&socket.path), Access::default(), serving(Vec::new())).err().unwrap();
+        let e = Socket::open(Some(&socket.path), Access::default(), serving(Vec::new()), &[])
+            .err()
+            .unwrap();
         assert!(e.to_string().contains("in use"), "{e}");
         let path = socket.path.clone();
         // A client stays connected, and the listening thread stays too.
         let client = UnixStream::connect(&path).unwrap();
-        let disks = Arc::downgrade(socket.serving.as_ref().unwrap());
+        let disks = Arc::downgrade(&socket.slot.get().unwrap());
         drop(socket);
         assert!(!path.exists());
         assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
@@ -241,7 +252,7 @@ mod tests {
         // One that a killed server left.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Socket::open(Some(&path), Access::default(), serving(Vec::new())).unwrap());
+        drop(Socket::open(Some(&path), Access::default(), serving(Vec::new()), &[]).unwrap());
     }
 
     /// Silent clients must not keep other clients out.
@@ -289,10 +300,12 @@ mod tests {
             outlives: false,
             counters: Box::new(|| panic!("planned, in a test")),
             network: None,
+            passed: Passed::default(),
         };
         let bounds = Bounds { most: 2, ..Bounds::default() };
         let socket =
-            Socket::open_with(Some(&path), Access::default(), serving(vec![disk]), bounds).unwrap();
+            Socket::open_with(Some(&path), Access::default(), serving(vec![disk]), &[], bounds)
+                .unwrap();
         for _ in 0..6 {
             let e = ask(&socket, &Request::Status {}).unwrap_err();
             assert!(e.contains("does not answer"), "{e}");
@@ -301,6 +314,43 @@ mod tests {
         let start = Instant::now();
         drop(socket);
         assert!(start.elapsed() < LAST_ANSWERS, "a handler that panicked holds the disks");
+    }
+
+    /// U13. What ends the server, or gives its files away, is of its own user and root, whatever the mode of the socket is.
+    #[test]
+    fn u13_a_member_of_the_group_may_ask_and_not_take() {
+        use std::os::unix::process::CommandExt;
+        use std::process::Command;
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let access = Access { owner: None, group: None, mode: 0o666 };
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("zoneplug-{}-{n}.sock", std::process::id()));
+        let asked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let tell = asked.clone();
+        let hand_over = HandOver::new(move || tell.store(true, Ordering::Relaxed));
+        let serving = Serving::new(Vec::new(), None, Vec::new(), hand_over);
+        let _socket = Socket::open(Some(&path), access, serving, &[]).unwrap();
+        let ask = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(sys.argv[2].encode() + b'\\n')
+print(s.makefile().readline())";
+        let answer = |uid: u32, question: &str| {
+            let mut python = Command::new("/usr/bin/python3");
+            let python = python.args(["-c", ask]).arg(&path).arg(question);
+            String::from_utf8(python.uid(uid).output().unwrap().stdout).unwrap()
+        };
+        assert!(answer(65534, r#"{"cmd":"status"}"#).starts_with("{\"ok\""));
+        for of_owner in
+            [r#"{"cmd":"hand-over"}"#, r#"{"cmd":"pass","disk":null}"#, r#"{"cmd":"served"}"#]
+        {
+            let refused = answer(65534, of_owner);
+            assert!(refused.contains("only the user of this server"), "{of_owner}: {refused}");
+        }
+        assert!(!asked.load(Ordering::Relaxed), "the server was not asked to leave");
+        assert!(answer(0, r#"{"cmd":"pass","disk":null}"#).starts_with("{\"ok\":[0]"));
     }
 
     /// Also if every user may connect to the socket.

@@ -76,7 +76,7 @@ fn with_disks(asked: Asked<Result<Value, Failure>>) -> Asked<Vec<Shown>> {
 }
 
 /// Asks the servers at these sockets. `named`: a socket without a server is told, too.
-fn ask_at(
+pub(crate) fn ask_at(
     sockets: &[PathBuf],
     named: bool,
     request: &Request,

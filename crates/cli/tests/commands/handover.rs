@@ -84,6 +84,144 @@ fn u9_a_server_hands_its_disks_over() {
     assert!(last_is_there(&socket));
 }
 
+/// The lines that say which namespace is which disk.
+fn namespaces(lines: &mut Lines<BufReader<ChildStdout>>) -> Vec<String> {
+    let lines = lines.map(Result::unwrap).take_while(|line| !line.starts_with("nvme connect"));
+    let of = |line: String| {
+        let (nsid, rest) = line.strip_prefix("namespace ")?.split_once("  ")?;
+        Some(format!("{nsid} {}", rest.split("  ").next()?.rsplit('/').next()?))
+    };
+    lines.filter_map(of).collect()
+}
+
+/// Two disks that are served, and their socket.
+fn two_disks(name: &str) -> (Dir, String, String, String) {
+    let dir = Dir::new(name);
+    let (a, b, socket) = (dir.path("a.zbd"), dir.path("b.zbd"), dir.path("s"));
+    for disk in [&a, &b] {
+        ok(&["create", disk, "--size", "64M", "--zone-size", "8M"]);
+    }
+    (dir, a, b, socket)
+}
+
+/// U15. Hosts know a disk by the number of its namespace, in whatever order the next server is told of the disks.
+#[test]
+fn u15_a_namespace_keeps_its_number_and_new_disks_get_higher_ones() {
+    let (dir, a, b, socket) = two_disks("handover-order");
+    let new = dir.path("new.zbd");
+    ok(&["create", &new, "--size", "64M", "--zone-size", "8M"]);
+    let (mut first, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, &b, "--socket", &socket]);
+    assert_eq!(namespaces(&mut first.1), ["1 a.zbd", "2 b.zbd"]);
+    let of = ["--nvme-tcp", &address, &b, &new, &a, "--socket", &socket, "--takeover"];
+    let (mut next, _) = Server::start(&of);
+    assert_eq!(namespaces(&mut next.1), ["1 a.zbd", "2 b.zbd", "3 new.zbd"]);
+    assert!(first.0.wait().unwrap().success());
+}
+
+/// U16. What a server would need in vain is found before the running one is asked to leave, and that one goes on.
+#[test]
+fn u16_a_server_that_could_not_serve_takes_nothing() {
+    let (dir, a, b, socket) = two_disks("handover-prove");
+    let (server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let (_other, _) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &b, "--socket", &dir.path("t")]);
+    let link = dir.path("link.zbd");
+    std::os::unix::fs::symlink(&a, &link).unwrap();
+    let pid = format!("process {}", server.0.id());
+    let next = ["serve", "--takeover", "--socket", &socket, "--nvme-tcp", &address, &a];
+    for (more, code, what) in [
+        (&["--nqn", "nqn.2026-11.dev.zoneplug:other"][..], 3, "would have the name"),
+        (&["--nqn", NQN, "--metrics", &taken], 1, "no metrics at"),
+        (&["--nqn", NQN, "--nvme-tcp", &taken], 1, "cannot listen"),
+        (&["--nqn", NQN, "--nvme-tcp", "192.0.2.1:4420", "--allow-any-host"], 1, "cannot listen"),
+    ] {
+        fails(&[&next, more].concat(), code, what);
+        assert!(ok(&["status", "--socket", &socket]).contains(&pid), "{what}");
+    }
+    for (disk, code, what) in [(&*b, 3, "open for writing"), (&link, 3, "are one disk")] {
+        fails(&[&next, &[disk, "--nqn", NQN][..]].concat(), code, what);
+        assert!(ok(&["status", "--socket", &socket]).contains(&pid), "{what}");
+    }
+    // Another file at the path of the disk: a copy, and another disk.
+    let away = dir.path("away.zbd");
+    std::fs::rename(&a, &away).unwrap();
+    for other in [&away, &b] {
+        std::fs::copy(other, &a).unwrap();
+        let mut copied = Command::new(ZONEPLUG);
+        let out = soon(copied.args(&next[..]).args(["--nqn", NQN]));
+        assert!(!out.status.success(), "{}", text(&out.stdout));
+        assert!(ok(&["status", "--socket", &socket]).contains(&pid));
+        std::fs::remove_file(&a).unwrap();
+    }
+    // By its new name it is the same file.
+    let moved = ["--nvme-tcp", &address, &away, "--socket", &socket, "--takeover"];
+    let (next, _) = Server::start(&moved);
+    assert!(ok(&["status", "--socket", &socket]).contains(&format!("process {}", next.0.id())));
+}
+
+/// U16. A server that fails when the running one has left already ends, and that one opens its disks again.
+#[test]
+fn u16_a_server_takes_its_disks_back_from_one_that_fails() {
+    let (_dir, a, b, socket) = two_disks("handover-back");
+    let (server, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, &b, "--socket", &socket]);
+    let status = || ok(&["status", "--socket", &socket]);
+    let name = status().split_whitespace().next().unwrap().to_owned();
+    let attr = |args: &[&str]| ok(&[&["attr", "--socket", &socket, &name], args].concat());
+    attr(&["nomerges", "1"]);
+    attr(&["enable", "0"]);
+    let shown = || (attr(&["nomerges"]), attr(&["enable"]));
+    let set = shown();
+    let deep = format!("{b},zone_write_depth=4");
+    let next = ["serve", "--nqn", NQN, "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    for time in 1..=3 {
+        fails(&[&next[..], &[&a, &deep]].concat(), 4, "keeps the order of writes");
+        wait_for(&socket);
+        assert!(status().contains(&format!("process {}", server.0.id())), "time {time}");
+        assert_eq!(shown(), set, "attributes that were set stay, time {time}");
+    }
+    // One that is killed in the middle.
+    let ask = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(b'{\"cmd\":\"hand-over\"}\\n')
+print(s.makefile().readline())";
+    let left = Command::new("python3").args(["-c", ask, &socket]).output().unwrap();
+    assert!(text(&left.stdout).contains("\"ends\":false"), "{}", text(&left.stdout));
+    wait_for(&socket);
+    assert_eq!(shown(), set);
+    // And at last one that serves.
+    let at_last = ["--takeover", "--socket", &socket, "--nvme-tcp", &address, &b, &a];
+    let (mut last, _) = Server::start(&at_last);
+    assert_eq!(shown(), set, "the next server sets them again");
+    assert_eq!(namespaces(&mut last.1), ["2 b.zbd"], "the other one is not shown to hosts");
+}
+
+/// U11. What was acknowledged is durable before a server leaves its disks, or it stays.
+#[test]
+fn u11_a_disk_that_cannot_be_flushed_is_not_left() {
+    let (_dir, a, _, socket) = two_disks("handover-flush");
+    let faulty = format!("{a},fault=flush/io");
+    let (server, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &faulty, "--socket", &socket]);
+    let next = ["serve", "--nqn", NQN, "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    fails(&[&next[..], &[&faulty]].concat(), 1, "cannot be made durable");
+    let shown = ok(&["status", "--socket", &socket]);
+    assert!(shown.contains(&format!("process {}", server.0.id())), "{shown}");
+}
+
+/// Waits until a server has taken its disks back.
+fn wait_for(socket: &str) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let ask = || soon(Command::new(ZONEPLUG).args(["status", "--socket", socket]));
+    while !ask().status.success() {
+        assert!(std::time::Instant::now() < end, "it does not take its disks back");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
 fn last_is_there(socket: &str) -> bool {
     ok(&["status", "--socket", socket]).contains("process")
 }
@@ -140,6 +278,9 @@ fn u9_a_version_that_cannot_read_the_state_of_the_other_takes_nothing() {
         // A later one whose words are the same.
         &["{\"ok\":{\"state\":99,\"version\":\"9.9.9\",\"disks\":[{\"name\":\"tcp1n1\",\"spec\":\"DISK\",\"disks\":1,\"layers\":1,\
            \"place\":1,\"outlives\":true,\"address\":\"127.0.0.1:1\"}]}}\n"][..],
+        // An earlier one, which passes nothing on.
+        &["{\"ok\":{\"state\":STATE,\"version\":\"0.1.0\",\"disks\":[{\"name\":\"tcp1n1\",\"spec\":\"DISK\",\"disks\":1,\"layers\":1,\
+           \"place\":1,\"outlives\":true,\"address\":\"127.0.0.1:1\"}]}}\n"][..],
         // One from before there was a takeover.
         &[
             "{\"error\":{\"code\":2,\"what\":\"not a question\",\"try\":\"a line\"}}\n",
@@ -151,7 +292,10 @@ fn u9_a_version_that_cannot_read_the_state_of_the_other_takes_nothing() {
     .into_iter()
     .enumerate()
     {
-        let answers = answers.iter().map(|a| a.replace("DISK", &disk)).collect();
+        let answers = answers
+            .iter()
+            .map(|a| a.replace("DISK", &disk).replace("STATE", &zoneplug_host::STATE_VERSION.to_string()))
+            .collect();
         let socket = dir.path(&format!("s{n}"));
         let asked = fake(&socket, answers);
         let mut next = Command::new(ZONEPLUG);

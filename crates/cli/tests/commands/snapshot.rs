@@ -102,6 +102,28 @@ fn a_snapshot_of_a_disk_that_is_served() {
     fails(&["snapshot", &disk, &copy, "--pause", "2m"], 2, "not a time from 1ms to 60s");
 }
 
+/// U14. The file of the disk was renamed, and another disk is at its path.
+#[test]
+fn u14_a_snapshot_is_of_the_file_that_is_served() {
+    let dir = Dir::new("snapshot-renamed");
+    let (disk, other) = (dir.path("d.zbd"), dir.path("other.zbd"));
+    let (away, copy) = (dir.path("away.zbd"), dir.path("copy.zbd"));
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    ok(&["create", &other, "--size", "64M", "--zone-size", "8M"]);
+    let data = noise(3 << 20, 3);
+    ok_with(&["write", &disk], &data);
+    let server = Server::start(&dir, &disk);
+    std::fs::rename(&disk, &away).unwrap();
+    std::fs::rename(&other, &disk).unwrap();
+    ok(&["snapshot", &server.name, &copy, "--socket", &server.socket]);
+    assert_eq!(ok_with(&["read", &copy], b""), data, "of the disk that is served");
+    // The other disk is no served one, and is copied as such.
+    std::fs::remove_file(&copy).unwrap();
+    let made = ok(&["snapshot", &disk, &copy, "--socket", &server.socket]);
+    assert!(!made.contains("waited"), "{made}");
+    assert_eq!(ok_with(&["read", &copy], b""), b"");
+}
+
 /// A pause ends when its time is over or its client has gone, and another client is answered meanwhile.
 #[test]
 fn a_pause_is_the_clients_and_ends_by_itself() {

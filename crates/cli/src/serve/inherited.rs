@@ -1,0 +1,113 @@
+//! What a server has from the one before it: open disks with their locks, sockets that listen, and what clients know.
+//! After a hand-over that comes to nothing the one before it is the same process.
+
+use super::answer::Serving;
+use super::place;
+use super::running::Running;
+use crate::failure::Failure;
+use crate::server_client::{StateOfDisk, StateShown};
+use std::net::TcpListener;
+use zoneplug_host::nvme_tcp::KnownDisk;
+use zoneplug_host::{DiskMark, HeldDisks, paths_of};
+
+/// What a server has from others.
+#[derive(Default)]
+pub(super) struct Inherited {
+    pub(super) disks: HeldDisks,
+    pub(super) sockets: Vec<TcpListener>,
+    pub(super) states: Vec<StateShown>,
+    /// The places of their own sockets.
+    pub(super) replaced: Vec<place::Id>,
+    /// The servers that have not left yet.
+    pub(super) running: Vec<Running>,
+    /// Those that have left, and wait to hear whether this one serves.
+    pub(super) waiting: Vec<Running>,
+}
+
+impl Inherited {
+    /// What this process needs to serve again what it serves.
+    pub(super) fn of_own(serving: &Serving) -> Inherited {
+        let mut own = Inherited { states: vec![serving.state()], ..Inherited::default() };
+        // A socket that cannot be had again is bound again.
+        own.sockets = serving.sockets.iter().filter_map(|s| s.try_clone().ok()).collect();
+        for disk in &serving.disks {
+            own.disks.extend(disk.passed.held.clone());
+        }
+        own
+    }
+
+    /// Whether there was a server before this one.
+    pub(super) fn is_any(&self) -> bool {
+        !self.states.is_empty()
+    }
+
+    /// Whether the servers have left their disks.
+    pub(super) fn has_left(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Whether a server has disks of a specification.
+    pub(super) fn has(&self, spec: &str) -> bool {
+        paths_of(spec).any(|path| self.disks.at(path).is_some())
+    }
+
+    /// The disks of the servers.
+    fn served(&self) -> impl Iterator<Item = &StateOfDisk> {
+        self.states.iter().flat_map(|s| &s.disks)
+    }
+
+    /// How hosts know a disk.
+    pub(super) fn known(&self, mark: DiskMark) -> Option<KnownDisk> {
+        let state = self.states.iter().find(|s| s.subsystem.is_some())?;
+        let disk = state.disks.iter().find(|d| d.address.is_some() && d.is(mark))?;
+        let namespaces = state.subsystem.iter().flat_map(|s| &s.namespaces);
+        let nsids = namespaces.filter(|n| n.disk == disk.name).map(|n| n.nsid).collect();
+        Some(KnownDisk { nsids, uuid: disk.uuid()?, enabled: disk.enabled })
+    }
+
+    /// Has the servers leave their disks, one after the other. A failure leaves those alone that were not asked, and has
+    /// the others go on.
+    pub(super) fn leave(&mut self) -> Result<(), Failure> {
+        while let Some(mut running) = self.running.pop() {
+            if let Err(f) = running.leave() {
+                self.running.push(running);
+                return Err(f);
+            }
+            self.waiting.push(running);
+        }
+        Ok(())
+    }
+
+    /// Sets attributes again that were set while the servers served.
+    pub(super) fn set_again(&self, serving: &Serving) -> Result<(), Failure> {
+        for disk in &serving.disks {
+            let over_network = disk.network.is_some();
+            let is =
+                |d: &&StateOfDisk| d.address.is_some() == over_network && d.is(disk.passed.mark);
+            for (name, value) in self.served().find(is).iter().flat_map(|d| &d.set) {
+                serving.set(&disk.name, name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the servers that this one serves: they end.
+    pub(super) fn serves(&mut self) {
+        for mut running in self.waiting.drain(..) {
+            running.serves();
+        }
+    }
+}
+
+impl StateOfDisk {
+    /// Whether a mark is of this disk: the same disks at the bottom, with the same layers.
+    pub(super) fn is(&self, mark: DiskMark) -> bool {
+        (self.disks, self.layers, self.place) == (mark.disks, mark.layers, mark.place)
+    }
+
+    /// The identifier of which those of its namespaces are made.
+    fn uuid(&self) -> Option<[u8; 16]> {
+        let text = self.uuid.as_deref()?;
+        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
+    }
+}

@@ -1,0 +1,238 @@
+//! The running server's side of a hand-over: it leaves its disks to the next server, and takes them back if that does not
+//! serve them.
+
+use super::answer::{self, Serving};
+use super::block::Device;
+use super::end::flush;
+use super::running::ends_within;
+use crate::failure::{Failure, Kind};
+use crate::plain::plain;
+use crate::server_client::{Request, Timed};
+use rustix::event::Timespec;
+use rustix::fd::OwnedFd;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Weak;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use zoneplug_core::Device as Below;
+use zoneplug_core::poison::lock;
+use zoneplug_host::HostedDisk;
+
+/// How long a disk may take to become durable, and to answer what was begun.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long threads may take to let go of a disk that is left.
+const CLOSE: Duration = Duration::from_secs(2);
+/// How long the next server may take to serve the disks, and then to end if it has given up.
+const SERVE: Duration = Duration::from_secs(60);
+const GIVE_UP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Longest line of the next server.
+const MAX_LINE: u64 = 4096;
+
+/// The next server, which waits for the disks.
+pub(super) struct Next {
+    stream: UnixStream,
+    process: OwnedFd,
+    pid: u32,
+}
+
+impl Next {
+    /// The process at the other end of a connection. `None`: it has gone.
+    pub(super) fn of(stream: UnixStream) -> Option<Next> {
+        let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        Some(Next { stream, process, pid })
+    }
+
+    /// An error of the connection shows when the next server does not say that it serves.
+    fn say(&mut self, line: &[u8]) {
+        let stream = self.stream.try_clone();
+        let _ = stream.and_then(|s| Timed::new(s, Duration::from_secs(1)).write_all(line));
+    }
+
+    /// Tells the next server why the disks stay.
+    pub(super) fn refuse(mut self, why: &Failure) {
+        log::warn!(
+            event = "hand-over-refused";
+            "process {} has asked for the disks, and this server goes on: {}", self.pid, plain(why.parts().1)
+        );
+        self.say(&answer::refusal(why));
+    }
+
+    /// Tells the next server that the disks are left once this process has ended. It ends now.
+    pub(super) fn end_for(mut self) -> ! {
+        log::warn!(
+            event = "left-unclosed";
+            "a disk is not closed in time: this server ends, and process {} goes on as after its death", self.pid
+        );
+        self.say(&answer::answer_line(json!({"ends": true})));
+        std::process::exit(0)
+    }
+
+    /// Tells the next server that the disks are left, and waits until it serves them. False: it has given up, and has ended.
+    pub(super) fn serves(mut self) -> bool {
+        self.say(&answer::answer_line(json!({"ends": false})));
+        if self.is_told() {
+            self.say(&answer::answer_line(json!({})));
+            return true;
+        }
+        if !ends_within(&self.process, GIVE_UP) {
+            log::error!(
+                event = "hand-over-failed";
+                "process {} neither serves the disks nor ends: it is killed", self.pid
+            );
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+            ends_within(&self.process, GIVE_UP);
+        }
+        log::error!(
+            event = "hand-over-failed";
+            "process {} does not serve the disks: this server goes on with them", self.pid
+        );
+        false
+    }
+
+    /// Whether the next server says in time that it serves.
+    fn is_told(&mut self) -> bool {
+        let Ok(stream) = self.stream.try_clone() else { return false };
+        let mut line = Vec::new();
+        let read =
+            BufReader::new(Timed::new(stream, SERVE)).take(MAX_LINE).read_until(b'\n', &mut line);
+        read.is_ok() && matches!(serde_json::from_slice(&line), Ok(Request::Served {}))
+    }
+}
+
+/// Calls `f` for each disk in a thread of its own, and waits for all. A disk that stands still keeps its thread, not this
+/// one.
+fn in_time<T: Send + 'static>(
+    disks: impl Iterator<Item = (String, HostedDisk)>,
+    f: impl Fn(&HostedDisk) -> Result<T, Failure> + Clone + Send + 'static,
+) -> Result<Vec<T>, Failure> {
+    let (tell, told) = mpsc::channel();
+    let mut names = Vec::new();
+    for (name, disk) in disks {
+        let (tell, f, n) = (tell.clone(), f.clone(), names.len());
+        names.push(name);
+        let body = move || {
+            let _ = tell.send((n, f(&disk)));
+        };
+        std::thread::Builder::new().name("zoneplug-leave".to_owned()).spawn(body).map_err(|e| {
+            Failure::new(Kind::Device, format!("no thread to leave a disk: {e}"))
+                .hint("more threads for this user (ulimit -u, TasksMax=)")
+        })?;
+    }
+    let end = Instant::now() + DRAIN;
+    let (mut done, mut missing) = (Vec::new(), vec![true; names.len()]);
+    while missing.contains(&true) {
+        let left = end.saturating_duration_since(Instant::now());
+        let Ok((n, result)) = told.recv_timeout(left) else { break };
+        let result = result.map_err(|f| {
+            let (_, what, hint) = f.parts();
+            Failure::io(format!("{}: {what}", plain(&names[n]))).hint(hint)
+        });
+        done.push(result?);
+        missing[n] = false;
+    }
+    match missing.iter().position(|m| *m) {
+        None => Ok(done),
+        Some(n) => Err(does_not_answer(&names[n])),
+    }
+}
+
+fn does_not_answer(name: &str) -> Failure {
+    let what = format!("{} does not answer what was begun", plain(name));
+    Failure::new(Kind::Device, what).hint("zoneplug status; again, when it answers")
+}
+
+/// Makes durable what was acknowledged, and has the queues of block devices answer what they have begun. A failure leaves
+/// all as it was.
+pub(super) fn drain(serving: &Serving, devices: &[Device]) -> Result<(), Failure> {
+    let disks = serving.disks.iter().map(|d| (d.name.clone(), d.disk.clone()));
+    in_time(disks, |disk| {
+        flush(disk).map_err(|f| {
+            let what = format!("what was written cannot be made durable: {}", f.parts().1);
+            Failure::io(what)
+                .hint("zoneplug status; the clients of the disk are told at their next flush")
+        })
+    })?;
+    let ask = |f: &dyn Fn(&zoneplug_host::ublk::UblkDisk) -> bool| {
+        devices.iter().find(|d| !lock(&d.device).as_ref().is_none_or(f))
+    };
+    ask(&|d| {
+        d.ask_to_leave();
+        true
+    });
+    let end = Instant::now() + DRAIN;
+    let slow = ask(&|d| d.drains_until(end)).map(|d| does_not_answer(d.name()));
+    match slow {
+        None => Ok(()),
+        Some(f) => {
+            ask(&|d| {
+                d.stay();
+                true
+            });
+            Err(f)
+        }
+    }
+}
+
+/// Has nothing be in flight on any disk, and closes them. False: one is not closed in time, so that only the end of this
+/// process makes sure that nothing of it is in flight.
+pub(super) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>]) -> bool {
+    let frozen = in_time(disks.into_iter(), |disk| disk.freeze().map_err(Failure::from));
+    // A disk is closed when its last handle goes: nothing may be begun between the two.
+    let is_still = frozen.is_ok();
+    drop(frozen);
+    let end = Instant::now() + CLOSE;
+    while devices.iter().any(|d| d.strong_count() > 0) {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_still
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::answer::{Passed, Served};
+    use crate::serve::handover::HandOver;
+    use zoneplug_host::ServedCounters;
+
+    fn serving(spec: &str) -> Serving {
+        let served = Served {
+            name: "ublkb0".to_owned(),
+            spec: spec.to_owned(),
+            disk: HostedDisk::open_spec(spec).unwrap(),
+            recovered: false,
+            outlives: true,
+            counters: Box::new(ServedCounters::default),
+            network: None,
+            passed: Passed::default(),
+        };
+        Serving::new(vec![served], None, Vec::new(), HandOver::new(|| ()))
+    }
+
+    /// U11. A server leaves nothing that it cannot make durable.
+    #[test]
+    fn u11_a_server_whose_disk_cannot_be_flushed_stays() {
+        let serving = serving("mem,zones=4,zone-size=1M,fault=flush/io");
+        let e = drain(&serving, &[]).unwrap_err().to_string();
+        assert!(e.contains("ublkb0: what was written cannot be made durable"), "{e}");
+        assert!(drain(&serving, &[]).is_ok(), "the next flush succeeds");
+    }
+
+    /// U16. A handle of a disk that is still there may still write.
+    #[test]
+    fn u16_a_disk_is_left_when_its_last_handle_has_gone() {
+        let named = zoneplug_host::DiskSpec::parse("mem,zones=4,zone-size=1M").unwrap();
+        let below = std::sync::Arc::downgrade(&named.device);
+        let disk = HostedDisk::open_named(named).unwrap();
+        let other = disk.clone();
+        assert!(!close(vec![("a".to_owned(), disk)], std::slice::from_ref(&below)));
+        assert!(close(vec![("a".to_owned(), other)], &[below]));
+    }
+}

@@ -1,0 +1,139 @@
+//! Opens the disks that are to be served. Those that another server has come from it, as they are open there; the others
+//! are opened before that server is asked to leave, so that what is wrong with one shows in time.
+
+use super::answer::Passed;
+use super::inherited::Inherited;
+use super::nvme::{Plan, order_window};
+use super::settings::{BlockDisk, Settings};
+use super::{block, nvme};
+use crate::disk::Named;
+use crate::failure::Failure;
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use zoneplug_core::Device;
+use zoneplug_core::zone::Geometry;
+use zoneplug_host::nvme_tcp::Disk;
+use zoneplug_host::ublk::{self, Ublk, slices};
+use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, is_volatile};
+
+/// An open disk.
+pub(super) struct Opened {
+    pub(super) disk: HostedDisk,
+    pub(super) tags: Option<u16>,
+    pub(super) passed: Passed,
+    /// The device below it, to see whether it is closed.
+    pub(super) device: Weak<dyn Device>,
+}
+
+/// A disk that is to be served as a block device.
+pub(super) struct Planned<'a> {
+    pub(super) of: &'a BlockDisk,
+    /// The number of its first device, if one is wished for.
+    pub(super) id: Option<u32>,
+    pub(super) geometry: Geometry,
+}
+
+/// The block devices that are to be, as far as this is known without opening a disk for writing.
+pub(super) fn planned(settings: &Settings) -> Result<Vec<Planned<'_>>, Failure> {
+    let mut numbers = settings.numbers();
+    let mut all = Vec::new();
+    for of in &settings.block {
+        let look = || {
+            let device = DiskSpec::parse_to_look(&of.spec)?.device;
+            ublk::check(device.geometry(), device.limits())?;
+            Ok(*device.geometry())
+        };
+        let geometry = look().map_err(|f: Failure| settings.of_disk(&of.spec, f))?;
+        all.push(Planned { of, id: numbers.first(of), geometry });
+        numbers.take(of, slices(&geometry).len() as u32);
+    }
+    Ok(all)
+}
+
+/// The disks that are open, by their specifications.
+#[derive(Default)]
+pub(super) struct OpenDisks(BTreeMap<String, Opened>);
+
+impl OpenDisks {
+    pub(super) fn get(&self, spec: &str) -> Option<&Opened> {
+        self.0.get(spec)
+    }
+
+    /// The disks, by their specifications.
+    pub(super) fn handles(&self) -> Vec<(String, HostedDisk)> {
+        self.0.iter().map(|(spec, d)| (spec.clone(), d.disk.clone())).collect()
+    }
+
+    /// The devices below the disks.
+    pub(super) fn devices(&self) -> Vec<Weak<dyn Device>> {
+        self.0.values().map(|d| d.device.clone()).collect()
+    }
+
+    /// Opens the disks that are not open yet, and that the servers before this one have or, before these have left, that
+    /// they do not have.
+    pub(super) fn open(
+        &mut self,
+        settings: &Settings,
+        blocks: &[Planned<'_>],
+        (ublk, plan): (Option<&Ublk>, Option<&Plan>),
+        inherited: &Inherited,
+    ) -> Result<(), Failure> {
+        let is_due = |spec: &str| inherited.has_left() || !inherited.has(spec);
+        for planned in blocks {
+            let spec = &planned.of.spec;
+            if self.0.contains_key(spec) || !is_due(spec) {
+                continue;
+            }
+            let of_disk = |f: Failure| settings.of_disk(spec, f);
+            if let Some(ublk) = ublk.filter(|_| !is_volatile(spec)) {
+                // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
+                // stays unchanged.
+                let options = block::options(&settings.args, planned.of, planned.id, None, None);
+                let waiting = ublk.waiting(spec, &planned.geometry, &options);
+                waiting.map_err(|e| of_disk(e.into()))?;
+            }
+            let opened = open(spec, inherited, false).map_err(of_disk)?;
+            self.0.insert(spec.clone(), opened);
+        }
+        for spec in plan.iter().flat_map(|plan| plan.specs()) {
+            if !self.0.contains_key(spec) && is_due(spec) {
+                let opened = open(spec, inherited, true).map_err(|f| settings.of_disk(spec, f))?;
+                self.0.insert(spec.clone(), opened);
+            }
+        }
+        Ok(())
+    }
+
+    /// The disks that are served over the network.
+    pub(super) fn over_network(
+        &self,
+        plan: &Plan,
+        inherited: &Inherited,
+    ) -> Result<Vec<(Disk, Passed)>, Failure> {
+        let mut all: Vec<(Disk, Passed)> = Vec::new();
+        for spec in plan.specs() {
+            if all.iter().any(|(d, _)| d.spec == *spec) {
+                return Err(nvme::named_twice(spec));
+            }
+            let Some(opened) = self.get(spec) else { continue };
+            let known = inherited.known(opened.passed.mark);
+            let disk =
+                Disk { disk: opened.disk.clone(), spec: spec.clone(), tags: opened.tags, known };
+            all.push((disk, opened.passed.clone()));
+        }
+        Ok(all)
+    }
+}
+
+/// Opens a disk. `over_network`: hosts may reorder the writes of a zone on their way.
+fn open(spec: &str, inherited: &Inherited, over_network: bool) -> Result<Opened, Failure> {
+    let mut named = Named::open_to_serve(spec, &inherited.disks)?;
+    if let Some(window) = order_window(spec).filter(|_| over_network) {
+        named.config.order_window = window;
+    }
+    let (tags, held, device) =
+        (named.tags, named.held.clone(), std::sync::Arc::downgrade(&named.device));
+    let disk = HostedDisk::open_named(named)?;
+    let passed = Passed { mark: DiskMark::held(&disk, spec), held, known: None };
+    Ok(Opened { disk, tags, passed, device })
+}

@@ -1,0 +1,115 @@
+//! Finds the servers that have disks which another one is to serve, and takes what they pass on.
+
+use super::compare::{Wanted, compare};
+use super::inherited::Inherited;
+use super::place;
+use super::running::Running;
+use crate::failure::{Failure, Kind};
+use crate::plain::plain;
+use crate::server_client::{self, Request, Server, StateShown};
+use crate::term;
+use rustix::process::Pid;
+use serde_json::Value;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::Path;
+use zoneplug_host::{HeldDisk, STATE_VERSION};
+
+/// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them
+/// over. Nothing has changed for them yet.
+pub(super) fn find(wanted: &Wanted<'_>, socket: Option<&Path>) -> Result<Inherited, Failure> {
+    let mut found = Inherited::default();
+    // A socket without a server, also one that was named, is no hindrance.
+    let sockets = server_client::sockets(socket);
+    let asked = server_client::ask_at(&sockets, false, &Request::State {}, server_client::LOOK);
+    for silent in asked.silent {
+        term::note(&format!("{}: if it has one of the disks, this server cannot", silent.what()));
+    }
+    for (mut server, answer) in asked.answered {
+        let path = server.path().to_owned();
+        let Some(pid) = server.pid() else { continue };
+        let Some(state) = state_of(&mut server, answer, pid, wanted)? else { continue };
+        if !compare(&state, wanted, pid)? {
+            continue;
+        }
+        take_over(&mut found, &mut server, &state)?;
+        found.replaced.extend(place::Id::of(&path));
+        found.states.push(state);
+        found.running.push(Running::new(server, pid)?);
+    }
+    Ok(found)
+}
+
+/// Takes the open files and sockets of a server.
+fn take_over(
+    found: &mut Inherited,
+    server: &mut Server,
+    state: &StateShown,
+) -> Result<(), Failure> {
+    let no = |e: std::io::Error| {
+        Failure::io(format!("what the server passes on cannot be used: {e}"))
+            .hint("more open files (ulimit -n)")
+    };
+    for disk in &state.disks {
+        let (counts, files) =
+            server.ask_for_files(&Request::Pass { disk: Some(disk.name.clone()) })?;
+        let counts: Vec<usize> = serde_json::from_value(counts)?;
+        let mut files = files.into_iter().map(File::from);
+        for count in counts {
+            let files = files.by_ref().take(count).collect();
+            found.disks.add(HeldDisk::new(files).map_err(no)?);
+        }
+    }
+    let (_, sockets) = server.ask_for_files(&Request::Pass { disk: None })?;
+    found.sockets.extend(sockets.into_iter().map(TcpListener::from));
+    Ok(())
+}
+
+/// What a server says that it would leave. `None`: it has no disk of `wanted`, as far as can be told.
+fn state_of(
+    server: &mut Server,
+    answer: Result<Value, Failure>,
+    pid: Pid,
+    wanted: &Wanted<'_>,
+) -> Result<Option<StateShown>, Failure> {
+    let refused = |what: String, hint: &str| Failure::new(Kind::Device, what).hint(hint);
+    let kill = "kill -9 that process: the next server goes on with its devices";
+    let is_named = |spec: &str| wanted.all().any(|s| s == spec);
+    let value = match answer {
+        Ok(value) => value,
+        Err(f) => {
+            // A server that does not say what it serves either may have any disk: opening one that it has fails.
+            let Ok(disks) = server.disks() else { return Ok(None) };
+            if !disks.iter().any(|d| is_named(&d.spec)) {
+                return Ok(None);
+            }
+            let what = format!("process {pid} cannot hand its disks over: {}", f.parts().1);
+            return Err(refused(what, kill));
+        }
+    };
+    // A server of another version may say more, or say it in another way.
+    let version = value["version"].as_str().unwrap_or("unknown").to_owned();
+    let (state, passes_on) = (value["state"].as_u64(), value["passes_on"].as_bool());
+    if state != Some(STATE_VERSION) || passes_on != Some(true) {
+        let mut served = value["disks"].as_array().into_iter().flatten();
+        if !served.any(|d| d["spec"].as_str().is_some_and(is_named)) {
+            return Ok(None);
+        }
+        let version = plain(&version).into_owned();
+        return Err(match state {
+            Some(STATE_VERSION) => refused(
+                format!("process {pid} is of version {version}, which passes no open disks on"),
+                kill,
+            ),
+            _ => refused(
+                format!(
+                    "process {pid} is of version {version}, and what it would leave this version does not read"
+                ),
+                "unmount what is on its disks, and end it; then start this one",
+            ),
+        });
+    }
+    serde_json::from_value(value).map(Some).map_err(|e| {
+        refused(format!("process {pid} does not say what it serves: {e}"), "zoneplug status")
+    })
+}

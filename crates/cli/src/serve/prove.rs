@@ -1,0 +1,80 @@
+//! What a server that takes over proves before the running one is asked to leave: that it would show clients what they
+//! know, and that it has what it needs.
+
+use super::compare::{self, Wanted, WantedDisk};
+use super::inherited::Inherited;
+use super::nvme;
+use super::opening;
+use super::predecessors;
+use super::settings::Settings;
+use crate::failure::{Failure, Kind};
+use rustix::fs::{StatVfsMountFlags, fstatvfs};
+use rustix::process::{Resource, getrlimit};
+use zoneplug_host::nvme_tcp::DiskShape;
+use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, is_volatile, takes_writes};
+
+/// Finds the servers of the disks, and checks that this one shows clients what they know. Nothing has changed for those
+/// servers yet.
+pub(super) fn find(settings: &Settings, plan: Option<&nvme::Plan>) -> Result<Inherited, Failure> {
+    let blocks = opening::planned(settings)?;
+    let ublk = blocks.iter().map(|planned| {
+        let spec = planned.of.spec.clone();
+        let outlives = !planned.of.device.no_recovery && !is_volatile(&spec);
+        WantedDisk { mark: DiskMark::of(&spec), spec, id: planned.id, outlives }
+    });
+    let over_network = plan.iter().flat_map(|plan| plan.specs()).map(|spec| {
+        let outlives = !is_volatile(spec);
+        WantedDisk { mark: DiskMark::of(spec), spec: spec.clone(), id: None, outlives }
+    });
+    let admits = |host: &str, key: bool| plan.is_none_or(|plan| plan.admits(host, key));
+    let wanted = Wanted {
+        ublk: ublk.collect(),
+        over_network: over_network.collect(),
+        addresses: plan.map_or_else(Vec::new, nvme::Plan::addresses),
+        nqn: plan.map_or("", nvme::Plan::nqn),
+        admits: Some(&admits),
+    };
+    // A specification that is wrong shows while the disks are still served.
+    let mut shapes = Vec::new();
+    for d in &wanted.over_network {
+        let device = DiskSpec::parse_to_look(&d.spec).map_err(|e| settings.of_disk(&d.spec, e))?;
+        let (geometry, mut limits) = (*device.device.geometry(), device.device.limits().clone());
+        // A disk that is only looked at says that it is read-only.
+        limits.read_only = !takes_writes(&d.spec);
+        shapes.push((d.mark, DiskShape { spec: d.spec.clone(), known: None, geometry, limits }));
+    }
+    let inherited = predecessors::find(&wanted, settings.args.socket.as_deref())?;
+    let known = inherited.states.iter().find_map(|s| s.subsystem.as_ref());
+    if let (Some(plan), Some(known)) = (plan, known) {
+        let shape = |(mark, shape): (DiskMark, DiskShape)| DiskShape {
+            known: inherited.known(mark),
+            ..shape
+        };
+        let shapes: Vec<DiskShape> = shapes.into_iter().map(shape).collect();
+        compare::namespaces(known, &plan.would_show(&shapes)?)?;
+    }
+    Ok(inherited)
+}
+
+/// Checks that the disks can be written, and that there are as many open files as the servers have that are to leave.
+pub(super) fn enough(inherited: &Inherited) -> Result<(), Failure> {
+    let files = inherited.disks.iter().filter_map(|disk| HeldDisk::files(disk).next());
+    for file in files {
+        let flags = fstatvfs(file).map(|s| s.f_flag);
+        if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY)) {
+            let what = "the file system of a disk is read-only now";
+            return Err(
+                Failure::new(Kind::Device, what).hint("mount -o remount,rw; dmesg says why")
+            );
+        }
+    }
+    let most = getrlimit(Resource::Nofile).current;
+    let own = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
+    let needed = own + inherited.states.iter().map(|s| s.descriptors).sum::<u64>();
+    if most.is_some_and(|most| most < needed) {
+        let what =
+            format!("this server may open {} files, and needs {needed}", most.unwrap_or_default());
+        return Err(Failure::new(Kind::Device, what).hint("ulimit -n, LimitNOFILE= in the unit"));
+    }
+    Ok(())
+}
