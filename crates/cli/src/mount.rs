@@ -85,6 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let warn = |text: &str| term::note(&plain(text));
     let mount = Mount::start(&disk, source, &args.dir, options, warn, move || notifier.notify())?;
     said::say(To::Stdout, line(args, mount.volume()) + "\n");
+    background::let_go();
     drop(disk);
     // Until the session ends by itself, or a signal asks it to.
     while let Ok(Event::Signal(signal)) = signals.wait() {

@@ -315,6 +315,7 @@ impl Server<'_> {
         inherited.serves();
         if !goes_on {
             say(&devices, (network.as_ref(), metrics.as_ref()), (&joined, args.join));
+            background::let_go();
         }
         devices.iter().for_each(Device::log_start);
         network.iter().for_each(nvme::Server::log_start);

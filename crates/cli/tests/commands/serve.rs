@@ -3,7 +3,7 @@
 #[path = "../../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
 
-use super::{Dir, ZONEPLUG, fails, ok, text};
+use super::{Dir, ZONEPLUG, fails, ok, soon, text};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -461,4 +461,27 @@ fn ok_of(command: &mut Command) -> String {
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
     text(&out.stdout)
+}
+
+/// A shell that takes the output of a command waits for its end. The server lets go of it once it is ready.
+#[test]
+fn a_server_in_the_background_lets_go_of_its_callers_output() {
+    let dir = Dir::new("background");
+    let socket = dir.path("s");
+    let script = "x=$(\"$0\" serve --nvme-tcp 127.0.0.1:0 mem,zones=8 --socket \"$1\" --background 2>&1) && echo \"$x\"";
+    let out = soon(Command::new("sh").args(["-c", script, ZONEPLUG, &socket]));
+    let shown = ok(&["status", "--socket", &socket, "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let pid = shown[0]["pid"].as_u64().or_else(|| shown["disks"][0]["pid"].as_u64()).unwrap();
+    let fd = |n: u32| std::fs::read_link(format!("/proc/{pid}/fd/{n}")).unwrap();
+    let open = [0, 1, 2].map(fd);
+    assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+    let said = text(&out.stdout);
+    assert!(out.status.success(), "{said}{}", text(&out.stderr));
+    assert!(
+        said.contains("namespace 1") && said.contains("nvme connect"),
+        "all of its lines: {said}"
+    );
+    assert_eq!(open[..2], ["/dev/null", "/dev/null"].map(std::path::PathBuf::from));
+    assert!(!open[2].starts_with("/dev/pts") && !open[2].to_string_lossy().starts_with("pipe:"));
 }
