@@ -116,7 +116,7 @@ impl Metrics {
         let (of_thread, served) = (ends.clone(), Arc::downgrade(&disks));
         let body = move || {
             let is_over = || of_thread.is_over.load(Ordering::Acquire);
-            let text = (text::CONTENT_TYPE, texts(served));
+            let text = (text::CONTENT_TYPE, texts(served, Instant::now));
             // poll(2) fails only if there is no memory. The disks are served without metrics then.
             let _ = http::serve(&listener, of_thread.bell.as_fd(), is_over, text, bounds);
         };
@@ -134,12 +134,15 @@ impl Metrics {
     }
 }
 
-/// Makes the text, at most once in [`FRESH`].
-fn texts(disks: Weak<Vec<Served>>) -> impl FnMut() -> Option<String> {
+/// Makes the text, at most once in [`FRESH`] of this clock.
+fn texts(
+    disks: Weak<Vec<Served>>,
+    mut clock: impl FnMut() -> Instant,
+) -> impl FnMut() -> Option<String> {
     let mut last: Option<(Instant, String)> = None;
     move || {
         let disks = disks.upgrade()?;
-        let now = Instant::now();
+        let now = clock();
         let is_fresh = last.as_ref().is_some_and(|(made, _)| now.duration_since(*made) < FRESH);
         if !is_fresh {
             last = Some((now, text::of(disks.iter().map(Served::shown).collect())));
@@ -235,19 +238,34 @@ mod tests {
         drop((client, silent));
     }
 
+    /// A text is made when the last one is old, however often it is asked for meanwhile.
     #[test]
     fn a_text_is_made_once_in_a_while() {
         let disks = Arc::new(vec![served()]);
-        let mut texts = texts(Arc::downgrade(&disks));
-        let first = texts().unwrap();
-        zoneplug_host::BlockingDisk::new(&disks[0].disk)
-            .unwrap()
-            .append_from(zoneplug_core::Sector(0), &[0; 4096])
-            .unwrap();
-        assert_eq!(texts().unwrap(), first);
-        std::thread::sleep(FRESH);
-        assert!(texts().unwrap().contains("condition=\"active\"} 1"));
-        drop(disks);
+        let time = std::cell::Cell::new(Instant::now());
+        let mut texts = texts(Arc::downgrade(&disks), || time.get());
+        let mut io = zoneplug_host::BlockingDisk::new(&disks[0].disk).unwrap();
+        let mut zone = 0;
+        let (mut texts_made, mut last) = (0, String::new());
+        // A client asks four times while a text is fresh.
+        for asked in 0..40 {
+            let text = texts().unwrap();
+            if text != last {
+                assert!(
+                    text.contains(&format!("condition=\"active\"}} {zone}")),
+                    "{asked}: {text}"
+                );
+                assert_eq!(asked % 4, 0, "it was fresh");
+                (texts_made, last) = (texts_made + 1, text);
+            }
+            if zone < 8 {
+                io.append_from(zoneplug_core::Sector(zone * 0x800), &[0; 4096]).unwrap();
+                zone += 1;
+            }
+            time.set(time.get() + FRESH / 4);
+        }
+        assert_eq!(texts_made, 3, "after no zone, after four, and after eight");
+        drop((io, disks));
         assert_eq!(texts(), None, "the server is ending");
     }
 }

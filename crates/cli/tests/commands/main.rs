@@ -14,6 +14,7 @@ mod interrupt;
 mod merge;
 mod metrics;
 mod replay;
+mod replay_asks;
 mod replay_real;
 mod serve;
 mod snapshot;

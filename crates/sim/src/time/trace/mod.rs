@@ -24,6 +24,8 @@
 mod blkparse;
 mod blktrace;
 mod changes;
+#[cfg(test)]
+mod changes_tests;
 mod csv;
 mod iolog;
 mod reader;
