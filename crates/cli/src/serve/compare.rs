@@ -286,6 +286,40 @@ mod tests {
         assert!(ask(&running, &forgetful).unwrap_err().contains("would not keep it"));
     }
 
+    /// U9. What differs of one disk is refused at whichever place the disk is, in either way, and the failure names it.
+    #[test]
+    fn u9_what_differs_of_any_disk_is_refused() {
+        const SPECS: [&str; 3] = ["/dev/none-a", "/dev/none-b", "/dev/none-c"];
+        type Change = fn(&mut StateOfDisk);
+        let changes: [(Change, &str); 4] = [
+            (|d| d.place ^= 1, "from another file"),
+            (|d| d.layers ^= 1, "with other layers"),
+            (|d| d.outlives = false, "which ends with it"),
+            (|d| d.disks ^= 1, "would not serve"),
+        ];
+        for kind in ["ublkb", "tcp4420n"] {
+            let wanted = match kind {
+                "ublkb" => wanted(&SPECS, &[]),
+                _ => wanted(&[], &SPECS),
+            };
+            let running: Vec<_> =
+                (1..).zip(SPECS).map(|(n, spec)| served(&format!("{kind}{n}"), spec)).collect();
+            assert_eq!(ask(&running, &wanted), Ok(true));
+            for (nth, spec) in SPECS.into_iter().enumerate() {
+                for (change, what) in changes {
+                    let mut changed = running.clone();
+                    change(&mut changed[nth]);
+                    let text = ask(&changed, &wanted).expect_err(what);
+                    assert!(text.contains(spec) && text.contains(what), "{spec}, {what}: {text}");
+                }
+            }
+        }
+        let mut network = [served("tcp4420n1", SPECS[0]), served("tcp4420n2", SPECS[1])];
+        network[1].address = Some("127.0.0.1:4421".to_owned());
+        let text = ask(&network, &wanted(&[], &SPECS[..2])).unwrap_err();
+        assert!(text.contains(SPECS[1]) && text.contains("would not listen"), "{text}");
+    }
+
     /// U15. Numbers belong to disks, in whatever order they are named.
     #[test]
     fn u15_a_block_device_keeps_its_number() {
