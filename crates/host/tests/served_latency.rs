@@ -57,10 +57,13 @@ fn latencies_over_the_network_are_those_of_the_disk() {
     let (first, _, mean) = shape(reads);
     assert!(first >= 20 && mean >= Duration::from_millis(1), "2^{first} ns, {mean:?}");
     assert!(mean < Duration::from_millis(20), "{mean:?}");
-    let slow: Vec<_> = c.slow_zones.iter().map(|z| z.op).collect();
     let mut zones: Vec<u32> = c.slow_zones.iter().map(|z| z.zone.0).collect();
     zones.sort_unstable();
-    assert_eq!((zones, slow), (vec![0, 1], vec![Op::Write; 2]));
+    assert_eq!(zones, [0, 1]);
+    // On a loaded machine a read may be the slowest operation of its zone. It is not where each took less than 17 ms.
+    let (_, slowest_read, _) = shape(reads);
+    let writes_are_slowest = c.slow_zones.iter().all(|z| z.op == Op::Write);
+    assert!(writes_are_slowest || slowest_read >= 24, "{:?}", c.slow_zones);
     assert!(c.slow_zones.iter().all(|z| z.took >= Nanos(20_000_000)), "{:?}", c.slow_zones);
 }
 

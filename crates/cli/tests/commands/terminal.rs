@@ -1,5 +1,8 @@
 //! What a person at a terminal sees and is asked.
 
+#[path = "../common/pty.rs"]
+mod pty;
+
 use crate::*;
 use std::fs::File;
 use std::process::Child;
@@ -13,14 +16,7 @@ pub(crate) fn start_on_a_terminal(args: &[&str], columns: u16) -> (Child, File) 
 
 /// Starts a command on a terminal of `columns`, of which it returns the other side.
 pub(crate) fn on_terminal(mut command: Command, columns: u16) -> (Child, File) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&pty).unwrap();
-    unlockpt(&pty).unwrap();
-    let name = ptsname(&pty, Vec::new()).unwrap().into_string().unwrap();
-    let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&pty, size).unwrap();
-    let side = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    let (pty, side) = pty::open(24, columns);
     let child = command
         .env("TERM", "xterm-256color")
         .env_remove("NO_COLOR")
@@ -29,7 +25,7 @@ pub(crate) fn on_terminal(mut command: Command, columns: u16) -> (Child, File) {
         .stderr(side())
         .spawn()
         .unwrap();
-    (child, File::from(pty))
+    (child, pty)
 }
 
 /// Runs the command on a terminal of `columns`, types `keys`, and returns what the terminal was sent.

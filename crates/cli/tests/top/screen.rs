@@ -1,5 +1,8 @@
 //! A terminal with a program on it.
 
+#[path = "../common/pty.rs"]
+mod pty;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,14 +27,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// Starts a command on a terminal.
     pub(crate) fn start(mut command: Command, rows: u16, columns: u16) -> Screen {
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&pty).unwrap();
-        unlockpt(&pty).unwrap();
-        let name = ptsname(&pty, Vec::new()).unwrap().into_string().unwrap();
-        let pty = File::from(pty);
-        set_size(&pty, rows, columns);
-        let side = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+        let (pty, side) = pty::open(rows, columns);
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         let parser = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (mut from, to) = (pty.try_clone().unwrap(), parser.clone());
@@ -60,7 +56,7 @@ impl Screen {
 
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         self.parser.lock().unwrap().screen_mut().set_size(rows, columns);
-        set_size(&self.pty, rows, columns);
+        pty::set_size(&self.pty, rows, columns);
         self.signal(rustix::process::Signal::WINCH);
     }
 
@@ -128,10 +124,4 @@ impl Drop for Screen {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn set_size(pty: &File, rows: u16, columns: u16) {
-    let size =
-        rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(pty, size).unwrap();
 }
