@@ -1,6 +1,7 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
+use super::prove;
 use super::settings::{BlockDisk, Numbers, Settings};
 use crate::failure::Failure;
 use crate::json;
@@ -79,6 +80,10 @@ fn disk(
 fn check(settings: &Settings) -> Result<Checked, Failure> {
     let plan = settings.plan()?;
     settings.access()?;
+    if settings.args.takeover {
+        // What a running server would keep from this one. It learns of nothing but the questions.
+        prove::enough(&prove::find(settings, plan.as_ref())?)?;
+    }
     let mut numbers = settings.numbers();
     let mut disks = Vec::new();
     for block in &settings.block {

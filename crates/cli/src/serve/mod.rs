@@ -110,7 +110,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Only check the flags and the file, and show what would be served. Nothing is opened for writing
+    /// Only check the flags and the file, and show what would be served. Nothing is opened for writing. With --takeover also
+    /// what the running server would refuse
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     check_config: Option<Option<PathBuf>>,
 

@@ -131,6 +131,10 @@ fn u16_a_server_that_could_not_serve_takes_nothing() {
     std::os::unix::fs::symlink(&a, &link).unwrap();
     let pid = format!("process {}", server.0.id());
     let next = ["serve", "--takeover", "--socket", &socket, "--nvme-tcp", &address, &a];
+    let check = ["serve", "--check-config", "--takeover", "--socket", &socket];
+    let other = ["--nvme-tcp", &address, &a, "--nqn", "nqn.2026-11.dev.zoneplug:other"];
+    fails(&[&check[..], &other].concat(), 3, "would have the name");
+    ok(&[&check[..], &["--nvme-tcp", &address, &a, "--nqn", NQN]].concat());
     for (more, code, what) in [
         (&["--nqn", "nqn.2026-11.dev.zoneplug:other"][..], 3, "would have the name"),
         (&["--nqn", NQN, "--metrics", &taken], 1, "no metrics at"),

@@ -417,6 +417,7 @@ mod tests {
     /// A program that opens and drops a disk again and again keeps one copy of its set of zones. In a child of a fork the
     /// list of them may stay locked: the disk opens all the same.
     #[test]
+    #[allow(clippy::disallowed_methods)]
     fn a_set_of_zones_is_kept_once() {
         let set = || [7, 131, 199].map(ZoneNo);
         let first = Geometry::new(200, 8, 8).unwrap().with_conventional(set()).unwrap();
