@@ -1,7 +1,7 @@
 //! A terminal with a program on it.
 
 #[path = "../common/pty.rs"]
-mod pty;
+mod terminal;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -27,7 +27,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// Starts a command on a terminal.
     pub(crate) fn start(mut command: Command, rows: u16, columns: u16) -> Screen {
-        let (pty, side) = pty::open(rows, columns);
+        let (pty, side) = terminal::open(rows, columns);
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         let parser = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (mut from, to) = (pty.try_clone().unwrap(), parser.clone());
@@ -56,7 +56,7 @@ impl Screen {
 
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         self.parser.lock().unwrap().screen_mut().set_size(rows, columns);
-        pty::set_size(&self.pty, rows, columns);
+        terminal::set_size(&self.pty, rows, columns);
         self.signal(rustix::process::Signal::WINCH);
     }
 
