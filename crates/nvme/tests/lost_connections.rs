@@ -74,7 +74,9 @@ impl Medium {
             }
             Op::ZoneReset => data.clear(),
             Op::ZoneResetAll => self.zones.iter_mut().for_each(Vec::clear),
-            Op::Write if wp != offset as usize => return Status::NotAtWritePointer,
+            Op::Write | Op::WriteZeroes if wp != offset as usize => {
+                return Status::NotAtWritePointer;
+            }
             Op::Write | Op::ZoneAppend => {
                 for i in 0..bio.len_sectors {
                     let mut sector = [0; BLOCK as usize];
@@ -218,6 +220,8 @@ struct Link {
     initiator: Initiator,
     connection: Connection,
     io: IoQueue<Client>,
+    /// Bytes for the host that are on the way, if they stay there.
+    on_the_way: Option<Vec<u8>>,
 }
 
 impl World {
@@ -254,6 +258,7 @@ impl World {
             initiator: Initiator::new(Options::default()),
             connection,
             io: IoQueue::new(self.namespaces.clone(), queue, key, ENTRIES),
+            on_the_way: None,
         }
     }
 
@@ -291,7 +296,10 @@ impl World {
             let mut slices = [IoSlice::new(&[]); 8];
             let filled = link.connection.output(&mut slices);
             let bytes: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
-            link.initiator.received(&bytes).unwrap();
+            match &mut link.on_the_way {
+                Some(late) => late.extend(&bytes),
+                None => link.initiator.received(&bytes).unwrap(),
+            }
             link.connection.sent(bytes.len(), &mut self.buffers, Nanos(0));
         }
     }
@@ -489,6 +497,43 @@ fn l10_two_queues_do_not_wait_for_each_other() {
     }
     assert_eq!(answers(&mut first).len() + answers(&mut second).len(), 2);
     assert!(!first.io.waits() && !second.io.waits());
+}
+
+/// A queue whose question was answered has something to do, and says so to its owner.
+#[test]
+fn an_answer_is_progress() {
+    let mut w = World::new();
+    let (mut asks, mut answers_it) = (w.connect("nqn.a"), w.connect("nqn.a"));
+    w.send(&mut answers_it, [append(2, 8, 1)]);
+    w.send(&mut asks, [write(START + 4, 4, 2)]);
+    assert!(asks.io.waits(), "the other queue is asked");
+    assert!(!asks.io.run(&mut asks.connection, &mut context!(w)), "and has not answered");
+    w.run(&mut answers_it);
+    assert!(asks.io.run(&mut asks.connection, &mut context!(w)));
+    w.down(&mut asks);
+    assert_ne!(answers(&mut asks)[0].0, 0);
+}
+
+/// A write that was refused waits for data on the way of writes before it, and of no other: not of one at the same place.
+#[test]
+fn a_refused_write_waits_for_the_data_of_writes_before_it() {
+    for (awaited, waits) in [(START, true), (START + 8, false), (START + 12, false)] {
+        let mut w = World::new();
+        let mut link = w.connect("nqn.a");
+        link.initiator = Initiator::new(Options { in_capsule: 0, ..Options::default() });
+        w.send(&mut link, [append(2, 1, 1)]);
+        answers(&mut link);
+        // The host is not asked for the data yet.
+        link.on_the_way = Some(Vec::new());
+        let zeroes = Command::new(opcode::WRITE_ZEROES).with_nsid(1).with_cdw(12, 1);
+        let zeroes = zeroes.with_cdw_pair(10, START + 8);
+        w.send(&mut link, [write(awaited, 4, 1), (zeroes, Data::None)]);
+        let late = link.on_the_way.take().unwrap();
+        link.initiator.received(&late).unwrap();
+        assert_eq!(answers(&mut link).is_empty(), waits, "data at {awaited}");
+        w.run(&mut link);
+        assert_eq!(link.initiator.in_flight(), 0);
+    }
 }
 
 /// L1, H10. Writes that an order window holds are refused once their connection has gone: nothing can fill the gap before

@@ -102,6 +102,9 @@ fn f1_and_f2_the_tree_is_that_of_zonefs() {
         (is.ino(), is.size(), is.blocks() * 512, is.permissions().mode() & 0o777)
     };
     assert_eq!((stat(".").0, stat("cnv").0, stat("seq").0), (8, 9, 10));
+    let links = |name: &str| std::fs::metadata(m.path(name)).unwrap().nlink();
+    assert_eq!((links("."), links("cnv"), links("seq")), (4, 2, 2));
+    assert_eq!((stat(".").1, stat("cnv").1), (4, 2));
     assert_eq!(stat("cnv/1"), (2, 65536, 65536, 0o644));
     assert_eq!(stat("seq/4"), (7, 0, 49152, 0o644));
     assert_eq!(stat("seq").1, 5);
@@ -119,6 +122,17 @@ fn f1_and_f2_the_tree_is_that_of_zonefs() {
     let dir = m.dir.clone();
     m.end().unwrap();
     assert_eq!(shown(&dir), "");
+}
+
+/// A directory without files does not exist, and does not count.
+#[test]
+fn f1_a_volume_without_conventional_files_has_one_directory() {
+    let Some(m) = Mounted::of("one", "mem,zones=8,zone-size=64K", "", "") else { return };
+    let names = std::fs::read_dir(&m.dir).unwrap().map(|e| e.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["seq"]);
+    let root = std::fs::metadata(&m.dir).unwrap();
+    assert_eq!((root.nlink(), root.size()), (3, 3));
+    m.end().unwrap();
 }
 
 #[test]
@@ -321,5 +335,28 @@ fn other_mounts_of_the_directory_stay() {
     third.wait().unwrap();
     assert!(dir.join("below").exists());
     unmount(&dir, UnmountFlags::empty()).unwrap();
+    std::fs::remove_dir(&dir).unwrap();
+}
+
+/// A mount whose server has died is said to be one, with the command that removes it. As root: only root mounts by itself.
+#[test]
+fn a_mount_whose_server_has_died_is_named() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    use std::os::fd::AsRawFd;
+    let dir = std::env::temp_dir().join(format!("zoneplug-died-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let (Ok(device), true) = (device, rustix::process::geteuid().is_root()) {
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let options = std::ffi::CString::new(options).unwrap();
+        if mount("died", &dir, "fuse", MountFlags::empty(), Some(options.as_c_str())).is_ok() {
+            drop(device);
+            let e = Mount::check(&dir).unwrap_err().to_string();
+            unmount(&dir, UnmountFlags::DETACH).unwrap();
+            assert!(e.contains("a mount whose server has ended"), "{e}");
+        }
+    }
+    let e = Mount::check(&dir.join("none")).unwrap_err().to_string();
+    assert!(e.contains("mkdir "), "{e}");
     std::fs::remove_dir(&dir).unwrap();
 }

@@ -137,6 +137,7 @@ fn identify_says_what_the_disk_is() {
     let get = |t: &mut _, cns, csi, nsid| ok(t, id, identify(cns, csi, nsid)).1;
     let c = IdentifyController::read(&get(&mut t, cns::CONTROLLER, 0, 0)).unwrap();
     assert_eq!((c.subnqn, c.cntlid, c.cntrltype, c.cmic), (text(NQN, 0), id, 1, 0));
+    assert_eq!((c.mn, c.ver), (text("zoneplug", b' '), VERSION));
     assert_eq!((c.mdts, c.sqes, c.cqes, c.ioccsz, c.kas, c.aerl), (8, 0x66, 0x44, 516, 10, 3));
     // Dataset management for the conventional namespace, write zeroes, a cache that is flushed by namespace.
     assert_eq!((c.oncs, c.vwc, c.oaes), (4 | 8, 5, 0x100));
@@ -178,6 +179,7 @@ fn a_discovery_controller_has_the_well_known_name() {
     let id = discover(&mut t);
     let c = IdentifyController::read(&ok(&mut t, id, identify(cns::CONTROLLER, 0, 0)).1).unwrap();
     assert_eq!((c.subnqn, c.cntrltype, c.oaes), (text(DISCOVERY_NQN, 0), 2, 1 << 31));
+    assert_eq!((c.mn, c.cntlid), (text("zoneplug", b' '), id));
     let pages = SupportedLogs::read(&ok(&mut t, id, log_page(lid::SUPPORTED, 1024, 0)).1).unwrap();
     assert_eq!(pages.pages.iter().filter(|p| **p != 0).count(), 2);
     for c in [
