@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::Device as Below;
 use zoneplug_core::poison::lock;
 use zoneplug_host::HostedDisk;
+use zoneplug_host::ublk::UblkDisk;
 
 /// How long a disk may take to become durable, and to answer what was begun.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -157,23 +158,15 @@ pub(super) fn drain(serving: &Serving, devices: &[Device]) -> Result<(), Failure
                 .hint("zoneplug status; the clients of the disk are told at their next flush")
         })
     })?;
-    let ask = |f: &dyn Fn(&zoneplug_host::ublk::UblkDisk) -> bool| {
-        devices.iter().find(|d| !lock(&d.device).as_ref().is_none_or(f))
-    };
-    ask(&|d| {
-        d.ask_to_leave();
-        true
-    });
+    let each = |f: fn(&UblkDisk)| devices.iter().for_each(|d| lock(&d.device).iter().for_each(f));
+    each(UblkDisk::ask_to_leave);
     let end = Instant::now() + DRAIN;
-    let slow = ask(&|d| d.drains_until(end)).map(|d| does_not_answer(d.name()));
-    match slow {
+    let is_slow = |d: &&Device| !lock(&d.device).iter().all(|d| d.drains_until(end));
+    match devices.iter().find(is_slow) {
         None => Ok(()),
-        Some(f) => {
-            ask(&|d| {
-                d.stay();
-                true
-            });
-            Err(f)
+        Some(d) => {
+            each(UblkDisk::stay);
+            Err(does_not_answer(d.name()))
         }
     }
 }
