@@ -54,11 +54,13 @@ impl HeldDisk {
     }
 
     /// Further descriptors of open files.
+    #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a File>) -> io::Result<HeldDisk> {
         HeldDisk::new(files.into_iter().map(File::try_clone).collect::<io::Result<_>>()?)
     }
 
     /// The same disk, which this process has opened by this path.
+    #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn named(self, path: &Path) -> HeldDisk {
         HeldDisk { path: Some(path.to_owned()), ..self }
     }
@@ -74,6 +76,7 @@ impl HeldDisk {
     }
 
     /// Descriptors of its own for a backend.
+    #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn duplicate(&self) -> io::Result<Vec<File>> {
         self.files().map(File::try_clone).collect()
     }
@@ -121,7 +124,7 @@ impl IntoIterator for HeldDisks {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "file", feature = "drives")))]
 mod tests {
     use super::*;
 

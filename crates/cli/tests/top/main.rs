@@ -226,10 +226,10 @@ fn a_server_that_dies_and_comes_back() {
     screen.shows("zones 0-63: ");
     drop(server);
     screen.shows("1 disk, 1 gone");
-    screen.shows("no server answers at");
+    screen.shows("no server listens on");
     let server = Server::start(&socket, &address, &[MEM]);
     let load = Load::start(&server.address, WORK);
-    screen.until("there again", |t| !t.contains("gone") && !t.contains("no server answers"));
+    screen.until("there again", |t| !t.contains("gone") && !t.contains("no server listens"));
     screen.until("rates", |t| value(t, &disk, 2).is_some_and(|v| v != "-" && v != "0"));
     drop(load);
     screen.press("q");
@@ -320,7 +320,7 @@ fn what_cannot_be_watched_is_said_in_two_lines() {
         assert!(said.contains(what) && said.contains("\ntry: "), "{args:?}: {said}");
         assert!(!said.contains('\x1b'));
     };
-    fails(&["--socket", &dir.path("none"), "--once"], 3, "no server answers at");
+    fails(&["--socket", &dir.path("none"), "--once"], 3, "no server listens on");
     fails(&["nix.zbd", "--once"], 3, "nix.zbd");
     fails(&["mem,zones=4"], 2, "needs a terminal");
     fails(&["mem,zones=4", "--interval", "1ms"], 2, "100ms to 10s");
@@ -331,7 +331,7 @@ fn what_cannot_be_watched_is_said_in_two_lines() {
     let out = top(&["--once", "--socket"]).arg(&name).output().unwrap();
     let said = String::from_utf8(out.stderr).unwrap();
     assert_eq!(out.status.code(), Some(3), "{said}");
-    assert!(said.contains("no server answers at") && !said.contains('\x1b'), "{said}");
+    assert!(said.contains("no server listens on") && !said.contains('\x1b'), "{said}");
 }
 
 /// Works on the server whose address is in the environment, for a picture.

@@ -46,11 +46,13 @@ impl Bases {
     }
 
     /// What earlier versions compared instead of [`Bases::name`] and [`Bases::layers`].
+    #[cfg(feature = "ublk")]
     pub(crate) fn before(&self) -> (u64, &str) {
         (hash(&self.all(|b| &b.name)), &self.0.written)
     }
 
     /// Whether the data depends on a key.
+    #[cfg(feature = "ublk")]
     pub(crate) fn keyed(&self) -> bool {
         self.0.keyed
     }

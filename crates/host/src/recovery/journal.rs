@@ -27,6 +27,7 @@
 
 use super::bases::LastServer;
 use super::shared_words::{self, SharedWords};
+#[cfg(feature = "nvme-tcp")]
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -434,6 +435,7 @@ impl Journal {
 
     /// These appends were recorded, and their clients were not told: the next server may find them. Comes when no thread
     /// records any more. One that has fallen out of its ring stays acknowledged.
+    #[cfg(feature = "nvme-tcp")]
     pub(crate) fn withdraw(&self, appends: &BTreeSet<(Sector, u32)>) {
         for queue in (0..self.about.queues).filter(|_| !appends.is_empty()) {
             for entry in self.ring(queue)[RING_HEADER..].chunks_exact(ENTRY) {

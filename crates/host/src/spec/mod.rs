@@ -241,6 +241,7 @@ fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
 
 /// What opening a specification is given, and what it has opened so far.
 #[derive(Default)]
+#[cfg_attr(not(any(feature = "file", feature = "drives")), allow(dead_code))]
 struct Opened {
     cuts: Cuts,
     /// Disks that are open already. One that the specification names is used as it is.
