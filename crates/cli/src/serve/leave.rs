@@ -155,7 +155,7 @@ pub(super) fn drain(serving: &Serving, devices: &[Device]) -> Result<(), Failure
         flush(disk).map_err(|f| {
             let what = format!("what was written cannot be made durable: {}", f.parts().1);
             Failure::io(what)
-                .hint("zoneplug status; the clients of the disk are told at their next flush")
+                .hint("its clients are told at their next flush; mend what is below, end this server and start it again")
         })
     })?;
     let each = |f: fn(&UblkDisk)| devices.iter().for_each(|d| lock(&d.device).iter().for_each(f));

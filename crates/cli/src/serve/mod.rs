@@ -188,6 +188,8 @@ fn begin(
             Ended::Left(next, back) => {
                 if next.serves() {
                     log::info!(event = "handed-over"; "another server has taken the disks over");
+                    // The place of its socket goes with it.
+                    drop(server.stays.take());
                     logs::finish();
                     // Nothing that is left of this process may wait.
                     std::process::exit(0);
@@ -350,9 +352,13 @@ impl Server<'_> {
         replaced: &[place::Id],
     ) -> Result<(), Failure> {
         let args = &self.settings.args;
-        if let Some(stays) = &self.stays {
-            if let Some(socket) = &stays.socket {
+        if let Some(stays) = &mut self.stays {
+            if let Some(socket) = &mut stays.socket {
                 socket.put(serving);
+                if let Err(f) = socket.restore() {
+                    let what = f.parts().1;
+                    log::error!(event = "hand-over-failed"; "this server serves, and cannot be asked: {what}");
+                }
             }
             return Ok(());
         }

@@ -7,6 +7,7 @@ use super::place;
 use crate::failure::{Failure, Kind};
 use crate::server_client;
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub(crate) struct Socket<A: Answers = Serving> {
     path: PathBuf,
     id: place::Id,
+    access: Access,
+    bounds: Bounds,
     slot: Arc<Slot<A>>,
 }
 
@@ -56,16 +59,33 @@ impl<A: Answers> Socket<A> {
         }
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
         let slot = Arc::new(Slot::new(serving));
-        let for_answers = Arc::downgrade(&slot);
-        let socket = Socket { path: path.clone(), id, slot };
-        let body = move || clients::listen(&listener, &for_answers, access, bounds);
-        std::thread::Builder::new().name("zoneplug-socket".to_owned()).spawn(body).map_err(
-            |e| {
-                Failure::new(Kind::Device, format!("no thread for the socket: {e}"))
-                    .hint("more threads for this user (ulimit -u, TasksMax=)")
-            },
-        )?;
+        let socket = Socket { path: path.clone(), id, access, bounds, slot };
+        socket.listen(listener)?;
         Ok(socket)
+    }
+
+    /// Answers at a listener, in a thread of its own.
+    fn listen(&self, listener: UnixListener) -> Result<(), Failure> {
+        let (slot, access, bounds) = (Arc::downgrade(&self.slot), self.access, self.bounds);
+        let body = move || clients::listen(&listener, &slot, access, bounds);
+        let thread = std::thread::Builder::new().name("zoneplug-socket".to_owned());
+        thread.spawn(body).map(drop).map_err(|e| {
+            Failure::new(Kind::Device, format!("no thread for the socket: {e}"))
+                .hint("more threads for this user (ulimit -u, TasksMax=)")
+        })
+    }
+
+    /// Makes the socket again if another server has put its own in its place, and has ended.
+    pub(crate) fn restore(&mut self) -> Result<(), Failure> {
+        if place::Id::of(&self.path) == Some(self.id) {
+            return Ok(());
+        }
+        let (listener, id) = place::listen(&self.path, self.access, &[]).map_err(|e| {
+            Failure::new(Kind::Device, format!("no socket at {}: {e}", self.path.display()))
+                .hint("end this server, and start it again")
+        })?;
+        self.id = id;
+        self.listen(listener)
     }
 
     /// What it answers from.
@@ -117,7 +137,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::io::{BufRead, BufReader, Read, Write};
     use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicU32, Ordering};
     use zoneplug_core::Sector;
     use zoneplug_host::HostedDisk;

@@ -196,6 +196,17 @@ print(s.makefile().readline())";
     assert!(text(&left.stdout).contains("\"ends\":false"), "{}", text(&left.stdout));
     wait_for(&socket);
     assert_eq!(shown(), set);
+    // One that dies when its own socket is in the place of the other's.
+    let ask = "import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(b'{\"cmd\":\"hand-over\"}\\n')
+s.makefile().readline()
+os.unlink(sys.argv[1])
+socket.socket(socket.AF_UNIX).bind(sys.argv[1])";
+    assert!(Command::new("python3").args(["-c", ask, &socket]).status().unwrap().success());
+    wait_for(&socket);
+    assert_eq!(shown(), set);
     // And at last one that serves.
     let at_last = ["--takeover", "--socket", &socket, "--nvme-tcp", &address, &b, &a];
     let (mut last, _) = Server::start(&at_last);
