@@ -21,11 +21,13 @@ impl NvmeTcpListeners {
     ///
     /// # Errors
     ///
-    /// An address that cannot be had.
+    /// Options that [`NvmeTcpOptions::check`] refuses, or an address that cannot be had.
     pub fn bind(
         options: &NvmeTcpOptions,
         given: &mut Vec<TcpListener>,
     ) -> Result<NvmeTcpListeners, Error> {
+        // No socket that other machines reach listens without a word on who may connect.
+        options.check()?;
         let (mut all, mut addresses) = (Vec::new(), Vec::new());
         for address in options.addresses() {
             let failed = |e: io::Error| {
