@@ -118,10 +118,15 @@ impl NvmeTcpOptions {
     ///
     /// ```
     /// use zoneplug_core::zone::{Geometry, Limits};
-    /// use zoneplug_host::nvme_tcp::{DiskShape, KnownDisk, NvmeTcpOptions};
+    /// use zoneplug_host::nvme_tcp::{DiskShape, NvmeTcpOptions};
     /// let options = NvmeTcpOptions::new("127.0.0.1:4420".parse()?, "nqn.2026-11.dev.zoneplug:example");
-    /// let (geometry, limits) = (Geometry::new(8, 0x8000, 0x8000)?, Limits::default());
-    /// let disk = |spec: &str| DiskShape { spec: spec.to_owned(), known: None, geometry, limits };
+    /// let geometry = Geometry::new(8, 0x8000, 0x8000)?;
+    /// let disk = |spec: &str| DiskShape {
+    ///     spec: spec.to_owned(),
+    ///     known: None,
+    ///     geometry,
+    ///     limits: Limits::default(),
+    /// };
     /// let before = options.would_show(&[disk("a.zbd"), disk("b.zbd")])?;
     /// let known = |n, spec| DiskShape { known: before.known(n), ..disk(spec) };
     /// let after = options.would_show(&[disk("new.zbd"), known(1, "b.zbd"), known(0, "./a.zbd")])?;
