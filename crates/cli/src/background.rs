@@ -65,7 +65,7 @@ pub(crate) fn start(out: &mut dyn Write) -> Result<(), Failure> {
 
 /// Where systemd takes what a program writes to its standard error.
 const JOURNAL: &str = "/run/systemd/journal/stdout";
-/// What a program says there first: its name, no unit, the level of its lines (info), and no further copies.
+/// The header of such a connection: a name, no unit, the level of its lines (info), and no further copies.
 const JOURNAL_HEADER: &[u8] = b"zoneplug\n\n6\n0\n0\n0\n0\n";
 
 /// Lets go of the standard input, output and error of the caller, which may wait for their end. In a process that was

@@ -91,12 +91,12 @@ pub(crate) struct StateShown {
     /// Its open descriptors.
     #[serde(default)]
     pub(crate) descriptors: u64,
-    /// What hosts see, if it serves disks over the network.
+    /// The subsystem, if it serves disks over the network.
     #[serde(default)]
     pub(crate) subsystem: Option<StateOfSubsystem>,
 }
 
-/// What hosts know of a server.
+/// The subsystem of a server, as hosts know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StateOfSubsystem {
     pub(crate) nqn: String,
@@ -118,7 +118,7 @@ pub(crate) struct StateOfNamespace {
     pub(crate) block_bytes: u32,
     pub(crate) blocks: u64,
     pub(crate) zone_blocks: Option<u64>,
-    /// Of all else that hosts read of it, the number in [`zoneplug_host::nvme_tcp::ShownNamespace`].
+    /// A number made of all else that hosts read of it: [`zoneplug_host::nvme_tcp::ShownNamespace`].
     pub(crate) digest: u64,
 }
 
@@ -379,7 +379,7 @@ impl Server {
         Ok(Server { stream, path: path.to_owned(), patience })
     }
 
-    /// The same, with another time for each question.
+    /// Connects; each question must be answered in `patience`.
     #[cfg(feature = "top")]
     pub(crate) fn with_patience(self, patience: Duration) -> Server {
         Server { patience, ..self }

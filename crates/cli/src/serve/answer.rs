@@ -28,7 +28,7 @@ use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
 pub(crate) struct Serving {
     pub(crate) disks: Vec<Served>,
     hand_over: HandOver,
-    /// What hosts know, if there is a server of NVMe/TCP.
+    /// The server of NVMe/TCP, if there is one.
     subsystem: Option<Arc<NvmeTcp>>,
     /// The sockets at which this process listens for I/O and metrics.
     pub(super) sockets: Vec<Arc<TcpListener>>,
@@ -88,7 +88,7 @@ impl Serving {
         Serving { disks, hand_over, subsystem, sockets, set, pauses: Arc::default() }
     }
 
-    /// What the next server has to know of this one.
+    /// The record that the next server compares and continues.
     pub(super) fn state(&self) -> StateShown {
         let set = lock(&self.set);
         let of = |d: &Served| {
@@ -244,7 +244,7 @@ impl Answers for Serving {
     }
 }
 
-/// What a question gets.
+/// The reply to a question.
 pub(super) enum Reply {
     /// A line, and open files in front of it.
     Line(Vec<u8>, Vec<OwnedFd>),

@@ -81,7 +81,7 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
     let plan = settings.plan()?;
     settings.access()?;
     if settings.args.takeover {
-        // What a running server would keep from this one. It learns of nothing but the questions.
+        // Says what the running server would refuse. That server gets questions only.
         prove::enough(&prove::find(settings, plan.as_ref())?)?;
     }
     let mut numbers = settings.numbers();

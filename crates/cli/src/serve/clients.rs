@@ -109,7 +109,7 @@ impl Drop for Seat {
     }
 }
 
-/// What the clients of a socket are answered from. There is nothing while the disks are being left to another server.
+/// The source of a socket's answers. It is empty while the disks are being left to another server.
 pub(super) struct Slot<A>(Mutex<Option<Arc<A>>>);
 
 impl<A> Slot<A> {

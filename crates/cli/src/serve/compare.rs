@@ -20,7 +20,7 @@ pub(super) struct WantedDisk {
 /// Whether a host may connect, with a key or without one.
 pub(super) type Admits<'a> = dyn Fn(&str, bool) -> bool + 'a;
 
-/// What the next server is to serve.
+/// The disks and addresses that the next server is to serve.
 #[derive(Default)]
 pub(super) struct Wanted<'a> {
     pub(super) ublk: Vec<WantedDisk>,
@@ -125,7 +125,7 @@ fn one_disk(d: &StateOfDisk, wanted: &Wanted<'_>, nth_part: u32) -> Result<(), D
     Ok(())
 }
 
-/// What hosts know, disks aside.
+/// Compares the name, the addresses and who may connect.
 fn of_hosts(s: &StateOfSubsystem, wanted: &Wanted<'_>) -> Result<(), Difference> {
     if s.nqn != wanted.nqn {
         let what = format!("and this one would have the name {}", plain(wanted.nqn));

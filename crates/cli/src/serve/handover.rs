@@ -8,7 +8,7 @@
 //! | 4 | opens the disks from the files that it has, and serves them | waits |
 //! | 5 | says that it serves | ends |
 //!
-//! What is refused is refused in step 1 or 2, or by the running server in step 3; it goes on then. If the next server fails
+//! A hand-over is refused in step 1 or 2, or by the running server in step 3; that server goes on then. If the next server fails
 //! or ends in step 4, the running server opens its disks again and goes on (leave.rs). At no time are the locks of the disks
 //! free, nor are hosts refused at the sockets.
 

@@ -1,4 +1,4 @@
-//! What a server has from the one before it: open disks with their locks, sockets that listen, and what clients know.
+//! State that a server has from the one before it: open disks with their locks, sockets that listen, and what clients know.
 //! After a hand-over that comes to nothing the one before it is the same process.
 
 use super::answer::Serving;
@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use zoneplug_host::nvme_tcp::KnownDisk;
 use zoneplug_host::{DiskMark, HeldDisks, paths_of};
 
-/// What a server has from others.
+/// Disks, sockets and records of other servers.
 #[derive(Default)]
 pub(super) struct Inherited {
     pub(super) disks: HeldDisks,
@@ -20,12 +20,12 @@ pub(super) struct Inherited {
     pub(super) replaced: Vec<place::Id>,
     /// The servers that have not left yet.
     pub(super) running: Vec<Running>,
-    /// Those that have left, and wait to hear whether this one serves.
+    /// Servers that have left, and wait to hear whether this one serves.
     pub(super) waiting: Vec<Running>,
 }
 
 impl Inherited {
-    /// What this process needs to serve again what it serves.
+    /// Everything that this process needs to serve its disks again.
     pub(super) fn of_own(serving: &Serving) -> Inherited {
         let mut own = Inherited { states: vec![serving.state()], ..Inherited::default() };
         // A socket that cannot be had again is bound again.

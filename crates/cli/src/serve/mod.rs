@@ -191,7 +191,7 @@ fn begin(
                     // The place of its socket goes with it.
                     drop(server.stays.take());
                     logs::finish();
-                    // Nothing that is left of this process may wait.
+                    // The rest of this process is left as it is: its end may wait for no thread.
                     std::process::exit(0);
                 }
                 inherited = back;
@@ -207,11 +207,11 @@ struct Server<'a> {
     plan: Option<nvme::Plan>,
     access: access::Access,
     signals: Signals,
-    /// What a hand-over leaves where it is. `None`: this process has not served yet.
+    /// Kept through hand-overs that come to nothing. `None`: this process has not served yet.
     stays: Option<Stays>,
 }
 
-/// What is made once for the life of a server: the filter of system calls forbids to make it again.
+/// Made once for the life of a server: the filter of system calls forbids to make it again.
 struct Stays {
     socket: Option<Socket>,
     to_part: Vec<Joined>,

@@ -170,7 +170,7 @@ impl Plan {
         Ok(NvmeTcpListeners::bind(&self.options, given)?)
     }
 
-    /// What would be shown of these disks.
+    /// The namespaces that hosts would see of these disks.
     pub(super) fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Failure> {
         Ok(self.options.would_show(disks)?)
     }

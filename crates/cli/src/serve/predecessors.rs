@@ -65,7 +65,7 @@ fn take_over(
     Ok(())
 }
 
-/// What a server says that it would leave. `None`: it has no disk of `wanted`, as far as can be told.
+/// The record of a server, from its answer. `None`: it has no disk of `wanted`, as far as can be told.
 fn state_of(
     server: &mut Server,
     answer: Result<Value, Failure>,

@@ -1,4 +1,4 @@
-//! What a server that takes over proves before the running one is asked to leave: that it would show clients what they
+//! Proofs of a server that takes over, before the running one is asked to leave: that it would show clients what they
 //! know, and that it has what it needs.
 
 use super::compare::{self, Wanted, WantedDisk};

@@ -33,7 +33,7 @@ impl Running {
     pub(super) fn leave(&mut self) -> Result<(), Failure> {
         self.server.set_patience(LEAVE);
         let left = self.server.ask(&Request::HandOver {})?;
-        // It cannot be sure that nothing of it is in flight any more before its process has ended.
+        // Something of that server may be in flight until its process has ended.
         if left["ends"].as_bool() != Some(true) {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub(crate) struct Served {
     pub(crate) passed: Passed,
 }
 
-/// What a server passes to the next one of a disk, as it was opened.
+/// The part of a disk that a server passes to the next one, as it was opened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Passed {
     pub(crate) mark: DiskMark,

@@ -88,7 +88,7 @@ impl<A: Answers> Socket<A> {
         self.listen(listener)
     }
 
-    /// What it answers from.
+    /// The source of its answers.
     pub(crate) fn serving(&self) -> Option<Arc<A>> {
         self.slot.get()
     }

@@ -494,7 +494,7 @@ impl NvmeTcp {
         Ok(Started { server, workers })
     }
 
-    /// What hosts see of it, also of disks that are not [enabled](NvmeTcp::set_enabled).
+    /// The subsystem as hosts see it, with disks that are not [enabled](NvmeTcp::set_enabled).
     pub fn shown(&self) -> &ShownSubsystem {
         &self.shown
     }

@@ -1,4 +1,4 @@
-//! What hosts know a server by: its namespaces with their numbers and identifiers, its longest append, and whether they
+//! The view that hosts have of a server: its namespaces with their numbers and identifiers, its longest append, and whether they
 //! authenticate. A server that takes over shows the same, or does not take over.
 
 use super::{NvmeTcpOptions, admitted, uuid_of};
@@ -49,7 +49,7 @@ pub struct ShownNamespace {
     pub digest: u64,
 }
 
-/// All that hosts see of a subsystem.
+/// A subsystem as hosts see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownSubsystem {
     /// The namespaces, in ascending order.
@@ -114,7 +114,7 @@ pub(super) fn subsystem(
 }
 
 impl NvmeTcpOptions {
-    /// What a server with these options would show of these disks, without serving them.
+    /// The subsystem that a server with these options would show of these disks, without serving them.
     ///
     /// ```
     /// use zoneplug_core::zone::{Geometry, Limits};

@@ -239,7 +239,7 @@ fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
     })
 }
 
-/// What opening a specification is given, and what it has opened so far.
+/// Disks that the opening of a specification is given, and those that it has opened so far.
 #[derive(Default)]
 #[cfg_attr(not(any(feature = "file", feature = "drives")), allow(dead_code))]
 struct Opened {

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of looks at queues that leave.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What the queues of a device are to do.
+/// The order that a server gives to the queues of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Step {
