@@ -368,7 +368,7 @@ impl Server {
         Self::connect_for(path, PATIENCE)
     }
 
-    /// The same; each question must be answered in `patience`.
+    /// Connects; each question must be answered in `patience`.
     pub(crate) fn connect_for(path: &Path, patience: Duration) -> io::Result<Server> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -379,7 +379,7 @@ impl Server {
         Ok(Server { stream, path: path.to_owned(), patience })
     }
 
-    /// Connects; each question must be answered in `patience`.
+    /// Gives each further question another time.
     #[cfg(feature = "top")]
     pub(crate) fn with_patience(self, patience: Duration) -> Server {
         Server { patience, ..self }
