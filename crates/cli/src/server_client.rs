@@ -155,6 +155,18 @@ pub(crate) enum Answer {
     Error(Wrong),
 }
 
+impl Answer {
+    /// The meaning of a line: a value, or the failure of the server. `None`: it is no answer.
+    fn read(line: &[u8]) -> Option<Result<Value, Failure>> {
+        match serde_json::from_slice(line).ok()? {
+            Answer::Ok(value) => Some(Ok(value)),
+            Answer::Error(w) => {
+                Some(Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)))
+            }
+        }
+    }
+}
+
 /// A failure, on its way from the server to the client's stderr.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Wrong {
@@ -410,13 +422,7 @@ impl Server {
         if line.is_empty() || !line.ends_with('\n') {
             sent.and(read)?;
         }
-        match serde_json::from_str(&line) {
-            Ok(Answer::Ok(value)) => Ok(Ok(value)),
-            Ok(Answer::Error(w)) => {
-                Ok(Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)))
-            }
-            Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        Answer::read(line.as_bytes()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     /// Asks for open files, and waits for them and for the answer. Goes by no buffer, because a read that takes no files
@@ -444,11 +450,8 @@ impl Server {
                 return Err(gone(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        match serde_json::from_slice(&text) {
-            Ok(Answer::Ok(value)) => Ok((value, files)),
-            Ok(Answer::Error(w)) => Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)),
-            Err(_) => Err(gone(io::ErrorKind::InvalidData.into())),
-        }
+        let answer = Answer::read(&text).ok_or_else(|| gone(io::ErrorKind::InvalidData.into()))?;
+        Ok((answer?, files))
     }
 
     /// Its socket.

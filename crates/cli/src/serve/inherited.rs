@@ -36,12 +36,7 @@ impl Inherited {
         own
     }
 
-    /// Whether there was a server before this one.
-    pub(super) fn is_any(&self) -> bool {
-        !self.states.is_empty()
-    }
-
-    /// Whether the servers have left their disks.
+    /// Whether the servers have left their disks, or there is none.
     pub(super) fn has_left(&self) -> bool {
         self.running.is_empty()
     }

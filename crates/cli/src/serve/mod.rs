@@ -239,13 +239,13 @@ impl Server<'_> {
         let listeners = self.plan.as_ref().map(|plan| plan.listen(sockets)).transpose()?;
         let metrics_at = args.measured.address()?;
         let metrics_at = metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
-        if inherited.is_any() {
+        if !inherited.has_left() {
             prove::enough(&inherited)?;
             inherited.leave()?;
-            // A socket that is at no address of this server listens no more.
-            inherited.sockets.clear();
             disks.open(settings, &blocks, doors, &inherited)?;
         }
+        // A socket that is at no address of this server listens no more.
+        inherited.sockets.clear();
         if let Some(plan) = &mut self.plan {
             let paths = inherited.states.iter().filter_map(|s| s.subsystem.as_ref());
             paths.for_each(|s| plan.set_ana_states(&s.paths));
