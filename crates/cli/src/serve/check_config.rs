@@ -1,8 +1,9 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
+use super::opening::{Planned, planned};
 use super::prove;
-use super::settings::{BlockDisk, Numbers, Settings};
+use super::settings::Settings;
 use crate::failure::Failure;
 use crate::json;
 use crate::plain::plain;
@@ -11,7 +12,7 @@ use std::io::Write;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::DiskSpec;
-use zoneplug_host::ublk::{self, UblkOptions, slices};
+use zoneplug_host::ublk::{UblkOptions, slices};
 
 /// A disk that would be served.
 #[derive(Debug, Serialize)]
@@ -45,36 +46,29 @@ struct Checked {
     nqn: Option<String>,
 }
 
-/// What is known of a disk without writing to it.
-fn look(spec: &str, block: Option<&BlockDisk>) -> Result<Geometry, Failure> {
-    let device = DiskSpec::parse_to_look(spec)?.device;
-    if block.is_some() {
-        ublk::check(device.geometry(), device.limits())?;
-    }
-    Ok(*device.geometry())
-}
-
-fn disk(
-    settings: &Settings,
-    spec: &str,
-    block: Option<&BlockDisk>,
-    numbers: &mut Numbers,
-) -> Result<Disk, Failure> {
-    let g = look(spec, block).map_err(|f| settings.of_disk(spec, f))?;
-    let block = block.map(|b| {
-        let (id, devices) = (numbers.first(b), slices(&g).len() as u32);
-        numbers.take(b, devices);
-        let queues = b.device.queues.unwrap_or(UblkOptions::default().queues);
-        Block { id, devices, queues, depth: b.device.depth, recovery: !b.device.no_recovery }
-    });
-    Ok(Disk {
+/// A disk of these zones, which would be served as nothing yet.
+fn disk(spec: &str, g: &Geometry) -> Disk {
+    Disk {
         spec: spec.to_owned(),
         capacity_bytes: g.capacity_bytes().0,
         zones: g.nr_zones(),
         zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
-        ublk: block,
+        ublk: None,
         nvme_tcp: false,
-    })
+    }
+}
+
+/// A disk that would be served as a block device.
+fn block_disk(planned: &Planned<'_>) -> Disk {
+    let device = &planned.of.device;
+    let block = Block {
+        id: planned.id,
+        devices: slices(&planned.geometry).len() as u32,
+        queues: device.queues.unwrap_or(UblkOptions::default().queues),
+        depth: device.depth,
+        recovery: !device.no_recovery,
+    };
+    Disk { ublk: Some(block), ..disk(&planned.of.spec, &planned.geometry) }
 }
 
 fn check(settings: &Settings) -> Result<Checked, Failure> {
@@ -84,18 +78,16 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
         // Says what the running server would refuse. That server gets questions only.
         prove::enough(&prove::find(settings, plan.as_ref())?)?;
     }
-    let mut numbers = settings.numbers();
-    let mut disks = Vec::new();
-    for block in &settings.block {
-        disks.push(disk(settings, &block.spec, Some(block), &mut numbers)?);
-    }
+    let mut disks: Vec<Disk> = planned(settings)?.iter().map(block_disk).collect();
     let (mut addresses, mut nqn) = (Vec::new(), None);
     if let Some(plan) = &plan {
         addresses = plan.addresses();
         nqn = Some(plan.nqn().to_owned());
         for spec in plan.specs() {
             if !disks.iter().any(|d| d.spec == *spec) {
-                disks.push(disk(settings, spec, None, &mut numbers)?);
+                let look = DiskSpec::parse_to_look(spec);
+                let look = look.map_err(|e| settings.of_disk(spec, e))?;
+                disks.push(disk(spec, look.device.geometry()));
             }
         }
         for d in disks.iter_mut().filter(|d| plan.specs().contains(&d.spec)) {
