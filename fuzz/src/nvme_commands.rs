@@ -417,7 +417,8 @@ pub fn nvme_commands(data: &[u8]) {
     let mut tcp = Connection::new(Config { max_data: MAX_DATA, ..Config::default() }, Nanos(0));
     tcp.set_queue(Queue { entries: 32, sq_flow_control: connected.sq_flow_control });
     let namespaces = connected.namespaces.expect("an I/O queue");
-    let io = IoQueue::new(namespaces, connected.queue, HostKey::of(&connected.host), 32);
+    let mut io = IoQueue::new(connected.queue, HostKey::of(&connected.host), 32);
+    io.show(namespaces, &&served);
     let (host, buffers) = (Initiator::new(options), Buffers::new(1 << 20));
     let mut m = Machine { served: &served, host, tcp, io, buffers };
     let mut zones = vec![Zone::EMPTY; (CONVENTIONAL + ZONES) as usize];

@@ -7,9 +7,10 @@ mod nvme_host;
 
 use nvme_host::{BLOCK, HOST, Host, Queue, options, pattern, soon};
 use std::io::{Read, Write};
+use std::sync::Mutex;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::{AnaState, Disk, NvmeTcp};
-use zoneplug_nvme::initiator::{Options, write};
+use zoneplug_nvme::initiator::{Options, read, write};
 use zoneplug_nvme::spec::status;
 
 /// A disk that outlives its servers.
@@ -36,20 +37,27 @@ impl Served {
     /// Sends a write whose data the server has to ask for, and a write behind it, which comes with its data and is held.
     /// Returns their identifiers, and the bytes that the server has asked for and that were not sent.
     fn send_held(&self, q: &mut Queue) -> (u16, u16, Vec<u8>) {
-        let first = q.send(write(1, 0, pattern(4 * BLOCK as usize, 1), BLOCK));
-        q.flush();
-        let (mut bytes, mut asked) = ([0; 4096], Vec::new());
-        while asked.is_empty() {
-            let n = q.stream.read(&mut bytes).unwrap();
-            q.host.received(&bytes[..n]).unwrap();
-            asked = q.host.take_output();
-        }
+        let (first, asked) = asked_for_data(q);
         let held = self.window().0;
         let second = q.send(write(1, 4, pattern(BLOCK as usize, 2), BLOCK));
         q.flush();
         soon("the write is held", || self.window().0 > held);
         (first, second, asked)
     }
+}
+
+/// Sends a write of the first four blocks, whose data the server has to ask for. Returns its identifier, and the bytes that
+/// the server has asked for and that were not sent.
+fn asked_for_data(q: &mut Queue) -> (u16, Vec<u8>) {
+    let first = q.send(write(1, 0, pattern(4 * BLOCK as usize, 1), BLOCK));
+    q.flush();
+    let (mut bytes, mut asked) = ([0; 4096], Vec::new());
+    while asked.is_empty() {
+        let n = q.stream.read(&mut bytes).unwrap();
+        q.host.received(&bytes[..n]).unwrap();
+        asked = q.host.take_output();
+    }
+    (first, asked)
 }
 
 /// Commands that are answered until the server closes the connection.
@@ -108,6 +116,86 @@ fn l12_a_write_is_not_refused_while_the_server_waits_for_the_data_of_one_before_
     assert_eq!(host.read(4, 1), pattern(BLOCK as usize, 2));
     // Behind a gap whose write has not come, one is refused when its time is over.
     assert_eq!(host.write(6, &pattern(BLOCK as usize, 3)), 0x41bc);
+}
+
+/// L12. The same with two connections, as an initiator with a queue for each processor has them. The disk is new to the queue
+/// whose data are awaited.
+#[test]
+fn l12_a_write_is_not_refused_while_another_connection_waits_for_the_data_of_one_before_it() {
+    let served = Served::new("20ms");
+    let server = served.serve();
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let [mut first, mut second] = [1, 2].map(|qid| Queue::io(&server, id, qid, Options::default()));
+    let (long, asked) = asked_for_data(&mut first);
+    let short = second.send(write(1, 4, pattern(BLOCK as usize, 2), BLOCK));
+    second.flush();
+    soon("its time is over", || served.window().2 == 1);
+    // An answer that is sent for it comes before this one.
+    assert_eq!(second.ok(read(1, 0, 1, BLOCK)).data, [0; BLOCK as usize]);
+    first.stream.write_all(&asked).unwrap();
+    let done = [first.next(), second.next()].map(|d| (d.completion.cid, d.completion.status));
+    assert_eq!(done, [(long, 0), (short, 0)]);
+    assert_eq!(first.ok(read(1, 4, 1, BLOCK)).data, pattern(BLOCK as usize, 2));
+    // Behind a gap whose write has not come, one is refused when its time is over, after one window.
+    let refused = second.run(write(1, 6, pattern(BLOCK as usize, 3), BLOCK)).completion.status;
+    assert_eq!(refused, 0x41bc);
+}
+
+/// Keeps what is logged.
+struct Kept(Mutex<Vec<String>>);
+
+impl log::Log for Kept {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        let event = record.key_values().get("event".into()).map(|v| v.to_string());
+        let line = format!("{}: {}", event.unwrap_or_default(), record.args());
+        self.0.lock().unwrap().push(line);
+    }
+    fn flush(&self) {}
+}
+
+/// A program that has a logger hears of a write that was held in vain and what helps, and not of one that is refused at once.
+#[test]
+fn a_write_that_was_held_in_vain_is_logged() {
+    static KEPT: Kept = Kept(Mutex::new(Vec::new()));
+    log::set_logger(&KEPT).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    // Other tests of this program have other windows.
+    let said = || KEPT.0.lock().unwrap().iter().filter(|l| l.contains("within 21 ms")).count();
+    let served = Served::new("21ms");
+    let server = served.serve();
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0);
+    assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0x41bc);
+    assert_eq!(said(), 0);
+    assert_eq!(host.write(6, &pattern(BLOCK as usize, 1)), 0x41bc);
+    assert_eq!(said(), 1);
+    let line = KEPT.0.lock().unwrap().iter().find(|l| l.contains("within 21 ms")).cloned();
+    let line = line.unwrap();
+    assert!(
+        line.starts_with("held-in-vain: /disk.zbd: a write at sector 48 was refused"),
+        "{line}"
+    );
+    assert!(line.contains("order_window"), "{line}");
+    assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0x41bc);
+    assert_eq!(said(), 1);
+}
+
+/// L12. The connection whose data are awaited ends.
+#[test]
+fn l12_a_write_is_refused_when_the_connection_with_the_one_before_it_has_ended() {
+    let served = Served::new("20ms");
+    let server = served.serve();
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let [mut first, mut second] = [1, 2].map(|qid| Queue::io(&server, id, qid, Options::default()));
+    asked_for_data(&mut first);
+    second.send(write(1, 4, pattern(BLOCK as usize, 2), BLOCK));
+    second.flush();
+    soon("its time is over", || served.window().2 == 1);
+    drop(first);
+    assert_eq!(second.next().completion.status, 0x41bc);
 }
 
 /// At an address that has become inaccessible the write before it does not begin any more.

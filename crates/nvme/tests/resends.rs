@@ -422,11 +422,13 @@ impl World {
         let queue = QueueId { controller, qid: self.queues };
         let nqn = Nqn::new(&format!("nqn.host{host}")).unwrap();
         let key = HostKey::of(&HostId { nqn, id: [7; 16] });
+        let mut io = IoQueue::new(queue, key, ENTRIES);
+        io.show(self.namespaces.clone(), &context!(self).disks);
         Link {
             host,
             initiator: Initiator::new(self.options),
             connection,
-            io: IoQueue::new(self.namespaces.clone(), queue, key, ENTRIES),
+            io,
             up: Vec::new(),
             down: Vec::new(),
             processed: 0,
@@ -526,6 +528,7 @@ impl World {
                 Event::Ended(e) => panic!("{e:?}"),
             }
         }
+        link.io.asked(&link.connection, &context!(self));
         link.io.run(&mut link.connection, &mut context!(self));
         while link.connection.has_output() {
             let mut slices = [IoSlice::new(&[]); 8];

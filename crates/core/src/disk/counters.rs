@@ -68,6 +68,11 @@ impl Disk {
         Ok(())
     }
 
+    /// What the order window has counted: a part of [`Disk::counters`] that needs one lock.
+    pub fn window_counters(&self) -> WindowCounters {
+        self.shared.window().counters()
+    }
+
     /// The counters as they are now.
     pub fn counters(&self) -> DiskCounters {
         let mut all = DiskCounters {
@@ -87,7 +92,7 @@ impl Disk {
             all.plugs.parked += c.parked.load(Ordering::Relaxed);
         }
         drop(queues);
-        all.window = self.shared.window().counters();
+        all.window = self.window_counters();
         for writer in &self.shared.single_writers {
             all.writer.add(&lock(&writer.0).counters);
         }

@@ -259,7 +259,11 @@ impl<T: Timing> Connection<T> {
                     connected.authentication.map(|a| QueueAuthentication::new(*a, nqn));
                 self.role = match connected.namespaces {
                     Some(all) => {
-                        Role::Io { queue, io: Box::new(IoQueue::new(all, queue, host, entries)) }
+                        let mut io = Box::new(IoQueue::new(queue, host, entries));
+                        if !self.pending {
+                            io.show(all, &ctx.io().disks);
+                        }
+                        Role::Io { queue, io }
                     }
                     None => Role::Admin { queue, later: Vec::new() },
                 };
@@ -293,10 +297,20 @@ impl<T: Timing> Connection<T> {
     }
 
     /// What an I/O queue shows from now on.
-    pub(super) fn show(&mut self, namespaces: Arc<Namespaces>) {
+    pub(super) fn show(&mut self, namespaces: Arc<Namespaces>, ctx: &mut WorkerContext<'_, T>) {
         if let Role::Io { io, .. } = &mut self.role {
-            io.show(namespaces);
+            io.show(namespaces, &ctx.io().disks);
         }
+    }
+
+    /// Another queue asks this one something. What has come for it by now counts. False: it is to be closed.
+    #[cold]
+    pub(super) fn asked(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
+        let lives = self.stops || self.turn(ctx);
+        if let Role::Io { io, .. } = &mut self.role {
+            io.asked(&self.tcp, &ctx.io());
+        }
+        lives && self.turn_disks(ctx).1
     }
 
     /// Sends. False: it is to be closed.

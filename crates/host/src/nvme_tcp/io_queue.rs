@@ -9,10 +9,11 @@ use crate::served::timing::Timing;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, Bios, Op, Sector};
+use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
 use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::target::QueueId;
@@ -107,6 +108,15 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
         self.shared.ring();
     }
 
+    fn refuses(&self, write: &IoRequest) {
+        let n = write.disk as usize;
+        let Disk { disk, spec, .. } = &self.shared.disks[n];
+        let expired = disk.disk().window_counters().expired;
+        if self.shared.expired[n].fetch_max(expired, Ordering::Relaxed) < expired {
+            log_expired(spec, write.sector, disk.disk().config().order_window);
+        }
+    }
+
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool) {
         if let Some(counters) = self.counters.get(disk as usize) {
             counters.count(op, bytes, ok);
@@ -118,6 +128,17 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
             counters.count_replayed();
         }
     }
+}
+
+/// Tells the log that a write was held in vain, and what helps.
+#[cold]
+fn log_expired(disk: &str, sector: Sector, window: Nanos) {
+    let (sector, ms) = (sector.0, window.0 / 1_000_000);
+    log::warn!(
+        event = "held-in-vain", disk, sector;
+        "{disk}: a write at sector {sector} was refused: the writes before it in its zone did not come within {ms} ms. \
+         A longer order_window helps if they are late; on Linux 6.1 the scheduler mq-deadline, and nvme connect -Q 1024"
+    );
 }
 
 /// An append whose answer is to be sent next.

@@ -21,6 +21,8 @@ pub(super) enum Mail {
     Connection(TcpStream),
     /// A disk has done work of the connection.
     Ready(u64),
+    /// Another queue asks that of the connection something.
+    Asked(u64),
     /// The answer to a command that the connection has waiting.
     Complete(u64, Completion),
     /// The value of Diffie-Hellman for which the connection waits.

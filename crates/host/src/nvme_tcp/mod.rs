@@ -170,6 +170,8 @@ struct Shared {
     disks: Vec<Disk>,
     /// Whether a read of the disk writes each byte of its buffer.
     fills_buffers: Vec<bool>,
+    /// How many writes the order window of each disk had given up when the log was told last.
+    expired: Vec<AtomicU64>,
     /// What is lost of each disk.
     recovery: Vec<DiskRecovery>,
     /// Which appends the hosts of each disk were told of, for the next server.
@@ -241,12 +243,12 @@ impl Shared {
         self.workers.iter().for_each(|w| w.ring());
     }
 
-    /// Has the workers of these queues look at them.
+    /// Has the workers of these queues answer what other queues ask them.
     fn ask(&self, queues: &[QueueId]) {
         let routes = lock(&self.routes);
         for queue in queues {
             if let Some((worker, key)) = routes.get(&(queue.controller, queue.qid)) {
-                self.workers[*worker].put(Mail::Ready(*key));
+                self.workers[*worker].put(Mail::Asked(*key));
             }
         }
     }
@@ -476,6 +478,7 @@ impl NvmeTcp {
             key_exchange: KeyExchange::default(),
             max_connections: options.max_connections,
             failure: Mutex::default(),
+            expired: disks.iter().map(|_| AtomicU64::new(0)).collect(),
             recovery,
             journals,
             fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),

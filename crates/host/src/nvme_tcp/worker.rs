@@ -397,8 +397,9 @@ impl<T: Timing> Worker<T> {
                     connection.computed(*computed, ctx);
                     connection.turn_disks(ctx).1
                 }),
-                Mail::Namespaces(key, all) => self.with(key, |connection, _| {
-                    connection.show(all);
+                Mail::Asked(key) => self.with(key, Connection::asked),
+                Mail::Namespaces(key, all) => self.with(key, |connection, ctx| {
+                    connection.show(all, ctx);
                     true
                 }),
                 Mail::Close(key) => {

@@ -1,8 +1,9 @@
 //! Refused writes that their host may have sent before, by another controller whose loss was not noticed yet: the queues of
 //! that controller are asked. What is asked and answered is [`crate::recovery`]'s.
 
+use super::behind::Before;
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{QuestionId, Resend};
+use crate::recovery::{Asked, QuestionId, Reply, Resend};
 use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_core::{Op, Sector, Status};
@@ -37,8 +38,8 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let r = running.request;
         let recovery = ctx.disks.recovery(r.disk);
-        let Some((id, queues)) = recovery.with(|lost| lost.ask(self.host, self.queue, r.sector))
-        else {
+        let what = Asked::Had(r.sector);
+        let Some((id, queues)) = recovery.with(|lost| lost.ask(self.host, self.queue, what)) else {
             return Some(running);
         };
         running.asked = true;
@@ -101,25 +102,63 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Answers what other queues ask this one. What is in flight is answered when it has ended.
-    pub(super) fn answer_questions<D: Disks<Client = C>>(&mut self, ctx: &IoContext<'_, D>) {
+    /// Answers what other queues ask this one about the disks that it uses. What is in flight, and what is on the way, is answered
+    /// when it has ended.
+    pub(super) fn answer_questions<D: Disks<Client = C>>(
+        &self,
+        tcp: &Connection,
+        ctx: &IoContext<'_, D>,
+    ) {
         for u in &self.used {
             let recovery = ctx.disks.recovery(u.disk);
             if recovery.has_questions() {
-                self.answer_of(u.disk, ctx);
+                self.answer_of(u.disk, tcp, ctx);
             }
         }
     }
 
+    /// Another queue asks this one something ([`Disks::ask`]). Looks at the disks that the queue does not use, of which a write
+    /// may be on the way to it; it uses that disk from then on, so that [`IoQueue::run`] answers.
     #[cold]
-    fn answer_of<D: Disks<Client = C>>(&self, disk: u32, ctx: &IoContext<'_, D>) {
-        let had = |at| match self.has_in_flight(disk, at) {
-            true => None,
-            false => Some(self.answered.has_write(disk, at)),
+    pub fn asked<D: Disks<Client = C>>(&mut self, tcp: &Connection, ctx: &IoContext<'_, D>) {
+        for n in 0..self.shown.len() {
+            let disk = self.shown[n];
+            let recovery = ctx.disks.recovery(disk);
+            if self.used.iter().all(|u| u.disk != disk)
+                && recovery.has_questions()
+                && self.answer_of(disk, tcp, ctx)
+                && self.client(disk, &ctx.disks).is_none()
+            {
+                // What is on the way is not carried out without a client.
+                recovery.with(|lost| lost.leave(self.host, self.queue));
+                ctx.disks.answered();
+            }
+        }
+    }
+
+    /// Answers what the queue is asked about a disk. True: it answers something later.
+    #[cold]
+    fn answer_of<D: Disks<Client = C>>(
+        &self,
+        disk: u32,
+        tcp: &Connection,
+        ctx: &IoContext<'_, D>,
+    ) -> bool {
+        let reply = |what| match what {
+            Asked::Had(at) if self.has_in_flight(disk, at) => Reply::Later(true),
+            Asked::Had(at) => Reply::Now(self.answered.has_write(disk, at)),
+            Asked::Awaits(at) => match self.has_before(disk, at, tcp, ctx) {
+                Before::OnTheWay => Reply::Later(true),
+                Before::HeldBack => Reply::Later(false),
+                Before::Nothing => Reply::Now(false),
+            },
         };
-        if ctx.disks.recovery(disk).with(|lost| lost.answer(self.queue, had)) {
+        let recovery = ctx.disks.recovery(disk);
+        let (answered, stays) = recovery.with(|lost| lost.answer(self.host, self.queue, reply));
+        if answered {
             ctx.disks.answered();
         }
+        stays
     }
 
     /// Whether a write of this sector is with a disk. One that itself waits for other queues is not.

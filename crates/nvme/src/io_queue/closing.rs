@@ -32,6 +32,12 @@ impl<C: DiskClient> IoQueue<C> {
             for u in &self.used {
                 ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
             }
+            // The target does not know the queue any more, so it is not told of questions.
+            let used: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
+            for disk in self.shown.extract_if(.., |disk| !used.contains(disk)) {
+                ctx.disks.recovery(disk).with(|lost| lost.leave(self.host, self.queue));
+            }
+            ctx.disks.answered();
         }
         self.leaves
     }
@@ -91,6 +97,8 @@ impl<C: DiskClient> IoQueue<C> {
             }
         }
         let disks: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
+        let unused = self.shown.into_iter().filter(|disk| !disks.contains(disk));
+        unused.for_each(|disk| ctx.disks.recovery(disk).with(|l| l.leave(self.host, self.queue)));
         let (used, unused): (Vec<_>, Vec<_>) =
             self.used.into_iter().partition(|u| u.client.outstanding() > 0);
         unused.into_iter().map(|u| u.client).for_each(idle);

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `mod.rs` | commands on their way to the disks and back |
 //! | `answered.rs` | which answers the host may not have |
-//! | `asking.rs` | refused writes that wait for what the queues of the host's other controllers say |
+//! | `asking.rs` | refused writes that wait for what the queues of the host's other controllers say; what queues answer |
 //! | `behind.rs` | refused writes that are not answered, because the server holds back what they wait for |
 //! | `closing.rs` | a queue without a connection |
 //! | `resend.rs` | commands that their host may have sent before |
@@ -29,6 +29,7 @@ use crate::target::{Namespaces, QueueId};
 use crate::tcp::{Buffers, Connection, Received};
 use answered::Answered;
 use asking::Asking;
+use behind::Behind;
 use resend::Resending;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -105,13 +106,17 @@ pub trait Disks {
     /// Counts a command that has ended.
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool);
 
-    /// These queues are asked for a write: [`IoQueue::run`] is to be called for each. Nothing is to be done by an owner that
-    /// calls it for all of its queues again and again. The same holds for the next one.
+    /// These queues are asked for a write: [`IoQueue::asked`] is to be called for each, when the bytes that have come for it by now
+    /// are received, and then [`IoQueue::run`]. Nothing is to be done by an owner that calls both for all of its queues again
+    /// and again.
     fn ask(&self, _queues: &[QueueId]) {}
 
     /// A question was answered, or a closed connection has ended on a disk: [`IoQueue::run`] is to be called for the queues
-    /// that wait ([`IoQueue::waits`]).
+    /// that wait ([`IoQueue::waits`]), unless the owner calls it for all of its queues again and again.
     fn answered(&self) {}
+
+    /// The host is told that this write was refused for its place.
+    fn refuses(&self, _write: &IoRequest) {}
 
     /// Counts a command that was on the disk already when its host sent it again.
     fn count_replayed(&self, disk: u32);
@@ -158,6 +163,8 @@ struct Running {
     resending: Option<Box<Resending>>,
     /// Other queues were asked for it.
     asked: bool,
+    /// No queue has a write before it: it was submitted once more, and is not after that.
+    tried_last: bool,
 }
 
 /// The slot of a BIO's command: see [`DiskClient::token`].
@@ -179,6 +186,8 @@ const NO_REQUEST: IoRequest = IoRequest {
 #[derive(Debug)]
 pub struct IoQueue<C> {
     namespaces: Arc<Namespaces>,
+    /// The disks that are or were shown to it: other queues ask it about them.
+    shown: Vec<u32>,
     queue: QueueId,
     host: HostKey,
     entries: u32,
@@ -189,8 +198,8 @@ pub struct IoQueue<C> {
     waiting: VecDeque<u16>,
     /// Refused writes that wait for other queues.
     asking: Vec<Asking>,
-    /// Slots of refused writes that are submitted again when the data of those before them are there.
-    behind: Vec<u16>,
+    /// Refused writes that are submitted again when those before them have reached the disk.
+    behind: Behind,
     /// The queue answers no write that is refused for its place: [`IoQueue::stop`].
     stops: bool,
     answered: Answered,
@@ -201,16 +210,12 @@ pub struct IoQueue<C> {
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// A queue of a host, which is this for the target, with so many entries.
-    pub fn new(
-        namespaces: Arc<Namespaces>,
-        queue: QueueId,
-        host: HostKey,
-        entries: u32,
-    ) -> IoQueue<C> {
+    /// A queue of a host, which is this for the target, with so many entries. It has no namespaces before [`IoQueue::show`].
+    pub fn new(queue: QueueId, host: HostKey, entries: u32) -> IoQueue<C> {
         let n = entries as usize;
         IoQueue {
-            namespaces,
+            namespaces: Arc::default(),
+            shown: Vec::new(),
             queue,
             host,
             entries,
@@ -218,7 +223,7 @@ impl<C: DiskClient> IoQueue<C> {
             running: Vec::new(),
             waiting: VecDeque::new(),
             asking: Vec::new(),
-            behind: Vec::new(),
+            behind: Behind::default(),
             stops: false,
             answered: Answered::new(n),
             leaves: false,
@@ -229,8 +234,14 @@ impl<C: DiskClient> IoQueue<C> {
 
     /// Shows these namespaces to the commands that come from now on. If they are inaccessible, the writes that an order window
     /// holds are not carried out: what they wait for does not come here any more.
-    pub fn show(&mut self, namespaces: Arc<Namespaces>) {
+    pub fn show<D: Disks<Client = C>>(&mut self, namespaces: Arc<Namespaces>, disks: &D) {
         self.namespaces = namespaces;
+        for (_, n) in self.namespaces.iter() {
+            if !self.shown.contains(&n.disk()) {
+                self.shown.push(n.disk());
+                disks.recovery(n.disk()).with(|lost| lost.enter(self.host, self.queue));
+            }
+        }
         if self.namespaces.are_inaccessible() {
             self.refuse_held();
         }
@@ -243,7 +254,7 @@ impl<C: DiskClient> IoQueue<C> {
 
     /// Whether commands wait for other queues, so that no client of this one tells when they go on.
     pub fn waits(&self) -> bool {
-        !self.waiting.is_empty() || !self.asking.is_empty()
+        !self.waiting.is_empty() || !self.asking.is_empty() || self.behind.asks()
     }
 
     /// Its clients.
@@ -281,6 +292,7 @@ impl<C: DiskClient> IoQueue<C> {
             len: c.len,
             resending: None,
             asked: false,
+            tried_last: false,
         };
         self.go_on(c.slot, running, step, tcp, ctx);
     }
@@ -434,7 +446,6 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let client = disks.open(disk, self.entries)?;
         let list = Bios::with_capacity(self.entries as usize);
-        disks.recovery(disk).with(|lost| lost.enter(self.host, self.queue));
         self.used.push(Used { disk, client, list, open: false });
         Some(self.used.len() - 1)
     }
@@ -492,7 +503,7 @@ impl<C: DiskClient> IoQueue<C> {
         if !self.asking.is_empty() {
             progress |= self.take_answers(tcp, ctx);
         }
-        self.answer_questions(ctx);
+        self.answer_questions(tcp, ctx);
         progress
     }
 
@@ -508,7 +519,7 @@ impl<C: DiskClient> IoQueue<C> {
         if running.request.op == Op::ZoneAppend {
             running.request.sector = result.sector;
         }
-        if result.status == Status::NotAtWritePointer {
+        if matches!(result.status, Status::NotAtWritePointer | Status::WouldBlock) {
             return self.refused(slot, running, result, tcp, ctx);
         }
         let step = running.task.next(result, running.buf.as_mut());

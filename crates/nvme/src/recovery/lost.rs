@@ -25,7 +25,7 @@
 
 use super::host_key::HostKey;
 use super::notes::{Notes, Place};
-use super::questions::{QuestionId, Questions};
+use super::questions::{Asked, QuestionId, Questions, Reply};
 use super::space::Space;
 use crate::target::QueueId;
 use std::collections::BTreeMap;
@@ -190,7 +190,7 @@ impl Lost {
         self.appends.iter()
     }
 
-    /// A queue of `host` uses the disk from now on.
+    /// The disk is shown to a queue of `host` from now on.
     pub(crate) fn enter(&mut self, host: HostKey, queue: QueueId) {
         self.questions.enter(host, queue);
     }
@@ -215,24 +215,40 @@ impl Lost {
         self.questions.any()
     }
 
-    /// A write of `host` at `at` was refused: asks the queues of its other controllers whether they have carried it out.
-    /// Also returns those, which are to be told. `None`: there is no other, and nothing of the host is being carried out.
+    /// A write of `host` was refused: asks other queues of the host about it. Also returns those, which are to be told. `None`:
+    /// there is no other, and nothing of the host is being carried out.
     pub(crate) fn ask(
         &mut self,
         host: HostKey,
         from: QueueId,
-        at: Sector,
+        what: Asked,
     ) -> Option<(QuestionId, Vec<QueueId>)> {
-        if !self.is_draining(host) && !self.questions.has_others(host, from) {
+        let drains = matches!(what, Asked::Had(_)) && self.is_draining(host);
+        if !drains && !self.has_peers(host, from, what) {
             return None;
         }
-        Some(self.questions.ask(host, from, at))
+        Some(self.questions.ask(host, from, what))
     }
 
-    /// Has a queue answer what it is asked: `had` says whether it has carried out a write of a sector. `None`: it is about to,
-    /// and answers later. False: it has answered nothing.
-    pub(crate) fn answer(&mut self, queue: QueueId, had: impl Fn(Sector) -> Option<bool>) -> bool {
-        self.questions.answer(queue, had)
+    /// Whether there are queues that [`Lost::ask`] would ask.
+    pub(crate) fn has_peers(&self, host: HostKey, from: QueueId, what: Asked) -> bool {
+        self.questions.peers(host, from, what).next().is_some()
+    }
+
+    /// Takes a question back.
+    pub(crate) fn withdraw(&mut self, id: QuestionId) {
+        self.questions.withdraw(id);
+    }
+
+    /// Has a queue of `host` answer what it is asked. The first says whether it has answered anything, the second whether it is
+    /// still asked something.
+    pub(crate) fn answer(
+        &mut self,
+        host: HostKey,
+        queue: QueueId,
+        reply: impl Fn(Asked) -> Reply,
+    ) -> (bool, bool) {
+        self.questions.answer(host, queue, reply)
     }
 
     /// Takes the answer of all. `None`: one is missing, or commands of closed connections are still being carried out.

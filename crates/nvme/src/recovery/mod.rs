@@ -7,7 +7,7 @@
 //! | `notes.rs` | such commands, by zone and host |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
 //! | `host_key.rs` | which host a note is of |
-//! | `questions.rs` | what queues of different controllers of a host ask each other |
+//! | `questions.rs` | what the queues of a host ask each other |
 //! | `space.rs` | space of a zone that belongs to no client |
 //! | `space_model.rs` | a test: appends that are looked for in such space, several at a time |
 //! | `model.rs` | a test: hosts that lose their connections, against a list of the owner of each block |
@@ -42,7 +42,7 @@ pub use host_key::HostKey;
 #[cfg(feature = "target")]
 pub(crate) use lost::{AppendData, Landed};
 #[cfg(feature = "target")]
-pub(crate) use questions::QuestionId;
+pub(crate) use questions::{Asked, QuestionId, Reply};
 #[cfg(feature = "target")]
 pub(crate) use resend::{Outcome, Resend, ResendStep, Sent};
 pub use space::{Space, block_hashes};

@@ -1,9 +1,12 @@
-//! Writes that were refused although their host may have sent them before, through another controller whose loss this server
-//! has not noticed. A host that has lost one of two paths goes on by the other at once, and may be ahead of the news.
+//! What the queues of a host ask each other about a write that a disk has refused.
 //!
-//! The queue that has got such a write asks the queues of the host's other controllers: have you carried out a write of this
-//! sector, or are you about to? What they answer, and what a drain of this host brings, decides whether the write is compared
-//! with the disk.
+//! The host may have sent it before, through another controller whose loss this server has not noticed: a host that has lost
+//! one of two paths goes on by the other at once, and may be ahead of the news. The queue that has got such a write asks the
+//! queues of the host's other controllers: have you carried out a write of this sector, or are you about to? What they answer,
+//! and what a drain of this host brings, decides whether the write is compared with the disk.
+//!
+//! Or the write has come before its place, and the data of one before it are on the way by another connection. So the queue
+//! asks all other queues of the host whether they wait for such data, and submits the write again when they have answered.
 
 use super::host_key::HostKey;
 use crate::target::QueueId;
@@ -14,18 +17,36 @@ use zoneplug_core::Sector;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QuestionId(u64);
 
+/// What queues are asked about the write of a sector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Whether they have carried it out.
+    Had(Sector),
+    /// Whether they have a write before it in its zone that no disk has yet.
+    Awaits(Sector),
+}
+
+/// What a queue answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Yes or no.
+    Now(bool),
+    /// It answers later. True: yes, in any case.
+    Later(bool),
+}
+
 #[derive(Debug)]
 struct Question {
     host: HostKey,
     from: QueueId,
-    at: Sector,
+    what: Asked,
     /// Who has not answered yet.
     asked: Vec<QueueId>,
-    /// A queue has.
+    /// A queue says yes.
     found: bool,
 }
 
-/// The queues that use a disk, and what they ask each other.
+/// The queues to which a disk is shown, and what they ask each other.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     queues: BTreeMap<HostKey, Vec<QueueId>>,
@@ -34,7 +55,7 @@ pub(super) struct Questions {
 }
 
 impl Questions {
-    /// A queue of `host` uses the disk from now on.
+    /// The disk is shown to a queue of `host` from now on.
     pub(super) fn enter(&mut self, host: HostKey, queue: QueueId) {
         self.queues.entry(host).or_default().push(queue);
     }
@@ -51,15 +72,9 @@ impl Questions {
         self.open.values_mut().for_each(|q| q.end(queue, false));
     }
 
-    /// Whether a host may use the disk through two controllers.
+    /// Whether a host may use the disk through several controllers.
     pub(super) fn are_possible(&self) -> bool {
         self.queues.values().any(|all| all.iter().any(|q| q.controller != all[0].controller))
-    }
-
-    /// Whether another controller of `host` than that of `from` uses the disk.
-    pub(super) fn has_others(&self, host: HostKey, from: QueueId) -> bool {
-        let all = self.queues.get(&host).into_iter().flatten();
-        all.into_iter().any(|q| q.controller != from.controller)
     }
 
     /// Whether a queue is asked, or an answer waits.
@@ -67,46 +82,74 @@ impl Questions {
         !self.open.is_empty()
     }
 
-    /// Asks the queues of the host's other controllers for a write of `at`. Also returns those, which are to be told of each
-    /// question: one that knows of another may have looked at its questions before this one was asked.
+    /// The queues that are asked so.
+    pub(super) fn peers(
+        &self,
+        host: HostKey,
+        from: QueueId,
+        what: Asked,
+    ) -> impl Iterator<Item = QueueId> {
+        let all = self.queues.get(&host).into_iter().flatten().copied();
+        all.filter(move |q| match what {
+            Asked::Had(_) => q.controller != from.controller,
+            Asked::Awaits(_) => *q != from,
+        })
+    }
+
+    /// Asks the other queues of the host, for a write that it had those of its other controllers. Also returns those, which are
+    /// to be told of each question: one that knows of another may have looked at its questions before this one was asked.
     pub(super) fn ask(
         &mut self,
         host: HostKey,
         from: QueueId,
-        at: Sector,
+        what: Asked,
     ) -> (QuestionId, Vec<QueueId>) {
         self.last += 1;
         let id = QuestionId(self.last);
-        let all = self.queues.get(&host).into_iter().flatten().copied();
-        let asked: Vec<_> = all.filter(|q| q.controller != from.controller).collect();
-        self.open.insert(id, Question { host, from, at, asked: asked.clone(), found: false });
+        let asked: Vec<_> = self.peers(host, from, what).collect();
+        self.open.insert(id, Question { host, from, what, asked: asked.clone(), found: false });
         (id, asked)
     }
 
-    /// Has a queue answer what it is asked: `had` says whether it had a write of a sector. `None`: it has one in flight, and
-    /// answers when that has ended. False: it has answered nothing.
-    pub(super) fn answer(&mut self, queue: QueueId, had: impl Fn(Sector) -> Option<bool>) -> bool {
-        let mut any = false;
-        for q in self.open.values_mut().filter(|q| q.asked.contains(&queue)) {
-            match had(q.at) {
-                Some(found) => {
-                    q.end(queue, found);
-                    any = true;
-                }
-                None => q.found = true,
-            }
-        }
-        any
+    /// Takes a question back.
+    pub(super) fn withdraw(&mut self, id: QuestionId) {
+        self.open.remove(&id);
     }
 
-    /// Takes the answer of all, if they have answered and no queue of the host `drains`.
+    /// Has a queue of `host` answer what it is asked. The first says whether it has answered anything, the second whether it is
+    /// still asked something.
+    pub(super) fn answer(
+        &mut self,
+        host: HostKey,
+        queue: QueueId,
+        reply: impl Fn(Asked) -> Reply,
+    ) -> (bool, bool) {
+        let (mut answered, mut stays) = (false, false);
+        let asked = |q: &&mut Question| q.host == host && q.asked.contains(&queue);
+        for q in self.open.values_mut().filter(asked) {
+            match reply(q.what) {
+                Reply::Now(found) => {
+                    q.end(queue, found);
+                    answered = true;
+                }
+                Reply::Later(found) => {
+                    q.found |= found;
+                    stays = true;
+                }
+            }
+        }
+        (answered, stays)
+    }
+
+    /// Takes the answer of all, if they have answered and no queue of the host that could have carried the write out `drains`.
     pub(super) fn take(
         &mut self,
         id: QuestionId,
         drains: impl Fn(HostKey) -> bool,
     ) -> Option<bool> {
         let q = self.open.get(&id)?;
-        let (found, is_over) = (q.found, q.asked.is_empty() && !drains(q.host));
+        let drains = || matches!(q.what, Asked::Had(_)) && drains(q.host);
+        let (found, is_over) = (q.found, q.asked.is_empty() && !drains());
         is_over.then(|| {
             self.open.remove(&id);
             found
@@ -143,22 +186,26 @@ mod tests {
             all.enter(host(n), queue(c, qid));
         }
         assert!(!all.are_possible());
-        let (alone, nobody) = all.ask(host(1), queue(1, 1), Sector(8));
+        let had = |at| Asked::Had(Sector(at));
+        let (alone, nobody) = all.ask(host(1), queue(1, 1), had(8));
         assert_eq!((nobody, all.take(alone, |_| true), all.any()), (vec![], None, true));
         assert_eq!((all.take(alone, quiet), all.any()), (Some(false), false));
         all.enter(host(1), queue(2, 1));
         assert!(all.are_possible());
-        let (first, told) = all.ask(host(1), queue(2, 1), Sector(8));
+        let (first, told) = all.ask(host(1), queue(2, 1), had(8));
         assert_eq!(told, [queue(1, 1), queue(1, 2)]);
-        let (second, told) = all.ask(host(1), queue(2, 1), Sector(16));
+        let (second, told) = all.ask(host(1), queue(2, 1), had(16));
         assert_eq!(told.len(), 2, "they may have looked before it was asked");
         let nobody = |_| panic!("it is not asked");
-        assert!(!all.answer(queue(3, 1), nobody) && !all.answer(queue(2, 1), nobody));
+        assert_eq!(all.answer(host(2), queue(3, 1), nobody), (false, false));
+        assert_eq!(all.answer(host(1), queue(2, 1), nobody), (false, false));
         // One answers the first question, and has a write of the second in flight.
-        let had = |at: Sector| (at == Sector(8)).then_some(false);
-        assert!(all.answer(queue(1, 1), had) && !all.answer(queue(1, 1), had));
+        let reply = |what| if what == had(8) { Reply::Now(false) } else { Reply::Later(true) };
+        assert_eq!(all.answer(host(1), queue(1, 1), reply), (true, true));
+        assert_eq!(all.answer(host(1), queue(1, 1), reply), (false, true));
         assert_eq!(all.take(first, quiet), None);
-        assert!(all.answer(queue(1, 2), |at| Some(at == Sector(8))));
+        let answered = all.answer(host(1), queue(1, 2), |what| Reply::Now(what == had(8)));
+        assert_eq!(answered, (true, false));
         assert_eq!((all.take(first, quiet), all.take(second, quiet)), (Some(true), None));
         // A queue that ends has noted what it had, and says no more. One that asks and ends wants no answer.
         all.leave(host(1), queue(1, 1));
@@ -166,8 +213,29 @@ mod tests {
             (all.take(second, |h| h == host(1)), all.take(second, quiet)),
             (None, Some(true))
         );
-        all.ask(host(1), queue(2, 1), Sector(8));
+        all.ask(host(1), queue(2, 1), had(8));
         all.leave(host(1), queue(2, 1));
         assert!(!all.any() && !all.are_possible());
+    }
+
+    /// L12. For a write before another one all queues of the host are asked, and a drain is not waited for.
+    #[test]
+    fn l12_all_other_queues_of_a_host_are_asked_for_writes_before_one() {
+        let mut all = Questions::default();
+        for (n, c, qid) in [(1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 3, 1)] {
+            all.enter(host(n), queue(c, qid));
+        }
+        let what = Asked::Awaits(Sector(8));
+        let (id, told) = all.ask(host(1), queue(1, 1), what);
+        assert_eq!(told, [queue(1, 2), queue(2, 1)]);
+        assert_eq!(all.answer(host(1), queue(1, 2), |_| Reply::Now(false)), (true, false));
+        assert_eq!(all.answer(host(1), queue(2, 1), |_| Reply::Later(false)), (false, true));
+        assert_eq!(all.take(id, |_| true), None);
+        assert_eq!(all.answer(host(1), queue(2, 1), |_| Reply::Now(false)), (true, false));
+        assert_eq!(all.take(id, |_| true), Some(false));
+        let (id, _) = all.ask(host(1), queue(1, 1), what);
+        all.withdraw(id);
+        assert!(!all.any());
+        assert_eq!(all.peers(host(2), queue(3, 1), what).count(), 0);
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::disk::{Disk, DiskQueue};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, Status};
+use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
 use zoneplug_nvme::recovery::DiskRecovery;
 
@@ -150,11 +150,16 @@ pub(super) struct QueueClient {
 
 impl DiskClient for QueueClient {
     fn submit(&mut self, bios: &mut Bios) -> usize {
-        let asked: Vec<_> = bios.iter().map(|b| (b.op, b.sector)).collect();
+        // The last try of a refused write is not held: what it waited for counts from the try before.
+        let asked: Vec<_> = bios
+            .iter()
+            .map(|b| (!b.flags.contains(Flags::NOWAIT)).then_some((b.op, b.sector)))
+            .collect();
         let at = self.served.now.get();
         let taken = self.served.with(self.id, |queue, now| queue.submit(now, bios));
         self.outstanding += taken as u32;
-        let notes = asked[..taken].iter().map(|&(op, sector)| Note { op, sector, at, ended: None });
+        let notes = asked[..taken].iter().flatten();
+        let notes = notes.map(|&(op, sector)| Note { op, sector, at, ended: None });
         self.served.notes.borrow_mut().extend(notes);
         taken
     }

@@ -113,6 +113,7 @@ impl NetworkWorld {
             }
             let mut ctx = self.io_context(s.tags);
             if let Role::Io { io, .. } = &mut s.role {
+                io.asked(&s.tcp, &ctx);
                 again |= io.run(&mut s.tcp, &mut ctx);
             }
             progress |= again;
@@ -181,7 +182,9 @@ impl NetworkWorld {
                 s.tcp.set_queue(Queue { entries, sq_flow_control });
                 s.role = match connected.namespaces {
                     Some(all) => {
-                        Role::Io { queue, io: Box::new(IoQueue::new(all, queue, host, entries)) }
+                        let mut io = Box::new(IoQueue::new(queue, host, entries));
+                        io.show(all, &self.io_context(s.tags).disks);
+                        Role::Io { queue, io }
                     }
                     None => Role::Admin { queue, later: Vec::new() },
                 };
@@ -326,11 +329,13 @@ impl NetworkWorld {
                     }
                 }
                 TargetEvent::Namespaces(id, all) => {
+                    let served = &self.served;
                     for s in self.connections.iter_mut().filter_map(|c| c.served.as_mut()) {
                         if let Role::Io { queue, io } = &mut s.role
                             && queue.controller == id
                         {
-                            io.show(all.clone());
+                            let disks = DiskOfQueue { served: served.clone(), tags: s.tags };
+                            io.show(all.clone(), &disks);
                         }
                     }
                 }

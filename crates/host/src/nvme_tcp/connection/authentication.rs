@@ -140,7 +140,7 @@ impl<T: Timing> Connection<T> {
                         ctx.shared.add_route(queue, ctx.worker, self.key);
                         self.pending = false;
                         if let Role::Io { io, .. } = &mut self.role {
-                            io.show(all);
+                            io.show(all, &ctx.io().disks);
                         }
                     }
                     Err(status) => result = Err(status),
