@@ -115,6 +115,8 @@ classes! {
     Slow "the target ends a connection that makes no progress",
     Silent "a host gives no sign of life, and its controller ends",
     Reset "a host resets its controller with commands in flight",
+    HandOver "a server hands the disk over to the next one with commands in flight",
+    HandOverHeld "a server hands the disk over while writes are held",
     Spoilt "data change on their way, and the command is sent again",
     FuzzyReset "a reset or finish over the network meets writes",
     Refused "the target refuses a command",

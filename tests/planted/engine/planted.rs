@@ -243,11 +243,15 @@ pub enum Bug {
     TargetSilenceIgnored,
     /// An append answers with its place on the disk, not in the namespace.
     TargetAppendOfDisk,
+    /// A write that the disk refuses while the server ends is answered so (L12).
+    TargetEndRefuses,
+    /// A server that ends does not wait for the disks (L11).
+    TargetEndWithoutAnswers,
 }
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 91] = [
+    pub const ALL: [Bug; 93] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -339,6 +343,8 @@ impl Bug {
         Bug::TargetSpoiltCarriedOut,
         Bug::TargetSilenceIgnored,
         Bug::TargetAppendOfDisk,
+        Bug::TargetEndRefuses,
+        Bug::TargetEndWithoutAnswers,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the

@@ -29,7 +29,7 @@ impl NetworkWorld {
         match sent.what {
             What::Write { zone, generation, offset, len, stamp } => {
                 let place = (zone, generation, offset, len);
-                self.wrote(place, stamp, said, &completion);
+                self.wrote(sent.connection, place, stamp, said, &completion);
             }
             What::Append { zone, generation, len, stamp } => {
                 self.appended((zone, generation, len), stamp, said, &completion);
@@ -109,6 +109,7 @@ impl NetworkWorld {
 
     fn wrote(
         &mut self,
+        c: usize,
         (z, generation, offset, len): (usize, u64, u32, u32),
         stamp: Option<u64>,
         said: Status,
@@ -124,7 +125,7 @@ impl NetworkWorld {
             // The zone may be full because it was finished meanwhile.
             assert!(place || fuzzy || !self.is_calm(), "a write: {said} {:?}", self.zones[z]);
             if place && !fuzzy && self.is_calm() {
-                self.check_refusal(z, offset);
+                self.check_refusal(c, z, offset);
             }
             if self.is_calm() {
                 stamp.into_iter().for_each(|s| self.never_written(s));

@@ -36,6 +36,7 @@ impl NetworkWorld {
             89 => self.inject_fault(),
             90 => self.make_device_busy(),
             91..=92 => self.freeze(),
+            93 if self.seed.is_multiple_of(3) => self.hand_over(),
             93..=95 => {
                 let most = self.config.order_window.0.max(1_000_000) as u32;
                 let time = self.rng.below(most);

@@ -56,6 +56,8 @@ pub(super) struct Connection {
     pub(super) acknowledged: Option<u64>,
     /// Something happened for which the connection may end.
     pub(super) troubled: bool,
+    /// When its server began to end.
+    pub(super) left: Option<Nanos>,
     /// Whether the connection has digests, so that bytes may change.
     pub(super) digests: bool,
     pub(super) corrupt: bool,
@@ -110,6 +112,7 @@ impl NetworkWorld {
             server_sees: None,
             acknowledged: None,
             troubled: false,
+            left: None,
             digests: self.network.digests,
             corrupt: false,
             ready: false,

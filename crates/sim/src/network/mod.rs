@@ -9,6 +9,7 @@
 //! | `link.rs` | one direction of a connection |
 //! | `disks.rs` | the disk as the I/O queues of the target see it |
 //! | `server.rs` | the target's side of the connections |
+//! | `handover.rs` | a server that ends, and the next one |
 //! | `host.rs` | the hosts' side: connecting, losing connections |
 //! | `commands.rs` | what a command asks for, and how it is sent |
 //! | `client.rs` | what the hosts do next: writes, appends, reads |
@@ -30,6 +31,7 @@ mod answers;
 mod client;
 mod commands;
 mod disks;
+mod handover;
 mod host;
 mod link;
 mod manage;
@@ -139,6 +141,10 @@ pub(crate) struct NetworkWorld {
     stamps: Vec<Stamped>,
     next_stamp: u64,
     freeze: Option<Freeze>,
+    /// The server ends, and takes nothing more.
+    leaves: bool,
+    /// Writes waited in plugs of servers that have ended.
+    parked: bool,
     /// Commands may fail at the device.
     has_faults: bool,
     limited: bool,
@@ -179,7 +185,7 @@ impl NetworkWorld {
 
     /// Whether writes waited in plugs, whether some were merged, and whether zones recovered.
     pub(crate) fn what_happened(&self) -> [bool; 3] {
-        let parked = self.served.disk.counters().plugs.parked > 0;
+        let parked = self.parked || self.served.disk.counters().plugs.parked > 0;
         [parked, self.seam.merged().0, self.seam.ordered().reports > 0]
     }
 

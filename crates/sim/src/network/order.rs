@@ -61,8 +61,9 @@ impl NetworkWorld {
         }
     }
 
-    /// A write was refused because it was not at the write pointer. Checks that it had to be, and that its time was over.
-    pub(super) fn check_refusal(&mut self, z: usize, offset: u32) {
+    /// A write of a connection was refused because it was not at the write pointer. Checks that it had to be, and that its time
+    /// was over before the server began to end.
+    pub(super) fn check_refusal(&mut self, c: usize, z: usize, offset: u32) {
         let window = self.config.order_window;
         let zone: &Zone = &self.zones[z];
         let own = zone.train.iter().find(|p| p.offset == offset);
@@ -72,6 +73,8 @@ impl NetworkWorld {
         let late = |p: &super::Placed| p.failed.is_some() || p.submitted.is_none_or(|at| at >= due);
         let reason = zone.train.iter().any(|p| p.offset < offset && late(p));
         assert!(reason, "H3, H5: all before {offset} came in time: {window:?} {zone:?}");
+        let left = self.connections[c].left;
+        assert!(left.is_none_or(|at| due <= at), "L12: refused because the server ends: {zone:?}");
         if self.is_calm() && !zone.fuzzy {
             let refused = own.failed.expect("a failed write");
             assert!(refused >= due, "H5: refused at {refused:?} and not at {due:?}: {zone:?}");

@@ -74,7 +74,7 @@ impl NetworkWorld {
             self.server_closes(c, *s);
             return true;
         }
-        let arrived = connection.to_server.arrived(now) as u32;
+        let arrived = if self.leaves { 0 } else { connection.to_server.arrived(now) as u32 };
         let mut progress = false;
         if arrived > 0 {
             let n = if self.rng.one_in(3) { self.rng.range(1, arrived) } else { arrived };
@@ -147,6 +147,9 @@ impl NetworkWorld {
     }
 
     fn command(&mut self, c: usize, s: &mut Served, received: Received) {
+        if self.leaves {
+            return received.data.into_iter().for_each(|buf| self.buffers.put(buf));
+        }
         self.came_up(c, &received);
         match &mut s.role {
             Role::New => self.connect(c, s, received),
@@ -234,18 +237,22 @@ impl NetworkWorld {
         }
     }
 
+    /// Bytes that the host's side has acknowledged to the server.
+    fn acknowledged(&self, c: usize) -> u64 {
+        let connection = &self.connections[c];
+        connection.acknowledged.unwrap_or(connection.to_host.arrived_ever(self.now))
+    }
+
     /// Ends the queue of a connection. Returns whether commands of it are still being carried out.
     fn drop_queue(&mut self, c: usize, s: &mut Served) -> bool {
         let Role::Io { io, .. } = std::mem::replace(&mut s.role, Role::Ended) else {
             return false;
         };
         let held = self.served.disk.counters().window.writes;
-        let connection = &mut self.connections[c];
-        let acknowledged =
-            connection.acknowledged.unwrap_or(connection.to_host.arrived_ever(self.now));
+        let acknowledged = self.acknowledged(c);
         if acknowledged < s.tcp.output_end() {
             // These answers are to be lost: the host may send their commands again.
-            connection.acknowledged = Some(acknowledged);
+            self.connections[c].acknowledged = Some(acknowledged);
         }
         let mut ctx = self.io_context(s.tags);
         let closing = io.end(acknowledged, drop, &mut ctx);
@@ -258,6 +265,29 @@ impl NetworkWorld {
         }
         self.held_are_gone(c);
         drains
+    }
+
+    /// The server ends: it takes nothing more, and what it has begun is answered.
+    pub(super) fn stop_serving(&mut self) {
+        self.leaves = true;
+        for s in self.connections.iter_mut().filter_map(|c| c.served.as_mut()) {
+            if let Role::Io { io, .. } = &mut s.role {
+                io.stop();
+            }
+        }
+    }
+
+    /// Whether all that a connection has begun was answered, and its host has the answers.
+    pub(super) fn is_answered(&self, c: usize) -> bool {
+        let Some(s) = self.connections[c].served.as_deref() else { return true };
+        let busy = matches!(&s.role, Role::Io { io, .. } if io.is_busy());
+        !busy && self.acknowledged(c) >= s.tcp.output_end()
+    }
+
+    /// Whether one of the last answers of a connection is to an append.
+    pub(super) fn has_answered_append(&self, c: usize) -> bool {
+        let role = self.connections[c].served.as_deref().map(|s| &s.role);
+        matches!(role, Some(Role::Io { io, .. }) if io.has_answered_append())
     }
 
     /// Takes what the disk has done of queues whose connections have ended. False: nothing.

@@ -13,7 +13,7 @@ use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, ZoneRecovery};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Device, Nanos, Random, ZoneNo};
+use zoneplug_core::{Device, Error, Nanos, Random, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::{FaultDisk, FaultPlan};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
@@ -93,13 +93,27 @@ fn disk_config(rng: &mut Random, keeps_order: bool) -> DiskConfig {
     }
 }
 
-fn open(device: Arc<dyn Device>, config: &DiskConfig) -> Disk {
-    let mut now = Nanos(0);
+/// Opens the disk over a device, and tells the oracle what it may do.
+pub(super) fn open(
+    seam: &Arc<SeamOracle>,
+    config: &DiskConfig,
+    mut now: Nanos,
+) -> Result<Disk, Error> {
     let wait = &mut |due: Option<Nanos>| {
         now = due.unwrap_or(now).max(now);
         now
     };
-    Disk::open(device, config.clone(), wait).expect("the disk opens")
+    let device: Arc<dyn Device> = Arc::new(ObservedDevice(seam.clone()));
+    seam.asked_only.store(false, Relaxed);
+    let disk = Disk::open(device, config.clone(), wait)?;
+    let attribute = |name| disk.attribute(name);
+    seam.set_single_writer(attribute("zoned_qd1_writes").as_deref() == Some("1"));
+    seam.set_auto(attribute("zone_recovery").as_deref() == Some("auto"));
+    seam.set_depth(usize::from(config.zone_write_depth));
+    seam.queueing().configure(config);
+    seam.nomerges.store(config.nomerges, Relaxed);
+    seam.asked_only.store(true, Relaxed);
+    Ok(disk)
 }
 
 impl NetworkWorld {
@@ -121,14 +135,7 @@ impl NetworkWorld {
         let faults = FaultDisk::new(emu.clone(), &plan).expect("a layer");
         let config = disk_config(&mut rng, l.keeps_write_order);
         let seam = SeamOracle::new(faults.clone(), vec![geometry], true, None);
-        let disk = open(Arc::new(ObservedDevice(seam.clone())), &config);
-        let attribute = |name| disk.attribute(name);
-        seam.set_single_writer(attribute("zoned_qd1_writes").as_deref() == Some("1"));
-        seam.set_auto(attribute("zone_recovery").as_deref() == Some("auto"));
-        seam.set_depth(usize::from(config.zone_write_depth));
-        seam.queueing().configure(&config);
-        seam.nomerges.store(config.nomerges, Relaxed);
-        seam.asked_only.store(true, Relaxed);
+        let disk = open(&seam, &config, Nanos(0)).expect("the disk opens");
         seam.appends_in_any_order.store(true, Relaxed);
         let (target, network) = network(&mut rng, &disk);
         let limited = l.max_active_zones != 0;
@@ -155,6 +162,8 @@ impl NetworkWorld {
             stamps: Vec::new(),
             next_stamp: 1,
             freeze: None,
+            leaves: false,
+            parked: false,
             has_faults: false,
             limited,
             failed: false,
@@ -190,10 +199,9 @@ impl NetworkWorld {
     }
 }
 
-/// The target with the namespaces of the disk.
-fn network(rng: &mut Random, disk: &Disk) -> (Target, NetworkConfig) {
+/// A target with the namespaces of the disk, and their numbers.
+pub(super) fn target(disk: &Disk, max_data: u32) -> (Target, Vec<u32>) {
     let nqn = Nqn::new(SUBSYSTEM).expect("a name");
-    let max_data = 4096 << rng.range(0, 6);
     let subsystem = SubsystemConfig {
         max_data,
         queue_entries: 64,
@@ -205,6 +213,14 @@ fn network(rng: &mut Random, disk: &Disk) -> (Target, NetworkConfig) {
     let (geometry, limits) = (disk.geometry(), disk.limits());
     let namespaces = Namespace::of(0, [1; 16], &geometry, &limits).expect("namespaces");
     let numbers = target.add_namespaces(&nqn, namespaces).expect("a place for them");
+    (target, numbers)
+}
+
+/// The target, and what the network is like.
+fn network(rng: &mut Random, disk: &Disk) -> (Target, NetworkConfig) {
+    let max_data = 4096 << rng.range(0, 6);
+    let (target, numbers) = target(disk, max_data);
+    let geometry = disk.geometry();
     let conventional = geometry.nr_conventional();
     let tcp = Config {
         max_data,

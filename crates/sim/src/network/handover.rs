@@ -1,0 +1,105 @@
+//! A server that ends, and the next one: it takes nothing more, answers what it has begun, waits until its hosts have the
+//! answers, and closes its connections. The next server opens the disk anew, and the hosts connect to it.
+//!
+//! A server of the host crate ends in the same order (`nvme_tcp/worker/ending.rs` there), with the same times.
+
+use super::commands::{Sent, What};
+use super::disks::ServedDisk;
+use super::{NetworkWorld, setup, trace};
+use crate::class::Class;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Nanos, ZoneNo};
+
+/// The longest time that a server takes to end.
+const LIMIT: Nanos = Nanos(1_000_000_000);
+/// How long hosts have for a look at the answers of appends.
+const LOOK: Nanos = Nanos(100_000_000);
+
+impl NetworkWorld {
+    /// The server hands the disk over to the next one.
+    pub(super) fn hand_over(&mut self) {
+        trace!(self, "  the server hands over");
+        self.troubles += 1;
+        let waiting = self.commands.values().any(|s| !s.ghost && !matches!(s.what, What::Event));
+        if waiting {
+            self.hit(Class::HandOver);
+        }
+        if self.served.disk.counters().window.writes > 0 {
+            self.hit(Class::HandOverHeld);
+        }
+        let since = self.now;
+        self.stop_serving();
+        for c in self.connections.iter_mut().filter(|c| c.served.is_some()) {
+            (c.troubled, c.left) = (true, Some(since));
+        }
+        let all = 0..self.connections.len();
+        let limit = since.plus(LIMIT);
+        while self.now < limit && !all.clone().all(|c| self.is_answered(c)) {
+            if !self.pass() {
+                break;
+            }
+        }
+        if all.clone().any(|c| self.has_answered_append(c)) {
+            self.pass_for(LOOK.0);
+        }
+        for c in all.clone() {
+            while self.host_turn(c) {}
+            let connection = &self.connections[c];
+            // A host waits in vain where the length of an answer has changed on its way.
+            if connection.served.is_some() && !connection.corrupt && self.is_answered(c) {
+                self.check_answered(c);
+            }
+        }
+        for c in all {
+            if let Some(s) = self.connections[c].served.take() {
+                self.server_closes(c, *s);
+            }
+        }
+        self.next_server();
+    }
+
+    /// All that a connection has begun was answered, except writes that the disk has refused for their place. Such a write may
+    /// have waited for one that was not taken any more.
+    fn check_answered(&self, c: usize) {
+        let begun = |s: &&Sent| s.connection == c && s.came_up && !s.ghost;
+        for sent in self.commands.values().filter(begun) {
+            let refused = match sent.what {
+                What::Event => true,
+                What::Write { zone, offset, .. } => {
+                    let z = &self.zones[zone];
+                    let info = self.served.disk.cached_zone(ZoneNo(zone as u32));
+                    let is_behind = info.is_ok_and(|i| {
+                        i.cond != Condition::Full && u64::from(offset) >= i.wp.0 - i.start.0
+                    });
+                    !z.conventional && (is_behind || z.fuzzy || !self.is_calm())
+                }
+                What::Refused { behind, .. } => behind.is_some(),
+                _ => false,
+            };
+            assert!(refused, "L11: it was begun, and is not answered: {sent:?}");
+        }
+    }
+
+    /// The old server has closed its connections. Its disk comes to rest, and the next server opens it.
+    fn next_server(&mut self) {
+        let mut rounds = 0;
+        while !self.closing.is_empty() || self.freeze.is_some() || self.served.needs_polls() {
+            let any = self.pass();
+            rounds += 1;
+            assert!(any && rounds < 20_000, "hang: the server does not end: {:?}", self.served);
+        }
+        self.check_disk();
+        self.parked |= self.served.disk.counters().plugs.parked > 0;
+        self.seam.restart();
+        let disk = (0..10).find_map(|_| {
+            // A server that cannot open the disk, for a report of its zones fails, leaves it to another, or to the old one.
+            setup::open(&self.seam, &self.config, self.now).ok()
+        });
+        let disk = disk.expect("a server opens the disk");
+        (self.target, _) = setup::target(&disk, self.network.max_data);
+        self.served = ServedDisk::new(disk);
+        self.served.now.set(self.now);
+        self.leaves = false;
+        trace!(self, "  the next server serves");
+    }
+}
