@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use crate::threads::together;
 use hdrhistogram::Histogram;
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use zoneplug_buf::Parts;
@@ -116,17 +116,18 @@ pub(crate) struct Slice {
 
 /// CPU time of this thread, in nanoseconds.
 pub(crate) fn thread_cpu() -> u64 {
-    cpu(ClockId::ThreadCPUTime)
+    cpu(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// CPU time of this process, in nanoseconds.
 pub(crate) fn process_cpu() -> u64 {
-    cpu(ClockId::ProcessCPUTime)
+    cpu(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 fn cpu(clock: ClockId) -> u64 {
-    let t = clock_gettime(clock);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    // Every Linux kernel has both clocks.
+    let time = clock_gettime(clock).unwrap_or_else(|e| unreachable!("{e}"));
+    Duration::from(time).as_nanos() as u64
 }
 
 /// One client.
