@@ -44,9 +44,10 @@ lacks() {
     exit 77
 }
 
-# The end of a test. A kernel that has complained fails it, whatever the checks said.
+# The end of a test. A kernel that has complained fails it, whatever the checks said; so does a test that has checked nothing.
 finish() {
     local complaints
+    [ $((passed + failed + skipped)) -gt 0 ] || bad "nothing was checked"
     complaints=$(dmesg | grep -E 'BUG:|kernel BUG at|Oops|blocked for more than|general protection|soft lockup' | head -5)
     [ -z "$complaints" ] || bad "the kernel complained: $complaints"
     printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
