@@ -23,9 +23,12 @@ start() {
 }
 stop() { kill "$server"; wait "$server"; }
 
-# attach [ARGUMENT...]: runs the line that the server has printed.
+# attach [ARGUMENT...]: runs the line that the server has printed for each of its addresses.
 attach() {
-    check "the printed line attaches it" bash -c "$(grep '^nvme connect' /tmp/serve.out) --hostnqn $host --hostid $hostid $*"
+    local line
+    while read -r line; do
+        check "the printed line attaches it" bash -c "$line --hostnqn $host --hostid $hostid $*" || return 1
+    done < <(grep '^nvme connect' /tmp/serve.out)
 }
 detach() { nvme disconnect -n "$nqn"; }
 
@@ -33,7 +36,8 @@ detach() { nvme disconnect -n "$nqn"; }
 # namespaces, which is not that of their numbers.
 device() {
     local b c
-    for b in /sys/class/nvme/nvme*/nvme*n*; do
+    # A namespace with several paths belongs to the subsystem, another one to its controller.
+    for b in /sys/class/nvme/nvme*/nvme*n* /sys/class/nvme-subsystem/*/nvme*n*; do
         c=$(cat "${b%/*}/subsysnqn" 2>/dev/null)
         [ "$c" = "$nqn" ] && [ "$(cat "$b/nsid" 2>/dev/null)" = "$1" ] && [ -b "/dev/${b##*/}" ] && echo "/dev/${b##*/}" && return
     done
