@@ -20,7 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Attribute;
-use zoneplug_host::nvme_tcp::NvmeTcpHost;
+use zoneplug_host::nvme_tcp::{KnownHost, NvmeTcpHost};
 
 pub(crate) use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
 pub(crate) use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
@@ -107,6 +107,27 @@ pub(crate) struct StateOfSubsystem {
     pub(crate) namespaces: Vec<StateOfNamespace>,
     /// The hosts that are connected.
     pub(crate) hosts: Vec<HostShown>,
+    /// The hosts without a key for which the server keeps places.
+    #[serde(default)]
+    pub(crate) known_hosts: Vec<KnownHostShown>,
+}
+
+/// A host for which a server keeps places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownHostShown {
+    pub(crate) nqn: String,
+    pub(crate) address: String,
+}
+
+impl KnownHostShown {
+    pub(crate) fn of(k: KnownHost) -> KnownHostShown {
+        KnownHostShown { nqn: k.nqn, address: k.address.to_string() }
+    }
+
+    /// The host. `None`: the address is none.
+    pub(crate) fn host(&self) -> Option<KnownHost> {
+        Some(KnownHost { nqn: self.nqn.clone(), address: self.address.parse().ok()? })
+    }
 }
 
 /// A namespace as hosts know it.

@@ -332,7 +332,7 @@ fn data_that_a_lost_reset_hid_is_written_again() {
     }
 }
 
-/// What conventional zones have is in no table, and their notes say only that they were written. If the process of the
+/// The data of conventional zones are in no table, and their notes say only that they were written. If the process of the
 /// disk dies with its failed sync, the next one writes all of their pages again, before it believes the notes.
 #[test]
 fn conventional_zones_of_a_process_that_died_are_written_again() {

@@ -1,4 +1,4 @@
-//! What clients are told that have outlived a writer whose acknowledged writes were lost.
+//! Errors for clients that have outlived a writer whose acknowledged writes were lost.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/one_command.rs"]

@@ -391,7 +391,7 @@ fn what_was_copied_before_another_writer_came_is_copied_again() {
     let mut snapshot = Snapshot::begin(&path, &to, Held::ByCaller).unwrap();
     snapshot.copy_ahead().unwrap();
     drop(disk);
-    // The same file, as a power cut or a backup may leave it.
+    // A copy of the file, as a power cut or a backup may leave it.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &older, 0).unwrap();
     let disk = hosted(&path);

@@ -232,7 +232,7 @@ fn a_stalled_disk_does_not_stall_the_others() {
         q.ok(write(2, i, pattern(4096, i as u8), BLOCK));
         assert_eq!(q.ok(read(2, i, 1, BLOCK)).data, pattern(4096, i as u8));
     }
-    // The same queue reaches the other disk, too.
+    // This queue reaches the other disk, too.
     stalled.send(read(2, 0, 1, BLOCK));
     assert_eq!(stalled.next().data, pattern(4096, 0));
 }

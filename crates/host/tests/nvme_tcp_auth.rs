@@ -6,7 +6,7 @@
 mod nvme_host;
 
 use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, options, pattern, soon};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -278,6 +278,47 @@ fn refused_hosts_are_logged() {
     soon("it is logged", || said(&line));
 }
 
+/// K3. Hosts with keys get in while peers open connections of each kind: without Connect, with the name of a host that has no key
+/// and is listed, and with the name of the host that has one.
+#[test]
+fn k3_a_host_with_a_key_gets_in_during_a_flood() {
+    const MAX: usize = 128;
+    const LISTED: &str = "nqn.2014-08.org.example:listed";
+    let options = NvmeTcpOptions {
+        hosts: Some(vec![LISTED.to_owned()]),
+        dhchap_keys: vec![(HOST.to_owned(), key(KEY))],
+        dhchap_dhgroup: DhGroup::Null,
+        threads: 2,
+        max_connections: MAX,
+        ..options()
+    };
+    let server = NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap();
+    let mut flood = Vec::new();
+    let mut listed = 0;
+    for n in 0..3 {
+        for i in 0..2 * MAX {
+            let mut q = Queue::open(&server, Options::default());
+            match i % 3 {
+                0 => _ = q.stream.write_all(&q.host.take_output()),
+                1 => {
+                    q.send(connect(0, 32, ANY_CONTROLLER, (NQN, LISTED)));
+                    listed += usize::from(q.next().completion.status == 0);
+                }
+                _ => {
+                    q.send(connect(0, 32, ANY_CONTROLLER, (NQN, HOST)));
+                    q.next();
+                }
+            }
+            flood.push(q);
+        }
+        let (_admin, mut q) = admitted(&server, None);
+        let data = pattern(BLOCK as usize, n as u8);
+        q.ok(write(1, n, data.clone(), BLOCK));
+        assert_eq!(q.ok(read(1, n, 1, BLOCK)).data, data);
+    }
+    assert_eq!(listed, 4 + MAX / 2, "they have their share, and no more");
+}
+
 /// J13. Authentication again, while I/O goes on; one that fails ends the association.
 #[test]
 fn a_host_authenticates_again() {
@@ -313,7 +354,7 @@ fn a_worker_does_not_wait_for_diffie_hellman() {
         reads += 1;
     }
     assert!(reads > 5, "{reads} reads were answered meanwhile");
-    // The same queue.
+    // This is the queue from before.
     let mut again = steps(None);
     carry_out(&mut again, &mut q, 1);
     let challenge = q.send(again.next(&[]).unwrap().unwrap());

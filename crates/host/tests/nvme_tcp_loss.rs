@@ -69,7 +69,7 @@ fn l3_a_host_that_writes_twice_is_refused() {
     let mut host = Host::new(&server, HOST);
     assert_eq!(host.write(0, &pattern(4096, 1)), 0);
     assert_eq!(host.write(0, &pattern(4096, 1)), INVALID_WRITE);
-    // It goes with everything answered, and comes back. An append that was answered is another one.
+    // The host goes with everything answered, and comes back. An append that was answered is another one.
     assert_eq!(host.append(ZONE, &pattern(4096, 1)), ZONE);
     drop(host);
     soon("it is gone", || server.hosts().is_empty());
@@ -285,7 +285,7 @@ fn l8_a_controller_reset_waits_for_the_commands_in_flight() {
         assert!(waited < 5000);
     }
     assert!(waited > 10, "{waited}");
-    // The same controller goes on.
+    // This controller goes on.
     let on = Configuration::START;
     host.admin.ok((Command::property_set(property::CC, on.encode()), Data::None));
     host.admin.ok(zoneplug_nvme::initiator::set_queues(16));

@@ -42,7 +42,7 @@ fn the_reactor_sleeps_while_only_the_client_can_go_on() {
     until("the client is woken", || woken.0.load(Ordering::SeqCst));
     let polls = polls_in_50_ms(&bad);
     assert!(polls <= 2, "{polls} polls in 50 ms");
-    // It is not given up: the client comes after all, and so does its next operation.
+    // The operation is not given up: the client comes after all, and so does its next operation.
     let mut done = Bios::new();
     client.poll(&mut done);
     assert_eq!(done.len(), 1);

@@ -594,10 +594,10 @@ fn l12_a_write_that_came_between_the_refusal_and_the_question_counts() {
     let (mut first, mut second) = (w.connect("nqn.a"), w.connect("nqn.a"));
     w.send(&mut second, [write(START + 8, 4, 2)]);
     assert!(second.io.waits(), "the other queue is asked");
-    // It has the question and the write at the same time.
+    // The other queue has the question and the write at the same time.
     w.send(&mut first, [write(START, 8, 1)]);
     if second.io.waits() {
-        // It was asked first whether it has had this very write (L10).
+        // The first question is whether it has had this very write (L10).
         w.run(&mut second);
         w.run(&mut first);
     }
@@ -627,7 +627,7 @@ fn l12_refused_writes_of_several_queues_wait_in_their_order() {
         w.send(&mut links[0], [write(START, 4, 9)]);
         for zone in [2, 1] {
             for n in order {
-                // Of both zones, and two of each queue.
+                // Each queue has two of each zone.
                 let at = u64::from(zone * ZONE) + 4 * n;
                 w.send(&mut links[n as usize], [write(at + 12, 4, 1), write(at, 4, 1)]);
             }

@@ -10,8 +10,8 @@ use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{
-    self, Answer, AttributeShown, PathShown, Request, Shown, StateOfDisk, StateOfNamespace,
-    StateOfSubsystem, StateShown, Wrong,
+    self, Answer, AttributeShown, KnownHostShown, PathShown, Request, Shown, StateOfDisk,
+    StateOfNamespace, StateOfSubsystem, StateShown, Wrong,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -141,6 +141,7 @@ impl Serving {
             append_limit: shown.append_limit,
             namespaces: namespaces.collect(),
             hosts: server.hosts().into_iter().map(HostShown::of).collect(),
+            known_hosts: server.known_hosts().into_iter().map(KnownHostShown::of).collect(),
         }
     }
 

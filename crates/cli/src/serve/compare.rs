@@ -227,6 +227,7 @@ mod tests {
             append_limit: 8,
             namespaces: Vec::new(),
             hosts: Vec::new(),
+            known_hosts: Vec::new(),
         };
         StateShown {
             state: 1,

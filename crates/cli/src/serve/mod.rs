@@ -156,6 +156,7 @@ pub(crate) fn run(
     if args.background {
         return background::start(out);
     }
+    prove::raise_open_files();
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
@@ -248,7 +249,10 @@ impl Server<'_> {
         inherited.sockets.clear();
         if let Some(plan) = &mut self.plan {
             let paths = inherited.states.iter().filter_map(|s| s.subsystem.as_ref());
-            paths.for_each(|s| plan.set_ana_states(&s.paths));
+            paths.for_each(|s| {
+                plan.set_ana_states(&s.paths);
+                plan.set_known_hosts(&s.known_hosts);
+            });
         }
         let over_network = self.plan.as_ref().map(|plan| disks.over_network(plan, &inherited));
         let over_network = over_network.transpose()?;

@@ -4,7 +4,7 @@ use super::answer::{HostShown, Network, Passed, Served};
 use super::network_attributes::NetworkAttributes;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::server_client::{DIRECTORY, PathShown};
+use crate::server_client::{DIRECTORY, KnownHostShown, PathShown};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -186,6 +186,11 @@ impl Plan {
         has_key == with_key && (has_key || listed)
     }
 
+    /// Adds hosts that another server keeps places for.
+    pub(super) fn set_known_hosts(&mut self, known: &[KnownHostShown]) {
+        self.options.known_hosts.extend(known.iter().filter_map(KnownHostShown::host));
+    }
+
     /// Adds how hosts use addresses.
     pub(super) fn set_ana_states(&mut self, paths: &[PathShown]) {
         let of = |path: &PathShown| {
@@ -221,6 +226,14 @@ impl Server {
         let (disks, passed): (Vec<Disk>, Vec<Passed>) = disks.into_iter().unzip();
         let tell = move || notifier.notify();
         let server = NvmeTcp::start_at(listeners.clone(), options, disks.clone(), tell)?;
+        let (most, wanted) = (server.max_connections(), options.max_connections);
+        if most < wanted {
+            log::warn!(
+                event = "few-open-files", count = most;
+                "{}: this process has room for {most} connections of hosts instead of {wanted}: ulimit -n, LimitNOFILE= in the unit",
+                server.address()
+            );
+        }
         let keys = (!options.dhchap_keys.is_empty(), options.dhchap_ctrl_key.is_some());
         Ok(Server { server: Arc::new(server), disks, passed, keys })
     }

@@ -9,7 +9,7 @@ use super::predecessors;
 use super::settings::Settings;
 use crate::failure::{Failure, Kind};
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoneplug_host::nvme_tcp::DiskShape;
 use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, is_volatile, takes_writes};
 
@@ -54,6 +54,15 @@ pub(super) fn find(settings: &Settings, plan: Option<&nvme::Plan>) -> Result<Inh
         compare::namespaces(known, &plan.would_show(&shapes)?)?;
     }
     Ok(inherited)
+}
+
+/// Has this process open as many files as its user may let it. The usual soft limit is one for programs that use select(2).
+pub(super) fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // What is left bounds the connections of hosts, and is told.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// Checks that the disks can be written, and that there are as many open files as the servers have that are to leave.

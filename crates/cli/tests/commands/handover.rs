@@ -1,11 +1,14 @@
 //! `zoneplug serve --takeover` over the network, which needs no kernel. With block devices it is proven in a virtual
 //! machine.
 
+use super::serve::nvme_host::{HOST, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, text};
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use zoneplug_nvme::initiator::{Options, connect};
+use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 
 const NQN: &str = "nqn.2026-11.dev.zoneplug:handover";
 
@@ -117,6 +120,30 @@ fn u15_a_namespace_keeps_its_number_and_new_disks_get_higher_ones() {
     let (mut next, _) = Server::start(&of);
     assert_eq!(namespaces(&mut next.1), ["1 a.zbd", "2 b.zbd", "3 new.zbd"]);
     assert!(first.0.wait().unwrap().success());
+}
+
+/// K3. The next server keeps places for the hosts that the last one knew.
+#[test]
+fn k3_a_host_is_known_to_the_next_server() {
+    let (_dir, a, _, socket) = two_disks("handover-known");
+    let (_first, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
+    let known = || {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(b"{\"cmd\":\"state\"}\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        let answer: serde_json::Value = serde_json::from_str(&line).unwrap();
+        answer["ok"]["subsystem"]["known_hosts"].clone()
+    };
+    assert_eq!(known(), serde_json::json!([]));
+    let mut admin = Queue::open_at(address.parse().unwrap(), Options::default());
+    admin.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST)));
+    let host = serde_json::json!([{"nqn": HOST, "address": "127.0.0.1"}]);
+    assert_eq!(known(), host);
+    drop(admin);
+    let of = ["--nvme-tcp", &address, &a, "--socket", &socket, "--takeover"];
+    let (_next, _) = Server::start(&of);
+    assert_eq!(known(), host);
 }
 
 /// U16. What a server would need in vain is found before the running one is asked to leave, and that one goes on.

@@ -1,7 +1,7 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
 #[path = "../../../host/tests/common/nvme_host.rs"]
-mod nvme_host;
+pub(super) mod nvme_host;
 
 use super::{Dir, ZONEPLUG, fails, ok, soon, text};
 use std::io::{BufRead, BufReader};

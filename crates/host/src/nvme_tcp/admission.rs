@@ -1,4 +1,4 @@
-//! Which hosts may connect, and the keys of those that have to authenticate.
+//! The hosts that may connect, and the keys of those that have to authenticate.
 
 use super::NvmeTcpOptions;
 use std::fs::File;
@@ -41,6 +41,14 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
             None => error,
         }
     })
+}
+
+impl NvmeTcpOptions {
+    /// Checks the names, and that an address which other machines reach comes with a word on who may connect.
+    pub fn check(&self) -> Result<(), Error> {
+        Nqn::new(&self.nqn)?;
+        admitted(self).map(drop)
+    }
 }
 
 /// The hosts that may connect, and the keys.

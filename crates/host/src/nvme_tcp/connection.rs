@@ -4,6 +4,7 @@ mod authentication;
 
 use super::context::WorkerContext;
 use super::io_queue::{IoQueue, QueueClient};
+use super::known::HostPlace;
 use super::{Shared, sys};
 use crate::served::timing::Timing;
 use authentication::QueueAuthentication;
@@ -16,7 +17,7 @@ use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::dhchap::MAX_MESSAGE;
 use zoneplug_nvme::recovery::HostKey;
-use zoneplug_nvme::spec::fabrics::ConnectData;
+use zoneplug_nvme::spec::fabrics::{Connect, ConnectData};
 use zoneplug_nvme::spec::{Completion, status};
 use zoneplug_nvme::target::{Connected, Namespaces, Nqn, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
@@ -30,9 +31,9 @@ const LINGER: Nanos = Nanos(1_000_000_000);
 /// How long a TCP may wait before it acknowledges what it has received (RFC 1122, 4.2.3.2).
 const ACKNOWLEDGEMENT: Nanos = Nanos(500_000_000);
 
-/// What a connection is for the target.
+/// The role of a connection for the target.
 enum Role<T> {
-    /// Nothing yet: its first command is Connect.
+    /// Not known yet: its first command is Connect.
     New,
     Admin {
         queue: QueueId,
@@ -43,7 +44,7 @@ enum Role<T> {
         queue: QueueId,
         io: Box<IoQueue<T>>,
     },
-    /// It takes no more commands.
+    /// The connection takes no more commands.
     Ended,
 }
 
@@ -57,8 +58,10 @@ pub(super) struct Connection<T> {
     authentication: Option<Box<QueueAuthentication>>,
     /// Whether it is an I/O queue whose host has yet to authenticate for the first time: the target does not know it.
     pending: bool,
-    /// What it is named by, for its worker and for mail.
+    /// The number that names it, for its worker and for mail.
     key: u64,
+    /// Its place among those of its host, once it is a queue.
+    place: Option<HostPlace>,
     /// When it is closed, if it has ended.
     closes: Option<Nanos>,
     /// Whether it takes nothing more, because the server ends.
@@ -93,6 +96,7 @@ impl<T: Timing> Connection<T> {
             authentication,
             pending,
             key,
+            place: None,
             closes,
             stops,
             leaves,
@@ -230,9 +234,34 @@ impl<T: Timing> Connection<T> {
         let data = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
         let names = data.first_chunk().map(ConnectData::decode);
         let host = names.and_then(|names| Nqn::decode(&names.hostnqn));
+        let subsystem = names.and_then(|names| Nqn::decode(&names.subnqn));
+        let is_admin = Connect::decode(&c.command).qid == 0;
         let connected = {
             let mut target = lock(&ctx.shared.target);
-            let connected = target.connect(&c.command, data, self.local, ctx.now);
+            let has_key = match (&subsystem, &host) {
+                (Some(subsystem), Some(host)) => target.has_key(subsystem, host),
+                _ => false,
+            };
+            let place = if has_key {
+                Some(HostPlace::Keyed)
+            } else {
+                self.place_of(host.as_ref(), is_admin, ctx)
+            };
+            let connected = match place {
+                Some(place) => {
+                    let kept = place.is_kept();
+                    target.connect_as(&c.command, data, self.local, kept, ctx.now)
+                }
+                None => Err(Completion {
+                    cid: c.command.cid(),
+                    status: status::CONNECT_BUSY,
+                    ..Completion::default()
+                }),
+            };
+            match (place, &connected) {
+                (Some(place), Err(_)) => lock(&ctx.shared.known).leave(place, true, ctx.now),
+                (place, _) => self.place = place,
+            }
             if let Ok(Connected { queue, authentication, .. }) = &connected {
                 self.pending = queue.qid != 0 && authentication.is_some();
                 if !self.pending {
@@ -270,14 +299,32 @@ impl<T: Timing> Connection<T> {
                 completion
             }
             Err(completion) => {
-                if completion.status & !status::DNR == status::CONNECT_HOST {
-                    self.log_refused(host.as_ref(), "may not connect");
+                match completion.status & !status::DNR {
+                    status::CONNECT_HOST => self.log_refused(host.as_ref(), "may not connect"),
+                    status::CONNECT_BUSY => {
+                        self.log_refused(host.as_ref(), "has to wait: other hosts have all places");
+                    }
+                    _ => {}
                 }
                 (self.role, self.ends) = (Role::Ended, true);
                 completion
             }
         };
         self.tcp.answer(c.slot, completion, None, ctx.buffers, ctx.now);
+    }
+
+    /// The place of a queue of a host without a key. `None`: there is none.
+    fn place_of(
+        &self,
+        host: Option<&Nqn>,
+        is_admin: bool,
+        ctx: &WorkerContext<'_, T>,
+    ) -> Option<HostPlace> {
+        // Without a name or an address, the target refuses it or its socket has gone.
+        let (Some(host), Ok(peer)) = (host, self.stream.peer_addr()) else {
+            return Some(HostPlace::Keyed);
+        };
+        lock(&ctx.shared.known).enter(host, peer.ip(), is_admin, ctx.now)
     }
 
     /// Tells the log that a host was refused.
@@ -296,7 +343,7 @@ impl<T: Timing> Connection<T> {
         self.tcp.answer(slot, completion, None, ctx.buffers, ctx.now);
     }
 
-    /// What an I/O queue shows from now on.
+    /// The namespaces that an I/O queue shows from now on.
     pub(super) fn show(&mut self, namespaces: Arc<Namespaces>, ctx: &mut WorkerContext<'_, T>) {
         if let Role::Io { io, .. } = &mut self.role {
             io.show(namespaces, &ctx.io().disks);
@@ -439,6 +486,9 @@ impl<T: Timing> Connection<T> {
     /// Takes no more commands, and tells the target.
     #[cold]
     pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_, T>) {
+        if let Some(place) = self.place.take() {
+            lock(&ctx.shared.known).leave(place, false, ctx.now);
+        }
         self.end_authentication(ctx);
         let Some((queue, drains)) = self.close_queue(ctx) else { return };
         if !ctx.shared.remove_route(queue, self.key) {
@@ -456,7 +506,7 @@ impl<T: Timing> Connection<T> {
         ctx.shared.deliver(target.take_events());
     }
 
-    /// What it was for the target, and whether commands of it are still being carried out.
+    /// The queue that it was for the target, and whether commands of it are still being carried out.
     fn close_queue(&mut self, ctx: &mut WorkerContext<'_, T>) -> Option<(QueueId, bool)> {
         match std::mem::replace(&mut self.role, Role::Ended) {
             Role::New | Role::Ended => None,
@@ -474,7 +524,7 @@ impl<T: Timing> Connection<T> {
                 let closing = io.end(acknowledged, idle, &mut ctx.io());
                 let drains = closing.is_some();
                 if drains {
-                    // It keeps its memory, so it counts as a connection until its commands have ended.
+                    // The queue keeps its memory, so it counts as a connection until its commands have ended.
                     ctx.shared.connections.fetch_add(1, Ordering::Relaxed);
                 }
                 ctx.closing.extend(closing);

@@ -1,4 +1,4 @@
-//! What a worker lends its connections for a call.
+//! Parts of a worker that it lends its connections for a call.
 
 use super::calls::Calls;
 use super::io_queue::{ClosingQueue, ServedDisks, ToTell};
@@ -11,7 +11,7 @@ use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::IoContext;
 use zoneplug_nvme::tcp::Buffers;
 
-/// What a connection is called with.
+/// The context that a connection is called with.
 pub(super) struct WorkerContext<'a, T> {
     pub(super) shared: &'a Shared,
     pub(super) worker: usize,

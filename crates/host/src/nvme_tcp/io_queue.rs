@@ -30,7 +30,7 @@ pub(super) struct ServedDisks<'a, T> {
     worker: usize,
     /// Appends whose answers are to be sent next, and that are not in the journal yet.
     to_tell: &'a RefCell<Vec<ToTell>>,
-    /// Of this thread, for each disk.
+    /// The counters of this thread, for each disk.
     counters: &'a [Counters],
     timing: PhantomData<T>,
 }
@@ -228,7 +228,7 @@ impl<T: Timing> QueueClient<T> {
         self.client.disarm();
     }
 
-    /// It is used no more.
+    /// The client is used no more.
     pub(super) fn close(self, epoll: &sys::Epoll) {
         self.watched.into_iter().for_each(|fd| epoll.remove(fd));
     }

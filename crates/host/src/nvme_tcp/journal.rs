@@ -33,7 +33,7 @@ pub fn usual_records(of_root: &Path) -> Option<PathBuf> {
     directory.map(|d| PathBuf::from(d).join("zoneplug"))
 }
 
-/// What the last server of a disk has left, and the journal of this one.
+/// The state that the last server of a disk has left, and the journal of this one.
 pub(super) struct Left {
     pub(super) journal: Option<Journal>,
     /// Space by zone that no client of the last server was told of.
@@ -90,7 +90,7 @@ fn try_open(
         }
         return Ok((journal, spaces));
     }
-    // What a zone holds now belongs to a client.
+    // Data that a zone holds now belong to a client.
     let hidden = (0..).zip(&found).map(|(zone, f)| {
         // A zone that is neither empty nor written is read-only or offline.
         let odd = f.written == 0 && !f.empty;

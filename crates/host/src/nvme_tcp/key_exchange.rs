@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::target::auth::Job;
 
-/// What is to be computed, and for which connection: its worker and its key.
+/// The value that is to be computed, and for which connection: its worker and its key.
 struct Waiting {
     worker: usize,
     key: u64,

@@ -1,4 +1,4 @@
-//! What other threads tell a worker: mail, and that one of its clients has something to do. A worker that is awake is
+//! Messages of other threads to a worker: mail, and that one of its clients has something to do. A worker that is awake is
 //! told without a system call.
 
 use crate::eventfd::eventfd;
@@ -27,7 +27,7 @@ pub(super) enum Mail {
     Complete(u64, Completion),
     /// The value of Diffie-Hellman for which the connection waits.
     Computed(u64, Box<Computed>),
-    /// What the I/O queue shows from now on.
+    /// The namespaces that the I/O queue shows from now on.
     Namespaces(u64, Arc<Namespaces>),
     /// The connection is to be closed. The target knows it no more.
     Close(u64),

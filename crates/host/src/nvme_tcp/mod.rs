@@ -4,15 +4,18 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `mod.rs` | a server: its start, its end, what its threads share |
+//! | `options.rs` | options of a server |
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `shown.rs` | what hosts know a server by |
 //! | `admission.rs` | which hosts may connect, and their keys |
+//! | `known.rs` | hosts for which places are kept |
 //! | `key_exchange.rs` | the thread that computes values of Diffie-Hellman |
 //! | `journal.rs` | which appends hosts were told of, for the next server |
 //! | `mailbox.rs` | what threads tell each other |
+//! | `open_files.rs` | how many connections the limit of open files allows |
 //! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
 //! | `testing.rs` | servers for tests and benchmarks: without threads, with other bounds |
@@ -28,8 +31,11 @@ mod context;
 mod io_queue;
 mod journal;
 mod key_exchange;
+mod known;
 mod listeners;
 mod mailbox;
+mod open_files;
+mod options;
 mod shown;
 mod sys;
 pub mod testing;
@@ -42,20 +48,22 @@ use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
 use crate::{BlockingDisk, spec, threads};
-use admission::admitted;
 pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
 pub use journal::usual_records;
 use key_exchange::KeyExchange;
+pub use known::KnownHost;
+use known::KnownHosts;
 use listeners::Listeners;
 pub use listeners::NvmeTcpListeners;
 use mailbox::{Mail, Mailbox};
+pub use options::NvmeTcpOptions;
 pub use shown::{DiskShape, KnownDisk, ShownNamespace, ShownSubsystem};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -68,84 +76,12 @@ pub use zoneplug_nvme::target::AnaState;
 use zoneplug_nvme::target::{Activity, Event, Nqn, QueueId, Target};
 use zoneplug_nvme::tcp::Config;
 
-/// Connections of a server unless its options say otherwise.
-const MAX_CONNECTIONS: usize = 4096;
-
-/// Options of a server.
-#[derive(Debug, Clone)]
-pub struct NvmeTcpOptions {
-    /// Where it listens. Port 0: any free one, see [`NvmeTcp::address`].
-    pub listen: SocketAddr,
-    /// Further addresses at which it listens. A host that connects at several has as many ways to each disk (multipath), and
-    /// learns how to use them (ANA).
-    pub also_listen: Vec<SocketAddr>,
-    /// The name of the subsystem.
-    pub nqn: String,
-    /// The hosts that may connect without a key, by their NQNs. `None`: those that have a key, or any if there are no
-    /// keys. Any is refused for an address that other machines reach, unless [`NvmeTcpOptions::any_host`] is set: there is
-    /// no other protection.
-    pub hosts: Option<Vec<String>>,
-    /// Any host may connect, from anywhere.
-    pub any_host: bool,
-    /// Hosts that may connect and have to authenticate (DH-HMAC-CHAP), by their NQNs, with their keys.
-    pub dhchap_keys: Vec<(String, Key)>,
-    /// The key of the subsystem, by which it authenticates itself to hosts that ask it to.
-    pub dhchap_ctrl_key: Option<Key>,
-    /// The weakest Diffie-Hellman group that a host may use to authenticate.
-    pub dhchap_dhgroup: DhGroup,
-    /// Threads that serve connections.
-    pub threads: usize,
-    /// Most connections at a time; further ones are closed at once.
-    pub max_connections: usize,
-    /// How hosts use addresses from the start on; those that are not named are *optimized*.
-    pub ana_states: Vec<(SocketAddr, AnaState)>,
-    /// A directory in memory (tmpfs) for the journals of durable disks, from which a server that is started after this one
-    /// was killed knows which appends have been acknowledged. `None`: those that were in flight are appended again.
-    pub records: Option<PathBuf>,
-    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
-    /// ten instructions an operation where there are many.
-    pub latencies: bool,
-}
-
-impl NvmeTcpOptions {
-    /// A server at `listen` for the subsystem `nqn`, with as many threads as there are processors, but at most four.
-    pub fn new(listen: SocketAddr, nqn: &str) -> NvmeTcpOptions {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        NvmeTcpOptions {
-            listen,
-            also_listen: Vec::new(),
-            nqn: nqn.to_owned(),
-            hosts: None,
-            any_host: false,
-            dhchap_keys: Vec::new(),
-            dhchap_ctrl_key: None,
-            dhchap_dhgroup: DhGroup::default(),
-            threads: cpus.min(4),
-            max_connections: MAX_CONNECTIONS,
-            ana_states: Vec::new(),
-            records: None,
-            latencies: false,
-        }
-    }
-
-    /// All addresses at which it listens.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [self.listen].into_iter().chain(self.also_listen.iter().copied())
-    }
-
-    /// Checks the names, and that an address which other machines reach comes with a word on who may connect.
-    pub fn check(&self) -> Result<(), Error> {
-        Nqn::new(&self.nqn)?;
-        admitted(self).map(drop)
-    }
-}
-
 /// A disk to be served.
 #[derive(Debug, Clone)]
 pub struct Disk {
     /// The disk.
     pub disk: HostedDisk,
-    /// What it was opened from: its namespaces get their identity from it and from the name of the subsystem.
+    /// The specification that it was opened from: its namespaces get their identity from it and from the name of the subsystem.
     pub spec: String,
     /// Commands of a queue at the device below, if fewer than the queue has entries.
     pub tags: Option<u16>,
@@ -164,7 +100,7 @@ impl Disk {
     }
 }
 
-/// What the threads of a server share.
+/// The state that the threads of a server share.
 struct Shared {
     target: Mutex<Target>,
     disks: Vec<Disk>,
@@ -172,9 +108,9 @@ struct Shared {
     fills_buffers: Vec<bool>,
     /// How many writes the order window of each disk had given up when the log was told last.
     expired: Vec<AtomicU64>,
-    /// What is lost of each disk.
+    /// The commands of each disk that may be lost.
     recovery: Vec<DiskRecovery>,
-    /// Which appends the hosts of each disk were told of, for the next server.
+    /// The appends that the hosts of each disk were told of, for the next server.
     journals: Vec<Option<Journal>>,
     tcp: Config,
     clock: Clock,
@@ -196,12 +132,14 @@ struct Shared {
     failed_authentications: AtomicU64,
     key_exchange: KeyExchange,
     max_connections: usize,
+    /// Locked while the target is, or alone.
+    known: Mutex<KnownHosts>,
     /// Why a worker has ended although it was not told to.
     failure: Mutex<Option<String>>,
 }
 
 impl Shared {
-    /// What all disks have done together.
+    /// The work of all disks together.
     fn activity(&self) -> Activity {
         let c = Counters::sum(self.counters.iter().flatten(), &[]);
         Activity {
@@ -462,6 +400,8 @@ impl NvmeTcp {
             journals.push(journal);
             unjournaled.extend(why_not.map(|why| (d.spec.clone(), why)));
         }
+        let max_connections = open_files::connections(options.max_connections)?;
+        let known = KnownHosts::new(max_connections, &options.known_hosts, clock.now());
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             tcp: Config { max_data, ..bounds },
@@ -476,7 +416,8 @@ impl NvmeTcp {
             unready_workers: AtomicUsize::new(threads),
             failed_authentications: AtomicU64::new(0),
             key_exchange: KeyExchange::default(),
-            max_connections: options.max_connections,
+            max_connections,
+            known: Mutex::new(known),
             failure: Mutex::default(),
             expired: disks.iter().map(|_| AtomicU64::new(0)).collect(),
             recovery,
@@ -557,6 +498,17 @@ impl NvmeTcp {
         all.map(|(nsid, n)| (nsid, n.disk() as usize, n.refused_by_linux())).collect()
     }
 
+    /// The hosts without a key for which it keeps places: the next server is to know them
+    /// ([`NvmeTcpOptions::known_hosts`]).
+    pub fn known_hosts(&self) -> Vec<KnownHost> {
+        lock(&self.shared.known).all()
+    }
+
+    /// Most connections that it has at a time.
+    pub fn max_connections(&self) -> usize {
+        self.shared.max_connections
+    }
+
     /// How often a host has failed to authenticate, or was not satisfied with what the subsystem knows.
     pub fn failed_authentications(&self) -> u64 {
         self.shared.failed_authentications.load(Ordering::Relaxed)
@@ -575,7 +527,7 @@ impl NvmeTcp {
         target.hosts(&self.nqn).map(host).collect()
     }
 
-    /// What has been counted of a disk since the start.
+    /// The counters of a disk since the start.
     pub fn counters(&self, disk: usize) -> ServedCounters {
         let logs = self.shared.latencies.iter().filter_map(|all| Some(&**all.get(disk)?));
         let logs: Vec<&LatencyLog> = logs.collect();
@@ -614,7 +566,7 @@ impl Drop for NvmeTcp {
     }
 }
 
-/// What may have been lost of a disk before this server, its journal, and why it has none. Nothing was lost of a disk that did
+/// The commands of a disk that may have been lost before this server, its journal, and why it has none. Nothing was lost of a disk that did
 /// not exist then.
 fn left_of(
     d: &Disk,
@@ -627,7 +579,7 @@ fn left_of(
         return (recovery, None, None);
     }
     let zones = d.disk.geometry().nr_zones();
-    // Nothing of a disk that cannot be read.
+    // A disk that cannot be read counts as empty.
     let found = BlockingDisk::new(&d.disk).ok();
     let found = found.and_then(|mut io| io.report(Sector(0), zones).ok()).unwrap_or_default();
     recovery.set_written_at_start(found.iter().map(written_in).collect(), now);

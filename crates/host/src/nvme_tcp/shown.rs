@@ -1,7 +1,8 @@
 //! The view that hosts have of a server: its namespaces with their numbers and identifiers, its longest append, and whether they
 //! authenticate. A server that takes over shows the same, or does not take over.
 
-use super::{NvmeTcpOptions, admitted, uuid_of};
+use super::admission::admitted;
+use super::{NvmeTcpOptions, uuid_of};
 use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
@@ -20,7 +21,7 @@ pub struct KnownDisk {
 /// A disk as far as hosts can tell.
 #[derive(Debug, Clone)]
 pub struct DiskShape {
-    /// What it was opened from. Its identifier is made of it and of the name of the subsystem.
+    /// The specification that it was opened from. Its identifier is made of that and of the name of the subsystem.
     pub spec: String,
     /// How hosts know it already, if they do.
     pub known: Option<KnownDisk>,

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
-/// What a descriptor is watched for: bytes to read, and room to write.
+/// The events that a descriptor is watched for: bytes to read, and room to write.
 pub(super) const READ: u32 = libc::EPOLLIN as u32;
 pub(super) const WRITE: u32 = libc::EPOLLOUT as u32;
 /// Reported once each time that it comes, and not as long as it is there.
@@ -15,7 +15,7 @@ pub(super) const EDGE: u32 = libc::EPOLLET as u32;
 #[derive(Debug)]
 pub(super) struct Epoll(File);
 
-/// What is ready. The numbers are those that the descriptors were added with.
+/// The descriptors that are ready. The numbers are those that the descriptors were added with.
 #[derive(Debug)]
 pub(super) struct Ready {
     events: Vec<libc::epoll_event>,
@@ -60,7 +60,7 @@ impl Epoll {
     }
 
     pub(super) fn remove(&self, fd: RawFd) {
-        // It fails only if the descriptor is not watched.
+        // The call fails only if the descriptor is not watched.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 

@@ -14,7 +14,7 @@ use zoneplug_nvme::tcp::Config;
 ///
 /// # Errors
 ///
-/// Those of [`NvmeTcp::start`].
+/// As [`NvmeTcp::start`] says.
 pub fn start(options: &NvmeTcpOptions, disks: Vec<Disk>, bounds: Config) -> Result<NvmeTcp, Error> {
     let listeners = NvmeTcpListeners::bind(options, &mut Vec::new())?;
     NvmeTcp::start_with(listeners, options, disks, bounds, || ())
@@ -38,7 +38,7 @@ impl SteppedServer {
     ///
     /// # Errors
     ///
-    /// Those of [`NvmeTcp::start`].
+    /// As [`NvmeTcp::start`] says.
     pub fn new(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
         let options = NvmeTcpOptions { threads: 1, ..options.clone() };
         if options.latencies {
@@ -57,7 +57,7 @@ impl SteppedServer {
         Ok(SteppedServer { server, step: Box::new(step) })
     }
 
-    /// What a worker does between two sleeps, without the sleep.
+    /// The work of a worker between two sleeps, without the sleep.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl SteppedServer {
         self.server.address()
     }
 
-    /// What it has counted of its first disk.
+    /// The counters of its first disk.
     pub fn counters(&self) -> ServedCounters {
         self.server.counters(0)
     }

@@ -49,7 +49,7 @@ struct Place<T> {
     waker: Option<(Arc<ConnectionWaker>, Waker)>,
     /// Its clients are armed: it is looked at when it has something to do.
     armed: bool,
-    /// It is in [`Worker::busy`].
+    /// The place is in [`Worker::busy`].
     listed: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn ready() -> sys::Ready {
     sys::Ready::new(READY)
 }
 
-/// What a worker lends its connections. A macro, because it borrows some fields of the worker while others are in use.
+/// Makes the parts of a worker that it lends its connections. A macro, because it borrows some fields of the worker while others are in use.
 macro_rules! context {
     ($worker:ident) => {
         WorkerContext {
@@ -260,7 +260,7 @@ impl<T: Timing> Worker<T> {
             if self.unlist_if_idle(n) {
                 sleeps &= !progress;
             } else if armed && !progress && self.waits(place) {
-                // It stays listed: another queue rings when it can go on.
+                // The connection stays listed: another queue rings when it can go on.
                 self.places[place].armed = true;
                 (waits_watched, n) = (waits_watched | watched, n + 1);
             } else if armed && !progress {
@@ -477,9 +477,12 @@ impl<T: Timing> Worker<T> {
 
     /// Closes connections that are not admitted, the oldest first, while a new one would leave less than a quarter of the table
     /// for hosts. A peer that opens connections and sends no Connect then keeps no host out: each new one closes an old one.
+    /// Hosts without keys may have the other three quarters. An eighth stays for connections whose hosts have yet to be admitted.
     fn make_room(&mut self) {
         let max = self.shared.max_connections;
+        let few = max / 8 / self.shared.workers.len();
         while self.shared.connections.load(Ordering::Relaxed) > max - max / 4
+            && self.strangers.len() > few
             && let Some(key) = self.strangers.pop_front()
         {
             self.with(key, |connection, _| !connection.is_stranger());
@@ -496,7 +499,7 @@ impl<T: Timing> Worker<T> {
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|key| self.connection(*key).is_some_and(|c| c.is_stranger()));
         self.strangers = strangers;
-        // What cannot be watched yet is tried again at the next look.
+        // A listener that cannot be watched yet is tried again at the next look.
         if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
             self.listeners.unwatch(&self.epoll);
         }

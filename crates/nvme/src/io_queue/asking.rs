@@ -129,7 +129,7 @@ impl<C: DiskClient> IoQueue<C> {
                 && self.answer_of(disk, tcp, ctx)
                 && self.client(disk, &ctx.disks).is_none()
             {
-                // What is on the way is not carried out without a client.
+                // Without a client the write that is on the way is not carried out.
                 recovery.with(|lost| lost.leave(self.host, self.queue));
                 ctx.disks.answered();
             }

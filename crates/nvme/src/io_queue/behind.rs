@@ -26,7 +26,7 @@ pub(super) struct Behind {
     questions: Vec<Question>,
 }
 
-/// What other queues are asked.
+/// A question to other queues.
 #[derive(Debug, Clone, Copy)]
 struct Question {
     id: QuestionId,
@@ -43,7 +43,7 @@ struct Refused {
     awaited: bool,
 }
 
-/// What a queue has before a write in its zone.
+/// The state of the writes that a queue has before a place in its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
     /// A write of which some data are on the way, or which waits for what other queues have carried out.
@@ -142,7 +142,7 @@ impl<C: DiskClient> IoQueue<C> {
         (before == Before::HeldBack || others()).then_some(false)
     }
 
-    /// What the queue has before this place.
+    /// The state of the writes that the queue has before this place.
     pub(super) fn has_before<D: Disks<Client = C>>(
         &self,
         disk: u32,
@@ -193,7 +193,7 @@ impl<C: DiskClient> IoQueue<C> {
         let mut all = std::mem::take(&mut self.behind.writes);
         all.sort_by_key(|b| self.request(b.slot).map(|r| (r.disk, r.sector)));
         let (mut progress, mut began) = (false, None);
-        // Those that wait are put back in their order, so each one sees those before it.
+        // Writes that wait are put back in their order, so each one sees those before it.
         for mut b in all {
             let Some(r) = self.request(b.slot) else { continue };
             let before = self.has_before(r.disk, r.sector, tcp, ctx);
@@ -208,7 +208,7 @@ impl<C: DiskClient> IoQueue<C> {
                 self.behind.writes.push(b);
                 continue;
             };
-            // What came before this one came before those behind it.
+            // A write that came before this one came before those behind it.
             began = if awaited { Some(zone) } else { began };
             self.withdraw(|q| q.slot == b.slot, ctx);
             if let Some(running) = self.running[usize::from(b.slot)].take() {

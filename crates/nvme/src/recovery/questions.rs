@@ -1,4 +1,4 @@
-//! What the queues of a host ask each other about a write that a disk has refused.
+//! Questions of the queues of a host to each other about a write that a disk has refused.
 //!
 //! The host may have sent it before, through another controller whose loss this server has not noticed: a host that has lost
 //! one of two paths goes on by the other at once, and may be ahead of the news. The queue that has got such a write asks the
@@ -17,7 +17,7 @@ use zoneplug_core::Sector;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QuestionId(u64);
 
-/// What queues are asked about the write of a sector.
+/// A question about the write of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Whether they have carried it out.
@@ -26,12 +26,12 @@ pub(crate) enum Asked {
     Awaits(Sector),
 }
 
-/// What a queue answers.
+/// The answer of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// Yes or no.
     Now(bool),
-    /// It answers later. True: yes, in any case.
+    /// The queue answers later. True: yes, in any case.
     Later(bool),
 }
 

@@ -43,7 +43,7 @@ use crate::spec::fabrics::{
 use crate::spec::{Command, Completion, opcode, status};
 use crate::tcp::IN_CAPSULE_MAX;
 use auth::Authentication;
-use controller::{Controller, Kind, Notice};
+use controller::{Controller, Keeps, Kind, Notice};
 use port::Ports;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,6 +53,9 @@ use zoneplug_core::{Error, ErrorKind, Nanos};
 
 /// Most controllers of a subsystem, and of discovery: one for each host and subsystem that it has connected.
 const MAX_CONTROLLERS: usize = 256;
+/// Most of them of hosts for which no place is kept, and of these and known hosts if others have keys.
+const MAX_OTHERS: usize = MAX_CONTROLLERS / 2;
+const MAX_KNOWN: usize = MAX_CONTROLLERS / 4 * 3;
 /// The largest number of a controller (Base Specification, *Controller ID*).
 const LAST_CONTROLLER: u16 = 0xffef;
 /// Entries of the queue of a discovery controller.
@@ -309,6 +312,19 @@ impl Target {
         local: SocketAddr,
         now: Nanos,
     ) -> Result<Connected, Completion> {
+        self.connect_as(command, data, local, true, now)
+    }
+
+    /// As [`Target::connect`]. `kept`: a place is kept for the host. All others have half of the controllers of a subsystem. If it
+    /// has keys, hosts without one leave a quarter to those that have one.
+    pub fn connect_as(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        local: SocketAddr,
+        kept: bool,
+        now: Nanos,
+    ) -> Result<Connected, Completion> {
         let cid = command.cid();
         let refuse = |status: u16, result: u64| Completion {
             result,
@@ -357,13 +373,18 @@ impl Target {
                 return Err(in_data(connect_offset::CNTLID));
             }
             let kind = subsystem.map_or(Kind::Discovery, |_| Kind::Io(nqn.clone()));
-            let Some(id) = self.free_number(&kind) else {
+            let kept = match kept {
+                _ if authentication.is_some() => Keeps::Keyed,
+                true => Keeps::Known,
+                false => Keeps::Nothing,
+            };
+            let Some(id) = self.free_number(&kind, kept) else {
                 // Another host may go, so this one may try again.
                 return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
             };
             let mut controller =
                 Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
-            controller.locked = authentication.is_some();
+            (controller.locked, controller.kept) = (authentication.is_some(), kept);
             controller.port = self.registry.ports.at(local);
             controller.access = self.registry.ports.state(controller.port);
             self.controllers.insert(id, controller);
@@ -529,8 +550,23 @@ impl Target {
     /// A number that no controller has: the next one, so that a number comes back late. If there are too many, the
     /// controller that has been silent for the longest ends, of those that are for discovery, because its host can ask again
     /// at any time, and of those whose hosts have yet to authenticate: they may be strangers (J11).
-    fn free_number(&mut self, kind: &Kind) -> Option<u16> {
+    ///
+    /// `None`: there are too many, or too many of hosts for which no place is kept, and this is one more.
+    fn free_number(&mut self, kind: &Kind, kept: Keeps) -> Option<u16> {
         let all = || self.controllers.values().filter(|c| c.kind == *kind);
+        let has_keys = match kind {
+            Kind::Io(nqn) => {
+                self.registry.find(nqn).is_some_and(|s| !s.config.keys.hosts.is_empty())
+            }
+            Kind::Discovery => false,
+        };
+        let known = if has_keys { MAX_KNOWN } else { MAX_CONTROLLERS };
+        let most = [(Keeps::Nothing, MAX_OTHERS), (Keeps::Known, known)];
+        let full =
+            |(keeps, most)| kept <= keeps && all().filter(|c| c.kept <= keeps).count() >= most;
+        if *kind != Kind::Discovery && most.into_iter().any(full) {
+            return None;
+        }
         if all().count() >= MAX_CONTROLLERS {
             let gives_way = |c: &&Controller| c.locked || *kind == Kind::Discovery;
             let silent = all().filter(gives_way).min_by_key(|c| c.heard_at)?;

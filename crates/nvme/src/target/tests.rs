@@ -2,7 +2,7 @@
 
 use super::testing::*;
 use super::{Event, Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
-use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, DISCOVERY_NQN, property};
+use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, ConnectData, DISCOVERY_NQN, property};
 use crate::spec::identify::decode_namespace_list;
 use crate::spec::log::{DiscoveryEntry, DiscoveryHeader, lid};
 use crate::spec::{Command, admin, feature, opcode, status, text};
@@ -300,6 +300,20 @@ fn more_hosts_than_there_is_room_for() {
     t.last = super::LAST_CONTROLLER;
     t.disconnected(QueueId { controller: 3, qid: 0 });
     assert_eq!(hello.send(&mut t).unwrap().queue.controller, 3, "after the last comes the first");
+}
+
+/// J11: hosts for which no place is kept have half of the controllers, and leave the others to known hosts.
+#[test]
+fn j11_half_of_the_controllers_are_kept_for_known_hosts() {
+    let mut t = target();
+    let hello = Hello::new(NQN, ANY_CONTROLLER, 0);
+    let c = with_data(hello.fields.encode().with_cid(77), ConnectData::LEN as u32);
+    let mut send = |kept| t.connect_as(&c, &hello.data.encode(), local(), kept, NOW);
+    let others = (0..300).filter(|_| send(false).is_ok()).count();
+    assert_eq!(others, super::MAX_CONTROLLERS / 2);
+    assert_eq!(send(false).unwrap_err().status, status::CONNECT_BUSY, "without DNR");
+    let known = (0..300).filter(|_| send(true).is_ok()).count();
+    assert_eq!(known, super::MAX_CONTROLLERS / 2);
 }
 
 /// J11: hosts that ask for discovery and stay do not keep others from asking. The one that was silent for the longest goes.

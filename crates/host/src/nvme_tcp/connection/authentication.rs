@@ -83,7 +83,7 @@ impl<T: Timing> Connection<T> {
         ctx: &mut WorkerContext<'_, T>,
     ) {
         let Some(a) = &mut self.authentication else { return };
-        // It has ended meanwhile.
+        // The authentication has ended meanwhile.
         let Some(slot) = a.computing.take() else { return };
         let reply = a.protocol.finish(computed);
         self.authenticated(slot, reply, ctx);
@@ -165,7 +165,7 @@ impl<T: Timing> Connection<T> {
         }
         a.again_until = None;
         let change = a.protocol.time_out();
-        // It admits no host, so there is no error.
+        // The change admits no host, so there is no error.
         let _ = self.changed(change, ctx);
     }
 
@@ -184,7 +184,7 @@ impl<T: Timing> Connection<T> {
         self.log_refused(host, "did not prove that it knows its key");
     }
 
-    /// It takes no more commands, and needs no value any more.
+    /// The connection takes no more commands, and needs no value any more.
     pub(super) fn end_authentication(&mut self, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         if a.computing.take().is_some() {

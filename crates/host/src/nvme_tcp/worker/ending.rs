@@ -24,7 +24,7 @@ pub(super) struct Ending {
 }
 
 impl<T: Timing> Worker<T> {
-    /// It was told to stop.
+    /// The worker was told to stop.
     pub(super) fn begin_end(&mut self) {
         self.listeners.close();
         for n in 0..self.places.len() {

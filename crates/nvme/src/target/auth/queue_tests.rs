@@ -2,7 +2,7 @@
 
 use crate::dhchap::Key;
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration};
-use crate::spec::{feature, status};
+use crate::spec::{feature, status, text};
 use crate::target::testing::*;
 use crate::target::{
     Event, Hosts, Keys, MAX_CONTROLLERS, Namespace, QueueId, SubsystemConfig, Target,
@@ -14,10 +14,14 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A target whose host has a key.
 fn keyed() -> Target {
+    keyed_for(Hosts::Listed(Vec::new()))
+}
+
+/// A target whose host has a key, with other hosts that need none.
+fn keyed_for(hosts: Hosts) -> Target {
     let key = Key::parse("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:").unwrap();
     let mut t = Target::new(vec![local()]);
     let keys = Keys { hosts: vec![(nqn(HOST), key)], ..Keys::default() };
-    let hosts = Hosts::Listed(Vec::new());
     t.add_subsystem(SubsystemConfig { hosts, keys, ..SubsystemConfig::new(nqn(NQN)) }).unwrap();
     t.add_namespaces(&nqn(NQN), zoned(0)).unwrap();
     t
@@ -64,6 +68,20 @@ fn strangers_take_no_room_from_a_host() {
     let full = Hello::new(NQN, ANY_CONTROLLER, 0).send(&mut t).unwrap_err();
     assert_eq!(full.status, status::CONNECT_BUSY);
     assert!(t.take_events().is_empty());
+}
+
+/// J11: where some hosts have keys, those without one leave them a quarter.
+#[test]
+fn j11_hosts_without_keys_leave_room_for_those_with_one() {
+    let mut t = keyed_for(Hosts::Any);
+    let mut without = Hello::new(NQN, ANY_CONTROLLER, 0);
+    without.data.hostnqn = text("nqn.without", 0);
+    let connected = (0..300).filter(|_| without.send(&mut t).is_ok()).count();
+    assert_eq!(connected, MAX_CONTROLLERS / 4 * 3);
+    for _ in 0..MAX_CONTROLLERS / 4 {
+        stranger(&mut t);
+        assert!(t.take_events().is_empty(), "no other ends for it");
+    }
 }
 
 /// J13: an I/O queue whose host does not authenticate keeps no number of a queue, and no controller alive.

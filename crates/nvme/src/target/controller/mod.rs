@@ -53,6 +53,16 @@ pub(super) enum Kind {
 /// An answer: the result and the data of a command, or its status.
 type Answer = Result<(u64, Vec<u8>), u16>;
 
+/// Whether a place among the controllers is kept for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Keeps {
+    Nothing,
+    /// The host is known.
+    Known,
+    /// The host has a key.
+    Keyed,
+}
+
 #[derive(Debug)]
 pub(super) struct Controller {
     pub(super) id: u16,
@@ -63,6 +73,8 @@ pub(super) struct Controller {
     local: SocketAddr,
     /// The host has yet to authenticate on the admin queue.
     pub(super) locked: bool,
+    /// Whether a place is kept for its host ([`Target::connect_as`](super::Target::connect_as)).
+    pub(super) kept: Keeps,
     /// The port at which the host came in, and how it reaches the namespaces there.
     pub(super) port: Option<usize>,
     pub(super) access: AnaState,
@@ -104,6 +116,7 @@ impl Controller {
             host_id,
             local,
             locked: false,
+            kept: Keeps::Nothing,
             port: None,
             access: AnaState::default(),
             cc: Configuration::default(),

@@ -1,0 +1,77 @@
+//! Options of a server.
+
+use super::known::KnownHost;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use zoneplug_nvme::dhchap::{DhGroup, Key};
+use zoneplug_nvme::target::AnaState;
+
+/// Connections of a server unless its options say otherwise.
+const MAX_CONNECTIONS: usize = 4096;
+
+/// Options of a server.
+#[derive(Debug, Clone)]
+pub struct NvmeTcpOptions {
+    /// Where it listens. Port 0: any free one, see [`NvmeTcp::address`](super::NvmeTcp::address).
+    pub listen: SocketAddr,
+    /// Further addresses at which it listens. A host that connects at several has as many ways to each disk (multipath), and
+    /// learns how to use them (ANA).
+    pub also_listen: Vec<SocketAddr>,
+    /// The name of the subsystem.
+    pub nqn: String,
+    /// The hosts that may connect without a key, by their NQNs. `None`: those that have a key, or any if there are no
+    /// keys. Any is refused for an address that other machines reach, unless [`NvmeTcpOptions::any_host`] is set: there is
+    /// no other protection.
+    pub hosts: Option<Vec<String>>,
+    /// Any host may connect, from anywhere.
+    pub any_host: bool,
+    /// Hosts that may connect and have to authenticate (DH-HMAC-CHAP), by their NQNs, with their keys.
+    pub dhchap_keys: Vec<(String, Key)>,
+    /// The key of the subsystem, by which it authenticates itself to hosts that ask it to.
+    pub dhchap_ctrl_key: Option<Key>,
+    /// The weakest Diffie-Hellman group that a host may use to authenticate.
+    pub dhchap_dhgroup: DhGroup,
+    /// Threads that serve connections.
+    pub threads: usize,
+    /// Most connections at a time; further ones are closed at once. A server has fewer if this process may not open so many
+    /// files: [`NvmeTcp::max_connections`](super::NvmeTcp::max_connections).
+    pub max_connections: usize,
+    /// Hosts that the last server knew: [`NvmeTcp::known_hosts`](super::NvmeTcp::known_hosts).
+    pub known_hosts: Vec<KnownHost>,
+    /// How hosts use addresses from the start on; those that are not named are *optimized*.
+    pub ana_states: Vec<(SocketAddr, AnaState)>,
+    /// A directory in memory (tmpfs) for the journals of durable disks, from which a server that is started after this one
+    /// was killed knows which appends have been acknowledged. `None`: those that were in flight are appended again.
+    pub records: Option<PathBuf>,
+    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
+    /// ten instructions an operation where there are many.
+    pub latencies: bool,
+}
+
+impl NvmeTcpOptions {
+    /// A server at `listen` for the subsystem `nqn`, with as many threads as there are processors, but at most four.
+    pub fn new(listen: SocketAddr, nqn: &str) -> NvmeTcpOptions {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        NvmeTcpOptions {
+            listen,
+            also_listen: Vec::new(),
+            nqn: nqn.to_owned(),
+            hosts: None,
+            any_host: false,
+            dhchap_keys: Vec::new(),
+            dhchap_ctrl_key: None,
+            dhchap_dhgroup: DhGroup::default(),
+            threads: cpus.min(4),
+            max_connections: MAX_CONNECTIONS,
+            known_hosts: Vec::new(),
+            ana_states: Vec::new(),
+            records: None,
+            latencies: false,
+        }
+    }
+
+    /// All addresses at which it listens.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [self.listen].into_iter().chain(self.also_listen.iter().copied())
+    }
+}
