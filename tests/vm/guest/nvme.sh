@@ -17,18 +17,19 @@ has_nvme_tcp() {
 
 # start SPEC...: a server; its process is $server.
 start() {
+    # What the last one said must not be taken for what this one says.
+    rm -f /tmp/serve.out
     ./zoneplug serve --nvme-tcp "$address" "$@" --nqn "$nqn" --socket $socket >/tmp/serve.out 2>&1 &
     server=$!
     until_ok 30 grep -q '^nvme connect' /tmp/serve.out || { bad "zoneplug serve --nvme-tcp $*"; sed 's/^/    | /' /tmp/serve.out; return 1; }
 }
 stop() { kill "$server"; wait "$server"; }
 
-# attach [ARGUMENT...]: runs the line that the server has printed for each of its addresses.
+# attach [ARGUMENT...]: runs the line that the server has printed for $address.
 attach() {
     local line
-    while read -r line; do
-        check "the printed line attaches it" bash -c "$line --hostnqn $host --hostid $hostid $*" || return 1
-    done < <(grep '^nvme connect' /tmp/serve.out)
+    line=$(grep "^nvme connect.* -s ${address##*:}" /tmp/serve.out)
+    check "the printed line attaches it" bash -c "${line:-false} --hostnqn $host --hostid $hostid $*"
 }
 detach() { nvme disconnect -n "$nqn"; }
 
