@@ -45,6 +45,8 @@ pub use paths::{is_foreign, open_regular, read_regular};
 pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub use recovery::mark::{DiskMark, STATE_VERSION};
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+pub use recovery::note::BootNote;
 pub use runtime::asynchronous::AsyncDisk;
 pub use runtime::batch::{Batch, Completion, Done, OpId};
 pub use runtime::blocking::BlockingDisk;

@@ -92,7 +92,7 @@ impl Serving {
     pub(super) fn state(&self) -> StateShown {
         let set = lock(&self.set);
         let of = |d: &Served| {
-            let DiskMark { disks, layers, place } = d.passed.mark;
+            let DiskMark { disks, layers, place, .. } = d.passed.mark;
             let known = d.passed.known.as_ref();
             StateOfDisk {
                 name: d.name.clone(),
@@ -102,7 +102,7 @@ impl Serving {
                 place,
                 outlives: d.outlives,
                 address: d.network.as_ref().map(|n| n.address.clone()),
-                uuid: known.map(|k| k.uuid.iter().map(|b| format!("{b:02x}")).collect()),
+                uuid: known.map(|k| StateOfDisk::uuid_text(&k.uuid)),
                 enabled: d.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
                 set: set.get(&d.name).cloned().unwrap_or_default(),
             }
@@ -123,14 +123,7 @@ impl Serving {
             let of = |d: &&Served| d.network.as_ref().is_some_and(|n| n.place == disk);
             self.disks.iter().find(of).map_or_else(String::new, |d| d.name.clone())
         };
-        let namespaces = shown.namespaces.iter().map(|n| StateOfNamespace {
-            nsid: n.nsid,
-            disk: name(n.disk),
-            block_bytes: n.block_bytes,
-            blocks: n.blocks,
-            zone_blocks: n.zone_blocks,
-            digest: n.digest,
-        });
+        let namespaces = shown.namespaces.iter().map(|n| StateOfNamespace::of(n, name(n.disk)));
         let paths = server.addresses().iter().enumerate().map(|(n, address)| PathShown {
             address: address.to_string(),
             ana_state: server.ana_state(n).name().to_owned(),

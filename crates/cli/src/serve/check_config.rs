@@ -4,6 +4,7 @@
 use super::opening::{Planned, planned};
 use super::prove;
 use super::settings::Settings;
+use super::stamp::Stamp;
 use crate::failure::Failure;
 use crate::json;
 use crate::plain::plain;
@@ -74,9 +75,11 @@ fn block_disk(planned: &Planned<'_>) -> Disk {
 fn check(settings: &Settings) -> Result<Checked, Failure> {
     let plan = settings.plan()?;
     settings.access()?;
+    // Says what the running server would refuse, or what hosts would find changed. A running server gets questions only.
+    let stamp = plan.as_ref().map_or_else(Stamp::default, |p| p.stamp(settings.args.forget_hosts));
+    let inherited = prove::find(settings, plan.as_ref(), &stamp)?;
     if settings.args.takeover {
-        // Says what the running server would refuse. That server gets questions only.
-        prove::enough(&prove::find(settings, plan.as_ref())?)?;
+        prove::enough(&inherited)?;
     }
     let mut disks: Vec<Disk> = planned(settings)?.iter().map(block_disk).collect();
     let (mut addresses, mut nqn) = (Vec::new(), None);

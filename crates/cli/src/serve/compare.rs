@@ -38,7 +38,7 @@ impl Wanted<'_> {
     }
 }
 
-fn refused(what: String, hint: String) -> Failure {
+pub(super) fn refused(what: String, hint: String) -> Failure {
     Failure::new(Kind::Device, what).hint(hint)
 }
 
@@ -152,16 +152,18 @@ fn of_hosts(s: &StateOfSubsystem, wanted: &Wanted<'_>) -> Result<(), Difference>
     Ok(())
 }
 
-/// Refuses other namespaces than those that hosts know. `shown`: what the next server would show of the disks.
+/// Refuses other namespaces than those that hosts know. `shown`: how the next server would show the disks.
 pub(super) fn namespaces(
     s: &StateOfSubsystem,
     shown: &zoneplug_host::nvme_tcp::ShownSubsystem,
-) -> Result<(), Failure> {
+) -> Result<(), Difference> {
     for was in &s.namespaces {
         let name = format!("namespace {} ({})", was.nsid, plain(&was.disk));
         let Some(is) = shown.namespaces.iter().find(|n| n.nsid == was.nsid) else {
-            let hint = "the disks of the running server, each as it is";
-            return Err(refused(format!("{name} would be gone"), hint.to_owned()));
+            return Err((
+                format!("{name} would be gone"),
+                "the same disks, each as it was".to_owned(),
+            ));
         };
         let zones = |blocks: Option<u64>| {
             blocks.map_or_else(|| "no zones".to_owned(), |n| format!("zones of {n} blocks"))
@@ -178,14 +180,14 @@ pub(super) fn namespaces(
             None
         };
         if let Some(difference) = difference {
-            let hint = "the disk as it was; or end the running server first";
-            return Err(refused(format!("{name} would have {difference}"), hint.to_owned()));
+            let hint = "the disk as it was".to_owned();
+            return Err((format!("{name} would have {difference}"), hint));
         }
     }
     if shown.append_limit != s.append_limit {
         let what = "hosts have read another limit of appends than would hold with these disks";
         let hint = "the disk that is new in a server of its own, or with another --nqn";
-        return Err(refused(what.to_owned(), hint.to_owned()));
+        return Err((what.to_owned(), hint.to_owned()));
     }
     Ok(())
 }
@@ -200,7 +202,7 @@ mod tests {
     const ADDRESS: &str = "127.0.0.1:4420";
 
     fn served(name: &str, spec: &str) -> StateOfDisk {
-        let DiskMark { disks, layers, place } = DiskMark::of(spec);
+        let DiskMark { disks, layers, place, .. } = DiskMark::of(spec);
         let address = name.starts_with("tcp").then(|| ADDRESS.to_owned());
         StateOfDisk {
             name: name.to_owned(),

@@ -17,9 +17,10 @@ use zoneplug_devices::spec::nearest;
 use zoneplug_host::base_of;
 
 /// Flags that are no keys: they say what to do now, or name disks, which are `[[disk]]` in a file.
-pub(super) const FLAGS_ONLY: [&str; 9] = [
+pub(super) const FLAGS_ONLY: [&str; 10] = [
     "ublk",
     "moved",
+    "forget-hosts",
     "takeover",
     "background",
     "config",

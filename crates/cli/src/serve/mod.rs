@@ -31,6 +31,7 @@ mod running;
 mod served;
 mod settings;
 pub(crate) mod socket;
+mod stamp;
 pub(crate) mod zone_table;
 
 use crate::failure::Failure;
@@ -47,11 +48,13 @@ use metrics::Metrics;
 use opening::OpenDisks;
 use settings::Settings;
 use socket::Socket;
+use stamp::Stamp;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
+use zoneplug_host::DiskMark;
 use zoneplug_host::nvme_tcp::NvmeTcpListeners;
 use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::ublk::{Ublk, UblkDisk};
@@ -86,10 +89,15 @@ pub(crate) struct Args {
     #[arg(long)]
     background: bool,
 
-    /// Take over a device although its disk is in another file than when its server died: it was moved there, and is no
-    /// copy
+    /// Take over a device, or go on as a namespace, although its disk is in another file than when its server ended: it was
+    /// moved there, and is no copy
     #[arg(long)]
     moved: bool,
+
+    /// No host has the disks of the last server any more: make numbers and identifiers of namespaces anew, without a look at
+    /// what hosts knew
+    #[arg(long, conflicts_with = "takeover")]
+    forget_hosts: bool,
 
     /// Join the devices of a disk that has more zones than Linux takes in one (16,384) by the device mapper; without it
     /// the command for that is printed
@@ -178,11 +186,9 @@ fn begin(
     signals: Signals,
 ) -> Result<(), Failure> {
     let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
-    let mut server = Server { settings, ublk, plan, access, signals, stays: None };
-    let mut inherited = match settings.args.takeover {
-        true => prove::find(settings, server.plan.as_ref())?,
-        false => Inherited::default(),
-    };
+    let stamp = plan.as_ref().map_or_else(Stamp::default, |p| p.stamp(settings.args.forget_hosts));
+    let mut server = Server { settings, ublk, plan, access, signals, stamp, stays: None };
+    let mut inherited = prove::find(settings, server.plan.as_ref(), &server.stamp)?;
     loop {
         match server.serve(inherited)? {
             Ended::Stopped => return Ok(()),
@@ -208,6 +214,8 @@ struct Server<'a> {
     plan: Option<nvme::Plan>,
     access: access::Access,
     signals: Signals,
+    /// How hosts know the disks, for a server that is started after the death of this one.
+    stamp: Stamp,
     /// Kept through hand-overs that come to nothing. `None`: this process has not served yet.
     stays: Option<Stays>,
 }
@@ -253,8 +261,12 @@ impl Server<'_> {
                 plan.set_ana_states(&s.paths);
                 plan.set_known_hosts(&s.known_hosts);
             });
+            plan.give_numbers_behind(self.stamp.last_nsid());
         }
-        let over_network = self.plan.as_ref().map(|plan| disks.over_network(plan, &inherited));
+        let known = |spec: &str, mark: DiskMark| {
+            inherited.known(mark).or_else(|| self.stamp.known(spec, mark, args.moved))
+        };
+        let over_network = self.plan.as_ref().map(|plan| disks.over_network(plan, known));
         let over_network = over_network.transpose()?;
         let mut devices = Vec::new();
         for (planned, ublk) in blocks.iter().zip(self.ublk.iter().cycle()) {
@@ -277,7 +289,9 @@ impl Server<'_> {
             Err(f) => return Err(give_up(devices, f)),
         };
         let plan = self.plan.as_ref().zip(listeners.as_ref()).zip(over_network);
-        let network = plan.map(|((plan, at), disks)| nvme::Server::start(plan, at, disks, signals));
+        let network = plan.map(|((plan, at), disks)| {
+            nvme::Server::start(plan, at, disks, &mut self.stamp, signals)
+        });
         let network = match network.transpose() {
             Ok(network) => network,
             Err(f) => return Err(give_up(devices, f)),
@@ -439,7 +453,9 @@ impl Server<'_> {
         let remove = args.remove_on_exit || !outlive;
         let parted = to_part.into_iter().try_for_each(|joined| part(joined, remove));
         // An error that ended the server is reported before an error of its stop.
+        let used = network.as_ref().map(nvme::Server::used);
         let closed = network.map_or(Ok(()), nvme::Server::stop);
+        used.iter().for_each(|used| self.stamp.end(used));
         let stopped = stop(devices, args.remove_on_exit);
         drop(events);
         ended.map(|_| Ended::Stopped).and_then(|e| closed.and(stopped).and(parted).map(|()| e))

@@ -2,6 +2,7 @@
 
 use super::answer::{HostShown, Network, Passed, Served};
 use super::network_attributes::NetworkAttributes;
+use super::stamp::Stamp;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 use crate::server_client::{DIRECTORY, KnownHostShown, PathShown};
@@ -9,12 +10,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Sector};
-use zoneplug_host::is_volatile;
 use zoneplug_host::nvme_tcp::{
-    AnaState, DhGroup, Disk, DiskShape, Key, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
+    AnaState, DhGroup, Disk, DiskShape, Key, KnownDisk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
     ShownSubsystem, read_key, usual_records,
 };
 use zoneplug_host::signals::Signals;
+use zoneplug_host::{BootNote, is_volatile};
 
 /// How long a disk waits for a write that was overtaken on its way, unless its specification says otherwise. Initiators
 /// reorder the writes of a zone (docs/scheduling.md).
@@ -72,6 +73,8 @@ pub(super) struct Server {
     server: Arc<NvmeTcp>,
     disks: Vec<Disk>,
     passed: Vec<Passed>,
+    /// Why hosts may find something changed after this server or the last one.
+    unknown: Option<String>,
     /// Whether hosts authenticate, and whether the server does.
     keys: (bool, bool),
 }
@@ -170,6 +173,25 @@ impl Plan {
         Ok(NvmeTcpListeners::bind(&self.options, given)?)
     }
 
+    /// The stamp of the last server of the subsystem. `forget`: no host knows its disks any more.
+    pub(super) fn stamp(&self, forget: bool) -> Stamp {
+        Stamp::read(self.nqn(), self.note(), forget)
+    }
+
+    /// The place of the stamp. `None`: no host finds this server again, or there is no place.
+    fn note(&self) -> Option<BootNote> {
+        let o = &self.options;
+        let mut ports = std::iter::once(&o.listen).chain(&o.also_listen).map(SocketAddr::port);
+        let name = format!("{}.hosts", o.nqn.replace('/', "_"));
+        let directory = o.records.as_ref().filter(|_| ports.any(|port| port != 0))?;
+        Some(BootNote::at(directory, &name))
+    }
+
+    /// Gives disks that hosts do not know numbers behind this one.
+    pub(super) fn give_numbers_behind(&mut self, last_nsid: u32) {
+        self.options.last_nsid = last_nsid;
+    }
+
     /// The namespaces that hosts would see of these disks.
     pub(super) fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Failure> {
         Ok(self.options.would_show(disks)?)
@@ -219,11 +241,19 @@ impl Server {
         plan: &Plan,
         listeners: &NvmeTcpListeners,
         disks: Vec<(Disk, Passed)>,
+        stamp: &mut Stamp,
         signals: &Signals,
     ) -> Result<Server, Failure> {
         let notifier = signals.notifier();
         let options = &plan.options;
-        let (disks, passed): (Vec<Disk>, Vec<Passed>) = disks.into_iter().unzip();
+        let (mut disks, passed): (Vec<Disk>, Vec<Passed>) = disks.into_iter().unzip();
+        let shapes: Vec<DiskShape> = disks.iter().map(Disk::shape).collect();
+        let shown = plan.would_show(&shapes)?;
+        for (n, d) in disks.iter_mut().enumerate() {
+            let enabled = d.known.as_ref().is_none_or(|known| known.enabled);
+            d.known = shown.known(n).map(|known| KnownDisk { enabled, ..known });
+        }
+        stamp.write(&disks, &passed, &shown);
         let tell = move || notifier.notify();
         let server = NvmeTcp::start_at(listeners.clone(), options, disks.clone(), tell)?;
         let (most, wanted) = (server.max_connections(), options.max_connections);
@@ -235,7 +265,18 @@ impl Server {
             );
         }
         let keys = (!options.dhchap_keys.is_empty(), options.dhchap_ctrl_key.is_some());
-        Ok(Server { server: Arc::new(server), disks, passed, keys })
+        let unknown = stamp.unknown().map(str::to_owned);
+        Ok(Server { server: Arc::new(server), disks, passed, unknown, keys })
+    }
+
+    /// Of each disk, whether a host has used it or is connected.
+    pub(super) fn used(&self) -> Vec<bool> {
+        let connected = !self.server.hosts().is_empty();
+        let of = |n: usize| {
+            let c = self.server.counters(n);
+            connected || c.reads + c.writes + c.others + c.errors > 0
+        };
+        (0..self.disks.len()).map(of).collect()
     }
 
     /// The server itself.
@@ -267,6 +308,11 @@ impl Server {
         for (spec, why) in self.server.unjournaled() {
             let what = "a server started after this one was killed does not know which appends were answered";
             lines.push(format!("{}: {what}: {why}", plain(spec)));
+        }
+        if let Some(why) = &self.unknown {
+            let what =
+                "hosts may find other disks under the numbers that they know after a restart";
+            lines.push(format!("{what}: {why}"));
         }
         for address in self.server.addresses() {
             let ip = match address.ip() {

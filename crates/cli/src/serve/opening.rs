@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use zoneplug_core::Device;
 use zoneplug_core::zone::Geometry;
-use zoneplug_host::nvme_tcp::Disk;
+use zoneplug_host::nvme_tcp::{Disk, KnownDisk};
 use zoneplug_host::ublk::{self, Ublk, slices};
 use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, is_volatile};
 
@@ -104,11 +104,11 @@ impl OpenDisks {
         Ok(())
     }
 
-    /// The disks that are served over the network.
+    /// The disks that are served over the network. `known`: how hosts know one.
     pub(super) fn over_network(
         &self,
         plan: &Plan,
-        inherited: &Inherited,
+        known: impl Fn(&str, DiskMark) -> Option<KnownDisk>,
     ) -> Result<Vec<(Disk, Passed)>, Failure> {
         let mut all: Vec<(Disk, Passed)> = Vec::new();
         for spec in plan.specs() {
@@ -116,7 +116,7 @@ impl OpenDisks {
                 return Err(nvme::named_twice(spec));
             }
             let Some(opened) = self.get(spec) else { continue };
-            let known = inherited.known(opened.passed.mark);
+            let known = known(spec, opened.passed.mark);
             let disk =
                 Disk { disk: opened.disk.clone(), spec: spec.clone(), tags: opened.tags, known };
             all.push((disk, opened.passed.clone()));

@@ -7,15 +7,24 @@ use super::nvme;
 use super::opening;
 use super::predecessors;
 use super::settings::Settings;
+use super::stamp::Stamp;
 use crate::failure::{Failure, Kind};
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoneplug_host::nvme_tcp::DiskShape;
 use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, is_volatile, takes_writes};
 
-/// Finds the servers of the disks, and checks that this one shows clients what they know. Nothing has changed for those
-/// servers yet.
-pub(super) fn find(settings: &Settings, plan: Option<&nvme::Plan>) -> Result<Inherited, Failure> {
+/// Finds the servers of the disks, if this one takes over, and checks that it shows clients what they know from these or, by
+/// the stamp, from earlier ones. Nothing has changed for those servers yet.
+pub(super) fn find(
+    settings: &Settings,
+    plan: Option<&nvme::Plan>,
+    stamp: &Stamp,
+) -> Result<Inherited, Failure> {
+    let takeover = settings.args.takeover;
+    if !takeover && stamp.is_empty() {
+        return Ok(Inherited::default());
+    }
     let blocks = opening::planned(settings)?;
     let ublk = blocks.iter().map(|planned| {
         let spec = planned.of.spec.clone();
@@ -41,18 +50,32 @@ pub(super) fn find(settings: &Settings, plan: Option<&nvme::Plan>) -> Result<Inh
         let (geometry, mut limits) = (*device.device.geometry(), device.device.limits().clone());
         // A disk that is only looked at says that it is read-only.
         limits.read_only = !takes_writes(&d.spec);
-        shapes.push((d.mark, DiskShape { spec: d.spec.clone(), known: None, geometry, limits }));
+        let mark = (!is_volatile(&d.spec)).then_some(d.mark);
+        shapes.push(DiskShape { mark, known: None, geometry, limits });
     }
-    let inherited = predecessors::find(&wanted, settings.args.socket.as_deref())?;
-    let known = inherited.states.iter().find_map(|s| s.subsystem.as_ref());
-    if let (Some(plan), Some(known)) = (plan, known) {
-        let shape = |(mark, shape): (DiskMark, DiskShape)| DiskShape {
-            known: inherited.known(mark),
-            ..shape
-        };
-        let shapes: Vec<DiskShape> = shapes.into_iter().map(shape).collect();
-        compare::namespaces(known, &plan.would_show(&shapes)?)?;
+    let inherited = match takeover {
+        true => predecessors::find(&wanted, settings.args.socket.as_deref())?,
+        false => Inherited::default(),
+    };
+    let Some(plan) = plan else { return Ok(inherited) };
+    let moved = settings.args.moved;
+    let is_new = |d: &&WantedDisk| inherited.known(d.mark).is_none();
+    let new: Vec<_> = wanted.over_network.iter().filter(is_new).collect();
+    let marks: Vec<_> = new.iter().map(|d| (&*d.spec, d.mark)).collect();
+    let all: Vec<_> = wanted.over_network.iter().map(|d| d.mark).collect();
+    stamp.compare(&marks, &all, moved)?;
+    for (shape, d) in shapes.iter_mut().zip(&wanted.over_network) {
+        shape.known = inherited.known(d.mark).or_else(|| stamp.known(&d.spec, d.mark, moved));
     }
+    let shown = plan.would_show(&shapes)?;
+    if let Some(known) = inherited.states.iter().find_map(|s| s.subsystem.as_ref()) {
+        compare::namespaces(known, &shown).map_err(|(what, hint)| {
+            compare::refused(what, format!("{hint}; or end the running server first"))
+        })?;
+    }
+    let known = new.iter().filter_map(|d| stamp.known(&d.spec, d.mark, moved));
+    let nsids: Vec<u32> = known.flat_map(|known| known.nsids).collect();
+    stamp.compare_shown(&shown, |nsid| nsids.contains(&nsid))?;
     Ok(inherited)
 }
 

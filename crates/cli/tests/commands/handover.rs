@@ -10,7 +10,17 @@ use std::sync::{Arc, Mutex};
 use zoneplug_nvme::initiator::{Options, connect};
 use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 
-const NQN: &str = "nqn.2026-11.dev.zoneplug:handover";
+thread_local! {
+    static NQN: &'static str = {
+        let test = std::thread::current().name().unwrap_or_default().replace(':', ".");
+        Box::leak(format!("nqn.2026-11.dev.zoneplug:{test}-{}", std::process::id()).into())
+    };
+}
+
+/// The name of the subsystem of a test.
+fn nqn() -> &'static str {
+    NQN.with(|nqn| *nqn)
+}
 
 /// A server that does not outlive its test.
 struct Server(Child, Lines<BufReader<ChildStdout>>);
@@ -19,7 +29,7 @@ impl Server {
     /// Starts one, and returns the address that it says.
     fn start(args: &[&str]) -> (Server, String) {
         let mut server = Command::new(ZONEPLUG)
-            .args(["serve", "--nqn", NQN])
+            .args(["serve", "--nqn", nqn()])
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
@@ -35,6 +45,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+        let _ = std::fs::remove_file(format!("/run/zoneplug/{}.hosts", nqn()));
     }
 }
 
@@ -137,7 +148,7 @@ fn k3_a_host_is_known_to_the_next_server() {
     };
     assert_eq!(known(), serde_json::json!([]));
     let mut admin = Queue::open_at(address.parse().unwrap(), Options::default());
-    admin.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST)));
+    admin.ok(connect(0, 32, ANY_CONTROLLER, (nqn(), HOST)));
     let host = serde_json::json!([{"nqn": HOST, "address": "127.0.0.1"}]);
     assert_eq!(known(), host);
     drop(admin);
@@ -161,18 +172,18 @@ fn u16_a_server_that_could_not_serve_takes_nothing() {
     let check = ["serve", "--check-config", "--takeover", "--socket", &socket];
     let other = ["--nvme-tcp", &address, &a, "--nqn", "nqn.2026-11.dev.zoneplug:other"];
     fails(&[&check[..], &other].concat(), 3, "would have the name");
-    ok(&[&check[..], &["--nvme-tcp", &address, &a, "--nqn", NQN]].concat());
+    ok(&[&check[..], &["--nvme-tcp", &address, &a, "--nqn", nqn()]].concat());
     for (more, code, what) in [
         (&["--nqn", "nqn.2026-11.dev.zoneplug:other"][..], 3, "would have the name"),
-        (&["--nqn", NQN, "--metrics", &taken], 1, "no metrics at"),
-        (&["--nqn", NQN, "--nvme-tcp", &taken], 1, "cannot listen"),
-        (&["--nqn", NQN, "--nvme-tcp", "192.0.2.1:4420", "--allow-any-host"], 1, "cannot listen"),
+        (&["--nqn", nqn(), "--metrics", &taken], 1, "no metrics at"),
+        (&["--nqn", nqn(), "--nvme-tcp", &taken], 1, "cannot listen"),
+        (&["--nqn", nqn(), "--nvme-tcp", "192.0.2.1:4420", "--allow-any-host"], 1, "cannot listen"),
     ] {
         fails(&[&next, more].concat(), code, what);
         assert!(ok(&["status", "--socket", &socket]).contains(&pid), "{what}");
     }
     for (disk, code, what) in [(&*b, 3, "open for writing"), (&link, 3, "are one disk")] {
-        fails(&[&next, &[disk, "--nqn", NQN][..]].concat(), code, what);
+        fails(&[&next, &[disk, "--nqn", nqn()][..]].concat(), code, what);
         assert!(ok(&["status", "--socket", &socket]).contains(&pid), "{what}");
     }
     // Another file at the path of the disk: a copy, and another disk.
@@ -181,7 +192,7 @@ fn u16_a_server_that_could_not_serve_takes_nothing() {
     for other in [&away, &b] {
         std::fs::copy(other, &a).unwrap();
         let mut copied = Command::new(ZONEPLUG);
-        let out = soon(copied.args(&next[..]).args(["--nqn", NQN]));
+        let out = soon(copied.args(&next[..]).args(["--nqn", nqn()]));
         assert!(!out.status.success(), "{}", text(&out.stdout));
         assert!(ok(&["status", "--socket", &socket]).contains(&pid));
         std::fs::remove_file(&a).unwrap();
@@ -206,7 +217,7 @@ fn u16_a_server_takes_its_disks_back_from_one_that_fails() {
     let shown = || (attr(&["nomerges"]), attr(&["enable"]));
     let set = shown();
     let deep = format!("{b},zone_write_depth=4");
-    let next = ["serve", "--nqn", NQN, "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     for time in 1..=3 {
         fails(&[&next[..], &[&a, &deep]].concat(), 4, "keeps the order of writes");
         wait_for(&socket);
@@ -248,7 +259,7 @@ fn u11_a_disk_that_cannot_be_flushed_is_not_left() {
     let faulty = format!("{a},fault=flush/io");
     let (server, address) =
         Server::start(&["--nvme-tcp", "127.0.0.1:0", &faulty, "--socket", &socket]);
-    let next = ["serve", "--nqn", NQN, "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     fails(&[&next[..], &[&faulty]].concat(), 1, "cannot be made durable");
     let shown = ok(&["status", "--socket", &socket]);
     assert!(shown.contains(&format!("process {}", server.0.id())), "{shown}");

@@ -20,6 +20,7 @@ mod serve;
 mod snapshot;
 mod spec_page;
 mod stalled;
+mod stamp;
 mod terminal;
 mod threads;
 mod timed;

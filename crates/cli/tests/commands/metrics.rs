@@ -112,7 +112,7 @@ fn lint(text: &str) -> Option<String> {
 }
 
 /// A queue of a host.
-struct Queue {
+pub(super) struct Queue {
     stream: TcpStream,
     host: Initiator,
 }
@@ -127,17 +127,22 @@ impl Queue {
 
     /// An admin queue whose controller is ready, and an I/O queue.
     fn pair(address: &str) -> (Queue, Queue) {
+        Queue::pair_of(address, NQN)
+    }
+
+    /// As [`Queue::pair`], of the subsystem `nqn`.
+    pub(super) fn pair_of(address: &str, nqn: &str) -> (Queue, Queue) {
         let mut admin = Queue::open(address);
-        let connected = admin.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST)));
+        let connected = admin.run(connect(0, 32, ANY_CONTROLLER, (nqn, HOST)));
         let id = connected.completion.result as u16;
         admin.run((Nvme::property_set(property::CC, Configuration::START.encode()), Data::None));
         admin.run(set_queues(4));
         let mut io = Queue::open(address);
-        io.run(connect(1, 128, id, (NQN, HOST)));
+        io.run(connect(1, 128, id, (nqn, HOST)));
         (admin, io)
     }
 
-    fn run(&mut self, (command, data): (Nvme, Data)) -> Done {
+    pub(super) fn run(&mut self, (command, data): (Nvme, Data)) -> Done {
         self.host.send(command, data);
         let mut bytes = [0; 70_000];
         loop {

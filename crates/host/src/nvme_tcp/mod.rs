@@ -47,7 +47,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
-use crate::{BlockingDisk, spec, threads};
+use crate::{BlockingDisk, DiskMark, spec, threads};
 pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
@@ -81,7 +81,8 @@ use zoneplug_nvme::tcp::Config;
 pub struct Disk {
     /// The disk.
     pub disk: HostedDisk,
-    /// The specification that it was opened from: its namespaces get their identity from it and from the name of the subsystem.
+    /// What it was opened from. Its namespaces get their identity from the disks and the layers that it names, and from the
+    /// name of the subsystem; those of a disk in memory, which no other server can have, get a new one.
     pub spec: String,
     /// Commands of a queue at the device below, if fewer than the queue has entries.
     pub tags: Option<u16>,
@@ -90,9 +91,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    fn shape(&self) -> DiskShape {
+    /// The disk as far as hosts can tell.
+    pub fn shape(&self) -> DiskShape {
         DiskShape {
-            spec: self.spec.clone(),
+            mark: (!spec::is_volatile(&self.spec)).then(|| DiskMark::held(&self.disk, &self.spec)),
             known: self.known.clone(),
             geometry: self.disk.geometry(),
             limits: self.disk.limits(),
@@ -286,23 +288,6 @@ impl std::fmt::Debug for NvmeTcp {
             .field("addresses", &self.addresses)
             .finish()
     }
-}
-
-/// An identifier made of texts: always the same for the same ones (RFC 9562, version 8). `nth` tells disks of one
-/// specification apart.
-fn uuid_of(nqn: &str, spec: &str, nth: usize) -> [u8; 16] {
-    let hash = |seed: u64| {
-        let bytes = nqn.bytes().chain([0]).chain(spec.bytes()).chain(nth.to_le_bytes());
-        // FNV-1a, with another start for each half.
-        bytes.fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
-    };
-    let halves = [hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4)];
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&halves[0].to_be_bytes());
-    uuid[8..].copy_from_slice(&halves[1].to_be_bytes());
-    uuid[6] = uuid[6] & 0x0f | 0x80;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    uuid
 }
 
 impl NvmeTcp {

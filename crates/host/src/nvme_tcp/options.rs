@@ -43,6 +43,9 @@ pub struct NvmeTcpOptions {
     /// A directory in memory (tmpfs) for the journals of durable disks, from which a server that is started after this one
     /// was killed knows which appends have been acknowledged. `None`: those that were in flight are appended again.
     pub records: Option<PathBuf>,
+    /// Namespaces of disks that hosts do not know get higher numbers than this. Numbers up to it may be those of disks that
+    /// are served no more, and that hosts still know.
+    pub last_nsid: u32,
     /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
     /// ten instructions an operation where there are many.
     pub latencies: bool,
@@ -66,6 +69,7 @@ impl NvmeTcpOptions {
             known_hosts: Vec::new(),
             ana_states: Vec::new(),
             records: None,
+            last_nsid: 0,
             latencies: false,
         }
     }

@@ -1,8 +1,10 @@
 //! The view that hosts have of a server: its namespaces with their numbers and identifiers, its longest append, and whether they
 //! authenticate. A server that takes over shows the same, or does not take over.
 
+use super::NvmeTcpOptions;
 use super::admission::admitted;
-use super::{NvmeTcpOptions, uuid_of};
+use crate::DiskMark;
+use std::hash::{BuildHasher, RandomState};
 use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
@@ -18,11 +20,20 @@ pub struct KnownDisk {
     pub enabled: bool,
 }
 
+impl KnownDisk {
+    /// A disk in memory whose data have gone with its last server. It keeps the numbers of its namespaces, and gets another
+    /// identifier, by which hosts see that it is not the disk that they know.
+    pub fn lost(nsids: Vec<u32>) -> KnownDisk {
+        KnownDisk { nsids, uuid: new_uuid(), enabled: true }
+    }
+}
+
 /// A disk as far as hosts can tell.
 #[derive(Debug, Clone)]
 pub struct DiskShape {
-    /// The specification that it was opened from. Its identifier is made of that and of the name of the subsystem.
-    pub spec: String,
+    /// Its identifier is made of this and of the name of the subsystem. `None`: the disk is in memory and ends with its
+    /// server, so each server gives it another identifier.
+    pub mark: Option<DiskMark>,
     /// How hosts know it already, if they do.
     pub known: Option<KnownDisk>,
     /// Its zones.
@@ -70,8 +81,35 @@ impl ShownSubsystem {
     }
 }
 
+/// An identifier of a disk: always the same for the same disks below it with the same layers, whatever their paths. `nth` tells
+/// copies apart.
+fn uuid_of(nqn: &str, mark: DiskMark, nth: usize) -> [u8; 16] {
+    let hash = |seed: u64| {
+        let numbers = [mark.disks, mark.layers, nth as u64].into_iter().flat_map(u64::to_le_bytes);
+        // FNV-1a, with another start for each half.
+        let bytes = nqn.bytes().chain([0]).chain(numbers);
+        bytes.fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    };
+    uuid_from([hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4)])
+}
+
+/// An identifier that no disk had before.
+fn new_uuid() -> [u8; 16] {
+    uuid_from([(); 2].map(|()| RandomState::new().hash_one(std::process::id())))
+}
+
+/// An identifier with these bits (RFC 9562, version 8).
+fn uuid_from(halves: [u64; 2]) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&halves[0].to_be_bytes());
+    uuid[8..].copy_from_slice(&halves[1].to_be_bytes());
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
 /// Makes the subsystem with the namespaces of `disks`. Those that hosts know keep their numbers; the others get numbers
-/// behind them.
+/// behind them and behind [`NvmeTcpOptions::last_nsid`].
 pub(super) fn subsystem(
     target: &mut Target,
     options: &NvmeTcpOptions,
@@ -79,13 +117,18 @@ pub(super) fn subsystem(
 ) -> Result<ShownSubsystem, Error> {
     let (hosts, keys) = admitted(options)?;
     let nqn = Nqn::new(&options.nqn)?;
-    target.add_subsystem(SubsystemConfig { hosts, keys, ..SubsystemConfig::new(nqn.clone()) })?;
-    let uuid = |n: usize, d: &DiskShape| match &d.known {
-        Some(known) => known.uuid,
-        None => {
-            let nth = disks[..n].iter().filter(|other| other.spec == d.spec).count();
-            uuid_of(nqn.as_str(), &d.spec, nth)
+    let last_nsid = options.last_nsid;
+    let usual = SubsystemConfig::new(nqn.clone());
+    target.add_subsystem(SubsystemConfig { hosts, keys, last_nsid, ..usual })?;
+    let uuid = |n: usize, d: &DiskShape| match (&d.known, d.mark) {
+        (Some(known), _) => known.uuid,
+        (None, Some(mark)) => {
+            let same = |other: &&DiskShape| {
+                other.mark.is_some_and(|o| (o.disks, o.layers) == (mark.disks, mark.layers))
+            };
+            uuid_of(nqn.as_str(), mark, disks[..n].iter().filter(same).count())
         }
+        (None, None) => new_uuid(),
     };
     let uuids: Vec<[u8; 16]> = disks.iter().enumerate().map(|(n, d)| uuid(n, d)).collect();
     let all = || disks.iter().zip(&uuids).enumerate();
@@ -119,11 +162,12 @@ impl NvmeTcpOptions {
     ///
     /// ```
     /// use zoneplug_core::zone::{Geometry, Limits};
+    /// use zoneplug_host::DiskMark;
     /// use zoneplug_host::nvme_tcp::{DiskShape, NvmeTcpOptions};
     /// let options = NvmeTcpOptions::new("127.0.0.1:4420".parse()?, "nqn.2026-11.dev.zoneplug:example");
     /// let geometry = Geometry::new(8, 0x8000, 0x8000)?;
     /// let disk = |spec: &str| DiskShape {
-    ///     spec: spec.to_owned(),
+    ///     mark: Some(DiskMark::of(spec)),
     ///     known: None,
     ///     geometry,
     ///     limits: Limits::default(),

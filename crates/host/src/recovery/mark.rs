@@ -1,6 +1,6 @@
 //! What two servers compare before one hands its disks over to the other.
 
-use super::bases::{Bases, hash};
+use super::bases::{Bases, LastServer, hash};
 use crate::HostedDisk;
 
 /// The version of what a server leaves to the next: the words that a driver keeps for it, its journals, and what it says
@@ -26,6 +26,8 @@ pub struct DiskMark {
     pub layers: u64,
     /// Where they are: another file with the same UUID is a copy.
     pub place: u64,
+    /// How often disks in files were opened for writing: a copy of an earlier time was opened less often.
+    pub opened: u64,
 }
 
 impl DiskMark {
@@ -40,7 +42,13 @@ impl DiskMark {
         Self::of_bases(&Bases::held(disk, spec))
     }
 
+    /// The paths of the disks at the bottom of a specification, for messages.
+    pub fn paths(spec: &str) -> String {
+        Bases::look(spec).left().paths
+    }
+
     fn of_bases(bases: &Bases) -> DiskMark {
-        DiskMark { disks: bases.name(), layers: hash(bases.layers()), place: bases.left().place }
+        let LastServer { place, opened, .. } = bases.left();
+        DiskMark { disks: bases.name(), layers: hash(bases.layers()), place, opened }
     }
 }

@@ -7,6 +7,7 @@
 //! | `mark.rs` | what two servers compare before a handover |
 //! | `space.rs` | the data in space that no client was told of |
 //! | `directory.rs` | where journals are |
+//! | `note.rs` | a text for the next server of the same boot |
 //! | `shared_words.rs` | memory that outlives its process |
 //!
 //! `ublk/takeover/` and `nvme_tcp/` use it. What of a command that is sent again is on the disk, and where,
@@ -16,6 +17,7 @@ pub(crate) mod bases;
 pub(crate) mod directory;
 pub(crate) mod journal;
 pub(crate) mod mark;
+pub(crate) mod note;
 #[cfg(test)]
 mod several_tests;
 pub(crate) mod shared_words;

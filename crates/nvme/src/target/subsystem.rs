@@ -48,6 +48,9 @@ pub struct SubsystemConfig {
     /// Longest data within a command capsule of an I/O queue in bytes, a multiple of 16, at most
     /// [`IN_CAPSULE_MAX`](crate::tcp::IN_CAPSULE_MAX).
     pub in_capsule: u32,
+    /// Namespaces that are added without numbers get higher ones than this: hosts may know those up to it from an earlier
+    /// target.
+    pub last_nsid: u32,
 }
 
 impl SubsystemConfig {
@@ -67,6 +70,7 @@ impl SubsystemConfig {
             queue_entries: 1024,
             max_data: 1 << 20,
             in_capsule: 8192,
+            last_nsid: 0,
         }
     }
 
@@ -90,7 +94,8 @@ pub(super) struct Subsystem {
 impl Subsystem {
     pub(super) fn new(config: SubsystemConfig) -> Subsystem {
         let namespaces = Arc::new(Namespaces::new(config.max_data));
-        Subsystem { config, namespaces, last: 0, append_sectors: None }
+        let last = config.last_nsid;
+        Subsystem { config, namespaces, last, append_sectors: None }
     }
 
     /// Adds namespaces and returns their numbers, or adds none. `known`: the numbers that they had before; without them they
