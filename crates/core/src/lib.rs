@@ -12,6 +12,7 @@ pub mod bio;
 pub mod device;
 pub mod disk;
 mod error;
+mod fnv;
 pub mod form;
 #[doc(hidden)]
 pub mod plug;
@@ -29,6 +30,7 @@ pub use bio::{
 };
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};
+pub use fnv::{FNV_START, fnv1a};
 pub use random::Random;
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};
 pub use zoneplug_buf::{IoBuf, IoRange, Parts};

@@ -5,8 +5,8 @@ use super::NvmeTcpOptions;
 use super::admission::admitted;
 use crate::DiskMark;
 use std::hash::{BuildHasher, RandomState};
-use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Error, FNV_START, fnv1a};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
 
 /// How hosts know a disk from the last server.
@@ -31,7 +31,7 @@ impl KnownDisk {
 /// A disk as far as hosts can tell.
 #[derive(Debug, Clone)]
 pub struct DiskShape {
-    /// Its identifier is made of this and of the name of the subsystem. `None`: the disk is in memory and ends with its
+    /// The disk as servers compare it. Its identifier is made of this and of the name of the subsystem. `None`: the disk is in memory and ends with its
     /// server, so each server gives it another identifier.
     pub mark: Option<DiskMark>,
     /// How hosts know it already, if they do.
@@ -84,13 +84,10 @@ impl ShownSubsystem {
 /// An identifier of a disk: always the same for the same disks below it with the same layers, whatever their paths. `nth` tells
 /// copies apart.
 fn uuid_of(nqn: &str, mark: DiskMark, nth: usize) -> [u8; 16] {
-    let hash = |seed: u64| {
-        let numbers = [mark.disks, mark.layers, nth as u64].into_iter().flat_map(u64::to_le_bytes);
-        // FNV-1a, with another start for each half.
-        let bytes = nqn.bytes().chain([0]).chain(numbers);
-        bytes.fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
-    };
-    uuid_from([hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4)])
+    let numbers = [mark.disks, mark.layers, nth as u64].into_iter().flat_map(u64::to_le_bytes);
+    let bytes = nqn.bytes().chain([0]).chain(numbers);
+    // Each half has a start of its own.
+    uuid_from([FNV_START, FNV_START.rotate_left(32)].map(|start| fnv1a(start, bytes.clone())))
 }
 
 /// An identifier that no disk had before.

@@ -7,6 +7,7 @@ use crate::spec::meaning::{Base, Meaning};
 use crate::spec::{CryptDisk, JOINER, file_of};
 use std::path::Path;
 use std::sync::Arc;
+use zoneplug_core::{FNV_START, fnv1a};
 
 /// What the last server of a device noted in its journal: where its disks were, and how often they had been
 /// opened.
@@ -76,13 +77,9 @@ impl Bases {
     }
 }
 
-/// FNV-1a.
+/// The hash of a text.
 pub(crate) fn hash(text: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for b in b"zoneplug ".iter().chain(text.as_bytes()) {
-        hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
-    }
-    hash
+    fnv1a(FNV_START, "zoneplug ".bytes().chain(text.bytes()))
 }
 
 /// The disk at the bottom of a specification, as it is now.

@@ -5,7 +5,7 @@ use crate::spec::identify::{
     NamespaceId, ZonedLbaFormat, csi, encode_namespace_ids,
 };
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
+use zoneplug_core::{Error, ErrorKind, FNV_START, Sector, ZoneNo, fnv1a};
 
 /// NSFEAT of Independent Identify Namespace (Base 2.1): no volatile write cache, whatever the controller says.
 const NO_WRITE_CACHE: u8 = 1 << 5;
@@ -211,8 +211,7 @@ impl Namespace {
             (self.identify().encode(), self.identify_independent().encode());
         let zoned = self.identify_zoned().map(|z| z.encode());
         let bytes = common.iter().chain(&independent).chain(zoned.iter().flatten());
-        // FNV-1a.
-        bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+        fnv1a(FNV_START, bytes.copied())
     }
 
     /// Bytes of a logical block.

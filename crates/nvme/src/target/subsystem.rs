@@ -4,7 +4,7 @@ use super::keys::Keys;
 use super::namespace::{MAX_NAMESPACES, Namespace, Namespaces};
 use super::nqn::Nqn;
 use std::sync::Arc;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::{Error, ErrorKind, FNV_START, fnv1a};
 
 /// Fewest entries of an admin queue (Base Specification, *Discovery Log Page Entry*, ASQSZ).
 const MIN_ADMIN_ENTRIES: u16 = 32;
@@ -57,10 +57,8 @@ impl SubsystemConfig {
     /// A subsystem for any host, with a serial number made of its name: 64 I/O queues of 1024 entries, commands of up to 1
     /// MiB, 8 KiB in a capsule.
     pub fn new(nqn: Nqn) -> SubsystemConfig {
-        // FNV-1a: the same name has the same serial number after a restart.
-        let hash = nqn.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
+        // A name has the same serial number after a restart.
+        let hash = fnv1a(FNV_START, nqn.as_str().bytes());
         SubsystemConfig {
             nqn,
             serial: format!("zp{hash:016x}"),
