@@ -4,7 +4,12 @@
 use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used, slot_of};
 use crate::recovery::{HostKey, Landed, data_hash};
 use crate::target::QueueId;
-use zoneplug_core::{Bios, Op};
+use zoneplug_core::{Bios, Nanos, Op};
+
+/// The longest time that a server takes to end: a disk or a host may not answer.
+pub const END_LIMIT: Nanos = Nanos(1_000_000_000);
+/// How long a host may take to look at the answer to an append after its TCP has acknowledged it, when the server ends.
+pub const END_LOOK: Nanos = Nanos(100_000_000);
 
 /// A queue without a connection.
 #[derive(Debug)]

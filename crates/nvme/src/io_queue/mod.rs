@@ -20,7 +20,7 @@ mod behind;
 mod closing;
 mod resend;
 
-pub use closing::ClosingQueue;
+pub use closing::{ClosingQueue, END_LIMIT, END_LOOK};
 
 use crate::recovery::{DiskRecovery, HostKey};
 use crate::spec::{Completion, status};

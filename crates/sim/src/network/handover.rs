@@ -7,13 +7,9 @@ use super::commands::{Sent, What};
 use super::disks::ServedDisk;
 use super::{NetworkWorld, setup, trace};
 use crate::class::Class;
+use zoneplug_core::ZoneNo;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Nanos, ZoneNo};
-
-/// The longest time that a server takes to end.
-const LIMIT: Nanos = Nanos(1_000_000_000);
-/// How long hosts have for a look at the answers of appends.
-const LOOK: Nanos = Nanos(100_000_000);
+use zoneplug_nvme::io_queue::{END_LIMIT, END_LOOK};
 
 impl NetworkWorld {
     /// The server hands the disk over to the next one.
@@ -33,14 +29,14 @@ impl NetworkWorld {
             (c.troubled, c.left) = (true, Some(since));
         }
         let all = 0..self.connections.len();
-        let limit = since.plus(LIMIT);
+        let limit = since.plus(END_LIMIT);
         while self.now < limit && !all.clone().all(|c| self.is_answered(c)) {
             if !self.pass() {
                 break;
             }
         }
         if all.clone().any(|c| self.has_answered_append(c)) {
-            self.pass_for(LOOK.0);
+            self.pass_for(END_LOOK.0);
         }
         for c in all.clone() {
             while self.host_turn(c) {}

@@ -6,11 +6,7 @@
 use super::{ClosingQueue, Connection, Timing, Worker};
 use std::sync::atomic::Ordering;
 use zoneplug_core::Nanos;
-
-/// The longest time that a server takes to end: a disk or a host that does not answer.
-const LIMIT: Nanos = Nanos(1_000_000_000);
-/// How long a host may take to look at the answer to an append after its TCP has acknowledged it.
-const LOOK: Nanos = Nanos(100_000_000);
+use zoneplug_nvme::io_queue::{END_LIMIT, END_LOOK};
 
 /// How far the end of a worker is.
 #[derive(Debug)]
@@ -30,7 +26,7 @@ impl<T: Timing> Worker<T> {
         for n in 0..self.places.len() {
             self.with(self.key(n), Connection::stop);
         }
-        let limit = self.shared.clock.now().plus(LIMIT);
+        let limit = self.shared.clock.now().plus(END_LIMIT);
         self.ending = Some(Ending { limit, looked: None, ready: false });
     }
 
@@ -47,7 +43,7 @@ impl<T: Timing> Worker<T> {
         let is_over = now >= limit;
         if looked.is_none() && (is_over || self.open().all(Connection::is_answered)) {
             let any = self.open().any(|c| c.has_answered_append());
-            looked = Some(if any { now.plus(LOOK) } else { now });
+            looked = Some(if any { now.plus(END_LOOK) } else { now });
         }
         if !ready && looked.is_some_and(|at| now >= at || is_over) {
             ready = true;
