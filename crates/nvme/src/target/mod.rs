@@ -6,6 +6,7 @@
 //! | `subsystem.rs`, `nqn.rs`, `keys.rs` | a subsystem: namespaces, hosts that may connect; names; keys |
 //! | `auth/` | whether a host is who it says, on each of its queues |
 //! | `namespace.rs` | what a disk looks like as a namespace |
+//! | `room.rs` | the room for controllers, and which hosts have places in it |
 //! | `port.rs` | the addresses at which a target listens, and their ANA states |
 //! | `controller/` | admin commands: properties, Identify, logs, features, events, keep alive |
 //! | `io/` | I/O commands: what to ask of a disk, and what its answer means |
@@ -23,6 +24,7 @@ mod keys;
 mod namespace;
 mod nqn;
 mod port;
+mod room;
 mod subsystem;
 #[cfg(test)]
 mod testing;
@@ -51,13 +53,6 @@ use std::sync::Arc;
 use subsystem::Subsystem;
 use zoneplug_core::{Error, ErrorKind, Nanos};
 
-/// Most controllers of a subsystem, and of discovery: one for each host and subsystem that it has connected.
-const MAX_CONTROLLERS: usize = 256;
-/// Most of them of hosts for which no place is kept, and of these and known hosts if others have keys.
-const MAX_OTHERS: usize = MAX_CONTROLLERS / 2;
-const MAX_KNOWN: usize = MAX_CONTROLLERS / 4 * 3;
-/// The largest number of a controller (Base Specification, *Controller ID*).
-const LAST_CONTROLLER: u16 = 0xffef;
 /// Entries of the queue of a discovery controller.
 const DISCOVERY_ENTRIES: u16 = 128;
 /// Longest data of a discovery controller's command, in bytes.
@@ -545,35 +540,6 @@ impl Target {
 
     fn of_subsystem(&self, nqn: &Nqn) -> impl Iterator<Item = &Controller> {
         self.controllers.values().filter(move |c| c.is_of(nqn))
-    }
-
-    /// A number that no controller has: the next one, so that a number comes back late. If there are too many, the
-    /// controller that has been silent for the longest ends, of those that are for discovery, because its host can ask again
-    /// at any time, and of those whose hosts have yet to authenticate: they may be strangers (J11).
-    ///
-    /// `None`: there are too many, or too many of hosts for which no place is kept, and this is one more.
-    fn free_number(&mut self, kind: &Kind, kept: Keeps) -> Option<u16> {
-        let all = || self.controllers.values().filter(|c| c.kind == *kind);
-        let has_keys = match kind {
-            Kind::Io(nqn) => {
-                self.registry.find(nqn).is_some_and(|s| !s.config.keys.hosts.is_empty())
-            }
-            Kind::Discovery => false,
-        };
-        let known = if has_keys { MAX_KNOWN } else { MAX_CONTROLLERS };
-        let most = [(Keeps::Nothing, MAX_OTHERS), (Keeps::Known, known)];
-        let full =
-            |(keeps, most)| kept <= keeps && all().filter(|c| c.kept <= keeps).count() >= most;
-        if *kind != Kind::Discovery && most.into_iter().any(full) {
-            return None;
-        }
-        if all().count() >= MAX_CONTROLLERS {
-            let gives_way = |c: &&Controller| c.locked || *kind == Kind::Discovery;
-            let silent = all().filter(gives_way).min_by_key(|c| c.heard_at)?;
-            self.end(silent.id);
-        }
-        let (behind, before) = (self.last.saturating_add(1)..=LAST_CONTROLLER, 1..=self.last);
-        behind.chain(before).find(|id| !self.controllers.contains_key(id))
     }
 
     fn end(&mut self, id: u16) {

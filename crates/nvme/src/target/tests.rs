@@ -290,14 +290,14 @@ fn a_controller_ends_with_its_admin_queue() {
 fn more_hosts_than_there_is_room_for() {
     let mut t = target();
     let hello = Hello::new(NQN, ANY_CONTROLLER, 0);
-    for _ in 0..super::MAX_CONTROLLERS {
+    for _ in 0..super::room::MAX_CONTROLLERS {
         hello.send(&mut t).unwrap();
     }
     assert_eq!(hello.send(&mut t).unwrap_err().status, status::CONNECT_BUSY);
     discover(&mut t);
     t.disconnected(QueueId { controller: 7, qid: 0 });
     assert!(hello.send(&mut t).is_ok());
-    t.last = super::LAST_CONTROLLER;
+    t.last = super::room::LAST_CONTROLLER;
     t.disconnected(QueueId { controller: 3, qid: 0 });
     assert_eq!(hello.send(&mut t).unwrap().queue.controller, 3, "after the last comes the first");
 }
@@ -310,10 +310,10 @@ fn j11_half_of_the_controllers_are_kept_for_known_hosts() {
     let c = with_data(hello.fields.encode().with_cid(77), ConnectData::LEN as u32);
     let mut send = |kept| t.connect_as(&c, &hello.data.encode(), local(), kept, NOW);
     let others = (0..300).filter(|_| send(false).is_ok()).count();
-    assert_eq!(others, super::MAX_CONTROLLERS / 2);
+    assert_eq!(others, super::room::MAX_CONTROLLERS / 2);
     assert_eq!(send(false).unwrap_err().status, status::CONNECT_BUSY, "without DNR");
     let known = (0..300).filter(|_| send(true).is_ok()).count();
-    assert_eq!(known, super::MAX_CONTROLLERS / 2);
+    assert_eq!(known, super::room::MAX_CONTROLLERS / 2);
 }
 
 /// J11: hosts that ask for discovery and stay do not keep others from asking. The one that was silent for the longest goes.
@@ -322,8 +322,9 @@ fn discovery_has_room_for_one_more_host() {
     let mut t = target();
     let io = connect(&mut t);
     let hello = Hello::new(DISCOVERY_NQN, ANY_CONTROLLER, 0);
-    let all: Vec<u16> =
-        (0..super::MAX_CONTROLLERS).map(|_| hello.send(&mut t).unwrap().queue.controller).collect();
+    let all: Vec<u16> = (0..super::room::MAX_CONTROLLERS)
+        .map(|_| hello.send(&mut t).unwrap().queue.controller)
+        .collect();
     // All but the eighth show a sign of life a second later.
     let later = NOW.plus(Nanos(1_000_000_000));
     for id in all.iter().filter(|id| **id != all[7]) {

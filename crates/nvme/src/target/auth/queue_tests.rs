@@ -3,10 +3,9 @@
 use crate::dhchap::Key;
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration};
 use crate::spec::{feature, status, text};
+use crate::target::room::MAX_CONTROLLERS;
 use crate::target::testing::*;
-use crate::target::{
-    Event, Hosts, Keys, MAX_CONTROLLERS, Namespace, QueueId, SubsystemConfig, Target,
-};
+use crate::target::{Event, Hosts, Keys, Namespace, QueueId, SubsystemConfig, Target};
 use zoneplug_core::Nanos;
 use zoneplug_core::zone::{Geometry, Limits};
 
