@@ -2,13 +2,15 @@
 #![cfg(feature = "nvme-tcp")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/kept_log.rs"]
+mod kept_log;
 #[path = "common/nvme_host.rs"]
 mod nvme_host;
 
+use kept_log::Kept;
 use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, options, pattern, soon};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use zoneplug_core::Nanos;
 use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcp, NvmeTcpOptions, read_key, testing};
@@ -239,28 +241,11 @@ fn a_wrong_key_ends_the_connection() {
     assert!(server.hosts().is_empty());
 }
 
-/// Keeps what is logged.
-struct Kept(Mutex<Vec<String>>);
-
-impl log::Log for Kept {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &log::Record<'_>) {
-        let event = record.key_values().get("event".into()).map(|v| v.to_string());
-        let line = format!("{} {}: {}", record.level(), event.unwrap_or_default(), record.args());
-        self.0.lock().unwrap().push(line);
-    }
-    fn flush(&self) {}
-}
-
 /// A program that has a logger hears which host was refused, and from where.
 #[test]
 fn refused_hosts_are_logged() {
-    static KEPT: Kept = Kept(Mutex::new(Vec::new()));
-    log::set_logger(&KEPT).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
-    let said = |line: &str| KEPT.0.lock().unwrap().iter().any(|l| l == line);
+    let kept = Kept::warnings();
+    let said = |line: &str| kept.lines(line).iter().any(|l| l == line);
     let server = keyed(None, DhGroup::Null);
     let (mut admin, _) = connected(&server, 0, ANY_CONTROLLER);
     authenticate(&mut admin, OTHER_KEY, None).unwrap_err();
@@ -354,7 +339,7 @@ fn a_worker_does_not_wait_for_diffie_hellman() {
         reads += 1;
     }
     assert!(reads > 5, "{reads} reads were answered meanwhile");
-    // This is the queue from before.
+    // The queue from before authenticates again.
     let mut again = steps(None);
     carry_out(&mut again, &mut q, 1);
     let challenge = q.send(again.next(&[]).unwrap().unwrap());

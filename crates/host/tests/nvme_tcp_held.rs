@@ -2,12 +2,14 @@
 #![cfg(feature = "nvme-tcp")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/kept_log.rs"]
+mod kept_log;
 #[path = "common/nvme_host.rs"]
 mod nvme_host;
 
+use kept_log::Kept;
 use nvme_host::{BLOCK, HOST, Host, Queue, options, pattern, soon};
 use std::io::{Read, Write};
-use std::sync::Mutex;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::{AnaState, Disk, NvmeTcp};
 use zoneplug_nvme::initiator::{Options, read, write};
@@ -141,46 +143,28 @@ fn l12_a_write_is_not_refused_while_another_connection_waits_for_the_data_of_one
     assert_eq!(refused, 0x41bc);
 }
 
-/// Keeps what is logged.
-struct Kept(Mutex<Vec<String>>);
-
-impl log::Log for Kept {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &log::Record<'_>) {
-        let event = record.key_values().get("event".into()).map(|v| v.to_string());
-        let line = format!("{}: {}", event.unwrap_or_default(), record.args());
-        self.0.lock().unwrap().push(line);
-    }
-    fn flush(&self) {}
-}
-
 /// A program that has a logger hears of a write that was held in vain and what helps, and not of one that is refused at once.
 #[test]
 fn a_write_that_was_held_in_vain_is_logged() {
-    static KEPT: Kept = Kept(Mutex::new(Vec::new()));
-    log::set_logger(&KEPT).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
+    let kept = Kept::warnings();
     // Other tests of this program have other windows.
-    let said = || KEPT.0.lock().unwrap().iter().filter(|l| l.contains("within 21 ms")).count();
+    let said = || kept.lines("within 21 ms");
     let served = Served::new("21ms");
     let server = served.serve();
     let mut host = Host::new(&server, HOST);
     assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0);
     assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0x41bc);
-    assert_eq!(said(), 0);
+    assert_eq!(said().len(), 0);
     assert_eq!(host.write(6, &pattern(BLOCK as usize, 1)), 0x41bc);
-    assert_eq!(said(), 1);
-    let line = KEPT.0.lock().unwrap().iter().find(|l| l.contains("within 21 ms")).cloned();
-    let line = line.unwrap();
+    assert_eq!(said().len(), 1);
+    let line = &said()[0];
     assert!(
-        line.starts_with("held-in-vain: /disk.zbd: a write at sector 48 was refused"),
+        line.starts_with("WARN held-in-vain: /disk.zbd: a write at sector 48 was refused"),
         "{line}"
     );
     assert!(line.contains("order_window"), "{line}");
     assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0x41bc);
-    assert_eq!(said(), 1);
+    assert_eq!(said().len(), 1);
 }
 
 /// L12. The connection whose data are awaited ends.

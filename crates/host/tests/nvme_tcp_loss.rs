@@ -8,7 +8,7 @@ mod nvme_host;
 use nvme_host::{BLOCK, HOST, Host, NQN, Queue, ZONE, pattern, replayed, server, soon};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoneplug_nvme::initiator::{
     Data, Options, connect, read, report_zones, reset_zone, write, zone_append,
 };
@@ -131,7 +131,7 @@ fn l10_a_write_that_comes_by_another_controller_first_is_found() {
         left.io.flush();
         // The second one is answered before it is sent again.
         std::thread::sleep(Duration::from_millis(if n == 1 { 600 } else { 50 }));
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         assert_eq!(other.write(at, data), 0);
         assert!(begun.elapsed() < Duration::from_millis(900), "nobody waits for a look around");
         assert_eq!(stranger.write(at, data), INVALID_WRITE);
@@ -148,7 +148,7 @@ fn l10_only_an_append_waits_on_an_open_queue() {
     let mut host = Host::new(&server, HOST);
     host.read(0, 1);
     Host::new(&server, HOST).lose(&server, vec![write(1, 0, pattern(8192, 1), BLOCK)]);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let append = host.io.send(zone_append(1, ZONE, pattern(8192, 2), BLOCK));
     let read = host.io.send(read(1, 0, 1, BLOCK));
     host.io.flush();
@@ -269,6 +269,7 @@ fn l8_a_controller_reset_waits_for_the_commands_in_flight() {
     let server = server(&[SLOW], 2);
     let mut host = Host::new(&server, HOST);
     host.io.send(write(1, 0, pattern(8192, 1), BLOCK));
+    let sent = Instant::now();
     host.io.flush();
     std::thread::sleep(Duration::from_millis(50));
     let off = Configuration { enable: false, ..Configuration::START };
@@ -285,6 +286,7 @@ fn l8_a_controller_reset_waits_for_the_commands_in_flight() {
         assert!(waited < 5000);
     }
     assert!(waited > 0, "it says at once that it is done");
+    assert!(sent.elapsed() >= Duration::from_millis(300), "the write has not ended");
     // This controller goes on.
     let on = Configuration::START;
     host.admin.ok((Command::property_set(property::CC, on.encode()), Data::None));

@@ -1,10 +1,10 @@
 //! `zoneplug serve --takeover` over the network, which needs no kernel. With block devices it is proven in a virtual
 //! machine.
 
-use super::serve::nvme_host::{HOST, Queue};
-use super::{Dir, ZONEPLUG, fails, ok, soon, text};
+use super::nvme_host::{HOST, Queue};
+use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use zoneplug_nvme::initiator::{Options, connect};
@@ -138,14 +138,7 @@ fn u15_a_namespace_keeps_its_number_and_new_disks_get_higher_ones() {
 fn k3_a_host_is_known_to_the_next_server() {
     let (_dir, a, _, socket) = two_disks("handover-known");
     let (_first, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
-    let known = || {
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        stream.write_all(b"{\"cmd\":\"state\"}\n").unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        let answer: serde_json::Value = serde_json::from_str(&line).unwrap();
-        answer["ok"]["subsystem"]["known_hosts"].clone()
-    };
+    let known = || state(&socket)["subsystem"]["known_hosts"].take();
     assert_eq!(known(), serde_json::json!([]));
     let mut admin = Queue::open_at(address.parse().unwrap(), Options::default());
     admin.ok(connect(0, 32, ANY_CONTROLLER, (nqn(), HOST)));

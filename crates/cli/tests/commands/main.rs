@@ -13,6 +13,8 @@ mod hostile;
 mod interrupt;
 mod merge;
 mod metrics;
+#[path = "../../../host/tests/common/nvme_host.rs"]
+mod nvme_host;
 mod replay;
 mod replay_asks;
 mod replay_real;
@@ -28,7 +30,8 @@ mod timed;
 mod top;
 
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -104,6 +107,15 @@ fn at_once(args: &[&str]) -> Output {
 
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&ok(args)).unwrap()
+}
+
+/// The record by which a server at this socket would hand its disks over.
+fn state(socket: &str) -> Value {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"{\"cmd\":\"state\"}\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    serde_json::from_str::<Value>(&line).unwrap()["ok"].take()
 }
 
 /// Bytes that differ everywhere.

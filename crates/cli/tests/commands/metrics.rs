@@ -1,21 +1,15 @@
 //! `zoneplug serve --metrics`: what a scrape says is what was done, whatever other clients of its port do.
 
+use super::nvme_host::{BLOCK, Queue, ZONE};
 use super::{Dir, ZONEPLUG, fails, json, ok};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use zoneplug_nvme::initiator::{
-    Data, Done, Initiator, Options, connect, read, reset_zone, set_queues, write, zone_append,
-};
-use zoneplug_nvme::spec::Command as Nvme;
-use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
+use zoneplug_nvme::initiator::{read, reset_zone, write, zone_append};
 
 const NQN: &str = "nqn.2026-11.dev.zoneplug:metrics";
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
-const BLOCK: u32 = 4096;
-const ZONE: u64 = (4 << 20) / BLOCK as u64;
 
 /// A server over the network that does not outlive its test, and where it is.
 struct Server {
@@ -111,57 +105,11 @@ fn lint(text: &str) -> Option<String> {
     Some(format!("{}{}", out.status, String::from_utf8_lossy(&said)))
 }
 
-/// A queue of a host.
-pub(super) struct Queue {
-    stream: TcpStream,
-    host: Initiator,
-}
-
-impl Queue {
-    fn open(address: &str) -> Queue {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Queue { stream, host: Initiator::new(Options::default()) }
-    }
-
-    /// An admin queue whose controller is ready, and an I/O queue.
-    fn pair(address: &str) -> (Queue, Queue) {
-        Queue::pair_of(address, NQN)
-    }
-
-    /// As [`Queue::pair`], of the subsystem `nqn`.
-    pub(super) fn pair_of(address: &str, nqn: &str) -> (Queue, Queue) {
-        let mut admin = Queue::open(address);
-        let connected = admin.run(connect(0, 32, ANY_CONTROLLER, (nqn, HOST)));
-        let id = connected.completion.result as u16;
-        admin.run((Nvme::property_set(property::CC, Configuration::START.encode()), Data::None));
-        admin.run(set_queues(4));
-        let mut io = Queue::open(address);
-        io.run(connect(1, 128, id, (nqn, HOST)));
-        (admin, io)
-    }
-
-    pub(super) fn run(&mut self, (command, data): (Nvme, Data)) -> Done {
-        self.host.send(command, data);
-        let mut bytes = [0; 70_000];
-        loop {
-            self.stream.write_all(&self.host.take_output()).unwrap();
-            if let Some(done) = self.host.done() {
-                return done;
-            }
-            let n = self.stream.read(&mut bytes).unwrap();
-            assert!(n > 0, "the server has closed the connection");
-            self.host.received(&bytes[..n]).unwrap();
-        }
-    }
-}
-
 /// A disk with a limit, which has more series than one without.
 #[test]
 fn prometheus_has_nothing_to_say_of_a_scrape() {
     let server = Server::start("metrics-lint", "mem,zones=8,zone-size=4M,max-open=2,max-active=4");
-    let (_admin, mut io) = Queue::pair(&server.nvme);
+    let (_admin, mut io) = Queue::pair_at(&server.nvme, NQN);
     assert_eq!(io.run(write(1, ZONE, vec![1; 4096], BLOCK)).completion.status, 0);
     let text = get(&server.metrics);
     if let Some(said) = lint(&text) {
@@ -177,7 +125,7 @@ fn prometheus_has_nothing_to_say_of_a_scrape() {
 #[test]
 fn a_scrape_says_what_was_done() {
     let server = Server::start("metrics-scrape", "mem,zones=8,zone-size=4M");
-    let (_admin, mut io) = Queue::pair(&server.nvme);
+    let (_admin, mut io) = Queue::pair_at(&server.nvme, NQN);
     let pause = || std::thread::sleep(Duration::from_millis(6));
     for i in 0..10 {
         assert_eq!(io.run(write(1, ZONE + i, vec![1; 4096], BLOCK)).completion.status, 0);
@@ -236,7 +184,7 @@ fn a_scrape_says_what_was_done() {
 fn failures_and_stale_zones_are_counted() {
     let spec = "mem,zones=8,zone-size=4M,zone_recovery=client,fault=write/io/zone=3/count=1";
     let server = Server::start("metrics-stale", spec);
-    let (_admin, mut io) = Queue::pair(&server.nvme);
+    let (_admin, mut io) = Queue::pair_at(&server.nvme, NQN);
     assert_ne!(io.run(write(1, 3 * ZONE, vec![1; 4096], BLOCK)).completion.status, 0);
     let all = server.scrape();
     let port = server.nvme.rsplit_once(':').unwrap().1;
@@ -258,7 +206,7 @@ fn failures_and_stale_zones_are_counted() {
 #[test]
 fn hostile_clients_of_the_port_disturb_nothing() {
     let server = Server::start("metrics-hostile", "mem,zones=8,zone-size=4M");
-    let (_admin, mut io) = Queue::pair(&server.nvme);
+    let (_admin, mut io) = Queue::pair_at(&server.nvme, NQN);
     let mut held = Vec::new();
     for i in 0..100 {
         let mut stream = TcpStream::connect(&server.metrics).unwrap();
@@ -299,7 +247,7 @@ fn addresses_that_are_no_good_are_refused() {
 #[test]
 fn status_watches_in_a_pipe() {
     let server = Server::start("metrics-watch", "mem,zones=8,zone-size=4M");
-    let (_admin, mut io) = Queue::pair(&server.nvme);
+    let (_admin, mut io) = Queue::pair_at(&server.nvme, NQN);
     let mut watch = Command::new(ZONEPLUG)
         .args(["status", "--socket", &server.socket, "--watch", "0.3"])
         .env("COLUMNS", "80")

@@ -1,8 +1,6 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
-#[path = "../../../host/tests/common/nvme_host.rs"]
-pub(super) mod nvme_host;
-
+use super::nvme_host::{BLOCK, NQN, Queue, ZONE, pattern};
 use super::{Dir, ZONEPLUG, fails, ok, soon, text};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -296,24 +294,10 @@ fn a_server_of_a_file_logs_what_befalls_its_disks() {
     let line = server.lines.next().unwrap();
     assert!(line.starts_with(&format!("namespace 1  {spec}")), "{line}");
     assert!(server.said().starts_with("zoneplug: info: "), "it has started");
-    let options = || zoneplug_nvme::initiator::Options::default();
-    let (mut admin, id) = {
-        let mut admin = nvme_host::Queue::open_at(address, options());
-        let any = zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
-        let names = (nvme_host::NQN, nvme_host::HOST);
-        let id = admin.ok(zoneplug_nvme::initiator::connect(0, 32, any, names)).completion.result;
-        (admin, id as u16)
-    };
-    use zoneplug_nvme::spec::fabrics::{Configuration, property};
-    let start =
-        zoneplug_nvme::spec::Command::property_set(property::CC, Configuration::START.encode());
-    admin.ok((start, zoneplug_nvme::initiator::Data::None));
-    admin.ok(zoneplug_nvme::initiator::set_queues(1));
-    let mut q = nvme_host::Queue::open_at(address, options());
-    q.ok(zoneplug_nvme::initiator::connect(1, 128, id, (nvme_host::NQN, nvme_host::HOST)));
-    let bytes = nvme_host::pattern(4096, 1);
-    let write = |at| zoneplug_nvme::initiator::write(1, at, bytes.clone(), nvme_host::BLOCK);
-    assert_ne!(q.run(write(nvme_host::ZONE)).completion.status, 0);
+    let (admin, mut q) = Queue::pair_at(&address.to_string(), NQN);
+    let bytes = pattern(4096, 1);
+    let write = |at| zoneplug_nvme::initiator::write(1, at, bytes.clone(), BLOCK);
+    assert_ne!(q.run(write(ZONE)).completion.status, 0);
     let name = format!("tcp{}n1", address.port());
     let mut said = Vec::new();
     while !said.last().is_some_and(|l: &String| l.contains("stale")) {

@@ -1,12 +1,11 @@
 //! Servers of NVMe/TCP that are killed or ended, and started again with other arguments or other files: hosts find the disks
 //! that they know under their numbers, or the start is refused.
 
-use super::metrics::Queue;
-use super::{Dir, ZONEPLUG, fails, noise, ok, soon, text};
+use super::nvme_host::Queue;
+use super::{Dir, ZONEPLUG, fails, noise, ok, soon, state, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -96,12 +95,8 @@ impl Server {
 
     /// The identifier of the disk with this number.
     fn uuid(&self, nsid: u32) -> String {
-        let mut stream = UnixStream::connect(&self.socket).unwrap();
-        stream.write_all(b"{\"cmd\":\"state\"}\n").unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        let state: Value = serde_json::from_str(&line).unwrap();
-        let disks = state["ok"]["disks"].as_array().unwrap();
+        let state = state(&self.socket);
+        let disks = state["disks"].as_array().unwrap();
         let is = |d: &&Value| d["name"].as_str().unwrap().ends_with(&format!("n{nsid}"));
         disks.iter().find(is).unwrap()["uuid"].as_str().unwrap().to_owned()
     }
@@ -233,7 +228,7 @@ fn l13_a_disk_in_memory_gets_another_identifier_and_keeps_its_number() {
     let server = place.serve(&["mem,zones=8", &disk]);
     let uuids = [1, 2].map(|nsid| server.uuid(nsid));
     server.kill();
-    // Its number goes to no disk in a file: hosts may send there what they have not written yet.
+    // The number of a disk in memory goes to no disk in a file: hosts may send there what they have not written yet.
     let server = place.serve(&[&disk, "mem,zones=8"]);
     let kind = |line: &String| line.split(',').next().unwrap().to_owned();
     let names: Vec<String> = server.namespaces().iter().map(kind).collect();
@@ -258,7 +253,7 @@ fn l13_an_orderly_end_holds_the_numbers_of_disks_that_hosts_have_used() {
     let server = place.serve(&[&b, &a]);
     assert_eq!(server.namespaces(), ["1 b.zbd", "2 a.zbd"]);
     {
-        let (_admin, mut io) = Queue::pair_of(&place.address, &place.nqn);
+        let (_admin, mut io) = Queue::pair_at(&place.address, &place.nqn);
         let read = zoneplug_nvme::initiator::read(1, 0, 1, 4096);
         assert_eq!(io.run(read).completion.status, 0);
     }
@@ -297,7 +292,7 @@ fn l13_a_server_without_a_place_for_its_stamp_says_so() {
     let server = place.serve(&[&disk]);
     assert_eq!(server.namespaces(), ["1 a.zbd"]);
     server.end(Signal::TERM);
-    // It is of one start.
+    // The flag is of one start.
     fails(
         &["serve", "--forget-hosts", "--takeover", "--nvme-tcp", "127.0.0.1:0", &disk],
         2,

@@ -96,12 +96,25 @@ impl Queue {
 
     /// The same of another host.
     pub(crate) fn admin_of(server: &NvmeTcp, host: &str, options: Options) -> (Queue, u16) {
-        let mut admin = Queue::open(server, options);
-        let id = admin.ok(connect(0, 32, ANY_CONTROLLER, (NQN, host))).completion.result as u16;
+        Queue::open(server, options).into_admin((NQN, host))
+    }
+
+    /// An admin queue of the usual host whose controller is ready, and its first I/O queue, at the address of a subsystem.
+    pub(crate) fn pair_at(address: &str, nqn: &str) -> (Queue, Queue) {
+        let open = || Queue::open_at(address.parse().unwrap(), Options::default());
+        let (admin, id) = open().into_admin((nqn, HOST));
+        let mut io = open();
+        io.ok(connect(1, 128, id, (nqn, HOST)));
+        (admin, io)
+    }
+
+    /// Connects the admin queue of a subsystem and a host, and makes its controller ready.
+    fn into_admin(mut self, names: (&str, &str)) -> (Queue, u16) {
+        let id = self.ok(connect(0, 32, ANY_CONTROLLER, names)).completion.result as u16;
         let start = Command::property_set(property::CC, Configuration::START.encode());
-        admin.ok((start, Data::None));
-        admin.ok(set_queues(16));
-        (admin, id)
+        self.ok((start, Data::None));
+        self.ok(set_queues(16));
+        (self, id)
     }
 
     pub(crate) fn io(server: &NvmeTcp, id: u16, qid: u16, options: Options) -> Queue {
