@@ -20,7 +20,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Attribute;
-use zoneplug_host::nvme_tcp::{KnownHost, NvmeTcpHost};
+use zoneplug_host::DiskMark;
+use zoneplug_host::nvme_tcp::{KnownHost, NvmeTcpHost, ShownNamespace};
 
 pub(crate) use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
 pub(crate) use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
@@ -143,6 +144,20 @@ pub(crate) struct StateOfNamespace {
     pub(crate) digest: u64,
 }
 
+impl StateOfNamespace {
+    /// A namespace of the disk with a name.
+    pub(crate) fn of(n: &ShownNamespace, disk: String) -> StateOfNamespace {
+        StateOfNamespace {
+            nsid: n.nsid,
+            disk,
+            block_bytes: n.block_bytes,
+            blocks: n.blocks,
+            zone_blocks: n.zone_blocks,
+            digest: n.digest,
+        }
+    }
+}
+
 /// A disk that a server would leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StateOfDisk {
@@ -166,6 +181,24 @@ pub(crate) struct StateOfDisk {
     /// Attributes that were set since it is served.
     #[serde(default)]
     pub(crate) set: BTreeMap<String, String>,
+}
+
+impl StateOfDisk {
+    /// Whether a mark is of this disk: the same disks at the bottom, with the same layers.
+    pub(crate) fn is(&self, mark: DiskMark) -> bool {
+        (self.disks, self.layers, self.place) == (mark.disks, mark.layers, mark.place)
+    }
+
+    /// The identifier of which those of its namespaces are made.
+    pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
+        let text = self.uuid.as_deref()?;
+        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
+    }
+
+    /// An identifier as it is written.
+    pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+        format!("{:032x}", u128::from_be_bytes(*uuid))
+    }
 }
 
 /// The answer to a request.

@@ -4,7 +4,6 @@
 use super::opening::{Planned, planned};
 use super::prove;
 use super::settings::Settings;
-use super::stamp::Stamp;
 use crate::failure::Failure;
 use crate::json;
 use crate::plain::plain;
@@ -76,7 +75,7 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
     let plan = settings.plan()?;
     settings.access()?;
     // Says what the running server would refuse, or what hosts would find changed. A running server gets questions only.
-    let stamp = plan.as_ref().map_or_else(Stamp::default, |p| p.stamp(settings.args.forget_hosts));
+    let stamp = prove::stamp(settings, plan.as_ref());
     let inherited = prove::find(settings, plan.as_ref(), &stamp)?;
     if settings.args.takeover {
         prove::enough(&inherited)?;

@@ -5,24 +5,10 @@ use super::answer::Serving;
 use super::place;
 use super::running::Running;
 use crate::failure::Failure;
-use crate::server_client::{StateOfDisk, StateOfNamespace, StateShown};
+use crate::server_client::{StateOfDisk, StateShown};
 use std::net::TcpListener;
-use zoneplug_host::nvme_tcp::{KnownDisk, ShownNamespace};
+use zoneplug_host::nvme_tcp::KnownDisk;
 use zoneplug_host::{DiskMark, HeldDisks, paths_of};
-
-impl StateOfNamespace {
-    /// A namespace of the disk with a name.
-    pub(super) fn of(n: &ShownNamespace, disk: String) -> StateOfNamespace {
-        StateOfNamespace {
-            nsid: n.nsid,
-            disk,
-            block_bytes: n.block_bytes,
-            blocks: n.blocks,
-            zone_blocks: n.zone_blocks,
-            digest: n.digest,
-        }
-    }
-}
 
 /// Disks, sockets and records of other servers.
 #[derive(Default)]
@@ -105,23 +91,5 @@ impl Inherited {
         for mut running in self.waiting.drain(..) {
             running.serves();
         }
-    }
-}
-
-impl StateOfDisk {
-    /// Whether a mark is of this disk: the same disks at the bottom, with the same layers.
-    pub(super) fn is(&self, mark: DiskMark) -> bool {
-        (self.disks, self.layers, self.place) == (mark.disks, mark.layers, mark.place)
-    }
-
-    /// The identifier of which those of its namespaces are made.
-    pub(super) fn uuid(&self) -> Option<[u8; 16]> {
-        let text = self.uuid.as_deref()?;
-        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
-    }
-
-    /// An identifier as it is written.
-    pub(super) fn uuid_text(uuid: &[u8; 16]) -> String {
-        uuid.iter().map(|b| format!("{b:02x}")).collect()
     }
 }

@@ -186,7 +186,7 @@ fn begin(
     signals: Signals,
 ) -> Result<(), Failure> {
     let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
-    let stamp = plan.as_ref().map_or_else(Stamp::default, |p| p.stamp(settings.args.forget_hosts));
+    let stamp = prove::stamp(settings, plan.as_ref());
     let mut server = Server { settings, ublk, plan, access, signals, stamp, stays: None };
     let mut inherited = prove::find(settings, server.plan.as_ref(), &server.stamp)?;
     loop {

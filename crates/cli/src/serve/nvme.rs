@@ -269,7 +269,7 @@ impl Server {
         Ok(Server { server: Arc::new(server), disks, passed, unknown, keys })
     }
 
-    /// Of each disk, whether a host has used it or is connected.
+    /// Whether a host has used each disk, or is connected.
     pub(super) fn used(&self) -> Vec<bool> {
         let connected = !self.server.hosts().is_empty();
         let of = |n: usize| {

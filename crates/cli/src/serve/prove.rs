@@ -14,6 +14,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoneplug_host::nvme_tcp::DiskShape;
 use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, is_volatile, takes_writes};
 
+/// The stamp of the last server of what is to be served over the network.
+pub(super) fn stamp(settings: &Settings, plan: Option<&nvme::Plan>) -> Stamp {
+    plan.map_or_else(Stamp::default, |plan| plan.stamp(settings.args.forget_hosts))
+}
+
 /// Finds the servers of the disks, if this one takes over, and checks that it shows clients what they know from these or, by
 /// the stamp, from earlier ones. Nothing has changed for those servers yet.
 pub(super) fn find(
@@ -75,7 +80,7 @@ pub(super) fn find(
     }
     let known = new.iter().filter_map(|d| stamp.known(&d.spec, d.mark, moved));
     let nsids: Vec<u32> = known.flat_map(|known| known.nsids).collect();
-    stamp.compare_shown(&shown, |nsid| nsids.contains(&nsid))?;
+    stamp.compare_shown(&shown, &nsids)?;
     Ok(inherited)
 }
 
@@ -83,7 +88,7 @@ pub(super) fn find(
 pub(super) fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // What is left bounds the connections of hosts, and is told.
+        // The limit that there is bounds the connections of hosts, and is told.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }

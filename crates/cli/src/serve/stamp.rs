@@ -71,6 +71,29 @@ fn now_s() -> u64 {
 }
 
 impl StampedDisk {
+    /// A disk that is served from now on.
+    fn new(
+        spec: &str,
+        mark: DiskMark,
+        uuid: Option<&[u8; 16]>,
+        namespaces: Vec<StateOfNamespace>,
+    ) -> StampedDisk {
+        let DiskMark { disks, layers, place, opened } = mark;
+        let disk = StateOfDisk {
+            name: String::new(),
+            spec: spec.to_owned(),
+            disks,
+            layers,
+            place,
+            outlives: !is_volatile(spec),
+            address: None,
+            uuid: uuid.map(StateOfDisk::uuid_text),
+            enabled: true,
+            set: BTreeMap::new(),
+        };
+        StampedDisk { disk, opened, paths: DiskMark::paths(spec), namespaces, ended_s: None }
+    }
+
     fn nsids(&self) -> Vec<u32> {
         self.namespaces.iter().map(|n| n.nsid).collect()
     }
@@ -198,13 +221,13 @@ impl Stamp {
         }
     }
 
-    /// Checks that namespaces which hosts know look the same. `shown`: how they would look.
+    /// Checks that the namespaces with these numbers, which hosts know, look the same. `shown`: how they would look.
     pub(super) fn compare_shown(
         &self,
         shown: &ShownSubsystem,
-        is_known: impl Fn(u32) -> bool,
+        nsids: &[u32],
     ) -> Result<(), Failure> {
-        let all = self.held.iter().flat_map(|d| &d.namespaces).filter(|n| is_known(n.nsid));
+        let all = self.held.iter().flat_map(|d| &d.namespaces).filter(|n| nsids.contains(&n.nsid));
         let subsystem = StateOfSubsystem {
             nqn: self.nqn.clone(),
             paths: Vec::new(),
@@ -228,26 +251,9 @@ impl Stamp {
     /// Notes how hosts will know the disks, before the first one can connect.
     pub(super) fn write(&mut self, disks: &[Disk], passed: &[Passed], shown: &ShownSubsystem) {
         let of = |(n, (d, passed)): (usize, (&Disk, &Passed))| {
-            let DiskMark { disks, layers, place, opened } = passed.mark;
             let namespaces = shown.namespaces.iter().filter(|shown| shown.disk == n);
-            StampedDisk {
-                disk: StateOfDisk {
-                    name: String::new(),
-                    spec: d.spec.clone(),
-                    disks,
-                    layers,
-                    place,
-                    outlives: !is_volatile(&d.spec),
-                    address: None,
-                    uuid: shown.uuids.get(n).map(StateOfDisk::uuid_text),
-                    enabled: true,
-                    set: BTreeMap::new(),
-                },
-                opened,
-                paths: DiskMark::paths(&d.spec),
-                namespaces: namespaces.map(|n| StateOfNamespace::of(n, d.spec.clone())).collect(),
-                ended_s: None,
-            }
+            let namespaces = namespaces.map(|n| StateOfNamespace::of(n, d.spec.clone())).collect();
+            StampedDisk::new(&d.spec, passed.mark, shown.uuids.get(n), namespaces)
         };
         self.served = disks.iter().zip(passed).enumerate().map(of).collect();
         self.append_limit = self.append_limit.max(shown.append_limit);
@@ -296,7 +302,6 @@ mod tests {
     use super::*;
 
     fn disk(spec: &str, nsids: &[u32], ended_s: Option<u64>) -> StampedDisk {
-        let DiskMark { disks, layers, place, opened } = DiskMark::of(spec);
         let namespace = |nsid: &u32| StateOfNamespace {
             nsid: *nsid,
             disk: spec.to_owned(),
@@ -305,20 +310,9 @@ mod tests {
             zone_blocks: Some(4),
             digest: 0,
         };
-        let disk = StateOfDisk {
-            name: String::new(),
-            spec: spec.to_owned(),
-            disks,
-            layers,
-            place,
-            outlives: !is_volatile(spec),
-            address: None,
-            uuid: Some(StateOfDisk::uuid_text(&[nsids[0] as u8; 16])),
-            enabled: true,
-            set: BTreeMap::new(),
-        };
         let namespaces = nsids.iter().map(namespace).collect();
-        StampedDisk { disk, opened, paths: spec.to_owned(), namespaces, ended_s }
+        let uuid = Some(&[nsids[0] as u8; 16]);
+        StampedDisk { ended_s, ..StampedDisk::new(spec, DiskMark::of(spec), uuid, namespaces) }
     }
 
     fn stamp(disks: Vec<StampedDisk>, now_s: u64) -> Stamp {
