@@ -1,6 +1,6 @@
 //! What clients of a server's socket ask, and what a server that is none answers them.
 
-use crate::answer::{Served, Serving, respond};
+use crate::answer::{Passed, Reply, Served, Serving, respond};
 use crate::failure::Kind;
 use crate::handover::HandOver;
 use crate::server_client::{Answer, AttributeShown, Request, Shown};
@@ -19,17 +19,22 @@ pub fn status_socket(data: &[u8]) {
         outlives: n == 0,
         counters: Box::new(move || ServedCounters { reads: n, ..ServedCounters::default() }),
         network: None,
+        passed: Passed::default(),
     };
     let disks =
         vec![of(0, "mem,zones=8,zone-size=1M,tags=2"), of(1, "null,zones=4,zone-size=2M,tags=2")];
-    let serving = Serving { disks, hand_over: HandOver::new(|| ()) };
+    let serving = Serving::new(disks, None, Vec::new(), HandOver::new(|| ()));
     let mut pause = None;
     for question in data.split_inclusive(|b| *b == b'\n').take(16) {
         if let Ok(request) = serde_json::from_slice::<Request>(question) {
             let again = serde_json::to_vec(&request).expect("a request is JSON");
             assert_eq!(serde_json::from_slice::<Request>(&again).ok(), Some(request));
         }
-        let line = respond(question, &serving, &mut pause);
+        // Half of the lines come from a client of another user.
+        let Reply::Line(line, _) = respond(question, &serving, &mut pause, question.len() % 2 == 0)
+        else {
+            continue;
+        };
         assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1), "one line");
         match serde_json::from_slice(&line).expect("the client knows the answer") {
             Answer::Ok(_) => {}
