@@ -68,7 +68,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What the order window has counted: a part of [`Disk::counters`] that needs one lock.
+    /// The counters of the order window: a part of [`Disk::counters`] that needs one lock.
     pub fn window_counters(&self) -> WindowCounters {
         self.shared.window().counters()
     }

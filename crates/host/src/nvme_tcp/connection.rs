@@ -60,7 +60,7 @@ pub(super) struct Connection<T> {
     pending: bool,
     /// The number that names it, for its worker and for mail.
     key: u64,
-    /// Its place among those of its host, once it is a queue.
+    /// The place that it has among the hosts, once it is a queue.
     place: Option<HostPlace>,
     /// When it is closed, if it has ended.
     closes: Option<Nanos>,
@@ -243,7 +243,7 @@ impl<T: Timing> Connection<T> {
                 _ => false,
             };
             let place = if has_key {
-                Some(HostPlace::Keyed)
+                Some(HostPlace::Uncounted)
             } else {
                 self.place_of(host.as_ref(), is_admin, ctx)
             };
@@ -322,7 +322,7 @@ impl<T: Timing> Connection<T> {
     ) -> Option<HostPlace> {
         // Without a name or an address, the target refuses it or its socket has gone.
         let (Some(host), Ok(peer)) = (host, self.stream.peer_addr()) else {
-            return Some(HostPlace::Keyed);
+            return Some(HostPlace::Uncounted);
         };
         lock(&ctx.shared.known).enter(host, peer.ip(), is_admin, ctx.now)
     }

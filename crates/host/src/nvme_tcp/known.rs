@@ -21,9 +21,9 @@ const PART_OF_HOST: usize = 32;
 /// A host that a server knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownHost {
-    /// Its NQN.
+    /// The NQN of the host.
     pub nqn: String,
-    /// Its address; of IPv6 the network (64 bits).
+    /// The address of the host; with IPv6 the network (64 bits).
     pub address: IpAddr,
 }
 
@@ -47,8 +47,8 @@ impl Known {
 /// The place of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostPlace {
-    /// The host has a key.
-    Keyed,
+    /// The place is not counted: the host has a key, or the target refuses it.
+    Uncounted,
     /// The host is known.
     Known { id: u64, is_admin: bool, is_new: bool },
     /// The host is another one.
@@ -146,7 +146,7 @@ impl KnownHosts {
     /// The connection has ended. `refused`: it has not become a queue, so a host that was not known is not.
     pub(super) fn leave(&mut self, place: HostPlace, refused: bool, now: Nanos) {
         match place {
-            HostPlace::Keyed => {}
+            HostPlace::Uncounted => {}
             HostPlace::Other => self.others -= 1,
             HostPlace::Known { id, is_admin, is_new } => {
                 let Some(n) = self.known.iter().position(|k| k.id == id) else { return };

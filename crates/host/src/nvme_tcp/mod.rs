@@ -81,8 +81,8 @@ use zoneplug_nvme::tcp::Config;
 pub struct Disk {
     /// The disk.
     pub disk: HostedDisk,
-    /// What it was opened from. Its namespaces get their identity from the disks and the layers that it names, and from the
-    /// name of the subsystem; those of a disk in memory, which no other server can have, get a new one.
+    /// The specification that it was opened from. Its namespaces get their identity from the disks and the layers that it names,
+    /// and from the name of the subsystem; those of a disk in memory, which no other server can have, get a new one.
     pub spec: String,
     /// Commands of a queue at the device below, if fewer than the queue has entries.
     pub tags: Option<u16>,
@@ -551,8 +551,8 @@ impl Drop for NvmeTcp {
     }
 }
 
-/// The commands of a disk that may have been lost before this server, its journal, and why it has none. Nothing was lost of a disk that did
-/// not exist then.
+/// The commands of a disk that may have been lost before this server, its journal, and why it has none. Nothing was lost of a disk
+/// that did not exist then.
 fn left_of(
     d: &Disk,
     directory: Option<&Path>,

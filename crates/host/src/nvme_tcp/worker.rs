@@ -64,7 +64,8 @@ pub(super) fn ready() -> sys::Ready {
     sys::Ready::new(READY)
 }
 
-/// Makes the parts of a worker that it lends its connections. A macro, because it borrows some fields of the worker while others are in use.
+/// Makes the parts of a worker that it lends its connections. A macro, because it borrows some fields of the worker while others
+/// are in use.
 macro_rules! context {
     ($worker:ident) => {
         WorkerContext {

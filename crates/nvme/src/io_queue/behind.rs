@@ -120,8 +120,9 @@ impl<C: DiskClient> IoQueue<C> {
         self.go_on(slot, running, step, tcp, ctx);
     }
 
-    /// `Some`: the server may hold a write before `r` back. True: it does, and it is on the way. `tried_last`: no other queue has
-    /// one.
+    /// Whether `r` is not answered yet, because the server may hold back a write before it: `Some(true)` if such a write is on
+    /// the way, `Some(false)` if that has yet to be found out. `None`: it is answered. `tried_last`: no other queue has such a
+    /// write.
     fn is_held_back<D: Disks<Client = C>>(
         &self,
         r: &IoRequest,

@@ -31,7 +31,7 @@ impl NetworkWorld {
         self.check_rest();
     }
 
-    /// Nothing waits on the disk, and its counters agree.
+    /// Checks that no BIO waits on the disk, and that its counters agree.
     pub(super) fn check_disk(&mut self) {
         let counters = self.served.disk.counters();
         let w = counters.window;

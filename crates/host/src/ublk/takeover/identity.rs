@@ -450,7 +450,7 @@ mod tests {
         let spec = format!("crypt,key-file={key}@{link}");
         let before = crate::DiskMark::of(&spec);
         let disk = HostedDisk::open_spec(&spec).unwrap();
-        // It was opened for writing once more.
+        // The disk was opened for writing once more.
         let before = crate::DiskMark { opened: before.opened + 1, ..before };
         assert_eq!(crate::DiskMark::held(&disk, &spec), before);
         std::fs::remove_file(&link).unwrap();
