@@ -17,7 +17,7 @@ has_nvme_tcp() {
 
 # start SPEC...: a server; its process is $server.
 start() {
-    # What the last one said must not be taken for what this one says.
+    # The words of the last server must not be taken for those of this one.
     rm -f /tmp/serve.out
     ./zoneplug serve --nvme-tcp "$address" "$@" --nqn "$nqn" --socket $socket >/tmp/serve.out 2>&1 &
     server=$!
