@@ -10,8 +10,10 @@ mod nvme_host;
 use kept_log::Kept;
 use nvme_host::{BLOCK, HOST, Host, Queue, options, pattern, soon};
 use std::io::{Read, Write};
+use std::time::Duration;
+use zoneplug_core::{Nanos, Op};
 use zoneplug_host::HostedDisk;
-use zoneplug_host::nvme_tcp::{AnaState, Disk, NvmeTcp};
+use zoneplug_host::nvme_tcp::{AnaState, Disk, NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{Options, read, write};
 use zoneplug_nvme::spec::status;
 
@@ -27,7 +29,8 @@ impl Served {
     fn serve(&self) -> NvmeTcp {
         let disk =
             Disk { disk: self.0.clone(), spec: "/disk.zbd".to_owned(), tags: None, known: None };
-        NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
+        let options = NvmeTcpOptions { latencies: true, ..options() };
+        NvmeTcp::start(&options, vec![disk], || ()).unwrap()
     }
 
     /// How many writes the order window has held so far, how many of them are held now, and how many it has given up.
@@ -112,10 +115,16 @@ fn l12_a_write_is_not_refused_while_the_server_waits_for_the_data_of_one_before_
     soon("its time is over", || served.window().2 == 1);
     // An answer that is sent for it comes before this one.
     assert_eq!(host.read(0, 1), [0; BLOCK as usize]);
+    std::thread::sleep(Duration::from_millis(60));
     host.io.stream.write_all(&asked).unwrap();
     let done = [host.io.next(), host.io.next()].map(|d| (d.completion.cid, d.completion.status));
     assert_eq!(done, [(first, 0), (second, 0)]);
     assert_eq!(host.read(4, 1), pattern(BLOCK as usize, 2));
+    // Each is one operation. The disk has refused the second, which began before that and took longer than the window.
+    let operations = server.counters(0).operations;
+    let latency = operations.iter().find(|o| o.op == Op::Write).unwrap().latency.unwrap();
+    assert_eq!(latency.count(), 2);
+    assert!(latency.sum >= Nanos(80_000_000), "{:?}", latency.sum);
     // Behind a gap whose write has not come, one is refused when its time is over.
     assert_eq!(host.write(6, &pattern(BLOCK as usize, 3)), 0x41bc);
 }

@@ -108,6 +108,7 @@ impl<C: DiskClient> IoQueue<C> {
             self.keep(slot, running);
             return self.behind.writes.push(Refused { slot, awaited });
         }
+        self.count_refused(&mut running);
         let step = if is_write(&r) && self.namespaces.are_inaccessible() {
             // As a command that comes now: its host sends it to another port.
             Step::Answer(Completion { status: status::INACCESSIBLE, ..Completion::default() }, 0)
@@ -118,6 +119,16 @@ impl<C: DiskClient> IoQueue<C> {
             running.task.next(result, running.buf.as_mut())
         };
         self.go_on(slot, running, step, tcp, ctx);
+    }
+
+    /// The refused BIO of a command is its last one for this request: the time of the operation ends here.
+    #[cold]
+    pub(super) fn count_refused(&mut self, running: &mut Running) {
+        let r = running.request;
+        if let Some(u) = self.used.iter_mut().find(|u| u.disk == r.disk && running.refused) {
+            u.client.ended(running.token, r.op, r.sector);
+        }
+        running.refused = false;
     }
 
     /// Whether `r` is not answered yet, because the server may hold back a write before it: `Some(true)` if such a write is on

@@ -165,11 +165,19 @@ struct Running {
     asked: bool,
     /// No queue has a write before it: it was submitted once more, and is not after that.
     tried_last: bool,
+    /// The token of its refused BIO, if `refused`. The next BIO has it too, so that the two count as one operation.
+    token: u64,
+    refused: bool,
 }
 
 /// The slot of a BIO's command: see [`DiskClient::token`].
 fn slot_of(bio: &Bio) -> u16 {
     bio.token() as u16
+}
+
+/// Whether a disk has refused a BIO for its place, or because it would have had to wait.
+fn is_refused(status: Status) -> bool {
+    matches!(status, Status::NotAtWritePointer | Status::WouldBlock)
 }
 
 /// A request for no disk.
@@ -293,6 +301,8 @@ impl<C: DiskClient> IoQueue<C> {
             resending: None,
             asked: false,
             tried_last: false,
+            token: 0,
+            refused: false,
         };
         self.go_on(c.slot, running, step, tcp, ctx);
     }
@@ -356,13 +366,18 @@ impl<C: DiskClient> IoQueue<C> {
             return self.go_on(slot, running, step, tcp, ctx);
         };
         let durable = request.op == Op::Flush || request.flags.contains(Flags::FUA);
-        if durable && ctx.disks.owes(request.disk, self.host) {
+        let owes = durable && ctx.disks.owes(request.disk, self.host);
+        let after_loss = ctx.disks.recovery(request.disk).is_before(request.op);
+        if running.refused && (owes || after_loss) {
+            self.count_refused(&mut running);
+        }
+        if owes {
             let result = IoResult { status: Status::Medium, sector: request.sector, zones: 0 };
             self.ended(slot, running, result, tcp, ctx);
         } else if !self.used[n].open {
             self.keep(slot, running);
             self.waiting.push_back(slot);
-        } else if ctx.disks.recovery(request.disk).is_before(request.op) {
+        } else if after_loss {
             self.start_after_loss(slot, running, n, tcp, ctx);
         } else {
             self.submit(slot, running, n, &request, &ctx.disks);
@@ -426,7 +441,10 @@ impl<C: DiskClient> IoQueue<C> {
         bio.set(request.op, request.sector, request.len_sectors, io);
         bio.flags = request.flags;
         let used = &mut self.used[n];
-        bio.set_token(used.client.token(slot, request.op));
+        let token =
+            if running.refused { running.token } else { used.client.token(slot, request.op) };
+        running.refused = false;
+        bio.set_token(token);
         used.list.push_back(bio);
         self.keep(slot, running);
     }
@@ -477,7 +495,7 @@ impl<C: DiskClient> IoQueue<C> {
                 // A token of no command: a faulty device made up the BIO.
                 let Some(mut running) = entry else { continue };
                 let client = &mut self.used[n].client;
-                client.ended(bio.token(), bio.op, bio.sector);
+                let (token, op, sector) = (bio.token(), bio.op, bio.sector);
                 let mut result =
                     IoResult { status: bio.status, sector: bio.sector, zones: bio.result };
                 if let Some(lent) = running.lent.take() {
@@ -491,9 +509,14 @@ impl<C: DiskClient> IoQueue<C> {
                 running.sent = false;
                 ctx.disks.ended(&running.request, result.status.is_ok());
                 let recovery = ctx.disks.recovery(disk);
-                if running.resending.is_some()
-                    || recovery.is_after(running.request.op, result.status)
-                {
+                let after_loss = running.resending.is_some()
+                    || recovery.is_after(running.request.op, result.status);
+                if is_refused(result.status) && !after_loss {
+                    (running.token, running.refused) = (token, true);
+                } else {
+                    self.used[n].client.ended(token, op, sector);
+                }
+                if after_loss {
                     self.ended_after_loss(slot, running, n, result, tcp, ctx);
                 } else {
                     self.ended(slot, running, result, tcp, ctx);
@@ -519,7 +542,7 @@ impl<C: DiskClient> IoQueue<C> {
         if running.request.op == Op::ZoneAppend {
             running.request.sector = result.sector;
         }
-        if matches!(result.status, Status::NotAtWritePointer | Status::WouldBlock) {
+        if is_refused(result.status) {
             return self.refused(slot, running, result, tcp, ctx);
         }
         let step = running.task.next(result, running.buf.as_mut());
