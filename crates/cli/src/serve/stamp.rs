@@ -356,6 +356,19 @@ mod tests {
         assert_eq!(stamp(vec![disk("/dev/none-a", &[1], Some(0))], HELD_S).append_limit, 0);
     }
 
+    /// L13. Hosts send appends as long as the limit that they have read.
+    #[test]
+    fn l13_hosts_find_no_shorter_limit_of_appends() {
+        let stamp = stamp(vec![disk("/dev/none-a", &[1], None)], 0);
+        let shows = |append_limit| {
+            let shown = ShownSubsystem { namespaces: Vec::new(), append_limit, uuids: Vec::new() };
+            stamp.compare_shown(&shown, &[]).map_err(|f| f.to_string())
+        };
+        assert_eq!((shows(3), shows(4)), (Ok(()), Ok(())));
+        let text = shows(2).unwrap_err();
+        assert!(text.contains("append"), "{text}");
+    }
+
     /// L13. One of two disks with the same UUID is refused if it is neither.
     #[test]
     fn l13_what_hosts_would_find_changed_is_refused() {
