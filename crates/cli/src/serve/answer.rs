@@ -187,8 +187,11 @@ pub(crate) trait Answers: Send + Sync + 'static {
         Err(no_takeover())
     }
 
-    /// Leaves the disks to the process at the other end, which waits for an answer.
-    fn hand_over(&self, _stream: UnixStream) {}
+    /// Leaves the disks to the process at the other end, which waits for an answer. The connection comes back if another process
+    /// has asked before.
+    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
+        Err(stream)
+    }
 }
 
 fn no_takeover() -> Failure {
@@ -233,8 +236,8 @@ impl Answers for Serving {
         Ok(())
     }
 
-    fn hand_over(&self, stream: UnixStream) {
-        self.hand_over.ask(stream);
+    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
+        self.hand_over.ask(stream)
     }
 }
 

@@ -194,6 +194,11 @@ fn welcome<A: Answers>(
     }
 }
 
+fn being_left() -> Failure {
+    Failure::new(Kind::Device, "the disks are being left to another server")
+        .hint("zoneplug status shows whether it serves them")
+}
+
 /// Answers the questions of a connection. A connection that asks for the disks is passed to the thread that gives them.
 fn converse<A: Answers>(
     stream: UnixStream,
@@ -217,15 +222,16 @@ fn converse<A: Answers>(
             return Ok(());
         }
         let Some(serving) = slot.upgrade().and_then(|slot| slot.get()) else {
-            let f = Failure::new(Kind::Device, "the disks are being left to another server");
-            return stream.get_mut().write_all(&answer::refusal(&f.hint("zoneplug status")));
+            return stream.get_mut().write_all(&answer::refusal(&being_left()));
         };
         let reply = answer::respond(&question, &*serving, &mut pause, is_owner);
         let (text, files) = match reply {
             Reply::Line(text, files) => (text, files),
             Reply::HandOver => {
-                serving.hand_over(stream.into_inner().into_stream());
-                return Ok(());
+                let asked = serving.hand_over(stream.into_inner().into_stream());
+                return asked.or_else(|by| {
+                    Timed::new(by, patience).write_all(&answer::refusal(&being_left()))
+                });
             }
         };
         drop(serving);

@@ -18,27 +18,78 @@ use zoneplug_core::poison::lock;
 
 /// In the running server: the connection of the one that has asked for its disks.
 #[derive(Clone)]
-pub(crate) struct HandOver(Arc<Asked>);
+pub(crate) struct HandOver(Arc<Shared>);
 
-struct Asked {
-    by: Mutex<Option<UnixStream>>,
+struct Shared {
+    asked: Mutex<Asked>,
     tell: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+enum Asked {
+    #[default]
+    Nobody,
+    By(UnixStream),
+    /// The disks are being left to the one that has asked.
+    Leaving,
 }
 
 impl HandOver {
     /// `tell` wakes the thread that calls [`HandOver::take`].
     pub(crate) fn new(tell: impl Fn() + Send + Sync + 'static) -> HandOver {
-        HandOver(Arc::new(Asked { by: Mutex::default(), tell: Box::new(tell) }))
+        HandOver(Arc::new(Shared { asked: Mutex::default(), tell: Box::new(tell) }))
     }
 
-    /// `by` waits for an answer. A second server that asks meanwhile sees the end of its connection.
-    pub(crate) fn ask(&self, by: UnixStream) {
-        lock(&self.0.by).get_or_insert(by);
+    /// `by` waits for an answer. It comes back if another server has asked before it.
+    pub(crate) fn ask(&self, by: UnixStream) -> Result<(), UnixStream> {
+        let mut asked = lock(&self.0.asked);
+        if !matches!(*asked, Asked::Nobody) {
+            return Err(by);
+        }
+        *asked = Asked::By(by);
+        drop(asked);
         (self.0.tell)();
+        Ok(())
     }
 
-    /// The connection of the server that has asked, if one has.
+    /// The connection of the server that has asked, if one has. Others are refused until [`HandOver::refused`].
     pub(crate) fn take(&self) -> Option<UnixStream> {
-        lock(&self.0.by).take()
+        let mut asked = lock(&self.0.asked);
+        match std::mem::replace(&mut *asked, Asked::Leaving) {
+            Asked::By(by) => Some(by),
+            other => {
+                *asked = other;
+                None
+            }
+        }
+    }
+
+    /// The server that has asked is refused: another one may ask.
+    pub(crate) fn refused(&self) {
+        *lock(&self.0.asked) = Asked::Nobody;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// One server gets the disks. Another one may ask when that one is refused.
+    #[test]
+    fn one_server_at_a_time_asks_for_the_disks() {
+        let told = Arc::new(AtomicU32::new(0));
+        let tell = told.clone();
+        let hand_over = HandOver::new(move || {
+            tell.fetch_add(1, Ordering::Relaxed);
+        });
+        let new = || UnixStream::pair().unwrap().0;
+        assert!(hand_over.take().is_none());
+        assert!(hand_over.ask(new()).is_ok() && hand_over.ask(new()).is_err());
+        assert!(hand_over.take().is_some() && hand_over.take().is_none());
+        assert!(hand_over.ask(new()).is_err(), "its disks are being left");
+        hand_over.refused();
+        assert!(hand_over.ask(new()).is_ok() && hand_over.take().is_some());
+        assert_eq!(told.load(Ordering::Relaxed), 2);
     }
 }

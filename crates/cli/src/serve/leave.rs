@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::Device as Below;
 use zoneplug_core::poison::lock;
 use zoneplug_host::HostedDisk;
+use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::ublk::UblkDisk;
 
 /// How long a disk may take to become durable, and to answer what was begun.
@@ -37,6 +38,17 @@ pub(super) struct Next {
     stream: UnixStream,
     process: OwnedFd,
     pid: u32,
+}
+
+/// What has become of disks that were left.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Became {
+    /// The next server serves them.
+    Served,
+    /// The next server has given up, and has ended.
+    Returned,
+    /// A signal asked this process to end before that was known.
+    Unknown,
 }
 
 impl Next {
@@ -73,9 +85,39 @@ impl Next {
         std::process::exit(0)
     }
 
-    /// Tells the next server that the disks are left, and waits until it serves them. False: it has given up, and has ended.
-    pub(super) fn serves(mut self) -> bool {
+    /// Tells the next server that the disks are left, and waits until it serves them, has given up, or a signal comes: a next
+    /// server that is stopped does not keep this process from its end.
+    pub(super) fn serves(mut self, signals: &Signals) -> Became {
         self.say(&answer::answer_line(json!({"ends": false})));
+        let (tell, told) = mpsc::channel();
+        let (pid, notifier) = (self.pid, signals.notifier());
+        let body = move || {
+            let serves = self.waited();
+            let _ = tell.send(if serves { Became::Served } else { Became::Returned });
+            notifier.notify();
+        };
+        let thread = std::thread::Builder::new().name("zoneplug-next".to_owned());
+        if let Err(e) = thread.spawn(body) {
+            log::error!(event = "hand-over-failed"; "no thread to wait for process {pid}: {e}");
+            return Became::Unknown;
+        }
+        loop {
+            match (signals.wait(), told.try_recv()) {
+                (_, Ok(became)) => return became,
+                (Ok(Event::Notified), Err(mpsc::TryRecvError::Empty)) => {}
+                _ => {
+                    log::warn!(
+                        event = "ends-before-the-next";
+                        "this server ends, and process {pid} goes on with the disks as after its death"
+                    );
+                    return Became::Unknown;
+                }
+            }
+        }
+    }
+
+    /// Waits until the next server serves the disks. False: it has given up, and has ended.
+    fn waited(&mut self) -> bool {
         if self.is_told() {
             self.say(&answer::answer_line(json!({})));
             return true;

@@ -193,8 +193,11 @@ fn begin(
         match server.serve(inherited)? {
             Ended::Stopped => return Ok(()),
             Ended::Left(next, back) => {
-                if next.serves() {
-                    log::info!(event = "handed-over"; "another server has taken the disks over");
+                let became = next.serves(&server.signals);
+                if became != leave::Became::Returned {
+                    if became == leave::Became::Served {
+                        log::info!(event = "handed-over"; "another server has taken the disks over");
+                    }
                     // The place of its socket goes with it.
                     drop(server.stays.take());
                     logs::finish();
@@ -349,10 +352,13 @@ impl Server<'_> {
         let ended = loop {
             let ended = end::wait(&self.signals, &devices, network.as_ref(), &hand_over);
             let Ok(End::Asked(by)) = ended else { break ended };
-            let Some(next) = leave::Next::of(by) else { continue };
-            let Some(serving) = self.serving() else { continue };
+            let (Some(next), Some(serving)) = (leave::Next::of(by), self.serving()) else {
+                hand_over.refused();
+                continue;
+            };
             if let Err(f) = leave::drain(&serving, &devices) {
                 next.refuse(&f);
+                hand_over.refused();
                 continue;
             }
             let back = Inherited::of_own(&serving);

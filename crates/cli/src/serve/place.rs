@@ -6,6 +6,7 @@ use super::access::Access;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, test_kill_process};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,6 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// How often a place that changes meanwhile is looked at.
 const TRIES: u32 = 8;
@@ -45,6 +47,28 @@ pub(super) fn left_behind(path: &Path) -> Option<Id> {
     gone.then_some(id)
 }
 
+/// How the name of a directory for a socket begins, before the number of its process.
+const PRIVATE: &str = ".zoneplug-";
+
+/// How old such a directory is at least when it is removed: a process of another namespace may have that number too.
+const LEFT_FOR: Duration = Duration::from_secs(60);
+
+/// Removes what processes that were killed at [`listen`] have left in a directory.
+pub(super) fn sweep_private(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|n| n.strip_prefix(PRIVATE)?.split_once('-')?.0.parse().ok());
+        // A process of another user may not be asked, and is there.
+        let has_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+        let is_old = age.is_some_and(|age| age >= LEFT_FOR);
+        if is_old && pid.and_then(Pid::from_raw).is_some_and(has_gone) {
+            drop(Private(entry.path()));
+        }
+    }
+}
+
 /// A directory that only this user may enter, while it is needed.
 struct Private(PathBuf);
 
@@ -52,7 +76,7 @@ impl Private {
     fn beside(path: &Path) -> io::Result<Private> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = path.with_file_name(format!(".zoneplug-{}-{n}", std::process::id()));
+        let dir = path.with_file_name(format!("{PRIVATE}{}-{n}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&dir)?;
         Ok(Private(dir))
     }
@@ -170,6 +194,31 @@ mod tests {
         id.remove(&at("left"));
         assert_eq!(std::fs::read(at("left")).unwrap(), b"data");
         drop(living);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A process that was killed at [`listen`] leaves its directory, with or without the socket.
+    #[test]
+    fn what_a_killed_process_has_left_is_removed() {
+        let dir = directory("swept");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let (own, other) = (std::process::id(), format!("{PRIVATE}data"));
+        let names = [format!("{PRIVATE}{gone}-0"), format!("{PRIVATE}{gone}-1")];
+        let (young, own) = (format!("{PRIVATE}{gone}-2"), format!("{PRIVATE}{own}-0"));
+        let kept = [young.clone(), own, other];
+        for name in names.iter().chain(&kept) {
+            std::fs::create_dir(dir.join(name)).unwrap();
+        }
+        drop(UnixListener::bind(dir.join(&names[0]).join("s")).unwrap());
+        let old = std::time::SystemTime::now() - LEFT_FOR;
+        for name in names.iter().chain(&kept).filter(|n| **n != young) {
+            File::open(dir.join(name)).unwrap().set_modified(old).unwrap();
+        }
+        sweep_private(&dir);
+        assert_eq!(names.map(|n| dir.join(n).exists()), [false, false]);
+        assert_eq!(kept.map(|n| dir.join(n).exists()), [true, true, true]);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

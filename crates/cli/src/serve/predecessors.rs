@@ -79,7 +79,13 @@ fn state_of(
         Ok(value) => value,
         Err(f) => {
             // A server that does not say what it serves either may have any disk: opening one that it has fails.
-            let Ok(disks) = server.disks() else { return Ok(None) };
+            let Ok(disks) = server.disks() else {
+                let what = plain(f.parts().1);
+                term::note(&format!(
+                    "process {pid}: {what}; if it has one of the disks, this server cannot"
+                ));
+                return Ok(None);
+            };
             if !disks.iter().any(|d| is_named(&d.spec)) {
                 return Ok(None);
             }

@@ -57,6 +57,7 @@ impl<A: Answers> Socket<A> {
         if path.parent() == Some(Path::new(server_client::DIRECTORY)) {
             sweep();
         }
+        path.parent().iter().for_each(|dir| place::sweep_private(dir));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
         let slot = Arc::new(Slot::new(serving));
         let socket = Socket { path: path.clone(), id, access, bounds, slot };

@@ -3,10 +3,12 @@
 
 use super::nvme_host::{HOST, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use zoneplug_nvme::initiator::{Options, connect};
 use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 
@@ -243,6 +245,39 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])";
     let (mut last, _) = Server::start(&at_last);
     assert_eq!(shown(), set, "the next server sets them again");
     assert_eq!(namespaces(&mut last.1), ["2 b.zbd"], "the other one is not shown to hosts");
+}
+
+/// A next server that stands still, as one that is stopped does, keeps neither the running server from its end nor others
+/// from knowing what goes on.
+#[test]
+fn a_server_that_waits_for_a_next_one_ends_at_a_signal() {
+    let (_dir, a, _, socket) = two_disks("handover-signal");
+    let (mut server, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
+    let ask = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(b'{\"cmd\":\"hand-over\"}\\n')
+print(s.makefile().readline(), flush=True)
+sys.stdin.read()";
+    let mut python = Command::new("python3");
+    let python = python.args(["-c", ask, &socket]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut still = python.spawn().unwrap();
+    let left = BufReader::new(still.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(left.contains("\"ends\":false"), "{left}");
+    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    let second = soon(Command::new(ZONEPLUG).args(next).arg(&a));
+    let said = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(3), "{said}");
+    assert!(said.contains("the disks are being left to another server"), "{said}");
+    let began = Instant::now();
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    let status = server.0.wait().unwrap();
+    assert!(status.success() && began.elapsed() < Duration::from_secs(5), "{status}");
+    assert!(still.try_wait().unwrap().is_none(), "it ends only because its input does");
+    drop(still.stdin.take());
+    still.wait().unwrap();
+    let (_next, _) = Server::start(&next[3..].iter().copied().chain([&*a]).collect::<Vec<_>>());
 }
 
 /// U11. What was acknowledged is durable before a server leaves its disks, or it stays.
