@@ -11,6 +11,7 @@
 //! | `takeover/` | what a new server needs to continue a dead server's device |
 //! | `in_use.rs` | who uses a device, and what is written before it is removed |
 //! | `leave.rs` | how the queues are told to leave a device to the next server |
+//! | `options.rs` | how a device is served |
 //! | `udev.rs` | whether udev watches a block device |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
 //!
@@ -28,6 +29,7 @@ mod control;
 mod driver;
 mod in_use;
 mod leave;
+mod options;
 mod params;
 mod queue;
 mod queue_ring;
@@ -48,6 +50,7 @@ use abi::DevInfo;
 use control::Control;
 pub use in_use::{InUse, in_use, sync_before_stop};
 use leave::{Leave, Step};
+pub use options::UblkOptions;
 use queue::UblkShared;
 use request::Slice;
 use std::fs::File;
@@ -72,52 +75,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const OPEN_FOR_A_MOMENT: Duration = Duration::from_secs(1);
 /// Interval of these checks.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Options of a served disk.
-#[derive(Debug, Clone)]
-pub struct UblkOptions {
-    /// The number N of `/dev/ublkbN`. `None`: the next free number.
-    pub id: Option<u32>,
-    /// Number of queues, each with a thread. Linux makes at most as many as it has processors.
-    pub queues: u16,
-    /// Requests that a queue takes at a time.
-    pub depth: u16,
-    /// Commands of a queue at the device below, if fewer than `depth`.
-    pub tags: Option<u16>,
-    /// Whether Linux keeps the device when this process dies, so that the next server can take it over.
-    pub recovery: bool,
-    /// A directory in memory, such as one in `/run`, for the journals of zone appends: one file for each
-    /// device that can be taken over. The next server reads the journal if this one is killed, so it must
-    /// be given the same directory. Without a directory, or if it is not in memory, appends that were in
-    /// flight are appended again.
-    pub records: Option<PathBuf>,
-    /// Take over a device whose disk was moved to another file since its server died, such as to another
-    /// file system. Only the caller knows that the file is not a copy.
-    pub moved: bool,
-    /// The zones that the device shows: one of [`slices`]. `None`: all zones.
-    pub zones: Option<Range<u32>>,
-    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
-    /// ten instructions an operation where there are many.
-    pub latencies: bool,
-}
-
-impl Default for UblkOptions {
-    /// 128 requests in each of four queues, or of as many as there are processors if these are fewer.
-    fn default() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        UblkOptions {
-            id: None,
-            queues: cpus.min(4) as u16,
-            depth: 128,
-            tags: None,
-            recovery: true,
-            records: None,
-            moved: false,
-            zones: None,
-            latencies: false,
-        }
-    }
-}
 
 /// The zones of each device that a disk is served as. Linux takes at most 16,384 zones in a ublk device;
 /// the device mapper joins several (`linear`).
