@@ -61,7 +61,7 @@ pub use served::latency::{LATENCY_BUCKETS, LatencyHistogram, SLOW_ZONES, SlowZon
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub use served::{ServedCounters, ServedOperation};
 pub use spec::{
-    DiskSpec, KINDS, Kind, LAYERS, Level, TimedLayers, base_of, check_name, disk_keys, drive_of,
-    file_of, files_of, is_volatile, keeps_data, open_device, paths_of, take_config, take_profile,
-    takes_writes,
+    DiskSpec, KINDS, Kind, LAYERS, Level, TimedLayers, base_of, check_name, check_traces,
+    disk_keys, drive_of, file_of, files_of, is_volatile, keeps_data, open_device, paths_of,
+    take_config, take_profile, takes_writes,
 };

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Kind};
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoneplug_host::nvme_tcp::DiskShape;
-use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, is_volatile, takes_writes};
+use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, check_traces, is_volatile, takes_writes};
 
 /// The stamp of the last server of what is to be served over the network.
 pub(super) fn stamp(settings: &Settings, plan: Option<&nvme::Plan>) -> Stamp {
@@ -62,6 +62,9 @@ pub(super) fn find(
         true => predecessors::find(&wanted, settings.args.socket.as_deref())?,
         false => Inherited::default(),
     };
+    for spec in wanted.all() {
+        check_traces(spec, inherited.has(spec)).map_err(|e| settings.of_disk(spec, e))?;
+    }
     let Some(plan) = plan else { return Ok(inherited) };
     let moved = settings.args.moved;
     let is_new = |d: &&WantedDisk| inherited.known(d.mark).is_none();

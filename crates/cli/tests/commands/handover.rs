@@ -1,7 +1,7 @@
 //! `zoneplug serve --takeover` over the network, which needs no kernel. With block devices it is proven in a virtual
 //! machine.
 
-use super::nvme_host::{HOST, Queue};
+use super::nvme_host::{BLOCK, HOST, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -247,6 +247,44 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])";
     assert_eq!(namespaces(&mut last.1), ["2 b.zbd"], "the other one is not shown to hosts");
 }
 
+/// A trace goes on with its disk, whether another server takes the disk over or the same one takes it back.
+#[test]
+fn a_trace_goes_on_over_a_hand_over() {
+    let (dir, a, _, socket) = two_disks("handover-trace");
+    let (trace, none) = (dir.path("trace"), dir.path("none/trace"));
+    let traced = format!("trace,file={trace}@{a}");
+    let (first, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &traced, "--socket", &socket]);
+    let lines = || std::fs::read_to_string(&trace).unwrap_or_default().lines().count();
+    let asks = || {
+        let (_admin, mut q) = Queue::pair_at(&address, nqn());
+        q.ok(zoneplug_nvme::initiator::read(1, 0, 1, BLOCK));
+    };
+    asks();
+    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    // What cannot be made is known before the running server leaves.
+    let elsewhere = format!("trace,file={none}@{a}");
+    fails(&[&next[..], &[&elsewhere]].concat(), 1, "no such directory");
+    assert_eq!(last_is(&socket), first.0.id());
+    // One that fails at the last step: the first server goes on, and its trace.
+    let before = lines();
+    fails(&[&next[..], &[&format!("{traced},zone_write_depth=4")]].concat(), 4, "keeps the order");
+    wait_for(&socket);
+    asks();
+    assert_eq!(last_is(&socket), first.0.id());
+    assert!(lines() > before && before > 0, "{before} lines, then {}", lines());
+    let before = lines();
+    let (_next, _) = Server::start(&[&next[3..], &[&traced]].concat());
+    asks();
+    assert!(lines() > before, "{before} lines, then {}", lines());
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let fields = |n: usize| text.lines().map(move |l| l.split_whitespace().nth(n).unwrap());
+    let numbers: Vec<u64> = fields(2).map(|n| n.parse().unwrap()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    let times: Vec<f64> = fields(3).map(|t| t.parse().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
 /// A next server that stands still, as one that is stopped does, keeps neither the running server from its end nor others
 /// from knowing what goes on.
 #[test]
@@ -301,6 +339,13 @@ fn wait_for(socket: &str) {
         assert!(std::time::Instant::now() < end, "it does not take its disks back");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+/// The process that serves.
+fn last_is(socket: &str) -> u32 {
+    let shown = ok(&["status", "--socket", socket]);
+    let pid = shown.split_once("process ").map(|(_, rest)| rest.split(|c: char| !c.is_numeric()));
+    pid.and_then(|mut parts| parts.next()?.parse().ok()).unwrap_or_default()
 }
 
 fn last_is_there(socket: &str) -> bool {

@@ -3,14 +3,15 @@
 //! it.
 //!
 //! Owns the file, which the first command creates. Each line is written at once, so that the file is complete up to a
-//! failure of the device or the process. Reports are left out, because blktrace has none.
+//! failure of the device or the process. Reports are left out, because blktrace has none. When a server hands its disk over, or
+//! takes it back, the trace goes on in its file: its times and numbers too.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use zoneplug_core::{Device, Error, ErrorKind, Flags, Op};
+use zoneplug_core::{Device, Error, ErrorKind, Flags, Nanos, Op};
 use zoneplug_devices::stack::{TapDisk, TapEvent};
 
 struct Trace {
@@ -24,6 +25,8 @@ struct TraceState {
     over: bool,
     /// The number of lines so far.
     nr: u64,
+    /// The time of the last line of a trace that goes on.
+    began: Nanos,
     line: String,
 }
 
@@ -37,7 +40,8 @@ impl Trace {
         }
         state.nr += 1;
         state.line.clear();
-        let (seconds, nanos) = (e.at.0 / 1_000_000_000, e.at.0 % 1_000_000_000);
+        let at = state.began.0 + e.at.0;
+        let (seconds, nanos) = (at / 1_000_000_000, at % 1_000_000_000);
         let action = if e.status.is_some() { 'C' } else { 'D' };
         let (sector, len) = match e.op {
             Op::Flush | Op::ZoneResetAll => (0, 0),
@@ -105,21 +109,57 @@ fn rwbs(e: &TapEvent) -> Option<String> {
     Some(format!("{}{op}{}", letter(Flags::PREFLUSH, "F"), letter(Flags::FUA, "F")))
 }
 
-/// Returns `inner` with a trace of its commands in a new file.
-pub(crate) fn trace(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<dyn Device>, Error> {
-    let wrong = if path.exists() {
-        Some("it is there already")
-    } else if !path.parent().is_none_or(|p| p.as_os_str().is_empty() || p.is_dir()) {
-        Some("there is no such directory")
-    } else {
-        None
-    };
-    if let Some(why) = wrong {
-        let what = format!("the trace {} cannot be made: {why}", path.display());
-        return Err(Error::new(ErrorKind::Io, what)
-            .hint("trace,file=PATH names a file that does not exist yet"));
+/// Returns `inner` with a trace of its commands in a new file. `goes_on`: another server had the disk open, and may have left the
+/// file, which this trace continues.
+pub(crate) fn trace(
+    inner: Arc<dyn Device>,
+    path: &Path,
+    goes_on: bool,
+) -> Result<Arc<dyn Device>, Error> {
+    can_be_made(path, goes_on)?;
+    let mut state =
+        TraceState { file: None, over: false, nr: 0, began: Nanos(0), line: String::new() };
+    if path.exists() {
+        let opened = OpenOptions::new().read(true).append(true).open(path);
+        let file = opened.map_err(|e| refused(path, &e.to_string()))?;
+        (state.nr, state.began) = last_line(&file).unwrap_or_default();
+        state.file = Some(file);
     }
-    let state = TraceState { file: None, over: false, nr: 0, line: String::new() };
     let trace = Trace { path: path.to_owned(), state: Mutex::new(state) };
     Ok(TapDisk::new(inner, Arc::new(move |e: &TapEvent| trace.event(e))))
+}
+
+/// Whether a trace can be made in a file, or can go on there. Nothing is made.
+pub(crate) fn can_be_made(path: &Path, goes_on: bool) -> Result<(), Error> {
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.exists() {
+        return match goes_on {
+            true => OpenOptions::new().append(true).open(path).map(drop).map_err(|e| e.to_string()),
+            false => Err("it is there already".to_owned()),
+        }
+        .map_err(|why| refused(path, &why));
+    }
+    match dir.is_dir() {
+        true => Ok(()),
+        false => Err(refused(path, "there is no such directory")),
+    }
+}
+
+fn refused(path: &Path, why: &str) -> Error {
+    let what = format!("the trace {} cannot be made: {why}", path.display());
+    Error::new(ErrorKind::Io, what).hint("trace,file=PATH names a file that does not exist yet")
+}
+
+/// The number and the time of the last line of a trace.
+fn last_line(mut file: &File) -> Option<(u64, Nanos)> {
+    const LONGEST: u64 = 256;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(LONGEST))).ok()?;
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    let mut fields = text.lines().last()?.split_whitespace().skip(2);
+    let nr = fields.next()?.parse().ok()?;
+    let (seconds, nanos) = fields.next()?.split_once('.')?;
+    let (seconds, nanos): (u64, u64) = (seconds.parse().ok()?, nanos.parse().ok()?);
+    Some((nr, Nanos(seconds * 1_000_000_000 + nanos)))
 }

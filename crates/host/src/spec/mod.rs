@@ -19,7 +19,7 @@ pub use named::{check_name, is_volatile, takes_writes};
 pub(crate) use crate::backend::crypt::CryptDisk;
 #[cfg(feature = "file")]
 use crate::backend::file::FileDisk;
-use crate::backend::trace::trace;
+use crate::backend::trace::{can_be_made, trace};
 use crate::held::HeldDisks;
 use crate::paths::{is_drive, is_foreign, read_regular};
 #[cfg(not(feature = "crypt"))]
@@ -173,6 +173,22 @@ pub fn drive_of(text: &str) -> Option<&Path> {
     let [base] = bases(text)[..] else { return None };
     let kind = base.split(',').next().unwrap_or_default();
     is_drive(kind).then(|| Path::new(kind))
+}
+
+/// Checks that the traces that a specification asks for can be made. Nothing is made. `goes_on`: another server has the disk, and
+/// its traces go on.
+///
+/// ```
+/// let e = zoneplug_host::check_traces("trace,file=/none/t@mem", false).unwrap_err();
+/// assert!(e.to_string().contains("no such directory"));
+/// ```
+pub fn check_traces(text: &str, goes_on: bool) -> Result<(), Error> {
+    for layer in text.split(['@', JOINER]).filter(|layer| layer.starts_with("trace,")) {
+        if let Some(path) = Spec::parse(layer)?.text(&keys::TRACE_FILE)? {
+            can_be_made(Path::new(&path), goes_on)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a disk is opened for.
@@ -345,7 +361,9 @@ fn put_on(
                     .hint("trace,file=PATH@... names the file that is made"));
             };
             finish(&spec)?;
-            if purpose == Purpose::Look { device } else { trace(device, Path::new(&path))? }
+            let goes_on = paths_of(rest).any(|p| opened.given.at(p).is_some());
+            let path = Path::new(&path);
+            if purpose == Purpose::Look { device } else { trace(device, path, goes_on)? }
         }
         _ => {
             let Some(layer) = take_layer(&mut spec)? else {
