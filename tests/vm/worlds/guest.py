@@ -1,0 +1,373 @@
+"""The only program of a guest: serves a disk, has writers use a file system on it, and lets things go wrong (`run`); or serves the
+disk again after that, and looks for all that was acknowledged (`check`).
+
+Each line that is printed is one of `try WRITER N`, `ack WRITER N`, `gave WRITER N`, `# REMARK`, and `FAIL WHAT`. Nothing of the
+host may come in: no time, no number of a process, no random number but those of the seed.
+"""
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from operations import BLOCK, Files
+from plan import KERNELS_OWN
+
+SHARE = "/media"
+PROGRAM = f"{SHARE}/zoneplug"
+SOCKET = "/tmp/sock"
+NQN = "nqn.2026-11.dev.zoneplug:world"
+HOST = "nqn.2014-08.org.nvmexpress:uuid:0b5e4f0c-5d5c-4b26-9a4e-0f4c1c1a0001"
+HOST_ID = "0b5e4f0c-5d5c-4b26-9a4e-0f4c1c1a0001"
+MOUNTED = "/mnt"
+# Simulated seconds after which an operation that does not end hangs: longer than any fault, and than Linux tries to connect again.
+HANGS_S = 4 * 86400
+# What a file system may answer while its device fails, or when it is full.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+BROKEN = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN, errno.EUCLEAN)
+
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def fail(*words):
+    say("FAIL", *words)
+
+
+def sh(command, may_fail=False):
+    c = subprocess.run(command, shell=True, capture_output=True, text=True)
+    if c.returncode and not may_fail:
+        fail(f"{command}: status {c.returncode}:", (c.stdout + c.stderr)[-600:].strip().replace("\n", " | "))
+    return c.stdout + c.stderr
+
+
+def sync_folder(path):
+    fd = os.open(os.path.dirname(path), os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+class Disk:
+    """The disk, its server, and the device that Linux has of it."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.own = plan["door"] in KERNELS_OWN
+        self.server = None
+        self.device = {"ublk": "/dev/ublkb0", "nvme-tcp": "/dev/nvme0n1", "null_blk": "/dev/nullb0"}[plan["door"]]
+        self.name = "ublkb0" if plan["door"] == "ublk" else "tcp4420n1"
+        self.spec = ("po2@" if plan["po2"] else "") + "/srv/d/disk.zbd" + plan["options"]
+
+    def place(self, new):
+        """Makes the folder of the disk: on the medium itself, or on a file system of the medium."""
+        sh("mkdir /tmp/m; mount --bind /srv /tmp/m; mount -t tmpfs t /srv; mkdir /srv/d")
+        if self.plan["below"] == "hostfs":
+            return sh("mount --bind /tmp/m /srv/d")
+        if new:
+            sh("mkfs.ext4 -q -E nodiscard -N 64 /tmp/m/base.img")
+        return sh("losetup /dev/loop0 /tmp/m/base.img && mount -t ext4 /dev/loop0 /srv/d")
+
+    def create(self):
+        p = self.plan
+        # The layer makes zones of the next power of two of them.
+        zone = f"{p['capacity_mib']}M" if p["po2"] else f"{p['zone_mib']}M --zone-capacity {p['capacity_mib']}M"
+        sh(
+            f"{PROGRAM} create /srv/d/disk.zbd --zones {p['zones']} --zone-size {zone} --conv {p['conventional']} "
+            f"--max-open {p['limit']} --max-active {p['limit']} && sync"
+        )
+
+    def serve(self, *more):
+        door = ["--ublk", self.spec, "--id", "0"] if self.plan["door"] == "ublk" else ["--nvme-tcp", "127.0.0.1:4420", self.spec, "--nqn", NQN]
+        out = open("/tmp/serve", "w")
+        server = subprocess.Popen([PROGRAM, "serve", *door, "--socket", SOCKET, *more], stdout=out, stderr=out)
+        ready = ("/dev/ublkb0 ", "nvme connect")
+        while server.poll() is None and not any(w in open("/tmp/serve").read() for w in ready):
+            time.sleep(0.01)
+        if server.poll() is not None:
+            fail("serve", *more, "ended with", server.returncode, open("/tmp/serve").read()[-500:].replace("\n", " | "))
+        return server
+
+    def start(self, new):
+        p = self.plan
+        if self.own:
+            mib, conventional = p["zone_mib"], p["conventional"]
+            d = "/sys/kernel/config/nullb/nullb0"
+            settings = dict(size=p["zones"] * mib, zoned=1, zone_size=mib, zone_capacity=p["capacity_mib"], zone_nr_conv=conventional)
+            settings.update(zone_max_open=p["limit"], zone_max_active=p["limit"], memory_backed=1, blocksize=4096, power=1)
+            return sh(f"mkdir {d}; " + "; ".join(f"echo {v} >{d}/{k}" for k, v in settings.items()))
+        self.place(new)
+        if new:
+            self.create()
+        self.server = self.serve()
+        if p["door"] == "nvme-tcp":
+            sh(
+                f"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n {NQN} --hostnqn {HOST} --hostid {HOST_ID} "
+                "--ctrl-loss-tmo 600 --reconnect-delay 1"
+            )
+        for _ in range(1000):
+            try:
+                return os.close(os.open(self.device, os.O_RDONLY))
+            except OSError:
+                time.sleep(0.01)
+        return fail("there is no", self.device, open("/tmp/serve").read().replace("\n", " | "))
+
+    def make_file_system(self):
+        # btrfs is told to have one copy of its metadata, as zones are few.
+        make = {"btrfs": "mkfs.btrfs -q -f -O zoned -m single -d single", "zonefs": "mkzonefs -f", "f2fs": "mkfs.f2fs -q -f -m", "xfs": "mkfs.xfs -q -f"}
+        sh(f"{make[self.plan['fs']]} {self.device}")
+
+    def mount(self):
+        sh(f"mount -t {self.plan['fs']} {self.device} {MOUNTED} && sync -f {MOUNTED}")
+
+    def end(self):
+        if self.plan["door"] == "nvme-tcp":
+            sh(f"nvme disconnect -n {NQN}")
+        if self.own:
+            return
+        self.server.terminate()
+        status = self.server.wait()
+        if status:
+            fail("the server ended with", status, open("/tmp/serve").read()[-500:].replace("\n", " | "))
+        if "0 problems, 0 repaired" not in (found := sh(f"{PROGRAM} check /srv/d/disk.zbd")):
+            fail("zoneplug check:", found.replace("\n", " | "))
+
+
+def perform(op):
+    """Carries out an operation, and makes it durable."""
+    path, kind = f"{MOUNTED}/{op['path']}", op["kind"]
+    if kind == "snapshot":
+        c = subprocess.run(["btrfs", "-q", "subvolume", "snapshot", "-r", MOUNTED, path], capture_output=True, text=True)
+        if c.returncode:
+            raise OSError(errno.ENOSPC if "No space" in c.stderr else errno.EIO, c.stderr.strip())
+        return sync_folder(path)
+    if kind == "remove":
+        os.unlink(path)
+        return sync_folder(path)
+    flags = os.O_RDWR | (os.O_DIRECT if kind == "direct" else 0)
+    new = kind in ("create", "replace")
+    fd = os.open(path + ".new" * (kind == "replace"), flags | (os.O_CREAT | os.O_TRUNC if new else 0))
+    try:
+        if kind == "truncate":
+            os.ftruncate(fd, op["size"])
+        elif kind == "punch":
+            # FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE.
+            if LIBC.fallocate(fd, 3, OFFSET(op["at"]), OFFSET(op["size"])):
+                raise OSError(ctypes.get_errno(), "fallocate")
+        elif kind == "map":
+            start = op["at"] - op["at"] % mmap.PAGESIZE
+            with mmap.mmap(fd, op["at"] + len(op["bytes"]) - start, offset=start) as m:
+                m[op["at"] - start :] = op["bytes"]
+                m.flush()
+        elif kind == "direct":
+            with mmap.mmap(-1, len(op["bytes"])) as m:
+                m.write(op["bytes"])
+                os.lseek(fd, op["at"], os.SEEK_SET)
+                write_all(lambda done: os.writev(fd, [memoryview(m)[done:]]), len(op["bytes"]))
+        else:
+            write_all(lambda done: os.pwrite(fd, op["bytes"][done:], op["at"] + done), len(op["bytes"]))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if kind == "replace":
+        os.rename(path + ".new", path)
+    if new:
+        sync_folder(path)
+
+
+def write_all(write, size):
+    done = 0
+    while done < size:
+        done += write(done)
+
+
+class World:
+    def __init__(self, plan):
+        self.plan, self.disk = plan, Disk(plan)
+        self.operations = 0
+        self.may_fail = any(f["kind"] == "error" for f in plan["faults"])
+        self.may_be_full = any(f["kind"] == "full" for f in plan["faults"])
+
+    def attempt(self, op):
+        """The outcome of an operation."""
+        for _ in range(100):
+            try:
+                perform(op)
+                return "ack"
+            except OSError as e:
+                if e.errno == errno.EAGAIN:
+                    say("# EAGAIN", op["kind"])
+                    time.sleep(0.01)
+                    continue
+                if e.errno in FULL and self.may_be_full or e.errno in BROKEN and self.may_fail:
+                    return "gave"
+                fail(f"{op['kind']} of {op['path']}:", e)
+                return "gave"
+        fail(f"{op['kind']} of {op['path']}: EAGAIN a hundred times")
+        return "gave"
+
+    def write(self, writer):
+        files = Files(self.plan, writer)
+        for n in range(1, self.plan["operations"] + 1):
+            op = files.next()
+            say("try", writer, n)
+            outcome = self.attempt(op)
+            say(outcome, writer, n)
+            (files.done if outcome == "ack" else files.given_up)(op)
+            self.operations += 1
+            if files.ended:
+                return
+            time.sleep(op["pause_s"])
+
+    def fault(self, fault):
+        while self.operations < fault["after"] and any(t.is_alive() for t in self.writers):
+            time.sleep(0.0002)
+        time.sleep(fault["later_s"])
+        kind, wait_s = fault["kind"], fault.get("wait_s", 0)
+        if kind == "idle":
+            time.sleep(wait_s)
+        elif kind == "full":
+            self.fill()
+        elif kind == "kill":
+            self.disk.server.kill()
+            self.disk.server.wait()
+            time.sleep(wait_s)
+            self.disk.server = self.disk.serve()
+        elif kind == "takeover":
+            old, self.disk.server = self.disk.server, self.disk.serve("--takeover")
+            if old.wait():
+                fail("the server that was taken over from ended with", old.returncode)
+        elif kind == "stall":
+            self.disk.server.send_signal(signal.SIGSTOP)
+            time.sleep(wait_s)
+            self.disk.server.send_signal(signal.SIGCONT)
+        elif kind == "lose":
+            sh("ss -K dport = 4420; ss -K sport = 4420")
+        elif kind == "copy":
+            sh(f"rm -f /tmp/copy.zbd; {PROGRAM} snapshot {self.disk.name} /tmp/copy.zbd --socket {SOCKET}", self.may_fail)
+        say("#", kind, "after operation", self.operations)
+
+    def fill(self):
+        path = f"{MOUNTED}/filler"
+        if self.plan["fs"] == "zonefs":
+            return
+        try:
+            with open(path, "wb", buffering=0) as f:
+                while True:
+                    f.write(bytes(1 << 20))
+        except OSError as e:
+            if e.errno not in FULL:
+                fail("a file that fills all:", e)
+        os.unlink(path)
+        sync_folder(path)
+
+    def run(self):
+        self.disk.start(True)
+        self.disk.make_file_system()
+        self.disk.mount()
+        if not self.disk.own:
+            open("/tmp/m/armed", "w").close()
+        self.writers = [threading.Thread(target=self.write, args=(w,), daemon=True) for w in range(self.plan["writers"])]
+        for t in self.writers:
+            t.start()
+        for f in self.plan["faults"]:
+            if "at" not in f:
+                self.fault(f)
+        end = time.monotonic() + HANGS_S
+        for w, t in enumerate(self.writers):
+            t.join(max(0, end - time.monotonic()))
+            if t.is_alive():
+                fail("writer", w, "hangs")
+                sh("echo w >/proc/sysrq-trigger; dmesg | tail -40 >&2", True)
+        say("# ended at", time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        if self.disk.own:
+            # It goes with the guest.
+            self.compare(open("/srv/run.out").read())
+            self.finish()
+
+    def compare(self, said):
+        """Looks for all that was acknowledged in what the first boot has said."""
+        outcomes = {}
+        for line in said.splitlines():
+            words = line.split()
+            if words and words[0] in ("try", "ack", "gave") and len(words) == 3:
+                outcomes[int(words[1]), int(words[2])] = words[0]
+        for writer in range(self.plan["writers"]):
+            self.compare_writer(writer, outcomes)
+
+    def compare_writer(self, writer, outcomes):
+        files, under_way = Files(self.plan, writer), None
+        for n in range(1, self.plan["operations"] + 1):
+            outcome = outcomes.get((writer, n))
+            if outcome is None:
+                break
+            op = files.next()
+            if outcome == "try":
+                under_way = op
+                break
+            (files.done if outcome == "ack" else files.given_up)(op)
+            if files.ended:
+                break
+        paths = set(files.content) | ({under_way["path"]} if under_way else set())
+        for path in sorted(paths):
+            op = under_way if under_way and under_way["path"] == path and under_way["kind"] != "snapshot" else None
+            if path in files.content or op:
+                self.compare_file(files, path, path, op)
+        for folder, content in files.snapshots.items():
+            files.content = content
+            for path in sorted(content):
+                self.compare_file(files, path, f"{folder}/{path}", None)
+
+    def compare_file(self, files, path, place, op):
+        try:
+            with open(f"{MOUNTED}/{place}", "rb") as f:
+                there = f.read()
+        except FileNotFoundError:
+            there = None
+        except OSError as e:
+            return fail(f"{place} cannot be read: {e}")
+        if wrong := files.differs(path, there, op):
+            fail(f"lost: {place}: {wrong}" + (f" ({op['kind']} was under way)" if op else ""))
+
+    def goes_on(self):
+        """Writes once more, on what there is now."""
+        data = bytes(range(256)) * 16
+        op = {"kind": "create", "path": "after", "at": 0, "bytes": data}
+        if self.plan["fs"] == "zonefs":
+            op = {"kind": "direct", "path": "seq/0", "at": 0, "bytes": data}
+            self.attempt({"kind": "truncate", "path": "seq/0", "size": 0})
+        if self.attempt(op) == "ack" and open(f"{MOUNTED}/{op['path']}", "rb").read() != data:
+            fail("what was written at last is not there")
+
+    def finish(self):
+        sh(f"umount {MOUNTED}")
+        check = {"btrfs": "btrfs check --readonly ", "f2fs": "fsck.f2fs --dry-run ", "xfs": "xfs_repair -n ", "zonefs": "true "}
+        sh(check[self.plan["fs"]] + self.disk.device)
+        self.disk.end()
+        for line in sh("dmesg | grep -E 'BUG:|Oops|WARNING:|blocked for more|Corrupted write pointer'", True).splitlines():
+            fail("kernel:", line)
+        say("# checked")
+
+    def check(self):
+        with open("/srv/run.out") as f:
+            said = f.read()
+        self.may_be_full = True
+        self.disk.start(False)
+        self.disk.mount()
+        self.compare(said)
+        self.goes_on()
+        self.finish()
+
+
+LIBC, OFFSET = ctypes.CDLL(None, use_errno=True), ctypes.c_int64
+if __name__ == "__main__":
+    try:
+        getattr(World(json.load(open("/srv/plan.json"))), sys.argv[1])()
+    except BaseException as e:
+        fail("the guest's own program:", repr(e), "in line", e.__traceback__.tb_next and e.__traceback__.tb_next.tb_lineno)

@@ -1,0 +1,86 @@
+"""A world as its seed draws it: the disk, the file system on it, those that write, and what goes wrong.
+
+The host and the guest both call `plan`. What is drawn here does not depend on what the host or the guest are.
+"""
+
+import random
+
+FILE_SYSTEMS = ("btrfs", "xfs", "f2fs", "zonefs")
+DOORS = ("ublk", "nvme-tcp")
+# Zoned disks of Linux itself, to see whether a finding is the kernel's own: nothing goes wrong with these.
+KERNELS_OWN = ("null_blk",)
+# What happens to a server. A connection is lost at the door of the network only.
+FAULTS = ("kill", "takeover", "stall", "idle", "copy", "full", "lose")
+# Conventional zones that hold the metadata of a file system, in MiB.
+CONVENTIONAL_MIB = {"btrfs": 0, "zonefs": 0, "f2fs": 160, "xfs": 352}
+# Simulated seconds between a death and the next server, that a server stands still, that nobody asks anything.
+GONE_S = (0, 0.01, 5, 90)
+STALL_S = (0.2, 5, 25)
+IDLE_S = (30, 600, 3600, 86400)
+
+
+def draw_fault(r, door, operations):
+    kind = r.choice(FAULTS)
+    if kind == "lose" and door == "ublk":
+        kind = "kill"
+    fault = {"kind": kind, "after": r.randint(0, operations), "later_s": r.choice([0, 0, 0.0001, 0.003, 0.1])}
+    wait = {"kill": GONE_S, "stall": STALL_S, "idle": IDLE_S}.get(kind)
+    if wait:
+        fault["wait_s"] = r.choice(wait)
+    return fault
+
+
+def plan(seed, fs=None, door=None, first_faults=None):
+    """The world of a seed. `fs`, `door`: what it is in any case. `first_faults`: no more than so many of its faults."""
+    r = random.Random(seed)
+    drawn_fs = r.choice(("btrfs", "btrfs", "xfs", "f2fs", "zonefs"))
+    drawn_door = r.choice(("ublk", "ublk", "nvme-tcp"))
+    p = {"seed": seed, "fs": fs or drawn_fs, "door": door or drawn_door}
+    own = p["door"] in KERNELS_OWN
+    # Over NVMe conventional zones are a namespace of their own, and these file systems want them beside the others.
+    if p["door"] == "nvme-tcp" and CONVENTIONAL_MIB[p["fs"]]:
+        p["fs" if not fs else "door"] = "btrfs" if not fs else "ublk"
+    mib = r.choice((4, 8, 16))
+    p["zone_mib"] = mib
+    p["capacity_mib"] = mib * (3 if p["fs"] in ("btrfs", "zonefs") else 4) // 4 if r.random() < 0.7 else mib
+    conventional = CONVENTIONAL_MIB[p["fs"]] // mib
+    some = r.choice((0, 0, 2))
+    if p["fs"] == "zonefs" and p["door"] == "ublk":
+        conventional = some
+    p["conventional"] = conventional
+    p["zones"] = conventional + 512 // mib
+    p["limit"] = r.choice((0, 0, 8, 12))
+    # Zones whose size is no power of two, below the layer that makes them look so.
+    p["po2"] = r.random() < 0.15 and p["door"] == "ublk" and p["fs"] in ("btrfs", "zonefs")
+    p["options"] = r.choice(("", "", ",io=threads", ",direct=0", ",emulate-append=1"))
+    p["below"] = r.choice(("hostfs", "ext4"))
+    p["writers"] = r.randint(1, 4)
+    p["operations"] = r.choice((3, 10, 25))
+    p["pause_s"] = r.choice((0, 0.001, 0.1, 3))
+    all_operations = p["writers"] * p["operations"]
+    number = r.choice((0, 1, 1, 1, 2, 3, 4))
+    faults = sorted((draw_fault(r, p["door"], all_operations) for _ in range(number)), key=lambda f: f["after"])
+    # Accesses of the medium, counted from the first operation.
+    error = r.randint(1, 1 << r.randint(2, 11)) if r.random() < 0.1 else 0
+    cut = r.randint(1, 1 << r.randint(4, 13)) if r.random() < 0.85 else 0
+    if error:
+        faults.append({"kind": "error", "at": error})
+    if cut:
+        faults.append({"kind": "cut", "at": cut})
+    if own:
+        faults = [f for f in faults if f["kind"] in ("idle", "full")]
+    p["faults"] = faults[:first_faults]
+    return p
+
+
+def at_medium(p, kind):
+    """The access of the medium at which this happens; 0: it does not."""
+    return next((f["at"] for f in p["faults"] if f["kind"] == kind), 0)
+
+
+def shown(fault):
+    """A fault in a few words."""
+    if "at" in fault:
+        return f"{fault['kind']} at access {fault['at']}"
+    wait = f" for {fault['wait_s']} s" if "wait_s" in fault else ""
+    return f"{fault['kind']}{wait} after operation {fault['after']}"
