@@ -311,9 +311,54 @@ fn what_a_snapshot_refuses_and_leaves() {
 /// shorter, or not; blocks of conventional zones that were discarded, alone or beside a write.
 #[test]
 fn a_zone_that_changes_after_it_was_copied_is_copied_again() {
-    let dir = Dir::new("snapshot-again");
+    changes_after_it_was_copied("snapshot-again", false, || ());
+}
+
+/// On a disk that keeps its space a discard writes zeroes, and makes no hole.
+#[test]
+fn what_was_discarded_on_a_disk_that_keeps_its_space_is_copied_again() {
+    changes_after_it_was_copied("snapshot-kept-space", true, || ());
+}
+
+/// Where the copy is on a file system without holes, zeroes are written into it.
+#[test]
+fn a_copy_without_holes_is_copied_again() {
+    changes_after_it_was_copied("snapshot-no-holes", false, refuse_holes);
+}
+
+/// From now on fallocate(2) fails in this thread, as on a file system that has no such operation.
+fn refuse_holes() {
+    let op = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let fallocate = libc::SYS_fallocate as u32;
+    let mut filter = [
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, fallocate, 1),
+        op(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32, 0),
+        op(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program lives across the call, which copies it.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    assert!(done, "{}", std::io::Error::last_os_error());
+}
+
+/// Copies in a thread of its own, which does `begin` first.
+fn apart<T: Send>(begin: fn(), copy: impl FnOnce() -> T + Send) -> T {
+    let body = || {
+        begin();
+        copy()
+    };
+    std::thread::scope(|s| s.spawn(body).join().unwrap())
+}
+
+/// `begin`: what the threads do that copy.
+fn changes_after_it_was_copied(name: &str, keeps_space: bool, begin: fn()) {
+    let dir = Dir::new(name);
     let (path, to) = (dir.path("disk.zbd"), dir.path("copy.zbd"));
-    made(&path, false);
+    made(&path, keeps_space);
     let disk = hosted(&path);
     let mut io = BlockingDisk::new(&disk).unwrap();
     let start = |zone: u32| disk.disk().geometry().zone_start(ZoneNo(zone));
@@ -326,7 +371,7 @@ fn a_zone_that_changes_after_it_was_copied_is_copied_again() {
         fill(&mut io, zone, 0..10, 100);
     }
     let mut snapshot = Snapshot::begin(&path, &to, Held::ByCaller).unwrap();
-    let copied = snapshot.copy_ahead().unwrap();
+    let copied = apart(begin, || snapshot.copy_ahead()).unwrap();
     // 0: the file system of the test lets them share blocks.
     assert!(copied == 0 || copied >= 60 * BLOCK, "{copied}");
     for zone in [2, 3, 4] {
@@ -337,14 +382,14 @@ fn a_zone_that_changes_after_it_was_copied_is_copied_again() {
     fill(&mut io, 5, 10..20, 200);
     io.discard(start(0).plus(3 * SECTORS), SECTORS).unwrap();
     // And all of it once more, with another state in between.
-    snapshot.copy_ahead().unwrap();
+    apart(begin, || snapshot.copy_ahead()).unwrap();
     io.reset(start(3), BLOCKS * SECTORS).unwrap();
     fill(&mut io, 3, 0..7, 300);
     io.discard(start(1).plus(3 * SECTORS), SECTORS).unwrap();
     fill(&mut io, 1, 5..6, 200);
     io.flush().unwrap();
     let frozen = disk.freeze().unwrap();
-    snapshot.copy_rest().unwrap();
+    apart(begin, || snapshot.copy_rest()).unwrap();
     drop(frozen);
     snapshot.finish(true).unwrap();
     assert_eq!(check(&to, false).unwrap().problems, 0);

@@ -293,7 +293,9 @@ impl Core {
             self.give_up(d);
             return status;
         }
-        let writes = if c.op == Op::Discard { 0 } else { c.bios.len().max(1) as u32 };
+        // Holes are seen in the file.
+        let is_hole = c.op == Op::Discard && !self.discards_by_writing();
+        let writes = if is_hole { 0 } else { c.bios.len().max(1) as u32 };
         match self.written(d.zone, d.at, d.len, writes) {
             Ok(at) => {
                 if c.op == Op::ZoneAppend {

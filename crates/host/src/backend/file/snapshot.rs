@@ -250,13 +250,29 @@ impl Snapshot {
         };
         let (at, end) = (layout.data(zone, from), layout.data(zone, end));
         if !first && from == 0 {
-            // What an earlier copy left must not show in a hole. Without holes everything is copied.
-            let punched = self.copy.punch(at, layout.stride);
-            if self.source.shows_holes() {
-                punched?;
-            }
+            // What an earlier copy left must not show in a hole, nor past the write pointer.
+            let written = match was {
+                Some(was) if !conventional => layout.data(zone, was.wp) - at,
+                _ => layout.stride,
+            };
+            self.empty(at, written, layout.stride)?;
         }
         self.copy_range(at, end)
+    }
+
+    /// Empties a part of the copy of which `written` bytes may have data: with a hole of `len` bytes, or with zeroes on a file
+    /// system without holes.
+    fn empty(&self, at: u64, written: u64, len: u64) -> io::Result<()> {
+        match self.copy.punch(at, len) {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                let zeroes = vec![0; CHUNK];
+                let mut places = (at..at + written).step_by(CHUNK);
+                places.try_for_each(|p| {
+                    self.copy.write_at(p, &zeroes[..(at + written - p).min(CHUNK as u64) as usize])
+                })
+            }
+            done => done,
+        }
     }
 
     /// Copies what is not in a hole. Returns the bytes.
@@ -281,7 +297,7 @@ impl Snapshot {
         while at < end {
             let data = self.source.next_data(at).map_or(end, |data| data.min(end));
             if data > at {
-                self.copy.punch(at, data - at)?;
+                self.empty(at, data - at, data - at)?;
             }
             at = self.source.hole_from(data).map_or(end, |hole| hole.max(data + 1));
         }

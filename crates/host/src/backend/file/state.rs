@@ -9,6 +9,7 @@ use super::load::Zones;
 use super::storage::Storage;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::machine::{Advance, Budget, ZoneState};
@@ -110,6 +111,8 @@ pub(super) struct Core {
     pub(super) session: Session,
     state: Mutex<FileState>,
     pub(super) table: Mutex<ZoneTable>,
+    /// Whether a hole has been refused: the file system has none.
+    no_holes: AtomicBool,
 }
 
 /// The status of an error of the storage.
@@ -186,6 +189,7 @@ impl Core {
             sup,
             layout,
             limits,
+            no_holes: AtomicBool::new(false),
         };
         // Where boots cannot be told apart, notes are worth nothing; every write is made durable.
         if boot.is_none() {
@@ -263,7 +267,11 @@ impl Core {
         } else {
             Err(io::ErrorKind::Unsupported.into())
         } {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                if hole {
+                    self.no_holes.store(true, Ordering::Relaxed);
+                }
+            }
             done => return done,
         }
         let zeroes = vec![0; len.min(1 << 20) as usize];
@@ -274,6 +282,11 @@ impl Core {
             done += n;
         }
         Ok(())
+    }
+
+    /// Whether a discard has made zeroes instead of a hole: then the data of its zone have changed as by a write.
+    pub(super) fn discards_by_writing(&self) -> bool {
+        self.no_holes.load(Ordering::Relaxed)
     }
 
     /// The data of a write is in the file: moves the write pointer, writes the note, releases the zone.
