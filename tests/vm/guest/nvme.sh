@@ -24,6 +24,8 @@ start() {
     until_ok 30 grep -q '^nvme connect' /tmp/serve.out || { bad "zoneplug serve --nvme-tcp $*"; sed 's/^/    | /' /tmp/serve.out; return 1; }
 }
 stop() { kill "$server"; wait "$server"; }
+# forget: no host asks for the disks of the last server any more, so that the next one may number its disks from 1.
+forget() { rm -f "/run/zoneplug/$nqn.hosts"; }
 
 # attach [ARGUMENT...]: runs the line that the server has printed for $address.
 attach() {
