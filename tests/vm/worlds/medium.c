@@ -7,7 +7,7 @@
 //
 //   WORLD   the folder of the world as the guest's kernel names it        SEED    of this boot
 //   CUT     the access at which the power fails; 0: it does not           ERROR   the access that fails with EIO
-//   LIES    1: syncs do nothing, as in a drive that lies
+//   LIES    1: syncs do nothing, as in a drive that lies              TRACE   1: tells each access, and what a power cut loses
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -78,6 +78,7 @@ static void cut_power(void) {
                 (*map)[n] = 1;
             } else {
                 lost++;
+                if (setting("TRACE")) dprintf(1, "# lost sector %zu of %s\n", n, kinds[r->fd] == DISK ? "*.zbd" : "*.img");
                 if (NEXT(pwrite64)(r->fd, r->old + s, bytes, r->at + s) < 0) abort();
             }
         }
@@ -86,10 +87,12 @@ static void cut_power(void) {
     _exit(99);
 }
 
-// Whether this access fails.
-static int fails(void) {
+// Whether this access fails. A sync has no length.
+static int fails(const char *what, int fd, off_t at, size_t bytes) {
     if (!armed) return 0;
     accesses++;
+    if (setting("TRACE"))
+        dprintf(1, "# access %lu: %s %s, sector %ld, %zu\n", accesses, what, kinds[fd] == DISK ? "*.zbd" : "*.img", at / SECTOR, bytes / SECTOR);
     if (accesses == setting("CUT")) cut_power();
     return accesses == setting("ERROR");
 }
@@ -119,8 +122,8 @@ int close(int fd) {
     return NEXT(close)(fd);
 }
 
-static int changes(int fd, size_t bytes, off_t at) {
-    if (fails()) return -1;
+static int changes(const char *what, int fd, size_t bytes, off_t at) {
+    if (fails(what, fd, at, bytes)) return -1;
     struct replaced *r = calloc(1, sizeof *r + bytes);
     if (!r) abort();
     *r = (struct replaced){newest, fd, at, bytes};
@@ -130,19 +133,19 @@ static int changes(int fd, size_t bytes, off_t at) {
 }
 
 ssize_t pwrite64(int fd, const void *from, size_t bytes, off64_t at) {
-    if (is_tracked(fd) && changes(fd, bytes, at)) return errno = EIO, -1;
+    if (is_tracked(fd) && changes("write", fd, bytes, at)) return errno = EIO, -1;
     return NEXT(pwrite64)(fd, from, bytes, at);
 }
 
 int fallocate64(int fd, int mode, off64_t at, off64_t bytes) {
-    if (is_tracked(fd) && mode && changes(fd, bytes, at)) return errno = EIO, -1;
+    if (is_tracked(fd) && mode && changes("hole", fd, bytes, at)) return errno = EIO, -1;
     return NEXT(fallocate64)(fd, mode, at, bytes);
 }
 
 // The host's own page cache is no part of the world, so nothing is asked of the host's disk.
 static int synced(int fd) {
     if (!is_tracked(fd)) return 0;
-    if (fails()) return errno = EIO, -1;
+    if (fails("sync", fd, 0, 0)) return errno = EIO, -1;
     if (setting("LIES")) return 0;
     for (struct replaced *r; (r = newest);) {
         newest = r->older;
