@@ -113,8 +113,8 @@ fn nothing_wraps_on_a_terminal_of_80_columns() {
 
 /// How far a job says that it is, at last. Its bar is drawn some times a second, so the end itself may not be drawn.
 fn percent(seen: &str) -> u32 {
-    let shown = seen.split('%').filter_map(|s| s.rsplit(' ').next()?.parse().ok());
-    shown.last().unwrap_or(0)
+    let mut shown = seen.split('%').filter_map(|s| s.rsplit(' ').next()?.parse().ok());
+    shown.next_back().unwrap_or(0)
 }
 
 #[test]
