@@ -182,7 +182,8 @@ impl Plan {
     fn note(&self) -> Option<BootNote> {
         let o = &self.options;
         let mut ports = std::iter::once(&o.listen).chain(&o.also_listen).map(SocketAddr::port);
-        let name = format!("{}.hosts", o.nqn.replace('/', "_"));
+        // Each name has a file of its own.
+        let name = format!("{}.hosts", o.nqn.replace('%', "%25").replace('/', "%2F"));
         let directory = o.records.as_ref().filter(|_| ports.any(|port| port != 0))?;
         Some(BootNote::at(directory, &name))
     }

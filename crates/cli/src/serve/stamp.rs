@@ -21,8 +21,13 @@ use crate::failure::Failure;
 use crate::plain::plain;
 use crate::server_client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
 use nix::time::{ClockId, clock_gettime};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk, ShownSubsystem};
 use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, is_volatile};
 
@@ -64,6 +69,8 @@ pub(super) struct Stamp {
     served: Vec<StampedDisk>,
     /// Why hosts may find something changed after this server or the last one.
     unknown: Option<String>,
+    /// Locked while this server has the name of the subsystem.
+    claim: Option<File>,
 }
 
 /// Seconds since the boot.
@@ -86,6 +93,7 @@ impl StampedDisk {
             disks,
             layers,
             place,
+            opened,
             outlives: !is_volatile(spec),
             address: None,
             uuid: uuid.map(StateOfDisk::uuid_text),
@@ -131,6 +139,31 @@ impl Stamp {
             Err(e) => stamp.unknown = Some(format!("{}: {e}", note.path().display())),
         }
         stamp
+    }
+
+    /// Claims the name of the subsystem for this server: two of one name would give numbers away that hosts have from the other.
+    /// `most`: how long to wait for the one that has it.
+    pub(super) fn claim(&mut self, most: Duration) -> Result<(), Failure> {
+        let Some(note) = self.note.as_ref().filter(|_| self.claim.is_none()) else { return Ok(()) };
+        let mut path = note.path().as_os_str().to_owned();
+        path.push(".lock");
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        // Where there is no place for it there is none for a stamp, which is told.
+        let Ok(file) = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) else {
+            return Ok(());
+        };
+        let end = Instant::now() + most;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            if Instant::now() >= end {
+                let what = format!("another server of this machine serves {}", plain(&self.nqn));
+                let hint = "--nqn NAME of its own; --takeover with all disks of that server; zoneplug status";
+                return Err(refused(what, hint.to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.claim = Some(file);
+        Ok(())
     }
 
     fn take(&mut self, record: Record, now_s: u64) {
