@@ -37,8 +37,15 @@ impl Named {
     }
 
     /// Opens what `spec` names, to serve it to others. Disks of `given` are open already.
-    pub(crate) fn open_to_serve(spec: &str, given: &HeldDisks) -> Result<DiskSpec, Failure> {
-        tell(spec);
+    /// `is_given`: that of the specification too.
+    pub(crate) fn open_to_serve(
+        spec: &str,
+        given: &HeldDisks,
+        is_given: bool,
+    ) -> Result<DiskSpec, Failure> {
+        if !is_given {
+            tell(spec);
+        }
         let named = DiskSpec::parse_to_serve(spec, given)?;
         let way = named.config.clone().into();
         say_what_never_waits(&[way], named.device.limits().rotational);

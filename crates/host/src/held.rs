@@ -37,8 +37,8 @@ impl HeldPlace {
 pub struct HeldDisk {
     files: Vec<Arc<File>>,
     place: HeldPlace,
-    /// The path by which this process has opened it.
-    path: Option<PathBuf>,
+    /// The paths by which this process knows it, whatever is there by now.
+    paths: Vec<PathBuf>,
 }
 
 impl HeldDisk {
@@ -50,7 +50,7 @@ impl HeldDisk {
     pub fn new(files: Vec<File>) -> io::Result<HeldDisk> {
         let first = files.first().ok_or(io::ErrorKind::InvalidInput)?;
         let place = HeldPlace::of(&first.metadata()?);
-        Ok(HeldDisk { files: files.into_iter().map(Arc::new).collect(), place, path: None })
+        Ok(HeldDisk { files: files.into_iter().map(Arc::new).collect(), place, paths: Vec::new() })
     }
 
     /// Further descriptors of open files.
@@ -62,7 +62,7 @@ impl HeldDisk {
     /// The same disk, which this process has opened by this path.
     #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn named(self, path: &Path) -> HeldDisk {
-        HeldDisk { path: Some(path.to_owned()), ..self }
+        HeldDisk { paths: vec![path.to_owned()], ..self }
     }
 
     /// The descriptors.
@@ -82,45 +82,76 @@ impl HeldDisk {
     }
 }
 
-/// The open disks of a specification, or of all that a server serves.
-#[derive(Debug, Clone, Default)]
-pub struct HeldDisks(Vec<HeldDisk>);
+/// What a layer has read of a key file.
+pub(crate) type HeldKey = Arc<dyn std::any::Any + Send + Sync>;
+
+/// The open disks of a specification, or of all that a server serves, and the keys that this process has read for them.
+#[derive(Clone, Default)]
+pub struct HeldDisks {
+    disks: Vec<HeldDisk>,
+    /// By the path of the key file. A key is passed to no other process.
+    keys: Vec<(PathBuf, HeldKey)>,
+}
+
+impl std::fmt::Debug for HeldDisks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldDisks").field("disks", &self.disks).finish_non_exhaustive()
+    }
+}
 
 impl HeldDisks {
     /// Adds a disk, unless it is there already.
     pub fn add(&mut self, disk: HeldDisk) {
-        if !self.0.iter().any(|d| d.place == disk.place) {
-            self.0.push(disk);
+        match self.disks.iter_mut().find(|d| d.place == disk.place) {
+            Some(d) => d.paths.extend(disk.paths),
+            None => self.disks.push(disk),
         }
     }
 
-    /// The disk that this process has opened by `path`, else the one whose file is at `path` now.
+    /// Adds what others hold, with their keys.
+    pub fn add_all(&mut self, others: &HeldDisks) {
+        self.extend(others.disks.iter().cloned());
+        self.keys.extend(others.keys.iter().cloned());
+    }
+
+    /// The disk that this process knows by `path`, else the one whose file is at `path` now.
     pub fn at(&self, path: &Path) -> Option<&HeldDisk> {
-        let own = self.0.iter().find(|d| d.path.as_deref() == Some(path));
-        own.or_else(|| {
+        let known = self.disks.iter().find(|d| d.paths.iter().any(|p| p == path));
+        known.or_else(|| {
             let place = HeldPlace::at(path).ok()?;
-            self.0.iter().find(|d| d.path.is_none() && d.place == place)
+            self.disks.iter().find(|d| d.paths.is_empty() && d.place == place)
         })
+    }
+
+    /// From now on the disk whose file is at `path` is known by that path.
+    pub fn know(&mut self, path: &Path) {
+        let Ok(place) = HeldPlace::at(path) else { return };
+        if let Some(d) = self.disks.iter_mut().find(|d| d.place == place) {
+            d.paths.push(path.to_owned());
+        }
+    }
+
+    /// The key that was read from a file.
+    #[cfg_attr(not(feature = "crypt"), allow(dead_code))]
+    pub(crate) fn key(&self, path: &Path) -> Option<HeldKey> {
+        self.keys.iter().find(|(p, _)| p == path).map(|(_, key)| key.clone())
+    }
+
+    /// Keeps the key that was read from a file.
+    #[cfg_attr(not(feature = "crypt"), allow(dead_code))]
+    pub(crate) fn add_key(&mut self, path: &Path, key: HeldKey) {
+        self.keys.push((path.to_owned(), key));
     }
 
     /// All disks, in the order in which they were added.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &HeldDisk> {
-        self.0.iter()
+        self.disks.iter()
     }
 }
 
 impl Extend<HeldDisk> for HeldDisks {
     fn extend<T: IntoIterator<Item = HeldDisk>>(&mut self, disks: T) {
         disks.into_iter().for_each(|d| self.add(d));
-    }
-}
-
-impl IntoIterator for HeldDisks {
-    type Item = HeldDisk;
-    type IntoIter = std::vec::IntoIter<HeldDisk>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
     }
 }
 
@@ -144,6 +175,12 @@ mod tests {
         std::fs::rename(&b, &a).unwrap();
         assert!(all.at(&a).is_none(), "another file has its name");
         assert!(all.at(&dir.join("c")).is_some());
+        // A name that was known stays.
+        all.know(&dir.join("c"));
+        std::fs::rename(&a, dir.join("c")).unwrap();
+        assert!(all.at(&dir.join("c")).is_some_and(|d| d.files().len() == 1));
+        all.know(&dir.join("none"));
+        assert!(all.at(&dir.join("none")).is_none());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -92,7 +92,7 @@ impl Serving {
     pub(super) fn state(&self) -> StateShown {
         let set = lock(&self.set);
         let of = |d: &Served| {
-            let DiskMark { disks, layers, place, .. } = d.passed.mark;
+            let DiskMark { disks, layers, place, opened } = d.passed.mark;
             let known = d.passed.known.as_ref();
             StateOfDisk {
                 name: d.name.clone(),
@@ -100,6 +100,7 @@ impl Serving {
                 disks,
                 layers,
                 place,
+                opened,
                 outlives: d.outlives,
                 address: d.network.as_ref().map(|n| n.address.clone()),
                 uuid: known.map(|k| StateOfDisk::uuid_text(&k.uuid)),
@@ -141,6 +142,11 @@ impl Serving {
     /// Whether a client has paused a disk.
     fn is_paused(&self) -> bool {
         Arc::strong_count(&self.pauses) > 1
+    }
+
+    /// Whether a disk has an attribute now.
+    pub(super) fn has(&self, disk: &str, name: &str) -> bool {
+        named(&self.disks, disk).is_ok_and(|d| d.disk.disk().attribute(name).is_some())
     }
 
     /// Sets an attribute of a disk, and returns what it was. The next server sets it again.

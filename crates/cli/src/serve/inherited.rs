@@ -5,7 +5,9 @@ use super::answer::Serving;
 use super::place;
 use super::running::Running;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::server_client::{StateOfDisk, StateShown};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use zoneplug_host::nvme_tcp::KnownDisk;
 use zoneplug_host::{DiskMark, HeldDisks, paths_of};
@@ -16,6 +18,8 @@ pub(super) struct Inherited {
     pub(super) disks: HeldDisks,
     pub(super) sockets: Vec<TcpListener>,
     pub(super) states: Vec<StateShown>,
+    /// The disks of these servers as they were when they were compared, by specification.
+    pub(super) marks: BTreeMap<String, DiskMark>,
     /// The places of their own sockets.
     pub(super) replaced: Vec<place::Id>,
     /// The servers that have not left yet.
@@ -31,9 +35,33 @@ impl Inherited {
         // A socket that cannot be had again is bound again.
         own.sockets = serving.sockets.iter().filter_map(|s| s.try_clone().ok()).collect();
         for disk in &serving.disks {
-            own.disks.extend(disk.passed.held.clone());
+            own.disks.add_all(&disk.passed.held);
+            own.marks.insert(disk.spec.clone(), disk.passed.mark);
         }
         own
+    }
+
+    /// From now on the disks of these specifications are those that the servers have open, whatever their paths name by then.
+    /// The marks say what they are. False: something has changed since these marks were made.
+    pub(super) fn keep<'a>(&mut self, wanted: impl Iterator<Item = (&'a str, DiskMark)>) -> bool {
+        for (spec, mark) in wanted {
+            paths_of(spec).for_each(|path| self.disks.know(path));
+            if self.has(spec) {
+                if DiskMark::of(spec) != mark {
+                    return false;
+                }
+                self.marks.insert(spec.to_owned(), mark);
+            }
+        }
+        true
+    }
+
+    /// Whether an open disk is the one that was compared.
+    pub(super) fn is_as_compared(&self, spec: &str, mark: DiskMark) -> bool {
+        let is = |was: &DiskMark| {
+            (was.disks, was.layers, was.place) == (mark.disks, mark.layers, mark.place)
+        };
+        self.marks.get(spec).is_none_or(is)
     }
 
     /// Whether the servers have left their disks, or there is none.
@@ -73,14 +101,25 @@ impl Inherited {
         Ok(())
     }
 
-    /// Sets attributes again that were set while the servers served.
-    pub(super) fn set_again(&self, serving: &Serving) -> Result<(), Failure> {
+    /// Sets attributes again that were set while the servers served. A server that has its own disks back goes on with what can
+    /// be set.
+    pub(super) fn set_again(&self, serving: &Serving, own: bool) -> Result<(), Failure> {
         for disk in &serving.disks {
             let over_network = disk.network.is_some();
             let is =
                 |d: &&StateOfDisk| d.address.is_some() == over_network && d.is(disk.passed.mark);
-            for (name, value) in self.served().find(is).iter().flat_map(|d| &d.set) {
-                serving.set(&disk.name, name, value)?;
+            let set = self.served().find(is).iter().flat_map(|d| &d.set).collect::<Vec<_>>();
+            for (name, value) in in_order(&set) {
+                match serving.set(&disk.name, name, value) {
+                    Ok(_) => {}
+                    // Of another scheduler than the disk has by now.
+                    Err(_) if !serving.has(&disk.name, name) => {}
+                    Err(f) if own => {
+                        let (disk, what) = (plain(&disk.name), plain(f.parts().1));
+                        log::error!(event = "hand-over-failed"; "{disk}: {name} is not {value} again: {what}");
+                    }
+                    Err(f) => return Err(f),
+                }
             }
         }
         Ok(())
@@ -92,4 +131,11 @@ impl Inherited {
             running.serves();
         }
     }
+}
+
+/// Attributes in an order in which they can be set: a scheduler brings its own.
+fn in_order<'a>(set: &[(&'a String, &'a String)]) -> Vec<(&'a String, &'a String)> {
+    let mut all = set.to_vec();
+    all.sort_by_key(|(name, _)| *name != "scheduler");
+    all
 }

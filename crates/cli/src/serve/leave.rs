@@ -30,6 +30,8 @@ const CLOSE: Duration = Duration::from_secs(2);
 /// How long the next server may take to serve the disks, and then to end if it has given up.
 const SERVE: Duration = Duration::from_secs(60);
 const GIVE_UP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// How long the last look takes at what the next server may have said.
+const LAST_LOOK: Duration = Duration::from_millis(100);
 /// Longest line of the next server.
 const MAX_LINE: u64 = 4096;
 
@@ -141,8 +143,13 @@ impl Next {
     fn is_told(&mut self) -> bool {
         let Ok(stream) = self.stream.try_clone() else { return false };
         let mut line = Vec::new();
-        let read =
-            BufReader::new(Timed::new(stream, SERVE)).take(MAX_LINE).read_until(b'\n', &mut line);
+        let mut reader = BufReader::new(Timed::new(stream, SERVE)).take(MAX_LINE);
+        let mut read = reader.read_until(b'\n', &mut line);
+        if read.is_err() {
+            // This process may have been stopped for that time, and the line be there.
+            reader.get_mut().get_mut().again(LAST_LOOK);
+            read = reader.read_until(b'\n', &mut line);
+        }
         read.is_ok() && matches!(serde_json::from_slice(&line), Ok(Request::Served {}))
     }
 }

@@ -35,6 +35,7 @@ mod stamp;
 pub(crate) mod zone_table;
 
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::said::{self, To};
 use crate::{background, server_client, term};
 use answer::{Served, Serving};
@@ -136,6 +137,8 @@ pub(crate) struct Args {
     udev_rule: bool,
 }
 
+/// How long a server that was killed, or has handed over, may take until it is gone.
+const DIES: Duration = Duration::from_secs(2);
 /// How long udev may take to see the devices of a server.
 const UDEV: Duration = Duration::from_secs(5);
 
@@ -188,9 +191,16 @@ fn begin(
     let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
     let stamp = prove::stamp(settings, plan.as_ref());
     let mut server = Server { settings, ublk, plan, access, signals, stamp, stays: None };
+    // Once: the paths may name other files when the disks come back.
+    let blocks = opening::planned(settings)?;
     let mut inherited = prove::find(settings, server.plan.as_ref(), &server.stamp)?;
+    let nqn = server.plan.as_ref().map(nvme::Plan::nqn);
+    let has_name = inherited.states.iter().flat_map(|s| &s.subsystem).any(|s| Some(&*s.nqn) == nqn);
+    if !has_name {
+        server.stamp.claim(DIES)?;
+    }
     loop {
-        match server.serve(inherited)? {
+        match server.serve(&blocks, inherited)? {
             Ended::Stopped => return Ok(()),
             Ended::Left(next, back) => {
                 let became = next.serves(&server.signals);
@@ -240,13 +250,16 @@ enum Ended {
 impl Server<'_> {
     /// Serves until the end. All disks or none: a restart starts all of them. What is wrong with a disk shows before any is
     /// served.
-    fn serve(&mut self, mut inherited: Inherited) -> Result<Ended, Failure> {
+    fn serve(
+        &mut self,
+        blocks: &[opening::Planned<'_>],
+        mut inherited: Inherited,
+    ) -> Result<Ended, Failure> {
         let settings = self.settings;
         let (args, signals) = (&settings.args, &self.signals);
-        let blocks = opening::planned(settings)?;
         let mut disks = OpenDisks::default();
         let doors = (self.ublk.as_ref(), self.plan.as_ref());
-        disks.open(settings, &blocks, doors, &inherited)?;
+        disks.open(settings, blocks, doors, &inherited)?;
         let sockets = &mut inherited.sockets;
         let listeners = self.plan.as_ref().map(|plan| plan.listen(sockets)).transpose()?;
         let metrics_at = args.measured.address()?;
@@ -254,7 +267,7 @@ impl Server<'_> {
         if !inherited.has_left() {
             prove::enough(&inherited)?;
             inherited.leave()?;
-            disks.open(settings, &blocks, doors, &inherited)?;
+            disks.open(settings, blocks, doors, &inherited)?;
         }
         // A socket that is at no address of this server listens no more.
         inherited.sockets.clear();
@@ -327,16 +340,19 @@ impl Server<'_> {
                 return Err(give_up(devices, f.hint("more open files (ulimit -n)")));
             }
         };
-        if let Err(f) = inherited.set_again(&serving) {
+        let goes_on = self.stays.is_some();
+        if let Err(f) = inherited.set_again(&serving, goes_on) {
             drop((serving, metrics));
             return Err(give_up(devices, f));
         }
-        let goes_on = self.stays.is_some();
         if let Err(f) = self.answer(serving, to_part, &inherited.replaced) {
             drop(metrics);
             return Err(give_up(devices, f));
         }
         inherited.serves();
+        if let Err(f) = self.stamp.claim(DIES) {
+            log::error!(event = "hand-over-failed"; "{}", plain(f.parts().1));
+        }
         if !goes_on {
             say(&devices, (network.as_ref(), metrics.as_ref()), (&joined, args.join));
             background::let_go();

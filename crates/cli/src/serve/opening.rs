@@ -2,12 +2,14 @@
 //! are opened before that server is asked to leave, so that what is wrong with one shows in time.
 
 use super::answer::Passed;
+use super::compare;
 use super::inherited::Inherited;
 use super::nvme::{Plan, order_window};
 use super::settings::{BlockDisk, Settings};
 use super::{block, nvme};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::plain::plain;
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use zoneplug_core::Device;
@@ -85,7 +87,8 @@ impl OpenDisks {
                 continue;
             }
             let of_disk = |f: Failure| settings.of_disk(spec, f);
-            if let Some(ublk) = ublk.filter(|_| !is_volatile(spec)) {
+            // A device whose disk another server has passed on was compared with it.
+            if let Some(ublk) = ublk.filter(|_| !is_volatile(spec) && !inherited.has(spec)) {
                 // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
                 // stays unchanged.
                 let options = block::options(&settings.args, planned.of, planned.id, None, None);
@@ -127,13 +130,17 @@ impl OpenDisks {
 
 /// Opens a disk. `over_network`: hosts may reorder the writes of a zone on their way.
 fn open(spec: &str, inherited: &Inherited, over_network: bool) -> Result<Opened, Failure> {
-    let mut named = Named::open_to_serve(spec, &inherited.disks)?;
+    let mut named = Named::open_to_serve(spec, &inherited.disks, inherited.has(spec))?;
     if let Some(window) = order_window(spec).filter(|_| over_network) {
         named.config.order_window = window;
     }
     let (tags, held, device) =
         (named.tags, named.held.clone(), std::sync::Arc::downgrade(&named.device));
     let disk = HostedDisk::open_named(named)?;
-    let passed = Passed { mark: DiskMark::held(&disk, spec), held, known: None };
-    Ok(Opened { disk, tags, passed, device })
+    let mark = DiskMark::held(&disk, spec);
+    if !inherited.is_as_compared(spec, mark) {
+        let what = format!("{} is not what it was when it was compared", plain(spec));
+        return Err(compare::refused(what, "again".to_owned()));
+    }
+    Ok(Opened { disk, tags, passed: Passed { mark, held, known: None }, device })
 }

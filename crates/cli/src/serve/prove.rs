@@ -58,10 +58,15 @@ pub(super) fn find(
         let mark = (!is_volatile(&d.spec)).then_some(d.mark);
         shapes.push(DiskShape { mark, known: None, geometry, limits });
     }
-    let inherited = match takeover {
+    let mut inherited = match takeover {
         true => predecessors::find(&wanted, settings.args.socket.as_deref())?,
         false => Inherited::default(),
     };
+    let all = wanted.ublk.iter().chain(&wanted.over_network);
+    if !inherited.keep(all.map(|w| (&*w.spec, w.mark))) {
+        let what = "the file or the key of a disk has changed while it was compared";
+        return Err(compare::refused(what.to_owned(), "again".to_owned()));
+    }
     for spec in wanted.all() {
         check_traces(spec, inherited.has(spec)).map_err(|e| settings.of_disk(spec, e))?;
     }

@@ -209,7 +209,10 @@ fn u16_a_server_takes_its_disks_back_from_one_that_fails() {
     let attr = |args: &[&str]| ok(&[&["attr", "--socket", &socket, &name], args].concat());
     attr(&["nomerges", "1"]);
     attr(&["enable", "0"]);
-    let shown = || (attr(&["nomerges"]), attr(&["enable"]));
+    // In the order of their names this one comes before the scheduler that has it.
+    attr(&["scheduler", "mq-deadline"]);
+    attr(&["fifo_batch", "4"]);
+    let shown = || ["nomerges", "enable", "scheduler", "fifo_batch"].map(|name| attr(&[name]));
     let set = shown();
     let deep = format!("{b},zone_write_depth=4");
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
@@ -245,6 +248,93 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])";
     let (mut last, _) = Server::start(&at_last);
     assert_eq!(shown(), set, "the next server sets them again");
     assert_eq!(namespaces(&mut last.1), ["2 b.zbd"], "the other one is not shown to hosts");
+}
+
+/// U9, U16. What was compared is what is served, and what is taken back, whatever is at the paths of disks and keys by then.
+#[test]
+fn u16_paths_and_keys_that_change_meanwhile_change_no_disk() {
+    let (dir, a, b, socket) = two_disks("handover-paths");
+    let (key, other, moved) = (dir.path("key"), dir.path("other-key"), dir.path("moved.zbd"));
+    for (key, first) in [(&key, 0u8), (&other, 100)] {
+        std::fs::write(key, (first..first + 64).collect::<Vec<u8>>()).unwrap();
+    }
+    let spec = format!("crypt,key-file={key}@{a}");
+    let (server, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &spec, "--socket", &socket]);
+    let data = vec![7u8; BLOCK as usize];
+    let (_admin, mut q) = Queue::pair_at(&address, nqn());
+    q.ok(zoneplug_nvme::initiator::write(1, 0, data.clone(), BLOCK));
+    drop((_admin, q));
+    let holds = || {
+        let (_admin, mut q) = Queue::pair_at(&address, nqn());
+        q.ok(zoneplug_nvme::initiator::read(1, 0, 1, BLOCK)).data == data
+    };
+    // A next server that leaves time for a change, and then gives up.
+    let ask = "import shutil, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(b'{\"cmd\":\"hand-over\"}\\n')
+s.makefile().readline()
+for a, b in zip(sys.argv[2::2], sys.argv[3::2]): shutil.move(a, b)";
+    let change = |moves: &[&str]| {
+        let done = Command::new("python3").args(["-c", ask, &socket]).args(moves).status();
+        assert!(done.unwrap().success());
+        wait_for(&socket);
+        assert_eq!(last_is(&socket), server.0.id());
+    };
+    change(&[&key, &dir.path("key-elsewhere")]);
+    assert!(holds(), "its key is gone");
+    change(&[&other, &key, &a, &moved, &b, &a]);
+    assert!(holds(), "another key and another disk are at its paths");
+    // The next server is told of the disk where it is now.
+    let new = format!("crypt,key-file={}@{moved}", dir.path("key-elsewhere"));
+    let wrong =
+        ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    // Another disk is there, so this is no take-over: its address is in use.
+    fails(&[&wrong[..], &[&spec]].concat(), 1, &address);
+    assert_eq!(last_is(&socket), server.0.id());
+    let (_next, _) = Server::start(&[&wrong[3..], &[&new]].concat());
+    assert!(holds());
+}
+
+/// U9. A file that was written over is not the disk that is served.
+#[test]
+fn u9_a_backup_over_the_file_of_a_disk_is_not_taken_over() {
+    let (dir, a, _, socket) = two_disks("handover-backup");
+    let backup = dir.path("backup");
+    std::fs::copy(&a, &backup).unwrap();
+    let (server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
+    let mut file = std::fs::OpenOptions::new().write(true).open(&a).unwrap();
+    file.write_all(&std::fs::read(&backup).unwrap()).unwrap();
+    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    fails(&[&next[..], &[&a]].concat(), 3, "an older copy was written");
+    assert_eq!(last_is(&socket), server.0.id());
+}
+
+/// L13. Two servers of one name would give numbers away that hosts have from the other.
+#[test]
+fn l13_a_name_is_of_one_server() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (dir, a, b, socket) = two_disks("handover-name");
+    let free = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let (first, second) = (free(), free());
+    let (mut server, _) = Server::start(&["--nvme-tcp", &first, &a, "--socket", &socket]);
+    let args = ["--nvme-tcp", &second, &b, "--socket", &dir.path("t")];
+    let named = ["serve", "--nqn", nqn()];
+    fails(&[&named[..], &args].concat(), 3, "another server of this machine serves");
+    // One that takes over has the name, and keeps it.
+    let next = ["--takeover", "--socket", &socket, "--nvme-tcp", &first, &a];
+    let (mut next, _) = Server::start(&next);
+    server.0.wait().unwrap();
+    fails(&[&named[..], &args].concat(), 3, "another server of this machine serves");
+    next.0.kill().unwrap();
+    next.0.wait().unwrap();
+    let (_other, _) = Server::start(&args);
 }
 
 /// A trace goes on with its disk, whether another server takes the disk over or the same one takes it back.
@@ -301,7 +391,8 @@ sys.stdin.read()";
     let mut python = Command::new("python3");
     let python = python.args(["-c", ask, &socket]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut still = python.spawn().unwrap();
-    let left = BufReader::new(still.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let mut lines = BufReader::new(still.stdout.take().unwrap()).lines();
+    let left = lines.next().unwrap().unwrap();
     assert!(left.contains("\"ends\":false"), "{left}");
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     let second = soon(Command::new(ZONEPLUG).args(next).arg(&a));

@@ -73,7 +73,8 @@ pub(crate) mod crypt {
             _: Arc<dyn Device>,
             _: &Path,
             _: &str,
-        ) -> Result<(Arc<dyn Device>, String), Error> {
+            _: Option<crate::held::HeldKey>,
+        ) -> Result<(Arc<dyn Device>, String, crate::held::HeldKey), Error> {
             Err(super::not_built("crypt, the layer that encrypts", "crypt"))
         }
 

@@ -15,6 +15,10 @@ fn is_char_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device())
 }
 
+fn is_char_file(file: &std::fs::File) -> bool {
+    file.metadata().is_ok_and(|m| m.file_type().is_char_device())
+}
+
 /// Whether a drive is write-protected. False if the drive cannot be asked.
 pub(super) fn is_protected(path: &Path) -> bool {
     match is_char_device(path) {
@@ -43,7 +47,9 @@ pub(super) fn open(
     }
     let path = Path::new(spec.kind());
     let given = opened.given.at(path);
-    let (device, drive): (Arc<dyn Device>, _) = if is_char_device(path) {
+    let file = given.and_then(|given| given.files().next());
+    let is_char = file.map_or_else(|| is_char_device(path), is_char_file);
+    let (device, drive): (Arc<dyn Device>, _) = if is_char {
         let disk = NvmeDisk::open_with(path, options, given)?;
         (disk.clone(), disk.held())
     } else {

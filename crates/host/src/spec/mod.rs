@@ -351,7 +351,10 @@ fn put_on(
                 ));
             };
             finish(&spec)?;
-            let (disk, of_key) = CryptDisk::open(device, Path::new(&path), meaning.salt())?;
+            let path = Path::new(&path);
+            let known = opened.given.key(path);
+            let (disk, of_key, key) = CryptDisk::open(device, path, meaning.salt(), known)?;
+            opened.held.iter_mut().for_each(|held| held.add_key(path, key.clone()));
             check = Some(of_key);
             disk
         }

@@ -11,6 +11,7 @@
 
 mod queue;
 
+use crate::held::HeldKey;
 use crate::paths::open_regular;
 use aes::cipher::KeyInit;
 use aes::{Aes128, Aes256};
@@ -134,7 +135,7 @@ impl CryptDisk {
     /// The layer over `inner` with a key of 32 bytes (AES-128) or 64 bytes (AES-256): both keys of XTS, as dm-crypt
     /// takes them.
     pub fn new(inner: Arc<dyn Device>, key: &[u8]) -> Result<Arc<CryptDisk>, Error> {
-        let Some(key) = Key::new(key) else {
+        let Some(made) = Key::new(key) else {
             let what = match key.len() {
                 32 | 64 => "a key for crypt whose halves are equal".to_owned(),
                 n => format!("a key of {n} bytes for crypt"),
@@ -143,10 +144,14 @@ impl CryptDisk {
                 "64 random bytes (AES-256) or 32 (AES-128): head -c 64 /dev/urandom > FILE",
             ));
         };
+        Ok(Self::with_key(inner, Arc::new(made)))
+    }
+
+    fn with_key(inner: Arc<dyn Device>, key: Arc<Key>) -> Arc<CryptDisk> {
         let mut limits = inner.limits().clone();
         limits.zone_append_max_sectors = 0;
         limits.max_transfer_sectors = limits.transfer_sectors().min(MAX_TRANSFER_SECTORS);
-        Ok(Arc::new(CryptDisk { inner, key: Arc::new(key), limits }))
+        Arc::new(CryptDisk { inner, key, limits })
     }
 
     /// The layer with the key in a file, which contains only the bytes of the key.
@@ -161,15 +166,20 @@ impl CryptDisk {
         })?
     }
 
-    /// As [`CryptDisk::with_key_file`]. Also returns the check value of the key for `salt`.
+    /// As [`CryptDisk::with_key_file`], but with a key that this process has read before, if it has. Also returns the check value
+    /// of the key for `salt`, and the key.
     pub(crate) fn open(
         inner: Arc<dyn Device>,
         path: &Path,
         salt: &str,
-    ) -> Result<(Arc<dyn Device>, String), Error> {
-        let disk = Self::with_key_file(inner, path)?;
-        let check = disk.key.check(salt);
-        Ok((disk, check))
+        known: Option<HeldKey>,
+    ) -> Result<(Arc<dyn Device>, String, HeldKey), Error> {
+        let disk = match known.and_then(|key| key.downcast::<Key>().ok()) {
+            Some(key) => Self::with_key(inner, key),
+            None => Self::with_key_file(inner, path)?,
+        };
+        let (check, key) = (disk.key.check(salt), disk.key.clone());
+        Ok((disk, check, key))
     }
 
     /// The check value for `salt` of the key in a file. `None`: no key is there.
