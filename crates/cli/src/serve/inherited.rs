@@ -46,10 +46,11 @@ impl Inherited {
     pub(super) fn keep<'a>(&mut self, wanted: impl Iterator<Item = (&'a str, DiskMark)>) -> bool {
         for (spec, mark) in wanted {
             paths_of(spec).for_each(|path| self.disks.know(path));
-            if self.has(spec) {
-                if DiskMark::of(spec) != mark {
-                    return false;
-                }
+            let was_compared = self.served().any(|d| d.is(mark));
+            if was_compared != self.has(spec) || was_compared && DiskMark::of(spec) != mark {
+                return false;
+            }
+            if was_compared {
                 self.marks.insert(spec.to_owned(), mark);
             }
         }
