@@ -214,7 +214,7 @@ fn begin(
                     // The rest of this process is left as it is: its end may wait for no thread.
                     std::process::exit(0);
                 }
-                inherited = back;
+                inherited = *back;
             }
         }
     }
@@ -244,7 +244,7 @@ enum Ended {
     /// By a signal.
     Stopped,
     /// Its disks are closed, and the next server has what it needs to serve them. So has this one.
-    Left(leave::Next, Inherited),
+    Left(leave::Next, Box<Inherited>),
 }
 
 impl Server<'_> {
@@ -443,7 +443,7 @@ impl Server<'_> {
         if !leave::close(all, &below) {
             next.end_for();
         }
-        Ended::Left(next, back)
+        Ended::Left(next, Box::new(back))
     }
 
     /// Ends the server.
