@@ -183,4 +183,19 @@ mod tests {
         assert!(all.at(&dir.join("none")).is_none());
         std::fs::remove_dir_all(&dir).unwrap();
     }
+
+    /// A device may have several nodes, as in a container, and keeps its number.
+    #[test]
+    fn a_device_is_known_by_its_number_and_not_by_its_node() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-node-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let node = dir.join("null");
+        let made = std::process::Command::new("mknod").arg(&node).args(["c", "1", "3"]).status();
+        if made.is_ok_and(|made| made.success()) {
+            let of = |path: &Path| HeldPlace::at(path).unwrap();
+            assert_eq!(of(&node), of(Path::new("/dev/null")));
+            assert_ne!(of(&node), of(Path::new("/dev/zero")));
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

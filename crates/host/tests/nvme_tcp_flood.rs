@@ -53,6 +53,17 @@ fn flooded(known: Vec<KnownHost>) -> NvmeTcp {
     NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap()
 }
 
+/// K3. A Connect that is refused gives its place back.
+#[test]
+fn k3_hosts_that_may_not_connect_take_no_places() {
+    let only = Some(vec![HOST.to_owned()]);
+    let options = NvmeTcpOptions { threads: 2, max_connections: MAX, hosts: only, ..options() };
+    let server = NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap();
+    assert!((0..3 * MAX).all(|n| invented(&server, n).is_none()));
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0);
+}
+
 /// K3. A peer that connects under invented names has its share of the places, and a host that was connected before gets in.
 #[test]
 fn k3_hosts_of_invented_names_keep_no_known_host_out() {

@@ -193,6 +193,22 @@ fn l12_a_write_is_refused_when_the_connection_with_the_one_before_it_has_ended()
     assert_eq!(second.next().completion.status, 0x41bc);
 }
 
+/// A write whose write before it has not come does not wait at an address that has become inaccessible.
+#[test]
+fn a_held_write_does_not_wait_at_an_address_that_becomes_inaccessible() {
+    let served = Served::new("20s");
+    let server = served.serve();
+    let mut host = Host::new(&server, HOST);
+    let held = host.io.send(write(1, 4, pattern(BLOCK as usize, 2), BLOCK));
+    host.io.flush();
+    soon("the write is held", || served.window().1 == 1);
+    let began = std::time::Instant::now();
+    server.set_ana_state(0, AnaState::Inaccessible);
+    let done = host.io.next().completion;
+    assert_eq!((done.cid, done.status), (held, status::INACCESSIBLE));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
 /// At an address that has become inaccessible the write before it does not begin any more.
 #[test]
 fn a_write_that_waits_at_an_address_that_becomes_inaccessible_may_go_to_another() {

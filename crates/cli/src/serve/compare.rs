@@ -199,7 +199,7 @@ pub(super) fn namespaces(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server_client::PathShown;
+    use crate::server_client::{PathShown, StateOfNamespace};
     use std::collections::BTreeMap;
 
     const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
@@ -292,6 +292,43 @@ mod tests {
         let mut forgetful = wanted(&[a, b], &[]);
         forgetful.ublk[1].outlives = false;
         assert!(ask(&running, &forgetful).unwrap_err().contains("would not keep it"));
+    }
+
+    /// U15. Hosts have read the shape and the limits of a namespace.
+    #[test]
+    fn u15_a_namespace_that_would_look_different_is_refused() {
+        use zoneplug_host::nvme_tcp::{ShownNamespace, ShownSubsystem};
+        let is = ShownNamespace {
+            nsid: 2,
+            disk: 0,
+            uuid: [0; 16],
+            block_bytes: 4096,
+            blocks: 64,
+            zone_blocks: Some(8),
+            digest: 5,
+        };
+        let mut was = state(&[served("tcp4420n2", "/dev/none-a")]).subsystem.unwrap();
+        was.namespaces = vec![StateOfNamespace::of(&is, "tcp4420n2".to_owned())];
+        let ask = |change: fn(&mut ShownNamespace)| {
+            let mut changed = is.clone();
+            change(&mut changed);
+            let shown =
+                ShownSubsystem { namespaces: vec![changed], append_limit: 8, uuids: Vec::new() };
+            namespaces(&was, &shown).map_err(|(what, _)| what)
+        };
+        assert_eq!(ask(|_| ()), Ok(()));
+        type Change = fn(&mut ShownNamespace);
+        let changes: [(Change, &str); 5] = [
+            (|n| n.nsid = 3, "would be gone"),
+            (|n| n.block_bytes = 512, "blocks of 512 bytes, not 4096"),
+            (|n| n.blocks = 65, "65 blocks, not 64"),
+            (|n| n.zone_blocks = None, "no zones, not zones of 8 blocks"),
+            (|n| n.digest = 6, "other limits"),
+        ];
+        for (change, what) in changes {
+            let text = ask(change).expect_err(what);
+            assert!(text.contains("namespace 2") && text.contains(what), "{text}");
+        }
     }
 
     /// U9. What differs of one disk is refused at whichever place the disk is, in either way, and the failure names it.

@@ -250,6 +250,8 @@ mod tests {
         let disks: Vec<&str> =
             asked.answered.iter().flat_map(|(_, d)| d).map(|d| &*d.name).collect();
         assert_eq!(disks, ["ublkb0", "ublkb1"]);
+        // One that was found may take longer for what it is asked next.
+        assert!(asked.answered.iter().all(|(server, _)| server.patience == PATIENCE));
         assert_eq!(asked.silent.len(), 4, "the killed and the missing ones are none: {asked:?}");
         let me = std::process::id();
         let first = servers.path("1.sock");

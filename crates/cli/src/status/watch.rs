@@ -35,12 +35,7 @@ pub(super) fn watch(
         }
         let mut text = String::new();
         for d in &now {
-            // One that has come since has no interval yet; nor has one whose server was started again.
-            let same = |b: &&Shown| (&b.name, b.pid) == (&d.name, d.pid);
-            match before.iter().find(same) {
-                Some(b) => text += &block(b, d, seconds),
-                None => text += &format!("{}  measuring\n", named(d)),
-            }
+            text += &of_disk(&before, d, seconds);
             text.push('\n');
         }
         for s in &silent {
@@ -52,6 +47,16 @@ pub(super) fn watch(
         term::print(out, &text)?;
         out.flush()?;
         (before, taken) = (now, at);
+    }
+}
+
+/// What a disk did since the samples before.
+fn of_disk(before: &[Shown], now: &Shown, seconds: f64) -> String {
+    // One that has come since has no interval yet; nor has one whose server was started again.
+    let same = |b: &&Shown| (&b.name, b.pid) == (&now.name, now.pid);
+    match before.iter().find(same) {
+        Some(before) => block(before, now, seconds),
+        None => format!("{}  measuring\n", named(now)),
     }
 }
 
@@ -162,6 +167,10 @@ mod tests {
 ";
         assert_eq!(text, want);
         assert!(text.lines().all(|l| l.len() <= 80));
+        assert_eq!(of_disk(std::slice::from_ref(&before), &now, 2.0), text);
+        // The counters of a server that was started again are not those of the one before.
+        now.pid += 1;
+        assert_eq!(of_disk(&[before], &now, 2.0), "/dev/ublkb0  measuring\n");
     }
 
     #[test]

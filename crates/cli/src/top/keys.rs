@@ -248,6 +248,12 @@ mod tests {
         assert_eq!((m.range(), m.cursor), (36..48, 1));
         press(&mut m, "\x1b\x1b\x1b");
         assert_eq!((m.range(), m.cursor), (0..96, 3));
+        // The other disk is shown whole.
+        again(&mut m, 7);
+        press(&mut m, "\n");
+        assert_eq!(m.range(), 36..48);
+        press(&mut m, "]");
+        assert!(m.zoom.is_empty());
     }
 
     #[test]

@@ -418,8 +418,33 @@ fn u11_a_disk_that_cannot_be_flushed_is_not_left() {
         Server::start(&["--nvme-tcp", "127.0.0.1:0", &faulty, "--socket", &socket]);
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     fails(&[&next[..], &[&faulty]].concat(), 1, "cannot be made durable");
-    let shown = ok(&["status", "--socket", &socket]);
-    assert!(shown.contains(&format!("process {}", server.0.id())), "{shown}");
+    assert_eq!(last_is(&socket), server.0.id());
+    // The next flush succeeds, and another server may ask.
+    let (next, _) = Server::start(&[&next[3..], &[&faulty]].concat());
+    assert_eq!(last_is(&socket), next.0.id());
+}
+
+/// U9. A host that is connected can connect to the next server, or nothing is taken over.
+#[test]
+fn u9_a_host_is_not_locked_out_by_a_takeover() {
+    use std::os::unix::fs::PermissionsExt;
+    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let (dir, a, _, socket) = two_disks("handover-locks-out");
+    let key = dir.path("key");
+    std::fs::write(&key, KEY).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
+    let host = Queue::pair_at(&address, nqn());
+    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
+    for more in [
+        ["--dhchap-key", &format!("nqn.other={key}")],
+        ["--dhchap-key", &format!("{HOST}={key}")],
+        ["--allow-host", "nqn.other"],
+    ] {
+        fails(&[&next[..], &[&a], &more].concat(), 3, "could not connect so any more");
+        assert_eq!(last_is(&socket), server.0.id());
+    }
+    drop(host);
 }
 
 /// Waits until a server has taken its disks back.

@@ -165,6 +165,24 @@ fn what_is_told_beside_a_reset_hides_the_zone() {
     assert_eq!(unacked(&journal, 16), [0..16], "one by itself");
 }
 
+/// A long write hides the zones that it is in, and not the one behind.
+#[test]
+fn a_write_of_several_zones_hides_these() {
+    for (sector, len, hidden) in [
+        (0, 0x800, [true, false, false, false]),
+        (0, 0x801, [true, true, false, false]),
+        (0x400, 0x400, [true, false, false, false]),
+        (0x400, 0x1400, [true, true, true, false]),
+        (0x1000, 0x1000, [false, false, true, true]),
+    ] {
+        let place = Place::new();
+        let journal = empty(&place);
+        journal.begin(&request(Op::WriteZeroes, sector, len));
+        let is = [0, 1, 2, 3].map(|z| !journal.only_appends(ZoneNo(z)));
+        assert_eq!(is, hidden, "{len:#x} sectors from {sector:#x} on");
+    }
+}
+
 #[test]
 fn so_many_resets_that_they_are_not_counted_hide_the_zone() {
     let place = Place::new();
@@ -346,6 +364,9 @@ fn what_was_served_is_noted() {
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
+    // The server of this note may have died before it left its stamp at the device.
+    assert_eq!(find(1).map(|left| left.place), Some(3));
+    assert_eq!(find(3), None);
 }
 
 /// A device that shows some zones of a disk: a reset of all zones resets these, and changes nothing for

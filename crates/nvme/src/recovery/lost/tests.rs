@@ -131,6 +131,8 @@ fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
     for (at, is) in [(0, false), (0x800, true), (0x83f, true), (0x840, false), (0x1000, false)] {
         assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
     }
+    // A queue that connects later does not begin it anew.
+    l.is_back(A, Nanos(NOW.0 + WINDOW.0 / 2));
     l.is_back(B, LATE);
     assert!(!write(&mut l, A, 0x800, LATE) && write(&mut l, B, 0x800, LATE));
     l.is_back(HostKey(3), NOW.plus(RESTART));

@@ -265,6 +265,31 @@ fn bytes_of((common, transfer, data): (Common, Transfer, Vec<u8>)) -> Vec<u8> {
     [&transfer.encode(common)[..], &data].concat()
 }
 
+/// Data that come in pieces over a slow link are progress, each of them.
+#[test]
+fn a_host_that_sends_data_in_pieces_is_waited_for() {
+    let mut target = fetching(Digests::default());
+    let short_of = Nanos(Config::default().patience.0 - 1);
+    let mut now = NOW;
+    for (n, last) in [(0, false), (1, false), (2, true)] {
+        now = now.plus(short_of);
+        target.connection.expire(now);
+        target.events();
+        assert!(target.ended.is_none() && target.taken.is_empty(), "piece {n}: {:?}", target.ended);
+        let mut bytes = &bytes_of(h2c(0, 0, n * 4096, 4096, last))[..];
+        while !bytes.is_empty() {
+            let took = target.connection.receive(bytes, usize::MAX, &mut target.buffers, now);
+            bytes = &bytes[took..];
+            target.events();
+        }
+    }
+    assert_eq!(target.taken.len(), 1);
+    let mut target = fetching(Digests::default());
+    target.connection.expire(NOW.plus(Config::default().patience));
+    target.events();
+    assert!(target.ended.is_some(), "one that sends nothing");
+}
+
 /// A command capsule with `data` bytes of data.
 fn capsule(command: Command, data: u32) -> (Common, Vec<u8>) {
     let pdo = if data > 0 { 72 } else { 0 };
