@@ -194,11 +194,12 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             Target::Own(_) => "this process has the disk",
             Target::Live(..) => "the disk is served",
         };
-        let line = format!(
-            "{name}: {} -> {value}, for as long as {holder}; {name}={value} in a \
-             specification sets it for each use\n",
-            plain(&was)
-        );
+        let mut line = format!("{name}: {} -> {value}, for as long as {holder}", plain(&was));
+        // Those of a server are no keys of a specification.
+        if find_attribute(name).is_some() {
+            line += &format!("; {name}={value} in a specification sets it for each use");
+        }
+        line.push('\n');
         return term::print(out, &line);
     }
     let Some(value) = was else {

@@ -152,12 +152,16 @@ impl Serving {
     /// Sets an attribute of a disk, and returns what it was. The next server sets it again.
     pub(super) fn set(&self, disk: &str, name: &str, value: &str) -> Result<String, Failure> {
         let disk = named(&self.disks, disk)?;
+        // Held until it is done: what the next server is told has it, or it is refused.
+        let mut set = lock(&self.set);
+        if self.hand_over.is_asked() {
+            return Err(being_left());
+        }
         if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
             return was;
         }
         let was = disk.disk.disk().attribute(name).unwrap_or_default();
         disk.disk.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
-        let mut set = lock(&self.set);
         set.entry(disk.name.clone()).or_default().insert(name.to_owned(), value.to_owned());
         Ok(was)
     }
@@ -198,6 +202,12 @@ pub(crate) trait Answers: Send + Sync + 'static {
     fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
         Err(stream)
     }
+}
+
+/// The next server has been told what it gets.
+pub(super) fn being_left() -> Failure {
+    Failure::new(Kind::Device, "the disks are being left to another server")
+        .hint("zoneplug status shows whether it serves them")
 }
 
 fn no_takeover() -> Failure {
@@ -335,6 +345,9 @@ fn answer(
             Ok(serde_json::to_value(zone_table(disk, *first, *count, *cells))?)
         }
         Request::Pause { disk, most_ms } => {
+            if serving.hand_over.is_asked() {
+                return Err(being_left());
+            }
             // One at a time: the last one ends first.
             *pause = None;
             let most = std::time::Duration::from_millis(*most_ms);

@@ -194,11 +194,6 @@ fn welcome<A: Answers>(
     }
 }
 
-fn being_left() -> Failure {
-    Failure::new(Kind::Device, "the disks are being left to another server")
-        .hint("zoneplug status shows whether it serves them")
-}
-
 /// Answers the questions of a connection. A connection that asks for the disks is passed to the thread that gives them.
 fn converse<A: Answers>(
     stream: UnixStream,
@@ -222,7 +217,7 @@ fn converse<A: Answers>(
             return Ok(());
         }
         let Some(serving) = slot.upgrade().and_then(|slot| slot.get()) else {
-            return stream.get_mut().write_all(&answer::refusal(&being_left()));
+            return stream.get_mut().write_all(&answer::refusal(&answer::being_left()));
         };
         let reply = answer::respond(&question, &*serving, &mut pause, is_owner);
         let (text, files) = match reply {
@@ -230,7 +225,7 @@ fn converse<A: Answers>(
             Reply::HandOver => {
                 let asked = serving.hand_over(stream.into_inner().into_stream());
                 return asked.or_else(|by| {
-                    Timed::new(by, patience).write_all(&answer::refusal(&being_left()))
+                    Timed::new(by, patience).write_all(&answer::refusal(&answer::being_left()))
                 });
             }
         };

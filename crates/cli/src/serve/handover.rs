@@ -64,6 +64,11 @@ impl HandOver {
         }
     }
 
+    /// Whether a server has asked. It gets what there is by now.
+    pub(crate) fn is_asked(&self) -> bool {
+        !matches!(*lock(&self.0.asked), Asked::Nobody)
+    }
+
     /// The server that has asked is refused: another one may ask.
     pub(crate) fn refused(&self) {
         *lock(&self.0.asked) = Asked::Nobody;

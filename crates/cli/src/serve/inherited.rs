@@ -93,9 +93,14 @@ impl Inherited {
     /// the others go on.
     pub(super) fn leave(&mut self) -> Result<(), Failure> {
         while let Some(mut running) = self.running.pop() {
-            if let Err(f) = running.leave() {
-                self.running.push(running);
-                return Err(f);
+            match running.leave() {
+                Err(f) => {
+                    self.running.push(running);
+                    return Err(f);
+                }
+                // The records are in the order of the servers.
+                Ok(Some(state)) => self.states[self.running.len()] = state,
+                Ok(None) => {}
             }
             self.waiting.push(running);
         }

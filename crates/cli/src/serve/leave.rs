@@ -7,7 +7,7 @@ use super::end::flush;
 use super::running::ends_within;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::server_client::{Request, Timed};
+use crate::server_client::{Request, StateShown, Timed};
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -77,20 +77,20 @@ impl Next {
         self.say(&answer::refusal(why));
     }
 
-    /// Tells the next server that the disks are left once this process has ended. It ends now.
-    pub(super) fn end_for(mut self) -> ! {
+    /// Tells the next server that the disks are left once this process has ended, and what they are by now. It ends now.
+    pub(super) fn end_for(mut self, state: &StateShown) -> ! {
         log::warn!(
             event = "left-unclosed";
             "a disk is not closed in time: this server ends, and process {} goes on as after its death", self.pid
         );
-        self.say(&answer::answer_line(json!({"ends": true})));
+        self.say(&answer::answer_line(json!({"ends": true, "state": state})));
         std::process::exit(0)
     }
 
-    /// Tells the next server that the disks are left, and waits until it serves them, has given up, or a signal comes: a next
+    /// Tells the next server that the disks are left and what they are by now, and waits until it serves them, has given up, or a signal comes: a next
     /// server that is stopped does not keep this process from its end.
-    pub(super) fn serves(mut self, signals: &Signals) -> Became {
-        self.say(&answer::answer_line(json!({"ends": false})));
+    pub(super) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
+        self.say(&answer::answer_line(json!({"ends": false, "state": state})));
         let (tell, told) = mpsc::channel();
         let (pid, notifier) = (self.pid, signals.notifier());
         let body = move || {

@@ -203,7 +203,7 @@ fn begin(
         match server.serve(&blocks, inherited)? {
             Ended::Stopped => return Ok(()),
             Ended::Left(next, back) => {
-                let became = next.serves(&server.signals);
+                let became = next.serves(&server.signals, &back.states[0]);
                 if became != leave::Became::Returned {
                     if became == leave::Became::Served {
                         log::info!(event = "handed-over"; "another server has taken the disks over");
@@ -441,7 +441,7 @@ impl Server<'_> {
         let (all, below) = (disks.handles(), disks.devices());
         drop((devices, disks));
         if !leave::close(all, &below) {
-            next.end_for();
+            next.end_for(&back.states[0]);
         }
         Ended::Left(next, Box::new(back))
     }

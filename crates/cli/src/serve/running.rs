@@ -2,7 +2,7 @@
 
 use super::notify;
 use crate::failure::{Failure, Kind};
-use crate::server_client::{Request, Server};
+use crate::server_client::{Request, Server, StateShown};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -29,13 +29,15 @@ impl Running {
         Ok(Running { server, process, pid })
     }
 
-    /// Has the server leave its disks, and waits for that.
-    pub(super) fn leave(&mut self) -> Result<(), Failure> {
+    /// Has the server leave its disks, and waits for that. Returns what it says of them at last: clients may have set something
+    /// since it was asked first.
+    pub(super) fn leave(&mut self) -> Result<Option<StateShown>, Failure> {
         self.server.set_patience(LEAVE);
-        let left = self.server.ask(&Request::HandOver {})?;
+        let mut left = self.server.ask(&Request::HandOver {})?;
+        let state = serde_json::from_value(left["state"].take()).ok();
         // Something of that server may be in flight until its process has ended.
         if left["ends"].as_bool() != Some(true) {
-            return Ok(());
+            return Ok(state);
         }
         notify::main_process();
         if !ends_within(&self.process, END) {
@@ -43,7 +45,7 @@ impl Running {
             let hint = format!("zoneplug status; kill {}, and start this again", self.pid);
             return Err(Failure::new(Kind::Device, what).hint(hint));
         }
-        Ok(())
+        Ok(state)
     }
 
     /// Says that this process serves the disks. The server ends; if it has ended already, that is all right.

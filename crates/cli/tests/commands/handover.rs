@@ -337,6 +337,47 @@ fn l13_a_name_is_of_one_server() {
     let (_other, _) = Server::start(&args);
 }
 
+/// U15. What is set before the disks are left is set again by the next server; after that it is refused, and not forgotten.
+#[test]
+fn u15_what_is_set_meanwhile_is_passed_on_or_refused() {
+    let (_dir, a, _, socket) = two_disks("handover-meanwhile");
+    let (_server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
+    let name = ok(&["status", "--socket", &socket]).split_whitespace().next().unwrap().to_owned();
+    let ask = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+f = s.makefile()
+for question in 'state', 'hand-over':
+    s.send(b'{\"cmd\":\"%s\"}\\n' % question.encode())
+    print(f.readline(), end='', flush=True)
+    sys.stdin.readline()";
+    let mut next = Command::new("python3")
+        .args(["-c", ask, &socket])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(next.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().unwrap().unwrap();
+    assert!(line().contains("\"set\":{}"));
+    ok(&["attr", "--socket", &socket, &name, "nomerges", "1"]);
+    ok(&["attr", "--socket", &socket, &name, "enable", "0"]);
+    next.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let left = line();
+    assert!(left.contains("\"nomerges\":\"1\"") && left.contains("\"enabled\":false"), "{left}");
+    let late = ["attr", "--socket", &socket, &name, "nomerges", "2"];
+    let late = soon(Command::new(ZONEPLUG).args(late));
+    assert!(!late.status.success() && text(&late.stderr).contains("being left"), "{late:?}");
+    drop(next.stdin.take());
+    next.wait().unwrap();
+    // Taken back, and handed over after all.
+    wait_for(&socket);
+    let (_next, _) =
+        Server::start(&["--takeover", "--nvme-tcp", &address, &a, "--socket", &socket]);
+    let is = |attribute: &str| ok(&["attr", "--socket", &socket, &name, attribute]);
+    assert_eq!((is("nomerges").trim(), is("enable").trim()), ("1", "0"));
+}
+
 /// A trace goes on with its disk, whether another server takes the disk over or the same one takes it back.
 #[test]
 fn a_trace_goes_on_over_a_hand_over() {
