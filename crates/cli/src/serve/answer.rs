@@ -36,6 +36,8 @@ pub(crate) struct Serving {
     set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
     /// Counts the pauses of disks.
     pauses: Arc<()>,
+    /// As [`StateOfSubsystem::key_checks`].
+    pub(super) key_checks: BTreeMap<String, String>,
 }
 
 impl Served {
@@ -85,7 +87,8 @@ impl Serving {
         hand_over: HandOver,
     ) -> Serving {
         let set = Mutex::default();
-        Serving { disks, hand_over, subsystem, sockets, set, pauses: Arc::default() }
+        let (pauses, key_checks) = (Arc::default(), BTreeMap::new());
+        Serving { disks, hand_over, subsystem, sockets, set, pauses, key_checks }
     }
 
     /// The record that the next server compares and continues.
@@ -135,6 +138,7 @@ impl Serving {
             append_limit: shown.append_limit,
             namespaces: namespaces.collect(),
             hosts: server.hosts().into_iter().map(HostShown::of).collect(),
+            key_checks: self.key_checks.clone(),
             known_hosts: server.known_hosts().into_iter().map(KnownHostShown::of).collect(),
         }
     }

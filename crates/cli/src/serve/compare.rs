@@ -5,6 +5,7 @@ use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 use crate::server_client::{HostShown, StateOfDisk, StateOfSubsystem, StateShown};
 use rustix::process::Pid;
+use std::collections::BTreeMap;
 use zoneplug_host::DiskMark;
 
 /// A disk that the next server is to serve.
@@ -29,6 +30,8 @@ pub(super) struct Wanted<'a> {
     pub(super) addresses: Vec<String>,
     pub(super) nqn: &'a str,
     pub(super) admits: Option<&'a Admits<'a>>,
+    /// As [`StateOfSubsystem::key_checks`].
+    pub(super) key_checks: BTreeMap<String, String>,
 }
 
 impl Wanted<'_> {
@@ -153,6 +156,18 @@ fn of_hosts(s: &StateOfSubsystem, wanted: &Wanted<'_>) -> Result<(), Difference>
         let what = format!("and {nqn}, which is connected {how}, could not connect so any more");
         return Err((what, hint));
     }
+    let other_key = |h: &&HostShown| {
+        let checks = (s.key_checks.get(&h.nqn), wanted.key_checks.get(&h.nqn));
+        h.authenticated && matches!(checks, (Some(was), Some(is)) if was != is)
+    };
+    if let Some(host) = s.hosts.iter().find(other_key) {
+        let what = format!(
+            "and {}, which is connected with a key, would find another key or group",
+            plain(&host.nqn)
+        );
+        let hint = "--dhchap-key, --dhchap-ctrl-key and --dhchap-dhgroup as that server has them; or disconnect that host";
+        return Err((what, hint.to_owned()));
+    }
     Ok(())
 }
 
@@ -200,7 +215,6 @@ pub(super) fn namespaces(
 mod tests {
     use super::*;
     use crate::server_client::{PathShown, StateOfNamespace};
-    use std::collections::BTreeMap;
 
     const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
     const ADDRESS: &str = "127.0.0.1:4420";
@@ -234,6 +248,7 @@ mod tests {
             append_limit: 8,
             namespaces: Vec::new(),
             hosts: Vec::new(),
+            key_checks: BTreeMap::new(),
             known_hosts: Vec::new(),
         };
         StateShown {
@@ -263,6 +278,7 @@ mod tests {
             addresses: vec![ADDRESS.to_owned()],
             nqn: NQN,
             admits: None,
+            key_checks: BTreeMap::new(),
         }
     }
 
@@ -429,6 +445,12 @@ mod tests {
                 None => assert_eq!(got, Ok(true)),
                 Some(text) => assert!(got.clone().unwrap_err().contains(text), "{got:?}"),
             }
+        }
+        let check = |text: &str| BTreeMap::from([("nqn.b".to_owned(), text.to_owned())]);
+        state.subsystem.as_mut().unwrap().key_checks = check("1");
+        for (is, same) in [("1", true), ("2", false)] {
+            let got = ask(&state, &Wanted { key_checks: check(is), ..wanted(&[], &[a]) });
+            assert_eq!(got.is_ok(), same, "{got:?}");
         }
     }
 }

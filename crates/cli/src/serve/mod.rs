@@ -50,6 +50,7 @@ use opening::OpenDisks;
 use settings::Settings;
 use socket::Socket;
 use stamp::Stamp;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -330,7 +331,7 @@ impl Server<'_> {
         let sockets = listeners.iter().flat_map(NvmeTcpListeners::sockets).chain(&metrics_at);
         let sockets: std::io::Result<Vec<_>> =
             sockets.map(|s| s.try_clone().map(Arc::new)).collect();
-        let serving = match sockets {
+        let mut serving = match sockets {
             Ok(sockets) => {
                 let subsystem = network.as_ref().map(nvme::Server::of_hosts);
                 Serving::new(served(), subsystem, sockets, hand_over.clone())
@@ -340,6 +341,7 @@ impl Server<'_> {
                 return Err(give_up(devices, f.hint("more open files (ulimit -n)")));
             }
         };
+        serving.key_checks = self.plan.as_ref().map_or_else(BTreeMap::new, nvme::Plan::key_checks);
         let goes_on = self.stays.is_some();
         if let Err(f) = inherited.set_again(&serving, goes_on) {
             drop((serving, metrics));

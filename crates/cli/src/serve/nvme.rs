@@ -6,6 +6,7 @@ use super::stamp::Stamp;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 use crate::server_client::{DIRECTORY, KnownHostShown, PathShown};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -207,6 +208,16 @@ impl Plan {
             None => o.any_host || o.dhchap_keys.is_empty(),
         };
         has_key == with_key && (has_key || listed)
+    }
+
+    /// Of each host that has a key: a text that changes when the host could not authenticate any more as it does.
+    pub(super) fn key_checks(&self) -> BTreeMap<String, String> {
+        let o = &self.options;
+        let of = |(host, key): &(String, Key)| {
+            let ctrl = o.dhchap_ctrl_key.as_ref().map_or_else(String::new, |key| key.check(host));
+            (host.clone(), format!("{} {ctrl} {}", key.check(host), o.dhchap_dhgroup as u8))
+        };
+        o.dhchap_keys.iter().map(of).collect()
     }
 
     /// Adds hosts that another server keeps places for.

@@ -11,6 +11,7 @@ use super::stamp::Stamp;
 use crate::failure::{Failure, Kind};
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeMap;
 use zoneplug_host::nvme_tcp::DiskShape;
 use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, check_traces, is_volatile, takes_writes};
 
@@ -47,6 +48,7 @@ pub(super) fn find(
         addresses: plan.map_or_else(Vec::new, nvme::Plan::addresses),
         nqn: plan.map_or("", nvme::Plan::nqn),
         admits: Some(&admits),
+        key_checks: plan.map_or_else(BTreeMap::new, nvme::Plan::key_checks),
     };
     // A specification that is wrong shows while the disks are still served.
     let mut shapes = Vec::new();

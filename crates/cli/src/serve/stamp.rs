@@ -269,6 +269,7 @@ impl Stamp {
             append_limit: self.append_limit.max(shown.append_limit),
             namespaces: all.cloned().collect(),
             hosts: Vec::new(),
+            key_checks: BTreeMap::new(),
             known_hosts: Vec::new(),
         };
         compare::namespaces(&subsystem, shown).map_err(|(what, hint)| self.refused(what, &hint))

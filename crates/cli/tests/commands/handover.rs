@@ -337,6 +337,46 @@ fn l13_a_name_is_of_one_server() {
     let (_other, _) = Server::start(&args);
 }
 
+/// U9. A server says which key and group a host has, and never the key, so that the next one can compare them.
+#[test]
+fn u9_keys_of_hosts_are_compared() {
+    use std::os::unix::fs::PermissionsExt;
+    const KEYS: [&str; 2] = [
+        "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+        "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+    ];
+    let (dir, a, _, socket) = two_disks("handover-keys");
+    let keys = ["key", "other"].map(|name| dir.path(name));
+    for (path, key) in keys.iter().zip(KEYS) {
+        std::fs::write(path, key).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let [key, other] = keys.each_ref().map(|key| format!("{HOST}={key}"));
+    let (_server, address) = Server::start(&[
+        "--nvme-tcp",
+        "127.0.0.1:0",
+        &a,
+        "--socket",
+        &socket,
+        "--dhchap-key",
+        &key,
+    ]);
+    let checks = |of: &serde_json::Value| of["subsystem"]["key_checks"][HOST].clone();
+    let was = checks(&state(&socket));
+    assert!(was.as_str().is_some_and(|text| text.len() > 20), "{was}");
+    let told = |more: &[&str]| {
+        let at = ["--takeover", "--nvme-tcp", &address, &a, "--socket", &socket];
+        // No host is connected, so each is taken over.
+        let (next, _) = Server::start(&[&at[..], more].concat());
+        let is = checks(&state(&socket));
+        drop(next);
+        is
+    };
+    assert_eq!(told(&["--dhchap-key", &key]), was);
+    assert_ne!(told(&["--dhchap-key", &other]), was);
+    assert_ne!(told(&["--dhchap-key", &key, "--dhchap-dhgroup", "null"]), was);
+}
+
 /// U15. What is set before the disks are left is set again by the next server; after that it is refused, and not forgotten.
 #[test]
 fn u15_what_is_set_meanwhile_is_passed_on_or_refused() {

@@ -81,6 +81,22 @@ impl Key {
         }
     }
 
+    /// A text that is the same for the same key and `salt`, and from which the key cannot be found.
+    ///
+    /// ```
+    /// # use zoneplug_nvme::dhchap::Key;
+    /// let key = Key::parse("DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:")?;
+    /// assert_eq!(key.check("nqn.a"), key.clone().check("nqn.a"));
+    /// assert_ne!(key.check("nqn.a"), key.check("nqn.b"));
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn check(&self, salt: &str) -> String {
+        let transform = self.transform.map_or(0, |hash| hash as u8);
+        let parts = [salt.as_bytes(), b"zoneplug key check", &[transform]];
+        let mac = Hash::Sha256.hmac(&self.secret, &parts);
+        mac.iter().take(16).map(|b| format!("{b:02x}")).collect()
+    }
+
     /// Whether `other` has the same secret. A host and a subsystem must not.
     pub fn is_secret_of(&self, other: &Key) -> bool {
         same(&self.secret, &other.secret)
