@@ -73,7 +73,7 @@ fn a_disk_is_served_at_two_addresses() {
     assert!(attr(&[]).contains(&name), "{}", attr(&[]));
     assert_eq!(attr(&[&name]).trim(), "optimized");
     let said = attr(&[&name, "non-optimized"]);
-    assert!(said.contains("optimized -> non-optimized"), "{said}");
+    assert!(said.contains(": optimized -> non-optimized"), "{said}");
     assert_eq!(attr(&[&name]).trim(), "non-optimized");
     assert!(status().contains(&format!("at {}, non-optimized", addresses[1])), "{}", status());
     assert!(status().contains(&format!("at {}, optimized", addresses[0])), "{}", status());

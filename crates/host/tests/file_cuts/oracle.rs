@@ -91,7 +91,9 @@ impl World {
         for n in 0..self.zones.len() as u32 {
             let (mut least, mut most) = (0, 0);
             for a in &self.asked {
-                if let Kind::Conventional { number: 0, .. } = a.kind {
+                if let Kind::Conventional { zone, number: 0, .. } = a.kind {
+                    // A discard counts where it cannot make a hole.
+                    most += u64::from(zone == n && a.start <= moment);
                     continue;
                 }
                 if let Kind::Write { zone, fua, .. } | Kind::Conventional { zone, fua, .. } = a.kind

@@ -24,6 +24,8 @@ const MAX_QUESTIONS: usize = 16;
 pub(super) struct Behind {
     writes: Vec<Refused>,
     questions: Vec<Question>,
+    /// The tokens of BIOs that were refused, of commands that are not answered yet. Each has its slot in it.
+    tokens: Vec<u64>,
 }
 
 /// A question to other queues.
@@ -61,6 +63,20 @@ impl Behind {
     /// Whether other queues are asked.
     pub(super) fn asks(&self) -> bool {
         !self.questions.is_empty()
+    }
+
+    /// Keeps the token of a refused BIO. One of the same slot is of a command that went unanswered.
+    #[cold]
+    pub(super) fn keep_token(&mut self, token: u64) {
+        self.take_token(token as u16);
+        self.tokens.push(token);
+    }
+
+    /// The token that was kept for a slot.
+    #[cold]
+    pub(super) fn take_token(&mut self, slot: u16) -> u64 {
+        let place = self.tokens.iter().position(|token| *token as u16 == slot);
+        place.map_or(u64::from(slot), |n| self.tokens.swap_remove(n))
     }
 }
 
@@ -108,7 +124,7 @@ impl<C: DiskClient> IoQueue<C> {
             self.keep(slot, running);
             return self.behind.writes.push(Refused { slot, awaited });
         }
-        self.count_refused(&mut running);
+        self.count_refused(slot, &mut running);
         let step = if is_write(&r) && self.namespaces.are_inaccessible() {
             // As a command that comes now: its host sends it to another port.
             Step::Answer(Completion { status: status::INACCESSIBLE, ..Completion::default() }, 0)
@@ -123,12 +139,15 @@ impl<C: DiskClient> IoQueue<C> {
 
     /// The refused BIO of a command is its last one for this request: the time of the operation ends here.
     #[cold]
-    pub(super) fn count_refused(&mut self, running: &mut Running) {
+    pub(super) fn count_refused(&mut self, slot: u16, running: &mut Running) {
         let r = running.request;
-        if let Some(u) = self.used.iter_mut().find(|u| u.disk == r.disk && running.refused) {
-            u.client.ended(running.token, r.op, r.sector);
+        if !std::mem::take(&mut running.refused) {
+            return;
         }
-        running.refused = false;
+        let token = self.behind.take_token(slot);
+        if let Some(u) = self.used.iter_mut().find(|u| u.disk == r.disk) {
+            u.client.ended(token, r.op, r.sector);
+        }
     }
 
     /// Whether `r` is not answered yet, because the server may hold back a write before it: `Some(true)` if such a write is on

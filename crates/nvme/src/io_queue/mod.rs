@@ -165,8 +165,7 @@ struct Running {
     asked: bool,
     /// No queue has a write before it: it was submitted once more, and is not after that.
     tried_last: bool,
-    /// The token of its refused BIO, if `refused`. The next BIO has it too, so that the two count as one operation.
-    token: u64,
+    /// Its last BIO was refused. The next one gets the token of that ([`Behind`]), so that the two count as one operation.
     refused: bool,
 }
 
@@ -301,7 +300,6 @@ impl<C: DiskClient> IoQueue<C> {
             resending: None,
             asked: false,
             tried_last: false,
-            token: 0,
             refused: false,
         };
         self.go_on(c.slot, running, step, tcp, ctx);
@@ -369,7 +367,7 @@ impl<C: DiskClient> IoQueue<C> {
         let owes = durable && ctx.disks.owes(request.disk, self.host);
         let after_loss = ctx.disks.recovery(request.disk).is_before(request.op);
         if running.refused && (owes || after_loss) {
-            self.count_refused(&mut running);
+            self.count_refused(slot, &mut running);
         }
         if owes {
             let result = IoResult { status: Status::Medium, sector: request.sector, zones: 0 };
@@ -441,8 +439,10 @@ impl<C: DiskClient> IoQueue<C> {
         bio.set(request.op, request.sector, request.len_sectors, io);
         bio.flags = request.flags;
         let used = &mut self.used[n];
-        let token =
-            if running.refused { running.token } else { used.client.token(slot, request.op) };
+        let token = match running.refused {
+            true => self.behind.take_token(slot),
+            false => used.client.token(slot, request.op),
+        };
         running.refused = false;
         bio.set_token(token);
         used.list.push_back(bio);
@@ -512,7 +512,8 @@ impl<C: DiskClient> IoQueue<C> {
                 let after_loss = running.resending.is_some()
                     || recovery.is_after(running.request.op, result.status);
                 if is_refused(result.status) && !after_loss {
-                    (running.token, running.refused) = (token, true);
+                    self.behind.keep_token(token);
+                    running.refused = true;
                 } else {
                     self.used[n].client.ended(token, op, sector);
                 }
