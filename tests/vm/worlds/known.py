@@ -4,7 +4,7 @@ Each was seen without zoneplug, on a disk of the kernel's own (--door), or in th
 
 | file system | Linux | what it does | how that was seen | what a world does about it |
 | --- | --- | --- | --- | --- |
-| btrfs | 7.2 | a rename on a small zoned disk ends with *No space left on device* | `--door null_blk --seeds 28` | takes it for a full file system |
+| btrfs | 7.2 | a rename on a small zoned disk ends with *No space left on device* | on null_blk, by the same workload | takes it for a full file system |
 | btrfs | 7.2 | an operation ends with EAGAIN while another one syncs | null_blk | does it again, and counts it |
 | f2fs | 7.2 | fsync ends when a flush has ended that was sent before the node block was written. After a power cut the file may be as \
 before the last operation that was acknowledged | block_rq_issue and block_rq_complete: the flush of the thread f2fs_flush is issued and \
@@ -12,7 +12,7 @@ completed before the write of the node completes, and the fsync returns | does n
 | f2fs | 7.2 | an append that is under way is found without its data: the block that it rewrites, which has acknowledged data, reads as \
 zeroes | f2fs sends no flush between the data and the node block that names them | does not look at the file of an operation that was \
 under way |
-| f2fs | 7.2 | acknowledged data are gone after one write error of the medium | `--door loop --fs f2fs --seeds 31` | there are no such errors \
+| f2fs | 7.2 | acknowledged data are gone after one write error of the medium | on a loop disk (`--door loop`), in 2 of 150 worlds, before such errors were left out | there are no such errors \
 below f2fs |
 | ext4 below | 7.2 | the journal asks for a flush and does not look at its result, so that an error of the medium is told to nobody | source: \
 jbd2_journal_commit_transaction | there are no such errors below ext4 |
