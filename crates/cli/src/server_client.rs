@@ -108,7 +108,7 @@ pub(crate) struct StateOfSubsystem {
     pub(crate) namespaces: Vec<StateOfNamespace>,
     /// The hosts that are connected.
     pub(crate) hosts: Vec<HostShown>,
-    /// Of each host that has a key: a text that changes when the host could not authenticate any more as it does.
+    /// For each host that has a key, a text that changes when the host could not authenticate any more as it does.
     #[serde(default)]
     pub(crate) key_checks: BTreeMap<String, String>,
     /// The hosts without a key for which the server keeps places.

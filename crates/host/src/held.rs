@@ -82,7 +82,7 @@ impl HeldDisk {
     }
 }
 
-/// What a layer has read of a key file.
+/// A key as a layer has read it from a file.
 pub(crate) type HeldKey = Arc<dyn std::any::Any + Send + Sync>;
 
 /// The open disks of a specification, or of all that a server serves, and the keys that this process has read for them.

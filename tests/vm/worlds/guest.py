@@ -31,7 +31,7 @@ HANGS_S = 4 * 86400
 # Simulated seconds in which a server is ready.
 SLOW_S = 20
 KEEP_SIZE, PUNCH_HOLE, MS_SYNC = 1, 2, 4
-# What a file system may answer while its device fails, or when it is full.
+# Errors that a file system may answer while its device fails, or when it is full.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN, errno.EUCLEAN)
 
@@ -332,7 +332,7 @@ class World:
                 sh("echo w >/proc/sysrq-trigger; dmesg | tail -40 >&2", True)
         say("# ended at", time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         if self.plan["door"] == "null_blk":
-            # It goes with the guest.
+            # This disk goes with the guest.
             self.compare(open("/srv/run.out").read())
             self.finish()
 
@@ -361,7 +361,7 @@ class World:
             if files.ended:
                 break
         if self.plan["fs"] == "f2fs":
-            # What f2fs may lose of these is told in known.py.
+            # known.py says what f2fs may lose of these.
             for op in filter(None, (last, under_way)):
                 files.content.pop(op["path"], None)
             under_way = None

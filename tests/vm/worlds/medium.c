@@ -28,7 +28,7 @@
 
 enum kind { OTHER, DISK, BELOW, KINDS };
 
-// What a write has replaced.
+// The data that a write has replaced.
 struct replaced {
     struct replaced *older;
     int fd;

@@ -10,7 +10,7 @@ DOORS = ("ublk", "nvme-tcp")
 # Disks of Linux itself, to see whether a finding is the kernel's own. null_blk has zones, and nothing goes wrong with it but the idle
 # time; loop has none, and is on the medium itself, so that the power may fail.
 KERNELS_OWN = ("null_blk", "loop")
-# What happens to a server. A connection is lost at the door of the network only.
+# Faults of a server, its disk and its connection. A connection is lost at the door of the network only.
 FAULTS = ("kill", "takeover", "stall", "idle", "copy", "full", "lose")
 # Conventional zones that hold the metadata of a file system, in MiB.
 CONVENTIONAL_MIB = {"btrfs": 0, "zonefs": 0, "f2fs": 160, "xfs": 352}

@@ -118,7 +118,7 @@ impl Inherited {
             for (name, value) in in_order(&set) {
                 match serving.set(&disk.name, name, value) {
                     Ok(_) => {}
-                    // Of another scheduler than the disk has by now.
+                    // The attribute is of another scheduler than the disk has by now.
                     Err(_) if !serving.has(&disk.name, name) => {}
                     Err(f) if own => {
                         let (disk, what) = (plain(&disk.name), plain(f.parts().1));

@@ -42,7 +42,7 @@ pub(super) struct Next {
     pid: u32,
 }
 
-/// What has become of disks that were left.
+/// The fate of disks that were left.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Became {
     /// The next server serves them.

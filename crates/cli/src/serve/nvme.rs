@@ -210,7 +210,7 @@ impl Plan {
         has_key == with_key && (has_key || listed)
     }
 
-    /// Of each host that has a key: a text that changes when the host could not authenticate any more as it does.
+    /// For each host that has a key, a text that changes when the host could not authenticate any more as it does.
     pub(super) fn key_checks(&self) -> BTreeMap<String, String> {
         let o = &self.options;
         let of = |(host, key): &(String, Key)| {

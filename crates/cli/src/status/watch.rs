@@ -50,7 +50,7 @@ pub(super) fn watch(
     }
 }
 
-/// What a disk did since the samples before.
+/// Says what a disk did since the samples before.
 fn of_disk(before: &[Shown], now: &Shown, seconds: f64) -> String {
     // One that has come since has no interval yet; nor has one whose server was started again.
     let same = |b: &&Shown| (&b.name, b.pid) == (&now.name, now.pid);

@@ -433,7 +433,7 @@ fn a_trace_goes_on_over_a_hand_over() {
     };
     asks();
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
-    // What cannot be made is known before the running server leaves.
+    // A trace that cannot be made is known before the running server leaves.
     let elsewhere = format!("trace,file={none}@{a}");
     fails(&[&next[..], &[&elsewhere]].concat(), 1, "no such directory");
     assert_eq!(last_is(&socket), first.0.id());

@@ -250,7 +250,7 @@ impl Snapshot {
         };
         let (at, end) = (layout.data(zone, from), layout.data(zone, end));
         if !first && from == 0 {
-            // What an earlier copy left must not show in a hole, nor past the write pointer.
+            // Data of an earlier copy must not show in a hole, nor past the write pointer.
             let written = match was {
                 Some(was) if !conventional => layout.data(zone, was.wp) - at,
                 _ => layout.stride,
