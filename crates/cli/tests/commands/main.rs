@@ -9,6 +9,7 @@ mod files;
 mod forms;
 mod found;
 mod handover;
+mod handover_changes;
 mod hostile;
 mod interrupt;
 mod merge;
