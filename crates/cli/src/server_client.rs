@@ -171,9 +171,6 @@ pub(crate) struct StateOfDisk {
     pub(crate) disks: u64,
     pub(crate) layers: u64,
     pub(crate) place: u64,
-    /// How often its file was opened; 0 if that is not counted.
-    #[serde(default)]
-    pub(crate) opened: u64,
     /// Whether it is there without the server.
     pub(crate) outlives: bool,
     /// Where it is served, if over the network.

@@ -95,7 +95,7 @@ impl Serving {
     pub(super) fn state(&self) -> StateShown {
         let set = lock(&self.set);
         let of = |d: &Served| {
-            let DiskMark { disks, layers, place, opened } = d.passed.mark;
+            let DiskMark { disks, layers, place, .. } = d.passed.mark;
             let known = d.passed.known.as_ref();
             StateOfDisk {
                 name: d.name.clone(),
@@ -103,7 +103,6 @@ impl Serving {
                 disks,
                 layers,
                 place,
-                opened,
                 outlives: d.outlives,
                 address: d.network.as_ref().map(|n| n.address.clone()),
                 uuid: known.map(|k| StateOfDisk::uuid_text(&k.uuid)),

@@ -114,10 +114,6 @@ fn one_disk(d: &StateOfDisk, wanted: &Wanted<'_>, nth_part: u32) -> Result<(), D
         let hint = format!("the file that it has, not a copy or another one at its path: {spec}");
         return Err(("from another file".to_owned(), hint));
     }
-    if w.mark.opened < d.opened {
-        let hint = format!("the file as that server has it: {spec}");
-        return Err(("over which an older copy was written".to_owned(), hint));
-    }
     if let Some(address) = d.address.as_ref().filter(|a| !wanted.addresses.contains(a)) {
         let address = plain(address);
         return Err((
@@ -220,7 +216,7 @@ mod tests {
     const ADDRESS: &str = "127.0.0.1:4420";
 
     fn served(name: &str, spec: &str) -> StateOfDisk {
-        let DiskMark { disks, layers, place, opened } = DiskMark::of(spec);
+        let DiskMark { disks, layers, place, .. } = DiskMark::of(spec);
         let address = name.starts_with("tcp").then(|| ADDRESS.to_owned());
         StateOfDisk {
             name: name.to_owned(),
@@ -228,7 +224,6 @@ mod tests {
             disks,
             layers,
             place,
-            opened,
             outlives: true,
             address,
             uuid: None,

@@ -47,11 +47,14 @@ impl Inherited {
         for (spec, mark) in wanted {
             paths_of(spec).for_each(|path| self.disks.know(path));
             let was_compared = self.served().any(|d| d.is(mark));
-            if was_compared != self.has(spec) || was_compared && DiskMark::of(spec) != mark {
+            if was_compared != self.has(spec) {
                 return false;
             }
             if was_compared {
                 self.marks.insert(spec.to_owned(), mark);
+                if !self.is_as_compared(spec, DiskMark::of(spec)) {
+                    return false;
+                }
             }
         }
         true

@@ -93,7 +93,6 @@ impl StampedDisk {
             disks,
             layers,
             place,
-            opened,
             outlives: !is_volatile(spec),
             address: None,
             uuid: uuid.map(StateOfDisk::uuid_text),

@@ -53,20 +53,6 @@ for a, b in zip(sys.argv[2::2], sys.argv[3::2]): shutil.move(a, b)";
     assert!(holds());
 }
 
-/// U9. A file that was written over is not the disk that is served.
-#[test]
-fn u9_a_backup_over_the_file_of_a_disk_is_not_taken_over() {
-    let (dir, a, _, socket) = two_disks("handover-backup");
-    let backup = dir.path("backup");
-    std::fs::copy(&a, &backup).unwrap();
-    let (server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
-    let mut file = std::fs::OpenOptions::new().write(true).open(&a).unwrap();
-    file.write_all(&std::fs::read(&backup).unwrap()).unwrap();
-    let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
-    fails(&[&next[..], &[&a]].concat(), 3, "an older copy was written");
-    assert_eq!(last_is(&socket), server.0.id());
-}
-
 /// L13. Two servers of one name would give numbers away that hosts have from the other.
 #[test]
 fn l13_a_name_is_of_one_server() {
