@@ -1,20 +1,23 @@
 //! Queues whose connections end, on a disk that ends a command when the test says so: one order of events at a time, where
-//! `resends.rs` draws them.
+//! the test `resends` draws them.
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/target_side.rs"]
+mod target_side;
+
 use std::cell::RefCell;
-use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
+use target_side::{namespaces, output};
 use zoneplug_buf::{AlignedBuf, Lent};
-use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo, ZoneType};
+use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Status};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, DiskClient, Disks, IoContext, IoQueue};
 use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::spec::{Command, FUA, ZoneAction, opcode};
-use zoneplug_nvme::target::{HostId, Namespace, Namespaces, Nqn, QueueId, SubsystemConfig, Target};
+use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
 use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
 
 /// Sectors of a zone, which are blocks.
@@ -229,22 +232,11 @@ struct Link {
 
 impl World {
     fn new() -> World {
-        let mut target = Target::new(vec![]);
-        let nqn = Nqn::new("nqn.test").unwrap();
-        target.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
-        let limits = Limits {
-            logical_block_sectors: 1,
-            write_granularity_sectors: 1,
-            zone_append_max_sectors: 16,
-            ..Limits::default()
-        };
-        let all = Namespace::of(0, [1; 16], &geometry(), &limits).unwrap();
-        target.add_namespaces(&nqn, all).unwrap();
         let zones = vec![Vec::new(); ZONES as usize];
         World {
             medium: Rc::new(RefCell::new(Medium { zones, ..Medium::default() })),
             recovery: DiskRecovery::new(geometry()),
-            namespaces: target.namespaces(&nqn).unwrap(),
+            namespaces: namespaces(&geometry()),
             buffers: Buffers::new(1 << 20),
             queues: 0,
         }
@@ -293,15 +285,10 @@ impl World {
     }
 
     fn down(&mut self, link: &mut Link) {
-        while link.connection.has_output() {
-            let mut slices = [IoSlice::new(&[]); 8];
-            let filled = link.connection.output(&mut slices);
-            let bytes: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
-            match &mut link.on_the_way {
-                Some(late) => late.extend(&bytes),
-                None => link.initiator.received(&bytes).unwrap(),
-            }
-            link.connection.sent(bytes.len(), &mut self.buffers, Nanos(0));
+        let bytes = output(&mut link.connection, &mut self.buffers, Nanos(0));
+        match &mut link.on_the_way {
+            Some(late) => late.extend(&bytes),
+            None => link.initiator.received(&bytes).unwrap(),
         }
     }
 

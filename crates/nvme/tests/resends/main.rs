@@ -5,20 +5,22 @@
 #![allow(clippy::unwrap_used)]
 
 mod medium;
+#[path = "../common/target_side.rs"]
+mod target_side;
 
 use medium::{Client, Medium, OneDisk, Zone};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
-use zoneplug_core::zone::{Geometry, Limits};
+use target_side::{namespaces, output};
+use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Random};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext, IoQueue};
 use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::spec::{Command, FUA, opcode, status};
-use zoneplug_nvme::target::{HostId, Namespace, Namespaces, Nqn, QueueId, SubsystemConfig, Target};
+use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
 use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
 
 /// Sectors of a zone, which are blocks.
@@ -164,17 +166,6 @@ impl World {
         let mut random = Random::new(seed);
         let zones = vec![Zone::default(); ZONES as usize];
         let medium = Medium { random: Random::new(random.draw()), zones, last: 0 };
-        let mut target = Target::new(vec![]);
-        let nqn = Nqn::new("nqn.test").unwrap();
-        target.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
-        let limits = Limits {
-            logical_block_sectors: 1,
-            write_granularity_sectors: 1,
-            zone_append_max_sectors: 16,
-            ..Limits::default()
-        };
-        let all = Namespace::of(0, [1; 16], &geometry(), &limits).unwrap();
-        target.add_namespaces(&nqn, all).unwrap();
         let appends = random.one_in(2);
         let paths = random.one_in(2);
         let shared = appends && random.one_in(2);
@@ -184,7 +175,7 @@ impl World {
             medium: Rc::new(RefCell::new(medium)),
             recovery: DiskRecovery::new(geometry()),
             replayed: RefCell::new(0),
-            namespaces: target.namespaces(&nqn).unwrap(),
+            namespaces: namespaces(&geometry()),
             buffers: Buffers::new(1 << 20),
             now: Nanos(0),
             links: Vec::new(),
@@ -321,13 +312,7 @@ impl World {
         }
         link.io.asked(&link.connection, &context!(self));
         link.io.run(&mut link.connection, &mut context!(self));
-        while link.connection.has_output() {
-            let mut slices = [IoSlice::new(&[]); 8];
-            let filled = link.connection.output(&mut slices);
-            let bytes: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
-            link.down.extend(&bytes);
-            link.connection.sent(bytes.len(), &mut self.buffers, self.now);
-        }
+        link.down.extend(output(&mut link.connection, &mut self.buffers, self.now));
     }
 
     /// Some bytes go from the target to the host, or all.

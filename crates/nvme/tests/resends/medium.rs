@@ -13,7 +13,7 @@ use zoneplug_nvme::recovery::DiskRecovery;
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Zone {
-    /// What each sector was filled with.
+    /// The byte that each sector was filled with.
     pub(super) data: Vec<u8>,
     /// Writes that were admitted and have not landed, in their order: their number and end.
     admitted: VecDeque<(u64, u32)>,
@@ -124,7 +124,7 @@ impl Medium {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Turn {
     Any,
-    /// It is refused.
+    /// A write that is refused.
     Never,
     /// As the write of this number.
     Of(u64),
@@ -133,7 +133,7 @@ pub(super) enum Turn {
 /// A client of the disk.
 pub(super) struct Client {
     pub(super) medium: Rc<RefCell<Medium>>,
-    /// What is to be carried out, and what was.
+    /// BIOs that are to be carried out, and those that were.
     #[allow(clippy::vec_box)] // BIOs stay in their boxes
     taken: Vec<(Box<Bio>, Turn)>,
     #[allow(clippy::vec_box)] // the same
