@@ -264,13 +264,7 @@ impl Snapshot {
     /// system without holes.
     fn empty(&self, at: u64, written: u64, len: u64) -> io::Result<()> {
         match self.copy.punch(at, len) {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-                let zeroes = vec![0; CHUNK];
-                let mut places = (at..at + written).step_by(CHUNK);
-                places.try_for_each(|p| {
-                    self.copy.write_at(p, &zeroes[..(at + written - p).min(CHUNK as u64) as usize])
-                })
-            }
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => self.copy.write_zeroes(at, written),
             done => done,
         }
     }

@@ -111,7 +111,7 @@ pub(super) struct Core {
     pub(super) session: Session,
     state: Mutex<FileState>,
     pub(super) table: Mutex<ZoneTable>,
-    /// Whether a hole has been refused: the file system has none.
+    /// Whether zeroes were written where a hole was asked for: the file system has none, or the disk keeps its space.
     no_holes: AtomicBool,
 }
 
@@ -268,20 +268,11 @@ impl Core {
             Err(io::ErrorKind::Unsupported.into())
         } {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-                if hole {
-                    self.no_holes.store(true, Ordering::Relaxed);
-                }
+                self.no_holes.fetch_or(hole, Ordering::Relaxed);
+                self.storage.write_zeroes(at, len)
             }
-            done => return done,
+            done => done,
         }
-        let zeroes = vec![0; len.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < len {
-            let n = (len - done).min(zeroes.len() as u64);
-            self.storage.write_at(at + done, &zeroes[..n as usize])?;
-            done += n;
-        }
-        Ok(())
     }
 
     /// Whether a discard has made zeroes instead of a hole: then the data of its zone have changed as by a write.

@@ -37,6 +37,18 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Makes a range zeroes and gives back its space. Fails with `Unsupported` if the storage cannot.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
 
+    /// Writes zeroes into a range.
+    fn write_zeroes(&self, at: u64, len: u64) -> io::Result<()> {
+        let zeroes = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(zeroes.len() as u64);
+            self.write_at(at + done, &zeroes[..n as usize])?;
+            done += n;
+        }
+        Ok(())
+    }
+
     /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it is unknown.
     fn next_data(&self, at: u64) -> Option<u64>;
 
