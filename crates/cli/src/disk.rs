@@ -37,13 +37,9 @@ impl Named {
     }
 
     /// Opens what `spec` names, to serve it to others. Disks of `given` are open already.
-    /// `is_given`: that of the specification too.
-    pub(crate) fn open_to_serve(
-        spec: &str,
-        given: &HeldDisks,
-        is_given: bool,
-    ) -> Result<DiskSpec, Failure> {
-        if !is_given {
+    pub(crate) fn open_to_serve(spec: &str, given: &HeldDisks) -> Result<DiskSpec, Failure> {
+        // Its last server has told it.
+        if !given.has(spec) {
             tell(spec);
         }
         let named = DiskSpec::parse_to_serve(spec, given)?;

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
-    let named = Named::open_to_serve(&forced(&args.spec, args.yes), &HeldDisks::default(), false)?;
+    let named = Named::open_to_serve(&forced(&args.spec, args.yes), &HeldDisks::default())?;
     if !keeps_data(&args.spec) {
         let what = format!("{} keeps no data, so it holds no volume", plain(&args.spec));
         return Err(Failure::usage(what).hint("mem instead of null"));

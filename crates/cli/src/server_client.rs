@@ -189,7 +189,8 @@ pub(crate) struct StateOfDisk {
 impl StateOfDisk {
     /// Whether a mark is of this disk: the same disks at the bottom, with the same layers.
     pub(crate) fn is(&self, mark: DiskMark) -> bool {
-        (self.disks, self.layers, self.place) == (mark.disks, mark.layers, mark.place)
+        let StateOfDisk { disks, layers, place, .. } = *self;
+        mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
     }
 
     /// The identifier of which those of its namespaces are made.

@@ -62,10 +62,7 @@ impl Inherited {
 
     /// Whether an open disk is the one that was compared.
     pub(super) fn is_as_compared(&self, spec: &str, mark: DiskMark) -> bool {
-        let is = |was: &DiskMark| {
-            (was.disks, was.layers, was.place) == (mark.disks, mark.layers, mark.place)
-        };
-        self.marks.get(spec).is_none_or(is)
+        self.marks.get(spec).is_none_or(|was| was.is_same_disk(mark))
     }
 
     /// Whether the servers have left their disks, or there is none.
@@ -75,7 +72,7 @@ impl Inherited {
 
     /// Whether a server has disks of a specification.
     pub(super) fn has(&self, spec: &str) -> bool {
-        paths_of(spec).any(|path| self.disks.at(path).is_some())
+        self.disks.has(spec)
     }
 
     /// The disks of the servers.

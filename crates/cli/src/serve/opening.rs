@@ -130,7 +130,7 @@ impl OpenDisks {
 
 /// Opens a disk. `over_network`: hosts may reorder the writes of a zone on their way.
 fn open(spec: &str, inherited: &Inherited, over_network: bool) -> Result<Opened, Failure> {
-    let mut named = Named::open_to_serve(spec, &inherited.disks, inherited.has(spec))?;
+    let mut named = Named::open_to_serve(spec, &inherited.disks)?;
     if let Some(window) = order_window(spec).filter(|_| over_network) {
         named.config.order_window = window;
     }

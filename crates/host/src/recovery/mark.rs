@@ -42,6 +42,11 @@ impl DiskMark {
         Self::of_bases(&Bases::held(disk, spec))
     }
 
+    /// Whether both are of the same disks, at the same places, with the same layers and keys; at whatever times.
+    pub fn is_same_disk(&self, other: DiskMark) -> bool {
+        DiskMark { opened: other.opened, ..*self } == other
+    }
+
     /// The paths of the disks at the bottom of a specification, for messages.
     pub fn paths(spec: &str) -> String {
         Bases::look(spec).left().paths

@@ -364,8 +364,7 @@ fn put_on(
                     .hint("trace,file=PATH@... names the file that is made"));
             };
             finish(&spec)?;
-            let goes_on = paths_of(rest).any(|p| opened.given.at(p).is_some());
-            let path = Path::new(&path);
+            let (path, goes_on) = (Path::new(&path), opened.given.has(rest));
             if purpose == Purpose::Look { device } else { trace(device, path, goes_on)? }
         }
         _ => {
