@@ -17,7 +17,7 @@ import threading
 import time
 
 from operations import BLOCK, Files
-from plan import KERNELS_OWN
+from plan import KERNELS_OWN, spec
 
 SHARE = "/media"
 PROGRAM = f"{SHARE}/zoneplug"
@@ -83,7 +83,7 @@ class Disk:
         self.traces = 0
         self.device = {"ublk": "/dev/ublkb0", "nvme-tcp": "/dev/nvme0n1", "null_blk": "/dev/nullb0", "loop": "/dev/loop0"}[plan["door"]]
         self.name = "ublkb0" if plan["door"] == "ublk" else "tcp4420n1"
-        self.spec = ("po2@" if plan["po2"] else "") + "/srv/d/disk.zbd" + plan["options"]
+        self.spec = spec(plan, "/srv/d/disk.zbd")
 
     def place(self, new):
         """Makes the folder of the disk: on the medium itself, or on a file system of the medium."""
@@ -104,11 +104,11 @@ class Disk:
         )
 
     def serve(self, *more):
-        spec = self.spec
+        disk = self.spec
         if self.plan["trace"]:
             self.traces += 1
-            spec = f"trace,file=/tmp/m/{sys.argv[1]}.trace{self.traces}@{spec}"
-        door = ["--ublk", spec, "--id", "0"] if self.plan["door"] == "ublk" else ["--nvme-tcp", "127.0.0.1:4420", spec, "--nqn", NQN]
+            disk = f"trace,file=/tmp/m/{sys.argv[1]}.trace{self.traces}@{disk}"
+        door = ["--ublk", disk, "--id", "0"] if self.plan["door"] == "ublk" else ["--nvme-tcp", "127.0.0.1:4420", disk, "--nqn", NQN]
         out = open("/tmp/serve", "w")
         server = subprocess.Popen([PROGRAM, "serve", *door, "--socket", SOCKET, *more], stdout=out, stderr=out)
         ready = ("/dev/ublkb0 ", "nvme connect")

@@ -81,6 +81,11 @@ def plan(seed, fs=None, door=None, first_faults=None):
     return p
 
 
+def spec(p, path):
+    """The specification of the disk of a world, whose file is at this path."""
+    return ("po2@" if p["po2"] else "") + path + p["options"]
+
+
 def at_medium(p, kind):
     """The access of the medium at which this happens; 0: it does not."""
     return next((f["at"] for f in p["faults"] if f["kind"] == kind), 0)
