@@ -76,11 +76,12 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
     settings.access()?;
     // Says what the running server would refuse, or what hosts would find changed. A running server gets questions only.
     let stamp = prove::stamp(settings, plan.as_ref());
-    let inherited = prove::find(settings, plan.as_ref(), &stamp)?;
+    let blocks = planned(settings)?;
+    let inherited = prove::find(settings, (&blocks, plan.as_ref()), &stamp)?;
     if settings.args.takeover {
         prove::enough(&inherited)?;
     }
-    let mut disks: Vec<Disk> = planned(settings)?.iter().map(block_disk).collect();
+    let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
     let (mut addresses, mut nqn) = (Vec::new(), None);
     if let Some(plan) = &plan {
         addresses = plan.addresses();

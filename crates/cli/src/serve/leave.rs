@@ -49,7 +49,7 @@ pub(super) enum Became {
     Served,
     /// The next server has given up, and has ended.
     Returned,
-    /// A signal asked this process to end before that was known.
+    /// This process ends before that is known: a signal has come, or there is no thread to wait in.
     Unknown,
 }
 
@@ -87,8 +87,8 @@ impl Next {
         std::process::exit(0)
     }
 
-    /// Tells the next server that the disks are left and what they are by now, and waits until it serves them, has given up, or a signal comes: a next
-    /// server that is stopped does not keep this process from its end.
+    /// Tells the next server that the disks are left, and what they are by now. Waits until it serves them or has given up, or
+    /// until a signal comes: a next server that is stopped does not keep this process from its end.
     pub(super) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
         self.say(&answer::answer_line(json!({"ends": false, "state": state})));
         let (tell, told) = mpsc::channel();

@@ -194,7 +194,7 @@ fn begin(
     let mut server = Server { settings, ublk, plan, access, signals, stamp, stays: None };
     // Once: the paths may name other files when the disks come back.
     let blocks = opening::planned(settings)?;
-    let mut inherited = prove::find(settings, server.plan.as_ref(), &server.stamp)?;
+    let mut inherited = prove::find(settings, (&blocks, server.plan.as_ref()), &server.stamp)?;
     let nqn = server.plan.as_ref().map(nvme::Plan::nqn);
     let has_name = inherited.states.iter().flat_map(|s| &s.subsystem).any(|s| Some(&*s.nqn) == nqn);
     if !has_name {

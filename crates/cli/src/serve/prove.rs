@@ -24,14 +24,13 @@ pub(super) fn stamp(settings: &Settings, plan: Option<&nvme::Plan>) -> Stamp {
 /// the stamp, from earlier ones. Nothing has changed for those servers yet.
 pub(super) fn find(
     settings: &Settings,
-    plan: Option<&nvme::Plan>,
+    (blocks, plan): (&[opening::Planned<'_>], Option<&nvme::Plan>),
     stamp: &Stamp,
 ) -> Result<Inherited, Failure> {
     let takeover = settings.args.takeover;
     if !takeover && stamp.is_empty() {
         return Ok(Inherited::default());
     }
-    let blocks = opening::planned(settings)?;
     let ublk = blocks.iter().map(|planned| {
         let spec = planned.of.spec.clone();
         let outlives = !planned.of.device.no_recovery && !is_volatile(&spec);

@@ -1,4 +1,4 @@
-//! What changes while a server hands its disks over: paths, keys, files, attributes, names.
+//! Paths, keys, files, attributes and names that change while a server hands its disks over.
 
 use super::handover::{Server, last_is, nqn, two_disks, wait_for};
 use super::nvme_host::{BLOCK, HOST, Queue};

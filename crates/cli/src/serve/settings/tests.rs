@@ -73,11 +73,6 @@ fn a_file_is_what_the_flags_are() {
     assert_eq!(s.plan().unwrap().unwrap().nqn(), "nqn.x");
 }
 
-/// The numbers that two disks would have if each were the next.
-fn first_of(s: &Settings, numbers: &Numbers) -> [Option<u32>; 2] {
-    [0, 1].map(|n| numbers.first(&s.block[n]))
-}
-
 #[test]
 fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     let text = "depth = 64\nqueues = 2\nid = 1\n
@@ -90,16 +85,15 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     assert_eq!(s.plan().unwrap().unwrap().nqn(), "nqn.flag");
     // Its own number counts for itself, and that at the top from the first disk without one on.
     let mut numbers = s.numbers();
-    let first = |numbers: &Numbers, n: usize| numbers.first(&s.block[n]);
-    assert_eq!(first(&numbers, 0), Some(9));
+    assert_eq!(numbers.first(&s.block[0]), Some(9));
     numbers.take(&s.block[0], 3);
-    assert_eq!(first(&numbers, 1), Some(1));
+    assert_eq!(numbers.first(&s.block[1]), Some(1));
     numbers.take(&s.block[1], 2);
-    assert_eq!(first(&numbers, 1), Some(3));
+    assert_eq!(numbers.first(&s.block[1]), Some(3));
     // A number in a flag is that of the first disk, whatever the file says.
     let s = read(text, &["--id", "5"]).unwrap();
     let mut numbers = s.numbers();
-    assert_eq!(first_of(&s, &numbers), [Some(5), Some(5)]);
+    assert_eq!([0, 1].map(|n| numbers.first(&s.block[n])), [Some(5), Some(5)]);
     numbers.take(&s.block[0], 3);
     assert_eq!(numbers.first(&s.block[1]), Some(8));
     // A flag that excludes a key wins; otherwise both would be refused.
