@@ -1,7 +1,6 @@
 //! Open disks that one process passes on to another. A descriptor that is passed on is the same open file: its locks, its
 //! exclusive claim, and errors of write-back that no sync has returned yet stay with it.
 
-use crate::spec::paths_of;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -122,11 +121,6 @@ impl HeldDisks {
             let place = HeldPlace::at(path).ok()?;
             self.disks.iter().find(|d| d.paths.is_empty() && d.place == place)
         })
-    }
-
-    /// Whether a disk at the bottom of a specification is there.
-    pub fn has(&self, spec: &str) -> bool {
-        paths_of(spec).any(|path| self.at(path).is_some())
     }
 
     /// From now on the disk whose file is at `path` is known by that path.

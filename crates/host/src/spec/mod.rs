@@ -163,6 +163,13 @@ pub fn paths_of(text: &str) -> impl Iterator<Item = &Path> {
     kinds.filter(|kind| is_path(kind) || is_drive(kind)).map(Path::new)
 }
 
+impl HeldDisks {
+    /// Whether a disk at the bottom of a specification is there.
+    pub fn has(&self, spec: &str) -> bool {
+        paths_of(spec).any(|path| self.at(path).is_some())
+    }
+}
+
 /// The path of the drive that a specification names (`/dev/sda`, `/dev/ng0n1`), if its only device is a drive. There
 /// may be layers on it.
 ///
