@@ -114,8 +114,6 @@ pub(super) struct Worker<T> {
     /// When connections are looked at next, if there are any, and when hosts are, if one has a keep alive time.
     next_sweep: Nanos,
     keep_alive: Option<Nanos>,
-    /// When a host was found late. Those that are late since then end at the next look.
-    late: Option<Nanos>,
     /// The worker of the next connection.
     next_worker: usize,
 }
@@ -150,7 +148,6 @@ impl<T: Timing> Worker<T> {
             now: shared.clock.now(),
             next_sweep: Nanos(0),
             keep_alive: None,
-            late: None,
             next_worker: 0,
             shared,
         })
@@ -506,16 +503,12 @@ impl<T: Timing> Worker<T> {
         }
     }
 
-    /// Ends the controllers of hosts that were silent for too long. One that is late for the first time gets until the
-    /// next look: after a stall of this process, what it has sent may not have been read yet.
+    /// Ends the controllers of hosts that were silent for too long.
     fn look_at_hosts(&mut self) {
         let mut target = lock(&self.shared.target);
-        if let Some(at) = self.late.take() {
-            target.expire(at);
-            self.shared.deliver(target.take_events());
-        }
+        target.expire_at_second_look(self.now);
+        self.shared.deliver(target.take_events());
         let next = target.next_deadline();
-        self.late = next.filter(|at| *at <= self.now).map(|_| self.now);
         self.keep_alive = next.map(|_| self.now.plus(KEEP_ALIVE));
         self.shared.keeps_alive.store(next.is_some(), Ordering::Relaxed);
     }

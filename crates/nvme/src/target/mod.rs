@@ -180,6 +180,8 @@ pub struct Target {
     controllers: BTreeMap<u16, Controller>,
     /// The number of the last controller that was made.
     last: u16,
+    /// When a host was found late. Those that are late since then end at the next look.
+    late: Option<Nanos>,
     events: Vec<Event>,
 }
 
@@ -189,7 +191,8 @@ impl Target {
     pub fn new(ports: Vec<SocketAddr>) -> Target {
         let ports = Ports::new(ports);
         let registry = Registry { subsystems: Vec::new(), ports, generation: 1 };
-        Target { registry, controllers: BTreeMap::new(), last: 0, events: Vec::new() }
+        let (controllers, events) = (BTreeMap::new(), Vec::new());
+        Target { registry, controllers, last: 0, late: None, events }
     }
 
     /// Adds a subsystem. Fails if there is one of this name, or if a number of `config` is out of its bounds.
@@ -482,6 +485,16 @@ impl Target {
     /// When [`Target::expire`] has something to do next.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.controllers.values().filter_map(|c| c.deadline).min()
+    }
+
+    /// Ends the controllers whose hosts were silent for too long, for a server that looks now and then. A host that is late
+    /// for the first time gets until the next look: after a stall of the server, what the host has sent may not have been
+    /// read yet (J6).
+    pub fn expire_at_second_look(&mut self, now: Nanos) {
+        if let Some(at) = self.late.take() {
+            self.expire(at);
+        }
+        self.late = self.next_deadline().filter(|at| *at <= now).map(|_| now);
     }
 
     /// Ends the controllers whose hosts have not been heard of in time (J6).

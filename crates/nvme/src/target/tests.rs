@@ -123,6 +123,35 @@ fn queues_of_a_controller_that_is_not_ready() {
     assert_eq!(Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status, status::SEQUENCE | DNR);
 }
 
+/// J6. Each host has a second look of its own, also if another one was late before it.
+#[test]
+fn a_host_ends_at_the_second_look_that_finds_it_late() {
+    let at = |ms: u64| NOW.plus(Nanos(ms * 1_000_000));
+    let mut t = target();
+    let mut host = |kato| {
+        let mut h = Hello::new(NQN, ANY_CONTROLLER, 0);
+        h.fields.kato = kato;
+        let id = h.send(&mut t).unwrap().queue.controller;
+        enable(&mut t, id, Configuration::START);
+        id
+    };
+    let (a, b, c) = (host(1000), host(2000), host(2000));
+    let mut look = |ms, hears: Option<u16>| {
+        if let Some(id) = hears {
+            t.admin(id, &without_data(Command::new(admin::KEEP_ALIVE)), at(ms));
+        }
+        t.expire_at_second_look(at(ms));
+        t.take_events()
+    };
+    assert_eq!(look(900, None), []);
+    assert_eq!(look(1500, None), [], "the first is late");
+    assert_eq!(look(2100, None), [Event::Close(a)], "and the others are late for the first time");
+    assert_eq!(look(2600, Some(c)), [Event::Close(b)], "one of them was heard of meanwhile");
+    assert_eq!(look(4599, None), []);
+    assert_eq!(look(4700, None), []);
+    assert_eq!(look(5300, None), [Event::Close(c)]);
+}
+
 /// J6.
 #[test]
 fn a_host_that_is_silent_is_given_up() {
