@@ -3,7 +3,7 @@
 
 use super::{Dir, ZONEPLUG, fails, json, noise, ok, ok_with};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,46 @@ fn u14_a_snapshot_is_of_the_file_that_is_served() {
     let made = ok(&["snapshot", &disk, &copy, "--socket", &server.socket]);
     assert!(!made.contains("waited"), "{made}");
     assert_eq!(ok_with(&["read", &copy], b""), b"");
+}
+
+/// A server as it is seen by who asks it late: what is said is passed on, `resume` after its pause has ended.
+fn late(server: &Server, path: &str) {
+    let listener = UnixListener::bind(path).unwrap();
+    let socket = server.socket.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut asks = BufReader::new(stream.unwrap());
+            let mut answers = BufReader::new(UnixStream::connect(&socket).unwrap());
+            let mut line = String::new();
+            while asks.read_line(&mut line).is_ok_and(|n| n > 0) {
+                if line.contains("resume") {
+                    std::thread::sleep(Duration::from_millis(300));
+                }
+                let _ = answers.get_mut().write_all(line.as_bytes());
+                line.clear();
+                let _ = answers.read_line(&mut line);
+                let _ = asks.get_mut().write_all(line.as_bytes());
+                if line.is_empty() {
+                    break;
+                }
+                line.clear();
+            }
+        }
+    });
+}
+
+/// What was copied after the end of the pause may be newer than the rest.
+#[test]
+fn a_snapshot_whose_pause_was_too_short_is_not_made() {
+    let dir = Dir::new("snapshot-late");
+    let (disk, copy, socket) = (dir.path("d.zbd"), dir.path("copy.zbd"), dir.path("late"));
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    let server = Server::start(&dir, &disk);
+    late(&server, &socket);
+    let snapshot = ["snapshot", &server.name, &copy, "--socket", &socket, "--pause"];
+    fails(&[&snapshot[..], &["20ms"]].concat(), 1, "not kept still to the end");
+    assert!(!std::fs::exists(&copy).unwrap());
+    ok(&[&snapshot[..], &["10s"]].concat());
 }
 
 /// A pause ends when its time is over or its client has gone, and another client is answered meanwhile.
