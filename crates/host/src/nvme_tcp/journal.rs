@@ -79,8 +79,7 @@ fn try_open(
         .iter()
         .map(|z| FoundZone { written: written_in(z), empty: z.cond == Condition::Empty })
         .collect();
-    if let Ok(journal) = Journal::open(&path, about.clone(), last, me) {
-        journal.end_resets(&found);
+    if let Ok(journal) = Journal::open(&path, about.clone(), (last, me), &found) {
         let block = block_sectors(d);
         let mut spaces = BTreeMap::new();
         for (zone, pieces) in journal.unacked(&found) {

@@ -308,9 +308,14 @@ impl Journal {
         journal
     }
 
-    /// Opens the journal of the server `last`, whose stamp the device has. `me` keeps it from now on. The
-    /// error says why the journal cannot be believed.
-    pub(crate) fn open(path: &Path, about: About, last: u64, me: u64) -> Result<Journal, String> {
+    /// Opens the journal of the server `last`, whose stamp the device has. `me` keeps it from now on. `found` says
+    /// what each zone holds: resets that were in flight have ended. The error says why the journal cannot be believed.
+    pub(crate) fn open(
+        path: &Path,
+        about: About,
+        (last, me): (u64, u64),
+        found: &[FoundZone],
+    ) -> Result<Journal, String> {
         let failed = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound => "there is none".to_owned(),
             _ => format!("it cannot be read: {e}"),
@@ -340,7 +345,9 @@ impl Journal {
         all[KEEPER_BEFORE].store(last, Release);
         all[KEEPER].store(me, Release);
         leave(all, &about.left);
-        Ok(Journal { words, about, entries, path: path.to_owned() })
+        let journal = Journal { words, about, entries, path: path.to_owned() };
+        journal.end_resets(found);
+        Ok(journal)
     }
 
     /// Removes the file: the device is gone.
@@ -461,9 +468,8 @@ impl Journal {
         }
     }
 
-    /// Ends the resets that were in flight when the last server died; the kernel sends them again. A server
-    /// that takes over calls this once, with the state of each zone.
-    pub(crate) fn end_resets(&self, found: &[FoundZone]) {
+    /// Ends the resets that were in flight when the last server died; the kernel sends them again.
+    fn end_resets(&self, found: &[FoundZone]) {
         for (word, found) in self.zones().iter().zip(found) {
             let z = ZoneWord::of(word.load(Relaxed));
             if z.resets > 0 {

@@ -194,6 +194,15 @@ fn fold(hash: u64) -> u64 {
 }
 
 #[cfg(test)]
+impl DeviceIdentity {
+    /// What an earlier version noted at a device of this disk: a hash of the text of the specification, and no key.
+    pub(super) fn noted_before(&self) -> DevInfo {
+        let rest = u64::from(self.before.1) << 32 | self.left.opened;
+        DevInfo { identity: self.before.0, more: [self.left.place, rest], ..DevInfo::default() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     // clippy takes a list of one range for a mistake.
     #![allow(clippy::single_range_in_vec_init)]
@@ -421,11 +430,7 @@ mod tests {
         let [a, b] = ["a.zbd", "b.zbd"].map(|name| dir.create(name));
         let key = dir.path("key");
         std::fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
-        let old = |spec: &str| {
-            let is = identity(spec);
-            let rest = u64::from(is.before.1) << 32 | is.left.opened;
-            DevInfo { identity: is.before.0, more: [is.left.place, rest], ..DevInfo::default() }
-        };
+        let old = |spec: &str| identity(spec).noted_before();
         let late = format!("delay,write=1ms@{a}");
         assert_eq!(is(&late, &old(&late)), Match::Same);
         let reversed = format!("stripe@{b}%{a}");

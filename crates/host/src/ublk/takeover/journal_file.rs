@@ -122,11 +122,8 @@ impl JournalFile {
         place(directory)?;
         let (about, last) = (about(disk, info, served)?, stamp(info.dev_id)?);
         let path = path(directory, info.dev_id);
-        match Journal::open(&path, about.clone(), last, me) {
-            Ok(journal) => {
-                journal.end_resets(found);
-                Ok(JournalFile { journal: Some(journal), unknown: None })
-            }
+        match Journal::open(&path, about.clone(), (last, me), found) {
+            Ok(journal) => Ok(JournalFile { journal: Some(journal), unknown: None }),
             Err(why) => {
                 let why = format!("{}: {why}", path.display());
                 let hidden = (0..about.geometry.nr_zones()).map(|_| HIDDEN);

@@ -245,11 +245,10 @@ impl World {
     /// Starts the next server, which gets the requests that were in flight, in any order.
     fn kill(&mut self, mut order: u64) {
         let about = about(ZONES as u32, QUEUES);
-        let journal = Journal::open(&self.place.record(), about, self.stamp, self.stamp + 1);
-        self.journal = journal.unwrap();
-        self.stamp += 1;
         let found = find(&self.disk, 0..ZONES as u32).unwrap();
-        self.journal.end_resets(&found);
+        let servers = (self.stamp, self.stamp + 1);
+        self.journal = Journal::open(&self.place.record(), about, servers, &found).unwrap();
+        self.stamp += 1;
         let shown = self.journal.unacked(&found);
         let is_shown = |a: &Append| {
             let at = a.landed?.0 - a.zone * ZONE_SECTORS;

@@ -2,20 +2,25 @@
 
 use super::replay::{Replay, find, most_in_flight};
 use crate::recovery::journal::Journal;
-use crate::recovery::journal::tests::{Place, about};
+use crate::recovery::journal::tests::{Place, about, request};
 use crate::ublk::abi::{self, DevInfo};
 use crate::ublk::leave::Leave;
 use crate::ublk::testing::{Answer, BlockClient, serve_from};
 use crate::{BlockingDisk, HostedDisk};
 use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::Sector;
+use zoneplug_core::{Op, Sector};
 
 const ZONES: u32 = 4;
 const BLOCK: usize = 4096;
 
+/// The data of a block. The second half differs from the first.
+fn block(fill: u8) -> [u8; BLOCK] {
+    std::array::from_fn(|i| if i < BLOCK / 2 { fill } else { !fill })
+}
+
 fn data(fill: u8) -> AlignedBuf {
-    AlignedBuf::from_slice(&[fill; BLOCK])
+    AlignedBuf::from_slice(&block(fill))
 }
 
 /// Requests of a block each, one after the other: the operation, a sector, and what it brings.
@@ -36,7 +41,7 @@ impl BlockClient for Blocks<'_> {
     fn next(&mut self, _: u16, data: &mut [u8]) -> Option<[u8; abi::IO_DESC_LEN]> {
         let ((op, sector, fill), left) = self.left.split_first()?;
         self.left = left;
-        data.fill(*fill);
+        data.copy_from_slice(&block(*fill));
         let mut descriptor = [0; abi::IO_DESC_LEN];
         descriptor[0] = *op;
         descriptor[4..8].copy_from_slice(&8u32.to_le_bytes());
@@ -60,8 +65,8 @@ fn serve(
     (last, me): (u64, u64),
     requests: &[(u8, u64, u8)],
 ) -> Vec<(i32, u64)> {
-    let journal = Journal::open(&place.record(), about(ZONES, 1), last, me).unwrap();
     let found = find(disk, 0..ZONES).unwrap();
+    let journal = Journal::open(&place.record(), about(ZONES, 1), (last, me), &found).unwrap();
     let replay = Replay::new(disk, 0..ZONES, &found, Some(&journal), 8);
     let mut client = Blocks::new(requests);
     let left = (Some(replay), Some(journal), Leave::default());
@@ -90,6 +95,22 @@ fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
     assert_eq!(answers, [(0, 32), (0, 16), (0, 40), (0, 0)]);
     let answers = serve(&disk, &place, (3, 4), &[append(1), append(2), append(3)]);
     assert_eq!(answers, [(0, 48), (0, 56), (0, 64)]);
+}
+
+/// U6. Of a write that has reached the disk in part when its server died, the next one writes the rest of the data.
+#[test]
+fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
+    let spec = "mem,zones=4,zone-size=1M,lba-size=512";
+    let (disk, place) = (HostedDisk::open_spec(spec).unwrap(), Place::new());
+    let zones = [0; ZONES as usize];
+    let journal = Journal::create(&place.record(), about(ZONES, 1), 1, zones.into_iter()).unwrap();
+    journal.begin(&request(Op::Write, 0, 8));
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    io.write(Sector(0), AlignedBuf::from_slice(&block(7)[..BLOCK / 2])).unwrap();
+    let answers = serve(&disk, &place, (1, 2), &[(abi::OP_WRITE, 0, 7)]);
+    assert_eq!(answers, [(BLOCK as i32, 0)]);
+    let read = io.read(Sector(0), 8).unwrap();
+    assert_eq!(read.as_slice()[..], block(7));
 }
 
 /// U6. The dead server can have had a request for each tag of each queue. All of their appends are looked for, also if they

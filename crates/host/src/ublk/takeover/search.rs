@@ -297,6 +297,24 @@ mod tests {
         (text, fake.waits.get())
     }
 
+    /// An earlier version noted no key, and its device is refused with the hint that `--moved` takes it. `--moved` does.
+    #[test]
+    #[cfg(feature = "crypt")]
+    fn a_device_whose_key_is_unsaid_is_taken_with_moved() {
+        let spec = "crypt,key-file=/none@/dev/none-a";
+        let mine = identity(spec);
+        let device = DevInfo { dev_id: 4, flags: abi::F_USER_RECOVERY, ..mine.noted_before() };
+        let fake = Fake { device, has_ended: true, notices_after: 0, waits: Cell::new(0) };
+        let search = |moved| {
+            let options = UblkOptions { moved, ..UblkOptions::default() };
+            let patience = Patience { served: Duration::ZERO, noticed: SECOND };
+            abandoned(&fake, &mine, 0, &options, patience).map(|found| found.map(|d| d.dev_id))
+        };
+        let refused = search(false).unwrap_err();
+        assert!(refused.what_to_try().is_some_and(|h| h.contains("--moved")), "{refused:?}");
+        assert_eq!(search(true).unwrap(), Some(4));
+    }
+
     /// U12: also what is not the same disk waits until the driver has noticed the death, and is refused then.
     #[test]
     fn u12_a_device_is_live_for_a_moment_after_the_death_of_its_server() {
