@@ -196,11 +196,13 @@ fn does_not_answer(name: &str) -> Failure {
     Failure::new(Kind::Device, what).hint("zoneplug status; again, when it answers")
 }
 
-/// Makes durable what was acknowledged, and has the queues of block devices answer what they have begun. A failure leaves
-/// all as it was.
+/// Waits for what each disk has begun, makes durable what was acknowledged, and has the queues of block devices answer what
+/// they have begun. A failure leaves all as it was.
 pub(super) fn drain(serving: &Serving, devices: &[Device]) -> Result<(), Failure> {
     let disks = serving.disks.iter().map(|d| (d.name.clone(), d.disk.clone()));
     in_time(disks, |disk| {
+        // A disk that has lost a command could not be closed either, and hosts would be without a server until that shows.
+        drop(disk.freeze()?);
         flush(disk).map_err(|f| {
             let what = format!("what was written cannot be made durable: {}", f.parts().1);
             Failure::io(what)
@@ -242,6 +244,8 @@ mod tests {
     use super::*;
     use crate::serve::answer::{Passed, Served};
     use crate::serve::handover::HandOver;
+    use zoneplug_buf::IoBuf;
+    use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
     use zoneplug_host::ServedCounters;
 
     fn serving(spec: &str) -> Serving {
@@ -265,6 +269,19 @@ mod tests {
         let e = drain(&serving, &[]).unwrap_err().to_string();
         assert!(e.contains("ublkb0: what was written cannot be made durable"), "{e}");
         assert!(drain(&serving, &[]).is_ok(), "the next flush succeeds");
+    }
+
+    /// U9. A disk that has lost a command could not be closed: its server stays.
+    #[test]
+    fn u9_a_server_whose_disk_does_not_answer_stays() {
+        let serving = serving("mem,zones=4,zone-size=1M,fault=write/lost/zone=0");
+        let disk = serving.disks[0].disk.clone();
+        disk.disk().set_drain_limit(Nanos(100_000_000));
+        let mut client = disk.open_client(2, 1).unwrap();
+        let write = Bio::with_buf(Op::Write, Sector(0), 8, IoBuf::leaked(4096));
+        client.submit(&mut std::iter::once(write).collect::<Bios>());
+        let e = drain(&serving, &[]).unwrap_err().to_string();
+        assert!(e.contains("ublkb0: "), "{e}");
     }
 
     /// U16. A handle of a disk that is still there may still write.
