@@ -17,7 +17,7 @@ import threading
 import time
 
 from operations import BLOCK, Files
-from plan import KERNELS_OWN, spec
+from plan import KERNELS_OWN, KEY, spec
 
 SHARE = "/media"
 PROGRAM = f"{SHARE}/zoneplug"
@@ -97,10 +97,11 @@ class Disk:
     def create(self):
         p = self.plan
         # The layer makes zones of the next power of two of them.
+        last = f"--last-zone-size {p['last_mib']}M" if p["last_mib"] else ""
         zone = f"{p['capacity_mib']}M" if p["po2"] else f"{p['zone_mib']}M --zone-capacity {p['capacity_mib']}M"
         sh(
             f"{PROGRAM} create /srv/d/disk.zbd --zones {p['zones']} --zone-size {zone} --conv {p['conventional']} "
-            f"--max-open {p['limit']} --max-active {p['limit']} && sync"
+            f"--max-open {p['limit']} --max-active {p['limit']} {last} && sync"
         )
 
     def serve(self, *more):
@@ -133,6 +134,8 @@ class Disk:
             settings.update(zone_max_open=p["limit"], zone_max_active=p["limit"], memory_backed=1, blocksize=4096, power=1)
             return sh(f"mkdir {d}; " + "; ".join(f"echo {v} >{d}/{k}" for k, v in settings.items()))
         self.place(new)
+        with open(KEY, "wb") as key:
+            key.write(bytes(range(64)))
         if new:
             self.create()
         self.server = self.serve()

@@ -14,6 +14,8 @@ KERNELS_OWN = ("null_blk", "loop")
 FAULTS = ("kill", "takeover", "stall", "idle", "copy", "full", "lose")
 # Conventional zones that hold the metadata of a file system, in MiB.
 CONVENTIONAL_MIB = {"btrfs": 0, "zonefs": 0, "f2fs": 160, "xfs": 352}
+# The key of a layer that encrypts, in a guest.
+KEY = "/tmp/key"
 # Simulated seconds between a death and the next server, that a server stands still, that nobody asks anything.
 GONE_S = (0, 0.01, 5, 90)
 STALL_S = (0.2, 5, 25)
@@ -78,12 +80,17 @@ def plan(seed, fs=None, door=None, first_faults=None):
         stay = {"null_blk": ("idle", "full"), "loop": ("idle", "full", "cut", "error")}[p["door"]]
         faults = [f for f in faults if f["kind"] in stay]
     p["faults"] = faults[:first_faults]
+    # Over NVMe all zones have one size, and XFS and f2fs take none that is shorter.
+    short = r.random() < 0.2 and p["door"] == "ublk" and p["fs"] in ("btrfs", "zonefs") and not p["po2"]
+    p["last_mib"] = mib // 2 if short else 0
+    p["crypt"] = r.random() < 0.15 and not own
     return p
 
 
 def spec(p, path):
     """The specification of the disk of a world, whose file is at this path."""
-    return ("po2@" if p["po2"] else "") + path + p["options"]
+    crypt = f"crypt,key-file={KEY}@" if p["crypt"] else ""
+    return ("po2@" if p["po2"] else "") + crypt + path + p["options"]
 
 
 def at_medium(p, kind):
