@@ -171,7 +171,7 @@ const TABLE: [Row; Status::NUMBER] = [
     row(S::Io, "I/O error", EIO, 0x006, (4, 0x44, 0), Unknown),
     row(S::Medium, "medium error", EIO, 0x280, (3, 0x0c, 0), Unknown),
     row(S::ShortTransfer, "short transfer", EIO, 0x004, (0xb, 0x4b, 0), Unknown),
-    row(S::NoSpace, "no space left", ENOSPC, 0x006, (4, 0x44, 0), Unknown),
+    row(S::NoSpace, "no space left", ENOSPC, 0x081, (4, 0x44, 0), Unknown),
     row(S::Timeout, "timeout", ETIMEDOUT, 0x007, (0xb, 0x2e, 1), Unknown),
     row(S::NoDevice, "no device", ENODEV, 0x370, (2, 4, 0), Unknown),
 ];
@@ -232,7 +232,6 @@ impl Status {
             0x020 => S::ReadOnlyDisk,
             // Command interrupted: may be sent again.
             0x021 => S::Busy,
-            0x081 => S::NoSpace,
             _ => match (TABLE.iter().find(known), code >> 8) {
                 (Some(row), _) => row.status,
                 (None, 2) => S::Medium,

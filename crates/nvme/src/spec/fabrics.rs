@@ -79,6 +79,8 @@ pub mod connect_offset {
     pub const QID: u16 = 42;
     /// SQSIZE.
     pub const SQSIZE: u16 = 44;
+    /// HOSTID in the data.
+    pub const HOSTID: u16 = 0;
     /// CNTLID in the data.
     pub const CNTLID: u16 = 16;
     /// SUBNQN in the data.

@@ -1,7 +1,8 @@
 //! Status codes of completions: status code type in bits 10:8, status code in bits 7:0 (Base Specification, figures
 //! *Generic Command Status Values* and *Command Specific Status Values*; Fabrics: *Connect*).
 //!
-//! `zoneplug_core::Status::nvme` has those of the commands that reach a disk.
+//! `zoneplug_core::Status::nvme` has those of the commands that reach a disk. The tests have a table of all, with the section
+//! of the specification and whether *do not retry* is set.
 
 /// Do Not Retry: the same command would fail again.
 pub const DNR: u16 = 1 << 14;
@@ -12,10 +13,6 @@ pub const SUCCESS: u16 = 0;
 pub const INVALID_OPCODE: u16 = 0x01;
 /// Invalid Field in Command.
 pub const INVALID_FIELD: u16 = 0x02;
-/// Command ID Conflict: a command with this identifier is in flight.
-pub const ID_CONFLICT: u16 = 0x03;
-/// Data Transfer Error.
-pub const DATA_TRANSFER: u16 = 0x04;
 /// Internal Error.
 pub const INTERNAL: u16 = 0x06;
 /// Command Abort Requested.
@@ -30,16 +27,10 @@ pub const SGL_LENGTH: u16 = 0x0f;
 pub const SGL_TYPE: u16 = 0x11;
 /// SGL Offset Invalid.
 pub const SGL_OFFSET: u16 = 0x16;
-/// Host Identifier Inconsistent Format.
-pub const HOST_ID_FORMAT: u16 = 0x18;
-/// Command Interrupted: may be sent again.
-pub const INTERRUPTED: u16 = 0x21;
+/// Keep Alive Timeout Invalid.
+pub const KEEP_ALIVE_INVALID: u16 = 0x1a;
 /// Transient Transport Error: may be sent again.
 pub const TRANSIENT_TRANSPORT: u16 = 0x22;
-/// I/O Command Set Combination Rejected.
-pub const COMMAND_SET_REJECTED: u16 = 0x2b;
-/// Invalid I/O Command Set.
-pub const COMMAND_SET: u16 = 0x2c;
 /// LBA Out of Range.
 pub const LBA_RANGE: u16 = 0x80;
 /// Namespace Not Ready.
@@ -53,6 +44,12 @@ pub const INVALID_LOG: u16 = 0x109;
 pub const NOT_SAVEABLE: u16 = 0x10d;
 /// Feature Not Changeable.
 pub const NOT_CHANGEABLE: u16 = 0x10e;
+/// I/O Command Set Not Supported.
+pub const COMMAND_SET_NOT_SUPPORTED: u16 = 0x129;
+/// I/O Command Set Combination Rejected.
+pub const COMMAND_SET_REJECTED: u16 = 0x12b;
+/// Invalid I/O Command Set.
+pub const COMMAND_SET: u16 = 0x12c;
 /// Connect: Incompatible Format.
 pub const CONNECT_FORMAT: u16 = 0x180;
 /// Connect: Controller Busy.
@@ -61,13 +58,19 @@ pub const CONNECT_BUSY: u16 = 0x181;
 pub const CONNECT_PARAMETERS: u16 = 0x182;
 /// Connect Invalid Host.
 pub const CONNECT_HOST: u16 = 0x184;
-/// Invalid Queue Type: an admin command on an I/O queue, or the other way round.
+/// Invalid Queue Type: Disconnect on the admin queue.
 pub const QUEUE_TYPE: u16 = 0x185;
 /// Authentication Required: the queue takes no other command before its host has authenticated.
 pub const AUTHENTICATION_REQUIRED: u16 = 0x191;
 /// Zone Boundary Error.
 pub const ZONE_BOUNDARY: u16 = 0x1b8;
-/// Asymmetric Access Inaccessible: another port takes the command.
-pub const INACCESSIBLE: u16 = 0x302;
 /// Invalid Zone State Transition.
 pub const ZONE_TRANSITION: u16 = 0x1bf;
+
+/// Unrecovered Read Error.
+pub const UNRECOVERED_READ: u16 = 0x281;
+/// Asymmetric Access Inaccessible: another port takes the command.
+pub const INACCESSIBLE: u16 = 0x302;
+
+#[cfg(test)]
+mod table;

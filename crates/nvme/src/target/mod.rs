@@ -397,8 +397,11 @@ impl Target {
             if !controller.is_of(&nqn) {
                 return Err(in_data(connect_offset::CNTLID));
             }
-            if !controller.belongs_to(&host, &data.hostid) {
-                return Err(refuse(status::CONNECT_HOST, 0));
+            if !controller.is_of_host(&host) {
+                return Err(in_data(connect_offset::HOSTNQN));
+            }
+            if !controller.has_host_id(&data.hostid) {
+                return Err(in_data(connect_offset::HOSTID));
             }
             let opened = match authentication {
                 Some(_) => controller.may_open_queue(fields.qid),

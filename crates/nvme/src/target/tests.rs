@@ -71,7 +71,7 @@ fn a_connect_that_is_wrong_says_what_is() {
     let io: [(Change, u16, u64); 5] = [
         // No queues were granted.
         (|_| {}, PARAMETERS, 42),
-        (|h| h.data.hostid = [8; 16], status::CONNECT_HOST | DNR, 0),
+        (|h| h.data.hostid = [8; 16], PARAMETERS, 1 << 16),
         (|h| h.data.hostnqn = text("nqn.stranger", 0), status::CONNECT_HOST | DNR, 0),
         (|h| h.data.cntlid += 1, PARAMETERS, 1 << 16 | 16),
         (|h| h.fields.sqsize = 0, PARAMETERS, 44),
@@ -82,8 +82,15 @@ fn a_connect_that_is_wrong_says_what_is() {
         let c = h.send(&mut t).unwrap_err();
         assert_eq!((c.status, c.result), (status, result), "I/O {i}");
     }
-    // The controller is another subsystem's.
+    // The controller is another host's, which may connect as well.
     t.add_subsystem(SubsystemConfig::new(nqn("nqn.other"))).unwrap();
+    let other = Hello::new("nqn.other", ANY_CONTROLLER, 0).send(&mut t).unwrap();
+    let mut h = Hello::new("nqn.other", other.queue.controller, 1);
+    h.data.hostnqn = text("nqn.stranger", 0);
+    let c = h.send(&mut t).unwrap_err();
+    assert_eq!((c.status, c.result), (PARAMETERS, 1 << 16 | 512));
+    t.disconnected(other.queue);
+    // The controller is another subsystem's.
     let mut h = Hello::new("nqn.other", id, 1);
     assert_eq!(h.send(&mut t).unwrap_err().result, 1 << 16 | 16);
     ok(&mut t, id, set_feature(feature::QUEUES, 0));
@@ -120,7 +127,8 @@ fn the_first_command_is_connect() {
 fn queues_of_a_controller_that_is_not_ready() {
     let mut t = target();
     let id = Hello::new(NQN, ANY_CONTROLLER, 0).send(&mut t).unwrap().queue.controller;
-    assert_eq!(Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status, status::SEQUENCE | DNR);
+    let c = Hello::new(NQN, id, 1).send(&mut t).unwrap_err();
+    assert_eq!((c.status, c.result), (status::CONNECT_PARAMETERS | DNR, 42));
 }
 
 /// J6. Each host has a second look of its own, also if another one was late before it.

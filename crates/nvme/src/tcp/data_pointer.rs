@@ -1,8 +1,11 @@
 //! Where a command says that its data are: SGL descriptor 1, bytes 24 to 39 of a command (Base Specification, *Scatter
 //! Gather List*; TCP Transport Specification, *Data Transfers*).
 
-use crate::spec::status::{DNR, INVALID_FIELD, SGL_LENGTH, SGL_OFFSET, SGL_TYPE};
-use crate::spec::{Command, Direction, Sgl, SglKind};
+use crate::spec::fabrics::fctype;
+use crate::spec::status::{
+    CONNECT_PARAMETERS, DNR, INVALID_FIELD, SGL_LENGTH, SGL_OFFSET, SGL_TYPE,
+};
+use crate::spec::{Command, Direction, Sgl, SglKind, opcode};
 
 /// The data of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +24,12 @@ impl DataPointer {
     /// Reads the data pointer of a command that came with `in_capsule` bytes of data, where commands may have up to
     /// `max_data` bytes. The error is the status of the command.
     pub fn of(command: &Command, in_capsule: u32, max_data: u32) -> Result<DataPointer, u16> {
-        Self::read(command, in_capsule, max_data).map_err(|status| DNR | status)
+        let connect = command.opcode() == opcode::FABRICS && command.fctype() == fctype::CONNECT;
+        Self::read(command, in_capsule, max_data).map_err(|status| match status {
+            // A Connect never ends with *Invalid Field in Command* (Base Specification, *Connect Command and Response*).
+            INVALID_FIELD if connect => DNR | CONNECT_PARAMETERS,
+            status => DNR | status,
+        })
     }
 
     fn read(command: &Command, in_capsule: u32, max_data: u32) -> Result<DataPointer, u16> {
@@ -96,6 +104,7 @@ mod tests {
             (fabrics(0).with_data_apart(0), 0, Ok(D::None)),
             (fabrics(6).with_data_apart(64), 0, Ok(D::Send(64))),
             (prp, 0, Err(0x4002)),
+            (fabrics(1).with_data_apart(MAX + 1), 0, Err(0x4182)),
             (write.with_data_apart(MAX + 1), 0, Err(0x4002)),
             (read.with_data_apart(MAX + 1), 0, Err(0x4002)),
             (write.with_data_apart(u32::MAX), 0, Err(0x4002)),

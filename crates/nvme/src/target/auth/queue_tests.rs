@@ -119,9 +119,9 @@ fn a_host_that_fails_again_loses_its_queues() {
     t.refused(queue(id, 0));
     assert_eq!(t.take_events(), [Event::CloseIo(id)]);
     assert_eq!(t.hosts(&nqn(NQN)).count(), 0);
-    assert_eq!(t.admitted(late, NOW), Err(status::AUTHENTICATION_REQUIRED));
+    assert_eq!(t.admitted(late, NOW), Err(status::SEQUENCE));
     let refused = Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status;
-    assert_eq!(refused, status::AUTHENTICATION_REQUIRED | status::DNR);
+    assert_eq!(refused, status::CONNECT_PARAMETERS | status::DNR);
 }
 
 /// J12: a peer that has not authenticated was told nothing that a disk could contradict.

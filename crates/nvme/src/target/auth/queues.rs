@@ -23,7 +23,8 @@ impl Target {
             return Ok(None);
         }
         let subsystem = c.subsystem(&self.registry).ok_or(status::SEQUENCE)?;
-        c.open_queue(queue.qid, now)?;
+        // The status is that of an authentication command, so not that of the Connect which asked for the queue.
+        c.open_queue(queue.qid, now).map_err(|_| status::SEQUENCE)?;
         Ok(Some(c.shown(subsystem)))
     }
 

@@ -100,6 +100,11 @@ impl Controller {
                 self.enable_events(registry, value, events)?;
                 0
             }
+            // TCP requires Keep Alive (TCP Transport Specification, *Keep Alive Model*). A discovery controller has a time of
+            // its own without it.
+            feature::KEEP_ALIVE_TIMER if value == 0 && self.kind != Kind::Discovery => {
+                return Err(status::KEEP_ALIVE_INVALID);
+            }
             feature::KEEP_ALIVE_TIMER => {
                 self.kato = value;
                 0

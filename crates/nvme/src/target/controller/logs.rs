@@ -183,7 +183,7 @@ fn effects(set: u8) -> Result<EffectsLog, u16> {
     let more: &[(u8, u32)] = match set {
         csi::NVM => &[],
         csi::ZONED => &ZONED_COMMANDS,
-        _ => return Err(status::INVALID_FIELD),
+        _ => return Err(status::COMMAND_SET_NOT_SUPPORTED),
     };
     let mut log = EffectsLog::default();
     for command in ADMIN_COMMANDS {

@@ -140,21 +140,24 @@ impl Controller {
         matches!(&self.kind, Kind::Io(of) if of == nqn)
     }
 
-    /// Whether it belongs to this host.
-    pub(super) fn belongs_to(&self, host: &Nqn, host_id: &[u8; 16]) -> bool {
-        self.host == *host && self.host_id == *host_id
+    /// Whether it belongs to the host of this name.
+    pub(super) fn is_of_host(&self, host: &Nqn) -> bool {
+        self.host == *host
+    }
+
+    /// Whether its host has this identifier.
+    pub(super) fn has_host_id(&self, host_id: &[u8; 16]) -> bool {
+        self.host_id == *host_id
     }
 
     /// Whether an I/O queue can be connected now.
     pub(super) fn may_open_queue(&self, qid: u16) -> Result<(), u16> {
-        if self.locked {
-            return Err(status::AUTHENTICATION_REQUIRED);
-        }
-        if !self.is_ready() || self.queues.contains(&qid) {
-            return Err(status::SEQUENCE);
-        }
-        if self.granted.is_none_or(|n| qid > n) {
+        // A controller whose host has yet to authenticate has not been enabled, or no longer counts as enabled.
+        if self.locked || !self.is_ready() || self.granted.is_none_or(|n| qid > n) {
             return Err(status::CONNECT_PARAMETERS);
+        }
+        if self.queues.contains(&qid) {
+            return Err(status::SEQUENCE);
         }
         Ok(())
     }
@@ -282,6 +285,7 @@ impl Controller {
             fctype::PROPERTY_GET => self.get_property(registry, c).map(|v| (v, Vec::new())),
             fctype::PROPERTY_SET => self.set_property(c, events).map(|()| (0, Vec::new())),
             fctype::CONNECT => Err(status::SEQUENCE),
+            fctype::DISCONNECT => Err(status::QUEUE_TYPE),
             _ => Err(status::INVALID_OPCODE),
         }
     }

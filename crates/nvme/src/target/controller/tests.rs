@@ -76,7 +76,7 @@ fn l8_a_reset_is_done_when_the_commands_in_flight_have_ended() {
             assert_eq!(fails(&mut t, id, start), status::SEQUENCE | DNR, "not before RDY is 0");
             assert_eq!(
                 Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status,
-                status::SEQUENCE | DNR
+                status::CONNECT_PARAMETERS | DNR
             );
         }
         t.drained(queue(2));
@@ -337,7 +337,7 @@ fn an_admin_command_that_is_wrong_says_what_is() {
         (log_page(lid::ERROR, (1 << 20) + 4, 0), status::INVALID_FIELD),
         (log_page(lid::ERROR, 64, u64::MAX - 3), status::INVALID_FIELD),
         (log_page(lid::ERROR, 64, 0).with_cdw(14, 1 << 23), status::INVALID_FIELD),
-        (log_page(lid::EFFECTS, 64, 0).with_cdw(14, 1 << 24), status::INVALID_FIELD),
+        (log_page(lid::EFFECTS, 64, 0).with_cdw(14, 1 << 24), status::COMMAND_SET_NOT_SUPPORTED),
         (log_page(lid::HEALTH, 512, 0).with_nsid(1), status::INVALID_FIELD),
         (log_page(lid::CHANGED_ZONES, 4096, 0).with_nsid(9), status::INVALID_NAMESPACE),
         (get_feature(0x77), status::INVALID_FIELD),
@@ -351,6 +351,7 @@ fn an_admin_command_that_is_wrong_says_what_is() {
         (set(feature::QUEUES, 0).with_cdw(10, 1 << 31 | 7), status::NOT_SAVEABLE),
         (set(feature::ASYNC_EVENTS, 1 << 31), status::INVALID_FIELD),
         (set(feature::HOST_IDENTIFIER, 0), status::SEQUENCE),
+        (set(feature::KEEP_ALIVE_TIMER, 0), status::KEEP_ALIVE_INVALID),
         (set(feature::COMMAND_SET_PROFILE, 1), status::COMMAND_SET_REJECTED),
         (set(feature::WRITE_CACHE, 0), status::NOT_CHANGEABLE),
         (set(feature::POWER_MANAGEMENT, 1), status::NOT_CHANGEABLE),
@@ -361,7 +362,7 @@ fn an_admin_command_that_is_wrong_says_what_is() {
         (Command::property_set(property::CSTS, 0), status::INVALID_FIELD),
         (Command::property_set(property::CC, 0).with_cdw(10, 1), status::INVALID_FIELD),
         (auth, status::INVALID_OPCODE),
-        (Command::fabrics(fctype::DISCONNECT), status::INVALID_OPCODE),
+        (Command::fabrics(fctype::DISCONNECT), status::QUEUE_TYPE),
     ];
     for (i, (c, status)) in table.into_iter().enumerate() {
         assert_eq!(fails(&mut t, id, c), status | DNR, "{i}: {c:?}");

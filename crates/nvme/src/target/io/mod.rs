@@ -350,7 +350,7 @@ pub fn code(op: Op, s: Status) -> u16 {
         Status::Busy | Status::WouldBlock => s.nvme(),
         Status::ShortTransfer if op == Op::Read => s.nvme(),
         // Write Fault is the table's; this is Unrecovered Read Error.
-        Status::Medium if op == Op::Read => 0x281 | status::DNR,
+        Status::Medium if op == Op::Read => status::UNRECOVERED_READ | status::DNR,
         // The table has a status of the path, which is the host's to give.
         Status::NoDevice => status::NOT_READY | status::DNR,
         s => s.nvme() | status::DNR,

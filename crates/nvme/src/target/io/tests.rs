@@ -151,7 +151,7 @@ fn a_command_that_is_wrong_says_what_is() {
         (manage(1, u64::MAX, ZoneAction::Reset as u32), status::LBA_RANGE),
         (manage(1, 33, ZoneAction::Reset as u32), status::INVALID_FIELD),
         (manage(1, 0, 0), status::INVALID_FIELD),
-        (manage(1, 0, ZoneAction::Offline as u32), status::INVALID_FIELD),
+        (manage(1, 0, ZoneAction::Offline as u32), status::ZONE_TRANSITION),
         (manage(1, 0, 0x10), status::INVALID_FIELD),
         (manage(1, 0, ZoneAction::Open as u32 | 1 << 9), status::INVALID_FIELD),
         (with_data(manage(1, 0, 4), 64), status::SGL_LENGTH),

@@ -83,7 +83,7 @@ pub(super) enum Manage {
     All(AllZones),
 }
 
-/// Zone Management Send: the action in bits 7:0 of command dword 13. *Offline* and *set zone descriptor extension* are not
+/// Zone Management Send: the action in bits 7:0 of command dword 13. *Set zone descriptor extension* is not
 /// supported, and there are no random write areas.
 pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
     let zones = n.zones().ok_or(status::INVALID_OPCODE)?;
@@ -94,7 +94,9 @@ pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
         Some(action @ ZoneAction::Finish) => (Op::ZoneFinish, action),
         Some(action @ ZoneAction::Open) => (Op::ZoneOpen, action),
         Some(action @ ZoneAction::Reset) => (Op::ZoneReset, action),
-        Some(ZoneAction::Offline) | None => return Err(status::INVALID_FIELD),
+        // Only a zone that is read-only may become offline, and no disk has a command for it.
+        Some(ZoneAction::Offline) => return Err(status::ZONE_TRANSITION),
+        None => return Err(status::INVALID_FIELD),
     };
     // ZSASO: bits that belong to random write areas.
     if c.cdw(13) & !(0xff | SELECT_ALL) != 0 {
