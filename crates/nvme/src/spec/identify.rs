@@ -24,6 +24,8 @@ pub mod cns {
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
     /// A namespace, whatever its command set.
     pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// The endurance groups from that of command dword 11 on.
+    pub const ENDURANCE_GROUPS: u8 = 0x19;
     /// The combinations of command sets that a controller supports.
     pub const COMMAND_SETS: u8 = 0x1c;
 }
@@ -58,7 +60,7 @@ structure! {
         ver: u32 = 80,
         /// Optional asynchronous events: bits as in the feature Asynchronous Event Configuration.
         oaes: u32 = 92,
-        /// Attributes. Bit 0: host identifiers of 128 bits.
+        /// Attributes. Bit 0: host identifiers of 128 bits; bit 4: endurance groups.
         ctratt: u32 = 96,
         /// 1 I/O controller, 2 discovery controller.
         cntrltype: u8 = 111,
@@ -80,6 +82,8 @@ structure! {
         cctemp: u16 = 268,
         /// Keep alive granularity in units of 100 ms.
         kas: u16 = 320,
+        /// Highest endurance group.
+        endgidmax: u16 = 340,
         /// ANA transition time in seconds.
         anatt: u8 = 342,
         /// ANA capabilities.
@@ -162,6 +166,8 @@ structure! {
         anagrpid: u32 = 92,
         /// Attributes. Bit 0: write protected.
         nsattr: u8 = 99,
+        /// The endurance group.
+        endgid: u16 = 102,
         /// Globally unique identifier.
         nguid: [u8; 16] = 104,
         /// IEEE extended unique identifier.
@@ -182,7 +188,7 @@ impl IdentifyNamespace {
 structure! {
     /// I/O Command Set Independent Identify Namespace (CNS 08h).
     IdentifyNamespaceIndependent: 4096 {
-        /// Features.
+        /// Features. Bit 4: the medium turns; bit 5: no volatile write cache, whatever the controller says.
         nsfeat: u8 = 0,
         /// Sharing.
         nmic: u8 = 1,
@@ -190,6 +196,8 @@ structure! {
         anagrpid: u32 = 4,
         /// Attributes. Bit 0: write protected.
         nsattr: u8 = 8,
+        /// The endurance group.
+        endgid: u16 = 12,
         /// Status. Bit 0: ready.
         nstat: u8 = 14,
     }

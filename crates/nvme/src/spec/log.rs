@@ -17,10 +17,14 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// The commands that there are, and their effects.
     pub const EFFECTS: u8 = 0x05;
+    /// Endurance groups.
+    pub const ENDURANCE_GROUP: u8 = 0x09;
     /// Asymmetric namespace access.
     pub const ANA: u8 = 0x0c;
     /// The features that there are, and their effects.
     pub const FEATURES: u8 = 0x12;
+    /// Media that turn.
+    pub const ROTATIONAL_MEDIA: u8 = 0x16;
     /// What a discovery controller knows.
     pub const DISCOVERY: u8 = 0x70;
     /// Zones of which the controller changed the state.
@@ -108,6 +112,34 @@ structure! {
         acs: [u32; 256] = 0,
         /// Of each I/O command.
         iocs: [u32; 256] = 1024,
+    }
+}
+
+structure! {
+    /// Endurance Group Information (09h), of one group.
+    EnduranceGroupLog: 512 {
+        /// Bits of warnings.
+        egcw: u8 = 0,
+        /// Features. Bit 0: the medium turns.
+        egfeat: u8 = 1,
+        /// Percent.
+        available_spare: u8 = 3,
+        /// Percent.
+        spare_threshold: u8 = 4,
+        /// Percent.
+        percentage_used: u8 = 5,
+    }
+}
+
+structure! {
+    /// Rotational Media Information (16h), of one endurance group.
+    RotationalMediaLog: 512 {
+        /// The endurance group.
+        endgid: u16 = 0,
+        /// Number of actuators.
+        actuators: u16 = 2,
+        /// Nominal rotational speed; 0: not told.
+        speed: u16 = 4,
     }
 }
 

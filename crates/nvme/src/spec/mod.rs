@@ -76,6 +76,8 @@ pub mod feature {
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
     /// I/O Command Set Profile.
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Spinup Control.
+    pub const SPINUP_CONTROL: u8 = 0x1a;
     /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
 }

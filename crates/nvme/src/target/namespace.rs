@@ -7,8 +7,15 @@ use crate::spec::identify::{
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind, FNV_START, Sector, ZoneNo, fnv1a};
 
-/// NSFEAT of Independent Identify Namespace (Base 2.1): no volatile write cache, whatever the controller says.
+/// NSFEAT of Independent Identify Namespace (Base 2.1): the medium turns.
+const ROTATIONAL: u8 = 1 << 4;
+/// The same: no volatile write cache, whatever the controller says.
 const NO_WRITE_CACHE: u8 = 1 << 5;
+/// The endurance group of media that do not turn. A controller with rotational media has endurance groups, and all namespaces
+/// of a group have the same kind of media (Base Specification, *Rotational Media*).
+pub(super) const STILL_GROUP: u16 = 1;
+/// The endurance group of media that turn. The highest one.
+pub(super) const ROTATIONAL_GROUP: u16 = 2;
 /// Largest logical block, in sectors: a page.
 const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
 
@@ -31,6 +38,7 @@ pub struct Namespace {
     shift: u8,
     zones: Option<Zones>,
     write_cache: bool,
+    rotational: bool,
     read_only: bool,
     discard: bool,
     write_zeroes: bool,
@@ -147,6 +155,7 @@ impl Namespace {
             shift: block.trailing_zeros() as u8,
             zones: None,
             write_cache: limits.write_cache,
+            rotational: limits.rotational,
             read_only: limits.read_only,
             discard: false,
             write_zeroes: limits.write_zeroes_sectors() > 0,
@@ -262,6 +271,10 @@ impl Namespace {
         self.write_zeroes
     }
 
+    fn endurance_group(&self) -> u16 {
+        if self.rotational { ROTATIONAL_GROUP } else { STILL_GROUP }
+    }
+
     /// Identify Namespace (CNS 00h).
     pub(super) fn identify(&self) -> IdentifyNamespace {
         let capacity = self.zones.map_or(self.sectors, |z| z.capacity_sectors) >> self.shift;
@@ -270,6 +283,7 @@ impl Namespace {
             ncap: capacity,
             nuse: capacity,
             nsattr: u8::from(self.read_only),
+            endgid: self.endurance_group(),
             ..Default::default()
         };
         id.lbaf[0] = LbaFormat { lbads: 9 + self.shift, ..Default::default() };
@@ -296,8 +310,10 @@ impl Namespace {
     /// I/O Command Set Independent Identify Namespace (CNS 08h).
     pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
         IdentifyNamespaceIndependent {
-            nsfeat: if self.write_cache { 0 } else { NO_WRITE_CACHE },
+            nsfeat: if self.write_cache { 0 } else { NO_WRITE_CACHE }
+                | if self.rotational { ROTATIONAL } else { 0 },
             nsattr: u8::from(self.read_only),
+            endgid: self.endurance_group(),
             nstat: 1,
             ..Default::default()
         }

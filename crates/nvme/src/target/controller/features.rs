@@ -6,7 +6,7 @@ use crate::spec::{Command, feature, status};
 use crate::target::{Event, Registry};
 
 /// The features of an I/O controller. A discovery controller has keep alive and events only.
-pub(super) const FEATURES: [u8; 11] = [
+pub(super) const FEATURES: [u8; 12] = [
     feature::ARBITRATION,
     feature::POWER_MANAGEMENT,
     feature::TEMPERATURE_THRESHOLD,
@@ -17,6 +17,7 @@ pub(super) const FEATURES: [u8; 11] = [
     feature::ASYNC_EVENTS,
     feature::KEEP_ALIVE_TIMER,
     feature::COMMAND_SET_PROFILE,
+    feature::SPINUP_CONTROL,
     feature::HOST_IDENTIFIER,
 ];
 const DISCOVERY_FEATURES: [u8; 2] = [feature::ASYNC_EVENTS, feature::KEEP_ALIVE_TIMER];
@@ -110,7 +111,11 @@ impl Controller {
                 0
             }
             // The only values that there are.
-            feature::POWER_MANAGEMENT | feature::COMMAND_SET_PROFILE if value == 0 => 0,
+            feature::POWER_MANAGEMENT | feature::COMMAND_SET_PROFILE | feature::SPINUP_CONTROL
+                if value == 0 =>
+            {
+                0
+            }
             feature::COMMAND_SET_PROFILE => return Err(status::COMMAND_SET_REJECTED),
             _ => return Err(status::NOT_CHANGEABLE),
         };

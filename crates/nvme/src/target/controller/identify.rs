@@ -9,7 +9,9 @@ use crate::spec::identify::{
 };
 use crate::spec::{ALL_NAMESPACES, Command, status, text};
 use crate::target::Registry;
-use crate::target::namespace::{LAST_NSID, MAX_NAMESPACES, Namespace, Namespaces};
+use crate::target::namespace::{
+    LAST_NSID, MAX_NAMESPACES, Namespace, Namespaces, ROTATIONAL_GROUP, STILL_GROUP,
+};
 use crate::target::port::GROUP;
 use crate::target::subsystem::Subsystem;
 
@@ -20,6 +22,9 @@ const REVISION: &str = env!("CARGO_PKG_VERSION");
 pub(super) const WARM_KELVIN: u16 = 343;
 const CRITICAL_KELVIN: u16 = 353;
 
+/// Bits of CTRATT.
+const LONG_HOST_IDENTIFIERS: u32 = 1;
+const ENDURANCE_GROUPS: u32 = 1 << 4;
 /// Bits of CMIC.
 const SEVERAL_PORTS: u8 = 1;
 const SEVERAL_CONTROLLERS: u8 = 1 << 1;
@@ -63,8 +68,7 @@ impl Controller {
             fr: text(REVISION, b' '),
             cntlid: self.id,
             ver: VERSION,
-            // Host identifiers of 128 bits.
-            ctratt: 1,
+            ctratt: LONG_HOST_IDENTIFIERS,
             aerl: MAX_EVENT_REQUESTS as u8 - 1,
             // Extended data of log pages.
             lpa: 4,
@@ -133,6 +137,17 @@ impl Controller {
             cns::INDEPENDENT_NAMESPACE => of(&|n| {
                 IdentifyNamespaceIndependent { nmic, anagrpid, ..n.identify_independent() }.encode()
             }),
+            cns::ENDURANCE_GROUPS => {
+                // CNSSID: the first group of the list.
+                let first = c.cdw(11) as u16;
+                let groups = [STILL_GROUP, ROTATIONAL_GROUP].into_iter().filter(|g| *g >= first);
+                let mut list = [0; IDENTIFY_LEN];
+                for (i, group) in groups.enumerate() {
+                    list[0] = i as u8 + 1;
+                    list[2 * (i + 1)..][..2].copy_from_slice(&group.to_le_bytes());
+                }
+                Ok(list)
+            }
             cns::COMMAND_SETS => {
                 // The controller of the question: this one, or FFFFh.
                 let id = (c.cdw(10) >> 16) as u16;
@@ -174,6 +189,8 @@ impl Controller {
             sn: text(&config.serial, b' '),
             mdts: (config.max_data / 4096).ilog2() as u8,
             oaes: self.supported_events(registry),
+            ctratt: LONG_HOST_IDENTIFIERS | ENDURANCE_GROUPS,
+            endgidmax: ROTATIONAL_GROUP,
             cntrltype: 1,
             acl: 3,
             // One slot, read-only.

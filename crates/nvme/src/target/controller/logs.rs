@@ -4,11 +4,13 @@ use super::features::FEATURES;
 use super::{Answer, Controller, Kind, check_length};
 use crate::spec::identify::{csi, encode_namespace_list};
 use crate::spec::log::{
-    AnaGroup, AnaHeader, CHANGES_CONTENT, ChangedZones, EffectsLog, ErrorEntry, FeatureLog,
-    FirmwareLog, HealthLog, RETAIN_EVENT, SUPPORTED, SupportedLogs, lid,
+    AnaGroup, AnaHeader, CHANGES_CONTENT, ChangedZones, EffectsLog, EnduranceGroupLog, ErrorEntry,
+    FeatureLog, FirmwareLog, HealthLog, RETAIN_EVENT, RotationalMediaLog, SUPPORTED, SupportedLogs,
+    lid,
 };
 use crate::spec::{ALL_NAMESPACES, Command, admin, opcode, status, text};
 use crate::target::Registry;
+use crate::target::namespace::{ROTATIONAL_GROUP, STILL_GROUP};
 use crate::target::port::GROUP;
 
 /// RGO, Return Groups Only: command dword 10, in the field LSP (bits 14:8).
@@ -21,7 +23,9 @@ const IO_LOGS: &[u8] = &[
     lid::FIRMWARE,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::ENDURANCE_GROUP,
     lid::FEATURES,
+    lid::ROTATIONAL_MEDIA,
     lid::CHANGED_ZONES,
 ];
 /// The same where there are several ports.
@@ -32,8 +36,10 @@ const MULTIPATH_LOGS: &[u8] = &[
     lid::FIRMWARE,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::ENDURANCE_GROUP,
     lid::ANA,
     lid::FEATURES,
+    lid::ROTATIONAL_MEDIA,
     lid::CHANGED_ZONES,
 ];
 const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
@@ -160,6 +166,28 @@ impl Controller {
                 }
                 log.encode().to_vec()
             }
+            lid::ENDURANCE_GROUP => match group(c) {
+                group @ (STILL_GROUP | ROTATIONAL_GROUP) => EnduranceGroupLog {
+                    egfeat: u8::from(group == ROTATIONAL_GROUP),
+                    available_spare: 100,
+                    spare_threshold: 1,
+                    ..Default::default()
+                }
+                .encode()
+                .to_vec(),
+                _ => return Err(status::INVALID_FIELD),
+            },
+            lid::ROTATIONAL_MEDIA => match group(c) {
+                // No disk tells its speed or how often it was started.
+                ROTATIONAL_GROUP => RotationalMediaLog {
+                    endgid: ROTATIONAL_GROUP,
+                    actuators: 1,
+                    ..Default::default()
+                }
+                .encode()
+                .to_vec(),
+                _ => return Err(status::INVALID_FIELD),
+            },
             lid::ANA => self.ana_log(registry, c.cdw(10) & GROUPS_ONLY != 0),
             // No disk tells when a zone becomes read-only or offline.
             lid::CHANGED_ZONES => match self.subsystem(registry).map(|s| self.shown(s)) {
@@ -171,6 +199,11 @@ impl Controller {
             _ => self.discovery_log(registry),
         })
     }
+}
+
+/// The endurance group of a log page: LSI, bits 31:16 of command dword 11.
+fn group(c: &Command) -> u16 {
+    (c.cdw(11) >> 16) as u16
 }
 
 /// Whether an admin command asks for a page that has an [`Activity`](crate::target::Activity) in it.

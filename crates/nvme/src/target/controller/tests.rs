@@ -8,10 +8,13 @@ use crate::spec::identify::{
     IdentifyNamespaceIndependent, IdentifyNamespaceZoned, NamespaceId, cns, csi,
     decode_namespace_ids, decode_namespace_list,
 };
-use crate::spec::log::{EffectsLog, HealthLog, RETAIN_EVENT, SupportedLogs, lid};
+use crate::spec::log::{
+    EffectsLog, EnduranceGroupLog, HealthLog, RETAIN_EVENT, RotationalMediaLog, SupportedLogs, lid,
+};
 use crate::spec::{Command, admin, feature, status, text};
 use crate::target::testing::*;
-use crate::target::{Activity, Event, QueueId};
+use crate::target::{Activity, Event, Namespace, QueueId};
+use zoneplug_core::zone::{Geometry, Limits};
 
 const DNR: u16 = status::DNR;
 
@@ -192,6 +195,45 @@ fn a_discovery_controller_has_the_well_known_name() {
     }
 }
 
+/// Y1: a disk that turns is told as Linux tells it: in the namespace, in its endurance group, and in a log page of that.
+#[test]
+fn a_disk_that_turns_says_so() {
+    let mut t = target();
+    let g = Geometry::new(8, 256, 192).unwrap();
+    let l = Limits { rotational: true, write_cache: true, ..Limits::default() };
+    let l = Limits { zone_append_max_sectors: 64, ..l };
+    t.add_namespaces(&nqn(NQN), Namespace::of(9, [9; 16], &g, &l).unwrap()).unwrap();
+    let id = connect(&mut t);
+    let independent = |t: &mut _, nsid| {
+        let data = ok(t, id, identify(cns::INDEPENDENT_NAMESPACE, 0, nsid)).1;
+        IdentifyNamespaceIndependent::read(&data).unwrap()
+    };
+    let (still, turns) = (independent(&mut t, 1), independent(&mut t, 2));
+    assert_eq!((still.nsfeat & 1 << 4, turns.nsfeat & 1 << 4), (0, 1 << 4));
+    assert_eq!((still.endgid, turns.endgid), (1, 2));
+    let n = ok(&mut t, id, identify(cns::NAMESPACE, 0, 2)).1;
+    assert_eq!(IdentifyNamespace::read(&n).unwrap().endgid, 2);
+    let c = IdentifyController::read(&ok(&mut t, id, identify(cns::CONTROLLER, 0, 0)).1).unwrap();
+    assert_eq!((c.ctratt, c.endgidmax), (1 | 1 << 4, 2));
+    let list = |t: &mut _, first| {
+        let c = identify(cns::ENDURANCE_GROUPS, 0, 0).with_cdw(11, first);
+        ok(t, id, c).1[..6].to_vec()
+    };
+    assert_eq!(list(&mut t, 0), [2, 0, 1, 0, 2, 0]);
+    assert_eq!(list(&mut t, 2), [1, 0, 2, 0, 0, 0]);
+    assert_eq!(list(&mut t, 3), [0; 6]);
+    let log =
+        |t: &mut _, page, group: u32| ok(t, id, log_page(page, 512, 0).with_cdw(11, group << 16)).1;
+    for (group, turns) in [(1, 0), (2, 1)] {
+        let page = log(&mut t, lid::ENDURANCE_GROUP, group);
+        assert_eq!(EnduranceGroupLog::read(&page).unwrap().egfeat, turns);
+    }
+    let page = RotationalMediaLog::read(&log(&mut t, lid::ROTATIONAL_MEDIA, 2)).unwrap();
+    assert_eq!((page.endgid, page.actuators, page.speed), (2, 1, 0));
+    assert_eq!(ok(&mut t, id, get_feature(feature::SPINUP_CONTROL)).0, 0);
+    ok(&mut t, id, set_feature(feature::SPINUP_CONTROL, 0));
+}
+
 /// Y2.
 #[test]
 fn the_effects_log_has_append_for_zoned_namespaces() {
@@ -231,7 +273,8 @@ fn log_pages_come_in_parts() {
     assert_eq!((h.host_reads, h.host_writes), (3, 2));
     // Every page that is said to be there is.
     for (page, there) in SupportedLogs::read(&whole).unwrap().pages.iter().enumerate() {
-        let c = log_page(page as u8, 64, 0).with_nsid(u32::from(page == 0xbf));
+        let c =
+            log_page(page as u8, 64, 0).with_nsid(u32::from(page == 0xbf)).with_cdw(11, 2 << 16);
         let (completion, _) = ask(&mut t, id, c);
         assert_eq!(completion.status == 0, *there != 0, "{page:#x}");
     }
@@ -339,6 +382,9 @@ fn an_admin_command_that_is_wrong_says_what_is() {
         (log_page(lid::ERROR, 64, 0).with_cdw(14, 1 << 23), status::INVALID_FIELD),
         (log_page(lid::EFFECTS, 64, 0).with_cdw(14, 1 << 24), status::COMMAND_SET_NOT_SUPPORTED),
         (log_page(lid::HEALTH, 512, 0).with_nsid(1), status::INVALID_FIELD),
+        (log_page(lid::ENDURANCE_GROUP, 512, 0), status::INVALID_FIELD),
+        (log_page(lid::ENDURANCE_GROUP, 512, 0).with_cdw(11, 3 << 16), status::INVALID_FIELD),
+        (log_page(lid::ROTATIONAL_MEDIA, 512, 0).with_cdw(11, 1 << 16), status::INVALID_FIELD),
         (log_page(lid::CHANGED_ZONES, 4096, 0).with_nsid(9), status::INVALID_NAMESPACE),
         (get_feature(0x77), status::INVALID_FIELD),
         (get_feature(feature::QUEUES).with_cdw(10, 0x107), status::INVALID_FIELD),
@@ -355,6 +401,7 @@ fn an_admin_command_that_is_wrong_says_what_is() {
         (set(feature::COMMAND_SET_PROFILE, 1), status::COMMAND_SET_REJECTED),
         (set(feature::WRITE_CACHE, 0), status::NOT_CHANGEABLE),
         (set(feature::POWER_MANAGEMENT, 1), status::NOT_CHANGEABLE),
+        (set(feature::SPINUP_CONTROL, 1), status::NOT_CHANGEABLE),
         (with_data(Command::new(admin::KEEP_ALIVE), 4), status::SGL_LENGTH),
         (Command::property_get(property::CAP, 4), status::INVALID_FIELD),
         (Command::property_get(property::CC, 8), status::INVALID_FIELD),
