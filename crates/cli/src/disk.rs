@@ -13,8 +13,8 @@ use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
 use zoneplug_host::file::{Access, FileDisk};
 use zoneplug_host::{
-    BlockingDisk, DiskSpec, HeldDisks, HostedDisk, Level, drive_of, file_of, is_volatile,
-    keeps_data,
+    BlockingDisk, DiskSpec, HeldDisks, HostedDisk, Level, check_zone_memory, drive_of, file_of,
+    is_volatile, keeps_data,
 };
 
 /// What a specification names.
@@ -56,6 +56,7 @@ impl Named {
 
     /// Opens the device as a disk, Driven.
     pub(crate) fn driven(&self, config: DiskConfig) -> Result<Disk, Failure> {
+        check_zone_memory(self.device.geometry())?;
         let start = Instant::now();
         let mut clock = |_| Nanos(start.elapsed().as_nanos() as u64);
         Ok(Disk::open(self.device.clone(), config, &mut clock)?)

@@ -22,10 +22,10 @@ pub enum ErrorKind {
 /// returns it prints.
 ///
 /// ```
-/// let e = zoneplug_core::Error::invalid("zones=0 is not possible").hint("1 to 200000 zones");
-/// assert_eq!(e.to_string(), "zones=0 is not possible; try: 1 to 200000 zones");
+/// let e = zoneplug_core::Error::invalid("zones=0 is not possible").hint("1 to 64 zones");
+/// assert_eq!(e.to_string(), "zones=0 is not possible; try: 1 to 64 zones");
 /// assert_eq!(format!("{e:?}"), e.to_string());
-/// assert_eq!((e.what(), e.what_to_try()), ("zones=0 is not possible", Some("1 to 200000 zones")));
+/// assert_eq!((e.what(), e.what_to_try()), ("zones=0 is not possible", Some("1 to 64 zones")));
 /// ```
 pub struct Error {
     kind: ErrorKind,

@@ -27,6 +27,7 @@ mod spec;
 mod threads;
 #[cfg(feature = "ublk")]
 pub mod ublk;
+mod zone_memory;
 
 #[cfg(feature = "crypt")]
 pub use backend::crypt::CryptDisk;
@@ -65,3 +66,4 @@ pub use spec::{
     disk_keys, drive_of, file_of, files_of, is_volatile, keeps_data, open_device, paths_of,
     take_config, take_profile, takes_writes,
 };
+pub use zone_memory::check_zone_memory;

@@ -140,6 +140,12 @@ impl Revalidation {
         self.asked = None;
         let status = cmd.status;
         let got = cmd.report.len();
+        // Room for all zones at once, and not twice as much, which a list that grows may take.
+        let more = (self.geometry.nr_zones() as usize).saturating_sub(self.zones.len()).max(got);
+        if self.zones.try_reserve_exact(more).is_err() {
+            queue.lane.own_report.put(cmd);
+            return Some(Err(self.geometry.too_large(None)));
+        }
         self.zones.extend_from_slice(&cmd.report);
         queue.lane.own_report.put(cmd);
         if !status.is_ok() {
@@ -178,8 +184,10 @@ impl Revalidation {
         let per_zone = config.zone_counters;
         // A held write was checked, and cut into parts, for what the device took before.
         let same = current.geometry == self.geometry && current.limits == limits;
+        let words = shared.room_for_plugs(self.zones.len());
+        let words = words.ok_or_else(|| self.geometry.too_large(None))?;
         let early = shared.early_before();
-        let words = shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
+        shared.rebuild_plugs(&words, &self.zones, per_zone, &mut queue.lane.aborted);
         let layout = Arc::new(Layout::new(self.geometry, limits, config, words));
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
         shared.note(&layout);

@@ -188,15 +188,25 @@ impl Shared {
         self.state.0.fetch_add(VERSION, Ordering::AcqRel);
     }
 
-    /// Makes new plugs for all zones, as `zones` describes them. Returns their words.
+    /// Makes room for the plugs of so many zones, and returns words for them. `None`: there is too little memory, and nothing
+    /// has changed.
+    pub(crate) fn room_for_plugs(&self, zones: usize) -> Option<Arc<Words>> {
+        let rows = zones.div_ceil(self.shards.len());
+        for shard in &self.shards {
+            let plugs = &mut lock(&shard.0).plugs;
+            plugs.try_reserve_exact(rows.saturating_sub(plugs.len())).ok()?;
+        }
+        Words::new(self.shards.len(), rows).map(Arc::new)
+    }
+
+    /// Makes new plugs for all zones, as `zones` describes them, with the words of [`Shared::room_for_plugs`].
     pub(crate) fn rebuild_plugs(
         &self,
+        words: &Arc<Words>,
         zones: &[ZoneInfo],
         per_zone: bool,
         aborted: &mut Vec<Box<crate::Bio>>,
-    ) -> Arc<Words> {
-        let rows = zones.len().div_ceil(self.shards.len());
-        let words = Arc::new(Words::new(self.shards.len(), rows));
+    ) {
         let depths = self.depths.load(Ordering::Relaxed) as usize;
         self.single_writers.iter().for_each(|writer| lock(&writer.0).clear());
         for (s, shard) in self.shards.iter().enumerate() {
@@ -217,7 +227,6 @@ impl Shared {
                 g.per_zone.push(crate::plug::ZoneCounters::default());
             }
         }
-        words
     }
 
     /// How many requests usually wait at most. A queue that is opened makes room for its own.

@@ -92,7 +92,7 @@ pub(super) mod loom_tests {
 
     /// A shard with the plug of one empty zone, and its word.
     pub(in crate::plug) fn empty_zone() -> (Arc<Words>, Shard) {
-        let words = Arc::new(Words::new(1, 1));
+        let words = Arc::new(Words::new(1, 1).unwrap());
         let mut shard = Shard::default();
         shard.take_words(words.clone(), 0);
         shard.push(Plug::new(&ZoneInfo {

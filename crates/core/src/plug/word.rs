@@ -76,10 +76,15 @@ impl Word {
 
 impl Words {
     /// Words for `shards` shards of at most `plugs` plugs each. Every plug belongs to the lock of its shard.
-    pub(crate) fn new(shards: usize, plugs: usize) -> Words {
+    /// `None`: there is too little memory.
+    pub(crate) fn new(shards: usize, plugs: usize) -> Option<Words> {
         let bits = plugs.max(PER_BLOCK).next_power_of_two().trailing_zeros();
+        let count = (shards << bits) / PER_BLOCK;
+        let mut blocks = Vec::new();
+        blocks.try_reserve_exact(count).ok()?;
         let block = |_| Block(std::array::from_fn(|_| AtomicU64::new(LOCKED)));
-        Words { blocks: (0..(shards << bits) / PER_BLOCK).map(block).collect(), bits }
+        blocks.extend((0..count).map(block));
+        Some(Words { blocks: blocks.into(), bits })
     }
 
     /// The word of plug `i` of shard `s`.

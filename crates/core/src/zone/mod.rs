@@ -9,7 +9,7 @@ pub mod machine;
 mod spindles;
 
 pub use condition::{Condition, ZoneType};
-pub use geometry::{Geometry, GeometryError, MAX_ZONES};
+pub use geometry::{Geometry, GeometryError, MAX_ZONES, ZONE_BYTES};
 pub use info::{ZONE_RECORD_LEN, ZoneInfo};
 pub use limits::Limits;
 pub use spindles::Spindles;

@@ -41,7 +41,8 @@ macro_rules! keys {
 }
 
 keys! {
-    ZONES = key("zones", &["nr_zones"], count(1, MAX_ZONES, "zones"), Is("64"), "Zones of the disk.");
+    ZONES = key("zones", &["nr_zones"], count(1, MAX_ZONES, "zones"), Is("64"),
+        "Zones of the disk. Each takes about 100 bytes of memory, written or not.");
     SIZE = key("size", &[], size(1, u64::MAX), Means("zones times zone-size"),
         "The whole disk, instead of zones=; the rest becomes a shorter last zone.");
     ZONE_SIZE = key("zone-size", &[], size(1, MAX), Means("16M; 256M for null"),

@@ -22,6 +22,7 @@ use crate::runtime::withheld::Withheld;
 use crate::spec::DiskSpec;
 use crate::spec::meaning::Meaning;
 use crate::threads::Pauses;
+use crate::zone_memory::check_zone_memory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -75,6 +76,7 @@ impl HostedDisk {
         let config = DiskConfig { survive_panics, ..config };
         let deadlines = config.timeout.is_some();
         let clock = Clock::new(true);
+        check_zone_memory(device.geometry())?;
         let disk = Disk::open(device, config, &mut |_| clock.now())?;
         Ok(HostedDisk {
             shared: Handle::first(disk, clock, deadlines),

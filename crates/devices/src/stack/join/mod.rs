@@ -216,7 +216,9 @@ impl JoinDisk {
         let nr = starts[parts.len()];
         let order = if stripe { Order::Stripe(parts.len() as u32) } else { Order::Linear(starts) };
         let invalid = |e: zoneplug_core::zone::GeometryError| {
-            Error::invalid(format!("these devices make no disk: {e}")).source(e)
+            Error::invalid(format!("these devices make no disk: {e}"))
+                .hint("fewer devices, or parts of them: linear,first=0,zones=N@DEVICE")
+                .source(e)
         };
         let (size, capacity) = (g.zone_sectors(), g.zone_capacity_sectors());
         let mut above = Geometry::new(u64::from(nr), size, capacity).map_err(invalid)?;
