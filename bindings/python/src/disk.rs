@@ -266,6 +266,7 @@ impl Disk {
         all.set_item("max_active_zones", l.max_active_zones)?;
         all.set_item("zone_append_max_sectors", l.zone_append_max_sectors)?;
         all.set_item("write_cache", l.write_cache)?;
+        all.set_item("fua", l.fua)?;
         all.set_item("rotational", l.rotational)?;
         all.set_item("read_only", l.read_only)?;
         Ok(all)

@@ -131,6 +131,7 @@ static PROPERTIES: [Property; 44] = [
     (c"max_open_zones", |v| v.limits.max_open_zones.into()),
     (c"max_active_zones", |v| v.limits.max_active_zones.into()),
     (c"write_cache", |v| v.limits.write_cache.into()),
+    (c"fua", |v| v.limits.fua.into()),
     (c"rotational", |v| v.limits.rotational.into()),
     (c"read_only", |v| v.limits.read_only.into()),
     (c"issued", |v| v.counters.plugs.issued),

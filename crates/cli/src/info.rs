@@ -101,6 +101,7 @@ struct Declared {
     max_open_zones: u32,
     max_active_zones: u32,
     write_cache: bool,
+    fua: bool,
     rotational: bool,
     read_only: bool,
 }
@@ -117,6 +118,7 @@ impl Declared {
             max_open_zones: l.max_open_zones,
             max_active_zones: l.max_active_zones,
             write_cache: l.write_cache,
+            fua: l.fua,
             rotational: l.rotational,
             read_only,
         }
@@ -255,6 +257,7 @@ fn limits(l: &Declared) -> Vec<(&'static str, String)> {
         ("open zones", l.max_open_zones.to_string()),
         ("active zones", l.max_active_zones.to_string()),
         ("write cache", yes(l.write_cache)),
+        ("FUA", yes(l.fua)),
         ("rotational", yes(l.rotational)),
         ("read-only", yes(l.read_only)),
     ]

@@ -5,10 +5,12 @@
 //! A layer that changes only the address of most commands offers an [`AddressMap`] with its queue ([`MappedQueue`]).
 
 mod address_map;
+mod fua;
 mod mapped;
 mod queue;
 
 pub use address_map::{AddressMap, Displacement};
+pub(crate) use fua::FuaQueue;
 pub use mapped::{MapFallback, MappedQueue};
 pub(crate) use queue::Gone;
 pub use queue::Queue;

@@ -24,6 +24,11 @@ fn plain() {
 }
 
 #[test]
+fn without_fua() {
+    conforms("zones=8,zone-size=1M,write-cache=1,fua=0");
+}
+
+#[test]
 fn blocks_of_one_sector_and_a_larger_granularity() {
     conforms("zones=8,zone-size=1M,conv=2,lba-size=512");
     conforms("zones=8,zone-size=1M,conv=2,lba-size=512,granularity=4096,max-transfer=64K");

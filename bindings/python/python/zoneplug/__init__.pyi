@@ -36,6 +36,7 @@ class Disk(_zoneplug.Disk):
     max_active_zones: int
     zone_append_max_sectors: int
     write_cache: bool
+    fua: bool
     rotational: bool
     read_only: bool
 

@@ -20,7 +20,7 @@ pub struct Command {
     pub len_sectors: u32,
     /// What to do. An emulated append is a write here.
     pub op: Op,
-    /// `FUA` and `PREFLUSH`. The device carries out both itself.
+    /// `FUA` and `PREFLUSH`. The device carries out both itself. One without FUA is not asked for it.
     pub flags: Flags,
     /// Set by the device.
     pub status: Status,
@@ -46,6 +46,8 @@ pub struct Command {
     /// The note of this command in `disk/guard/inflight.rs` while the device has the command, or [`NO_SLOT`] or
     /// [`UNSENT`].
     pub(crate) slot: u32,
+    /// What is done for FUA on a device without it, while the command is at such a device.
+    pub(crate) fua: FuaStep,
     /// What an [`AddressMap`](crate::device::AddressMap) added to `sector` while the command is below the map: at
     /// most 0. Elsewhere 0.
     pub(crate) moved: i64,
@@ -74,6 +76,17 @@ pub(crate) enum Waits {
     Plug,
     /// A zone whose write has failed: the command is the layer's own report of that zone.
     Recovery,
+}
+
+/// What a [`FuaQueue`](crate::device::FuaQueue) does with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FuaStep {
+    /// Nothing.
+    None,
+    /// Carries out its FUA by a flush.
+    Write,
+    /// The command is that flush.
+    Flush,
 }
 
 /// `owner` of a command whose BIOs are of several queues.
@@ -107,6 +120,7 @@ impl Command {
             // Room for the usual number, so that the list rarely grows.
             owners: Vec::with_capacity(bios.min(32)),
             slot: NO_SLOT,
+            fua: FuaStep::None,
             moved: 0,
             tag: 0,
             due: Nanos(0),

@@ -119,6 +119,12 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// These flags but those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+
     /// The flags of both.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {

@@ -14,10 +14,11 @@ use super::order_window::NOTHING_DUE;
 use super::queue::DiskQueue;
 use super::shared::{DRAIN_LIMIT, MAX_SHARDS, Shared};
 use super::snapshot::Layout;
-use crate::device::{Device, MappedQueue, Queue};
+use crate::device::{Device, FuaQueue, MappedQueue, Queue};
 use crate::error::Error;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::unit::Nanos;
+use crate::zone::Limits;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -103,15 +104,19 @@ impl Disk {
         let bell = Bell::new(config.waker.clone(), self.shared.queues.clone());
         let waker = Waker::from(bell.clone());
         let settings = self.config();
+        let device = &self.shared.device;
+        let limits = device.limits();
         let (lower, watched) = if settings.timeout.is_some() || settings.survive_panics {
             // The notes must be of commands as the disk sends them, so an address map may only be below them.
-            let device = self.shared.device.open_queue(places, waker)?;
+            let device = open_below(&**device, limits, places, waker)?;
             let losses = Arc::new(Losses::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
             let guarded = GuardedQueue::new(device, timeout, places, losses.clone(), tickets);
             (MappedQueue::from(Box::new(guarded) as Box<dyn Queue>), Some(losses))
+        } else if limits.fua {
+            (device.open_mapped_queue(places, waker)?, None)
         } else {
-            (self.shared.device.open_mapped_queue(places, waker)?, None)
+            (open_below(&**device, limits, places, waker)?.into(), None)
         };
         let depth = u64::from(config.depth);
         let depths = self.shared.depths.fetch_add(depth, Ordering::Relaxed) + depth;
@@ -131,4 +136,18 @@ impl Disk {
     pub fn open_polled_queue(&self, depth: u32, tags: u16) -> Result<DiskQueue, Error> {
         self.open_queue(QueueConfig { depth, tags, waker: Waker::noop().clone() })
     }
+}
+
+/// Opens a queue of the device, with a place more and a [`FuaQueue`] on it if the device has no FUA.
+fn open_below(
+    device: &dyn Device,
+    limits: &Limits,
+    places: u16,
+    waker: Waker,
+) -> Result<Box<dyn Queue>, Error> {
+    if limits.fua {
+        return device.open_queue(places, waker);
+    }
+    let below = device.open_queue(places + 1, waker)?;
+    Ok(Box::new(FuaQueue::new(below, places, limits.write_cache)))
 }

@@ -26,6 +26,9 @@ pub struct Limits {
     pub discard: bool,
     /// Whether the device has a volatile cache that a flush makes durable.
     pub write_cache: bool,
+    /// Whether the device carries out FUA. If not, it is never asked to: a disk sends a write and a flush behind it, and only the
+    /// write if there is no volatile cache.
+    pub fua: bool,
     /// Whether the device is a rotating disk.
     pub rotational: bool,
     /// Whether the device takes no writes.
@@ -51,6 +54,7 @@ impl Default for Limits {
             max_write_zeroes_sectors: u32::MAX,
             discard: true,
             write_cache: false,
+            fua: true,
             rotational: false,
             read_only: false,
             keeps_write_order: false,

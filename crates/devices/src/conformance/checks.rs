@@ -579,7 +579,9 @@ fn flush_and_forced_writes_complete(x: &mut Ctx) {
     let u = x.unit();
     x.expect(Command::without_data(Op::Flush, Sector(0), 0), OK);
     let mut c = x.data_out(Op::Write, start, u, 1);
-    c.flags = Flags::FUA.with(Flags::PREFLUSH);
+    // A device without FUA is not asked for it.
+    c.flags =
+        if x.device.limits().fua { Flags::FUA.with(Flags::PREFLUSH) } else { Flags::PREFLUSH };
     x.expect(c, OK);
     x.verify(start, u, Some((1, 0)));
     x.expect(Command::without_data(Op::Flush, Sector(0), 0), OK);

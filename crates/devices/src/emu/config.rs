@@ -159,6 +159,7 @@ impl EmuConfig {
             },
             discard: spec.flag(&keys::DISCARD)?.unwrap_or(true),
             write_cache: spec.flag(&keys::WRITE_CACHE)?.unwrap_or(false),
+            fua: spec.flag(&keys::FUA)?.unwrap_or(true),
             rotational: spec.flag(&keys::ROTATIONAL)?.unwrap_or(false),
             read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(false),
             keeps_write_order: spec.flag(&keys::ORDERED)?.unwrap_or(false),
@@ -291,6 +292,7 @@ impl fmt::Display for EmuConfig {
             ("max-active", l.max_active_zones, 0),
             ("discard", u32::from(l.discard), 1),
             ("write-cache", u32::from(l.write_cache), 0),
+            ("fua", u32::from(l.fua), 1),
             ("rotational", u32::from(l.rotational), 0),
             ("read-only", u32::from(l.read_only), 0),
             ("ordered", u32::from(l.keeps_write_order), 0),
@@ -330,7 +332,7 @@ mod tests {
         let c: EmuConfig = "mem,zones=64,zone-size=64M,zone-capacity=48M,conv=4,max-open=8,latency=1ms,\
             reorder=7,max-transfer=128K,append=native,append-max=64K,last-zone-size=32M,\
             last-zone-capacity=16M,lba-size=512,granularity=4096,max-active=12,rotational=1,read-only=1,\
-            max-bios=16,max-write-zeroes=1M,discard=0,write-cache=1,paranoid=1,ordered=1"
+            max-bios=16,max-write-zeroes=1M,discard=0,write-cache=1,fua=0,paranoid=1,ordered=1"
             .parse()
             .unwrap();
         let l = &c.limits;
@@ -341,7 +343,7 @@ mod tests {
             (8, 12, 2048)
         );
         assert!(l.rotational && l.read_only && l.write_cache && !l.discard && c.paranoid);
-        assert!(l.keeps_write_order);
+        assert!(l.keeps_write_order && !l.fua);
         assert_eq!((c.latency, c.reorder), (Nanos(1_000_000), Some(7)));
         let g = &c.geometry;
         assert_eq!((g.nr_zones(), g.nr_conventional()), (64, 4));
@@ -401,7 +403,7 @@ mod tests {
         fn a_disk_is_read_as_it_is_shown(
             (mem, zones, zone, capacity, last, last_capacity) in (any::<bool>(), 2u64..300, 1u32..5000, 1u32..5000, 1u32..5000, 1u32..5000),
             (conv, lba, more, transfer, append, open, active) in (0u32..300, 0u32..4, 0u32..3, 0u32..999, 0u32..999, 0u32..20, 0u32..20),
-            (latency, reorder, flags, zeroes, bios) in (any::<u64>(), any::<Option<u64>>(), 0u8..64, any::<Option<u16>>(), 0u32..300),
+            (latency, reorder, flags, zeroes, bios) in (any::<u64>(), any::<Option<u64>>(), 0u8..128, any::<Option<u16>>(), 0u32..300),
         ) {
             let (block, unit) = (1u32 << lba, 1u32 << (lba + more));
             let g = Geometry::new(zones, zone * unit, capacity.min(zone) * unit).unwrap();
@@ -419,6 +421,7 @@ mod tests {
                 max_write_zeroes_sectors: zeroes.map_or(u32::MAX, u32::from),
                 discard: flags & 1 != 0,
                 write_cache: flags & 2 != 0,
+                fua: flags & 64 == 0,
                 rotational: flags & 4 != 0,
                 read_only: flags & 8 != 0,
                 keeps_write_order: flags & 32 != 0,

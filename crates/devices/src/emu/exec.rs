@@ -6,7 +6,7 @@ use super::data::Mem;
 use super::hooks::{Counters, Hooks};
 use super::table::Table;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use zoneplug_core::bio::{Command, Commands, Op, Status};
+use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::unit::{SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::machine::ZoneStates;
 use zoneplug_core::zone::{Condition, ZoneInfo};
@@ -190,6 +190,9 @@ impl Shared {
         let l = &self.config.limits;
         if l.read_only {
             return Err(Status::ReadOnlyDisk);
+        }
+        if c.flags.contains(Flags::FUA) && !l.fua {
+            return Err(Status::InvalidField);
         }
         let max = match c.op {
             Op::WriteZeroes if l.max_write_zeroes_sectors == 0 => return Err(Status::NotSupported),

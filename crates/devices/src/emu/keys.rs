@@ -77,6 +77,8 @@ keys! {
     DISCARD = key("discard", &[], Form::Flag, Is("1"), "Whether the disk takes discards.");
     WRITE_CACHE = key("write-cache", &[], Form::Flag, Is("0"),
         "Whether the disk has a cache that a flush makes durable.");
+    FUA = key("fua", &[], Form::Flag, Is("1"),
+        "Whether the disk carries out FUA; if not, a flush follows the write.");
     ROTATIONAL = key("rotational", &[], Form::Flag, Is("0"),
         "Whether the medium turns; the disk has a single writer then.");
     READ_ONLY = key("read-only", &[], Form::Flag, Is("0"), "The disk refuses what changes it.");

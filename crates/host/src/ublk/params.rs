@@ -112,7 +112,8 @@ pub(super) fn of(
     Ok(Params {
         attrs: attr(limits.read_only, abi::ATTR_READ_ONLY)
             | attr(limits.rotational, abi::ATTR_ROTATIONAL)
-            | attr(limits.write_cache, abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA),
+            | attr(limits.write_cache, abi::ATTR_VOLATILE_CACHE)
+            | attr(limits.write_cache && limits.fua, abi::ATTR_FUA),
         block_shift: (9 + block_sectors.trailing_zeros()) as u8,
         max_sectors,
         zone_sectors,
@@ -151,6 +152,9 @@ mod tests {
         assert_eq!((p.max_open_zones, p.max_active_zones), (3, 0));
         // On rotational disks Linux uses its own single writer (U8).
         assert_eq!(p.attrs, abi::ATTR_ROTATIONAL | abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA);
+        // Linux sends a flush behind the write itself.
+        let p = params(&g, &Limits { fua: false, ..l }).unwrap();
+        assert_eq!(p.attrs, abi::ATTR_ROTATIONAL | abi::ATTR_VOLATILE_CACHE);
         assert_eq!(
             p.max_discard_sectors, 0,
             "there is nothing to discard without conventional zones"

@@ -38,7 +38,7 @@ pub const TAGS: Key = Key {
 /// assert_eq!(anticipation.key.name, "anticipation_us");
 /// assert_eq!(anticipation.key.form.range(), "0..1000000 us");
 /// ```
-pub static ATTRIBUTES: [AttributeInfo; 32] = [
+pub static ATTRIBUTES: [AttributeInfo; 33] = [
     device("zoned", Form::Choice(&["host-managed"]), "The zone model.", |_| number(0)),
     device("nr_zones", count("zones"), "Zones of the disk.", |v| {
         number(v.layout.geometry.nr_zones())
@@ -78,6 +78,9 @@ pub static ATTRIBUTES: [AttributeInfo; 32] = [
     ),
     device("max_transfer_bytes", count("bytes"), "The longest command with data.", |v| {
         bytes(v.layout.limits.max_transfer_sectors)
+    }),
+    device("fua", Form::Flag, "Whether the device carries out FUA by itself.", |v| {
+        number(u32::from(v.layout.limits.fua))
     }),
     device("rotational", Form::Flag, "Whether the medium turns.", |v| {
         number(u32::from(v.layout.limits.rotational))

@@ -285,6 +285,7 @@ fn strictest(a: Limits, b: Limits) -> Limits {
         max_write_zeroes_sectors: a.max_write_zeroes_sectors.min(b.max_write_zeroes_sectors),
         discard: a.discard && b.discard,
         write_cache: a.write_cache || b.write_cache,
+        fua: a.fua && b.fua,
         rotational: a.rotational || b.rotational,
         read_only: a.read_only || b.read_only,
         // A write with a preflush may be overtaken.

@@ -154,6 +154,8 @@ fn limits_of(q: &QueueAttributes, rules: &Rules, g: &Geometry, read_only: bool) 
         max_write_zeroes_sectors: if zeroes > 0 { zeroes } else { longest },
         discard: q.discard_max_bytes > 0 && g.nr_conventional() > 0,
         write_cache: q.write_back,
+        // The kernel carries it out, as a flush if the drive has no FUA.
+        fua: true,
         rotational: q.rotational,
         read_only,
         // The ring may hand a write to a kernel thread and send the next one at once.

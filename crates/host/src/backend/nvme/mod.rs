@@ -207,6 +207,7 @@ fn limits_of(
         // The layer discards conventional zones only, and the drive has none.
         discard: false,
         write_cache: id.write_cache,
+        fua: true,
         rotational,
         read_only,
         // Neither the ring nor the drive keeps the order of writes.
