@@ -72,14 +72,20 @@ pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'
     Ok((list, sum))
 }
 
-/// Copies memory that the header says is there.
+/// Copies the memory of an operation, which the header says is there, if the operation can be for the disk.
 ///
 /// # Safety
 ///
 /// As [`pieces`], and each piece is memory that nothing writes meanwhile.
-unsafe fn gathered(iov: *const iovec, iovcnt: c_int) -> Outcome<AlignedBuf> {
+unsafe fn gathered(
+    disk: &zp_disk,
+    (op, sector): (Op, u64),
+    iov: *const iovec,
+    iovcnt: c_int,
+) -> Outcome<AlignedBuf> {
     // SAFETY: the caller's promise.
     let (list, sum) = unsafe { pieces(iov, iovcnt) }?;
+    disk.hosted()?.check_length(op, Sector(sector), sum.into())?;
     let mut buf = AlignedBuf::try_zeroed(sum).ok_or_else(Failure::no_memory)?;
     let mut at = 0;
     for piece in list {
@@ -144,6 +150,7 @@ pub unsafe extern "C" fn zp_readv(
                 "whole logical blocks",
             ));
         }
+        disk.hosted()?.check_length(Op::Read, Sector(sector), len.into())?;
         let buf = AlignedBuf::try_zeroed(len).ok_or_else(Failure::no_memory)?;
         let data = disk.with_client(|io| Ok(io.read_buf(Sector(sector), buf)?))?;
         let mut at = 0;
@@ -186,7 +193,10 @@ pub unsafe extern "C" fn zp_writev(
     flags: u32,
 ) -> c_int {
     // SAFETY: an open disk and a list, says the header.
-    call(|| unsafe { write(self::disk(disk)?, sector, gathered(iov, iovcnt)?, flags) })
+    call(|| unsafe {
+        let disk = self::disk(disk)?;
+        write(disk, sector, gathered(disk, (Op::Write, sector), iov, iovcnt)?, flags)
+    })
 }
 
 /// Writes `len` bytes of `buf` wherever the write pointer of the zone that starts at `zone_start` is. Returns the sector
@@ -214,7 +224,10 @@ pub unsafe extern "C" fn zp_appendv(
     flags: u32,
 ) -> i64 {
     // SAFETY: an open disk and a list, says the header.
-    wide_call(|| unsafe { append(self::disk(disk)?, zone_start, gathered(iov, iovcnt)?, flags) })
+    wide_call(|| unsafe {
+        let disk = self::disk(disk)?;
+        append(disk, zone_start, gathered(disk, (Op::ZoneAppend, zone_start), iov, iovcnt)?, flags)
+    })
 }
 
 /// Makes durable what was acknowledged.

@@ -209,3 +209,39 @@ fn threads_share_a_disk() {
     // SAFETY: open, and no thread uses it any more.
     unsafe { zp_close(std::ptr::with_exposed_provenance_mut(disk)) };
 }
+
+/// The most memory that this process has had, in bytes.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
+    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+}
+
+/// A length that no operation of the disk can have costs no memory, not even that of the caller.
+#[test]
+fn a_length_beyond_the_disk_costs_nothing() {
+    const LEN: usize = (4 << 30) - 512;
+    let disk = open("mem,zones=8,zone-size=1M");
+    // SAFETY: new memory, which is never touched, and which is given back.
+    let memory = unsafe {
+        let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        libc::mmap(null_mut(), LEN, prot, flags | libc::MAP_NORESERVE, -1, 0)
+    };
+    assert_ne!(memory, libc::MAP_FAILED);
+    let before = peak();
+    // SAFETY: an open disk. The memory could be neither read nor written, so a call that touches it ends the process.
+    unsafe {
+        for sector in [0, 2048, u64::MAX] {
+            assert_eq!(zp_read(disk, sector, memory, LEN), -EINVAL);
+            assert_eq!(message(), format!("read at sector {sector}: out of range"));
+            assert_eq!(zp_write(disk, sector, memory, LEN, 0), -EINVAL);
+            assert_eq!(zp_append(disk, sector, memory, LEN, 0), i64::from(-EINVAL));
+        }
+        // Longer than an append of this disk, though not than the disk.
+        assert_eq!(zp_append(disk, 0, memory, 2 << 20, 0), i64::from(-EINVAL));
+        assert_eq!(message(), "zone_append at sector 0: append too large");
+        libc::munmap(memory, LEN);
+        zp_close(disk);
+    }
+    assert!(peak() - before < 64 << 20, "{} bytes", peak() - before);
+}

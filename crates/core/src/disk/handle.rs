@@ -3,7 +3,9 @@
 use super::config::DiskConfig;
 use super::shared::Shared;
 use super::snapshot::Layout;
+use crate::bio::{Op, Status};
 use crate::sync::{Ordering, lock};
+use crate::unit::Sector;
 use crate::zone::{Geometry, Limits};
 use std::sync::Arc;
 
@@ -51,6 +53,24 @@ impl Disk {
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.shared.timed.load(Ordering::Relaxed)
+    }
+
+    /// Whether an operation of this length can be for this disk: for a caller that would have to get memory of that length
+    /// first. The error is the status with which a queue would refuse the operation. A queue checks each BIO for all that is
+    /// wrong, so a caller need not ask before it submits one.
+    ///
+    /// ```
+    /// use zoneplug_core::{Op, Sector, Status, disk::{Disk, DiskConfig}, Nanos};
+    /// use zoneplug_devices::{emu::{EmuConfig, EmuDisk}, spec::Spec};
+    ///
+    /// let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
+    /// let disk = Disk::open(EmuDisk::new(config).unwrap(), DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    /// assert_eq!(disk.check_length(Op::Read, Sector(0), 4 * 2048), Ok(()));
+    /// assert_eq!(disk.check_length(Op::Read, Sector(1), 4 * 2048), Err(Status::OutOfRange));
+    /// assert_eq!(disk.check_length(Op::ZoneAppend, Sector(0), 4 * 2048), Err(Status::AppendTooLarge));
+    /// ```
+    pub fn check_length(&self, op: Op, sector: Sector, len_sectors: u64) -> Result<(), Status> {
+        self.layout().check_length(op, sector, len_sectors)
     }
 
     pub(crate) fn layout(&self) -> Arc<Layout> {

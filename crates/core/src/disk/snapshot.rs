@@ -7,7 +7,7 @@ use crate::plug::{Merge, Words};
 use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
 use crate::sched::writer::WriterParams;
-use crate::unit::{Nanos, ZoneNo};
+use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::zone::{Geometry, Limits};
 use std::sync::Arc;
 
@@ -192,6 +192,40 @@ impl Layout {
             return Err(Status::ReadOnlyDisk);
         }
         Ok(())
+    }
+
+    /// Checks an append that begins `offset` sectors behind the start of its zone.
+    #[inline]
+    pub(crate) fn check_append(&self, offset: u32, len_sectors: u32) -> Result<(), Status> {
+        if offset != 0 {
+            Err(Status::NotZoneStart)
+        } else if len_sectors > self.append_max {
+            Err(Status::AppendTooLarge)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Checks what limits the length of an operation, before there is a BIO with memory of that length.
+    pub(crate) fn check_length(
+        &self,
+        op: Op,
+        sector: Sector,
+        len_sectors: u64,
+    ) -> Result<(), Status> {
+        let len = u32::try_from(len_sectors).map_err(|_| Status::OutOfRange)?;
+        // The queue refuses an empty range with the other BIOs.
+        if len != 0 && !self.geometry.contains(sector, len) {
+            return Err(Status::OutOfRange);
+        }
+        if len == 0 || op != Op::ZoneAppend {
+            return Ok(());
+        }
+        let (zone, offset) = self.geometry.zone_of(sector);
+        if self.native_append && self.geometry.is_conventional(zone) {
+            return Err(Status::ConventionalZone);
+        }
+        self.check_append(offset, len)
     }
 
     /// The write granularity is a rule of sequential zones; conventional ones take any block.

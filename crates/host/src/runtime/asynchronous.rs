@@ -1,7 +1,7 @@
 //! The async adapter: any number of operations at a time as futures, buffers by value. It needs no particular executor.
 
-use crate::runtime::batch::{read_buf, whole_sectors};
-use crate::runtime::blocking::{ZONES_PER_REPORT, decode_zones, gather};
+use crate::runtime::batch::whole_sectors;
+use crate::runtime::blocking::{ZONES_PER_REPORT, decode_zones};
 use crate::runtime::futures::AsyncShared;
 use crate::runtime::hosted::HostedDisk;
 use crate::runtime::io_error::IoError;
@@ -80,9 +80,9 @@ impl AsyncDisk {
         sector: Sector,
         len_sectors: u64,
     ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
-        let begun = read_buf(len_sectors)
-            .map_err(|status| IoError::new(Op::Read, sector, status))
-            .map(|buf| self.with_buf(Op::Read, sector, Flags::NONE, buf));
+        let len = self.shared.state().client.check_read(sector, len_sectors);
+        let begun =
+            len.map(|len| self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len)));
         async move { begun?.await.map(|(_, buf)| buf) }
     }
 
@@ -92,9 +92,10 @@ impl AsyncDisk {
         sector: Sector,
         bytes: &'a mut [u8],
     ) -> impl Future<Output = Result<(), IoError>> + Send + use<'a> {
-        let begun = u32::try_from(bytes.len())
-            .map_err(|_| IoError::new(Op::Read, sector, Status::OutOfRange))
-            .map(|len| self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len)));
+        let length = bytes.len() as u64;
+        let len = self.shared.state().client.check_length(Op::Read, sector, length);
+        let begun =
+            len.map(|len| self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len)));
         async move {
             let (_, buf) = begun?.await?;
             bytes.copy_from_slice(buf.as_slice());
@@ -129,7 +130,8 @@ impl AsyncDisk {
         sector: Sector,
         pieces: &[IoSlice<'_>],
     ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
-        let begun = gather(Op::Write, sector, pieces).map(|buf| self.write(sector, buf));
+        let checked = self.shared.state().client.check_pieces(Op::Write, sector, pieces);
+        let begun = checked.map(|()| self.write(sector, AlignedBuf::from_slices(pieces)));
         async move { begun?.await.map(drop) }
     }
 
@@ -176,8 +178,8 @@ impl AsyncDisk {
         zone_start: Sector,
         pieces: &[IoSlice<'_>],
     ) -> impl Future<Output = Result<Sector, IoError>> + Send + use<> {
-        let begun =
-            gather(Op::ZoneAppend, zone_start, pieces).map(|buf| self.append(zone_start, buf));
+        let checked = self.shared.state().client.check_pieces(Op::ZoneAppend, zone_start, pieces);
+        let begun = checked.map(|()| self.append(zone_start, AlignedBuf::from_slices(pieces)));
         async move { begun?.await.map(|(at, _)| at) }
     }
 

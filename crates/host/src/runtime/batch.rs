@@ -8,7 +8,6 @@ use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
-use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 
 /// How long a batch waits at most before it looks whether a full or frozen disk takes more.
@@ -113,9 +112,9 @@ impl Batch {
 
     /// Reads `len_sectors` (of 512 bytes) at `sector`, into a buffer that comes with the completion.
     pub fn read(&mut self, sector: Sector, len_sectors: u64) -> OpId {
-        match read_buf(len_sectors) {
-            Ok(buf) => self.move_data(Op::Read, sector, Flags::NONE, buf),
-            Err(status) => self.refuse(IoError::new(Op::Read, sector, status)),
+        match self.client.check_read(sector, len_sectors) {
+            Ok(len) => self.read_buf(sector, AlignedBuf::zeroed(len)),
+            Err(e) => self.refuse(e),
         }
     }
 
@@ -223,6 +222,11 @@ impl Batch {
         armed && self.ended.is_empty()
     }
 
+    /// As [`HostedDisk::check_length`].
+    pub fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
+        self.client.check_length(op, sector, bytes)
+    }
+
     /// Operations whose completion has not been returned.
     pub fn outstanding(&self) -> usize {
         self.open + self.ended.len()
@@ -241,8 +245,8 @@ impl Batch {
         &self.recorder.latencies
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.client.geometry()
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Accepts an operation with a buffer.
@@ -412,10 +416,4 @@ impl Drop for Batch {
 /// The sectors of a buffer. A part of one can be neither read nor written.
 pub(crate) fn whole_sectors(buf: &AlignedBuf) -> Result<u32, Status> {
     if buf.len().is_multiple_of(512) { Ok(buf.len() >> 9) } else { Err(Status::Unaligned) }
-}
-
-/// A new buffer for a read of `len_sectors`.
-pub(crate) fn read_buf(len_sectors: u64) -> Result<AlignedBuf, Status> {
-    let bytes = len_sectors.checked_mul(512).and_then(|n| u32::try_from(n).ok());
-    bytes.map(AlignedBuf::zeroed).ok_or(Status::OutOfRange)
 }

@@ -1,6 +1,6 @@
 //! The blocking adapter: one operation at a time.
 
-use crate::runtime::batch::{Batch, Done, OpId, read_buf};
+use crate::runtime::batch::{Batch, Done, OpId};
 use crate::runtime::hosted::HostedDisk;
 use crate::runtime::io_error::IoError;
 use std::io::IoSlice;
@@ -69,13 +69,13 @@ impl BlockingDisk {
 
     /// The layout of zones, as it is now.
     pub fn geometry(&self) -> Geometry {
-        self.batch.geometry()
+        self.batch.client().geometry()
     }
 
     /// Reads `len_sectors` at `sector` into a new buffer.
     pub fn read(&mut self, sector: Sector, len_sectors: u64) -> Result<AlignedBuf, IoError> {
-        let buf = read_buf(len_sectors).map_err(|status| IoError::new(Op::Read, sector, status))?;
-        self.with_buf(Op::Read, sector, Flags::NONE, buf).map(|(_, buf)| buf)
+        let len = self.batch.client().check_read(sector, len_sectors)?;
+        self.read_buf(sector, AlignedBuf::zeroed(len))
     }
 
     /// Fills `buf` with the data at `sector`, as many as it has room for. The buffer comes back.
@@ -96,9 +96,7 @@ impl BlockingDisk {
 
     /// Fills `bytes` with the data at `sector`. If it fails, `bytes` are unchanged.
     pub fn read_into(&mut self, sector: Sector, bytes: &mut [u8]) -> Result<(), IoError> {
-        let Ok(len) = u32::try_from(bytes.len()) else {
-            return Err(IoError::new(Op::Read, sector, Status::OutOfRange));
-        };
+        let len = self.batch.client().check_length(Op::Read, sector, bytes.len() as u64)?;
         let (_, buf) = self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len))?;
         bytes.copy_from_slice(buf.as_slice());
         Ok(())
@@ -121,8 +119,8 @@ impl BlockingDisk {
         sector: Sector,
         pieces: &[IoSlice<'_>],
     ) -> Result<(), IoError> {
-        let buf = gather(Op::Write, sector, pieces)?;
-        self.write(sector, buf).map(drop)
+        self.batch.client().check_pieces(Op::Write, sector, pieces)?;
+        self.write(sector, AlignedBuf::from_slices(pieces)).map(drop)
     }
 
     /// As [`BlockingDisk::write`], and durable when it returns.
@@ -170,8 +168,8 @@ impl BlockingDisk {
         zone_start: Sector,
         pieces: &[IoSlice<'_>],
     ) -> Result<Sector, IoError> {
-        let buf = gather(Op::ZoneAppend, zone_start, pieces)?;
-        self.append(zone_start, buf).map(|(at, _)| at)
+        self.batch.client().check_pieces(Op::ZoneAppend, zone_start, pieces)?;
+        self.append(zone_start, AlignedBuf::from_slices(pieces)).map(|(at, _)| at)
     }
 
     /// Makes durable what was acknowledged.
@@ -286,19 +284,6 @@ impl BlockingDisk {
 
     fn wait(&mut self, id: OpId) -> Result<Done, IoError> {
         self.batch.wait_for(id, self.timeout)
-    }
-}
-
-/// One buffer of several pieces.
-pub(crate) fn gather(
-    op: Op,
-    sector: Sector,
-    pieces: &[IoSlice<'_>],
-) -> Result<AlignedBuf, IoError> {
-    let len: usize = pieces.iter().map(|p| p.len()).sum();
-    match u32::try_from(len) {
-        Ok(_) => Ok(AlignedBuf::from_slices(pieces)),
-        Err(_) => Err(IoError::new(op, sector, Status::OutOfRange)),
     }
 }
 

@@ -2,15 +2,17 @@
 
 use crate::eventfd::Alarm;
 use crate::runtime::deferred_wake::{DeferredWaker, DeferredWakes};
+use crate::runtime::io_error::IoError;
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::{QueueOwner, QueueWork, SharedQueue};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
 use zoneplug_core::poison::lock;
-use zoneplug_core::{Bio, Bios, Error, ErrorKind};
+use zoneplug_core::{Bio, Bios, Error, ErrorKind, Op, Sector};
 
 /// Polls in vain after which a client runs the queues of others.
 const PATIENCE: u32 = 64;
@@ -153,6 +155,27 @@ impl Client {
     /// BIOs that were taken and have not been given back.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
+    }
+
+    /// As [`HostedDisk::check_length`](crate::HostedDisk::check_length).
+    pub(crate) fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
+        self.shared.check_length(op, sector, bytes)
+    }
+
+    /// The same of a read of `len_sectors`.
+    pub(crate) fn check_read(&self, sector: Sector, len_sectors: u64) -> Result<u32, IoError> {
+        self.check_length(Op::Read, sector, len_sectors.saturating_mul(512))
+    }
+
+    /// The same of a write or an append of several pieces.
+    pub(crate) fn check_pieces(
+        &self,
+        op: Op,
+        sector: Sector,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<(), IoError> {
+        let bytes = pieces.iter().fold(0u64, |sum, p| sum.saturating_add(p.len() as u64));
+        self.check_length(op, sector, bytes).map(drop)
     }
 
     pub(crate) fn geometry(&self) -> zoneplug_core::zone::Geometry {

@@ -15,6 +15,7 @@ use crate::backend::file::FileDisk;
 use crate::clock::Clock;
 use crate::runtime::client::Client;
 use crate::runtime::deferred_wake::DeferredWaker;
+use crate::runtime::io_error::IoError;
 use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::QueueOwner;
@@ -29,7 +30,7 @@ use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, Event, Freeze, QueueConfig};
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Device, Error};
+use zoneplug_core::{Device, Error, Op, Sector};
 
 /// A disk that any number of threads share. Clones are the same disk.
 ///
@@ -137,6 +138,21 @@ impl HostedDisk {
     /// What the device can do: block sizes, limits of open and active zones, each with its unit in its name.
     pub fn limits(&self) -> Limits {
         self.shared.disk.limits()
+    }
+
+    /// Checks the length of an operation, in bytes, before there is memory for it, and returns it as the length of a
+    /// buffer. Of an operation that passes, the queue checks what else may be wrong. [`BlockingDisk`](crate::BlockingDisk),
+    /// [`AsyncDisk`](crate::AsyncDisk) and [`Batch`](crate::Batch) ask this before they make a buffer.
+    ///
+    /// ```
+    /// use zoneplug_core::{Op, Sector, Status};
+    /// let disk = zoneplug_host::HostedDisk::open_spec("mem,zones=8,zone-size=1M").unwrap();
+    /// assert_eq!(disk.check_length(Op::Read, Sector(0), 8 << 20).unwrap(), 8 << 20);
+    /// let e = disk.check_length(Op::Write, Sector(0), (4 << 30) - 512).unwrap_err();
+    /// assert_eq!(e.status, Status::OutOfRange);
+    /// ```
+    pub fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
+        self.shared.check_length(op, sector, bytes)
     }
 
     /// What the disk has counted since it was opened.

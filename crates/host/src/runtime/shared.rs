@@ -3,18 +3,22 @@
 
 use crate::clock::Clock;
 use crate::runtime::deferred_wake::DeferredWakes;
+use crate::runtime::io_error::IoError;
 use crate::runtime::reactor_signal::ReactorSignal;
 use crate::runtime::shared_queue::{QueueOwner, QueueWork, SharedQueue};
 use crate::runtime::withheld::WithheldBuffers;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use zoneplug_core::Nanos;
 use zoneplug_core::disk::{Disk, DiskQueue};
 use zoneplug_core::poison::lock;
+use zoneplug_core::{Nanos, Op, Sector, Status};
 
 /// How long the drop of a disk's last handle waits until the reactor has left.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest operation whose memory costs less than a question about its length.
+const SHORT: u32 = 64 << 10;
 
 /// What the clients of a disk share.
 #[derive(Debug)]
@@ -37,6 +41,18 @@ impl HostedShared {
     #[inline]
     pub(crate) fn now(&self) -> Nanos {
         if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
+    }
+
+    /// Checks the length of an operation before there is memory for it, and returns it as the length of a buffer. The
+    /// queue checks the rest, and short ones.
+    pub(crate) fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
+        let checked = match u32::try_from(bytes) {
+            Ok(len) if len <= SHORT => Ok(len),
+            Ok(len) => self.disk.check_length(op, sector, bytes.div_ceil(512)).map(|()| len),
+            // Longer than any buffer.
+            Err(_) => Err(Status::OutOfRange),
+        };
+        checked.map_err(|status| IoError::new(op, sector, status))
     }
 
     /// Makes the reactor look at the queues.

@@ -44,12 +44,7 @@ fn native_append(layout: &Layout, bio: &Bio, idle_tags: impl Fn() -> usize) -> R
     if layout.geometry.is_conventional(zone) {
         return Err(Status::ConventionalZone);
     }
-    if offset != 0 {
-        return Err(Status::NotZoneStart);
-    }
-    if bio.len_sectors > layout.append_max {
-        return Err(Status::AppendTooLarge);
-    }
+    layout.check_append(offset, bio.len_sectors)?;
     would_not_wait(bio, idle_tags)
 }
 

@@ -37,7 +37,7 @@ impl Lane {
         let len = bio.len_sectors;
         let max = layout.max_of(bio.op);
         if append {
-            if let Err(status) = Self::check_append(layout, offset, len) {
+            if let Err(status) = layout.check_append(offset, len) {
                 return self.refuse(shared, bio, zone, status);
             }
         } else if len > max
@@ -265,16 +265,6 @@ impl Lane {
                 Run { offset: run.offset.map(|_| offset), len_sectors: bio.len_sectors, ..run };
             self.run.push(bio);
             self.send_run(shared, layout, alone);
-        }
-    }
-
-    fn check_append(layout: &Layout, offset: u32, len: u32) -> Result<(), Status> {
-        if offset != 0 {
-            Err(Status::NotZoneStart)
-        } else if len > layout.append_max {
-            Err(Status::AppendTooLarge)
-        } else {
-            Ok(())
         }
     }
 
