@@ -3,7 +3,6 @@
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::server_client::{self, AttributeShown, Request, Server};
 use crate::suggest::{self, Suggest};
 use crate::{csv, json, term};
@@ -14,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use zoneplug_core::disk::find_attribute;
+use zoneplug_core::plain;
 use zoneplug_core::sched::Policy;
 use zoneplug_models::never_waits;
 

@@ -1,12 +1,12 @@
 //! `zoneplug create | check`: the file of a durable disk.
 
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::zones::{parse_bytes, size};
 use crate::{json, server_client, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
+use zoneplug_core::plain;
 use zoneplug_host::file::{self, CheckReport, CreateOptions, Identity};
 use zoneplug_host::{check_name, file_of, open_device};
 

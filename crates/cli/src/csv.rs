@@ -1,10 +1,13 @@
 //! Comma-separated values: a line of titles, then a line for each row (RFC 4180, but lines end as in Unix).
 
+use zoneplug_core::plain;
+
 /// A cell, in quotes if it has to be.
 fn cell(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
+    let text = plain(text);
+    match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+        false => text.into_owned(),
     }
 }
 
@@ -24,5 +27,6 @@ mod tests {
             line(["mem,zones=4", "a \"b\"", "", "1.5"]),
             "\"mem,zones=4\",\"a \"\"b\"\"\",,1.5\n"
         );
+        assert_eq!(line(["a\nb\x1b"]), "a\\nb\\u{1b}\n");
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::term;
 use crate::virtual_disk::say_what_never_waits;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
+use zoneplug_core::plain;
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
 use zoneplug_host::file::{Access, FileDisk};

@@ -1,9 +1,9 @@
 //! How a failed command ends: one line for what is wrong, one for what to try, and an exit code.
 
-use crate::plain::plain;
 use clap::error::{ContextKind, ContextValue};
 use std::fmt;
 use std::io;
+use zoneplug_core::one_line;
 use zoneplug_core::{Error, ErrorKind, Status};
 use zoneplug_devices::spec::nearest;
 use zoneplug_host::IoError;
@@ -251,8 +251,6 @@ fn no_argument(given: &str, command: &clap::Command) -> Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The text may come from a file, a drive or a socket.
-        let one_line =
-            |s: &str| plain(&s.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
         writeln!(f, "error: {}", one_line(&self.what))?;
         writeln!(f, "try: {}", one_line(self.hint.as_deref().unwrap_or("zoneplug --help")))
     }

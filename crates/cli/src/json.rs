@@ -6,7 +6,9 @@
 use crate::failure::Failure;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::Write;
+use zoneplug_core::is_plain;
 
 /// The number of the documents' form. It grows when a key goes or changes its meaning, not when one is added.
 pub(crate) const SCHEMA: u32 = 1;
@@ -37,6 +39,36 @@ struct Document<'a, T> {
     error: Option<Wrong<'a>>,
 }
 
+/// JSON whose text is harmless on a terminal too: what is not plain is `\u001b`, which readers of JSON take for the character
+/// itself. Outside of its strings JSON has no such characters but line ends.
+fn harmless(json: String) -> String {
+    let is_shown = |c: char| c == '\n' || is_plain(c);
+    if json.chars().all(is_shown) {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        match is_shown(c) {
+            true => out.push(c),
+            false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                // Writing to a string does not fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }),
+        }
+    }
+    out
+}
+
+/// A value as a document of several lines.
+fn pretty(value: &impl Serialize) -> Result<String, Failure> {
+    Ok(harmless(serde_json::to_string_pretty(value)?))
+}
+
+/// A value on one line, for a document that is printed in parts.
+pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
+    Ok(harmless(serde_json::to_string(value)?))
+}
+
 /// Prints the document of a command that succeeds. `body` is a struct or a map.
 pub(crate) fn print(out: &mut dyn Write, body: &impl Serialize) -> Result<(), Failure> {
     end(out, body, None)
@@ -49,7 +81,7 @@ pub(crate) fn end(
     failure: Option<Failure>,
 ) -> Result<(), Failure> {
     let error = failure.as_ref().map(Wrong::of);
-    serde_json::to_writer_pretty(&mut *out, &Document { schema: SCHEMA, body, error })?;
+    out.write_all(pretty(&Document { schema: SCHEMA, body, error })?.as_bytes())?;
     writeln!(out)?;
     failure.map_or(Ok(()), |f| Err(f.in_json()))
 }
@@ -61,12 +93,12 @@ pub(crate) fn of_failure(failure: &Failure) -> String {
     let error = Some(Wrong::of(failure));
     let document = Document { schema: SCHEMA, body: Nothing {}, error };
     // Text and numbers: it does not fail.
-    serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+    pretty(&document).unwrap_or_default() + "\n"
 }
 
 /// The value of `"error"` by itself, for a document that is printed in parts.
 pub(crate) fn error_value(failure: &Failure) -> Result<String, Failure> {
-    Ok(serde_json::to_string(&Wrong::of(failure))?)
+    line(&Wrong::of(failure))
 }
 
 /// Whether a command line asks for JSON. Works for command lines with errors too.
@@ -99,6 +131,14 @@ mod tests {
         assert!(said.is_in_json() && !failure().is_in_json());
         let alone: serde_json::Value = serde_json::from_str(&of_failure(&failure())).unwrap();
         assert_eq!(alone, serde_json::json!({"schema": 1, "error": error}));
+    }
+
+    #[test]
+    fn text_from_outside_is_itself_in_json_and_harmless_on_a_terminal() {
+        let text = "a\x1b\u{9b}\u{7f}\u{202e}\u{e0001}\n\"\\ü";
+        let json = line(&text).unwrap();
+        assert_eq!(json, r#""a\u001b\u009b\u007f\u202e\udb40\udc01\n\"\\ü""#);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | `failure.rs`, `exit.rs` | errors in two lines, exit codes |
 //! | `disk.rs` | from a specification to a device, or to a disk in use |
 //! | `zones.rs`, `confirm.rs`, `window.rs` | ranges of zones; asking first; many operations at a time |
-//! | `plain.rs`, `threads.rs` | text from outside; threads that work together |
+//! | `threads.rs` | threads that work together |
 //! | `term.rs` | colours, the width of the terminal, lines that fit it |
 //! | `said.rs`, `outbox.rs` | text for stdout and stderr, which a server does not wait for; a bounded queue to a thread that writes |
 //! | `json.rs`, `csv.rs` | output for programs |
@@ -66,7 +66,6 @@ mod mount;
 mod outbox;
 mod output;
 mod pages;
-mod plain;
 mod replay;
 mod report;
 mod reproduce;

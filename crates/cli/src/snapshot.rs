@@ -4,7 +4,6 @@
 //! lets I/O wait while the last part is copied. If this command dies, the server goes on.
 
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::server_client::{self, Asked, Request, Server, Shown, Silent, StateShown};
 use crate::{json, output, term};
 use serde::Serialize;
@@ -14,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::form;
+use zoneplug_core::plain;
 use zoneplug_core::{Bytes, Error};
 use zoneplug_host::file::{Held, Identity, Made, Snapshot};
 use zoneplug_host::{DiskMark, check_name, file_of, files_of, open_device};

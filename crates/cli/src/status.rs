@@ -3,7 +3,6 @@
 mod watch;
 
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::server_client::{self, Shown, Silent};
 use crate::{json, term};
 use serde::Serialize;
@@ -11,6 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use zoneplug_core::Bytes;
+use zoneplug_core::plain;
 
 /// Flags of `zoneplug status`.
 #[derive(Debug, clap::Args)]

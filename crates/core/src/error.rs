@@ -1,5 +1,7 @@
 //! Errors of the control path: what is wrong, and what to try.
 
+use crate::plain::one_line;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The kind of an error. It decides the exit code of the command line.
@@ -26,6 +28,8 @@ pub enum ErrorKind {
 /// assert_eq!(e.to_string(), "zones=0 is not possible; try: 1 to 64 zones");
 /// assert_eq!(format!("{e:?}"), e.to_string());
 /// assert_eq!((e.what(), e.what_to_try()), ("zones=0 is not possible", Some("1 to 64 zones")));
+/// // What it quotes cannot speak to a terminal.
+/// assert_eq!(zoneplug_core::Error::invalid("no \x1b[2J").what(), "no \\u{1b}[2J");
 /// ```
 pub struct Error {
     kind: ErrorKind,
@@ -34,10 +38,18 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// A text of an error, which may quote a path, a label or a specification.
+fn shown(text: String) -> String {
+    match one_line(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(line) => line,
+    }
+}
+
 impl Error {
     /// An error that says `what` is wrong.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Error {
-        Error { kind, what: what.into(), hint: None, source: None }
+        Error { kind, what: shown(what.into()), hint: None, source: None }
     }
 
     /// An error of kind [`ErrorKind::Invalid`].
@@ -48,7 +60,7 @@ impl Error {
     /// Adds what to try.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+        self.hint = Some(shown(hint.into()));
         self
     }
 

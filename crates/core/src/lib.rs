@@ -14,6 +14,7 @@ pub mod disk;
 mod error;
 mod fnv;
 pub mod form;
+mod plain;
 #[doc(hidden)]
 pub mod plug;
 #[doc(hidden)]
@@ -31,6 +32,7 @@ pub use bio::{
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};
 pub use fnv::{FNV_START, fnv1a};
+pub use plain::{is_plain, one_line, plain};
 pub use random::Random;
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};
 pub use zoneplug_buf::{IoBuf, IoRange, Parts};

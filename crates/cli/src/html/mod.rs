@@ -6,14 +6,17 @@ pub(crate) mod svg;
 
 use std::fmt::Write;
 use svg::STYLE;
+use zoneplug_core::is_plain;
 
 const PAGE_STYLE: &str = include_str!("page.css");
 
-/// Text for XML.
+/// Text for XML, which may come from outside.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
+            // Text of several lines stays so.
+            c if c != '\n' && !is_plain(c) => out.extend(c.escape_debug()),
             '&' => out += "&amp;",
             '<' => out += "&lt;",
             '>' => out += "&gt;",
@@ -89,6 +92,7 @@ mod tests {
     #[test]
     fn text_cannot_break_out() {
         assert_eq!(escape(r#"<a href="x">&"#), "&lt;a href=&quot;x&quot;&gt;&amp;");
+        assert_eq!(escape("a\u{202e}\x1b<\n"), "a\\u{202e}\\u{1b}&lt;\n");
         assert!(page("</title><b>", |_| ()).contains("<title>&lt;/title&gt;&lt;b&gt;</title>"));
     }
 }

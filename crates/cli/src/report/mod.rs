@@ -176,7 +176,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn head(&mut self) -> Result<(), Failure> {
         if self.form.json {
-            let (schema, disk) = (json::SCHEMA, serde_json::to_string(self.spec)?);
+            let (schema, disk) = (json::SCHEMA, json::line(&self.spec)?);
             write!(self.out, "{{\"schema\":{schema},\"disk\":{disk},\"zones\":[")?;
         } else if self.form.csv {
             writeln!(self.out, "zone num, type, ofst, len, cap, wp, cond, non_seq, reset")?;

@@ -2,11 +2,11 @@
 //! connects; the server asks again, in case the file was changed.
 
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use nix::unistd::{Group, User};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use zoneplug_core::plain;
 
 /// Flags for the socket.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -7,7 +7,6 @@ use super::pause::{self, Pause};
 pub(crate) use super::served::{Network, Passed, Served};
 use super::zone_table::zone_table;
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{
     self, Answer, AttributeShown, KnownHostShown, PathShown, Request, Shown, StateOfDisk,
@@ -19,6 +18,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
+use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Sector};
 use zoneplug_host::nvme_tcp::NvmeTcp;

@@ -6,7 +6,7 @@ use super::prove;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::json;
-use crate::plain::plain;
+use zoneplug_core::plain;
 use serde::Serialize;
 use std::io::Write;
 use zoneplug_core::zone::Geometry;

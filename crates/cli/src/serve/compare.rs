@@ -2,10 +2,10 @@
 //! what differs.
 
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::server_client::{HostShown, StateOfDisk, StateOfSubsystem, StateShown};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
+use zoneplug_core::plain;
 use zoneplug_host::DiskMark;
 
 /// A disk that the next server is to serve.

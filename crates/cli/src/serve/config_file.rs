@@ -3,7 +3,7 @@
 //! tables of specifications.
 
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
+use zoneplug_core::plain;
 use crate::suggest::keys_of;
 use clap::{Arg, ArgAction, Command};
 use std::fmt;

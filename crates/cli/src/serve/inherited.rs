@@ -5,10 +5,10 @@ use super::answer::Serving;
 use super::place;
 use super::running::Running;
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::server_client::{StateOfDisk, StateShown};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::KnownDisk;
 use zoneplug_host::{DiskMark, HeldDisks, paths_of};
 

@@ -7,7 +7,6 @@
 
 use crate::failure::{Failure, Kind};
 use crate::outbox::Outbox;
-use crate::plain::plain;
 use crate::said::{self, LAST_WORDS, To};
 use crate::term;
 use log::kv::{Key, Value, VisitSource};
@@ -16,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use systemd_journal_logger::{JournalLog, connected_to_journal};
+use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 
 /// Lines that tell the same go out once in this time.

@@ -5,7 +5,6 @@ mod text;
 
 use super::answer::Served;
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use http::Bounds;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -14,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zoneplug_core::plain;
 use zoneplug_host::WakeFd;
 
 /// A text is given again for so long. Making it looks at every zone of every disk, and a client may ask all the time.

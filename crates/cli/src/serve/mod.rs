@@ -35,7 +35,6 @@ mod stamp;
 pub(crate) mod zone_table;
 
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::said::{self, To};
 use crate::{background, server_client, term};
 use answer::{Served, Serving};
@@ -55,6 +54,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 use zoneplug_host::DiskMark;
 use zoneplug_host::nvme_tcp::NvmeTcpListeners;

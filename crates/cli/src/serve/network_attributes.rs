@@ -2,9 +2,9 @@
 //! ways to it if there are several addresses (`ana_state@ADDRESS`).
 
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::server_client::{AttributeShown, PathShown};
 use std::sync::Arc;
+use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{AnaState, NvmeTcp};
 
 const ENABLE: &str = "enable";

@@ -4,12 +4,12 @@ use super::answer::{HostShown, Network, Passed, Served};
 use super::network_attributes::NetworkAttributes;
 use super::stamp::Stamp;
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::server_client::{DIRECTORY, KnownHostShown, PathShown};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use zoneplug_core::plain;
 use zoneplug_core::{Nanos, Sector};
 use zoneplug_host::nvme_tcp::{
     AnaState, DhGroup, Disk, DiskShape, Key, KnownDisk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,

@@ -5,7 +5,6 @@ use super::inherited::Inherited;
 use super::place;
 use super::running::Running;
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use crate::server_client::{self, Request, Server, StateShown};
 use crate::term;
 use rustix::process::Pid;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
+use zoneplug_core::plain;
 use zoneplug_host::{HeldDisk, STATE_VERSION};
 
 /// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them

@@ -18,7 +18,6 @@
 use super::answer::Passed;
 use super::compare::{self, refused};
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::server_client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -28,6 +27,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
+use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk, ShownSubsystem};
 use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, is_volatile};
 

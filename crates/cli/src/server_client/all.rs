@@ -3,11 +3,11 @@
 
 use super::{PATIENCE, Request, Server, Shown, sockets};
 use crate::failure::{Failure, Kind};
-use crate::plain::plain;
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zoneplug_core::plain;
 
 /// Time for a server to say what it serves, for which it waits for no disk.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);

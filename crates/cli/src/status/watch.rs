@@ -2,11 +2,11 @@
 
 use super::{Seen, about, named};
 use crate::failure::Failure;
-use crate::plain::plain;
 use crate::server_client::{LatencyShown, OperationShown, Shown};
 use crate::term;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use zoneplug_core::plain;
 
 /// To the upper left corner, and what is below it is cleared.
 const REDRAW: &str = "\x1b[H\x1b[J";

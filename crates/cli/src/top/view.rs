@@ -6,12 +6,12 @@ use super::numbers::{maybe_time, si, time};
 use super::rates::{Quantiles, Rates};
 use super::theme::Theme;
 use super::zone_map;
-use crate::plain::plain;
 use crate::zones::{count, size};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Clear, Widget};
+use zoneplug_core::plain;
 
 /// Least size with more than a list of disks.
 const SMALL: (u16, u16) = (40, 10);

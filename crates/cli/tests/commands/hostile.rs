@@ -96,6 +96,65 @@ fn a_server_cannot_speak_to_the_terminal() {
     }
 }
 
+/// Whether a text has what [`harmless`] refuses.
+fn is_harmless(text: &str) -> bool {
+    let bad = |c: char| c.is_control() && c != '\n' || EVIL.contains(c) && !c.is_ascii();
+    !text.contains(bad)
+}
+
+/// Names reach a person also by metrics, documents and pages.
+#[test]
+fn names_are_plain_in_metrics_documents_and_pages() {
+    let dir = Dir::new("evil-names");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    let named = dir.path(&format!("{EVIL}.zbd"));
+    std::fs::rename(&disk, &named).unwrap();
+    {
+        let server = metrics::Server::start("evil-metrics", &named);
+        let scrape = metrics::get(&server.metrics);
+        assert!(is_harmless(&scrape), "{scrape:?}");
+        // The value of a label has a backslash doubled.
+        assert!(scrape.contains(r"\\u{1b}]0;evil\\u{7}"), "{scrape}");
+        let all = harmless(&at_once(&["status", "--json", "--socket", &server.socket]));
+        let status: Value = serde_json::from_str(&all).unwrap();
+        assert_eq!(status["disks"][0]["spec"], *named, "a program gets the name as it is");
+    }
+    let all = harmless(&at_once(&["info", "--json", &named]));
+    assert!(all.contains(r"\u001b]0;evil\u0007"), "{all}");
+    let report: Value =
+        serde_json::from_str(&harmless(&at_once(&["report", "--json", &named]))).unwrap();
+    assert_eq!(report["disk"], *named);
+    harmless(&at_once(&["info", "--json", &format!("{named},x=1")]));
+    let (trace, page) = (dir.path(&format!("{EVIL}.csv")), dir.path("page.html"));
+    std::fs::write(&trace, "time_s,op,offset,length\n0,write,0,4096\n").unwrap();
+    let replay = ["replay", &trace, "--disk", "sim-zns1"];
+    harmless(&at_once(&[&replay[..], &["--html", &page]].concat()));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(is_harmless(&page) && page.contains(r"\u{1b}]0;evil\u{7}"), "{page}");
+    for form in ["--json", "--csv"] {
+        harmless(&at_once(&[&replay[..], &[form]].concat()));
+    }
+}
+
+/// A server gives itself a name that people can read. A host may have any that NVMe allows.
+#[test]
+fn a_name_of_a_subsystem_can_be_read() {
+    let check = |flags: &[&str]| {
+        let serve = ["serve", "--check-config", "--nvme-tcp", "127.0.0.1:0", "null,zones=4"];
+        at_once(&[&serve[..], flags].concat())
+    };
+    let evil = "nqn.2026-11.dev.zoneplug:\u{202e}gulp";
+    let out = check(&["--nqn", evil]);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stdout));
+    let all = harmless(&out);
+    assert!(all.contains(r"zoneplug:\u{202e}gulp has characters that cannot be seen"), "{all}");
+    let out = check(&["--nqn", "nqn.2026-11.dev.zoneplug:z\u{fc}rich", "--allow-host", evil]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let out = check(&["--allow-host", "nqn.a\u{1b}[2J"]);
+    assert_eq!(out.status.code(), Some(2));
+    harmless(&out);
+}
+
 /// Root may read any file. An error must not tell its lines to a user with the right to name it only.
 #[test]
 fn an_error_does_not_quote_another_users_file() {

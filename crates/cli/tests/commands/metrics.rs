@@ -12,16 +12,16 @@ use zoneplug_nvme::initiator::{read, reset_zone, write, zone_append};
 const NQN: &str = "nqn.2026-11.dev.zoneplug:metrics";
 
 /// A server over the network that does not outlive its test, and where it is.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     nvme: String,
-    metrics: String,
-    socket: String,
+    pub(crate) metrics: String,
+    pub(crate) socket: String,
     _dir: Dir,
 }
 
 impl Server {
-    fn start(name: &str, spec: &str) -> Server {
+    pub(crate) fn start(name: &str, spec: &str) -> Server {
         let dir = Dir::new(name);
         let socket = dir.path("s");
         let mut process = Command::new(ZONEPLUG)
@@ -71,7 +71,7 @@ impl Drop for Server {
 }
 
 /// The body of the metrics at an address.
-fn get(address: &str) -> String {
+pub(crate) fn get(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -46,7 +46,7 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
 impl NvmeTcpOptions {
     /// Checks the names, and that an address which other machines reach comes with a word on who may connect.
     pub fn check(&self) -> Result<(), Error> {
-        Nqn::new(&self.nqn)?;
+        Nqn::own(&self.nqn)?;
         admitted(self).map(drop)
     }
 }

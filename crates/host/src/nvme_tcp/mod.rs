@@ -351,7 +351,7 @@ impl NvmeTcp {
         interval: Nanos,
     ) -> Result<Started<T>, Error> {
         let has_keys = !options.dhchap_keys.is_empty();
-        let nqn = Nqn::new(&options.nqn)?;
+        let nqn = Nqn::own(&options.nqn)?;
         let failed = |what: &str, e: io::Error| {
             Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
         };

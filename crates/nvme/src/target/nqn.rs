@@ -2,9 +2,9 @@
 
 use crate::spec::fabrics::MAX_NQN;
 use std::fmt;
-use zoneplug_core::Error;
+use zoneplug_core::{Error, is_plain};
 
-/// An NVMe Qualified Name: 1 to 223 bytes of UTF-8 that begin with `nqn.`.
+/// An NVMe Qualified Name: 1 to 223 bytes of UTF-8 that begin with `nqn.`, without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nqn(String);
 
@@ -21,8 +21,26 @@ impl Nqn {
         if text.starts_with("nqn.") && text.len() <= MAX_NQN && plain {
             return Ok(Nqn(text.to_owned()));
         }
-        Err(Error::invalid(format!("{text:?} is no NVMe qualified name"))
+        Err(Error::invalid(format!("\"{text}\" is no NVMe qualified name"))
             .hint("nqn.YYYY-MM.DOMAIN:NAME, at most 223 bytes"))
+    }
+
+    /// A name that this program gives itself. Only what people can read is taken: a name that looks like another one, or that
+    /// steers a terminal, is a mistake at best. A host brings its name along, so there [`Nqn::new`] takes what the
+    /// specification takes, and whatever shows the name makes it [plain](zoneplug_core::plain).
+    ///
+    /// ```
+    /// use zoneplug_nvme::target::Nqn;
+    /// assert!(Nqn::own("nqn.2026-11.dev.example:z\u{fc}rich").is_ok());
+    /// assert!(Nqn::own("nqn.2026-11.dev.example:\u{202e}a").is_err());
+    /// ```
+    pub fn own(text: &str) -> Result<Nqn, Error> {
+        let nqn = Nqn::new(text)?;
+        if text.chars().all(is_plain) {
+            return Ok(nqn);
+        }
+        Err(Error::invalid(format!("{text} has characters that cannot be seen"))
+            .hint("nqn.YYYY-MM.DOMAIN:NAME, of what can be printed"))
     }
 
     /// From a field of a command's data: the bytes up to the first 0.

@@ -8,6 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
+use zoneplug_core::plain;
 
 pub(super) use prometheus_text::CONTENT_TYPE;
 
@@ -63,7 +64,9 @@ impl<'a> Families<'a, '_> {
             return Ok(());
         }
         let mut family = self.encoder.encode_descriptor(name, help, None, kind)?;
-        for (labels, value) in values {
+        for (mut labels, value) in values {
+            // The format has no escapes but those of `\\`, `"` and a line end.
+            labels.iter_mut().for_each(|(_, text)| *text = plain(text).into_owned());
             encode(&mut family.encode_family(&&labels[..])?, value)?;
         }
         Ok(())

@@ -1,0 +1,76 @@
+//! Text from outside, made fit to be shown: names of hosts and disks, labels, paths, specifications, what a socket or a trace
+//! says. A terminal obeys control characters, and some characters change the direction of what stands beside them. Whatever
+//! shows such text, in a terminal, a log, a metric or a page, passes it through here.
+
+use std::borrow::Cow;
+
+/// Whether a character shows something, and nothing else.
+///
+/// ```
+/// use zoneplug_core::is_plain;
+/// assert!(is_plain('ü') && is_plain('\\') && !is_plain('\n') && !is_plain('\u{202e}'));
+/// ```
+pub fn is_plain(c: char) -> bool {
+    // The escapes of a debug output are for what is not printable (Unicode's Cc, Cf, Zl and others), and for three
+    // others.
+    matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
+}
+
+/// `text` on one line, with what is not printable as `\u{1b}`. Text that is plain already stays as it is.
+///
+/// ```
+/// assert_eq!(zoneplug_core::plain("nqn.a\u{202e}\x1b[2J"), "nqn.a\\u{202e}\\u{1b}[2J");
+/// ```
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|c| match is_plain(c) {
+        true => c.to_string(),
+        false => c.escape_debug().to_string(),
+    });
+    Cow::Owned(escaped.collect())
+}
+
+/// A message on one line: white space is one blank, and the rest is [`plain`].
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    // The most common text has no white space but single blanks between its words.
+    let is_one_line = text.split(' ').all(|word| !word.is_empty() && word.chars().all(is_plain));
+    if is_one_line || text.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    Cow::Owned(plain(&words.join(" ")).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left() {
+        for text in ["", "disk.zbd", "po2@/dev/ng0n1,tags=4", "Zürich \"2\" \\ 'x'", "盘 №7"] {
+            assert!(matches!(plain(text), Cow::Borrowed(t) if t == text), "{text}");
+        }
+        for (text, line) in
+            [("", ""), ("a b", "a b"), ("a  b", "a b"), (" a", "a"), ("a\nb\x07\n", "a b\\u{7}")]
+        {
+            assert_eq!(one_line(text), line);
+            let kept = matches!(one_line(text), Cow::Borrowed(_));
+            assert_eq!(kept, text == line, "{text:?}");
+        }
+        assert_eq!(plain("a\x1b[2Jb\nc\t\x7f"), "a\\u{1b}[2Jb\\nc\\t\\u{7f}");
+        // C1 controls, overrides and isolates of direction, separators, marks that cannot be seen.
+        let all = ('\0'..' ')
+            .chain('\u{7f}'..='\u{9f}')
+            .chain('\u{202a}'..='\u{202e}')
+            .chain('\u{2066}'..='\u{2069}')
+            .chain([
+                '\u{200b}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{2028}', '\u{2029}', '\u{feff}',
+            ]);
+        for c in all {
+            let text = plain(&c.to_string()).into_owned();
+            assert!(text.starts_with('\\') && text.is_ascii(), "{:x} is {text}", u32::from(c));
+        }
+    }
+}
