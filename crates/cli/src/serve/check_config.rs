@@ -6,9 +6,10 @@ use super::prove;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::json;
-use zoneplug_core::plain;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
+use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::DiskSpec;
@@ -86,15 +87,17 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
     if let Some(plan) = &plan {
         addresses = plan.addresses();
         nqn = Some(plan.nqn().to_owned());
+        let mut known: BTreeMap<String, usize> =
+            disks.iter().enumerate().map(|(n, d)| (d.spec.clone(), n)).collect();
         for spec in plan.specs() {
-            if !disks.iter().any(|d| d.spec == *spec) {
+            let next = disks.len();
+            let n = *known.entry(spec.clone()).or_insert(next);
+            if n == next {
                 let look = DiskSpec::parse_to_look(spec);
                 let look = look.map_err(|e| settings.of_disk(spec, e))?;
                 disks.push(disk(spec, look.device.geometry()));
             }
-        }
-        for d in disks.iter_mut().filter(|d| plan.specs().contains(&d.spec)) {
-            d.nvme_tcp = true;
+            disks[n].nvme_tcp = true;
         }
     }
     let file = settings.file.as_ref().map(|f| f.display().to_string());

@@ -3,18 +3,20 @@
 //! tables of specifications.
 
 use crate::failure::{Failure, Kind};
-use zoneplug_core::plain;
 use crate::suggest::keys_of;
 use clap::{Arg, ArgAction, Command};
+use std::collections::HashMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zoneplug_core::form::Key;
+use zoneplug_core::plain;
 use zoneplug_devices::spec::nearest;
-use zoneplug_host::base_of;
+use zoneplug_host::{base_of, read_regular};
 
 /// Flags that are no keys: they say what to do now, or name disks, which are `[[disk]]` in a file.
 pub(super) const FLAGS_ONLY: [&str; 10] = [
@@ -34,17 +36,31 @@ const MAX_FILE: u64 = 1 << 20;
 /// Keys of a disk beside those of a block device and of its specification.
 pub(super) const DISK_KEYS: [&str; 4] = ["spec", "device", "ublk", "nvme-tcp"];
 
-/// A place in the file: `zoneplug.toml:3:8`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A place in the file: `zoneplug.toml:3:8`. Each key has one, and few are shown, so the line is counted when it is.
+#[derive(Debug, Clone)]
 pub(super) struct Place {
-    file: Rc<str>,
-    line: usize,
-    column: usize,
+    file: Rc<Source>,
+    /// Bytes from the start of the file.
+    at: usize,
+}
+
+impl Place {
+    fn before(&self) -> &str {
+        self.file.text.get(..self.at).unwrap_or(&self.file.text)
+    }
+
+    fn line(&self) -> usize {
+        self.before().matches('\n').count() + 1
+    }
+
+    fn column(&self) -> usize {
+        self.before().rsplit('\n').next().unwrap_or_default().chars().count() + 1
+    }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        write!(f, "{}:{}:{}", self.file.name, self.line(), self.column())
     }
 }
 
@@ -56,7 +72,7 @@ impl Failure {
 }
 
 /// What a key is given: as the words of a flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Given {
     Switch(bool),
     Values(Vec<String>),
@@ -92,11 +108,15 @@ pub(super) struct ConfigFile {
 /// A key and its value, with their places.
 type Pair<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
-/// The text with the name of its file.
-struct Source<'a> {
-    file: Rc<str>,
-    text: &'a str,
+/// The text with the name of its file, as it is shown.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
 }
+
+/// Reads the keys of a file.
+struct Reader(Rc<Source>);
 
 impl ConfigFile {
     /// Reads the file. `top` and `device` have the flags that are keys at its top and of a disk.
@@ -110,24 +130,28 @@ impl ConfigFile {
                 "the path of a file that this user may read; packaging/zoneplug.toml is an example",
             )
         };
-        let length = std::fs::metadata(path).map_err(unread)?.len();
-        if length > MAX_FILE {
-            return Err(Failure::usage(format!("{}: a file of {length} bytes", path.display()))
-                .hint("a file of settings, at most 1 MiB long"));
-        }
-        let text = std::fs::read_to_string(path).map_err(unread)?;
-        ConfigFile::parse(&path.display().to_string(), &text, top, device)
+        let unfit = |why: String| {
+            Failure::usage(format!("{}: {why}", path.display()))
+                .hint("a file of settings, at most 1 MiB long, as packaging/zoneplug.toml is")
+        };
+        let bytes = read_regular(path, MAX_FILE).map_err(|e| match e.kind() {
+            ErrorKind::InvalidInput | ErrorKind::InvalidData => unfit(e.to_string()),
+            _ => unread(e),
+        })?;
+        let text = String::from_utf8(bytes).map_err(|_| unfit("it is not UTF-8".to_owned()))?;
+        ConfigFile::parse(&path.display().to_string(), text, top, device)
     }
 
     /// The same of a text.
     pub(super) fn parse(
         file: &str,
-        text: &str,
+        text: String,
         top: &Command,
         device: &Command,
     ) -> Result<ConfigFile, Failure> {
-        let source = Source { file: plain(file).into(), text };
-        let table = DeTable::parse(text).map_err(|e| {
+        let file = Rc::new(Source { name: plain(file).into_owned(), text });
+        let source = Reader(file.clone());
+        let table = DeTable::parse(&file.text).map_err(|e| {
             let failure =
                 Failure::usage(e.message().to_owned()).hint("the grammar of TOML, https://toml.io");
             failure.at(&source.place(e.span().map_or(0, |s| s.start)))
@@ -178,29 +202,46 @@ fn word(value: &DeValue<'_>, octal: bool) -> Option<String> {
     }
 }
 
-/// Tells whether a flag takes `word`; the error is the reason, and what to try if the flag's parser says it.
-fn take(command: &Command, name: &str, word: &str) -> Result<(), (String, Option<String>)> {
-    let parsed = command.clone().try_get_matches_from([format!("--{name}={word}")]);
-    let Err(e) = parsed else { return Ok(()) };
+/// Whether a flag takes these words, each once.
+fn parse(command: &Command, name: &str, words: &[String]) -> Result<(), clap::Error> {
+    let flags = words.iter().map(|word| format!("--{name}={word}"));
+    let Err(e) = command.clone().try_get_matches_from(flags) else { return Ok(()) };
     use clap::error::ErrorKind as K;
-    // What it needs beside it, or excludes, is seen when all keys are there.
-    if matches!(e.kind(), K::MissingRequiredArgument | K::ArgumentConflict) {
-        return Ok(());
+    match e.kind() {
+        // What it needs beside it, or excludes, is seen when all keys are there.
+        K::MissingRequiredArgument | K::ArgumentConflict => Ok(()),
+        _ => Err(e),
+    }
+}
+
+/// Why a flag does not take one of these words: which, the reason, and what to try if the flag's parser says it. All are
+/// parsed at once, because a parser costs more than a word.
+fn refused(
+    command: &Command,
+    name: &str,
+    words: &[String],
+) -> Option<(usize, String, Option<String>)> {
+    let mut e = parse(command, name, words).err()?;
+    // The first word that is refused is the last of the shortest list that is.
+    let (mut good, mut bad) = (0, words.len());
+    while bad - good > 1 {
+        let half = good + (bad - good) / 2;
+        match parse(command, name, &words[..half]) {
+            Ok(()) => good = half,
+            Err(of) => (bad, e) = (half, of),
+        }
     }
     let failure = Failure::from_clap(&e, &Command::new("zoneplug"));
     let (_, what, hint) = failure.parts();
     let why = std::error::Error::source(&e).map(ToString::to_string);
     let hint = Some(hint.to_owned()).filter(|h| !h.contains("--help"));
     let said = why.map(|w| w.split("; try: ").next().unwrap_or_default().to_owned());
-    Err((said.unwrap_or_else(|| what.to_owned()), hint))
+    Some((good, said.unwrap_or_else(|| what.to_owned()), hint))
 }
 
-impl Source<'_> {
+impl Reader {
     fn place(&self, at: usize) -> Place {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Place { file: self.file.clone(), line, column }
+        Place { file: self.0.clone(), at }
     }
 
     /// A failure at a key or a value.
@@ -270,8 +311,7 @@ impl Source<'_> {
                 return Err(is_not("true or false", &format!("{name} = true")));
             }
             (ArgAction::Append, DeValue::Array(all)) => {
-                let texts = all.iter().map(|v| self.checked(command, name, arg, v));
-                Given::Values(texts.collect::<Result<_, _>>()?)
+                Given::Values(self.checked(command, name, arg, all)?)
             }
             (
                 _,
@@ -279,33 +319,31 @@ impl Source<'_> {
             ) => {
                 return Err(is_not("a text or a number", &format!("{name} = \"...\"")));
             }
-            _ => Given::Values(vec![self.checked(command, name, arg, value)?]),
+            _ => Given::Values(self.checked(command, name, arg, std::slice::from_ref(value))?),
         };
         Ok(Entry { name: name.to_owned(), given, place: self.place(key.span().start) })
     }
 
-    /// A value that the parser of the flag takes.
+    /// Values that the parser of the flag takes.
     fn checked(
         &self,
         command: &Command,
         name: &str,
         arg: &Arg,
-        value: &Spanned<DeValue<'_>>,
-    ) -> Result<String, Failure> {
+        values: &[Spanned<DeValue<'_>>],
+    ) -> Result<Vec<String>, Failure> {
         let octal = arg.get_value_names().is_some_and(|n| n.iter().any(|n| n == "MODE"));
-        let Some(word) = word(value.get_ref(), octal) else {
-            return Err(self.wrong(
-                value,
-                format!("{name} has no such value"),
-                "a text or a number",
-            ));
-        };
-        take(command, name, &word).map_err(|(why, hint)| {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            let hint = hint.unwrap_or_else(|| format!("another {name}: {help}"));
-            self.wrong(value, format!("{name} = {}: {why}", plain(&word)), hint)
-        })?;
-        Ok(word)
+        let words = values.iter().map(|value| {
+            word(value.get_ref(), octal).ok_or_else(|| {
+                let what = format!("{name} has no such value");
+                self.wrong(value, what, "a text or a number")
+            })
+        });
+        let words: Vec<String> = words.collect::<Result<_, _>>()?;
+        let Some((n, why, hint)) = refused(command, name, &words) else { return Ok(words) };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let hint = hint.unwrap_or_else(|| format!("another {name}: {help}"));
+        Err(self.wrong(&values[n], format!("{name} = {}: {why}", plain(&words[n])), hint))
     }
 
     /// `nvme-tcp` at the top has addresses only; its disks are those that say so.
@@ -423,16 +461,16 @@ impl Source<'_> {
 
     /// Two disks cannot have one number, or one specification.
     fn check_disks(&self, disks: &[DiskTable]) -> Result<(), Failure> {
-        for (i, disk) in disks.iter().enumerate() {
-            if let Some(other) = disks[..i].iter().find(|d| d.spec == disk.spec) {
-                let what =
-                    format!("{} is a disk at line {} already", plain(&disk.spec), other.place.line);
+        let (mut specs, mut ids) = (HashMap::new(), HashMap::new());
+        for disk in disks {
+            if let Some(other) = specs.insert(&*disk.spec, &disk.place) {
+                let line = other.line();
+                let what = format!("{} is a disk at line {line} already", plain(&disk.spec));
                 return Err(Failure::usage(what).hint("each disk once").at(&disk.place));
             }
-            let id = |d: &DiskTable| d.keys.iter().find(|e| e.name == "id").cloned();
-            let Some(own) = id(disk) else { continue };
-            if let Some(other) = disks[..i].iter().filter_map(id).find(|e| e.given == own.given) {
-                let what = format!("the disk at line {} has this id too", other.place.line);
+            let Some(own) = disk.keys.iter().find(|e| e.name == "id") else { continue };
+            if let Some(other) = ids.insert(&own.given, &own.place) {
+                let what = format!("the disk at line {} has this id too", other.line());
                 return Err(Failure::usage(what).hint("a number of its own").at(&own.place));
             }
         }

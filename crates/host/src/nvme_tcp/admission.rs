@@ -1,7 +1,8 @@
 //! The hosts that may connect, and the keys of those that have to authenticate.
 
 use super::NvmeTcpOptions;
-use std::fs::File;
+use crate::paths::open_regular;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -20,11 +21,14 @@ const OTHERS: u32 = 0o007;
 pub fn read_key(path: &Path) -> Result<Key, Error> {
     let name = path.display();
     let failed = |e: std::io::Error| {
-        Error::new(ErrorKind::Io, format!("{name}: {e}"))
+        // A pipe or a device is no file with a key.
+        let is_other = e.kind() == std::io::ErrorKind::InvalidInput;
+        let kind = if is_other { ErrorKind::Invalid } else { ErrorKind::Io };
+        Error::new(kind, format!("{name}: {e}"))
             .hint(format!("nvme gen-dhchap-key --hmac 1 > {name}"))
             .source(e)
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = open_regular(path).map_err(failed)?;
     // Asked of the open file: the path may lead to another by now.
     if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
         return Err(Error::invalid(format!(
@@ -85,10 +89,10 @@ pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error>
 }
 
 fn keys(options: &NvmeTcpOptions) -> Result<Keys, Error> {
-    let mut hosts: Vec<(Nqn, Key)> = Vec::new();
+    let (mut hosts, mut named) = (Vec::new(), BTreeSet::new());
     for (nqn, key) in &options.dhchap_keys {
         let nqn = Nqn::new(nqn)?;
-        if hosts.iter().any(|(other, _)| *other == nqn) {
+        if !named.insert(nqn.clone()) {
             return Err(Error::invalid(format!("two keys of {nqn}")).hint("a host has one key"));
         }
         if options.dhchap_ctrl_key.as_ref().is_some_and(|own| own.is_secret_of(key)) {

@@ -197,7 +197,7 @@ fn the_example_shows_every_key_and_is_right() {
     let shown = all.join("\n");
     let top = flags();
     let of_disk = device_flags();
-    let read_all = ConfigFile::parse("example", &shown, &top, &of_disk).unwrap();
+    let read_all = ConfigFile::parse("example", shown, &top, &of_disk).unwrap();
     let names = |keys: &[Entry]| keys.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     let (of_top, of_disks) = (names(&read_all.keys), names(&read_all.disks[1].keys));
     for key in flag_keys(&top) {
