@@ -7,13 +7,16 @@ use std::os::fd::AsFd;
 
 /// Width of pictures that go somewhere else than to a terminal.
 const COLUMNS: usize = 100;
+/// As many as a terminal can have. Wider ones are taken for this: pictures are as wide as `COLUMNS` says.
+const MOST: usize = u16::MAX as usize;
 /// Narrower widths are ignored.
 const LEAST: usize = 20;
 
 /// Columns of a terminal, or what the environment says in `COLUMNS`.
 fn known(of: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(of).ok().map(|s| usize::from(s.ws_col));
-    let told = || std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok());
+    let told = || std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse::<usize>().ok());
+    let told = || told().map(|n| n.min(MOST));
     size.filter(|n| *n > 0).or_else(told).filter(|n| *n >= LEAST)
 }
 

@@ -189,7 +189,7 @@ fn listen(
                 let area = f.area();
                 view::draw(&mut model, area, theme, f.buffer_mut());
             };
-            screen.terminal.draw(picture).map_err(gone)?;
+            screen.draw(picture)?;
             draw = false;
         }
         // Other zones than those of the last sample are looked at without waiting.

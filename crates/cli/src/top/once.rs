@@ -68,7 +68,7 @@ pub(crate) fn print(m: &mut Model, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// The picture as lines.
 pub(crate) fn text(m: &mut Model, width: u16, colours: bool) -> String {
-    let disks = m.disks.len() as u16;
+    let disks = u16::try_from(m.disks.len()).unwrap_or(u16::MAX);
     let area = Rect::new(0, 0, width, disks.saturating_add(60));
     let mut buf = Buffer::empty(area);
     view::snapshot(m, area, Theme { colours }, &mut buf);

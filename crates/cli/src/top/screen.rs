@@ -4,7 +4,8 @@ use crate::failure::Failure;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, disable_raw_mode, enable_raw_mode};
-use ratatui::{DefaultTerminal, Terminal};
+use ratatui::layout::Rect;
+use ratatui::{DefaultTerminal, Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
@@ -12,6 +13,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Most columns and rows that are drawn on. A terminal may say that it has 65,535 of each, and each cell takes memory.
+const MOST_COLUMNS: u16 = 1024;
+const MOST_ROWS: u16 = 512;
 
 /// Signals that have come.
 pub(crate) struct Signals {
@@ -42,7 +47,9 @@ impl Signals {
 
 /// The terminal, as long as this lives.
 pub(crate) struct Screen {
-    pub(crate) terminal: DefaultTerminal,
+    terminal: DefaultTerminal,
+    /// The part of the terminal that is drawn on.
+    area: Rect,
     pub(crate) signals: Signals,
 }
 
@@ -50,12 +57,33 @@ fn failed(e: &io::Error) -> Failure {
     Failure::io(format!("the terminal: {e}")).hint("zoneplug top --once needs none")
 }
 
+/// The part of a terminal that is drawn on: all of one that a person can read.
+fn area(backend: &impl Backend<Error = io::Error>) -> io::Result<Rect> {
+    let size = backend.size()?;
+    Ok(Rect::new(0, 0, size.width.min(MOST_COLUMNS), size.height.min(MOST_ROWS)))
+}
+
+fn in_area(area: Rect) -> TerminalOptions {
+    TerminalOptions { viewport: Viewport::Fixed(area) }
+}
+
 impl Screen {
     /// Takes the terminal. A panic gives it back before it says what happened.
     pub(crate) fn take() -> Result<Screen, Failure> {
         let signals = Signals::note().map_err(|e| failed(&e))?;
-        let terminal = ratatui::try_init().map_err(|e| failed(&e))?;
-        Ok(Screen { terminal, signals })
+        let area = area(&CrosstermBackend::new(io::stdout())).map_err(|e| failed(&e))?;
+        let terminal = ratatui::try_init_with_options(in_area(area)).map_err(|e| failed(&e))?;
+        let screen = Screen { terminal, area, signals };
+        execute!(io::stdout(), EnterAlternateScreen).map_err(|e| failed(&e))?;
+        Ok(screen)
+    }
+
+    /// Draws a picture as large as the terminal is now.
+    pub(crate) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> Result<(), Failure> {
+        if area(self.terminal.backend()).map_err(|e| failed(&e))? != self.area {
+            self.redraw()?;
+        }
+        self.terminal.draw(picture).map(drop).map_err(|e| failed(&e))
     }
 
     /// Waits for a key, so long at most. False: the terminal has gone. To be called before events are asked for: crossterm
@@ -106,11 +134,13 @@ impl Screen {
     pub(crate) fn redraw(&mut self) -> Result<(), Failure> {
         // The terminal's own way to do this asks where the cursor is, and not all terminals answer.
         let begin = || {
-            let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+            let backend = CrosstermBackend::new(io::stdout());
+            let area = area(&backend)?;
+            let mut terminal = Terminal::with_options(backend, in_area(area))?;
             terminal.backend_mut().clear()?;
-            Ok(terminal)
+            Ok((terminal, area))
         };
-        self.terminal = begin().map_err(|e| failed(&e))?;
+        (self.terminal, self.area) = begin().map_err(|e| failed(&e))?;
         Ok(())
     }
 }

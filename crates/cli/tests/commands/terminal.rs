@@ -1,7 +1,7 @@
 //! What a person at a terminal sees and is asked.
 
 #[path = "../common/pty.rs"]
-mod pty;
+pub(crate) mod pty;
 
 use crate::*;
 use std::fs::File;
