@@ -13,6 +13,9 @@ use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 /// How long a batch waits at most before it looks whether a full or frozen disk takes more.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How often a client that waits for one operation is asked whether it gives up.
+const ASK: Duration = Duration::from_millis(50);
+
 /// Identifies an operation of a [`Batch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(u64);
@@ -355,12 +358,13 @@ impl Batch {
         self.pool.put(bio);
     }
 
-    /// Waits for one operation. After `timeout` the operation is given up, and its error has the buffer only if it was
-    /// not sent. `wait_any` returns other operations that have ended meanwhile.
+    /// Waits for one operation. After `timeout`, or when `give_up` says so, the operation is given up, and its error has
+    /// the buffer only if it was not sent. `wait_any` returns other operations that have ended meanwhile.
     pub(crate) fn wait_for(
         &mut self,
         id: OpId,
         timeout: Option<Duration>,
+        give_up: Option<fn() -> bool>,
     ) -> Result<Done, IoError> {
         let (begin, mut turned) = (Instant::now(), false);
         loop {
@@ -369,10 +373,17 @@ impl Batch {
             {
                 return one.result;
             }
-            if timeout.is_some_and(|t| turned && begin.elapsed() >= t) {
+            if turned
+                && (timeout.is_some_and(|t| begin.elapsed() >= t)
+                    || give_up.is_some_and(|ask| ask()))
+            {
                 return Err(self.give_up(id));
             }
-            self.turn(timeout.map(|t| t.saturating_sub(begin.elapsed())));
+            let left = timeout.map(|t| t.saturating_sub(begin.elapsed()));
+            self.turn(match give_up {
+                Some(_) => Some(left.map_or(ASK, |left| left.min(ASK))),
+                None => left,
+            });
             turned = true;
         }
     }

@@ -36,6 +36,7 @@ pub(crate) const ZONES_PER_REPORT: u32 = 1024;
 pub struct BlockingDisk {
     batch: Batch,
     timeout: Option<Duration>,
+    give_up: Option<fn() -> bool>,
 }
 
 impl BlockingDisk {
@@ -44,7 +45,8 @@ impl BlockingDisk {
 
     /// A new client of `disk`. An error if the system refuses a thread.
     pub fn new(disk: &HostedDisk) -> Result<BlockingDisk, Error> {
-        Ok(BlockingDisk { batch: Batch::new(disk, Self::DEPTH)?, timeout: None })
+        let batch = Batch::new(disk, Self::DEPTH)?;
+        Ok(BlockingDisk { batch, timeout: None, give_up: None })
     }
 
     /// How long this adapter waits for an operation. The operation then fails with [`Status::Timeout`], but goes on,
@@ -52,6 +54,22 @@ impl BlockingDisk {
     /// has passed, the layer gives up the command, and the zone can be reported and written again.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
+    }
+
+    /// Asks `give_up` about every 50 ms while an operation waits, in the thread that waits: for a program that is told in
+    /// another way than by a time that it should not wait any longer. If the answer is true, the operation ends as after
+    /// [`set_timeout`](BlockingDisk::set_timeout). An operation that ends sooner asks nothing.
+    ///
+    /// ```
+    /// # use zoneplug_host::{BlockingDisk, HostedDisk};
+    /// # use zoneplug_core::{Sector, Status};
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,fault=write/delay=1h").unwrap();
+    /// let mut io = BlockingDisk::new(&disk).unwrap();
+    /// io.give_up_when(Some(|| true));
+    /// assert_eq!(io.write_from(Sector(0), &[0; 4096]).unwrap_err().status, Status::Timeout);
+    /// ```
+    pub fn give_up_when(&mut self, give_up: Option<fn() -> bool>) {
+        self.give_up = give_up;
     }
 
     /// Starts or stops recording how long operations take. An operation is recorded if this was on when it was
@@ -283,7 +301,7 @@ impl BlockingDisk {
     }
 
     fn wait(&mut self, id: OpId) -> Result<Done, IoError> {
-        self.batch.wait_for(id, self.timeout)
+        self.batch.wait_for(id, self.timeout, self.give_up)
     }
 }
 
