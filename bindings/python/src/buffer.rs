@@ -1,12 +1,13 @@
 //! Memory that a disk reads and writes without copies.
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 use std::ffi::c_int;
 use zoneplug_buf::AlignedBuf;
+use zoneplug_host::IoError;
 
 /// Memory for I/O, with Python's buffer protocol: `memoryview(buffer)`, `bytes(buffer)`, `numpy.frombuffer(buffer)`. A disk
 /// reads into new ones, and writes one without copying it, unless a view of it exists. While it is being written it is
@@ -99,23 +100,29 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Takes the memory of `data`.
-    pub(crate) fn take(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(Source, AlignedBuf)> {
+    /// Takes the memory of `data`. `check` says whether the disk can take so many bytes, before there is a copy of them, and
+    /// gives their number.
+    pub(crate) fn take(
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        check: impl FnOnce(u64) -> Result<u32, IoError>,
+    ) -> PyResult<Result<(Source, AlignedBuf), IoError>> {
         if let Ok(buffer) = data.cast::<Buffer>() {
             let mut inner = buffer.try_borrow_mut().map_err(PyErr::from)?;
             if inner.views == 0 {
                 let Some(memory) = inner.memory.take() else {
                     return Err(PyBufferError::new_err("a disk has this buffer"));
                 };
-                return Ok((Source { owner: Some(buffer.clone().unbind()) }, memory));
+                return Ok(Ok((Source { owner: Some(buffer.clone().unbind()) }, memory)));
             }
         }
         let view = bytes_of(data)?;
-        let len = u32::try_from(view.len_bytes());
-        let len = len.map_err(|_| PyValueError::new_err("a write of 4 GiB or more"))?;
-        let mut memory = zeroed(len)?;
+        let mut memory = match check(view.len_bytes() as u64) {
+            Ok(len) => zeroed(len)?,
+            Err(e) => return Ok(Err(e)),
+        };
         view.copy_to_slice(py, memory.as_mut_slice())?;
-        Ok((Source { owner: None }, memory))
+        Ok(Ok((Source { owner: None }, memory)))
     }
 
     /// Gives the memory back, if it was not a copy and the disk has given it back.

@@ -2,6 +2,7 @@
 
 use crate::buffer::{Buffer, Source, bytes_of, copy_into, zeroed};
 use crate::error::{Process, closed, failed, io_failed};
+use crate::signals;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -57,9 +58,15 @@ impl Disk {
                 },
             };
             let mut client = client;
+            client.give_up_when(Some(signals::is_raised));
             let result = work(&mut client).map_err(Failure::from);
             (Some(client), result)
         });
+        if let Some(e) = signals::taken() {
+            // The operation goes on without its client, and the disk keeps its memory until it is done.
+            py.detach(|| drop(client));
+            return Err(e);
+        }
         // After a close the client would keep the device open.
         if lock(&self.disk).is_some() {
             lock(&self.idle).extend(client);
@@ -76,12 +83,14 @@ impl Disk {
     fn write_out(
         &self,
         py: Python<'_>,
+        (op, at): (Op, Sector),
         data: &Bound<'_, PyAny>,
         work: impl Send + FnOnce(&mut BlockingDisk, AlignedBuf) -> Result<Written, IoError>,
     ) -> PyResult<u64> {
         // Before the memory is taken.
-        self.hosted(py)?;
-        let (source, memory) = Source::take(py, data)?;
+        let disk = self.hosted(py)?;
+        let taken = Source::take(py, data, |bytes| disk.check_length(op, at, bytes))?;
+        let (source, memory) = taken.map_err(|e| io_failed(py, &e))?;
         // Stays here if there is no client to write it.
         let mut kept = Some(memory);
         let place = &mut kept;
@@ -105,11 +114,10 @@ impl Disk {
 
     /// Reads into new memory.
     fn read_new(&self, py: Python<'_>, sector: u64, nbytes: u64) -> PyResult<AlignedBuf> {
-        let (sector, nr_sectors) = (Sector(sector), whole_sectors(nbytes)?);
-        let Ok(len) = u32::try_from(nbytes) else {
-            // Longer than any operation, which the client refuses.
-            return self.run(py, |io| io.read(sector, nr_sectors));
-        };
+        let sector = Sector(sector);
+        whole_sectors(nbytes)?;
+        let checked = self.hosted(py)?.check_length(Op::Read, sector, nbytes);
+        let len = checked.map_err(|e| io_failed(py, &e))?;
         let memory = py.detach(|| AlignedBuf::try_zeroed(len));
         let memory = memory.map_or_else(|| zeroed(len), Ok)?;
         self.run(py, |io| io.read_buf(sector, memory))
@@ -128,10 +136,10 @@ impl Disk {
 /// Where data landed, and their buffer.
 type Written = (Sector, AlignedBuf);
 
-/// The sectors of a length in bytes.
-fn whole_sectors(nbytes: u64) -> PyResult<u64> {
+/// Refuses a length in bytes that is not one in sectors.
+pub(crate) fn whole_sectors(nbytes: u64) -> PyResult<()> {
     match nbytes % 512 {
-        0 => Ok(nbytes / 512),
+        0 => Ok(()),
         _ => Err(PyValueError::new_err(format!("{nbytes} bytes are no whole sectors of 512"))),
     }
 }
@@ -140,7 +148,8 @@ fn whole_sectors(nbytes: u64) -> PyResult<u64> {
 impl Disk {
     #[new]
     fn new(py: Python<'_>, spec: &str) -> PyResult<Disk> {
-        let opened = py.detach(|| HostedDisk::open_spec(spec));
+        let spec = spec.to_owned();
+        let opened = signals::wait(py, move || HostedDisk::open_spec(&spec))?;
         let disk = opened.map_err(|e| failed(py, &e))?;
         Ok(Disk { disk: Mutex::new(Some(disk)), process: Process::this(), idle: Mutex::default() })
     }
@@ -187,7 +196,7 @@ impl Disk {
             let back = if fua { io.write_fua(at, memory) } else { io.write(at, memory) };
             back.map(|memory| (at, memory))
         };
-        self.write_out(py, data, work).map(drop)
+        self.write_out(py, (Op::Write, at), data, work).map(drop)
     }
 
     fn append(
@@ -198,7 +207,7 @@ impl Disk {
         fua: bool,
     ) -> PyResult<u64> {
         let at = Sector(zone_start);
-        self.write_out(py, data, |io, memory| {
+        self.write_out(py, (Op::ZoneAppend, at), data, |io, memory| {
             if fua { io.append_fua(at, memory) } else { io.append(at, memory) }
         })
     }
@@ -324,7 +333,9 @@ impl Disk {
 
     fn set_attribute(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
         let disk = self.hosted(py)?;
-        py.detach(|| disk.set_attribute(name, value)).map_err(|e| failed(py, &e))
+        let (name, value) = (name.to_owned(), value.to_owned());
+        let changed = signals::wait(py, move || disk.set_attribute(&name, &value))?;
+        changed.map_err(|e| failed(py, &e))
     }
 
     fn zone_wplugs(&self, py: Python<'_>) -> PyResult<String> {

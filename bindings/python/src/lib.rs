@@ -6,7 +6,8 @@
 //! | `buffer.rs` | memory that a disk reads and writes without copies, with Python's buffer protocol |
 //! | `disk.rs` | a disk, and calls that wait |
 //! | `queue.rs` | many operations at a time, with a descriptor for an event loop |
-//! | `models/` | figures in virtual time, signals meanwhile, policies in Python |
+//! | `models/` | figures in virtual time, policies in Python |
+//! | `signals.rs` | signals of Python while a call waits |
 //! | `error.rs` | exceptions, and processes that were forked |
 
 mod buffer;
@@ -15,6 +16,7 @@ mod error;
 #[cfg(feature = "models")]
 mod models;
 mod queue;
+mod signals;
 
 use pyo3::prelude::*;
 

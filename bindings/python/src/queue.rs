@@ -1,7 +1,7 @@
 //! Many operations at a time, with a descriptor for an event loop. `zoneplug.aio` makes awaitables of it.
 
 use crate::buffer::{Buffer, Source, zeroed};
-use crate::disk::Disk;
+use crate::disk::{Disk, whole_sectors};
 use crate::error::{Process, closed, failed, io_failed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,25 +12,27 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use zoneplug_core::{Op, Sector};
-use zoneplug_host::{Batch, OpId, WakeFd};
+use zoneplug_host::{Batch, IoError, OpId, WakeFd};
 
 /// Operations in flight of one event loop.
 #[pyclass(module = "zoneplug._zoneplug")]
 pub(crate) struct Queue {
-    /// `None`: closed.
-    batch: Option<Batch>,
+    /// `None`: closed. In a box, because Python gives objects no memory that is aligned as a client needs it.
+    batch: Option<Box<Batch>>,
     bell: Arc<WakeFd>,
     waker: Waker,
     process: Process,
     next: u64,
     /// The number that Python knows an operation by, and where its memory comes from.
     sent: HashMap<OpId, (u64, Option<Source>)>,
+    /// Operations that were refused before they had memory.
+    refused: Vec<(u64, IoError)>,
 }
 
 impl Queue {
     fn open(&mut self, py: Python<'_>) -> PyResult<&mut Batch> {
         self.process.check(py)?;
-        self.batch.as_mut().ok_or_else(|| closed(py))
+        self.batch.as_deref_mut().ok_or_else(|| closed(py))
     }
 
     fn sent(&mut self, id: OpId, source: Option<Source>) -> u64 {
@@ -39,8 +41,19 @@ impl Queue {
         self.next
     }
 
+    /// Has `poll` return the failure of an operation that was not submitted.
+    fn refuse(&mut self, e: IoError) -> u64 {
+        self.next += 1;
+        self.refused.push((self.next, e));
+        self.watch();
+        self.next
+    }
+
     /// Makes the descriptor readable when there is something to fetch.
     fn watch(&mut self) {
+        if !self.refused.is_empty() {
+            return std::task::Wake::wake_by_ref(&self.bell);
+        }
         let Queue { batch: Some(batch), bell, waker, .. } = self else { return };
         if !batch.arm(waker) && batch.outstanding() > 0 {
             std::task::Wake::wake_by_ref(bell);
@@ -57,7 +70,8 @@ impl Queue {
         let bell = WakeFd::new()?;
         let waker = Waker::from(bell.clone());
         let process = Process::this();
-        Ok(Queue { batch: Some(batch), bell, waker, process, next: 0, sent: HashMap::new() })
+        let (sent, refused) = (HashMap::new(), Vec::new());
+        Ok(Queue { batch: Some(Box::new(batch)), bell, waker, process, next: 0, sent, refused })
     }
 
     fn fileno(&self) -> i32 {
@@ -66,15 +80,12 @@ impl Queue {
 
     /// Submits a read of `nbytes`. The answer is a `Buffer`.
     fn read(&mut self, py: Python<'_>, sector: u64, nbytes: u64) -> PyResult<u64> {
-        if !nbytes.is_multiple_of(512) {
-            let text = format!("{nbytes} bytes are no whole sectors of 512");
-            return Err(PyValueError::new_err(text));
-        }
+        whole_sectors(nbytes)?;
         let batch = self.open(py)?;
-        let id = match u32::try_from(nbytes) {
-            Ok(len) => batch.read_buf(Sector(sector), zeroed(len)?),
-            // Longer than any operation, which the client refuses.
-            Err(_) => batch.read(Sector(sector), nbytes / 512),
+        let at = Sector(sector);
+        let id = match batch.check_length(Op::Read, at, nbytes) {
+            Ok(len) => batch.read_buf(at, zeroed(len)?),
+            Err(e) => return Ok(self.refuse(e)),
         };
         let n = self.sent(id, None);
         self.watch();
@@ -90,10 +101,12 @@ impl Queue {
         append: bool,
         fua: bool,
     ) -> PyResult<u64> {
-        self.open(py)?;
-        let (source, memory) = Source::take(py, data)?;
         let batch = self.open(py)?;
-        let at = Sector(sector);
+        let (op, at) = (if append { Op::ZoneAppend } else { Op::Write }, Sector(sector));
+        let (source, memory) = match Source::take(py, data, |n| batch.check_length(op, at, n))? {
+            Ok(taken) => taken,
+            Err(e) => return Ok(self.refuse(e)),
+        };
         let id = match (append, fua) {
             (false, false) => batch.write(at, memory),
             (false, true) => batch.write_fua(at, memory),
@@ -128,6 +141,9 @@ impl Queue {
         self.bell.clear();
         let ended = PyList::empty(py);
         self.open(py)?;
+        for (n, e) in std::mem::take(&mut self.refused) {
+            ended.append((n, io_failed(py, &e).into_value(py)))?;
+        }
         while let Some(one) = self.batch.as_mut().and_then(|b| b.wait_any(Some(Duration::ZERO))) {
             let Some((n, source)) = self.sent.remove(&one.id) else { continue };
             match one.result {
@@ -154,7 +170,7 @@ impl Queue {
 
     /// How many operations have not been fetched.
     fn outstanding(&self) -> usize {
-        self.batch.as_ref().map_or(0, Batch::outstanding)
+        self.batch.as_ref().map_or(0, |b| b.outstanding()) + self.refused.len()
     }
 
     /// Never waits: what is in flight goes on, and its answers are dropped.

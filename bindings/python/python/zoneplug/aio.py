@@ -92,6 +92,9 @@ class Disk:
     async def aclose(self):
         """Waits for what is in flight, and closes the queue; a disk that was opened here is closed too."""
         await self.drain()
+        self._close()
+
+    def _close(self):
         self._loop.remove_reader(self._queue.fileno())
         self._queue.close()
         if self._own:
@@ -100,8 +103,12 @@ class Disk:
     async def __aenter__(self):
         return self
 
-    async def __aexit__(self, *_):
-        await self.aclose()
+    async def __aexit__(self, kind, *_):
+        if kind is not None and not issubclass(kind, Exception):
+            # The task was cancelled, as Ctrl-C does: it must not wait for a slow disk. What is in flight goes on without it.
+            self._close()
+        else:
+            await self.aclose()
 
     def _manage(self, op, sector, nr_sectors):
         length = self.disk.zone_sectors if nr_sectors is None else nr_sectors

@@ -2,18 +2,16 @@
 //! when a policy in Python raises.
 
 use crate::error::failed;
+use crate::signals::{self, EACH};
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 use zoneplug_models::Workers;
-
-/// How often signals are looked for: the interpreter lock may be another thread's for some milliseconds each time.
-const EACH: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// When this thread last looked for signals.
@@ -52,9 +50,11 @@ impl Call {
         if !due(LOOKED.get()) || std::thread::current().id() != self.caller {
             return false;
         }
-        let result = Python::attach(|py| py.check_signals());
+        let raised = signals::look();
         LOOKED.set(Some(Instant::now()));
-        result.inspect_err(|e| self.raise(Python::attach(|py| e.clone_ref(py)))).is_err()
+        let is_raised = raised.is_some();
+        raised.into_iter().for_each(|e| self.raise(e));
+        is_raised
     }
 
     /// Computes, and raises what was raised meanwhile. `threads`: 0 for all processors.
