@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::{exit, output};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::channel;
-use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::signals::{Event, Held, Signals};
 
 /// Whether a signal has come.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -30,8 +30,8 @@ pub(crate) enum First {
 
 /// Starts to listen. When this returns, all threads block the signals, so a signal no longer kills the process. Must be
 /// called before any other thread is started, because threads inherit which signals are blocked. If no thread can be
-/// started (`ulimit -u`), signals keep their usual effect.
-pub(crate) fn listen(first: First) {
+/// started (`ulimit -u`), signals keep their usual effect. `held` are those that have come since the process began.
+pub(crate) fn listen(first: First, held: Option<Held>) {
     let (ready, is_ready) = channel();
     let (go, wait) = channel();
     let listener = move || {
@@ -55,6 +55,8 @@ pub(crate) fn listen(first: First) {
     if thread.spawn(listener).is_ok() && is_ready.recv().is_ok() && Signals::block().is_ok() {
         // The listener waits for this: it takes signals only if this thread blocks them too.
         let _ = go.send(());
+    } else {
+        held.into_iter().for_each(Held::release);
     }
 }
 
@@ -132,7 +134,7 @@ mod tests {
     #[test]
     fn the_listener_blocks_signals_before_the_command_goes_on() {
         for n in 1..=24 {
-            listen(First::Asks);
+            listen(First::Asks, None);
             assert_eq!(listeners(), n);
         }
     }

@@ -93,6 +93,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use zoneplug_core::Op;
+use zoneplug_host::signals::Held;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -321,14 +322,15 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// `matches`: what `cli` was made from, for a command that has to know where a value came from.
-fn run(cli: &Cli, matches: &ArgMatches) -> Result<(), Failure> {
+fn run(cli: &Cli, matches: &ArgMatches, held: Option<Held>) -> Result<(), Failure> {
     #[cfg(feature = "trace")]
     if cli.trace {
         trace::start()?;
     }
     output::refuse_disk_as_stdout()?;
-    if let Some(first) = cli.command.on_signal() {
-        interrupt::listen(first);
+    match cli.command.on_signal() {
+        Some(first) => interrupt::listen(first, held),
+        None => held.into_iter().for_each(Held::release),
     }
     let mut out = BufWriter::new(std::io::stdout().lock());
     match &cli.command {
@@ -371,6 +373,9 @@ fn run(cli: &Cli, matches: &ArgMatches) -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
+    // A signal that comes before the command has begun waits until it is known what it does. A system that refuses this has
+    // the signal end the process at once.
+    let held = Held::begin().ok();
     let given = arguments(std::env::args_os());
     let json = json::is_wanted(&given);
     let matches = Cli::command().try_get_matches_from(given);
@@ -387,7 +392,7 @@ fn main() -> ExitCode {
         }
         Err(e) => return exit::report(&Failure::from_clap(&e, &Cli::command()), json),
     };
-    match run(&cli, &matches) {
+    match run(&cli, &matches, held) {
         Ok(()) => ExitCode::SUCCESS,
         Err(f) => {
             let code = exit::report(&f, json);

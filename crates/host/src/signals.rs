@@ -4,6 +4,7 @@
 use crate::eventfd::eventfd;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
 
@@ -31,6 +32,64 @@ pub struct Signals {
     event: Arc<File>,
 }
 
+/// The signals that ask for an end.
+fn set() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is initialised by the first call and lives across the others; all zeroes is a value of `old`.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        // A SIGHUP that is ignored from the start, as by nohup(1), stays ignored. Shells also ignore SIGINT for
+        // background processes; SIGINT must end a server nevertheless, so it is always received.
+        let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+        let known = libc::sigaction(libc::SIGHUP, std::ptr::null(), old.as_mut_ptr()) == 0;
+        if !(known && old.assume_init().sa_sigaction == libc::SIG_IGN) {
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
+        }
+        set.assume_init()
+    }
+}
+
+/// Changes which signals this thread blocks, and returns which it did.
+fn change_mask(how: i32, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut old = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: a set and the place of one, which the call fills if it succeeds.
+    unsafe {
+        match libc::pthread_sigmask(how, set, old.as_mut_ptr()) {
+            0 => Ok(old.assume_init()),
+            e => Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+}
+
+/// Signals that this thread has blocked and nothing receives: they wait, until [`Signals::block`] receives them or they are
+/// released. For a program that does not know yet what a signal is to do.
+///
+/// ```
+/// use zoneplug_host::signals::{Event, Held, Signals};
+/// let held = Held::begin().unwrap();
+/// // SAFETY: a call without pointers.
+/// unsafe { libc::raise(libc::SIGINT) };
+/// assert_eq!(Signals::block().unwrap().wait().unwrap(), Event::Signal(libc::SIGINT));
+/// held.release();
+/// ```
+#[derive(Debug)]
+pub struct Held(libc::sigset_t);
+
+impl Held {
+    /// Blocks the signals from now on, for this thread and those that it starts.
+    pub fn begin() -> io::Result<Held> {
+        change_mask(libc::SIG_BLOCK, &set()).map(Held)
+    }
+
+    /// Gives signals the effect that they had. One that has come meanwhile has it now.
+    pub fn release(self) {
+        // It takes any set.
+        let _ = change_mask(libc::SIG_SETMASK, &self.0);
+    }
+}
+
 /// Ends a [`Signals::wait`] from another thread.
 #[derive(Debug, Clone)]
 pub struct Notifier(Arc<File>);
@@ -46,30 +105,16 @@ impl Notifier {
 impl Signals {
     /// Blocks the signals. Call this before any thread is started, because threads inherit it.
     pub fn block() -> io::Result<Signals> {
-        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `set` is initialised by the first call and lives across the others; all zeroes is a value of `old`;
-        // the descriptor is new, hence ours.
-        let signals = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-            // A SIGHUP that is ignored from the start, as by nohup(1), stays ignored. Shells also ignore SIGINT for
-            // background processes; SIGINT must end a server nevertheless, so it is always received.
-            let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            let known = libc::sigaction(libc::SIGHUP, std::ptr::null(), old.as_mut_ptr()) == 0;
-            if !(known && old.assume_init().sa_sigaction == libc::SIG_IGN) {
-                libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
-            }
-            let r = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-            if r != 0 {
-                return Err(io::Error::from_raw_os_error(r));
-            }
-            let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(fd)
-        };
+        let set = set();
+        change_mask(libc::SIG_BLOCK, &set)?;
+        // SAFETY: a set that lives across the call.
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, hence ours.
+        let signals = unsafe { File::from_raw_fd(fd) };
         Ok(Signals { signals, event: Arc::new(eventfd()?) })
     }
 
