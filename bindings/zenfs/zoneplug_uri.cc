@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "fs_zenfs.h"
@@ -87,6 +88,38 @@ Status FinishRenames(ZenFS &zenfs) {
   return Status::OK();
 }
 
+// ZenFS on one of our disks. ZenFS itself knows whole paths of files and no folders, but it makes those of a database in its
+// folder outside, for the lock and the log files. There "/srv/db" has no "/srv" above it, so folders are made with those
+// above them.
+class WithFolders : public FileSystemWrapper {
+ public:
+  explicit WithFolders(FileSystem *zenfs) : FileSystemWrapper(std::shared_ptr<FileSystem>(zenfs)) {}
+
+  static const char *kClassName() { return "ZenFSOnZoneplug"; }
+  const char *Name() const override { return kClassName(); }
+
+  IOStatus CreateDir(const std::string &path, const IOOptions &options, IODebugContext *debug) override {
+    IOStatus s = CreateAbove(path, options, debug);
+    return s.ok() ? target()->CreateDir(path, options, debug) : s;
+  }
+
+  IOStatus CreateDirIfMissing(const std::string &path, const IOOptions &options, IODebugContext *debug) override {
+    IOStatus s = CreateAbove(path, options, debug);
+    return s.ok() ? target()->CreateDirIfMissing(path, options, debug) : s;
+  }
+
+ private:
+  // Makes the folders above a folder.
+  IOStatus CreateAbove(const std::string &path, const IOOptions &options, IODebugContext *debug) {
+    const size_t end = path.find_last_not_of('/');
+    IOStatus s;
+    for (size_t at = path.find('/', 1); s.ok() && at < end && end != std::string::npos; at = path.find('/', at + 1)) {
+      s = target()->CreateDirIfMissing(path.substr(0, at), options, debug);
+    }
+    return s;
+  }
+};
+
 // Opens ZenFS on a disk. A disk on which nothing is written gets an empty ZenFS first, as a disk in memory is each time.
 // So does one whose metadata are not whole and that has no data: a kill has interrupted its formatting.
 Status Open(const std::string &spec, FileSystem **fs) {
@@ -111,7 +144,9 @@ Status Open(const std::string &spec, FileSystem **fs) {
   if (!s.ok()) {
     delete *fs;
     *fs = nullptr;
+    return s;
   }
+  *fs = new WithFolders(*fs);
   return s;
 }
 

@@ -86,6 +86,11 @@ class Tests:
         if not 0.3 * num < left < 0.45 * num:
             raise Wrong(f"the file, opened again: {lines['readrandom'][0]}")
         print(f"the file, opened again by another process: {left} of {num} keys are left")
+        for db in ("/srv/rocksdb/here/db", "here/and/there", "//odd//db/"):
+            lines = self.bench(f"mem,{big}", db, "fillseq,readrandom,verifychecksum", "--num=2000")
+            if lines["readrandom"][5] != "2000":
+                raise Wrong(f"a database at {db}: {lines['readrandom'][0]}")
+        print("databases at nested paths, absolute and relative, are there")
 
     # The victim
 
