@@ -15,6 +15,7 @@ mod eventfd;
 mod held;
 #[cfg(feature = "nvme-tcp")]
 pub mod nvme_tcp;
+mod os_error;
 mod paths;
 mod peer;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
@@ -42,6 +43,7 @@ pub use backend::{blk, nvme};
 pub use clock::Clock;
 pub use eventfd::WakeFd;
 pub use held::{HeldDisk, HeldDisks, HeldPlace};
+pub use os_error::{Attempt, cannot_make, os_error};
 pub use paths::{is_foreign, open_regular, read_regular};
 pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]

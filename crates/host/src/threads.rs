@@ -1,20 +1,20 @@
 //! Starts the threads of this crate, and waits for what other threads do without a signal. If the system refuses a thread (`ulimit -u`, a pids limit), the caller gets an
 //! error with a hint.
 
+use crate::os_error::{Attempt, os_error};
 use std::thread::{Builder, JoinHandle, sleep, yield_now};
 use std::time::Duration;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::Error;
 
 /// Starts a thread of this name.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
-    Builder::new().name(name.to_owned()).spawn(body).map_err(|e| {
-        Error::new(ErrorKind::Busy, format!("cannot start the thread {name}: {e}"))
-            .hint("more processes for this user (ulimit -u), or a higher pids limit of the container or service")
-            .source(e)
-    })
+    Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|e| os_error(Attempt::Thread, format!("cannot start the thread {name}"), e))
 }
 
 /// The pauses of a loop that looks again and again for what another thread does. They are short at first, and sleeps

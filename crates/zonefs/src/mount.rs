@@ -19,7 +19,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind};
-use zoneplug_host::HostedDisk;
+use zoneplug_host::{Attempt, HostedDisk, os_error};
 
 /// The device by which the kernel asks.
 const DEVICE: &str = "/dev/fuse";
@@ -265,9 +265,10 @@ fn spawn<R: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> R + Send + 'static,
 ) -> Result<JoinHandle<R>, Error> {
-    Builder::new().name(name.to_owned()).spawn(run).map_err(|e| {
-        Error::new(ErrorKind::Io, format!("no thread: {e}")).hint("more processes (ulimit -u)")
-    })
+    Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|e| os_error(Attempt::Thread, "no thread", e))
 }
 
 /// The directory, without symbolic links.

@@ -1,11 +1,12 @@
 //! The sockets at which a server listens. The first worker has them.
 
 use super::{NvmeTcpOptions, sys};
+use crate::os_error::{Attempt, os_error};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::Error;
 
 /// The sockets at which a server listens. A server that takes over gets those of the last one, so that no host is refused
 /// in between.
@@ -30,11 +31,8 @@ impl NvmeTcpListeners {
         options.check()?;
         let (mut all, mut addresses) = (Vec::new(), Vec::new());
         for address in options.addresses() {
-            let failed = |e: io::Error| {
-                Error::new(ErrorKind::Io, format!("{address}: cannot listen: {e}"))
-                    .source(e)
-                    .hint("another port, or an address of this machine")
-            };
+            let failed =
+                |e: io::Error| os_error(Attempt::Address, format!("{address}: cannot listen"), e);
             let is_there = |l: &TcpListener| {
                 let port = |at: SocketAddr| address.port() == 0 || at.port() == address.port();
                 l.local_addr().is_ok_and(|at| at.ip() == address.ip() && port(at))

@@ -3,6 +3,7 @@
 
 use super::abi::{self, CtrlCmd, DevInfo, Params};
 use super::sys::ControlRing;
+use crate::os_error::{Attempt, os_error};
 use std::fs::File;
 use std::io;
 use std::sync::Mutex;
@@ -78,20 +79,7 @@ fn cannot_open(e: io::Error, release: &str) -> Error {
 
 /// The error of a command, named by what was attempted.
 fn failed(what: &str, e: io::Error) -> Error {
-    let (kind, hint) = match e.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            (ErrorKind::NotSupported, "run it as root: zoned ublk disks need CAP_SYS_ADMIN")
-        }
-        Some(libc::ENODEV) => (ErrorKind::NotFound, "ls /dev/ublkb*; zoneplug status"),
-        Some(libc::EBUSY | libc::EEXIST) => {
-            (ErrorKind::Busy, "another server has it, or has just gone: try again in a moment")
-        }
-        Some(libc::EOPNOTSUPP) => {
-            (ErrorKind::NotSupported, "a kernel with CONFIG_BLK_DEV_ZONED, 6.6 or newer")
-        }
-        _ => (ErrorKind::Io, "dmesg has what the kernel says of it"),
-    };
-    Error::new(kind, format!("{what}: {e}")).hint(hint).source(e)
+    os_error(Attempt::UblkCommand, what, e)
 }
 
 impl Control {
@@ -101,12 +89,11 @@ impl Control {
         let file = File::options().read(true).write(true).open(PATH);
         let file = file.map_err(|e| cannot_open(e, &release))?;
         let ring = ControlRing::new().map_err(|e| {
-            Error::new(
-                ErrorKind::NotSupported,
-                format!("no block devices can be served: io_uring: {e}"),
+            os_error(
+                Attempt::UblkRing,
+                "no block devices can be served: io_uring cannot be used",
+                e,
             )
-            .hint("sysctl kernel.io_uring_disabled=0; containers may forbid io_uring")
-            .source(e)
         })?;
         let mut control = Control { file, ring: Mutex::new(ring), features: 0 };
         let mut features = [0; 8];

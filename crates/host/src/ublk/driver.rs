@@ -67,6 +67,9 @@ pub(super) trait Driver {
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()>;
 }
 
+/// The step at which a queue gets its ring.
+pub(super) const NO_RING: &str = "no ring";
+
 /// A queue of `/dev/ublkcN`.
 pub(super) struct KernelDriver {
     char_dev: Arc<File>,
@@ -89,7 +92,7 @@ impl KernelDriver {
         let failed = |what| move |e| (what, e);
         // An answer for each tag, and two polls.
         let entries = u32::from(depth) + 2;
-        let ring = QueueRing::new(entries, 2 * entries).map_err(failed("no ring"))?;
+        let ring = QueueRing::new(entries, 2 * entries).map_err(failed(NO_RING))?;
         let mut driver = KernelDriver {
             ring,
             descriptors: Descriptors::map(char_dev, number, depth)

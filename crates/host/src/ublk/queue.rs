@@ -6,12 +6,13 @@
 
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
-use super::driver::{Driver, Event, KernelDriver, Polled};
+use super::driver::{Driver, Event, KernelDriver, NO_RING, Polled};
 use super::leave::{Leave, Step};
 use super::request::{self, Request, Slice};
 use super::sys::Way;
 use super::takeover::replay::Replay;
 use crate::eventfd::eventfd;
+use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
 use crate::runtime::client::{Client, TICK};
 use crate::runtime::hosted::HostedDisk;
@@ -27,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
-use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
+use zoneplug_core::{BioPool, Bios, Error, Op, Sector, Status};
 
 /// A longer buffer is freed after its request, such as a report of very many zones.
 const KEEP_BYTES: u32 = 2 << 20;
@@ -89,9 +90,7 @@ pub(super) fn spawn(
             failure.get_or_insert_with(|| format!("queue {number}: {e}"));
         }
     };
-    let cannot = |e: io::Error| {
-        Error::new(ErrorKind::Io, format!("a thread for a queue: {e}")).hint("fewer --queues")
-    };
+    let cannot = |e: io::Error| os_error(Attempt::Thread, "a thread for a queue", e);
     let thread = std::thread::Builder::new().name(format!("zoneplug-q{number}"));
     let thread = thread.spawn(body).map_err(cannot)?;
     match is_ready.recv() {
@@ -124,9 +123,8 @@ fn serve<T: Timing>(
 }
 
 fn failed(number: u16, what: &str, e: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("queue {number}: {what}: {e}"))
-        .hint("a smaller --depth, or fewer --queues")
-        .source(e)
+    let at = if what == NO_RING { Attempt::UblkRing } else { Attempt::UblkCommand };
+    os_error(at, format!("queue {number}: {what}"), e)
 }
 
 struct Ended<F: FnOnce()>(Option<F>);

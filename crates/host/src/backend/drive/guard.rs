@@ -5,6 +5,7 @@ use super::DriveOptions;
 use super::signature;
 use super::sysfs::SysDisk;
 use crate::held::HeldDisk;
+use crate::os_error::{Attempt, os_error};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -60,18 +61,7 @@ fn numbers(dev: u64) -> (u32, u32) {
 
 /// The error of a device that cannot be opened.
 pub(crate) fn cannot_open(path: &Path, e: io::Error) -> Error {
-    let (kind, hint) = match e.raw_os_error() {
-        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => (
-            ErrorKind::NotFound,
-            "lsblk -d -o NAME,SIZE,ZONED lists the drives; ls /dev/ng* the NVMe ones",
-        ),
-        Some(libc::EACCES | libc::EPERM) => {
-            (ErrorKind::NotSupported, "run as root, or be of the group that owns the device")
-        }
-        Some(libc::EROFS) => (ErrorKind::NotSupported, "open it with read-only=1"),
-        _ => (ErrorKind::Io, "dmesg may say more"),
-    };
-    Error::new(kind, format!("cannot open {}: {e}", path.display())).hint(hint).source(e)
+    os_error(Attempt::Drive, format!("cannot open {}", path.display()), e)
 }
 
 /// How a device is used.

@@ -31,7 +31,8 @@ pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};
 pub(crate) use queue::{Drive, DriveEvent, DriveShared, DriveSlot, DriveStep, Outcome};
 
-use zoneplug_core::{Error, ErrorKind};
+use crate::os_error::{Attempt, os_error};
+use zoneplug_core::Error;
 
 /// How a drive is opened.
 ///
@@ -50,9 +51,7 @@ pub struct DriveOptions {
     pub serve: bool,
 }
 
-/// The error of a system without io_uring.
+/// The error of a drive's ring that cannot be made.
 pub(crate) fn no_ring(e: std::io::Error) -> Error {
-    Error::new(ErrorKind::NotSupported, format!("io_uring cannot be used: {e}"))
-        .hint("a kernel of 6.1 or newer; sysctl kernel.io_uring_disabled=0; more open files (ulimit -n)")
-        .source(e)
+    os_error(Attempt::DriveRing, "io_uring cannot be used", e)
 }

@@ -4,6 +4,7 @@ use super::format::{GROUP, Layout, NOTE, Record, SECTOR, SESSION_AT, Super, enco
 use super::load::{Head, io_error};
 use super::storage::{FileStorage, Lock, Storage, place_of};
 use super::{CreateOptions, Identity};
+use crate::os_error::cannot_make;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -94,7 +95,7 @@ fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
                 .hint("choose another name, or say --force to lose what is in it"));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(failed(e)),
+        Err(e) => return Err(cannot_make(path, e)),
     }
     let mut old = OpenOptions::new();
     let file = old.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);

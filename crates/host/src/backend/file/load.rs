@@ -6,6 +6,7 @@ use super::format::{
     decode_table, is_newer, no_disk,
 };
 use super::storage::Storage;
+use crate::os_error::{Attempt, os_error};
 use std::io;
 use std::ops::Range;
 use zoneplug_core::zone::Condition;
@@ -18,23 +19,7 @@ const TRIES: u32 = 4;
 
 /// The error of a failed access to the storage, with what was attempted.
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
-    let kind = match e.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::InvalidInput => ErrorKind::Invalid,
-        io::ErrorKind::ResourceBusy => ErrorKind::Busy,
-        _ => ErrorKind::Io,
-    };
-    let hint = match e.kind() {
-        io::ErrorKind::PermissionDenied => "check the permissions of the file",
-        io::ErrorKind::NotFound => "check the path; zoneplug create makes a disk",
-        io::ErrorKind::InvalidInput => {
-            "a durable disk is a regular file; zoneplug create makes one"
-        }
-        io::ErrorKind::ResourceBusy => "try again",
-        io::ErrorKind::StorageFull => "make room in the file system",
-        _ => "see the kernel's log for errors of the device below",
-    };
-    Error::new(kind, format!("{what}: {e}")).hint(hint).source(e)
+    os_error(Attempt::DiskFile, what, e)
 }
 
 /// The superblock of a disk, and the state of its two copies.

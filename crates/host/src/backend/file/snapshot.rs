@@ -8,6 +8,7 @@ use super::format::{PAGE, Record};
 use super::load::{self, Head, io_error};
 use super::storage::{FileStorage, Storage};
 use super::{Access, FileDisk, Identity, create, new_uuid, open_file, recover};
+use crate::os_error::cannot_make;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -108,11 +109,10 @@ impl Snapshot {
         let mut name = to.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = to.with_file_name(name);
-        let failed = |e| io_error(format!("cannot make {}", part.display()), e);
         let mut new = OpenOptions::new();
         let file = new.read(true).write(true).create_new(true).mode(0o600).open(&part);
-        let file = file.map_err(failed)?;
-        let part = Part(part.clone());
+        let file = file.map_err(|e| cannot_make(to, e))?;
+        let part = Part(part);
         let copy = FileStorage::of(file, &part.0, true);
         let copy = copy.map_err(|e| io_error(format!("cannot make {}", part.0.display()), e))?;
         Ok(Snapshot {
