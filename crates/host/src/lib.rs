@@ -32,6 +32,7 @@ mod zone_memory;
 
 #[cfg(feature = "crypt")]
 pub use backend::crypt::CryptDisk;
+pub use backend::data_path::DataPath;
 #[cfg(feature = "drives")]
 pub use backend::drive::DriveOptions;
 #[cfg(feature = "file")]

@@ -7,6 +7,7 @@
 pub mod blk;
 #[cfg(feature = "crypt")]
 pub(crate) mod crypt;
+pub(crate) mod data_path;
 #[cfg(feature = "drives")]
 pub(crate) mod drive;
 #[cfg(feature = "file")]

@@ -14,6 +14,7 @@ fn not_built(what: &str, feature: &str) -> Error {
 pub(crate) mod cuts {
     use super::super::meaning::Base;
     use super::super::{Opened, Purpose};
+    use crate::backend::data_path::DataPath;
     use std::ops::Range;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};
@@ -26,7 +27,7 @@ pub(crate) mod cuts {
         spec: &mut Spec,
         _: Purpose,
         _: &mut Opened,
-    ) -> Result<(Arc<dyn Device>, Base), Error> {
+    ) -> Result<(Arc<dyn Device>, Base, DataPath), Error> {
         Err(super::not_built(&format!("{}, a disk in a file", spec.kind()), "file"))
     }
 
@@ -42,6 +43,7 @@ pub(crate) mod cuts {
 #[cfg(not(feature = "drives"))]
 pub(crate) mod drives {
     use super::super::{Opened, Purpose};
+    use crate::backend::data_path::DataPath;
     use std::path::Path;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};
@@ -55,7 +57,7 @@ pub(crate) mod drives {
         spec: &mut Spec,
         _: Purpose,
         _: &mut Opened,
-    ) -> Result<Arc<dyn Device>, Error> {
+    ) -> Result<(Arc<dyn Device>, DataPath), Error> {
         Err(super::not_built(&format!("{}, a drive", spec.kind()), "drives"))
     }
 }

@@ -3,6 +3,7 @@
 
 use super::meaning::Base;
 use super::{Opened, Purpose, keys};
+use crate::backend::data_path::DataPath;
 use crate::backend::file::{Access, FileDisk, Io};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ pub(super) fn open(
     spec: &mut Spec,
     purpose: Purpose,
     opened: &mut Opened,
-) -> Result<(Arc<dyn Device>, Base), Error> {
+) -> Result<(Arc<dyn Device>, Base, DataPath), Error> {
     let read_only = spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look);
     let ways = [Io::Auto, Io::Ring, Io::Threads];
     let io = spec.number(&keys::IO)?.map_or(Io::Auto, |i| ways[i as usize]);
@@ -84,14 +85,14 @@ impl Cuts {
         path: &Path,
         how: How,
         open: impl FnOnce() -> Result<Arc<FileDisk>, Error>,
-    ) -> Result<(Arc<dyn Device>, Base), Error> {
+    ) -> Result<(Arc<dyn Device>, Base, DataPath), Error> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let Some(one) = self.0.iter_mut().find(|one| one.path == real) else {
             let disk = open()?;
             let base = Base::of_file(&disk, path);
             let file = disk.clone();
             let device: Arc<dyn Device> = disk;
-            let found = (device.clone(), base.clone());
+            let found = (device.clone(), base.clone(), file.io());
             self.0.push(One { path: real, how, device, file, base, named: 1, cuts: Vec::new() });
             return Ok(found);
         };
@@ -101,7 +102,7 @@ impl Cuts {
                 .hint("it is opened once: the same read-only=, io= and direct= each time"));
         }
         one.named += 1;
-        Ok((one.device.clone(), one.base.clone()))
+        Ok((one.device.clone(), one.base.clone(), one.file.io()))
     }
 
     /// The disks in files.

@@ -3,6 +3,7 @@
 
 use super::{Opened, Purpose, keys};
 use crate::backend::blk::BlkDisk;
+use crate::backend::data_path::DataPath;
 use crate::backend::drive::{DriveOptions, Node, cannot_open};
 use crate::backend::nvme::{self, NvmeDisk};
 use std::os::unix::fs::FileTypeExt;
@@ -32,7 +33,7 @@ pub(super) fn open(
     spec: &mut Spec,
     purpose: Purpose,
     opened: &mut Opened,
-) -> Result<Arc<dyn Device>, Error> {
+) -> Result<(Arc<dyn Device>, DataPath), Error> {
     let options = DriveOptions {
         read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look),
         force: spec.flag(&keys::FORCE)?.unwrap_or(false),
@@ -59,5 +60,5 @@ pub(super) fn open(
     if let Some(held) = &mut opened.held {
         held.add(drive.map_err(|e| cannot_open(path, e))?.named(path));
     }
-    Ok(device)
+    Ok((device, DataPath::DRIVE))
 }

@@ -17,6 +17,7 @@ pub use named::{check_name, is_volatile, takes_writes};
 
 #[cfg(feature = "crypt")]
 pub(crate) use crate::backend::crypt::CryptDisk;
+use crate::backend::data_path::DataPath;
 #[cfg(feature = "file")]
 use crate::backend::file::FileDisk;
 use crate::backend::trace::{can_be_made, trace};
@@ -386,7 +387,7 @@ fn put_on(
     below.device = inject(layer, fault)?;
     stack.iter_mut().for_each(|level| level.depth += 1);
     let geometry = *below.device.geometry();
-    stack.insert(0, Level { depth: 0, text: text.to_owned(), geometry });
+    stack.insert(0, Level { depth: 0, text: text.to_owned(), geometry, data_path: None });
     below.stack = stack;
     Ok(below)
 }
@@ -447,6 +448,8 @@ pub struct Level {
     pub text: String,
     /// The geometry that it shows to the level above.
     pub geometry: Geometry,
+    /// How data moves, if it is a file or a drive.
+    pub data_path: Option<DataPath>,
 }
 
 impl std::fmt::Debug for DiskSpec {
@@ -518,8 +521,9 @@ impl DiskSpec {
         let config = take_config(&mut spec)?;
         let fault = take_fault(&mut spec)?;
         let mut tags = spec.number(&TAGS)?.map(|n| n as u16);
-        let other = |device: Arc<dyn Device>, kind: &str| (device, Base::other(kind));
-        let (device, base): (Arc<dyn Device>, Base) = match spec.kind() {
+        let other = |device: Arc<dyn Device>, kind: &str| (device, Base::other(kind), None);
+        let (device, base, data_path): (Arc<dyn Device>, Base, Option<DataPath>) = match spec.kind()
+        {
             kind @ ("null" | "mem") => {
                 let kind = kind.to_owned();
                 let emu = EmuConfig::from_spec(&mut spec)?;
@@ -528,9 +532,13 @@ impl DiskSpec {
             }
             kind if is_drive(kind) => {
                 let kind = kind.to_owned();
-                other(drives::open(&mut spec, purpose, opened)?, &kind)
+                let (drive, data_path) = drives::open(&mut spec, purpose, opened)?;
+                (drive, Base::other(&kind), Some(data_path))
             }
-            kind if is_path(kind) => cuts::open(&mut spec, purpose, opened)?,
+            kind if is_path(kind) => {
+                let (disk, base, data_path) = cuts::open(&mut spec, purpose, opened)?;
+                (disk, base, Some(data_path))
+            }
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));
@@ -538,8 +546,8 @@ impl DiskSpec {
             }
         };
         let device = inject(device, fault)?;
-        let bottom = Level { depth: 0, text: text.to_owned(), geometry: *device.geometry() };
-        let stack = vec![bottom];
+        let geometry = *device.geometry();
+        let stack = vec![Level { depth: 0, text: text.to_owned(), geometry, data_path }];
         Ok(DiskSpec {
             device,
             config,

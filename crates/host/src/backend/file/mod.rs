@@ -63,8 +63,10 @@ pub use probe::is_disk_file;
 pub use snapshot::{Held, Made, Snapshot};
 pub use storage::{FileStorage, Storage};
 
+use crate::backend::data_path::DataPath;
 use crate::backend::ring::{EpollWaker, Pool, Ring};
 use crate::held::HeldDisk;
+use crate::os_error::{Attempt, os_error};
 use io_uring::squeue::Entry;
 use state::Core;
 use std::path::Path;
@@ -215,8 +217,16 @@ enum Engine {
     Inline,
     /// Threads.
     Threads,
-    /// io_uring.
+    /// io_uring. A queue whose ring cannot be made has threads.
     Ring,
+    /// io_uring. A queue whose ring cannot be made is an error.
+    OnlyRing,
+}
+
+impl Engine {
+    fn has_rings(self) -> bool {
+        matches!(self, Engine::Ring | Engine::OnlyRing)
+    }
 }
 
 /// How data is to move: `io=` in a specification.
@@ -302,15 +312,16 @@ impl FileDisk {
             Io::Auto if storage.is_tmpfs() => Engine::Inline,
             Io::Threads => Engine::Threads,
             Io::Auto | Io::Ring => match Ring::<Entry>::new(2) {
+                Ok(_) if io == Io::Ring => Engine::OnlyRing,
                 Ok(_) => Engine::Ring,
                 Err(_) if io == Io::Auto => Engine::Threads,
-                Err(e) => return Err(load::io_error("io_uring cannot be used".to_owned(), e)),
+                Err(e) => return Err(no_ring(e)),
             },
         };
         // Linux may keep up to that much in one piece of memory. Two zones must not share a piece that is
         // written through the page cache and past it.
         let apart = head.layout.stride.is_multiple_of(1 << 20);
-        if direct && apart && engine == Engine::Ring {
+        if direct && apart && engine.has_rings() {
             storage.make_direct(u64::from(head.sup.limits.logical_block_sectors) << 9);
         }
         Self::with(Arc::new(storage), head, write, engine, true, &what)
@@ -336,8 +347,9 @@ impl FileDisk {
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
         let core = Arc::new(core);
         let epoll_waker = match engine {
+            Engine::Inline | Engine::Threads => None,
             Engine::Ring => EpollWaker::new().ok().map(Arc::new),
-            _ => None,
+            Engine::OnlyRing => Some(Arc::new(EpollWaker::new().map_err(no_ring)?)),
         };
         let pool = threads.then(|| {
             let nr = if engine == Engine::Threads { work::MANY } else { work::FEW };
@@ -385,16 +397,20 @@ impl FileDisk {
         &self.notices
     }
 
-    /// How data moves, in a few words.
-    pub fn io(&self) -> &'static str {
+    /// How data moves.
+    pub fn io(&self) -> DataPath {
         let direct = self.shared.core.storage.file().is_some_and(FileStorage::is_direct);
-        match (self.shared.engine, direct) {
-            (Engine::Inline, _) => "copied in submit",
-            (Engine::Threads, _) => "threads, buffered",
-            (Engine::Ring, true) => "io_uring, direct",
-            (Engine::Ring, false) => "io_uring, buffered",
+        match self.shared.engine {
+            Engine::Inline => DataPath { by: "copy", direct: false },
+            Engine::Threads => DataPath { by: "threads", direct: false },
+            Engine::Ring | Engine::OnlyRing => DataPath { by: "ring", direct },
         }
     }
+}
+
+/// The error of a ring that cannot be made.
+fn no_ring(e: std::io::Error) -> Error {
+    os_error(Attempt::FileRing, "io_uring cannot be used", e)
 }
 
 /// Opens the file of a disk, and takes the lock if it is for writing.
@@ -438,6 +454,6 @@ impl Device for FileDisk {
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         crate::backend::ring::check_depth(depth)?;
         self.shared.pool.as_ref().map_or(Ok(()), Pool::start)?;
-        Ok(Box::new(queue::open(self.shared.clone(), depth, waker)))
+        Ok(Box::new(queue::open(self.shared.clone(), depth, waker).map_err(no_ring)?))
     }
 }

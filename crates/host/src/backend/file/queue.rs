@@ -50,16 +50,20 @@ pub(super) struct FileSteps {
     shared: Arc<FileShared>,
 }
 
-/// Opens a queue.
-pub(super) fn open(shared: Arc<FileShared>, depth: u16, waker: Waker) -> SlotQueue<FileSteps> {
-    let with_ring = || match (&shared.engine, &shared.epoll_waker) {
-        (Engine::Ring, Some(epoll_waker)) => {
-            Completions::new(waker.clone()).with_ring(Ring::new(depth).ok()?, epoll_waker).ok()
-        }
-        _ => None,
+/// Opens a queue. The error is that of its ring.
+pub(super) fn open(
+    shared: Arc<FileShared>,
+    depth: u16,
+    waker: Waker,
+) -> io::Result<SlotQueue<FileSteps>> {
+    let with_ring =
+        |epoll_waker| Completions::new(waker.clone()).with_ring(Ring::new(depth)?, epoll_waker);
+    let completions = match shared.epoll_waker.as_ref().map(with_ring) {
+        Some(Ok(completions)) => completions,
+        Some(Err(e)) if shared.engine == Engine::OnlyRing => return Err(e),
+        _ => Completions::new(waker),
     };
-    let completions = with_ring().unwrap_or_else(|| Completions::new(waker));
-    SlotQueue::new(FileSteps { shared }, completions, depth)
+    Ok(SlotQueue::new(FileSteps { shared }, completions, depth))
 }
 
 /// The memory of the first `sectors` of a command.
