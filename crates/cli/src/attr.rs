@@ -2,7 +2,8 @@
 //! disk is opened for the command, or another process serves it.
 
 use crate::disk::{Opened, Use};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
+use crate::serve::network_attributes::is_of_network;
 use crate::server_client::{self, AttributeShown, Request, Server};
 use crate::suggest::{self, Suggest};
 use crate::{csv, json, term};
@@ -20,6 +21,9 @@ use zoneplug_models::never_waits;
 /// The single writer's policy, and how long it may wait: some policies do nothing without a wait.
 const POLICY: &str = "zoned_qd1_policy";
 const WAIT: &str = "anticipation_us";
+
+/// Where the names of served disks are.
+const NAMES: &str = "zoneplug status names the disks that are served";
 
 /// Flags of `zoneplug attr`.
 #[derive(Debug, clap::Args)]
@@ -138,9 +142,22 @@ impl Target {
     }
 }
 
+/// An attribute stands where the disk belongs.
+fn no_disk(args: &AttrArgs) -> Failure {
+    let words = [&args.name, &args.value].map(|w| w.iter().map(|w| format!(" {w}")).collect());
+    let [name, value]: [String; 2] = words;
+    Failure::usage(format!("{} is an attribute, and no disk is named before it", args.spec))
+        .hint(format!("zoneplug attr DISK {}{name}{value}; {NAMES}", args.spec))
+}
+
 /// Lists, shows or sets attributes.
 pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut target = Target::open(&args.spec, args.socket.as_deref())?;
+    let mut target = Target::open(&args.spec, args.socket.as_deref()).map_err(|f| {
+        match find_attribute(&args.spec).is_some() || is_of_network(&args.spec) {
+            true => no_disk(args),
+            false => f,
+        }
+    })?;
     let all = target.attributes()?;
     let Some(given) = &args.name else {
         if args.json {
@@ -173,6 +190,14 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let name = find_attribute(given).map_or(given.as_str(), |a| a.key.name);
     let found = |name: &str| all.iter().find(|a| a.name == name).map(|a| a.value.clone());
     let was = found(name);
+    if was.is_none() && is_of_network(name) && found("enable").is_none() {
+        let what = format!(
+            "{} has no attribute {name}, which disks have that are served over NVMe/TCP",
+            plain(&args.spec)
+        );
+        return Err(Failure::new(Kind::Device, what)
+            .hint(format!("the name of such a disk: zoneplug attr tcp4420n1 {name}; {NAMES}")));
+    }
     if let Some(value) = &args.value {
         target.set(name, value)?;
         let is = |other: &str| match name == other {

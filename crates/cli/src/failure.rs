@@ -6,7 +6,8 @@ use std::io;
 use zoneplug_core::one_line;
 use zoneplug_core::{Error, ErrorKind, Status};
 use zoneplug_devices::spec::nearest;
-use zoneplug_host::IoError;
+pub(crate) use zoneplug_host::Attempt;
+use zoneplug_host::{IoError, os_error};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -89,6 +90,11 @@ impl Failure {
         Self::new(Kind::Io, what)
     }
 
+    /// The system has refused a step. `what`: the step and its object.
+    pub(crate) fn of_system(at: Attempt, what: impl AsRef<str>, e: io::Error) -> Failure {
+        Failure::from(os_error(at, what, e))
+    }
+
     /// Adds what to try.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
@@ -145,7 +151,7 @@ impl Failure {
         if given(ContextKind::InvalidArg) == Some("--trace") {
             return no_trace();
         }
-        let command = cli.find_subcommand(command);
+        let command = cli.find_subcommand(command).or_else(|| command_of(cli));
         match (e.kind(), command) {
             (clap::error::ErrorKind::InvalidSubcommand, _) => {
                 if let Some(given) = given(ContextKind::InvalidSubcommand) {
@@ -155,6 +161,12 @@ impl Failure {
             (clap::error::ErrorKind::UnknownArgument, Some(command)) if tips.is_empty() => {
                 if let Some(given) = given(ContextKind::InvalidArg) {
                     return no_argument(given, command);
+                }
+            }
+            (clap::error::ErrorKind::ValueValidation, Some(command)) => {
+                let given = [ContextKind::InvalidArg, ContextKind::InvalidValue].map(given);
+                if let ([Some(arg), Some(value)], Some(range)) = (given, range_of(&text)) {
+                    return out_of_range(arg, value, &range, command);
                 }
             }
             (clap::error::ErrorKind::MissingRequiredArgument, Some(command)) => {
@@ -213,6 +225,33 @@ pub(crate) fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Fai
         None => "zoneplug --help lists the commands".to_owned(),
     };
     Failure::usage(format!("there is no command '{given}'")).hint(hint)
+}
+
+/// The command of an error in which clap does not name it: that of a parser which has one, else the one on the command line.
+fn command_of(cli: &clap::Command) -> Option<&clap::Command> {
+    let mut all = cli.get_subcommands();
+    match (all.next(), all.next()) {
+        (Some(only), None) => Some(only),
+        _ => std::env::args().skip(1).find_map(|word| cli.find_subcommand(word)),
+    }
+}
+
+/// The range in which clap wants a number: `1 to 64` of `65 is not in 1..=64`.
+fn range_of(text: &str) -> Option<String> {
+    let range = text.lines().next()?.rsplit_once(" is not in ")?.1;
+    let (first, last) = range.split_once("..")?;
+    Some(match last.strip_prefix('=') {
+        Some(last) => format!("{first} to {last}"),
+        None if last.is_empty() => format!("{first} or more"),
+        None => format!("{first} to below {last}"),
+    })
+}
+
+/// A number is not in its range.
+fn out_of_range(arg: &str, value: &str, range: &str, command: &clap::Command) -> Failure {
+    let name = arg.split(' ').next().unwrap_or(arg);
+    Failure::usage(format!("{name} is {range}, not {value}"))
+        .hint(format!("zoneplug {} --help shows what it takes", command.get_name()))
 }
 
 /// A command needs more than it was given.

@@ -3,7 +3,7 @@
 use crate::background;
 use crate::confirm::Yes;
 use crate::disk::{Named, forced};
-use crate::failure::Failure;
+use crate::failure::{Attempt, Failure};
 use crate::said::{self, To};
 use crate::term;
 use std::io::Write;
@@ -69,8 +69,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return background::start(out);
     }
     // Before any thread is there.
-    let signals = Signals::block()
-        .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
+    let signals =
+        Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
     let named = Named::open_to_serve(&forced(&args.spec, args.yes), &HeldDisks::default())?;
     if !keeps_data(&args.spec) {
         let what = format!("{} keeps no data, so it holds no volume", plain(&args.spec));

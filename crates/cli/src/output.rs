@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use zoneplug_host::is_disk_file;
+use zoneplug_host::{cannot_make, is_disk_file};
 
 /// Files that are not complete yet, for a signal that ends the process.
 static INCOMPLETE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -150,8 +150,10 @@ impl Output {
         beside.push(format!(".{}.part", std::process::id()));
         let beside = place.with_file_name(beside);
         let fail = |e: io::Error| {
-            Failure::usage(format!("{name}: {} cannot be made: {e}", beside.display()))
-                .hint("a directory that can be written: a file is made beside and then renamed; or - for stdout")
+            let e = cannot_make(&place, e);
+            let (what, way) = (e.what(), e.what_to_try().unwrap_or_default());
+            Failure::usage(format!("{name}: {} cannot be made: {what}", beside.display()))
+                .hint(format!("{way}: a file is made beside and then renamed; or - for stdout"))
         };
         let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(fail)?;
         with_incomplete(|all| all.push(beside.clone()));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::form;
 use zoneplug_core::plain;
-use zoneplug_core::{Bytes, Error};
+use zoneplug_core::{Bytes, Error, ErrorKind};
 use zoneplug_host::file::{Held, Identity, Made, Snapshot};
 use zoneplug_host::{DiskMark, check_name, file_of, files_of, open_device};
 
@@ -122,10 +122,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// A disk that no process has open for writing.
 fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
-    let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock)?;
+    let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock).map_err(|e| busy(e, args))?;
     output::incomplete(snapshot.part());
     snapshot.copy_rest()?;
     Ok(snapshot.finish(!args.keep_uuid)?)
+}
+
+/// The failure to begin. A process that has the disk open may be a server at another socket.
+fn busy(e: Error, args: &Args) -> Failure {
+    let is_held = e.kind() == ErrorKind::Busy && args.socket.is_none() && !args.to.exists();
+    let failure = Failure::from(e);
+    if !is_held {
+        return failure;
+    }
+    let way =
+        format!("--socket PATH, if a server has it with that --socket; or {}", failure.parts().2);
+    failure.hint(way)
 }
 
 /// A disk that a server has open. Also says how long its I/O waited.

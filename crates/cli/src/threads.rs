@@ -1,7 +1,7 @@
 //! Threads of clients that measure together. If the system refuses a thread, all fail; none panics or waits for
 //! it.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure};
 use std::sync::{Condvar, Mutex};
 
 /// Holds threads until all are there.
@@ -39,8 +39,9 @@ pub(crate) fn together<T: Send>(
         let begun = begun.collect::<Result<Vec<_>, _>>();
         gate.open(begun.is_ok());
         let ended = begun.map_err(|e| {
-            Failure::new(Kind::Device, format!("no thread for a client: {e}"))
-                .hint("fewer jobs, or more threads for this user (ulimit -u, pids.max)")
+            let f = Failure::of_system(Attempt::Thread, "no thread for a client", e);
+            let way = format!("fewer jobs, or {}", f.parts().2);
+            f.hint(way)
         })?;
         let panicked = || Failure::io("a client panicked").hint("this is a bug");
         ended.into_iter().map(|t| t.join().ok().flatten().ok_or_else(panicked)).collect()

@@ -2,7 +2,7 @@
 //! or the value that is wrong. What the keys are comes from the parser of the command line (settings.rs) and from the
 //! tables of specifications.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure};
 use crate::suggest::keys_of;
 use clap::{Arg, ArgAction, Command};
 use std::collections::HashMap;
@@ -126,9 +126,7 @@ impl ConfigFile {
         device: &Command,
     ) -> Result<ConfigFile, Failure> {
         let unread = |e: std::io::Error| {
-            Failure::new(Kind::Device, format!("{}: {e}", path.display())).hint(
-                "the path of a file that this user may read; packaging/zoneplug.toml is an example",
-            )
+            Failure::of_system(Attempt::ReadFile, path.display().to_string(), e)
         };
         let unfit = |why: String| {
             Failure::usage(format!("{}: {why}", path.display()))

@@ -3,7 +3,7 @@
 //! the log (logs.rs).
 
 use super::answer::Served;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -81,8 +81,7 @@ impl DiskEvents {
         };
         let thread = std::thread::Builder::new().name("zoneplug-events".to_owned()).spawn(body);
         let thread = thread.map_err(|e| {
-            Failure::new(Kind::Device, format!("no thread for the events of disks: {e}"))
-                .hint("more threads for this user (ulimit -u, TasksMax=)")
+            Failure::of_system(Attempt::Thread, "no thread for the events of disks", e)
         })?;
         Ok(DiskEvents { ends, thread: Some(thread) })
     }

@@ -5,7 +5,7 @@ use super::answer::{self, Serving};
 use super::block::Device;
 use super::end::flush;
 use super::running::ends_within;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure, Kind};
 use crate::server_client::{Request, StateShown, Timed};
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
@@ -168,10 +168,10 @@ fn in_time<T: Send + 'static>(
         let body = move || {
             let _ = tell.send((n, f(&disk)));
         };
-        std::thread::Builder::new().name("zoneplug-leave".to_owned()).spawn(body).map_err(|e| {
-            Failure::new(Kind::Device, format!("no thread to leave a disk: {e}"))
-                .hint("more threads for this user (ulimit -u, TasksMax=)")
-        })?;
+        std::thread::Builder::new()
+            .name("zoneplug-leave".to_owned())
+            .spawn(body)
+            .map_err(|e| Failure::of_system(Attempt::Thread, "no thread to leave a disk", e))?;
     }
     let end = Instant::now() + DRAIN;
     let (mut done, mut missing) = (Vec::new(), vec![true; names.len()]);

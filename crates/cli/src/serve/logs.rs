@@ -5,7 +5,7 @@
 //! stderr the text says the same. A thread of its own writes them: a reader that stalls holds up nothing else. Lines that
 //! are too many for it are dropped and counted. Nothing here is on the path of a request.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure};
 use crate::outbox::Outbox;
 use crate::said::{self, LAST_WORDS, To};
 use crate::term;
@@ -282,10 +282,10 @@ pub(super) fn start(args: LogArgs) -> Result<(), Failure> {
 pub(super) fn write() -> Result<(), Failure> {
     let Some(log) = LOG.get() else { return Ok(()) };
     let writer = std::thread::Builder::new().name("zoneplug-log".to_owned());
-    writer.spawn(|| log.write()).map(drop).map_err(|e| {
-        Failure::new(Kind::Device, format!("no thread for the log: {e}"))
-            .hint("more threads for this user (ulimit -u, TasksMax=)")
-    })
+    writer
+        .spawn(|| log.write())
+        .map(drop)
+        .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the log", e))
 }
 
 /// Has everything written that waits or was counted. Waits for the reader of the log for a second at most.

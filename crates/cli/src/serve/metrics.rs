@@ -4,7 +4,7 @@ mod http;
 mod text;
 
 use super::answer::Served;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure};
 use http::Bounds;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -61,9 +61,8 @@ impl MetricsArgs {
     }
 }
 
-fn no_metrics(at: impl std::fmt::Display, e: &std::io::Error) -> Failure {
-    Failure::new(Kind::Io, format!("no metrics at {at}: {e}"))
-        .hint("an address of this machine with a free port, as in --metrics 127.0.0.1:9420")
+fn no_metrics(at: impl std::fmt::Display, e: std::io::Error) -> Failure {
+    Failure::of_system(Attempt::Address, format!("no metrics at {at}"), e)
 }
 
 /// Listens at `address`. Takes a socket of `given` that listens there already; at port 0 any of the same IP address.
@@ -76,7 +75,7 @@ pub(super) fn listen(
     };
     match given.iter().position(|l| l.local_addr().is_ok_and(is_there)) {
         Some(n) => Ok(given.remove(n)),
-        None => TcpListener::bind(address).map_err(|e| no_metrics(address, &e)),
+        None => TcpListener::bind(address).map_err(|e| no_metrics(address, e)),
     }
 }
 
@@ -106,7 +105,7 @@ impl Metrics {
         disks: Vec<Served>,
         bounds: Bounds,
     ) -> Result<Metrics, Failure> {
-        let failed = |e| no_metrics("at this socket", &e);
+        let failed = |e| no_metrics("this socket", e);
         let listener = listener.try_clone().map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let bell = WakeFd::new().map_err(failed)?;
@@ -121,10 +120,8 @@ impl Metrics {
             let _ = http::serve(&listener, of_thread.bell.as_fd(), is_over, text, bounds);
         };
         let thread = std::thread::Builder::new().name("zoneplug-metrics".to_owned()).spawn(body);
-        let thread = thread.map_err(|e| {
-            Failure::new(Kind::Device, format!("no thread for the metrics: {e}"))
-                .hint("more threads for this user (ulimit -u, TasksMax=)")
-        })?;
+        let thread = thread
+            .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the metrics", e))?;
         Ok(Metrics { address, ends, thread, disks: Some(disks) })
     }
 

@@ -19,7 +19,7 @@ mod log_pages;
 mod logs;
 mod measure;
 mod metrics;
-mod network_attributes;
+pub(crate) mod network_attributes;
 mod notify;
 mod nvme;
 mod opening;
@@ -34,7 +34,7 @@ pub(crate) mod socket;
 mod stamp;
 pub(crate) mod zone_table;
 
-use crate::failure::Failure;
+use crate::failure::{Attempt, Failure};
 use crate::said::{self, To};
 use crate::{background, server_client, term};
 use answer::{Served, Serving};
@@ -170,8 +170,8 @@ pub(crate) fn run(
     }
     prove::raise_open_files();
     // Before any thread is there.
-    let signals = Signals::block()
-        .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
+    let signals =
+        Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
     logs::start(settings.args.logs)?;
     said::begin_to_serve();
     confine::drop_rights(access.gives_away())?;
@@ -337,8 +337,8 @@ impl Server<'_> {
                 Serving::new(served(), subsystem, sockets, hand_over.clone())
             }
             Err(e) => {
-                let f = Failure::io(format!("no further descriptor: {e}"));
-                return Err(give_up(devices, f.hint("more open files (ulimit -n)")));
+                let f = Failure::of_system(Attempt::Descriptor, "no further descriptor", e);
+                return Err(give_up(devices, f));
             }
         };
         serving.key_checks = self.plan.as_ref().map_or_else(BTreeMap::new, nvme::Plan::key_checks);

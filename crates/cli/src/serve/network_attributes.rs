@@ -11,6 +11,11 @@ const ENABLE: &str = "enable";
 /// What the names of the others begin with.
 const ANA_STATE: &str = "ana_state@";
 
+/// Whether an attribute is of disks that are served over the network alone.
+pub(crate) fn is_of_network(name: &str) -> bool {
+    name == ENABLE || name.starts_with(ANA_STATE)
+}
+
 /// The attributes of a disk that a server has beside the disk's own.
 pub(crate) struct NetworkAttributes {
     server: Arc<NvmeTcp>,
@@ -63,7 +68,7 @@ impl NetworkAttributes {
             _ => {
                 let what = format!("{ENABLE} is 0 or 1, not {}", plain(value));
                 return Err(Failure::new(Kind::Usage, what)
-                    .hint(format!("{ENABLE} 0: hosts see the disk no more")));
+                    .hint(format!("{ENABLE} 1: hosts see the disk; {ENABLE} 0: they do not")));
             }
         }
         Ok(was)

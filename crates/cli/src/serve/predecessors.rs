@@ -4,7 +4,7 @@ use super::compare::{Wanted, compare};
 use super::inherited::Inherited;
 use super::place;
 use super::running::Running;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure, Kind};
 use crate::server_client::{self, Request, Server, StateShown};
 use crate::term;
 use rustix::process::Pid;
@@ -47,8 +47,7 @@ fn take_over(
     state: &StateShown,
 ) -> Result<(), Failure> {
     let no = |e: std::io::Error| {
-        Failure::io(format!("what the server passes on cannot be used: {e}"))
-            .hint("more open files (ulimit -n)")
+        Failure::of_system(Attempt::Descriptor, "what the server passes on cannot be used", e)
     };
     for disk in &state.disks {
         let (counts, files) =

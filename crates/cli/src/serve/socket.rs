@@ -4,7 +4,7 @@ use super::access::Access;
 use super::answer::{Answers, Serving};
 use super::clients::{self, Bounds, Slot};
 use super::place;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure, Kind};
 use crate::server_client;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -70,10 +70,10 @@ impl<A: Answers> Socket<A> {
         let (slot, access, bounds) = (Arc::downgrade(&self.slot), self.access, self.bounds);
         let body = move || clients::listen(&listener, &slot, access, bounds);
         let thread = std::thread::Builder::new().name("zoneplug-socket".to_owned());
-        thread.spawn(body).map(drop).map_err(|e| {
-            Failure::new(Kind::Device, format!("no thread for the socket: {e}"))
-                .hint("more threads for this user (ulimit -u, TasksMax=)")
-        })
+        thread
+            .spawn(body)
+            .map(drop)
+            .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the socket", e))
     }
 
     /// Makes the socket again if another server has put its own in its place, and has ended.

@@ -22,7 +22,7 @@ mod theme;
 mod view;
 mod zone_map;
 
-use crate::failure::Failure;
+use crate::failure::{Attempt, Failure};
 use crate::{server_client, term};
 use keys::Deed;
 use model::{Model, Sample, Want};
@@ -136,7 +136,7 @@ fn looker(sampler: Sampler) -> Result<(Sender<Want>, Receiver<Sample>), Failure>
     std::thread::Builder::new()
         .name("zoneplug-top".to_owned())
         .spawn(body)
-        .map_err(|e| Failure::io(format!("no thread: {e}")).hint("more threads (ulimit -u)"))?;
+        .map_err(|e| Failure::of_system(Attempt::Thread, "no thread", e))?;
     Ok((ask, told))
 }
 
