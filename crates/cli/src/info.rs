@@ -5,6 +5,7 @@ use crate::disk::{Opened, Use};
 use crate::failure::Failure;
 use crate::json;
 use crate::report::map::Map;
+use crate::server_client::IoShown;
 use crate::term::{self, paint};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -81,6 +82,9 @@ struct Info {
     /// Layers and devices, topmost first; a device alone is left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Layer>,
+    /// How data moves, of each file and drive.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    io: Vec<IoShown>,
     limits: Declared,
     /// The attributes, by their names in Linux's sysfs.
     attributes: BTreeMap<&'static str, Value>,
@@ -164,6 +168,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             [_] => Vec::new(),
             levels => levels.iter().map(Layer::of).collect(),
         },
+        io: IoShown::of(&stack),
         // This command opens files and drives to look at them.
         limits: Declared::of(&disk.limits(), disk.limits().read_only && !takes_writes(&args.spec)),
         attributes: disk.attributes().iter().map(|a| (a.name, value_of(&a.value))).collect(),
@@ -227,6 +232,11 @@ fn text(info: &Info, disk: &Disk) -> String {
         );
     }
     let mut line = |name: &str, value: &str| t += &format!("  {name:<26}{value}\n");
+    for io in &info.io {
+        let of =
+            if info.io.len() > 1 { format!("  ({})", plain(&io.device)) } else { String::new() };
+        line("I/O", &format!("{}{of}", io.shown()));
+    }
     line("limits of the device", "(0: none)");
     for (name, value) in limits(&info.limits) {
         line(&format!("  {name}"), &value);

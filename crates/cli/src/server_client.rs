@@ -4,7 +4,9 @@
 //! gets one back; it may go on with further lines.
 
 pub(crate) mod all;
+mod io_shown;
 mod measured;
+mod timed;
 pub(crate) mod zones;
 
 use crate::descriptors;
@@ -16,15 +18,16 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zoneplug_core::disk::Attribute;
 use zoneplug_host::DiskMark;
 use zoneplug_host::nvme_tcp::{KnownHost, NvmeTcpHost, ShownNamespace};
 
 pub(crate) use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
+pub(crate) use io_shown::IoShown;
 pub(crate) use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
+pub(crate) use timed::Timed;
 
 /// Where servers have their sockets.
 pub(crate) const DIRECTORY: &str = "/run/zoneplug";
@@ -244,8 +247,11 @@ pub(crate) struct Shown {
     pub(crate) zones: u32,
     pub(crate) zone_bytes: u64,
     pub(crate) pid: u32,
-    /// Taken over from a server that had died.
+    /// Taken over from another server, which handed it over, has ended or has died.
     pub(crate) recovered: bool,
+    /// Taken over from a server that handed it over.
+    #[serde(default)]
+    pub(crate) handed_over: bool,
     pub(crate) reads: u64,
     pub(crate) read_bytes: u64,
     pub(crate) writes: u64,
@@ -274,6 +280,9 @@ pub(crate) struct Shown {
     /// How often a host has failed to authenticate.
     #[serde(default)]
     pub(crate) failed_authentications: u64,
+    /// How data moves, of each file and drive below it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) io: Vec<IoShown>,
     /// Whether hosts see it.
     #[serde(default = "yes")]
     pub(crate) enabled: bool,
@@ -368,56 +377,6 @@ pub(crate) fn is_name(disk: &str) -> bool {
         || namespace.is_some_and(|(port, nsid)| is_number(port) && is_number(nsid))
 }
 
-/// A connection on which reading and writing end at a time: a byte now and then does not make it longer.
-pub(crate) struct Timed {
-    stream: UnixStream,
-    end: Instant,
-}
-
-impl Timed {
-    pub(crate) fn new(stream: UnixStream, time: Duration) -> Timed {
-        Timed { stream, end: Instant::now() + time }
-    }
-
-    pub(crate) fn stream(&self) -> &UnixStream {
-        &self.stream
-    }
-
-    pub(crate) fn into_stream(self) -> UnixStream {
-        self.stream
-    }
-
-    /// So much time from now on.
-    pub(crate) fn again(&mut self, time: Duration) {
-        self.end = Instant::now() + time;
-    }
-
-    fn left(&self) -> io::Result<Option<Duration>> {
-        match self.end.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-            left => Ok(Some(left)),
-        }
-    }
-}
-
-impl Read for Timed {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buf)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(buf)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// A connection to a server.
 pub(crate) struct Server {
     stream: BufReader<Timed>,
@@ -501,8 +460,8 @@ impl Server {
         let (mut files, mut text) = (Vec::new(), Vec::new());
         while !text.ends_with(b"\n") {
             let mut bytes = [0; 4096];
-            timed.stream.set_read_timeout(timed.left().map_err(gone)?).map_err(gone)?;
-            let got = descriptors::receive(&timed.stream, &mut bytes, &mut files).map_err(gone)?;
+            timed.limit_read().map_err(gone)?;
+            let got = descriptors::receive(timed.stream(), &mut bytes, &mut files).map_err(gone)?;
             text.extend_from_slice(&bytes[..got]);
             if got == 0 || text.len() as u64 > MAX_LINE {
                 return Err(gone(io::ErrorKind::UnexpectedEof.into()));
@@ -519,7 +478,7 @@ impl Server {
 
     /// The number of its process, if the kernel knows it.
     pub(crate) fn pid(&self) -> Option<rustix::process::Pid> {
-        let socket = &self.stream.get_ref().stream;
+        let socket = self.stream.get_ref().stream();
         rustix::net::sockopt::socket_peercred(socket).ok().map(|peer| peer.pid)
     }
 
@@ -567,7 +526,7 @@ pub(crate) fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, 
 /// The failure to find a disk among those that are served.
 pub(crate) fn not_served(disk: &str) -> Failure {
     Failure::new(Kind::Device, format!("no server has {}", name_of(disk)))
-        .hint("zoneplug status shows what is served")
+        .hint("zoneplug status shows what is served; --socket PATH asks a server that has its socket elsewhere")
 }
 
 #[cfg(test)]

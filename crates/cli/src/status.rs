@@ -80,7 +80,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return json::end(out, &Document { disks, silent: shown }, Silent::failure(silent));
     }
     if disks.is_empty() && silent.is_empty() {
-        return term::print(out, "nothing is served; zoneplug serve --ublk SPEC serves a disk\n");
+        let elsewhere = match &args.socket {
+            Some(_) => "",
+            None => "; --socket PATH asks a server that has its socket elsewhere",
+        };
+        let text = "nothing is served; zoneplug serve --ublk SPEC serves a disk";
+        return term::print(out, &format!("{text}{elsewhere}\n"));
     }
     for d in &disks {
         show(d, out)?;
@@ -125,7 +130,11 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     if let (Some(address), Some(nqn)) = (&d.address, &d.nqn) {
         text += &format!("  {}  {}\n", plain(address), plain(nqn));
     }
-    let taken = if d.recovered { ", taken over from a server that had died" } else { "" };
+    let taken = match (d.handed_over, d.recovered) {
+        (true, _) => ", handed over by the server before it",
+        (false, true) => ", taken over from a server that had ended or died",
+        (false, false) => "",
+    };
     text += &format!("  {size}, {} zones of {zone}, process {}{taken}\n", d.zones, d.pid);
     text += &format!(
         "  {} reads ({}), {} writes ({}), {} others, {} errors\n",
@@ -141,6 +150,11 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         n => format!(", {n} found done by the last server"),
     };
     text += &format!("  {} plugs, {} BIOs wait in them{replayed}\n", d.live_plugs, d.waiting);
+    let several = d.io.len() > 1;
+    for io in &d.io {
+        let of = if several { format!(" ({})", plain(&io.device)) } else { String::new() };
+        text += &format!("  I/O by {}{of}\n", io.shown());
+    }
     if d.held_total > 0 {
         let writes = if d.held_total == 1 {
             "1 early write was"
@@ -155,7 +169,10 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         text += &format!("  events: {}\n", plain(&events.join(", ")));
     }
     if !d.enabled {
-        text += "  hosts do not see it (enable is 0)\n";
+        text += &format!(
+            "  hosts do not see it: enable is 0 (zoneplug attr {} enable 1)\n",
+            plain(&d.name)
+        );
     }
     for path in &d.paths {
         text += &format!("  at {}, {}\n", plain(&path.address), plain(&path.ana_state));
@@ -173,6 +190,18 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hand_over_is_no_death() {
+        let said = |handed_over, recovered| {
+            let mut out = Vec::new();
+            show(&Shown { handed_over, recovered, ..Shown::default() }, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(said(true, true).contains(", handed over by the server before it\n"));
+        assert!(said(false, true).contains(", taken over from a server that had ended or died\n"));
+        assert!(!said(false, false).contains("over"));
+    }
 
     #[test]
     fn bytes_for_people() {

@@ -4,9 +4,10 @@
 use super::handover::HandOver;
 use super::measure::measure;
 use super::pause::{self, Pause};
+use super::served::Origin;
 pub(crate) use super::served::{Network, Passed, Served};
 use super::zone_table::zone_table;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure, Kind};
 pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{
     self, Answer, AttributeShown, KnownHostShown, PathShown, Request, Shown, StateOfDisk,
@@ -20,7 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
-use zoneplug_core::{Error, Sector};
+use zoneplug_core::{Error, ErrorKind, Sector};
 use zoneplug_host::nvme_tcp::NvmeTcp;
 use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
 
@@ -53,6 +54,7 @@ impl Served {
             zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
             pid: std::process::id(),
             recovered: self.recovered,
+            handed_over: self.passed.origin == Origin::HandedOver,
             reads: c.reads,
             read_bytes: c.read_bytes,
             writes: c.writes,
@@ -73,9 +75,25 @@ impl Served {
                 .as_ref()
                 .map_or(0, |n| (n.failed_authentications)()),
             paths: self.network.as_ref().map_or_else(Vec::new, |n| n.attributes.paths()),
+            io: self.passed.io.clone(),
             enabled: self.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
             measured: measure(self, &c),
         }
+    }
+}
+
+impl Served {
+    /// The error of an attribute that cannot be set, with those of the server among the names that there are.
+    fn no_attribute(&self, e: Error) -> Failure {
+        let hint = match (&self.network, e.what_to_try()) {
+            (Some(n), Some(hint)) if e.kind() == ErrorKind::NotFound => {
+                let all = n.attributes.shown().into_iter().map(|a| a.name);
+                Some(format!("{hint}, {}", all.collect::<Vec<_>>().join(", ")))
+            }
+            _ => None,
+        };
+        let failure = Failure::from(e);
+        hint.into_iter().fold(failure, Failure::hint)
     }
 }
 
@@ -164,7 +182,7 @@ impl Serving {
             return was;
         }
         let was = disk.disk.disk().attribute(name).unwrap_or_default();
-        disk.disk.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
+        disk.disk.set_attribute(name, value).map_err(|e: Error| disk.no_attribute(e))?;
         set.entry(disk.name.clone()).or_default().insert(name.to_owned(), value.to_owned());
         Ok(was)
     }
@@ -236,9 +254,8 @@ impl Answers for Serving {
                 (vec![self.sockets.len()], sockets)
             }
         };
-        let further = further.map_err(|e| {
-            Failure::io(format!("no further descriptor: {e}")).hint("more open files (ulimit -n)")
-        })?;
+        let further = further
+            .map_err(|e| Failure::of_system(Attempt::Descriptor, "no further descriptor", e))?;
         Ok((counts, further))
     }
 

@@ -3,6 +3,7 @@
 use super::Args;
 use super::answer::{Passed, Served};
 use super::join::Parts;
+use super::served::Origin;
 use super::settings::BlockDisk;
 use crate::failure::{Failure, Kind};
 use crate::server_client;
@@ -180,7 +181,7 @@ impl Device {
             name: self.name().to_owned(),
             spec: self.spec.clone(),
             disk: self.disk.clone(),
-            recovered: self.recovered(),
+            recovered: self.recovered() && self.passed.origin != Origin::TakenBack,
             outlives: self.outlives(),
             counters: Box::new(move || {
                 lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)

@@ -5,10 +5,12 @@ use super::answer::Passed;
 use super::compare;
 use super::inherited::Inherited;
 use super::nvme::{Plan, order_window};
+use super::served::Origin;
 use super::settings::{BlockDisk, Settings};
 use super::{block, nvme};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::server_client::IoShown;
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use zoneplug_core::Device;
@@ -136,11 +138,17 @@ fn open(spec: &str, inherited: &Inherited, over_network: bool) -> Result<Opened,
     }
     let (tags, held, device) =
         (named.tags, named.held.clone(), std::sync::Arc::downgrade(&named.device));
+    let io = IoShown::of(&named.stack);
+    let origin = match inherited.has(spec) {
+        false => Origin::Own,
+        true if inherited.waiting.is_empty() => Origin::TakenBack,
+        true => Origin::HandedOver,
+    };
     let disk = HostedDisk::open_named(named)?;
     let mark = DiskMark::held(&disk, spec);
     if !inherited.is_as_compared(spec, mark) {
         let what = format!("{} is not what it was when it was compared", plain(spec));
         return Err(compare::refused(what, "again".to_owned()));
     }
-    Ok(Opened { disk, tags, passed: Passed { mark, held, known: None }, device })
+    Ok(Opened { disk, tags, passed: Passed { mark, held, io, origin, known: None }, device })
 }

@@ -1,7 +1,7 @@
 //! What a server knows of a disk that it serves.
 
 use super::network_attributes::NetworkAttributes;
-use crate::server_client::HostShown;
+use crate::server_client::{HostShown, IoShown};
 use zoneplug_host::nvme_tcp::KnownDisk;
 use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters};
 
@@ -21,11 +21,26 @@ pub(crate) struct Served {
     pub(crate) passed: Passed,
 }
 
+/// From where a server has the open files of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Origin {
+    /// It has opened them.
+    #[default]
+    Own,
+    /// The server before it has handed them over.
+    HandedOver,
+    /// From itself: a hand-over came to nothing.
+    TakenBack,
+}
+
 /// The part of a disk that a server passes to the next one, as it was opened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Passed {
     pub(crate) mark: DiskMark,
     pub(crate) held: HeldDisks,
+    /// How its data moves.
+    pub(crate) io: Vec<IoShown>,
+    pub(crate) origin: Origin,
     /// How hosts know it.
     pub(crate) known: Option<KnownDisk>,
 }

@@ -16,6 +16,8 @@ pub(crate) fn shown(name: &str) -> Shown {
         zone_bytes: 16 << 20,
         pid: 4711,
         recovered: false,
+        handed_over: false,
+        io: Vec::new(),
         reads: 0,
         read_bytes: 0,
         writes: 0,

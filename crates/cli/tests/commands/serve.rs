@@ -470,3 +470,42 @@ fn a_server_in_the_background_lets_go_of_its_callers_output() {
     assert_eq!(open[..2], ["/dev/null", "/dev/null"].map(std::path::PathBuf::from));
     assert!(!open[2].starts_with("/dev/pts") && !open[2].to_string_lossy().starts_with("pipe:"));
 }
+
+/// What is said about `enable` can be followed, whatever it was asked of.
+#[test]
+fn the_advice_about_enable_can_be_followed() {
+    let dir = Dir::new("serve-enable");
+    let (disk, socket) = (dir.path("d.zbd"), dir.path("s"));
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    let server = Command::new(ZONEPLUG)
+        .args(["serve", "--nvme-tcp", "127.0.0.1:0", &disk, "--socket", &socket])
+        .args(["--nqn", "nqn.2026-11.dev.zoneplug:enable"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = Running(server);
+    let line = BufReader::new(server.0.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let port = line.split_once("  ").unwrap().0.rsplit_once(':').unwrap().1;
+    let name = format!("tcp{port}n1");
+    let set = |name_and_value: [&'static str; 2]| {
+        [&["attr", "--socket", &*socket, &*name], &name_and_value[..]].concat()
+    };
+    fails(&set(["enable", "5"]), 2, "enable 1: hosts see the disk; enable 0: they do not");
+    fails(&set(["enabl", "0"]), 3, ", enable");
+    assert!(ok(&set(["enable", "0"])).contains("enable: 1 -> 0"));
+    let shown = ok(&["status", "--socket", &socket]);
+    assert!(shown.contains(&format!("zoneplug attr {name} enable 1")), "{shown}");
+    ok(&set(["enable", "1"]));
+    // Of a disk that no host sees, and where a disk belongs.
+    fails(&["attr", "mem,zones=8", "enable", "0"], 3, "zoneplug attr tcp4420n1 enable");
+    fails(&["attr", "enable", "0"], 2, "zoneplug attr DISK enable 0");
+    fails(&["attr", "qd1", "1"], 2, "zoneplug attr DISK qd1 1");
+    // The file is open in a server that has its socket elsewhere.
+    fails(&["snapshot", &disk, &dir.path("copy.zbd")], 3, "--socket PATH");
+    // How the data moves.
+    let shown: serde_json::Value =
+        serde_json::from_str(&ok(&["status", "--socket", &socket, "--json"])).unwrap();
+    let io = &shown["disks"][0]["io"][0];
+    assert!(["ring", "threads", "copy"].contains(&io["by"].as_str().unwrap()), "{shown}");
+    assert!(ok(&["status", "--socket", &socket]).contains("  I/O by "));
+}

@@ -1,0 +1,38 @@
+//! How the data of a disk moves, as `zoneplug info` and `status` show it.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use zoneplug_host::Level;
+
+/// The way of the data of a file or a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IoShown {
+    /// Its specification.
+    pub(crate) device: String,
+    /// `ring`, `threads` or `copy`.
+    pub(crate) by: String,
+    /// Past the page cache.
+    pub(crate) direct: bool,
+}
+
+impl IoShown {
+    /// Those of a stack.
+    pub(crate) fn of(stack: &[Level]) -> Vec<IoShown> {
+        let of = |level: &Level| {
+            let path = level.data_path?;
+            let (by, direct) = (path.by.to_owned(), path.direct);
+            Some(IoShown { device: level.text.clone(), by, direct })
+        };
+        stack.iter().filter_map(of).collect()
+    }
+
+    /// In words: `io_uring, direct`.
+    pub(crate) fn shown(&self) -> String {
+        let by = match &*self.by {
+            "ring" => Cow::Borrowed("io_uring"),
+            "copy" => return "copied in submit".to_owned(),
+            other => crate::plain::plain(other),
+        };
+        format!("{by}, {}", if self.direct { "direct" } else { "buffered" })
+    }
+}

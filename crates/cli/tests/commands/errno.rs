@@ -1,0 +1,152 @@
+//! Errors of the system: each names its cause and the way out. A filter of system calls refuses what this machine allows.
+
+use super::{Dir, ZONEPLUG, fails, json, ok, text};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `io_uring_setup(2)` has this number on every architecture.
+const IO_URING_SETUP: u32 = 425;
+
+/// Runs a program in which a system call fails with an error number.
+const REFUSE: &str = "import ctypes, os, struct, sys
+call, errno = int(sys.argv[1]), int(sys.argv[2])
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, 0x50000 | errno), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *s) for s in steps))
+class Program(ctypes.Structure):
+    _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
+program = Program(len(steps), ctypes.addressof(code))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
+os.execv(sys.argv[3], sys.argv[3:])";
+
+/// The command, where `io_uring_setup(2)` fails.
+fn without_ring(errno: i32, args: &[&str]) -> Output {
+    let mut python = Command::new("python3");
+    python.args(["-c", REFUSE, &IO_URING_SETUP.to_string(), &errno.to_string(), ZONEPLUG]);
+    python.args(args).output().unwrap()
+}
+
+/// Two lines and the exit code of a command that has failed.
+fn said(out: &Output, code: i32) -> [String; 2] {
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "{err}");
+    let lines: Vec<String> = err.lines().map(str::to_owned).collect();
+    let lines: [String; 2] = lines.try_into().unwrap_or_else(|l| panic!("not two lines: {l:?}"));
+    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
+    lines
+}
+
+/// Each error of `io_uring_setup(2)`: its cause, and the way out of it.
+#[test]
+fn a_ring_that_is_refused_names_the_cause_and_the_way_out() {
+    let dir = Dir::new("errno-ring");
+    let disk = dir.path("d.zbd");
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    let spec = format!("{disk},io=ring");
+    let cases = [
+        (libc::EPERM, 4, "a filter of system calls (seccomp)", "io_uring_setup"),
+        (libc::ENOSYS, 4, "no io_uring", "CONFIG_IO_URING"),
+        (libc::ENOMEM, 3, "locked memory", "ulimit -l"),
+        (libc::EMFILE, 3, "open files", "ulimit -n"),
+    ];
+    for (errno, code, cause, way) in cases {
+        let [error, hint] = said(&without_ring(errno, &["info", &spec]), code);
+        assert!(error.contains("io_uring cannot be used") && error.contains(cause), "{error}");
+        assert!(hint.contains(way) && hint.contains("io=threads"), "{hint}");
+    }
+}
+
+/// Without a word on how data is to move, threads do it, and the command says so.
+#[test]
+fn info_says_whether_a_ring_or_threads_move_the_data() {
+    let dir = Dir::new("errno-info");
+    let disk = dir.path("d.zbd");
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    let by = |document: &serde_json::Value| document["io"][0]["by"].as_str().unwrap().to_owned();
+    let threads = format!("{disk},io=threads");
+    assert_eq!(by(&json(&["info", &threads, "--json"])), "threads");
+    assert!(ok(&["info", &threads]).contains("threads, buffered"));
+    let stack = json(&[
+        "info",
+        &format!("linear@{threads}%mem,zones=8,zone-size=8M,lba-size=4096"),
+        "--json",
+    ]);
+    assert_eq!((by(&stack), stack["io"].as_array().unwrap().len()), ("threads".to_owned(), 1));
+    assert!(json(&["info", "mem,zones=8", "--json"]).get("io").is_none());
+    let out = without_ring(libc::EPERM, &["info", &disk, "--json"]);
+    let document = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(["threads", "copy"].contains(&&*by(&document)), "{document}");
+    if ok(&["info", &disk]).contains("io_uring") {
+        let found = json(&["info", &disk, "--json"]);
+        assert_eq!(by(&found), "ring");
+        let with = |errno| text(&without_ring(errno, &["info", &disk]).stdout);
+        assert!(with(libc::ENOSYS).contains("threads, buffered"), "{}", with(libc::ENOSYS));
+    }
+}
+
+/// Runs commands of a shell where a tmpfs with a disk at `disk` is read-only. `None`: this machine has no user namespaces.
+fn read_only(dir: &Dir, args: &str) -> Option<Output> {
+    let at = dir.path("ro");
+    std::fs::create_dir_all(&at).unwrap();
+    let script = format!(
+        "mount -t tmpfs none {at} && {ZONEPLUG} create {at}/d.zbd --size 64M --zone-size 8M >/dev/null \
+         && mount -o remount,ro {at} || exit 99; cd {at} && exec {ZONEPLUG} {args}"
+    );
+    let out = Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().ok()?;
+    let is_there = out.status.code() != Some(99) && !text(&out.stderr).contains("unshare");
+    if !is_there {
+        println!("skipped: {}", text(&out.stderr));
+    }
+    is_there.then_some(out)
+}
+
+#[test]
+fn a_read_only_file_system_is_named() {
+    let dir = Dir::new("errno-read-only");
+    for args in ["reset d.zbd --yes", "serve --nvme-tcp 127.0.0.1:0 d.zbd"] {
+        let Some(out) = read_only(&dir, args) else { return };
+        let [error, hint] = said(&out, 3);
+        assert!(error.contains("Read-only file system"), "{args}: {error}");
+        assert!(hint.contains("remount,rw") && hint.contains("read-only=1"), "{args}: {hint}");
+    }
+    let Some(out) = read_only(&dir, "create new.zbd --size 1G") else { return };
+    let [error, hint] = said(&out, 3);
+    assert!(error.contains("Read-only file system"), "{error}");
+    assert!(hint.contains("remount,rw") && !hint.contains("read-only=1"), "{hint}");
+}
+
+#[test]
+fn a_file_whose_directory_is_not_there_is_not_made() {
+    let dir = Dir::new("errno-directory");
+    let at = dir.path("none/deep");
+    fails(&["create", &format!("{at}/d.zbd"), "--size", "1G"], 3, &format!("mkdir -p {at}"));
+    assert!(!Path::new(&at).exists());
+    let file = dir.path("file");
+    std::fs::write(&file, b"x").unwrap();
+    fails(
+        &["create", &format!("{file}/d.zbd"), "--size", "1G"],
+        2,
+        &format!("{file} is not a directory"),
+    );
+}
+
+/// A workload with a wrong number names that number, whatever else it lacks.
+#[test]
+fn a_depth_of_nothing_is_the_error() {
+    fails(&["bench", "--iodepth", "0"], 2, "--iodepth");
+    fails(&["bench", "--iodepth", "0"], 2, "1 to 65535");
+    fails(&["bench", "--numjobs", "65"], 2, "1 to 64");
+}
+
+/// What is served at a socket elsewhere is found by naming it.
+#[test]
+fn a_disk_that_no_server_has_may_be_at_another_socket() {
+    for args in [
+        &["status", "ublkb77"][..],
+        &["snapshot", "tcp1n77", "/tmp/none.zbd"],
+        &["attr", "tcp1n77"],
+    ] {
+        fails(args, 3, "--socket");
+    }
+}
