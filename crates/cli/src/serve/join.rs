@@ -54,10 +54,7 @@ impl Parts {
         if !self.path().exists() {
             let columns = ["info", "-c", "--noheadings", "-o", "blkdevname", &name];
             let node = Path::new("..").join(dmsetup(&columns, "")?.trim());
-            std::os::unix::fs::symlink(&node, self.path()).map_err(|e| {
-                let what = format!("{} cannot be made: {e}", self.path().display());
-                Failure::io(what).hint("without --join, and the table that is printed then")
-            })?;
+            link(&self.path(), &node)?;
         }
         // The child removes the device when it reads a word. If the server is killed, the child reads none and removes
         // nothing.
@@ -87,12 +84,32 @@ impl Joined {
             let _ = stdin.write_all(b"\n");
         }
         match self.remover.wait() {
-            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.success() => {
+                remove_dangling(&self.path);
+                Ok(())
+            }
             _ => {
                 let what = format!("{} is not removed", self.path.display());
                 Err(Failure::new(Kind::Device, what).hint("dmsetup remove, and its name"))
             }
         }
+    }
+}
+
+/// Makes the link to a joined device, in place of one that leads nowhere.
+fn link(path: &Path, node: &Path) -> Result<(), Failure> {
+    remove_dangling(path);
+    std::os::unix::fs::symlink(node, path).map_err(|e| {
+        let what = format!("{} cannot be made: {e}", path.display());
+        Failure::io(what).hint("without --join, and the table that is printed then")
+    })
+}
+
+/// Removes a link whose device is gone. Where udev runs, udev may do it first. A device that is still open at the end goes when it is
+/// closed, and its link is left to the next server.
+fn remove_dangling(path: &Path) {
+    if path.is_symlink() && !path.exists() {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -130,5 +147,31 @@ mod tests {
         let table = "0 800 linear /dev/ublkb3 0\n800 200 linear /dev/ublkb4 0\n";
         assert_eq!(parts.table(), table);
         assert_eq!(parts.command(), format!("dmsetup create zoneplug-ublkb3 <<'END'\n{table}END"));
+    }
+
+    /// Where no udev runs.
+    #[test]
+    fn a_joined_device_leaves_no_link_that_leads_nowhere() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-join-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (node, path) = (dir.join("dm-0"), dir.join("zoneplug-ublkb0"));
+        // A server that was killed left one.
+        link(&path, &node).unwrap();
+        std::fs::write(&node, b"").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(dir.join("dm-9"), &path).unwrap();
+        link(&path, &node).unwrap();
+        assert!(path.exists());
+        let joined = |script: &str| {
+            let mut remover = Command::new("sh");
+            let remover = remover.args(["-c", script]).arg(&node).stdin(Stdio::piped());
+            Joined { path: path.clone(), remover: remover.spawn().unwrap() }
+        };
+        // The device stays while it is open, and so does the link.
+        joined("read -r _").part().unwrap();
+        assert!(path.exists());
+        joined("read -r _ && rm \"$0\"").part().unwrap();
+        assert!(!path.is_symlink(), "it leads nowhere");
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
