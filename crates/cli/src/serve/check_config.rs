@@ -79,7 +79,7 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
     let stamp = prove::stamp(settings, plan.as_ref());
     let blocks = planned(settings)?;
     let inherited = prove::find(settings, (&blocks, plan.as_ref()), &stamp)?;
-    if settings.args.takeover {
+    if settings.args.takeover.is_some() {
         prove::enough(&inherited)?;
     }
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();

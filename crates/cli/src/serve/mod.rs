@@ -78,9 +78,10 @@ pub(crate) struct Args {
     measured: metrics::MetricsArgs,
 
     /// Take the disks over from the server that has them, while they are in use: an upgrade. Nothing happens to that server
-    /// if this one could not go on. Without such a server this is a start like any other
-    #[arg(long, conflicts_with = "no_recovery")]
-    takeover: bool,
+    /// if this one could not go on. Without such a server this is a start like any other. With the number of a process only
+    /// from that one, and if it has none of the disks nothing is served: for the reload of a unit
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, conflicts_with = "no_recovery")]
+    takeover: Option<Option<u32>>,
 
     /// Remove the devices at the end also if they are in use: mounted, or open in a program. Without it these stay for the
     /// next server, and their I/O waits
@@ -158,6 +159,16 @@ pub(crate) fn run(
     if args.udev_rule {
         return Ok(write!(out, "{UDEV_RULE}")?);
     }
+    let ended = serve(args, line, out);
+    if args.takeover.is_some()
+        && let Err(f) = &ended
+    {
+        notify::refused(f);
+    }
+    ended
+}
+
+fn serve(args: &Args, line: &clap::ArgMatches, out: &mut dyn Write) -> Result<(), Failure> {
     let settings = Settings::read(args, line)?;
     if args.check_config.is_some() {
         return check_config::run(&settings, out);

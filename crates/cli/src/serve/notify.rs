@@ -1,8 +1,11 @@
 //! Notifies systemd (sd_notify(3)) when the disks are there, and when they are removed. Does nothing without
 //! `NOTIFY_SOCKET`.
 
+use crate::failure::Failure;
+use crate::plain::plain;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a supervisor that stalls is waited for.
@@ -22,9 +25,23 @@ fn tell(text: &str) {
     }
 }
 
-/// All devices are there.
+/// This process has served.
+static HAS_SERVED: AtomicBool = AtomicBool::new(false);
+
+/// All devices are there. What was said of an earlier reload counts no more.
 pub(super) fn ready() {
-    tell("READY=1\n");
+    HAS_SERVED.store(true, Ordering::Relaxed);
+    tell("READY=1\nSTATUS=\n");
+}
+
+/// A server that was to take over does not: `systemctl status` shows why. Nothing is said of one that has served.
+pub(super) fn refused(why: &Failure) {
+    if !HAS_SERVED.load(Ordering::Relaxed) {
+        let (_, what, hint) = why.parts();
+        let line = format!("reload refused: {what}; try: {hint}");
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        tell(&format!("STATUS={}\n", plain(&line)));
+    }
 }
 
 /// This process is the main one of its unit from now on (`NotifyAccess=all`).

@@ -1,24 +1,29 @@
 //! Finds the servers that have disks which another one is to serve, and takes what they pass on.
 
-use super::compare::{Wanted, compare};
+use super::compare::{Wanted, compare, refused};
 use super::inherited::Inherited;
 use super::place;
 use super::running::Running;
-use crate::failure::{Attempt, Failure, Kind};
+use crate::failure::{Attempt, Failure};
 use crate::server_client::{self, Request, Server, StateShown};
 use crate::term;
 use rustix::process::Pid;
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::Path;
 use zoneplug_core::plain;
+use std::path::{Path, PathBuf};
 use zoneplug_host::{HeldDisk, STATE_VERSION};
 
 /// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them
-/// over. Nothing has changed for them yet.
-pub(super) fn find(wanted: &Wanted<'_>, socket: Option<&Path>) -> Result<Inherited, Failure> {
+/// over. Nothing has changed for them yet. `only`: the process that has to be such a server, and the only one.
+pub(super) fn find(
+    wanted: &Wanted<'_>,
+    socket: Option<&Path>,
+    only: Option<u32>,
+) -> Result<Inherited, Failure> {
     let mut found = Inherited::default();
+    let mut has_answered = false;
     // A socket without a server, also one that was named, is no hindrance.
     let sockets = server_client::sockets(socket);
     let asked = server_client::ask_at(&sockets, false, &Request::State {}, server_client::LOOK);
@@ -28,16 +33,46 @@ pub(super) fn find(wanted: &Wanted<'_>, socket: Option<&Path>) -> Result<Inherit
     for (mut server, answer) in asked.answered {
         let path = server.path().to_owned();
         let Some(pid) = server.pid() else { continue };
+        let is_meant = only.is_none_or(|only| pid.as_raw_nonzero().get().unsigned_abs() == only);
+        has_answered |= is_meant;
         let Some(state) = state_of(&mut server, answer, pid, wanted)? else { continue };
         if !compare(&state, wanted, pid)? {
             continue;
+        }
+        if !is_meant {
+            let what = format!(
+                "process {pid} has one of the disks, and is another server than the one that reloads"
+            );
+            let hint =
+                "without the disks of that server (zoneplug status names them), or end it first";
+            return Err(refused(what, hint.to_owned()));
         }
         take_over(&mut found, &mut server, &state)?;
         found.replaced.extend(place::Id::of(&path));
         found.states.push(state);
         found.running.push(Running::new(server, pid)?);
     }
-    Ok(found)
+    match only.filter(|_| found.running.is_empty()) {
+        Some(only) => Err(no_server(only, has_answered, &sockets)),
+        None => Ok(found),
+    }
+}
+
+/// The process that was named has none of the disks, or cannot be asked.
+fn no_server(pid: u32, has_answered: bool, sockets: &[PathBuf]) -> Failure {
+    if has_answered {
+        let what = format!(
+            "process {pid} serves none of these disks: a server of other disks would be started beside it"
+        );
+        let hint = "the disks that it serves, and further ones; to serve others in their place: systemctl restart";
+        return refused(what, hint.to_owned());
+    }
+    let at = match sockets {
+        [one] => one.display().to_string(),
+        _ => server_client::DIRECTORY.to_owned(),
+    };
+    let hint = "--socket (socket in the file) as that server has it; zoneplug status; or systemctl restart";
+    refused(format!("process {pid} answers at no socket in {at}"), hint.to_owned())
 }
 
 /// Takes the open files and sockets of a server.
@@ -71,7 +106,7 @@ fn state_of(
     pid: Pid,
     wanted: &Wanted<'_>,
 ) -> Result<Option<StateShown>, Failure> {
-    let refused = |what: String, hint: &str| Failure::new(Kind::Device, what).hint(hint);
+    let refused = |what: String, hint: &str| refused(what, hint.to_owned());
     let kill = "kill -9 that process: the next server goes on with its devices";
     let is_named = |spec: &str| wanted.all().any(|s| s == spec);
     let value = match answer {

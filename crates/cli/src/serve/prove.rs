@@ -28,7 +28,7 @@ pub(super) fn find(
     stamp: &Stamp,
 ) -> Result<Inherited, Failure> {
     let takeover = settings.args.takeover;
-    if !takeover && stamp.is_empty() {
+    if takeover.is_none() && stamp.is_empty() {
         return Ok(Inherited::default());
     }
     let ublk = blocks.iter().map(|planned| {
@@ -60,8 +60,8 @@ pub(super) fn find(
         shapes.push(DiskShape { mark, known: None, geometry, limits });
     }
     let mut inherited = match takeover {
-        true => predecessors::find(&wanted, settings.args.socket.as_deref())?,
-        false => Inherited::default(),
+        Some(of) => predecessors::find(&wanted, settings.args.socket.as_deref(), of)?,
+        None => Inherited::default(),
     };
     let all = wanted.ublk.iter().chain(&wanted.over_network);
     if !inherited.keep(all.map(|w| (&*w.spec, w.mark))) {

@@ -18,6 +18,7 @@ mod merge;
 mod metrics;
 #[path = "../../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
+mod reload;
 mod replay;
 mod replay_asks;
 mod replay_real;
