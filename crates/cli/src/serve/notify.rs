@@ -2,11 +2,11 @@
 //! `NOTIFY_SOCKET`.
 
 use crate::failure::Failure;
-use crate::plain::plain;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use zoneplug_core::plain;
 
 /// How long a supervisor that stalls is waited for.
 const MOST: Duration = Duration::from_secs(1);

@@ -11,8 +11,8 @@ use rustix::process::Pid;
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
-use zoneplug_core::plain;
 use std::path::{Path, PathBuf};
+use zoneplug_core::plain;
 use zoneplug_host::{HeldDisk, STATE_VERSION};
 
 /// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them

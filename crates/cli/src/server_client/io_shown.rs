@@ -31,7 +31,7 @@ impl IoShown {
         let by = match &*self.by {
             "ring" => Cow::Borrowed("io_uring"),
             "copy" => return "copied in submit".to_owned(),
-            other => crate::plain::plain(other),
+            other => zoneplug_core::plain(other),
         };
         format!("{by}, {}", if self.direct { "direct" } else { "buffered" })
     }

@@ -42,6 +42,7 @@ pub mod testing;
 mod worker;
 
 use crate::clock::Clock;
+use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
@@ -69,7 +70,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use worker::Worker;
 use zoneplug_core::poison::lock;
-use zoneplug_core::{Error, ErrorKind, Nanos, Sector};
+use zoneplug_core::{Error, Nanos, Sector};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
 use zoneplug_nvme::recovery::{DiskRecovery, written_in};
 pub use zoneplug_nvme::target::AnaState;
@@ -352,9 +353,6 @@ impl NvmeTcp {
     ) -> Result<Started<T>, Error> {
         let has_keys = !options.dhchap_keys.is_empty();
         let nqn = Nqn::own(&options.nqn)?;
-        let failed = |what: &str, e: io::Error| {
-            Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
-        };
         let addresses = listeners.addresses().to_vec();
         let mut listeners = Listeners::new(listeners);
         let mut target = Target::new(addresses.clone());
@@ -370,7 +368,9 @@ impl NvmeTcp {
         }
         let max_data = target.namespaces(&nqn).map_or(1 << 20, |all| all.max_data());
         let threads = options.threads.clamp(1, 64);
-        let few = |e| failed("a thread", e).hint("more open files (ulimit -n)");
+        let few = |e| {
+            os_error(Attempt::Descriptor, format!("{}: no eventfd for a thread", options.listen), e)
+        };
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
         let clock = Clock::new(true);
         let counters = || disks.iter().map(|_| Counters::default()).collect();
