@@ -118,7 +118,7 @@ struct View {
 type Property = (&'static CStr, fn(&View) -> u64);
 
 /// Numbers of a disk, by name. Later versions add more, at the end.
-static PROPERTIES: [Property; 44] = [
+static PROPERTIES: [Property; 45] = [
     (c"sectors", |v| v.geometry.capacity().0),
     (c"nr_zones", |v| v.geometry.nr_zones().into()),
     (c"zone_sectors", |v| v.geometry.zone_sectors().into()),

@@ -478,7 +478,8 @@ mod tests {
     #[test]
     fn a_layout_that_is_none_says_why() {
         assert_eq!(Geometry::new(0, 8, 8), Err(GeometryError::Zones(0)));
-        assert_eq!(Geometry::new(200_001, 8, 8), Err(GeometryError::Zones(200_001)));
+        let more = MAX_ZONES + 1;
+        assert_eq!(Geometry::new(more, 8, 8), Err(GeometryError::Zones(more)));
         assert_eq!(Geometry::new(1, 8, 9), Err(GeometryError::Capacity(9)));
         let g = Geometry::new(2, 8, 8).unwrap();
         assert_eq!(g.with_last_zone(9, 8), Err(GeometryError::LastZone(9)));

@@ -366,7 +366,7 @@ mod tests {
         for (text, what) in [
             ("men", "no kind of device is called 'men'"),
             ("mem,zones=0", "zones=0"),
-            ("mem,zones=200001", "zones=200001"),
+            ("mem,zones=4000001", "zones=4000001"),
             ("mem,size=300000M,zone-size=1M", "300000 zones"),
             ("mem,zone-capacity=17M", "zone-capacity=17M"),
             ("mem,zone-capacity=0", "zone-capacity=0"),
