@@ -171,7 +171,8 @@ def test_a_length_beyond_the_disk_costs_nothing():
 
         async def queued():
             async with zoneplug.aio.Disk(disk) as loop_disk:
-                for call in (lambda: loop_disk.read(0, long), lambda: loop_disk.write(0, much), lambda: loop_disk.append(0, much)):
+                calls = (lambda: loop_disk.read(0, long), lambda: loop_disk.write(0, much), lambda: loop_disk.append(0, much))
+                for call in calls:
                     with pytest.raises(errors.OutOfRange):
                         await call()
                 assert await loop_disk.append(0, bytes(4096)) == 0
