@@ -229,11 +229,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.csv {
         out.write_all(report.csv().as_bytes())?;
     } else {
-        term::print(out, &report.to_string())?;
+        term::print_report(out, &report.to_string())?;
         let name = args.out.as_ref().map_or("FILE".into(), |p| p.to_string_lossy());
         let next =
             if args.out.is_some() { "" } else { "with --out FILE the profile is written; then " };
-        term::print(out, &format!("Try next: {next}zoneplug bench --disk sim,profile={name}\n"))?;
+        term::print_report(
+            out,
+            &format!("Try next: {next}zoneplug bench --disk sim,profile={name}\n"),
+        )?;
     }
     Ok(out.flush()?)
 }

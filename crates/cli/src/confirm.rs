@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::{interrupt, term};
 use std::io::{IsTerminal, Write};
+use zoneplug_core::plain;
 
 /// The flag that answers the question.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -28,6 +29,7 @@ impl Yes {
         if self.yes || self.force || zones <= 1 {
             return Ok(());
         }
+        let what = plain(what);
         let refused = |what: String| Failure::usage(what).hint("--yes if that is what you want");
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(refused(format!("not without --yes: this {what}")));

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::said::{self, To};
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
+use zoneplug_core::plain_lines;
 
 /// Width of pictures that go somewhere else than to a terminal.
 const COLUMNS: usize = 100;
@@ -113,6 +114,11 @@ fn fold_line(line: &str, width: usize, out: &mut String) {
 /// Says something on stderr beside the output.
 pub(crate) fn note(text: &str) {
     said::say(To::Stderr, fold(&format!("zoneplug: {text}\n"), width_of_stderr()));
+}
+
+/// Prints a report, which names disks and files and has no colours, with lines that fit the terminal.
+pub(crate) fn print_report(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
+    print(out, &plain_lines(text))
 }
 
 /// Prints text whose lines fit the terminal.

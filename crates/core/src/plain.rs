@@ -22,14 +22,31 @@ pub fn is_plain(c: char) -> bool {
 /// assert_eq!(zoneplug_core::plain("nqn.a\u{202e}\x1b[2J"), "nqn.a\\u{202e}\\u{1b}[2J");
 /// ```
 pub fn plain(text: &str) -> Cow<'_, str> {
-    if text.chars().all(is_plain) {
+    escaped(text, is_plain)
+}
+
+/// As [`plain`], of text that has lines.
+///
+/// ```
+/// assert_eq!(zoneplug_core::plain_lines("one\n\x1b[2J\n"), "one\n\\u{1b}[2J\n");
+/// ```
+pub fn plain_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\n' || is_plain(c))
+}
+
+/// `text`, with all but these characters escaped.
+fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if text.chars().all(&is_kept) {
         return Cow::Borrowed(text);
     }
-    let escaped = text.chars().map(|c| match is_plain(c) {
-        true => c.to_string(),
-        false => c.escape_debug().to_string(),
-    });
-    Cow::Owned(escaped.collect())
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_kept(c) {
+            true => out.push(c),
+            false => out.extend(c.escape_debug()),
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// A message on one line: white space is one blank, and the rest is [`plain`].

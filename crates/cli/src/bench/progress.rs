@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
+use zoneplug_core::plain;
 
 /// How far a run is. It is drawn between measurements only, so that it costs them nothing.
 pub(crate) struct Progress(ProgressBar);
@@ -20,7 +21,7 @@ impl Progress {
 
     /// What is being done.
     pub(crate) fn say(&self, what: impl Into<String>) {
-        self.0.set_message(what.into());
+        self.0.set_message(plain(&what.into()).into_owned());
     }
 
     /// So much of it is done.

@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     if args.csv {
         out.write_all(timed.csv().as_bytes())?;
     } else {
-        term::print(out, &timed.to_string())?;
+        term::print_report(out, &timed.to_string())?;
     }
     failure.map_or(Ok(()), Err)
 }

@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.csv {
         out.write_all(own.csv().as_bytes())?;
     } else {
-        term::print(out, &own.to_string())?;
+        term::print_report(out, &own.to_string())?;
     }
     failure.map_or(Ok(()), Err)
 }

@@ -6,17 +6,15 @@ pub(crate) mod svg;
 
 use std::fmt::Write;
 use svg::STYLE;
-use zoneplug_core::is_plain;
+use zoneplug_core::plain_lines;
 
 const PAGE_STYLE: &str = include_str!("page.css");
 
 /// Text for XML, which may come from outside.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in plain_lines(text).chars() {
         match c {
-            // Text of several lines stays so.
-            c if c != '\n' && !is_plain(c) => out.extend(c.escape_debug()),
             '&' => out += "&amp;",
             '<' => out += "&lt;",
             '>' => out += "&gt;",

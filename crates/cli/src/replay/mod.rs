@@ -204,7 +204,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.csv {
         out.write_all(report.csv().as_bytes())?;
     } else {
-        term::print(out, &report.to_string())?;
+        term::print_report(out, &report.to_string())?;
     }
     out.flush()?;
     failure.map_or(Ok(()), Err)

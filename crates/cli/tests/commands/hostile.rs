@@ -129,9 +129,12 @@ fn names_are_plain_in_metrics_documents_and_pages() {
     std::fs::write(&trace, "time_s,op,offset,length\n0,write,0,4096\n").unwrap();
     let replay = ["replay", &trace, "--disk", "sim-zns1"];
     harmless(&at_once(&[&replay[..], &["--html", &page]].concat()));
+    harmless(&at_once(&["bench", "--disk", &named, "--runtime", "50ms", "--yes"]));
     let page = std::fs::read_to_string(page).unwrap();
     assert!(is_harmless(&page) && page.contains(r"\u{1b}]0;evil\u{7}"), "{page}");
+    let bench = ["bench", "--disk", &named, "--runtime", "50ms", "--yes"];
     for form in ["--json", "--csv"] {
+        harmless(&at_once(&[&bench[..], &[form]].concat()));
         harmless(&at_once(&[&replay[..], &[form]].concat()));
     }
 }
