@@ -173,3 +173,34 @@ fn a_signal_ends_a_command_that_asks() {
     assert_eq!(status.code(), Some(130), "{status}");
     assert_eq!(conditions(&disk), "cl em em em");
 }
+
+/// A signal may come before the command has read its arguments. It waits until the command listens to it.
+#[test]
+fn a_signal_that_comes_early_gets_a_document_too() {
+    // SIGINT is signal 2.
+    let field = |status: &str, name: &str, radix| {
+        let value = status.lines().find_map(|l| l.strip_prefix(name));
+        value.and_then(|v| u64::from_str_radix(v.trim(), radix).ok())
+    };
+    let end_of = Instant::now() + Duration::from_secs(60);
+    // One that has not yet started the thread that listens is not always seen.
+    while Instant::now() < end_of {
+        let child = start(&["bench", "--json", "--disk", "mem,zones=64,zone-size=4M"]);
+        let path = format!("/proc/{}/status", child.id());
+        let early = loop {
+            let status = std::fs::read_to_string(&path).unwrap();
+            if field(&status, "SigBlk:", 16).is_some_and(|blocked| blocked & 1 << 1 != 0) {
+                break field(&status, "Threads:", 10) == Some(1);
+            }
+        };
+        signal(&child, Signal::INT);
+        let out = end(child, Duration::from_secs(60));
+        assert_eq!(out.status.code(), Some(130), "{}", text(&out.stderr));
+        let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(document["partial"], true, "{document}");
+        if early {
+            return;
+        }
+    }
+    panic!("signals are blocked only once a thread listens to them");
+}
