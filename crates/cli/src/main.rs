@@ -238,13 +238,14 @@ enum Command {
     /// no file of that name until the copy is complete and durable, also after a power cut.
     #[command(after_help = failure::EXIT_CODES)]
     Snapshot(snapshot::Args),
-    /// Serve disks as zoned block devices of this machine (/dev/ublkbN), or to other machines over NVMe/TCP
+    /// Serve disks as block devices (/dev/ublkbN) or over NVMe/TCP
     ///
-    /// Block devices (--ublk) need Linux 6.6 or newer, and root; NVMe/TCP (--nvme-tcp) needs neither. Stays in the
-    /// foreground and prints a line for each disk once all are there; systemd is told with Type=notify. SIGINT, SIGTERM and
-    /// SIGHUP end the server when what was written is durable: its block devices are removed, and its connections closed; a
-    /// second one ends at once. When the process dies otherwise, Linux keeps the block devices of disks that outlive it (files,
-    /// drives), and hosts go on connecting. Their I/O waits, until the same command is started again and goes on.
+    /// Zoned block devices of this machine (--ublk) need Linux 6.6 or newer, and root; zoned namespaces for this machine
+    /// and others (--nvme-tcp) need neither. Stays in the foreground and prints a line for each disk once all are there;
+    /// systemd is told with Type=notify. SIGINT, SIGTERM and SIGHUP end the server when what was written is durable: its
+    /// block devices are removed, and its connections closed; a second one ends at once. When the process dies otherwise,
+    /// Linux keeps the block devices of disks that outlive it (files, drives), and hosts go on connecting. Their I/O waits,
+    /// until the same command is started again and goes on.
     #[command(after_help = failure::EXIT_CODES)]
     Serve(serve::Args),
     /// Mount the zones of a disk as files, as Linux's zonefs shows them

@@ -107,7 +107,8 @@ pub(crate) struct Args {
     #[arg(long)]
     join: bool,
 
-    /// The socket for zoneplug status, attr and zone-wplugs, instead of one in /run/zoneplug
+    /// The socket for zoneplug status, top, attr, zone-wplugs and snapshot, instead of one in /run/zoneplug. They need --socket
+    /// with this path then
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 

@@ -36,6 +36,7 @@ fn server(path: &str) {
         let disk = r#"{"name":"ublkb0","spec":"mem","capacity_bytes":1073741824,"zones":4,
             "zone_bytes":268435456,"pid":1,"recovered":true,"reads":1,"read_bytes":4096,"writes":1,
             "written_bytes":4096,"others":0,"errors":0,"replayed":1,"waiting":1,"live_plugs":1,
+            "io":[{"device":"d.zbd","by":"ring","direct":true}],
             "address":"127.0.0.1:4420","nqn":"nqn.x","hosts":[{"nqn":"nqn.y","queues":2}]}"#;
         let answer = format!("{{\"ok\":[{}]}}\n", disk.replace('\n', ""));
         for stream in listener.incoming() {

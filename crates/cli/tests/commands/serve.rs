@@ -509,3 +509,13 @@ fn the_advice_about_enable_can_be_followed() {
     assert!(["ring", "threads", "copy"].contains(&io["by"].as_str().unwrap()), "{shown}");
     assert!(ok(&["status", "--socket", &socket]).contains("  I/O by "));
 }
+
+#[test]
+fn the_help_names_both_ways_to_serve() {
+    let help = ok(&["serve", "--help"]);
+    let about = help.split("Usage:").next().unwrap();
+    assert!(about.contains("/dev/ublkbN") && about.contains("NVMe/TCP"), "{about}");
+    let all = ok(&["--help"]);
+    let line = all.lines().find(|line| line.trim_start().starts_with("serve ")).unwrap();
+    assert!(line.contains("NVMe/TCP"), "{line}");
+}
