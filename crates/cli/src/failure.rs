@@ -314,9 +314,10 @@ impl From<IoError> for Failure {
             Status::NotSupported => {
                 (Kind::NotSupported, "another disk; zoneplug info shows what this one can")
             }
-            Status::ReadOnlyDisk => {
-                (Kind::Device, "open the disk for writing: leave read-only=1 out")
-            }
+            Status::ReadOnlyDisk => (
+                Kind::Device,
+                "open the disk for writing: leave read-only=1 out; a drive may be write-protected (blockdev --getro)",
+            ),
             Status::NoDevice => {
                 (Kind::Device, "look at the device; its file or its cable has gone")
             }
