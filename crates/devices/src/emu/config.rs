@@ -367,7 +367,7 @@ mod tests {
             ("men", "no kind of device is called 'men'"),
             ("mem,zones=0", "zones=0"),
             ("mem,zones=4000001", "zones=4000001"),
-            ("mem,size=300000M,zone-size=1M", "300000 zones"),
+            ("mem,size=5000000M,zone-size=1M", "5000000 zones"),
             ("mem,zone-capacity=17M", "zone-capacity=17M"),
             ("mem,zone-capacity=0", "zone-capacity=0"),
             ("mem,zone-size=0", "zone-size=0"),
