@@ -1,6 +1,7 @@
 """Ctrl-C while a call waits for a slow disk."""
 
 import asyncio
+import faulthandler
 import os
 import pathlib
 import signal
@@ -30,6 +31,16 @@ CALLS = {
     "finish": lambda disk: disk.finish(0),
     "report": lambda disk: disk.report(resync=True),
 }
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """These tests may run in the background of a shell, which ignores SIGINT there. One that hangs ends all."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.dump_traceback_later(100, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt_after(seconds, number=signal.SIGINT):
@@ -143,7 +154,13 @@ def test_an_event_loop_ends_without_what_is_in_flight(by):
 
 
 def test_a_program_ends():
-    program = f"import zoneplug\ndisk = zoneplug.Disk('{SLOW}')\nprint('waits', flush=True)\ndisk.append(0, bytes(4096))\n"
+    program = f"""
+import signal, zoneplug
+signal.signal(signal.SIGINT, signal.default_int_handler)
+disk = zoneplug.Disk('{SLOW}')
+print('waits', flush=True)
+disk.append(0, bytes(4096))
+"""
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           cwd=pathlib.Path(zoneplug.__file__).parent.parent) as child:
         assert child.stdout.readline() == "waits\n"
