@@ -3,8 +3,8 @@
 
 use crate::explained;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_devices::emu::EmuDisk;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_devices::emu::EmuDisk;
 
 /// What is changed: a disk, and how much was written to it.
 struct World {

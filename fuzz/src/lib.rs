@@ -17,10 +17,9 @@ mod ublk;
 mod command {
     pub(crate) mod descriptors;
     pub(crate) mod failure;
-    pub(crate) mod plain;
     pub(crate) mod server_client;
 }
-use command::{descriptors, failure, plain, server_client};
+use command::{descriptors, failure, server_client};
 #[allow(dead_code, unused_imports)]
 #[path = "../../crates/cli/src/serve/answer.rs"]
 mod answer;

@@ -4,7 +4,7 @@ use crate::answer::{Passed, Reply, Served, Serving, respond};
 use crate::failure::Kind;
 use crate::handover::HandOver;
 use crate::server_client::{Answer, AttributeShown, Request, Shown};
-use crate::plain::plain;
+use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::ServedCounters;
 

@@ -4,11 +4,11 @@
 use crate::explained;
 use zoneplug_core::Op;
 use zoneplug_core::disk::TAGS;
-use zoneplug_devices::emu::EmuConfig;
 use zoneplug_core::form::{Form, Time, parse_size, parse_time};
+use zoneplug_core::{Bytes, Error, Nanos};
+use zoneplug_devices::emu::EmuConfig;
 use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
-use zoneplug_core::{Bytes, Error, Nanos};
 use zoneplug_host::{DiskSpec, take_config};
 use zoneplug_sim::Steps;
 use zoneplug_sim::time::trace::{Events, Format, Reader};

@@ -7,9 +7,9 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_devices::emu::EmuDisk;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_devices::emu::EmuDisk;
 use zoneplug_host::ublk::testing::{Journal, Request, Shape};
 
 const ZONE: u32 = 64;

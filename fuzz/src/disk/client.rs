@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{
-    Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Parts, Queue, Sector, Status, ZoneNo,
+    Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Parts, Queue, Sector, Status,
+    ZoneNo,
 };
 use zoneplug_host::file::testing::CutStorage;
 use zoneplug_host::file::{Access, FileDisk};
