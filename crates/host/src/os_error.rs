@@ -176,7 +176,7 @@ static TABLE: &[Row] = &[
     row(
         &[DiskFile],
         &[libc::ENOLCK],
-        ErrorKind::NotSupported,
+        ErrorKind::Io,
         "the file system has no locks",
         "a local file system; or the lock service of the network's",
     ),

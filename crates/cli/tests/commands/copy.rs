@@ -148,3 +148,21 @@ fn a_stream_goes_on_in_the_next_zone_where_a_conventional_one_has_a_gap() {
         "zone 0 takes data up to sector 6144 only",
     );
 }
+
+/// docs/operating.md: a second file behind the first one makes a longer disk, with the data of the first where they were.
+#[test]
+fn a_disk_grows_by_a_second_file() {
+    let dir = Dir::new("copy-grow");
+    let (disk, more) = (dir.path("d.zbd"), dir.path("more.zbd"));
+    for file in [&disk, &more] {
+        ok(&["create", file, "--size", "64M", "--zone-size", "8M"]);
+    }
+    let data = noise(10 << 20, 4);
+    ok_with(&["write", &disk], &data);
+    let grown = format!("linear@{disk}%{more}");
+    assert_eq!(json(&["info", &grown, "--json"])["zones"], 16);
+    assert!(ok_with(&["read", &grown], b"") == data, "the data are not where they were");
+    // The write goes on behind them, over the end of the first file.
+    ok_with(&["write", &grown], &noise(100 << 20, 5));
+    assert_eq!(ok_with(&["read", &grown], b"")[..data.len()], data);
+}

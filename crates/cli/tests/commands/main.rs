@@ -18,6 +18,7 @@ mod merge;
 mod metrics;
 #[path = "../../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
+mod operating_page;
 mod reload;
 mod replay;
 mod replay_asks;
