@@ -144,7 +144,7 @@ fn a_depth_of_nothing_is_the_error() {
 fn a_disk_that_no_server_has_may_be_at_another_socket() {
     for args in [
         &["status", "ublkb77"][..],
-        &["snapshot", "tcp1n77", "/tmp/none.zbd"],
+        &["snapshot", "tcp1n77", "none.zbd"],
         &["attr", "tcp1n77"],
     ] {
         fails(args, 3, "--socket");
