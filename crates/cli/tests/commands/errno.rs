@@ -142,11 +142,9 @@ fn a_depth_of_nothing_is_the_error() {
 /// What is served at a socket elsewhere is found by naming it.
 #[test]
 fn a_disk_that_no_server_has_may_be_at_another_socket() {
-    for args in [
-        &["status", "ublkb77"][..],
-        &["snapshot", "tcp1n77", "none.zbd"],
-        &["attr", "tcp1n77"],
-    ] {
+    for args in
+        [&["status", "ublkb77"][..], &["snapshot", "tcp1n77", "none.zbd"], &["attr", "tcp1n77"]]
+    {
         fails(args, 3, "--socket");
     }
 }

@@ -14,6 +14,7 @@ mod handover;
 mod handover_changes;
 mod hostile;
 mod interrupt;
+mod maintainer;
 mod merge;
 mod metrics;
 #[path = "../../../host/tests/common/nvme_host.rs"]
