@@ -11,7 +11,7 @@ use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
 use zoneplug_host::{DiskSpec, take_config};
 use zoneplug_sim::Steps;
-use zoneplug_sim::time::trace::{Events, Format, Reader};
+use zoneplug_sim::time::trace::{Events, Reader};
 
 /// The text of faults: read, shown and read again it is the same.
 pub fn fault_text(data: &[u8]) {
@@ -94,8 +94,8 @@ pub fn trace_text(data: &[u8]) {
         loop {
             match trace.next_event() {
                 Ok(Some(e)) => {
-                    // Records of blktrace's are sorted by time.
-                    let is_next = e.line > line || trace.format() == Format::Blktrace;
+                    // Operations are sorted by time, and those of one time by line.
+                    let is_next = e.at > at || e.line > line || trace.seen().late > 0;
                     assert!(e.at >= at && is_next, "{e:?} after line {line}");
                     let is_bare = e.op == Op::Flush || e.op.is_zone_management();
                     assert!(e.sectors > 0 || is_bare, "{e:?}");

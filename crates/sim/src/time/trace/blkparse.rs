@@ -1,7 +1,9 @@
 //! A line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then what belongs to its
 //! action.
 
-use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, scaled, shown, words};
+use super::number::{number, scaled, shown, words};
+use super::rwbs::Kind;
+use super::{Line, MAX_SECTOR, Raw, Wrong};
 use zoneplug_core::{Nanos, Op};
 
 /// The actions of blkparse. `ZP` and `ZU` are plugging of zones; `m` is a message.
@@ -53,7 +55,7 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
         return Ok(Line::Completion(device, at));
     }
     let Some(rwbs) = w.next() else { return Ok(Line::Unknown) };
-    let Some(kind) = Kind::of(rwbs) else { return Ok(Line::Unknown) };
+    let Some(kind) = Kind::of(rwbs) else { return Ok(Line::Strange(rwbs)) };
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
@@ -64,7 +66,9 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
             _ if flushes => Line::Event(device, flush),
             Some(op @ Op::ZoneResetAll) if is_bare => Line::Event(device, Raw { op, ..flush }),
             Some(op) if is_bare && (op == Op::Write || op.is_zone_management()) => Line::Unclear,
-            _ => Line::Other,
+            None => Line::PassThrough,
+            Some(_) if is_bare => Line::Empty,
+            Some(_) => Line::PassThrough,
         });
     };
     let place = || Some((number(sector)?, number(sectors)?));
@@ -76,10 +80,10 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     if kind.op == Some(Op::Flush) || sectors == 0 && kind.preflush {
         return Ok(Line::Event(device, flush));
     }
-    let Some(op) = kind.op else { return Ok(Line::Other) };
+    let Some(op) = kind.op else { return Ok(Line::PassThrough) };
     let whole_disk = op == Op::ZoneResetAll;
     if sectors == 0 && !whole_disk {
-        return Ok(Line::Other);
+        return Ok(Line::Empty);
     }
     let raw = Raw { at, op, fua: kind.fua, preflush: kind.preflush, sector, sectors };
     Ok(Line::Event(device, raw))
@@ -96,80 +100,12 @@ fn is_device(word: &[u8]) -> bool {
 fn seconds(word: &[u8]) -> Option<Nanos> {
     let dot = word.iter().position(|b| *b == b'.')?;
     let nine_digits = word.len() - dot == 10;
-    scaled(word, 1_000_000_000).filter(|ns| nine_digits && *ns < MAX_TIME).map(Nanos)
-}
-
-/// The meaning of the letters in the field RWBS.
-struct Kind {
-    /// `None`: not an operation that a disk carries out.
-    op: Option<Op>,
-    preflush: bool,
-    fua: bool,
-}
-
-impl Kind {
-    /// `F` before the operation is a flush, after it FUA. `None`: other letters.
-    fn of(rwbs: &[u8]) -> Option<Kind> {
-        let (preflush, rest) = match rwbs {
-            [b'F', rest @ ..] => (true, rest),
-            rest => (false, rest),
-        };
-        let (op, rest) = match rest {
-            [b'Z', b'R', b'A', rest @ ..] => (Some(Op::ZoneResetAll), rest),
-            [b'Z', b'A', rest @ ..] => (Some(Op::ZoneAppend), rest),
-            [b'Z', b'R', rest @ ..] => (Some(Op::ZoneReset), rest),
-            [b'Z', b'O', rest @ ..] => (Some(Op::ZoneOpen), rest),
-            [b'Z', b'C', rest @ ..] => (Some(Op::ZoneClose), rest),
-            [b'Z', b'F', rest @ ..] => (Some(Op::ZoneFinish), rest),
-            [b'D', b'E', rest @ ..] | [b'D', rest @ ..] => (Some(Op::Discard), rest),
-            [b'W', b'Z', rest @ ..] => (Some(Op::WriteZeroes), rest),
-            [b'W', rest @ ..] => (Some(Op::Write), rest),
-            [b'R', rest @ ..] => (Some(Op::Read), rest),
-            [b'F', rest @ ..] if preflush => (Some(Op::Flush), rest),
-            [b'N', rest @ ..] => (None, rest),
-            [] if preflush => (Some(Op::Flush), rest),
-            rest if preflush => (Some(Op::Flush), rest),
-            _ => return None,
-        };
-        let known = rest.iter().all(|b| matches!(b, b'F' | b'A' | b'S' | b'M' | b'B' | b'U'));
-        known.then(|| Kind { op, preflush, fua: rest.contains(&b'F') })
-    }
+    scaled(word, 1_000_000_000).filter(|_| nine_digits).map(Nanos)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// (letters, operation, preflush, FUA)
-    #[test]
-    fn the_letters_of_an_operation() {
-        for (letters, op, preflush, fua) in [
-            ("W", Some(Op::Write), false, false),
-            ("WS", Some(Op::Write), false, false),
-            ("FWFS", Some(Op::Write), true, true),
-            ("WFSM", Some(Op::Write), false, true),
-            ("RA", Some(Op::Read), false, false),
-            ("RSM", Some(Op::Read), false, false),
-            ("D", Some(Op::Discard), false, false),
-            ("DE", Some(Op::Discard), false, false),
-            ("FF", Some(Op::Flush), true, false),
-            ("F", Some(Op::Flush), true, false),
-            ("FN", None, true, false),
-            ("N", None, false, false),
-            ("ZA", Some(Op::ZoneAppend), false, false),
-            ("ZAF", Some(Op::ZoneAppend), false, true),
-            ("ZR", Some(Op::ZoneReset), false, false),
-            ("ZRA", Some(Op::ZoneResetAll), false, false),
-            ("ZRS", Some(Op::ZoneReset), false, false),
-            ("ZFS", Some(Op::ZoneFinish), false, false),
-        ] {
-            let k = Kind::of(letters.as_bytes()).expect(letters);
-            assert_eq!((k.op, k.preflush, k.fua), (op, preflush, fua), "{letters}");
-        }
-        for letters in ["", "X", "WQ", "Z", "ZX", "w"] {
-            assert!(Kind::of(letters.as_bytes()).is_none(), "{letters}");
-        }
-    }
 
     #[test]
     fn a_line_is_what_it_says() {
@@ -198,7 +134,6 @@ mod tests {
             "  8,16   0       13     0.000009000   100  P   N [fio]",
             "  8,0    0       15     0.000009600   100  A   R 5000 + 16 <- (8,1) 4000",
             "  8,16   0        0     0.000009800     0  m   N cfq hello Q W 5 + 8",
-            "  8,16   0        3     0.000000500   100  Q   R 255 (12 00 00 00) [x]",
             "CPU0 (b):",
             " PC Reads Queued:        1,        0KiB	 PC Writes Queued:        0,        0KiB",
             " Reads Queued:           2,        8KiB\t Writes Queued:           5,     1096KiB",
@@ -206,6 +141,19 @@ mod tests {
         ] {
             assert_eq!(line(other.as_bytes(), b'Q'), Ok(Line::Other), "{other}");
         }
+        for (left_out, is) in [
+            ("R 255 (12 00 00 00) [x]", Line::PassThrough),
+            ("N 8 + 8 [x]", Line::PassThrough),
+            ("R 8 + 0 [x]", Line::Empty),
+            ("R [x]", Line::Empty),
+            ("XW 8 + 8 [x]", Line::Strange(b"XW")),
+        ] {
+            let text = format!("8,16 0 3 0.000000500 100 Q {left_out}");
+            assert_eq!(line(text.as_bytes(), b'Q'), Ok(is), "{left_out}");
+        }
+        // Seconds of the epoch.
+        let at = event("8,16 0 3 1700000000.000000001 100 Q W 8 + 8 [x]").1.at;
+        assert_eq!(at, Nanos(1_700_000_000_000_000_001));
         for unknown in
             ["hello", "8 0 3 0.5 1 Q W 1 + 1", "8,16 0 3", "8,16 0 3 0.000000001 7 ! W 1 + 1"]
         {

@@ -2,7 +2,7 @@
 //! time, and the sequence numbers that show what was lost.
 //!
 //! blktrace writes a file for each processor, and `blktrace -o -` one stream of pieces of them. The next record is that of
-//! the file with the earliest one. Then a [`Window`] sorts operations by time.
+//! the file with the earliest one.
 //!
 //! | bytes, version 7 | version 8 | what |
 //! | --- | --- | --- |
@@ -16,8 +16,7 @@
 //! Version 7 has no bits for zones: an append and a write of zeroes are writes, and zone management is a write without
 //! data. Linux that records version 8 leaves out zone operations where version 7 is asked for.
 
-use super::window::{Held, Window};
-use super::{Events, Line, MAX_SECTOR, MAX_TIME, Raw, Seen};
+use super::{Events, Line, MAX_SECTOR, Raw, Seen};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::{self, BufRead, Read, Write};
@@ -77,7 +76,11 @@ struct Record {
 #[derive(Debug, PartialEq)]
 enum Meaning {
     Operation(Raw),
-    Completion(Raw),
+    Completion(Nanos),
+    /// A read or write of nothing.
+    Empty,
+    /// A SCSI command.
+    PassThrough,
     /// Zone management without its kind.
     Unclear,
     Other,
@@ -123,16 +126,16 @@ impl Record {
             Events::Queued => QUEUE,
             Events::Issued => ISSUE,
         };
-        if event != taken && event != COMPLETE || self.has(SCSI) {
+        if event != taken && event != COMPLETE {
             return Ok(Meaning::Other);
         }
-        if self.time >= MAX_TIME {
-            return Err(format!("{} ns is no time", self.time));
+        if self.has(SCSI) {
+            return Ok(if event == taken { Meaning::PassThrough } else { Meaning::Other });
         }
         let (at, sectors) = (Nanos(self.time), u64::from(self.bytes >> 9));
         let raw = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
         if event == COMPLETE {
-            return Ok(Meaning::Completion(raw));
+            return Ok(Meaning::Completion(at));
         }
         let zone = ZONES.iter().find(|(bit, _)| self.has(*bit)).map(|(_, op)| *op);
         let op = match zone {
@@ -148,7 +151,7 @@ impl Record {
             return Ok(match op {
                 _ if self.has(FLUSH) => Meaning::Operation(raw),
                 Op::Write => Meaning::Unclear,
-                _ => Meaning::Other,
+                _ => Meaning::Empty,
             });
         }
         let (sector, fua, preflush) = (self.sector, self.has(FUA), self.has(FLUSH));
@@ -184,7 +187,6 @@ pub(super) struct Records {
     /// The time of the next record of each file that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     begun: bool,
-    window: Window,
     /// The device of the last operation, and its name.
     device: Option<u32>,
     name: Vec<u8>,
@@ -198,14 +200,13 @@ impl Records {
             places: vec![Place::default(); files],
             heads: BinaryHeap::new(),
             begun: false,
-            window: Window::default(),
             device: None,
             name: Vec::new(),
             cpus: BTreeMap::new(),
         }
     }
 
-    /// The next operation or completion, with its number; `None` at the end.
+    /// The next record, with its number; `None` at the end.
     pub(super) fn next<R: BufRead>(
         &mut self,
         files: &mut [R],
@@ -217,35 +218,27 @@ impl Records {
                 self.advance(files, i, seen)?;
             }
         }
-        while self.window.has_room()
-            && let Some(record) = self.take(files, seen)?
-        {
-            let n = seen.lines;
-            let (raw, completes) = match record.meaning(self.wanted) {
-                Ok(Meaning::Operation(raw)) => (raw, false),
-                Ok(Meaning::Completion(raw)) => (raw, true),
-                Ok(Meaning::Unclear) => {
-                    seen.unclear += 1;
-                    continue;
-                }
-                Ok(Meaning::Other) => continue,
-                Ok(Meaning::Unknown) => return Ok(Some((n, Line::Unknown))),
-                Err(what) => {
-                    let what = format!("record {n} of the trace: {what}");
-                    return Err(Error::invalid(what).hint(AGAIN));
-                }
-            };
-            self.window.push(Held { raw, n, device: record.device, completes });
-        }
-        let Some(Held { raw, n, device, completes }) = self.window.pop() else { return Ok(None) };
-        if self.device != Some(device) {
-            self.device = Some(device);
+        let Some(record) = self.take(files, seen)? else { return Ok(None) };
+        let n = seen.lines;
+        let meaning = record.meaning(self.wanted).map_err(|what| {
+            Error::invalid(format!("record {n} of the trace: {what}")).hint(AGAIN)
+        })?;
+        if self.device != Some(record.device) {
+            self.device = Some(record.device);
             self.name.clear();
             // A vector takes all.
-            let _ = write!(self.name, "{},{}", device >> 20, device & 0xf_ffff);
+            let _ = write!(self.name, "{},{}", record.device >> 20, record.device & 0xf_ffff);
         }
         let name = &self.name[..];
-        let line = if completes { Line::Completion(name, raw.at) } else { Line::Event(name, raw) };
+        let line = match meaning {
+            Meaning::Operation(raw) => Line::Event(name, raw),
+            Meaning::Completion(at) => Line::Completion(name, at),
+            Meaning::Empty => Line::Empty,
+            Meaning::PassThrough => Line::PassThrough,
+            Meaning::Unclear => Line::Unclear,
+            Meaning::Other => Line::Other,
+            Meaning::Unknown => Line::Unknown,
+        };
         Ok(Some((n, line)))
     }
 

@@ -1,148 +1,230 @@
-//! A table with a line of titles: `time_us,op,offset,length`. The titles say what the columns are, in any order, and their
-//! units; other columns are ignored. No field has quotes.
+//! A line of a table. `columns.rs` says which column is what.
 //!
-//! | title | what it is |
+//! | column | what it is |
 //! | --- | --- |
-//! | `time_s`, `time_ms`, `time_us`, `time_ns` | the time of the operation; it may have a fraction |
-//! | `op` | `read`, `write`, `append`, `discard`, `flush`, `reset`, `finish`, `open`, `close`, or blkparse's letters |
-//! | `offset`, `length` | the place in bytes |
+//! | `time_s`, `time_ms`, `time_us`, `time_100ns`, `time_ns` | the time of the operation, from any epoch; it may have a fraction |
+//! | `op`, `rwbs` | `read`, `write`, `append`, `discard`, `flush`, `reset`, `finish`, `open`, `close`, or Linux's letters |
+//! | `is_write` | 0 for a read, 1 for a write |
+//! | `offset`, `length`, `bytes` | the place in bytes |
 //! | `sector`, `sectors` | the same in sectors of 512 bytes |
-//! | `device` | whose operation it is |
+//! | `device`, `disk` | whose operation it is |
+//! | `action` | `Q`, `D` or `C`, as blkparse has it: which events are taken |
 
-use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, scaled, shown, touched};
+use super::columns::{Columns, Found, Role};
+use super::number::{number, scaled, shown, touched};
+use super::rwbs::Kind;
+use super::{Line, MAX_SECTOR, Raw, Wrong};
 use zoneplug_core::{Nanos, Op};
 
-/// Which column is what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Columns {
-    /// And nanoseconds of its unit.
-    time: (usize, u64),
-    op: usize,
-    /// Each with the bytes of its unit.
-    begin: (usize, u64),
-    length: (usize, u64),
-    device: Option<usize>,
-}
+/// Operations by their names.
+const NAMES: [(&[u8], Op); 11] = [
+    (b"read", Op::Read),
+    (b"write", Op::Write),
+    (b"append", Op::ZoneAppend),
+    (b"discard", Op::Discard),
+    (b"trim", Op::Discard),
+    (b"flush", Op::Flush),
+    (b"sync", Op::Flush),
+    (b"reset", Op::ZoneReset),
+    (b"finish", Op::ZoneFinish),
+    (b"open", Op::ZoneOpen),
+    (b"close", Op::ZoneClose),
+];
 
-const TIMES: [(&[u8], u64); 4] =
-    [(b"time_s", 1_000_000_000), (b"time_ms", 1_000_000), (b"time_us", 1_000), (b"time_ns", 1)];
-
-fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|b| *b == b',').map(<[u8]>::trim_ascii)
-}
-
-impl Columns {
-    /// Those of a line of titles; `None` if it is none.
-    pub(super) fn of(titles: &[u8]) -> Option<Columns> {
-        let find = |title: &[u8]| fields(titles).position(|f| f.eq_ignore_ascii_case(title));
-        let one_of =
-            |all: &[(&[u8], u64)]| all.iter().find_map(|(title, unit)| Some((find(title)?, *unit)));
-        Some(Columns {
-            time: one_of(&TIMES)?,
-            op: find(b"op")?,
-            begin: one_of(&[(b"offset", 1), (b"sector", 512)])?,
-            length: one_of(&[(b"length", 1), (b"sectors", 512)])?,
-            device: find(b"device"),
-        })
+/// An operation by its name or by Linux's letters, in either case.
+fn kind(word: &[u8]) -> Option<Kind> {
+    let named = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+    if let Some((_, op)) = named {
+        return Some(Kind { op: Some(*op), preflush: false, fua: false });
     }
+    let mut letters = [0; 8];
+    let letters = letters.get_mut(..word.len())?;
+    letters.copy_from_slice(word);
+    letters.make_ascii_uppercase();
+    let kind = Kind::of(letters)?;
+    // A flush alone.
+    let flushes = kind.op == Some(Op::Flush);
+    Some(Kind { preflush: kind.preflush && !flushes, ..kind })
 }
 
-fn op(word: &[u8]) -> Option<Op> {
-    Some(match word.to_ascii_lowercase().as_slice() {
-        b"read" | b"r" => Op::Read,
-        b"write" | b"w" => Op::Write,
-        b"append" | b"za" => Op::ZoneAppend,
-        b"discard" | b"trim" | b"d" => Op::Discard,
-        b"flush" | b"sync" | b"f" => Op::Flush,
-        b"reset" | b"zr" => Op::ZoneReset,
-        b"finish" | b"zf" => Op::ZoneFinish,
-        b"open" | b"zo" => Op::ZoneOpen,
-        b"close" | b"zc" => Op::ZoneClose,
+/// An operation by whether it is a write.
+fn by_direction(word: &[u8]) -> Option<Kind> {
+    let op = match word {
+        b"0" => Op::Read,
+        b"1" => Op::Write,
+        _ if word.eq_ignore_ascii_case(b"false") => Op::Read,
+        _ if word.eq_ignore_ascii_case(b"true") => Op::Write,
         _ => return None,
-    })
+    };
+    Some(Kind { op: Some(op), preflush: false, fua: false })
 }
 
-/// Parses a line other than the first.
-pub(super) fn line<'a>(text: &'a [u8], c: &Columns) -> Result<Line<'a>, Wrong> {
+/// Parses a line other than the titles. `wanted` is the action whose events are taken, if the table has actions.
+pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'a>, Wrong> {
     if text.trim_ascii().is_empty() {
         return Ok(Line::Other);
     }
-    let field = |n: usize| fields(text).nth(n);
-    let (Some(time), Some(word)) = (field(c.time.0), field(c.op)) else { return Ok(Line::Unknown) };
-    let Some(op) = op(word) else { return Ok(Line::Unknown) };
-    let at = scaled(time, c.time.1).filter(|ns| *ns < MAX_TIME).map(Nanos).ok_or_else(|| {
-        (format!("{} is no time", shown(time)), "a number in the unit of the title, as in 12.5")
-    })?;
-    let device = match c.device {
-        Some(n) => field(n).unwrap_or_default(),
-        None => b"the table",
+    let found = c.find(text);
+    let of = |role: Role| found[role as usize];
+    let Some(time) = of(Role::Time) else { return Ok(Line::Unknown) };
+    let mut is_completion = false;
+    if c.has(Role::Action) {
+        let Some(action) = of(Role::Action).filter(|a| !a.is_empty()) else {
+            return Ok(Line::Unknown);
+        };
+        is_completion = action.eq_ignore_ascii_case(b"C");
+        if !is_completion && !action.eq_ignore_ascii_case(&[wanted]) {
+            return Ok(Line::Other);
+        }
+    }
+    let (word, kind) = match (of(Role::Op), of(Role::IsWrite)) {
+        (Some(word), _) => (word, kind(word)),
+        (None, Some(word)) => (word, by_direction(word)),
+        (None, None) => return Ok(Line::Unknown),
     };
-    let raw = Raw { at, op, fua: false, preflush: false, sector: 0, sectors: 0 };
-    if op == Op::Flush {
+    let at = || {
+        scaled(time, c.unit(Role::Time)).map(Nanos).ok_or_else(|| {
+            let what = format!("{} is no time", shown(time));
+            (what, "a number in the unit of the title, as in 12.5")
+        })
+    };
+    let device = match (c.has(Role::Device), of(Role::Device)) {
+        (true, named) => named.unwrap_or_default(),
+        (false, _) => b"the table",
+    };
+    if is_completion {
+        return Ok(Line::Completion(device, at()?));
+    }
+    let Some(kind) = kind else {
+        // The titles of another file that was joined to this one.
+        return Ok(if c.is_heading(text) { Line::Other } else { Line::Strange(word) });
+    };
+    let Some(op) = kind.op else { return Ok(Line::PassThrough) };
+    let (fua, preflush) = (kind.fua, kind.preflush);
+    let raw = Raw { at: at()?, op, fua, preflush, sector: 0, sectors: 0 };
+    if matches!(op, Op::Flush | Op::ZoneResetAll) {
         return Ok(Line::Event(device, raw));
     }
-    // The end of a file that was cut off.
-    let (Some(begin), Some(length)) = (field(c.begin.0), field(c.length.0)) else {
-        return Ok(Line::Unknown);
-    };
-    let bytes = |word, unit| number(word)?.checked_mul(unit).filter(|n| n >> 9 < MAX_SECTOR);
-    let (begin, length) =
-        bytes(begin, c.begin.1).zip(bytes(length, c.length.1)).ok_or_else(|| {
-            let what = format!("{} {} is no place on a disk", shown(begin), shown(length));
-            (what, "an offset and a length in the units of the titles, as in 4096,65536")
-        })?;
-    let is_zone = matches!(op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose);
-    if length == 0 && !is_zone {
-        return Ok(Line::Other);
+    let Some((sector, sectors)) = place(&found, c)? else { return Ok(Line::Unknown) };
+    let is_zone = op.is_zone_management();
+    if sectors == 0 && !is_zone {
+        let flush = Raw { op: Op::Flush, fua: false, preflush: false, ..raw };
+        return Ok(if preflush { Line::Event(device, flush) } else { Line::Empty });
     }
-    let (sector, sectors) = touched(begin, length);
     Ok(Line::Event(device, Raw { sector, sectors, ..raw }))
+}
+
+/// The sectors that an operation touches; `None` at the end of a file that was cut off.
+fn place(found: &Found<'_>, c: &Columns) -> Result<Option<(u64, u64)>, Wrong> {
+    let (Some(begin), Some(length)) = (found[Role::Begin as usize], found[Role::Length as usize])
+    else {
+        return Ok(None);
+    };
+    let bytes =
+        |word, role| number(word)?.checked_mul(c.unit(role)).filter(|n| n >> 9 < MAX_SECTOR);
+    match bytes(begin, Role::Begin).zip(bytes(length, Role::Length)) {
+        Some((begin, 0)) => Ok(Some((begin >> 9, 0))),
+        Some((begin, length)) => Ok(Some(touched(begin, length))),
+        None => {
+            let what = format!("{} {} is no place on a disk", shown(begin), shown(length));
+            Err((what, "an offset and a length in the units of the titles, as in 4096,65536"))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_titles_say_what_the_columns_are() {
-        let c = Columns::of(b"time_us,op,offset,length\r\n").unwrap();
-        let event = |text: &str, c| match line(text.as_bytes(), &c) {
+    fn columns(titles: &str) -> Columns {
+        Columns::of(titles.as_bytes()).unwrap()
+    }
+
+    fn event(text: &str, c: &Columns) -> (String, Raw) {
+        match line(text.as_bytes(), c, b'Q') {
             Ok(Line::Event(device, raw)) => (String::from_utf8_lossy(device).into_owned(), raw),
             other => panic!("{text}: {other:?}"),
-        };
-        let (_, raw) = event("12.5,write,4096,65536", c);
+        }
+    }
+
+    #[test]
+    fn the_titles_say_what_the_columns_are() {
+        let c = columns("time_us,op,offset,length\r\n");
+        let (_, raw) = event("12.5,write,4096,65536", &c);
         assert_eq!((raw.at, raw.op, raw.sector, raw.sectors), (Nanos(12_500), Op::Write, 8, 128));
         // An unaligned range becomes all sectors that it touches.
-        let (_, raw) = event("1,R,511,2", c);
+        let (_, raw) = event("1,R,511,2", &c);
         assert_eq!((raw.op, raw.sector, raw.sectors), (Op::Read, 0, 2));
-        assert_eq!(event("1,flush", c).1.op, Op::Flush);
+        assert_eq!(event("1,flush", &c).1.op, Op::Flush);
+        let (_, raw) = event("\"0x10\",\"Write\",\"0x1000\",\"0X200\"\r\n", &c);
+        assert_eq!((raw.at, raw.op, raw.sector, raw.sectors), (Nanos(16_000), Op::Write, 8, 1));
         // Another order, other units, more columns.
-        let c = Columns::of(b"who, Sectors ,device,OP,sector,time_s").unwrap();
-        let (device, raw) = event("me,8,sda,ZA,2048,0.000001001", c);
+        let c = columns("who, Sectors ,device,OP,sector,time_s");
+        let (device, raw) = event("me,8,sda,ZA,2048,0.000001001", &c);
         assert_eq!(device, "sda");
         assert_eq!(
             (raw.at, raw.op, raw.sector, raw.sectors),
             (Nanos(1_001), Op::ZoneAppend, 2048, 8)
         );
-        assert_eq!(event("me,0,sda,reset,2048,7", c).1.op, Op::ZoneReset);
-        for none in
-            ["time,op,offset,length", "time_us,op,offset", "8,0 1 2 0.0 697 Q W 8 + 8 [fio]", ""]
-        {
-            assert_eq!(Columns::of(none.as_bytes()), None, "{none}");
+        assert_eq!(event("me,0,sda,reset,2048,7", &c).1.op, Op::ZoneReset);
+        // Times of any epoch; a comma for the point.
+        let c = columns("time_s;op;sector;sectors");
+        assert_eq!(event("1700000000,000000001;r;0;8", &c).1.at, Nanos(1_700_000_000_000_000_001));
+    }
+
+    /// (as it is written, operation, preflush, FUA)
+    #[test]
+    fn operations_may_be_the_letters_of_linux() {
+        let c = columns("time_us,rwbs,sector,sectors");
+        for (word, op, preflush, fua) in [
+            ("WS", Op::Write, false, false),
+            ("ra", Op::Read, false, false),
+            ("RSM", Op::Read, false, false),
+            ("FWFS", Op::Write, true, true),
+            ("WFS", Op::Write, false, true),
+            ("FF", Op::Flush, false, false),
+            ("f", Op::Flush, false, false),
+            ("DE", Op::Discard, false, false),
+            ("WZ", Op::WriteZeroes, false, false),
+            ("ZRA", Op::ZoneResetAll, false, false),
+            ("ZFS", Op::ZoneFinish, false, false),
+            ("Trim", Op::Discard, false, false),
+        ] {
+            let (_, raw) = event(&format!("1,{word},8,8"), &c);
+            assert_eq!((raw.op, raw.preflush, raw.fua), (op, preflush, fua), "{word}");
         }
+        // A flush that Linux puts before a write of nothing.
+        assert_eq!(event("1,FW,0,0", &c).1.op, Op::Flush);
+        let c = columns("time_s,sector,sectors,is_write,device");
+        assert_eq!(event("1,8,8,1,5", &c).1.op, Op::Write);
+        assert_eq!(event("1,8,8,False,5", &c).1.op, Op::Read);
+        assert_eq!(line(b"1,8,8,2,5", &c, b'Q'), Ok(Line::Strange(b"2")));
+    }
+
+    #[test]
+    fn actions_say_which_events_are_taken() {
+        let c = columns("time_ns,action,op,sector,sectors");
+        assert_eq!(event("1,q,W,0,8", &c).1.sectors, 8);
+        assert_eq!(line(b"1,D,W,0,8", &c, b'Q'), Ok(Line::Other));
+        assert!(matches!(line(b"1,D,W,0,8", &c, b'D'), Ok(Line::Event(..))));
+        assert_eq!(line(b"9,C,W,0,8", &c, b'Q'), Ok(Line::Completion(b"the table", Nanos(9))));
+        assert_eq!(line(b"9,,W,0,8", &c, b'Q'), Ok(Line::Unknown));
     }
 
     #[test]
     fn what_is_wrong_or_cut_off_is_said() {
-        let c = Columns::of(b"time_us,op,offset,length").unwrap();
+        let c = columns("time_us,op,offset,length");
         for (text, is) in [
             ("", Line::Other),
-            ("1,read,0,0", Line::Other),
-            ("1,fly,0,512", Line::Unknown),
+            ("time_us,op,offset,length", Line::Other),
+            ("1,read,0,0", Line::Empty),
+            ("1,fly,0,512", Line::Strange(b"fly")),
+            ("1,,0,512", Line::Strange(b"")),
+            ("1,N,0,512", Line::PassThrough),
             ("1", Line::Unknown),
             ("1,write,40", Line::Unknown),
         ] {
-            assert_eq!(line(text.as_bytes(), &c), Ok(is), "{text}");
+            assert_eq!(line(text.as_bytes(), &c, b'Q'), Ok(is), "{text}");
         }
         for wrong in [
             "x,read,0,512",
@@ -153,7 +235,7 @@ mod tests {
             "1,write,0,18446744073709551615",
             "1,write,,512",
         ] {
-            assert!(line(wrong.as_bytes(), &c).is_err(), "{wrong}");
+            assert!(line(wrong.as_bytes(), &c, b'Q').is_err(), "{wrong}");
         }
     }
 }

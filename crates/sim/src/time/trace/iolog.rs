@@ -1,7 +1,8 @@
 //! A line of fio's iologs: `FILE add|open|close`, or `FILE ACTION OFFSET LENGTH` in bytes. In version 3 a
 //! time in microseconds precedes each (fio 3.33 writes and reads microseconds).
 
-use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, touched, words};
+use super::number::{number, shown, touched, words};
+use super::{Line, MAX_SECTOR, MAX_SPAN, Raw, Wrong};
 use zoneplug_core::{Nanos, Op};
 
 /// Parses a line other than the first.
@@ -11,8 +12,11 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
     let mut first = w.next();
     if timed && let Some(time) = first {
         let Some(us) = number(time) else { return Ok(Line::Unknown) };
-        at = us.checked_mul(1_000).filter(|ns| *ns < MAX_TIME).map(Nanos).ok_or_else(|| {
-            (format!("{} is no time", shown(time)), "microseconds from the start of the run")
+        at = us.checked_mul(1_000).map(Nanos).ok_or_else(|| {
+            (
+                format!("{} is no time", shown(time)),
+                "microseconds, from the start of the run or of the epoch",
+            )
         })?;
         first = w.next();
     }
@@ -25,7 +29,11 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         b"trim" => Op::Discard,
         b"sync" | b"datasync" | b"sync_file_range" => Op::Flush,
         b"wait" => Op::ReportZones,
-        _ => return Ok(Line::Unknown),
+        _ => {
+            // An operation with its place; else no line of fio's.
+            let is_one = [w.next(), w.next()].iter().all(|n| n.and_then(number).is_some());
+            return Ok(if is_one { Line::Strange(action) } else { Line::Unknown });
+        }
     };
     let (Some(offset), Some(length)) = (w.next(), w.next()) else {
         let what = format!("{} without an offset and a length", shown(action));
@@ -39,7 +47,7 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         })?;
     if op == Op::ReportZones {
         // A wait. Version 3 has times instead.
-        let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_TIME && !timed);
+        let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_SPAN && !timed);
         return ns.map(|ns| Line::Wait(Nanos(ns))).ok_or_else(|| {
             let what =
                 format!("wait {} is not possible here", shown(words(text).last().unwrap_or(b"")));
@@ -51,7 +59,7 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         return Ok(Line::Event(file, raw));
     }
     if length == 0 {
-        return Ok(Line::Other);
+        return Ok(Line::Empty);
     }
     // A file may be written from any byte on; a disk has sectors.
     let (sector, sectors) = touched(offset, length);
@@ -80,16 +88,19 @@ mod tests {
         assert_eq!(event("f trim 0 512", false).1.op, Op::Discard);
         assert_eq!(event("5 f datasync 1900544 0", true).1.op, Op::Flush);
         assert_eq!(line(b"f wait 300000 0", false), Ok(Line::Wait(Nanos(300_000_000))));
-        for (other, timed) in
-            [("", false), ("5", true), ("f add", false), ("9 f close", true), ("f read 0 0", false)]
-        {
+        for (other, timed) in [("", false), ("5", true), ("f add", false), ("9 f close", true)] {
             assert_eq!(line(other.as_bytes(), timed), Ok(Line::Other), "{other}");
         }
         for (unknown, timed) in
-            [("f", false), ("f write 0 512", true), ("f fly 0 512", false), ("hello world", false)]
+            [("f", false), ("f write 0 512", true), ("f fly 0", false), ("hello world", false)]
         {
             assert_eq!(line(unknown.as_bytes(), timed), Ok(Line::Unknown), "{unknown}");
         }
+        assert_eq!(line(b"f read 0 0", false), Ok(Line::Empty));
+        assert_eq!(line(b"f fly 0 512", false), Ok(Line::Strange(b"fly")));
+        // Microseconds of the epoch.
+        let (_, raw) = event("1700000000000000 f read 0 512", true);
+        assert_eq!(raw.at, Nanos(1_700_000_000_000_000_000));
         for (wrong, timed) in [
             ("f write 0", false),
             ("f write -1 512", false),

@@ -1,6 +1,5 @@
-//! Block traces, read line by line or record by record. Owns the formats. It keeps one line at a time, of blktrace a
-//! bounded number of operations, and knows neither disks nor zones, except [`Survey`] and [`Fit`], which look at a whole
-//! trace once.
+//! Block traces, read line by line or record by record. Owns the formats. It keeps one line and a bounded number of
+//! operations, and knows neither disks nor zones, except [`Survey`] and [`Fit`], which look at a whole trace once.
 //!
 //! | format | recognised by | times |
 //! | --- | --- | --- |
@@ -8,7 +7,10 @@
 //! | `blkparse`'s default output | a line `8,0 1 2 0.000000000 697 Q W 223490 + 8 [fio]` | of each event, in nanoseconds |
 //! | fio's iolog, version 2 | its first line | none but `wait` |
 //! | fio's iolog, version 3 | its first line | of each line, in microseconds |
-//! | a table, `csv.rs` | a first line such as `time_us,op,offset,length` | of each line, in the unit of the title |
+//! | a table, `csv.rs` | a line of titles such as `time_us,op,offset,length`, or the caller names its columns | of each line, in the unit of the title |
+//!
+//! Times may be those of any epoch: an event has the time since the earliest. Tracers write lines out of order, so a window
+//! sorts them by time. Whoever replays a trace sorts what comes too late for the window.
 //!
 //! A line that is not of the format is counted. A line of the format with impossible numbers is an error
 //! with its line number. A record that the file ends within is counted; bytes that are no record are an error.
@@ -16,8 +18,12 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `blkparse.rs`, `iolog.rs`, `csv.rs` | a line of each format |
-//! | `blktrace.rs`, `window.rs` | binary records, and their order by time |
-//! | `reader.rs` | lines and records to events |
+//! | `columns.rs` | which column of a table is what |
+//! | `rwbs.rs` | the letters with which Linux writes an operation |
+//! | `blktrace.rs` | binary records |
+//! | `number.rs` | numbers and words of a line |
+//! | `reader.rs`, `window.rs` | lines and records to events, in the order of their times |
+//! | `seen.rs` | counts of what was read and left out |
 //! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
 //! | `changes.rs` | the zones that it changes |
 
@@ -26,14 +32,20 @@ mod blktrace;
 mod changes;
 #[cfg(test)]
 mod changes_tests;
+mod columns;
 mod csv;
 mod iolog;
+mod number;
 mod reader;
+mod rwbs;
+mod seen;
 mod survey;
 mod window;
 
 pub use changes::Changes;
-pub use reader::Reader;
+pub use columns::Columns;
+pub use reader::{Reader, WINDOW};
+pub use seen::Seen;
 pub use survey::{Fit, Misplaced, Survey};
 
 use std::fmt;
@@ -98,37 +110,12 @@ impl Events {
     }
 }
 
-/// What was read so far, besides the events.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Number of lines, or of blktrace's records.
-    pub lines: u64,
-    /// Number of bytes.
-    pub bytes: u64,
-    /// Lines of no known form.
-    pub unknown: u64,
-    /// The number of the first line of no known form.
-    pub first_unknown: Option<u64>,
-    /// Operations of other devices.
-    pub elsewhere: u64,
-    /// Zone management of which the trace does not say the kind, or the zone.
-    pub unclear: u64,
-    /// Records that their file ends within.
-    pub cut: u64,
-    /// Events that blktrace lost, by their numbers.
-    pub lost: u64,
-    /// Events with a time before that of the event above them.
-    pub backwards: u64,
-    /// The time of the last completion after the first event.
-    pub last_completion: Option<Nanos>,
-}
-
 /// An operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceEvent {
     /// Its line in the file, from 1; of blktrace the number of its record.
     pub line: u64,
-    /// Its time after the first event. Never before that of the event above it.
+    /// Its time after the earliest event.
     pub at: Nanos,
     /// The operation. A trim is a discard.
     pub op: Op,
@@ -156,8 +143,8 @@ impl TraceEvent {
 
 /// Limit of a sector number, so that sums of two addresses do not overflow.
 const MAX_SECTOR: u64 = 1 << 54;
-/// Longest trace, in nanoseconds.
-const MAX_TIME: u64 = 1 << 60;
+/// Longest trace, in nanoseconds: 36 years.
+const MAX_SPAN: u64 = 1 << 60;
 
 /// An operation, with the time that its line has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +166,12 @@ enum Line<'a> {
     Wait(Nanos),
     /// A completion, in blkparse.
     Completion(&'a [u8], Nanos),
+    /// An operation of a kind that this module does not know, as the line names it.
+    Strange(&'a [u8]),
+    /// A read or write of nothing.
+    Empty,
+    /// A command that passes the block layer by, such as one of SCSI.
+    PassThrough,
     /// Zone management without its kind or its zone.
     Unclear,
     /// A line of the format that was not asked for.
@@ -189,48 +182,3 @@ enum Line<'a> {
 
 /// Why a line is wrong, and a hint.
 type Wrong = (String, &'static str);
-
-/// A number of decimal digits.
-fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 20 {
-        return None;
-    }
-    text.iter().try_fold(0u64, |n, b| {
-        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
-        n.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-/// A number that may have a fraction, times `unit`. What is less than 1 is left out.
-fn scaled(word: &[u8], unit: u64) -> Option<u64> {
-    let (whole, fraction) = match word.iter().position(|b| *b == b'.') {
-        Some(i) => (&word[..i], &word[i + 1..]),
-        None => (word, &b""[..]),
-    };
-    let mut parts = number(whole)?.checked_mul(unit)?;
-    let mut place = unit;
-    for digit in fraction {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        place /= 10;
-        parts = parts.checked_add(digit * place)?;
-    }
-    Some(parts)
-}
-
-/// The first of the sectors that a range of bytes touches, and how many they are.
-fn touched(begin: u64, length: u64) -> (u64, u64) {
-    let (sector, end) = (begin >> 9, (begin + length).div_ceil(512));
-    (sector, end - sector)
-}
-
-/// Words of a line, without allocating.
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
-}
-
-/// A word, made printable.
-fn shown(word: &[u8]) -> String {
-    let text = String::from_utf8_lossy(word);
-    let short: String = text.chars().filter(|c| !c.is_control()).take(40).collect();
-    format!("'{short}'")
-}

@@ -1,8 +1,10 @@
 //! Turns lines and records into events. Owns the current line, counts of what was skipped, and the clock of the trace.
 
+use super::number::shown;
+use super::window::{Held, Window};
 use super::{
-    Events, Format, Line, MAX_TIME, Raw, Seen, TraceEvent, Wrong, blkparse, blktrace, csv, iolog,
-    shown,
+    Columns, Events, Format, Line, MAX_SPAN, Raw, Seen, TraceEvent, Wrong, blkparse, blktrace, csv,
+    iolog,
 };
 use std::io::{self, BufRead, Read};
 use zoneplug_core::{Error, ErrorKind, Nanos};
@@ -14,13 +16,32 @@ enum Form {
     Blkparse,
     Iolog2,
     Iolog3,
-    Csv(csv::Columns),
+    Csv(Columns),
 }
 
 /// Longest line of a trace, in bytes.
 const MAX_LINE: u64 = 64 << 10;
 /// A text with this many lines of no known form is not a trace.
 const PATIENCE: u64 = 1000;
+/// Operations that a reader sorts by time: about 2 MB.
+pub const WINDOW: usize = 32 << 10;
+/// Devices whose completions are noted before an operation says which device is taken.
+const MAX_DEVICES: usize = 4096;
+
+const IOLOG2: &[u8] = b"fio version 2 iolog";
+const IOLOG3: &[u8] = b"fio version 3 iolog";
+/// A text in UTF-8 may begin with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// First bytes of what is no trace but can be made one.
+const FOREIGN: [(&[u8], &str, &str); 7] = [
+    (b"\x1f\x8b", "the trace is compressed", "zcat FILE > FILE.out, and that"),
+    (b"\x28\xb5\x2f\xfd", "the trace is compressed by zstd", "zstd -dc FILE | zoneplug replay -"),
+    (b"\xfd7zX", "the trace is compressed by xz", "xz -dc FILE | zoneplug replay -"),
+    (b"BZh", "the trace is compressed by bzip2", "bzip2 -dc FILE | zoneplug replay -"),
+    (b"PK\x03\x04", "the trace is in a zip archive", "unzip -p FILE | zoneplug replay -"),
+    (b"\xff\xfe", "the trace is UTF-16", "iconv -f UTF-16 -t UTF-8 FILE | zoneplug replay -"),
+    (b"\xfe\xff", "the trace is UTF-16", "iconv -f UTF-16 -t UTF-8 FILE | zoneplug replay -"),
+];
 
 /// A file, and in front of it the bytes that were read to detect the format.
 type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
@@ -51,10 +72,19 @@ pub struct Reader<R> {
     line: Vec<u8>,
     /// The current line was read to detect the format, and is used again.
     again: bool,
-    /// The time of the first event, the sum of the waits, and the time of the last event.
+    /// The caller named the columns of the table.
+    names_columns: bool,
+    /// Operations that wait for earlier ones. `None`: events are in the order of lines.
+    window: Option<Window>,
+    ended: bool,
+    /// The time from which those of events count, that of the last event, and the latest of all that were read.
     start: Option<Nanos>,
-    waited: Nanos,
     last: Nanos,
+    latest: Nanos,
+    /// The sum of fio's waits.
+    waited: Nanos,
+    /// The last completion of each device.
+    completions: Vec<(Vec<u8>, Nanos)>,
     /// Lines of the format so far.
     known: u64,
     seen: Seen,
@@ -99,9 +129,14 @@ impl<R: BufRead> Reader<R> {
             asked: device.is_some(),
             line: Vec::new(),
             again: false,
+            names_columns: false,
+            window: Some(Window::new(WINDOW)),
+            ended: false,
             start: None,
-            waited: Nanos(0),
             last: Nanos(0),
+            latest: Nanos(0),
+            waited: Nanos(0),
+            completions: Vec::new(),
             seen: Seen::default(),
         };
         if let Form::Blktrace(_) = reader.form {
@@ -111,19 +146,47 @@ impl<R: BufRead> Reader<R> {
             return Err(Error::invalid("the trace is empty")
                 .hint("blktrace -d /dev/sda, blkparse -i sda > FILE, or fio --write_iolog=FILE"));
         }
-        match reader.line.trim_ascii() {
-            b"fio version 2 iolog" => reader.form = Form::Iolog2,
-            b"fio version 3 iolog" => reader.form = Form::Iolog3,
-            [0x1f, 0x8b, ..] => {
-                return Err(Error::invalid("the trace is compressed")
-                    .hint("zcat FILE > FILE.out, and that"));
-            }
-            line => match csv::Columns::of(line) {
-                Some(columns) => reader.form = Form::Csv(columns),
-                None => reader.again = true,
-            },
+        if let Some((_, what, hint)) = FOREIGN.iter().find(|(m, ..)| reader.line.starts_with(m)) {
+            return Err(Error::invalid(*what).hint(*hint));
         }
+        reader.again = !reader.detect();
         Ok(reader)
+    }
+
+    /// Reads a table with these columns, whatever its titles are. Fails if the trace is one of blktrace's.
+    ///
+    /// ```
+    /// use zoneplug_sim::time::trace::{Columns, Events, Reader};
+    /// let table = "5,R,126703644672,4096,1577808000000007\n5,W,126703648768,4096,1577808000000009\n";
+    /// let columns = Columns::parse("device,op,offset,length,time_us").unwrap();
+    /// let trace = Reader::new(table.as_bytes(), Events::Queued, None).unwrap();
+    /// let mut trace = trace.with_columns(&columns).unwrap();
+    /// let first = trace.next_event().unwrap().unwrap();
+    /// let second = trace.next_event().unwrap().unwrap();
+    /// assert_eq!((first.at.0, second.at.0, second.sectors), (0, 2_000, 8));
+    /// ```
+    pub fn with_columns(mut self, columns: &Columns) -> Result<Reader<R>, Error> {
+        if let Form::Blktrace(_) = self.form {
+            return Err(Error::invalid("columns of records of blktrace's")
+                .hint("no --columns: a file of blktrace has none"));
+        }
+        let columns = columns.clone().separated_as(&self.line);
+        // The caller's names replace the titles.
+        self.again = !columns.is_heading(&self.line);
+        (self.form, self.names_columns) = (Form::Csv(columns), true);
+        Ok(self)
+    }
+
+    /// Sorts so many operations by time, and not [`WINDOW`].
+    pub fn with_window(mut self, operations: usize) -> Reader<R> {
+        self.window = Some(Window::new(operations));
+        self
+    }
+
+    /// Gives events in the order of their lines, with their times after `earliest`.
+    pub fn in_order_of_lines(mut self, earliest: Nanos) -> Reader<R> {
+        (self.window, self.start) = (None, Some(earliest));
+        self
     }
 
     /// The format of the trace.
@@ -142,9 +205,24 @@ impl<R: BufRead> Reader<R> {
         &self.seen
     }
 
-    /// The next operation; `None` at the end. Fails if the file cannot be read or is not a trace, if a line has
-    /// impossible numbers, or if there are several devices and none was named.
+    /// The next operation, in the order of times as far as the window goes; `None` at the end. Fails if the file cannot be
+    /// read or is not a trace, if a line has impossible numbers, or if there are several devices and none was named.
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
+        let held = loop {
+            if self.ended || self.window.as_ref().is_some_and(|w| !w.has_room()) {
+                break self.window.as_mut().and_then(Window::pop);
+            }
+            match (self.read_operation()?, &mut self.window) {
+                (None, _) => self.end(),
+                (Some(held), Some(window)) => window.push(held),
+                (held, None) => break held,
+            }
+        };
+        held.map(|held| self.event(&held)).transpose()
+    }
+
+    /// Reads up to the next operation of the device.
+    fn read_operation(&mut self) -> Result<Option<Held>, Error> {
         let unit = self.format().unit();
         loop {
             let is_text = !matches!(self.form, Form::Blktrace(_));
@@ -163,9 +241,9 @@ impl<R: BufRead> Reader<R> {
                 Form::Blkparse => blkparse::line(&self.line, self.events.letter()),
                 Form::Iolog2 => iolog::line(&self.line, false),
                 Form::Iolog3 => iolog::line(&self.line, true),
-                Form::Csv(columns) => csv::line(&self.line, columns),
+                Form::Csv(columns) => csv::line(&self.line, columns, self.events.letter()),
             };
-            let event = match read.map_err(|e| in_line(unit, n, e))? {
+            match read.map_err(|e| in_line(unit, n, e))? {
                 Line::Event(device, raw) => {
                     self.known += 1;
                     match &self.device {
@@ -183,59 +261,126 @@ impl<R: BufRead> Reader<R> {
                         }
                         None => self.device = Some(device.to_vec()),
                     }
-                    raw
+                    return Ok(Some(self.operation(n, raw, is_text)));
                 }
                 Line::Wait(span) => {
                     self.known += 1;
-                    self.waited = Nanos((self.waited.0 + span.0).min(MAX_TIME));
-                    continue;
+                    self.waited = Nanos((self.waited.0 + span.0).min(MAX_SPAN));
                 }
                 Line::Completion(device, at) => {
                     self.known += 1;
-                    if let (Some(d), Some(start)) = (&self.device, self.start)
-                        && d == device
-                    {
-                        let at = Nanos(at.0.saturating_sub(start.0));
-                        self.seen.last_completion = self.seen.last_completion.max(Some(at));
+                    let noted = self.completions.iter().position(|(d, _)| d == device);
+                    if let Some(i) = noted {
+                        self.completions[i].1 = at.max(self.completions[i].1);
+                    } else if self.completions.len() < MAX_DEVICES {
+                        self.completions.push((device.to_vec(), at));
                     }
-                    continue;
                 }
-                Line::Other => {
-                    self.known += u64::from(!self.line.trim_ascii().is_empty());
-                    continue;
+                Line::Other => self.known += u64::from(!self.line.trim_ascii().is_empty()),
+                Line::Empty => {
+                    self.known += 1;
+                    self.seen.empty += 1;
+                }
+                Line::PassThrough => {
+                    self.known += 1;
+                    self.seen.pass_through += 1;
                 }
                 Line::Unclear => {
                     self.known += 1;
                     self.seen.unclear += 1;
-                    continue;
                 }
-                Line::Unknown => {
-                    self.unknown()?;
-                    continue;
+                Line::Strange(word) => {
+                    self.seen.note_strange(n, word);
+                    self.lose_patience(n)?;
                 }
-            };
-            return Ok(Some(self.event(n, event)));
+                Line::Unknown => self.unknown(n)?,
+            }
         }
     }
 
-    fn event(&mut self, line: u64, raw: Raw) -> TraceEvent {
-        let Raw { op, fua, preflush, sector, sectors, at } = raw;
-        let start = *self.start.get_or_insert(at);
-        let at = Nanos(at.0.saturating_sub(start.0) + self.waited.0);
-        self.seen.backwards += u64::from(at < self.last);
-        self.last = self.last.max(at);
-        TraceEvent { line, at: self.last, op, fua, preflush, sector, sectors }
+    /// Notes the time of an operation that was read.
+    fn operation(&mut self, n: u64, mut raw: Raw, is_text: bool) -> Held {
+        raw.at = raw.at.plus(self.waited);
+        if raw.at >= self.latest {
+            self.latest = raw.at;
+        } else if is_text {
+            self.seen.note_backwards(Nanos(self.latest.0 - raw.at.0));
+        }
+        let earliest = self.seen.earliest.map_or(raw.at, |e| e.min(raw.at));
+        self.seen.earliest = Some(earliest);
+        Held { raw, n }
     }
 
+    /// An event of an operation that is the earliest of those that wait.
+    fn event(&mut self, held: &Held) -> Result<TraceEvent, Error> {
+        let Raw { op, fua, preflush, sector, sectors, mut at } = held.raw;
+        // Waits of fio's version 2 count from the start.
+        let begin = if matches!(self.form, Form::Iolog2) { Nanos(0) } else { at };
+        let start = *self.start.get_or_insert(begin);
+        if self.window.is_some() && at < self.last {
+            self.seen.late += 1;
+            if let Form::Blktrace(_) = self.form {
+                self.seen.note_backwards(Nanos(self.last.0 - at.0));
+            }
+            at = self.last;
+        }
+        self.last = at;
+        let at = Nanos(at.0.saturating_sub(start.0));
+        if at.0 > MAX_SPAN {
+            let what = format!("{} years after the earliest", at.0 / 31_556_952_000_000_000);
+            let hint = "a trace of one clock: without lines whose times have another epoch";
+            return Err(in_line(self.format().unit(), held.n, (what, hint)));
+        }
+        Ok(TraceEvent { line: held.n, at, op, fua, preflush, sector, sectors })
+    }
+
+    /// Notes what is known at the end only.
+    fn end(&mut self) {
+        self.ended = true;
+        let Some(earliest) = self.seen.earliest else { return };
+        let of = self.completions.iter().find(|(d, _)| Some(d) == self.device.as_ref());
+        let after = of.and_then(|(_, at)| at.0.checked_sub(earliest.0));
+        self.seen.last_completion = after.map(Nanos);
+    }
+
+    /// A line of no known form. Lines may precede the titles of a table, or be repeated where files were joined.
     #[cold]
-    fn unknown(&mut self) -> Result<(), Error> {
-        let n = self.seen.lines;
+    fn unknown(&mut self, n: u64) -> Result<(), Error> {
+        let is_head = match self.form {
+            Form::Iolog2 => self.line.trim_ascii() == IOLOG2,
+            Form::Iolog3 => self.line.trim_ascii() == IOLOG3,
+            _ => self.known == 0 && self.detect(),
+        };
+        if is_head {
+            return Ok(());
+        }
         self.seen.unknown += 1;
         self.seen.first_unknown.get_or_insert(n);
-        if self.known == 0 && n >= PATIENCE {
-            return Err(no_trace(self.format(), &self.seen));
+        self.lose_patience(n)
+    }
+
+    /// Fails after many lines of which none is one of a trace.
+    fn lose_patience(&self, n: u64) -> Result<(), Error> {
+        match self.known == 0 && n >= PATIENCE {
+            true => Err(no_trace(self.format(), &self.seen)),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Finds out whether the current line begins a trace of another format than blkparse's.
+    fn detect(&mut self) -> bool {
+        if !matches!(self.form, Form::Blkparse) {
+            return false;
+        }
+        self.form = match self.line.trim_ascii() {
+            IOLOG2 => Form::Iolog2,
+            IOLOG3 => Form::Iolog3,
+            line => match Columns::of(line) {
+                Some(columns) => Form::Csv(columns),
+                None => return false,
+            },
+        };
+        true
     }
 
     /// Reads a line; `false` at the end.
@@ -245,6 +390,9 @@ impl<R: BufRead> Reader<R> {
         let mut part = input.by_ref().take(MAX_LINE);
         let n = part.read_until(b'\n', &mut self.line);
         let n = n.map_err(|e| unreadable(self.seen.lines, e))?;
+        if self.line.starts_with(BYTE_ORDER_MARK) {
+            self.line.drain(..BYTE_ORDER_MARK.len());
+        }
         self.seen.bytes += n as u64;
         self.seen.lines += u64::from(n > 0);
         if n as u64 == MAX_LINE && self.line.last() != Some(&b'\n') {
@@ -272,14 +420,16 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
         return Error::invalid(what)
             .hint("--device as the trace names it: 8,16 or the name of the file");
     }
-    let what = match seen.first_unknown {
-        Some(line) => {
-            format!("no operation in {} {unit}s; {unit} {line} is of no known format", seen.lines)
+    let none = format!("no operation in {} {unit}s", seen.lines);
+    let what = match (seen.first_unknown, &seen.first_strange) {
+        (Some(line), _) => format!("{none}; {unit} {line} is of no known format"),
+        (None, Some((line, word))) => {
+            format!("{none}; {unit} {line} has {}, which is none", shown(word.as_bytes()))
         }
-        None => format!("no operation in {} {unit}s", seen.lines),
+        (None, None) => none,
     };
     Error::invalid(what).hint(
         "a file of blktrace or the output of blkparse with events Q (or --events d), an iolog of fio, version 2 or 3, or \
-         a table with the titles time_us,op,offset,length",
+         a table with the titles time_us,op,offset,length; --columns names those of a table without titles",
     )
 }

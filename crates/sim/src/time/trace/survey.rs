@@ -39,8 +39,33 @@ pub struct Survey {
 impl Survey {
     /// Reads a whole trace, and passes each event to `fits`. Fails if the trace has no operation, or cannot be read.
     pub fn of<R: BufRead>(mut trace: Reader<R>, fits: &mut [Fit]) -> Result<Survey, Error> {
-        let mut s = Survey {
-            format: trace.format(),
+        let mut s = Survey::empty(trace.format());
+        while let Some(event) = trace.next_event()? {
+            s.see(&event, fits);
+        }
+        // Lines may precede the first one that shows the format.
+        s.format = trace.format();
+        s.seen = trace.seen().clone();
+        if s.operations() == 0 { Err(no_trace(s.format, &s.seen)) } else { Ok(s) }
+    }
+
+    /// Looks at the same events again, in another order: none of them is late any more. `next` gives `None` at the end.
+    pub fn in_order(
+        &self,
+        next: &mut dyn FnMut() -> Result<Option<TraceEvent>, Error>,
+        fits: &mut [Fit],
+    ) -> Result<Survey, Error> {
+        let mut s = Survey::empty(self.format);
+        while let Some(event) = next()? {
+            s.see(&event, fits);
+        }
+        s.seen = Seen { late: 0, ..self.seen.clone() };
+        Ok(s)
+    }
+
+    fn empty(format: Format) -> Survey {
+        Survey {
+            format,
             writes: 0,
             written: 0,
             reads: 0,
@@ -51,27 +76,26 @@ impl Survey {
             end_sector: 0,
             span: Nanos(0),
             seen: Seen::default(),
-        };
-        while let Some(event) = trace.next_event()? {
-            match event.op {
-                Op::Write | Op::ZoneAppend | Op::WriteZeroes => {
-                    s.writes += 1;
-                    s.written += event.sectors << 9;
-                }
-                Op::Read => {
-                    s.reads += 1;
-                    s.read += event.sectors << 9;
-                }
-                Op::Flush => s.flushes += 1,
-                Op::Discard => s.discards += 1,
-                _ => s.management += 1,
-            }
-            s.end_sector = s.end_sector.max(event.sector + event.sectors);
-            s.span = event.at;
-            fits.iter_mut().for_each(|f| f.see(&event));
         }
-        s.seen = trace.seen().clone();
-        if s.operations() == 0 { Err(no_trace(s.format, &s.seen)) } else { Ok(s) }
+    }
+
+    fn see(&mut self, event: &TraceEvent, fits: &mut [Fit]) {
+        match event.op {
+            Op::Write | Op::ZoneAppend | Op::WriteZeroes => {
+                self.writes += 1;
+                self.written += event.sectors << 9;
+            }
+            Op::Read => {
+                self.reads += 1;
+                self.read += event.sectors << 9;
+            }
+            Op::Flush => self.flushes += 1,
+            Op::Discard => self.discards += 1,
+            _ => self.management += 1,
+        }
+        self.end_sector = self.end_sector.max(event.sector + event.sectors);
+        self.span = event.at;
+        fits.iter_mut().for_each(|f| f.see(event));
     }
 
     /// Number of operations.

@@ -5,17 +5,12 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use zoneplug_core::Nanos;
 
-/// Operations that are sorted: about 2 MB.
-const ROOM: usize = 32 << 10;
-
-/// An operation or a completion that waits for those before it.
+/// An operation that waits for those before it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) raw: Raw,
-    /// The number of its record.
+    /// The number of its line or record.
     pub(super) n: u64,
-    pub(super) device: u32,
-    pub(super) completes: bool,
 }
 
 impl Held {
@@ -46,17 +41,23 @@ impl Ord for Held {
 }
 
 /// Operations that were read. Most come in order, and need no heap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Window {
     /// In the order of their times.
     sorted: VecDeque<Held>,
     /// Those that came after a later one.
     late: BinaryHeap<Held>,
+    room: usize,
 }
 
 impl Window {
+    /// A window of so many operations.
+    pub(super) fn new(room: usize) -> Window {
+        Window { sorted: VecDeque::new(), late: BinaryHeap::new(), room: room.max(1) }
+    }
+
     pub(super) fn has_room(&self) -> bool {
-        self.sorted.len() + self.late.len() < ROOM
+        self.sorted.len() + self.late.len() < self.room
     }
 
     pub(super) fn push(&mut self, held: Held) {

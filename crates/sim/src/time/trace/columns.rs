@@ -1,0 +1,343 @@
+//! Which column of a table is what: from its line of titles, or as the caller names them.
+
+use super::number::shown;
+use zoneplug_core::Error;
+
+/// What a column is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Time,
+    Op,
+    /// 0 for a read, 1 for a write.
+    IsWrite,
+    Begin,
+    Length,
+    Device,
+    /// The event of the block layer: `Q`, `D` or `C`.
+    Action,
+}
+
+/// Number of roles.
+const ROLES: usize = 7;
+
+/// The fields of a line by their roles.
+pub(super) type Found<'a> = [Option<&'a [u8]>; ROLES];
+
+/// Titles, each with what it is, and the nanoseconds or bytes of its unit. Of two titles of one role the first one here counts.
+const TITLES: [(&str, Role, u64); 16] = [
+    ("time_s", Role::Time, 1_000_000_000),
+    ("time_ms", Role::Time, 1_000_000),
+    ("time_us", Role::Time, 1_000),
+    ("time_100ns", Role::Time, 100),
+    ("time_ns", Role::Time, 1),
+    ("op", Role::Op, 1),
+    ("rwbs", Role::Op, 1),
+    ("is_write", Role::IsWrite, 1),
+    ("offset", Role::Begin, 1),
+    ("sector", Role::Begin, 512),
+    ("length", Role::Length, 1),
+    ("bytes", Role::Length, 1),
+    ("sectors", Role::Length, 512),
+    ("device", Role::Device, 1),
+    ("disk", Role::Device, 1),
+    ("action", Role::Action, 1),
+];
+
+/// Separators, in the order in which they are tried. A space stands for any number of blanks.
+const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b' '];
+
+const TRY: &str = "names such as time_us,op,offset,length, with - for a column that is ignored; the page on models lists them";
+
+/// The columns of a table.
+///
+/// ```
+/// use zoneplug_sim::time::trace::Columns;
+/// assert!(Columns::parse("time_us,op,offset,length").is_ok());
+/// // Microsoft's traces of servers: ticks of 100 ns, a host, a disk, the operation and its place.
+/// assert!(Columns::parse("time_100ns,-,device,op,offset,length").is_ok());
+/// assert!(Columns::parse("time_us,op,offset").unwrap_err().to_string().contains("no column"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns {
+    /// The role of each column, up to the last that has one.
+    roles: Vec<Option<Role>>,
+    units: [u64; ROLES],
+    separator: u8,
+}
+
+impl Columns {
+    /// Columns by their names, with commas between them, for a table without titles. `-` stands for one that is ignored, and
+    /// so do those behind the last. Fails if a name is none, or if one that every table needs is missing.
+    pub fn parse(names: &str) -> Result<Columns, Error> {
+        let wrong = |what: String| Err(Error::invalid(what).hint(TRY));
+        let mut columns = Columns::none(b',');
+        for (i, name) in names.split(',').map(str::trim).enumerate() {
+            if matches!(name, "" | "-") {
+                continue;
+            }
+            let Some((_, role, unit)) = title(name.as_bytes()) else {
+                return wrong(format!("{} is no column of a trace", shown(name.as_bytes())));
+            };
+            if columns.has(role) {
+                return wrong(format!("two columns for the {}", role.what()));
+            }
+            columns.set(i, role, unit);
+        }
+        match columns.missing() {
+            None => Ok(columns),
+            Some(role) => wrong(format!("no column for the {} in '{names}'", role.what())),
+        }
+    }
+
+    /// Those of a line of titles; `None` if it is none.
+    pub(super) fn of(titles: &[u8]) -> Option<Columns> {
+        SEPARATORS.iter().find_map(|separator| {
+            let mut columns = Columns::none(*separator);
+            // Where two titles have one role, the first of the list of titles is taken.
+            let mut ranks = [usize::MAX; ROLES];
+            for (i, field) in Fields::of(titles, *separator).enumerate() {
+                if let Some((rank, role, unit)) = title(field)
+                    && rank < ranks[role as usize]
+                {
+                    ranks[role as usize] = rank;
+                    columns.roles.iter_mut().filter(|r| **r == Some(role)).for_each(|r| *r = None);
+                    columns.set(i, role, unit);
+                }
+            }
+            columns.missing().is_none().then_some(columns)
+        })
+    }
+
+    /// The same columns, with the separator of a table whose first line this is.
+    pub(super) fn separated_as(mut self, first: &[u8]) -> Columns {
+        let has_all = |s: &&u8| Fields::of(first, **s).count() >= self.roles.len();
+        self.separator = SEPARATORS.iter().find(has_all).copied().unwrap_or(b',');
+        self
+    }
+
+    /// Whether a line has titles and no values: its time is no number.
+    pub(super) fn is_heading(&self, line: &[u8]) -> bool {
+        let time = self.find(line)[Role::Time as usize];
+        time.is_some_and(|t| {
+            !t.is_empty() && !t.iter().any(u8::is_ascii_digit) || title(t).is_some()
+        })
+    }
+
+    /// The fields of a line.
+    #[inline]
+    pub(super) fn find<'a>(&self, line: &'a [u8]) -> Found<'a> {
+        let mut found = [None; ROLES];
+        for (role, field) in self.roles.iter().zip(Fields::of(line, self.separator)) {
+            if let Some(role) = role {
+                found[*role as usize] = Some(field);
+            }
+        }
+        found
+    }
+
+    /// Nanoseconds or bytes of the unit of a column.
+    pub(super) fn unit(&self, role: Role) -> u64 {
+        self.units[role as usize]
+    }
+
+    /// Whether there is such a column.
+    pub(super) fn has(&self, role: Role) -> bool {
+        self.roles.contains(&Some(role))
+    }
+
+    fn none(separator: u8) -> Columns {
+        Columns { roles: Vec::new(), units: [1; ROLES], separator }
+    }
+
+    fn set(&mut self, i: usize, role: Role, unit: u64) {
+        if self.roles.len() <= i {
+            self.roles.resize(i + 1, None);
+        }
+        self.roles[i] = Some(role);
+        self.units[role as usize] = unit;
+    }
+
+    /// What every table needs and this one lacks.
+    fn missing(&self) -> Option<Role> {
+        let needed = [Role::Time, Role::Op, Role::Begin, Role::Length];
+        let is_there = |r: &Role| self.has(*r) || *r == Role::Op && self.has(Role::IsWrite);
+        needed.into_iter().find(|r| !is_there(r))
+    }
+}
+
+impl Role {
+    fn what(self) -> &'static str {
+        match self {
+            Role::Time => "time",
+            Role::Op | Role::IsWrite => "operation",
+            Role::Begin => "place",
+            Role::Length => "length",
+            Role::Device => "device",
+            Role::Action => "action",
+        }
+    }
+}
+
+/// The rank of a title among [`TITLES`], its role and its unit. A unit may also stand in brackets: `TIME(us)`.
+fn title(name: &[u8]) -> Option<(usize, Role, u64)> {
+    let bare = |b: &u8| !matches!(b, b'(' | b'[' | b')' | b']' | b' ');
+    let is = |title: &str| {
+        let with_unit = title.starts_with("time_");
+        let plain = name.eq_ignore_ascii_case(title.as_bytes());
+        let in_brackets = with_unit
+            && matches!(name.last(), Some(b')' | b']'))
+            && name
+                .iter()
+                .copied()
+                .filter(bare)
+                .map(|b| b.to_ascii_lowercase())
+                .eq(title.bytes().filter(|b| *b != b'_'));
+        plain || in_brackets
+    };
+    TITLES.iter().enumerate().find(|(_, t)| is(t.0)).map(|(i, t)| (i, t.1, t.2))
+}
+
+/// The fields of a line, without the blanks and the quotes around them.
+struct Fields<'a> {
+    rest: Option<&'a [u8]>,
+    separator: u8,
+}
+
+impl<'a> Fields<'a> {
+    fn of(line: &'a [u8], separator: u8) -> Fields<'a> {
+        Fields { rest: Some(line.trim_ascii_end()), separator }
+    }
+
+    fn ends(&self, byte: u8) -> bool {
+        byte == self.separator || self.separator == b' ' && byte.is_ascii_whitespace()
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut rest = self.rest?;
+        while let [b, behind @ ..] = rest
+            && b.is_ascii_whitespace()
+            && (*b != self.separator || *b == b' ')
+        {
+            rest = behind;
+        }
+        if self.separator == b' ' && rest.is_empty() {
+            self.rest = None;
+            return None;
+        }
+        if let [b'"', quoted @ ..] = rest
+            && let Some(n) = closing(quoted)
+        {
+            let behind = &quoted[n + 1..];
+            let next = behind.iter().position(|b| self.ends(*b));
+            self.rest = next.map(|i| &behind[i + 1..]);
+            return Some(quoted[..n].trim_ascii());
+        }
+        match rest.iter().position(|b| self.ends(*b)) {
+            Some(i) => {
+                self.rest = Some(&rest[i + 1..]);
+                Some(rest[..i].trim_ascii_end())
+            }
+            None => {
+                self.rest = None;
+                Some(rest)
+            }
+        }
+    }
+}
+
+/// Where the quote is that closes a field. Two quotes are one of its text.
+fn closing(quoted: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += quoted[at..].iter().position(|b| *b == b'"')?;
+        if quoted.get(at + 1) != Some(&b'"') {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(line: &str, separator: u8) -> Vec<String> {
+        let text = |f: &[u8]| String::from_utf8_lossy(f).into_owned();
+        Fields::of(line.as_bytes(), separator).map(text).collect()
+    }
+
+    #[test]
+    fn a_line_has_fields() {
+        for (line, separator, are) in [
+            ("a,b,,c\r\n", b',', vec!["a", "b", "", "c"]),
+            (" a , b ,c ", b',', vec!["a", "b", "c"]),
+            ("a,", b',', vec!["a", ""]),
+            ("\"a\",\"b,c\", \"d\"\"e\" ,f", b',', vec!["a", "b,c", "d\"\"e", "f"]),
+            ("\"a,b", b',', vec!["\"a", "b"]),
+            ("a;1,5;\"b;c\"", b';', vec!["a", "1,5", "b;c"]),
+            ("a\t\tb c\t d", b'\t', vec!["a", "", "b c", "d"]),
+            ("  a   b\tc  ", b' ', vec!["a", "b", "c"]),
+            ("", b',', vec![""]),
+        ] {
+            assert_eq!(fields(line, separator), are, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn titles_say_what_columns_are() {
+        let with = |titles: &str| Columns::of(titles.as_bytes());
+        let plain = with("time_us,op,offset,length").unwrap();
+        for same in [
+            "TIME_US, Op ,offset,Length\r\n",
+            "\"time_us\",\"op\",\"offset\",\"length\"",
+            "time(us),op,offset,length",
+            "time [us],rwbs,offset,bytes",
+        ] {
+            assert_eq!(with(same), Some(plain.clone()), "{same}");
+        }
+        for (other, separator) in [
+            ("time_us;op;offset;length", b';'),
+            ("time_us\top\toffset\tlength", b'\t'),
+            ("time_us  op  offset  length", b' '),
+        ] {
+            assert_eq!(with(other), Some(Columns { separator, ..plain.clone() }), "{other}");
+        }
+        // A byte is exact where a sector may be rounded.
+        let both = with("sector,time_s,op,offset,length,sectors").unwrap();
+        assert_eq!((both.unit(Role::Begin), both.unit(Role::Length)), (1, 1));
+        for none in
+            ["time,op,offset,length", "time_us,op,offset", "8,0 1 2 0.0 697 Q W 8 + 8 [x]", ""]
+        {
+            assert_eq!(with(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn columns_may_be_named() {
+        let msr = Columns::parse("time_100ns,-,device,op,offset,length").unwrap();
+        assert_eq!(msr.unit(Role::Time), 100);
+        let line = b"128166372003061629,hm,0,Read,383496192,32768,413";
+        let found = msr.clone().separated_as(line).find(line);
+        assert_eq!(found[Role::Op as usize], Some(&b"Read"[..]));
+        assert_eq!(found[Role::Device as usize], Some(&b"0"[..]));
+        assert!(!msr.is_heading(line) && msr.is_heading(b"Timestamp,Host,Disk,Type,Offset,Size"));
+        assert_eq!(msr.clone().separated_as(b"1\tb\t3\tR\t5\t6").separator, b'\t');
+        assert_eq!(msr.separated_as(b"  1  b  3  R  5  6").separator, b' ');
+        assert!(Columns::parse("time_s,sector,sectors,is_write,device").is_ok());
+        for (names, says) in [
+            ("", "no column for the time"),
+            ("time_us,op,offset", "no column for the length"),
+            ("time_us,offset,length", "no column for the operation"),
+            ("time_us,op,offset,length,size", "'size' is no column"),
+            ("time_us,time_s,op,offset,length", "two columns for the time"),
+        ] {
+            let e = Columns::parse(names).unwrap_err();
+            assert!(e.to_string().contains(says) && e.what_to_try().is_some(), "{names}: {e}");
+        }
+    }
+}

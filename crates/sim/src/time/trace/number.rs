@@ -1,0 +1,99 @@
+//! Numbers and words of a line.
+
+/// A number of decimal digits, or of hexadecimal ones after `0x`.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
+    if let [b'0', b'x' | b'X', digits @ ..] = text {
+        return hexadecimal(digits);
+    }
+    if text.is_empty() || text.len() > 20 {
+        return None;
+    }
+    text.iter().try_fold(0u64, |n, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, b| Some(n << 4 | u64::from(char::from(*b).to_digit(16)?)))
+}
+
+/// A number that may have a fraction after a point or a comma, times `unit`. What is less than 1 is left out.
+pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
+    let (whole, fraction) = match word.iter().position(|b| matches!(b, b'.' | b',')) {
+        Some(i) => (&word[..i], &word[i + 1..]),
+        None => (word, &b""[..]),
+    };
+    let mut parts = number(whole)?.checked_mul(unit)?;
+    let mut place = unit;
+    for digit in fraction {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        place /= 10;
+        parts = parts.checked_add(digit * place)?;
+    }
+    Some(parts)
+}
+
+/// The first of the sectors that a range of bytes touches, and how many they are.
+pub(super) fn touched(begin: u64, length: u64) -> (u64, u64) {
+    let (sector, end) = (begin >> 9, (begin + length).div_ceil(512));
+    (sector, end - sector)
+}
+
+/// Words of a line, without allocating.
+pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
+}
+
+/// A word, made printable.
+pub(super) fn shown(word: &[u8]) -> String {
+    let text = String::from_utf8_lossy(word);
+    let short: String = text.chars().filter(|c| !c.is_control()).take(40).collect();
+    format!("'{short}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal_or_hexadecimal() {
+        for (text, is) in [
+            ("0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("0x0", Some(0)),
+            ("0X1f", Some(31)),
+            ("0xFFFFFFFFFFFFFFFF", Some(u64::MAX)),
+            ("0x10000000000000000", None),
+            ("0x", None),
+            ("0xg", None),
+            ("x1", None),
+            ("1f", None),
+            ("", None),
+            ("-1", None),
+        ] {
+            assert_eq!(number(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fraction_may_follow_a_point_or_a_comma() {
+        for (text, unit, is) in [
+            ("12.5", 1_000, Some(12_500)),
+            ("12,5", 1_000, Some(12_500)),
+            ("1700000000.123456789", 1_000_000_000, Some(1_700_000_000_123_456_789)),
+            ("128166372003061629.9", 100, Some(12_816_637_200_306_162_990)),
+            ("0x10", 1_000, Some(16_000)),
+            ("1.", 10, Some(10)),
+            ("1.2.3", 10, None),
+            (".5", 10, None),
+            ("18446744073.8", 1_000_000_000, None),
+        ] {
+            assert_eq!(scaled(text.as_bytes(), unit), is, "{text}");
+        }
+    }
+}

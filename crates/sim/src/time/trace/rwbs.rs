@@ -1,0 +1,77 @@
+//! The letters with which Linux writes an operation: the field RWBS of blktrace and of trace events, such as `WS` and `FWFS`.
+
+use zoneplug_core::Op;
+
+/// The meaning of the letters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// `None`: not an operation that a disk carries out.
+    pub(super) op: Option<Op>,
+    pub(super) preflush: bool,
+    pub(super) fua: bool,
+}
+
+impl Kind {
+    /// `F` before the operation is a flush, after it FUA. `None`: other letters.
+    pub(super) fn of(rwbs: &[u8]) -> Option<Kind> {
+        let (preflush, rest) = match rwbs {
+            [b'F', rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
+        let (op, rest) = match rest {
+            [b'Z', b'R', b'A', rest @ ..] => (Some(Op::ZoneResetAll), rest),
+            [b'Z', b'A', rest @ ..] => (Some(Op::ZoneAppend), rest),
+            [b'Z', b'R', rest @ ..] => (Some(Op::ZoneReset), rest),
+            [b'Z', b'O', rest @ ..] => (Some(Op::ZoneOpen), rest),
+            [b'Z', b'C', rest @ ..] => (Some(Op::ZoneClose), rest),
+            [b'Z', b'F', rest @ ..] => (Some(Op::ZoneFinish), rest),
+            [b'D', b'E', rest @ ..] | [b'D', rest @ ..] => (Some(Op::Discard), rest),
+            [b'W', b'Z', rest @ ..] => (Some(Op::WriteZeroes), rest),
+            [b'W', rest @ ..] => (Some(Op::Write), rest),
+            [b'R', rest @ ..] => (Some(Op::Read), rest),
+            [b'F', rest @ ..] if preflush => (Some(Op::Flush), rest),
+            [b'N', rest @ ..] => (None, rest),
+            [] if preflush => (Some(Op::Flush), rest),
+            rest if preflush => (Some(Op::Flush), rest),
+            _ => return None,
+        };
+        let known = rest.iter().all(|b| matches!(b, b'F' | b'A' | b'S' | b'M' | b'B' | b'U'));
+        known.then(|| Kind { op, preflush, fua: rest.contains(&b'F') })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (letters, operation, preflush, FUA)
+    #[test]
+    fn the_letters_of_an_operation() {
+        for (letters, op, preflush, fua) in [
+            ("W", Some(Op::Write), false, false),
+            ("WS", Some(Op::Write), false, false),
+            ("FWFS", Some(Op::Write), true, true),
+            ("WFSM", Some(Op::Write), false, true),
+            ("RA", Some(Op::Read), false, false),
+            ("RSM", Some(Op::Read), false, false),
+            ("D", Some(Op::Discard), false, false),
+            ("DE", Some(Op::Discard), false, false),
+            ("FF", Some(Op::Flush), true, false),
+            ("F", Some(Op::Flush), true, false),
+            ("FN", None, true, false),
+            ("N", None, false, false),
+            ("ZA", Some(Op::ZoneAppend), false, false),
+            ("ZAF", Some(Op::ZoneAppend), false, true),
+            ("ZR", Some(Op::ZoneReset), false, false),
+            ("ZRA", Some(Op::ZoneResetAll), false, false),
+            ("ZRS", Some(Op::ZoneReset), false, false),
+            ("ZFS", Some(Op::ZoneFinish), false, false),
+        ] {
+            let k = Kind::of(letters.as_bytes()).expect(letters);
+            assert_eq!((k.op, k.preflush, k.fua), (op, preflush, fua), "{letters}");
+        }
+        for letters in ["", "X", "WQ", "Z", "ZX", "w"] {
+            assert!(Kind::of(letters.as_bytes()).is_none(), "{letters}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Counts of what was read, beside the events: what was left out, and what stood out of order.
+
+use std::collections::BTreeMap;
+use zoneplug_core::Nanos;
+
+/// Kinds of operations that are told apart.
+const KINDS: usize = 32;
+
+/// What was read so far, besides the events.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Number of lines, or of blktrace's records.
+    pub lines: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+    /// Lines of no known form.
+    pub unknown: u64,
+    /// The number of the first line of no known form.
+    pub first_unknown: Option<u64>,
+    /// Operations of a kind that is not known.
+    pub strange: u64,
+    /// The first of them: its line, and its kind.
+    pub first_strange: Option<(u64, String)>,
+    /// How many there are of each kind, of the first kinds.
+    pub strange_kinds: BTreeMap<String, u64>,
+    /// Reads and writes of nothing.
+    pub empty: u64,
+    /// Commands that pass the block layer by, such as those of SCSI.
+    pub pass_through: u64,
+    /// Operations of other devices.
+    pub elsewhere: u64,
+    /// Zone management of which the trace does not say the kind, or the zone.
+    pub unclear: u64,
+    /// Records that their file ends within.
+    pub cut: u64,
+    /// Events that blktrace lost, by their numbers.
+    pub lost: u64,
+    /// Events that stand behind a later one. blktrace writes each processor's records in pieces, so of its records only
+    /// those count that come too late for the window.
+    pub backwards: u64,
+    /// How much earlier such an event is, at most.
+    pub furthest_back: Nanos,
+    /// Events that came too late for the window, and have the time of the one above.
+    pub late: u64,
+    /// The earliest time of an event, from the epoch of the trace.
+    pub earliest: Option<Nanos>,
+    /// The time of the last completion after the earliest event. Known at the end.
+    pub last_completion: Option<Nanos>,
+}
+
+impl Seen {
+    /// Counts an operation whose kind is not known.
+    #[cold]
+    pub(super) fn note_strange(&mut self, line: u64, word: &[u8]) {
+        let name: String = String::from_utf8_lossy(word).chars().take(20).collect();
+        self.strange += 1;
+        if self.strange_kinds.len() < KINDS || self.strange_kinds.contains_key(&name) {
+            *self.strange_kinds.entry(name.clone()).or_default() += 1;
+        }
+        self.first_strange.get_or_insert((line, name));
+    }
+
+    /// Counts an event that stands behind one that is so much later.
+    pub(super) fn note_backwards(&mut self, by: Nanos) {
+        self.backwards += 1;
+        self.furthest_back = self.furthest_back.max(by);
+    }
+}

@@ -1,0 +1,236 @@
+//! Traces as tracers, spreadsheets and shells leave them: forms of tables, epochs, orders, and what is left out.
+#![allow(clippy::unwrap_used)]
+
+use zoneplug_core::{Error, Nanos, Op};
+use zoneplug_sim::time::trace::{Columns, Events, Format, Reader, Seen, TraceEvent};
+
+fn read<'a>(of: Result<Reader<&'a [u8]>, Error>) -> Result<(Vec<TraceEvent>, Seen), Error> {
+    let mut reader = of?;
+    let mut all = Vec::new();
+    while let Some(event) = reader.next_event()? {
+        all.push(event);
+    }
+    Ok((all, reader.seen().clone()))
+}
+
+fn all(text: &str) -> (Vec<TraceEvent>, Seen) {
+    read(Reader::new(text.as_bytes(), Events::Queued, None))
+        .unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+fn with(columns: &str, text: &str) -> (Vec<TraceEvent>, Seen) {
+    let columns = Columns::parse(columns).unwrap();
+    let reader = Reader::new(text.as_bytes(), Events::Queued, None);
+    read(reader.and_then(|r| r.with_columns(&columns))).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// All but the line.
+fn what(events: &[TraceEvent]) -> Vec<(u64, Op, u64, u64)> {
+    events.iter().map(|e| (e.at.0, e.op, e.sector, e.sectors)).collect()
+}
+
+/// A write of 64 KiB, and a read of 4 KiB 1.5 us later.
+const TWO: [(u64, Op, u64, u64); 2] = [(0, Op::Write, 0, 128), (1_500, Op::Read, 8, 8)];
+
+#[test]
+fn a_table_may_have_marks_quotes_and_any_separator() {
+    for text in [
+        "time_us,op,offset,length\n1,write,0,65536\n2.5,read,4096,4096\n",
+        "\u{feff}time_us,op,offset,length\r\n1,write,0,65536\r\n2.5,read,4096,4096\r\n",
+        "\"time_us\",\"op\",\"offset\",\"length\"\n\"1\",\"write\",\"0\",\"65536\"\n\"2.5\",\"read\",\"4096\",\"4096\"\n",
+        "time_us;op;offset;length\n1;write;0;65536\n2,5;read;4096;4096\n",
+        "time_us\top\toffset\tlength\n1\twrite\t0\t65536\n2.5\tread\t4096\t4096\n",
+        "time_us op  offset   length\n1   write    0 65536\n2.5 read  4096 4096\n",
+        "time_us,rwbs,offset,bytes\n1,WS,0,65536\n2.5,RA,4096,4096\n",
+        "time_us,op,offset,length\n0x1,W,0x0,0x10000\n2.5,R,0x1000,0x1000\n",
+        // As biosnoop's titles are.
+        "TIME(us)  COMM  DISK  RWBS  SECTOR  BYTES\n1 fio vda W 0 65536\n2.5 fio vda R 8 4096\n",
+        // Two files that were joined, each with its mark and its titles.
+        "\u{feff}time_us,op,offset,length\n1,write,0,65536\n\u{feff}time_us,op,offset,length\n2.5,read,4096,4096\n",
+    ] {
+        let (events, seen) = all(text);
+        assert_eq!(what(&events), TWO, "{text}");
+        assert_eq!((seen.unknown, seen.strange, seen.backwards), (0, 0, 0), "{text}");
+    }
+    let (events, _) = all("time_us,op,offset,length\n1,FWFS,0,512\n");
+    assert!(events[0].fua && events[0].preflush && events[0].op == Op::Write);
+    // What a tool says before its titles is counted.
+    let (events, seen) =
+        all("Tracing block I/O... Ctrl-C ends it\ntime_us,op,offset,length\n1,W,0,512\n");
+    assert_eq!((events.len(), seen.unknown, seen.first_unknown), (1, 1, Some(1)));
+    let reader =
+        Reader::new(&b"hello\ntime_us,op,offset,length\n1,W,0,512\n"[..], Events::Queued, None);
+    let mut reader = reader.unwrap();
+    assert!(reader.next_event().unwrap().is_some() && reader.format() == Format::Csv);
+}
+
+/// (columns, lines, microseconds from the first to the second): traces that are public, and what tools print.
+#[test]
+fn a_table_without_titles_has_the_columns_that_its_reader_names() {
+    let p = 3.0 / 2.0;
+    for (columns, text, us) in [
+        // MSR Cambridge: ticks of 100 ns since 1601.
+        (
+            "time_100ns,-,device,op,offset,length",
+            "128166372003061629,hm,0,Write,0,65536,413\n128166372003061644,hm,0,Read,4096,4096,9\n",
+            p,
+        ),
+        // Alibaba's block traces.
+        (
+            "device,op,offset,length,time_us",
+            "419,W,0,65536,1577808144360767\n419,R,4096,4096,1577808144360769\n",
+            2.0,
+        ),
+        // Tencent's, of seconds and sectors.
+        (
+            "time_s,sector,sectors,is_write,device",
+            "1538323200,0,128,1,1283\n1538323200,8,8,0,1283\n",
+            0.0,
+        ),
+        // SPC's, as the traces of UMass are.
+        ("device,sector,length,op,time_s", "0,0,65536,W,0.5\n0,8,4096,r,0.5000015\n", p),
+        // SYSTOR 2017, with titles that name no units.
+        (
+            "time_s,-,op,device,offset,length",
+            "Timestamp,Response,IOType,LUN,Offset,Size\n1455592169.000001,0.1,W,3,0,65536\n1455592169.0000025,,R,3,4096,4096\n",
+            p,
+        ),
+        // blkparse -f "%T.%9t %a %d %S %n\n"
+        (
+            "time_s,action,op,sector,sectors",
+            "0.000000500 Q WS 0 128\n0.000001000 G WS 0 128\n0.000002000 Q RA 8 8\n0.000009500 C WS 0 128\n",
+            p,
+        ),
+        ("time_us,op,offset,length", "1;W;0;65536\n2,5;R;4096;4096\n", p),
+    ] {
+        let (events, seen) = with(columns, text);
+        let mut want = TWO;
+        want[1].0 = (us * 1_000.0) as u64;
+        assert_eq!(what(&events), want, "{text}");
+        assert_eq!((seen.unknown, seen.strange), (0, 0), "{text}");
+        let completes = text.contains(" C ").then_some(Nanos(9_000));
+        assert_eq!(seen.last_completion, completes, "{text}");
+    }
+    let columns = Columns::parse("time_us,op,offset,length").unwrap();
+    let e = Reader::new(&b"\x07tae"[..], Events::Queued, None);
+    let e = e.unwrap().with_columns(&columns).unwrap_err();
+    assert!(e.to_string().contains("blktrace"), "{e}");
+}
+
+/// Times of any epoch in every format with times: the events are those of a trace from 0.
+#[test]
+fn the_epoch_of_a_trace_does_not_matter() {
+    // 2006-07-14, today, and the last nanoseconds of 64 bits.
+    for epoch in [0, 1 << 60, 1_700_000_000_123_456_000, u64::MAX / 1_000 * 1_000 - 9_000] {
+        let (a, b) = (epoch, epoch + 3_000);
+        let point = |ns: u64, unit: u64| {
+            let digits = unit.ilog10() as usize;
+            format!("{}.{:0digits$}", ns / unit, ns % unit)
+        };
+        for text in [
+            format!("time_ns,op,offset,length\n{a},write,0,65536\n{b},read,4096,4096\n"),
+            format!(
+                "time_us,op,offset,length\n{},write,0,65536\n{},read,4096,4096\n",
+                a / 1_000,
+                b / 1_000
+            ),
+            format!(
+                "time_ms,op,offset,length\n{},write,0,65536\n{},read,4096,4096\n",
+                point(a, 1_000_000),
+                point(b, 1_000_000)
+            ),
+            format!(
+                "time_s,op,offset,length\n{},write,0,65536\n{},read,4096,4096\n",
+                point(a, 1_000_000_000),
+                point(b, 1_000_000_000)
+            ),
+            format!(
+                "8,0 0 1 {} 7 Q WS 0 + 128 [x]\n8,0 0 2 {} 7 Q RA 8 + 8 [x]\n",
+                point(a, 1_000_000_000),
+                point(b, 1_000_000_000)
+            ),
+            format!(
+                "fio version 3 iolog\n{} d write 0 65536\n{} d read 4096 4096\n",
+                a / 1_000,
+                b / 1_000
+            ),
+        ] {
+            let (events, _) = all(&text);
+            let want = [TWO[0], (3_000, Op::Read, 8, 8)];
+            assert_eq!(what(&events), want, "{text}");
+        }
+    }
+    // Two clocks in one trace.
+    let text = "time_s,op,offset,length\n0,W,0,512\n1700000000,W,512,512\n";
+    let e = read(Reader::new(text.as_bytes(), Events::Queued, None)).unwrap_err();
+    assert!(e.to_string().contains("line 3 of the trace: 53 years after the earliest"), "{e}");
+}
+
+/// Lines out of order are sorted by time, those of one time by line, and counted.
+#[test]
+fn lines_are_sorted_by_time() {
+    let text = "time_us,op,sector,sectors\n30,W,24,8\n10,W,8,8\n10,W,0,8\n20,W,16,8\n";
+    let (events, seen) = all(text);
+    let sectors: Vec<u64> = events.iter().map(|e| e.sector).collect();
+    assert_eq!(sectors, [8, 0, 16, 24]);
+    assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [0, 0, 10_000, 20_000]);
+    assert_eq!(events.iter().map(|e| e.line).collect::<Vec<_>>(), [3, 4, 5, 2]);
+    assert_eq!((seen.backwards, seen.furthest_back, seen.late), (3, Nanos(20_000), 0));
+    // What comes too late for the window is said, and its caller may ask for the order of lines.
+    let small = |text| Reader::new(text, Events::Queued, None).map(|r| r.with_window(1));
+    let (events, seen) = read(small(text.as_bytes())).unwrap();
+    assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [0, 0, 0, 0]);
+    assert_eq!((seen.backwards, seen.late, seen.earliest), (3, 3, Some(Nanos(10_000))));
+    let lines = small(text.as_bytes()).map(|r| r.in_order_of_lines(Nanos(10_000)));
+    let (events, _) = read(lines).unwrap();
+    assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [20_000, 0, 0, 10_000]);
+    // A completion may stand before what it completes, and before the first operation.
+    let done = "8,0 0 2 0.000009000 7 C W 0 + 8 [x]\n8,0 0 1 0.000001000 7 Q W 0 + 8 [x]\n";
+    assert_eq!(all(done).1.last_completion, Some(Nanos(8_000)));
+}
+
+/// What is not sent is counted by its reason.
+#[test]
+fn what_is_left_out_is_counted() {
+    let (events, seen) = all(
+        "time_us,op,offset,length\n1,W,0,512\n2,verify,0,512\n3,XY,0,512\n4,verify,0,512\n5,R,0,0\n6,N,0,512\n?\n",
+    );
+    assert_eq!(
+        (events.len(), seen.strange, seen.empty, seen.pass_through, seen.unknown),
+        (1, 3, 1, 1, 1)
+    );
+    assert_eq!(seen.first_strange, Some((3, "verify".to_owned())));
+    assert_eq!(
+        seen.strange_kinds.into_iter().collect::<Vec<_>>(),
+        [("XY".to_owned(), 1), ("verify".to_owned(), 2)]
+    );
+    let (_, seen) = all(
+        "fio version 2 iolog\nd write 0 512\nd fly 0 512\nd read 0 0\nhello\nfio version 2 iolog\n",
+    );
+    assert_eq!((seen.strange, seen.empty, seen.unknown), (1, 1, 1));
+    let (_, seen) = all(
+        "8,0 0 1 0.000000001 7 Q W 0 + 8 [x]\n8,0 0 1 0.000000001 7 Q QQ 0 + 8 [x]\n8,0 0 1 0.000000001 7 Q R 36 (12 00) [x]\n8,0 0 1 0.000000001 7 Q R 8 + 0 [x]\n",
+    );
+    assert_eq!((seen.strange, seen.pass_through, seen.empty), (1, 1, 1));
+    // Nothing but strange operations is no trace.
+    let e = |text: &str| read(Reader::new(text.as_bytes(), Events::Queued, None)).unwrap_err();
+    let many = format!("time_us,op,offset,length\n{}", "1,what,0,512\n".repeat(2_000));
+    assert!(e(&many).to_string().contains("line 2 has 'what', which is none"), "{}", e(&many));
+}
+
+#[test]
+fn what_must_be_converted_says_how() {
+    for (bytes, says, hint) in [
+        (&b"\x1f\x8b\x08\x00"[..], "is compressed", "zcat"),
+        (b"\x28\xb5\x2f\xfd\x04", "by zstd", "zstd -dc"),
+        (b"\xfd7zXZ\x00", "by xz", "xz -dc"),
+        (b"BZh91AY", "by bzip2", "bzip2 -dc"),
+        (b"PK\x03\x04\x14", "zip archive", "unzip -p"),
+        (b"\xff\xfet\0i\0", "UTF-16", "iconv"),
+        (b"\xfe\xff\0t\0i", "UTF-16", "iconv"),
+    ] {
+        let e = Reader::new(bytes, Events::Queued, None).unwrap_err();
+        assert!(e.to_string().contains(says), "{e}");
+        assert!(e.what_to_try().is_some_and(|h| h.contains(hint)), "{e:?}");
+    }
+}
