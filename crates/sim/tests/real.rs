@@ -7,8 +7,9 @@ use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::Limits;
 use zoneplug_core::{Device, Nanos};
 use zoneplug_devices::emu::timing::Profile;
-use zoneplug_devices::emu::{EmuDisk, EmuKind};
-use zoneplug_sim::time::trace::{Events, Reader};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::spec::Spec;
+use zoneplug_sim::time::trace::{Events, Fit, Reader, Survey};
 use zoneplug_sim::time::{Clock, Pace, Place, RealRun, Replayed, Run, TraceClient};
 
 /// A clock that goes on in pauses.
@@ -96,4 +97,53 @@ fn a_run_that_is_asked_ends_with_what_is_at_the_disk() {
     let (all, makespan, busy) = real(&profile, pace, Nanos(27_000_000));
     assert!((1..36).contains(&all.len()), "{}", all.len());
     assert!(makespan > Nanos(0) && busy > Nanos(0) && busy <= makespan);
+}
+
+/// A drive reads whole blocks, and writes them in conventional zones: that an operation is shorter is no reason to refuse it. A
+/// sequential zone has no place for a part of a block, so a trace that writes one is no trace of such a disk.
+#[test]
+fn parts_of_blocks_are_sent_as_whole_blocks() {
+    let new = || {
+        let mut spec = Spec::parse("mem,zones=8,zone-size=1M,conv=2,lba-size=4K").unwrap();
+        EmuDisk::new(EmuConfig::from_spec(&mut spec).unwrap()).unwrap()
+    };
+    let fit = |text: &str| {
+        let device = new();
+        let mut fits = [Fit::new(device.geometry(), device.limits())];
+        Survey::of(Reader::new(text.as_bytes(), Events::Queued, None).unwrap(), &mut fits).unwrap();
+        let [fit] = fits;
+        fit
+    };
+    let go = |text: &str, place: Place| {
+        let device = new();
+        let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
+        let mut refused = Vec::new();
+        let source = Box::new(move || trace.next_event());
+        let seen = Box::new(|r: &Replayed| {
+            refused.extend((!r.status.is_ok()).then_some((r.event.line, r.status)));
+        });
+        let pace = Pace { speed: None, window: Some(1) };
+        let mut client = TraceClient::new(place, device.limits(), pace, source, seen);
+        let run = RealRun { device: device.clone(), config: DiskConfig::default(), tags: 32 };
+        run.go(&mut [&mut client], &mut Moved { now: Nanos(0), end: Nanos(u64::MAX) }).unwrap();
+        let widened = client.adapted().widened;
+        drop(client);
+        (refused, widened)
+    };
+    let short = "fio version 3 iolog\n1 d read 1000 4096\n2 d read 3149823 1\n3 d write 512 512\n\
+        4 d write 1044480 2048\n5 d write 2097152 4096\n6 d read 2097152 512\n";
+    let f = fit(short);
+    assert!(f.is_exact(), "{f:?}");
+    for place in [Place::Exact { begin: vec![] }, Place::Log] {
+        assert_eq!(go(short, place), (vec![], 5));
+    }
+    for (misplaced, append) in [
+        (1, "8,0 0 1 0.000000001 7 Q ZA 6144 + 1 [x]\n"),
+        (0, "8,0 0 1 0.000000001 7 Q ZA 6144 + 8 [x]\n"),
+    ] {
+        assert_eq!(fit(append).misplaced, misplaced, "{append}");
+        assert_eq!(go(append, Place::Log), (vec![], misplaced));
+    }
+    let write = "fio version 3 iolog\n1 d write 3145728 512\n";
+    assert_eq!((fit(write).misplaced, go(write, Place::Log)), (1, (vec![], 1)));
 }

@@ -4,7 +4,7 @@
 use zoneplug_core::{Error, Nanos, Op};
 use zoneplug_sim::time::trace::{Columns, Events, Format, Reader, Seen, TraceEvent};
 
-fn read<'a>(of: Result<Reader<&'a [u8]>, Error>) -> Result<(Vec<TraceEvent>, Seen), Error> {
+fn read(of: Result<Reader<&[u8]>, Error>) -> Result<(Vec<TraceEvent>, Seen), Error> {
     let mut reader = of?;
     let mut all = Vec::new();
     while let Some(event) = reader.next_event()? {

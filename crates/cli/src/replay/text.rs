@@ -430,7 +430,7 @@ impl Report {
                 None => writeln!(f, "  {}: every operation where it was recorded", r.disk)?,
                 Some(m) => writeln!(f, "  {}: as recorded, though {}", r.disk, m.why)?,
             }
-            return self.discards(f, r);
+            return self.adapted(f, r);
         }
         writeln!(
             f,
@@ -451,16 +451,25 @@ impl Report {
                 writeln!(f, "    {}: {what}", thousands(n))?;
             }
         }
-        self.discards(f, r)
+        self.adapted(f, r)
     }
 
-    fn discards(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
-        match r.changed.discards_not_sent {
-            0 => Ok(()),
-            n => {
-                let n = count(n, "discard", "discards");
-                writeln!(f, "    {n} of less than a zone, not sent")
+    /// What is not sent as it was recorded, however addresses became places.
+    fn adapted(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
+        let c = &r.changed;
+        for (n, one, more, what) in [
+            (c.discards_not_sent, "discard", "discards", "of less than a zone, not sent"),
+            (
+                c.made_whole_blocks,
+                "read or write",
+                "reads and writes",
+                "of parts of blocks, sent as whole blocks",
+            ),
+        ] {
+            if n > 0 {
+                writeln!(f, "    {} {what}", count(n, one, more))?;
             }
         }
+        Ok(())
     }
 }

@@ -68,6 +68,8 @@ pub struct Changed {
     pub wrapped: u64,
     /// Discards of less than a zone.
     pub discards_not_sent: u64,
+    /// Reads and writes of parts of blocks, sent as whole blocks.
+    pub made_whole_blocks: u64,
 }
 
 /// A row of the table.

@@ -148,7 +148,7 @@ impl Outcome {
         drive: Option<(DriveStats, bool)>,
     ) -> Row {
         let Outcome { tally, makespan, busy, adapted } = self;
-        let Adapted { resets, finishes, moved, wrapped, dropped_discards } = adapted;
+        let Adapted { resets, finishes, moved, wrapped, dropped_discards, widened } = adapted;
         let percent = |d: DriveStats| d.busy.0 as f64 * 100.0 / makespan.0.max(1) as f64;
         Row {
             disk: disk.to_owned(),
@@ -169,6 +169,7 @@ impl Outcome {
                 zones_finished: finishes,
                 wrapped,
                 discards_not_sent: dropped_discards,
+                made_whole_blocks: widened,
             },
             spread: None,
         }

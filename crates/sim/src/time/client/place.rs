@@ -28,6 +28,8 @@ pub struct Adapted {
     pub wrapped: u64,
     /// Discards of less than a zone, which were not sent.
     pub dropped_discards: u64,
+    /// Reads and writes of parts of blocks, which were sent as whole blocks.
+    pub widened: u64,
 }
 
 /// How addresses map to places in zones.
@@ -94,6 +96,8 @@ pub(super) struct Placing {
     active: BTreeSet<(u64, u32)>,
     max_active: u32,
     granularity: u32,
+    /// Sectors of a logical block: the least that is read, and that is written in a conventional zone.
+    block: u32,
     append_max: u32,
     uses: u64,
     /// Parts that wait or are outstanding in zones.
@@ -124,6 +128,7 @@ impl Placing {
             // The device itself closes zones when too many are open.
             max_active: limits.max_active_zones,
             granularity: limits.write_granularity_sectors.max(1),
+            block: limits.logical_block_sectors.max(1),
             append_max: limits.visible_append_sectors(u32::MAX),
             uses: 0,
             in_zones: 0,
@@ -172,6 +177,7 @@ impl Placing {
         }
         let discards = event.op == Op::Discard;
         let begun = parts.len();
+        let mut is_short = false;
         while left > 0 {
             let (zone, offset) = g.zone_of(Sector(at % disk));
             let len = left.min(u64::from(g.zone_len_sectors(zone) - offset)) as u32;
@@ -205,6 +211,7 @@ impl Placing {
                     let mut n = len;
                     let mut most = max;
                     if self.log {
+                        is_short |= !n.is_multiple_of(unit);
                         n = n.next_multiple_of(unit).min(g.capacity_of(zone));
                         most = max.min(self.append_max) / unit * unit;
                     }
@@ -217,14 +224,20 @@ impl Placing {
                 op => {
                     let op = if op == Op::ZoneAppend { Op::Write } else { op };
                     let (mut o, mut n) = (offset, len);
-                    if self.log {
-                        // Reads stay below the capacity; writes are whole blocks.
-                        let capacity = g.capacity_of(zone);
-                        let unit = self.granularity;
+                    // A write to a sequential zone is sent where it was recorded, or to the write pointer of a log.
+                    if self.log || op == Op::Read || conventional {
+                        let unit = if self.log { self.granularity } else { self.block };
                         let blocks =
                             (u64::from(o % unit) + u64::from(n)).next_multiple_of(u64::from(unit));
-                        n = blocks.min(u64::from(capacity)) as u32;
-                        o = (o - o % unit).min(capacity - n);
+                        o -= o % unit;
+                        n = blocks as u32;
+                        is_short |= n != len;
+                    }
+                    if self.log {
+                        // Reads stay below the capacity.
+                        let capacity = g.capacity_of(zone);
+                        n = n.min(capacity);
+                        o = o.min(capacity - n);
                     }
                     let queued = op != Op::Read && !conventional;
                     let unit = max / self.granularity * self.granularity;
@@ -238,6 +251,7 @@ impl Placing {
             }
         }
         adapted.dropped_discards += u64::from(discards && parts.len() == begun);
+        adapted.widened += u64::from(is_short);
     }
 
     /// Queues a part.

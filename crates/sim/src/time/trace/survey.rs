@@ -201,11 +201,11 @@ impl Fit {
                 continue;
             }
             let capacity = g.capacity_of(zone);
+            let is_whole = |sectors: u32| sectors.is_multiple_of(self.granularity);
             match event.op {
                 Op::Write | Op::WriteZeroes => {
                     let z = self.zones.entry(zone.0).or_insert((offset, offset));
-                    let aligned = len.is_multiple_of(self.granularity)
-                        && offset.is_multiple_of(self.granularity);
+                    let aligned = is_whole(len) && is_whole(offset);
                     if z.1 == offset && aligned && len <= capacity.saturating_sub(offset) {
                         z.1 += len;
                         continue;
@@ -214,16 +214,13 @@ impl Fit {
                         // No zone begins there.
                         *z = (0, 0);
                     }
-                    self.misplaced += 1;
                     let write_pointer = z.1;
-                    let (line, sector) = (event.line, event.sector);
-                    self.first.get_or_insert(Misplaced {
-                        line,
-                        sector,
-                        zone: zone.0,
-                        write_pointer,
-                    });
-                    return;
+                    return self.misplace(event, zone, write_pointer);
+                }
+                // No disk with such blocks appends a part of one.
+                Op::ZoneAppend if !is_whole(len) => {
+                    let write_pointer = self.zones.entry(zone.0).or_insert((0, 0)).1;
+                    return self.misplace(event, zone, write_pointer);
                 }
                 Op::ZoneAppend => {
                     let z = self.zones.entry(zone.0).or_insert((0, 0));
@@ -238,5 +235,11 @@ impl Fit {
                 _ => {}
             }
         }
+    }
+
+    fn misplace(&mut self, event: &TraceEvent, zone: ZoneNo, write_pointer: u32) {
+        self.misplaced += 1;
+        let (line, sector) = (event.line, event.sector);
+        self.first.get_or_insert(Misplaced { line, sector, zone: zone.0, write_pointer });
     }
 }
