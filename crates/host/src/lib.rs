@@ -21,6 +21,7 @@ mod peer;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 mod recovery;
 mod runtime;
+mod scratch;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 mod served;
 pub mod signals;
@@ -60,6 +61,7 @@ pub use runtime::io_error::IoError;
 #[cfg(feature = "latency")]
 pub use runtime::latency::Latencies;
 pub use runtime::withheld::{Withheld, leaked_buffers};
+pub use scratch::scratch_file;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub use served::latency::{LATENCY_BUCKETS, LatencyHistogram, SLOW_ZONES, SlowZone};
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]

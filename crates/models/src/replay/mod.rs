@@ -1,8 +1,8 @@
 //! A block trace, sent to models of drives, in virtual time: what each drive and policy would give. Also to disks in real
 //! time, with [`RealDisk`].
 //!
-//! The trace is read once to see what is in it, and once more for each run of each row; it is never held. Two replays of
-//! one trace have the same figures.
+//! The trace is read once to see what is in it, and once more for each run of each row. One whose lines are far out of order
+//! is sorted once. Two replays of one trace have the same figures, whatever the order of its lines and the epoch of its times.
 //!
 //! ```
 //! use std::io::Read;
@@ -21,6 +21,8 @@
 //! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
 //! ```
 
+mod input;
+mod order;
 mod real;
 mod row;
 mod run;
@@ -32,13 +34,15 @@ pub use spread::{MAX_REPEAT, rates};
 
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
+use input::Input;
+use order::{Ordered, ROOM};
 use run::{Sent, in_virtual_time};
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, BufReader, Read};
+use std::io::Read;
 use zoneplug_core::Error;
 use zoneplug_sim::time::Pace;
-use zoneplug_sim::time::trace::{Events, Fit, Reader, Survey};
+use zoneplug_sim::time::trace::{Columns, Events, Fit, Reader, Survey};
 
 /// Outstanding operations, where the times of a trace do not count and no flag gives a number.
 const DEPTH: u32 = 32;
@@ -115,6 +119,8 @@ pub struct Trace<'a> {
     open: Open<'a>,
     events: Events,
     device: Option<&'a str>,
+    columns: Option<&'a Columns>,
+    room: usize,
 }
 
 impl fmt::Debug for Trace<'_> {
@@ -124,42 +130,43 @@ impl fmt::Debug for Trace<'_> {
 }
 
 impl<'a> Trace<'a> {
-    /// A trace. `events`: which events of the block layer are sent; `device`: whose operations, where there are several, as
-    /// the trace names it.
+    /// A trace, also in gzip. `events`: which events of the block layer are sent; `device`: whose operations, where there
+    /// are several, as the trace names it.
     pub fn new(open: Open<'a>, events: Events, device: Option<&'a str>) -> Trace<'a> {
-        Trace { open, events, device }
+        Trace { open, events, device, columns: None, room: ROOM }
+    }
+
+    /// A table with these columns, whatever its titles are.
+    pub fn with_columns(self, columns: Option<&'a Columns>) -> Trace<'a> {
+        Trace { columns, ..self }
+    }
+
+    /// Holds so many operations in memory to sort them. Further ones are sorted through a file without a name.
+    pub fn with_room(self, operations: usize) -> Trace<'a> {
+        Trace { room: operations, ..self }
     }
 
     /// Reads it. With `workers` it seems to end when they are asked for the end.
-    fn reader<'b>(
-        &self,
-        workers: Option<&'b Workers<'_>>,
-    ) -> Result<Reader<BufReader<UntilAsked<'a, 'b>>>, Error> {
+    fn reader<'b>(&self, workers: Option<&'b Workers<'_>>) -> Result<Reader<Input<'b>>, Error>
+    where
+        'a: 'b,
+    {
         let files = (self.open)()?;
         let size = (BUFFER / files.len().max(1)).max(4096);
-        let files = files
-            .into_iter()
-            .map(|file| BufReader::with_capacity(size, UntilAsked { file, workers }));
-        Reader::of_files(files.collect(), self.events, self.device)
-    }
-}
-
-/// A file that seems to end when the end is asked for.
-struct UntilAsked<'a, 'b> {
-    file: Box<dyn Read + 'a>,
-    workers: Option<&'b Workers<'b>>,
-}
-
-impl Read for UntilAsked<'_, '_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.workers.is_some_and(Workers::is_asked) { Ok(0) } else { self.file.read(buf) }
+        let files = files.into_iter().map(|file| input::of(file, workers, size));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let reader = Reader::of_files(files, self.events, self.device)?;
+        match self.columns {
+            Some(columns) => reader.with_columns(columns),
+            None => Ok(reader),
+        }
     }
 }
 
 /// A trace that was looked at, and disks for it.
 #[derive(Debug)]
 pub struct Replay<'a> {
-    trace: &'a Trace<'a>,
+    ordered: Ordered<'a>,
     disks: &'a [VirtualDisk],
     /// What is in the trace.
     pub survey: Survey,
@@ -168,24 +175,24 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Reads the trace once. If the end is asked for meanwhile, the survey is of a part.
+    /// Looks at the trace. If the end is asked for meanwhile, the survey is of a part.
     pub fn of(
         trace: &'a Trace<'a>,
         disks: &'a [VirtualDisk],
         workers: &Workers<'_>,
     ) -> Result<Replay<'a>, Error> {
-        let fits = disks.iter().map(|d| Fit::new(d.geometry(), d.limits())).collect();
-        Self::fitting(trace, disks, fits, workers)
+        let fits = || disks.iter().map(|d| Fit::new(d.geometry(), d.limits())).collect();
+        Self::fitting(trace, disks, &fits, workers)
     }
 
     fn fitting(
         trace: &'a Trace<'a>,
         disks: &'a [VirtualDisk],
-        mut fits: Vec<Fit>,
+        fits: &dyn Fn() -> Vec<Fit>,
         workers: &Workers<'_>,
     ) -> Result<Replay<'a>, Error> {
-        let survey = Survey::of(trace.reader(Some(workers))?, &mut fits)?;
-        Ok(Replay { trace, disks, survey, fits })
+        let (ordered, survey, fits) = Ordered::look(trace, fits, workers)?;
+        Ok(Replay { ordered, disks, survey, fits })
     }
 
     /// How addresses become places on a disk, by its number, if `map` is asked for. Not `Auto`.
@@ -238,7 +245,7 @@ impl<'a> Replay<'a> {
             let disk = self.disks[d].with_rate(ppm);
             let (fit, map) = (&self.fits[d], self.map_of(d, map));
             let sent = Sent { fit, limits: disk.limits(), map, pace };
-            let ran = in_virtual_time(self.trace, &sent, (&disk, &ways[d][w]), workers)?;
+            let ran = in_virtual_time(&self.ordered, &sent, (&disk, &ways[d][w]), workers)?;
             Ok((row, ppm, ran, workers.is_asked()))
         })?;
         let mut of_rows: Vec<Vec<(u32, Row, bool)>> = rows.iter().map(|_| Vec::new()).collect();

@@ -34,7 +34,7 @@ impl fmt::Debug for RealDisk {
 }
 
 impl<'a> Replay<'a> {
-    /// Reads the trace once, for disks in real time, and notes which of their zones it changes. If the end is asked for
+    /// Looks at the trace, for disks in real time, and notes which of their zones it changes. If the end is asked for
     /// meanwhile, the survey is of a part.
     ///
     /// ```
@@ -62,7 +62,7 @@ impl<'a> Replay<'a> {
         workers: &Workers<'_>,
     ) -> Result<Replay<'a>, Error> {
         let fit = |d: &RealDisk| Fit::with_changes(d.device.geometry(), d.device.limits());
-        Self::fitting(trace, &[], disks.iter().map(fit).collect(), workers)
+        Self::fitting(trace, &[], &|| disks.iter().map(fit).collect(), workers)
     }
 
     /// Sends all of it to the disk with this number, opened in this way, in the thread that calls.
@@ -81,7 +81,7 @@ impl<'a> Replay<'a> {
             RealRun { device: disk.device.clone(), config: way.config.clone(), tags: disk.tags };
         let mut clock = Wall::new(disk.opened, workers);
         let (outcome, _) =
-            Outcome::of(self.trace, &sent, workers, |client| run.go(&mut [client], &mut clock))?;
+            Outcome::of(&self.ordered, &sent, workers, |client| run.go(&mut [client], &mut clock))?;
         Ok(outcome.row(&disk.spec, way.name(limits.rotational), map, None))
     }
 }

@@ -1,7 +1,8 @@
 //! One trace on one disk, opened in one way: a run.
 
+use super::Map;
+use super::order::Ordered;
 use super::row::{Changed, First, Kind, Refused, Row};
-use super::{Map, Trace};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use hdrhistogram::Histogram;
@@ -115,7 +116,7 @@ pub(super) struct Sent<'a> {
 impl Outcome {
     /// Sends all of a trace: `go` runs its client.
     pub(super) fn of<R>(
-        trace: &Trace<'_>,
+        trace: &Ordered<'_>,
         sent: &Sent<'_>,
         workers: &Workers<'_>,
         go: impl FnOnce(&mut TraceClient<'_>) -> Result<R, Error>,
@@ -124,13 +125,12 @@ impl Outcome {
             Map::Log => Place::Log,
             Map::Exact | Map::Auto => Place::Exact { begin: sent.fit.begin() },
         };
-        let mut trace = trace.reader(None)?;
+        let mut next = trace.events()?;
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
         let (result, makespan, busy, adapted) = {
             // What was sent before the end was asked for is what is replayed.
-            let source =
-                Box::new(|| if workers.is_asked() { Ok(None) } else { trace.next_event() });
+            let source = Box::new(|| if workers.is_asked() { Ok(None) } else { next() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
             let mut client = TraceClient::new(place, sent.limits, sent.pace, source, seen);
             let result = go(&mut client)?;
@@ -178,7 +178,7 @@ impl Outcome {
 
 /// Sends all of a trace to a model that is opened in this way.
 pub(super) fn in_virtual_time(
-    trace: &Trace<'_>,
+    trace: &Ordered<'_>,
     sent: &Sent<'_>,
     (disk, way): (&VirtualDisk, &Way),
     workers: &Workers<'_>,
