@@ -166,8 +166,8 @@ enum Command {
     /// Send a block trace to models of drives, or to a drive: what each disk and policy gives
     ///
     /// A trace is a file of `blktrace`, what `blkparse` prints, what `fio --write_iolog` writes, or a table with the titles
-    /// time_us,op,offset,length. A trace of a conventional disk is laid over zones: see --map. All in virtual time, so an
-    /// hour of a trace takes seconds. With --real-time the trace goes to any disk by the clock: zeroes replace what is in
+    /// time_us,op,offset,length, or whose columns --columns names. Its lines may stand in any order. A trace of a
+    /// conventional disk is laid over zones: see --map. All in virtual time, so an hour of a trace takes seconds. With --real-time the trace goes to any disk by the clock: zeroes replace what is in
     /// the zones that it writes.
     #[command(after_help = failure::EXIT_CODES)]
     Replay(replay::Args),

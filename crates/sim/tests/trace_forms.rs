@@ -220,7 +220,9 @@ fn what_is_left_out_is_counted() {
 
 #[test]
 fn what_must_be_converted_says_how() {
+    let tar = [&[0; 257][..], &b"ustar\x0000"[..], &[0; 100]].concat();
     for (bytes, says, hint) in [
+        (&tar[..], "tar archive", "tar -xOf"),
         (&b"\x1f\x8b\x08\x00"[..], "is compressed", "zcat"),
         (b"\x28\xb5\x2f\xfd\x04", "by zstd", "zstd -dc"),
         (b"\xfd7zXZ\x00", "by xz", "xz -dc"),

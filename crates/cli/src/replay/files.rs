@@ -1,31 +1,48 @@
 //! The files of a trace. blktrace writes one for each processor, `sda.blktrace.0` and so on. The name of one of them, or
-//! `sda` as blkparse has it, stands for all of them.
+//! `sda` as blkparse has it, stands for all of them. A pipe is copied first: a trace is read more than once.
 
 use crate::failure::Failure;
+use crate::interrupt;
 use indicatif::ProgressBar;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use zoneplug_core::Error;
-use zoneplug_host::open_regular;
+use zoneplug_host::{open_regular, scratch_file};
 
 /// Files that are read more than once.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
+    /// What came through a pipe, and where it begins.
+    copied: Option<(Arc<File>, u64)>,
     /// Of all of them.
     pub(super) bytes: u64,
     bar: ProgressBar,
 }
 
 impl Files {
-    /// Finds the files of the trace that is called `path`.
+    /// Finds the files of the trace that is called `path`. `-` is standard input.
     pub(super) fn of(path: &Path, bar: ProgressBar) -> Result<Files, Failure> {
+        let mut files = Files { paths: Vec::new(), copied: None, bytes: 0, bar };
+        if path == Path::new("-") {
+            let input = io::stdin().as_fd().try_clone_to_owned();
+            let input = input.map_err(|e| unreadable(path, &e))?;
+            return files.keep(path, File::from(input));
+        }
         let paths = siblings(path).filter(|all| !all.is_empty()).unwrap_or(vec![path.to_owned()]);
-        let mut files = Files { paths: Vec::new(), bytes: 0, bar };
         for path in paths {
             let meta = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
+            if meta.file_type().is_fifo() || path == Path::new("/dev/stdin") {
+                let pipe = interrupt::while_waiting(|| File::open(&path));
+                let pipe = pipe.map_err(|e| unreadable(&path, &e))?;
+                return files.keep(&path, pipe);
+            }
             if !meta.is_file() {
                 return Err(Failure::usage(format!("{} is no file", path.display()))
-                    .hint("a file: a trace is read more than once"));
+                    .hint("a file, a pipe, or - for standard input"));
             }
             // Most processors of a large machine do nothing, and open files are few.
             if meta.len() > 0 || files.paths.is_empty() {
@@ -36,24 +53,86 @@ impl Files {
         Ok(files)
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.paths.len()
+    /// Keeps what can be read only once: copies it to a file without a name, unless it is a file already.
+    fn keep(mut self, path: &Path, mut input: File) -> Result<Files, Failure> {
+        let meta = input.metadata().map_err(|e| unreadable(path, &e))?;
+        if meta.is_dir() {
+            return Err(Failure::usage(format!("{} is no file", path.display()))
+                .hint("a file, a pipe, or - for standard input"));
+        }
+        if meta.is_file() {
+            let begin = input.stream_position().map_err(|e| unreadable(path, &e))?;
+            self.bytes = meta.len().saturating_sub(begin);
+            // By its name the file is known, so that no output replaces it.
+            self.paths.push("/dev/stdin".into());
+            self.copied = Some((Arc::new(input), begin));
+            return Ok(self);
+        }
+        let mut file = scratch_file().map_err(|e| no_room(path, &e))?;
+        // The writer of a pipe decides when it ends, so the first signal ends the process.
+        self.bytes = interrupt::while_waiting(|| copy(path, &mut input, &mut file))?;
+        self.copied = Some((Arc::new(file), 0));
+        Ok(self)
     }
 
-    /// Where they are.
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.paths.len().max(1)
+    }
+
+    /// Where they are, if they have names.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.paths.iter().map(PathBuf::as_path)
     }
 
     /// Opens them, from their beginnings.
     pub(super) fn open(&self) -> Result<Vec<Box<dyn Read>>, Error> {
+        if let Some((file, begin)) = &self.copied {
+            let reader = ReadAt { file: file.clone(), at: *begin };
+            return Ok(vec![Box::new(self.bar.wrap_read(reader))]);
+        }
         let open = |path: &PathBuf| -> Result<Box<dyn Read>, Error> {
             let file = open_regular(path).map_err(|e| unreadable(path, &e))?;
             Ok(Box::new(self.bar.wrap_read(file)))
         };
         self.paths.iter().map(open).collect()
     }
+}
+
+/// A reader with a place of its own in a file that others read too.
+struct ReadAt {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for ReadAt {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read_at(buf, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+/// Copies a pipe to its end. Returns how many bytes there were.
+fn copy(path: &Path, from: &mut File, to: &mut File) -> Result<u64, Failure> {
+    let mut piece = vec![0; 256 << 10];
+    let mut bytes = 0;
+    loop {
+        let n = match from.read(&mut piece) {
+            Ok(0) => return Ok(bytes),
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(unreadable(path, &e).into()),
+        };
+        to.write_all(&piece[..n]).map_err(|e| no_room(path, &e))?;
+        bytes += n as u64;
+    }
+}
+
+fn no_room(path: &Path, e: &io::Error) -> Failure {
+    let dir = std::env::temp_dir();
+    Failure::io(format!("copying {} to {}: {e}", path.display(), dir.display()))
+        .hint("TMPDIR=DIR, a directory with room for the trace; or a file")
 }
 
 fn unreadable(path: &Path, e: &io::Error) -> Error {
@@ -65,6 +144,8 @@ fn unreadable(path: &Path, e: &io::Error) -> Error {
 fn siblings(path: &Path) -> Option<Vec<PathBuf>> {
     const MARK: &str = ".blktrace";
     let name = path.file_name()?.to_str()?;
+    // Files of processors may be in gzip.
+    let name = if path.exists() { unpacked(name) } else { name };
     let base = match name.rsplit_once('.') {
         Some((base, n)) if base.ends_with(MARK) && number(n).is_some() => base.to_owned(),
         _ if path.exists() => return None,
@@ -75,13 +156,18 @@ fn siblings(path: &Path) -> Option<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).ok()?.flatten() {
         let of = entry.file_name();
-        let n = of.to_str().and_then(|n| n.strip_prefix(&base)?.strip_prefix('.'));
+        let n = of.to_str().and_then(|n| unpacked(n).strip_prefix(&base)?.strip_prefix('.'));
         if let Some(n) = n.and_then(number) {
             found.push((n, path.with_file_name(of)));
         }
     }
     found.sort();
     Some(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// A name without the mark of gzip.
+fn unpacked(name: &str) -> &str {
+    name.strip_suffix(".gz").unwrap_or(name)
 }
 
 /// The number of a processor.

@@ -28,13 +28,14 @@ use text::Report;
 use zoneplug_core::disk::Mode;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::replay::{MAX_REPEAT, Map, Replay, Speed, Trace};
-use zoneplug_sim::time::trace::Events;
+use zoneplug_sim::time::trace::{Columns, Events};
 
 /// Flags of `zoneplug replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The trace: a file that blktrace writes (with those of the other processors: sda for sda.blktrace.0 and so on), what
-    /// blkparse prints, what fio --write_iolog writes (version 2 or 3), or CSV; which it is, is found out
+    /// blkparse prints, what fio --write_iolog writes (version 2 or 3), or CSV; which it is, is found out. Also in gzip. - is
+    /// standard input
     #[arg(value_name = "TRACE")]
     file: PathBuf,
 
@@ -77,6 +78,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "EVENTS", value_enum, ignore_case = true, default_value = "q")]
     events: Event,
 
+    /// What the columns of a table are, if it has no titles or others: time_s, time_ms, time_us, time_100ns or time_ns; op or
+    /// is_write; offset or sector; length or sectors; device; action; - for one that is ignored
+    #[arg(long, value_name = "LIST", value_parser = columns)]
+    columns: Option<Columns>,
+
     /// Whose operations, where the trace has several: 8,16, or the name of a file
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -116,6 +122,11 @@ fn map_parser() -> impl TypedValueParser<Value = Map> {
         .map(|name| Map::from_name(&name).unwrap_or(Map::Auto))
 }
 
+/// The columns of a table, as a flag takes them.
+fn columns(names: &str) -> Result<Columns, zoneplug_core::Error> {
+    Columns::parse(names)
+}
+
 /// Events of the block layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Event {
@@ -148,6 +159,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let html = html.transpose()?;
     let open = || files.open();
     let trace = Trace::new(&open, events, args.device.as_deref());
+    let trace = trace.with_columns(args.columns.as_ref());
     let (ways, turns): (Vec<_>, Vec<_>) = match &real {
         Some(real) => (real.ways(args), real.rotational()),
         None => {

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::virtual_disk::short;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use zoneplug_models::replay::{Kind, Latencies, Map, Replay, Row, rates};
 use zoneplug_sim::time::Pace;
@@ -34,7 +35,12 @@ pub(super) struct Recorded {
     lines: u64,
     unknown_lines: u64,
     first_unknown_line: Option<u64>,
+    unknown_operations: BTreeMap<String, u64>,
+    first_unknown_operation_line: Option<u64>,
+    empty_operations: u64,
+    pass_through_commands: u64,
     out_of_order: u64,
+    out_of_order_by_s: f64,
     of_other_devices: u64,
     unclear_management: u64,
     cut_off_records: u64,
@@ -104,7 +110,10 @@ impl Report {
         Report {
             zoneplug: env!("CARGO_PKG_VERSION"),
             time: if args.real_time { "real" } else { "virtual" },
-            trace: args.file.display().to_string(),
+            trace: match args.file.to_str() {
+                Some("-") => "standard input".to_owned(),
+                _ => args.file.display().to_string(),
+            },
             recorded: Recorded {
                 format: s.format.to_string(),
                 files,
@@ -122,7 +131,12 @@ impl Report {
                 lines: s.seen.lines,
                 unknown_lines: s.seen.unknown,
                 first_unknown_line: s.seen.first_unknown,
+                unknown_operations: s.seen.strange_kinds.clone(),
+                first_unknown_operation_line: s.seen.first_strange.as_ref().map(|(line, _)| *line),
+                empty_operations: s.seen.empty,
+                pass_through_commands: s.seen.pass_through,
                 out_of_order: s.seen.backwards,
+                out_of_order_by_s: s.seen.furthest_back.0 as f64 / 1e9,
                 of_other_devices: s.seen.elsewhere,
                 unclear_management: s.seen.unclear,
                 cut_off_records: s.seen.cut,
@@ -222,6 +236,24 @@ impl fmt::Display for Recorded {
             let n = count(self.unknown_lines, &format!("{unit} is"), &format!("{unit}s are"));
             writeln!(f, "  {n} nothing of this format; the first is {unit} {line}")?;
         }
+        if let Some(line) = self.first_unknown_operation_line {
+            let n = count(self.unknown_operations.values().sum(), "operation", "operations");
+            let kinds = self
+                .unknown_operations
+                .iter()
+                .map(|(kind, n)| format!("'{kind}' {}", thousands(*n)));
+            let kinds = kinds.collect::<Vec<_>>().join(", ");
+            writeln!(f, "  {n} of no known kind not sent ({kinds}); the first is {unit} {line}")?;
+        }
+        if self.empty_operations > 0 {
+            let n = count(self.empty_operations, "operation", "operations");
+            writeln!(f, "  {n} of no length, not sent")?;
+        }
+        if self.pass_through_commands > 0 {
+            let (one, more) = ("operation that passes", "operations that pass");
+            let n = count(self.pass_through_commands, one, more);
+            writeln!(f, "  {n} the block layer by, as of SCSI, not sent")?;
+        }
         if self.cut_off_records > 0 {
             let n = count(self.cut_off_records, "record is", "records are");
             writeln!(f, "  {n} cut off where a file ends")?;
@@ -238,8 +270,9 @@ impl fmt::Display for Recorded {
             )?;
         }
         if self.out_of_order > 0 {
-            let n = count(self.out_of_order, "event was", "events were");
-            writeln!(f, "  {n} recorded out of order: sent with the one above")?;
+            let n = count(self.out_of_order, "event stands", "events stand");
+            let by = seconds(self.out_of_order_by_s);
+            writeln!(f, "  {n} behind later ones, by {by} at most: sorted by their times")?;
         }
         if self.of_other_devices > 0 {
             let n = count(self.of_other_devices, "operation", "operations");
@@ -457,18 +490,14 @@ impl Report {
     /// What is not sent as it was recorded, however addresses became places.
     fn adapted(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
         let c = &r.changed;
-        for (n, one, more, what) in [
-            (c.discards_not_sent, "discard", "discards", "of less than a zone, not sent"),
-            (
-                c.made_whole_blocks,
-                "read or write",
-                "reads and writes",
-                "of parts of blocks, sent as whole blocks",
-            ),
-        ] {
-            if n > 0 {
-                writeln!(f, "    {} {what}", count(n, one, more))?;
-            }
+        if c.discards_not_sent > 0 {
+            let n = count(c.discards_not_sent, "discard", "discards");
+            writeln!(f, "    {n} of less than a zone, not sent")?;
+        }
+        if c.made_whole_blocks > 0 {
+            let (one, more) = ("read or write of a part", "reads and writes of parts");
+            let n = count(c.made_whole_blocks, one, more);
+            writeln!(f, "    {n} of a block, sent as whole blocks")?;
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ mod threads;
 mod timed;
 #[cfg(feature = "top")]
 mod top;
+mod traces;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -242,7 +242,7 @@ fn a_table_is_a_trace() {
     std::fs::write(&path, format!("{}\n4096,me,read,0.001,0\n4096,me", &table[..end])).unwrap();
     let said = ok(&["replay", &path, "--disk", "sim-smr30"]);
     assert!(said.contains("1 line is nothing of this format; the first is line 38"), "{said}");
-    assert!(said.contains("1 event was recorded out of order"), "{said}");
+    assert!(said.contains("1 event stands behind later ones"), "{said}");
     std::fs::write(&path, "time_us,op,offset,length\n1,write,x,512\n").unwrap();
     fails(
         &["replay", &path, "--disk", "sim-smr30"],

@@ -115,12 +115,13 @@ impl Columns {
         self
     }
 
-    /// Whether a line has titles and no values: its time is no number.
+    /// Whether a line has titles and no values: neither its time nor its place is a number.
     pub(super) fn is_heading(&self, line: &[u8]) -> bool {
-        let time = self.find(line)[Role::Time as usize];
-        time.is_some_and(|t| {
-            !t.is_empty() && !t.iter().any(u8::is_ascii_digit) || title(t).is_some()
-        })
+        let found = self.find(line);
+        let Some(time) = found[Role::Time as usize].filter(|t| !t.is_empty()) else { return false };
+        let numbers = [Some(time), found[Role::Begin as usize], found[Role::Length as usize]];
+        let has_digits = numbers.iter().flatten().any(|n| n.iter().any(u8::is_ascii_digit));
+        !has_digits || title(time).is_some()
     }
 
     /// The fields of a line.
@@ -326,6 +327,7 @@ mod tests {
         assert_eq!(found[Role::Op as usize], Some(&b"Read"[..]));
         assert_eq!(found[Role::Device as usize], Some(&b"0"[..]));
         assert!(!msr.is_heading(line) && msr.is_heading(b"Timestamp,Host,Disk,Type,Offset,Size"));
+        assert!(!msr.is_heading(b"x,hm,0,Read,383496192,32768"));
         assert_eq!(msr.clone().separated_as(b"1\tb\t3\tR\t5\t6").separator, b'\t');
         assert_eq!(msr.separated_as(b"  1  b  3  R  5  6").separator, b' ');
         assert!(Columns::parse("time_s,sector,sectors,is_write,device").is_ok());

@@ -149,6 +149,10 @@ impl<R: BufRead> Reader<R> {
         if let Some((_, what, hint)) = FOREIGN.iter().find(|(m, ..)| reader.line.starts_with(m)) {
             return Err(Error::invalid(*what).hint(*hint));
         }
+        if reader.line.get(257..262) == Some(b"ustar") {
+            return Err(Error::invalid("the trace is in a tar archive")
+                .hint("tar -xOf FILE | zoneplug replay -"));
+        }
         reader.again = !reader.detect();
         Ok(reader)
     }
