@@ -1,5 +1,6 @@
 """The models and the simulation: figures, policies in Python, signals."""
 
+import gzip
 import io
 import json
 import math
@@ -267,6 +268,19 @@ def test_a_trace_may_be_a_path_a_file_or_a_text(tmp_path):
     assert rows[0]["writes"]["operations"] == 2 and rows[0]["refused"]["operations"] == 0
     for trace in [str(path), TRACE, TRACE.encode(), io.StringIO(TRACE), io.BytesIO(TRACE.encode()), path.open(), path.open("rb")]:
         assert zoneplug.replay(trace, disk="sim-smr30") == rows
+
+
+def test_a_table_may_have_any_order_and_columns_that_are_named():
+    lines = ["9000000,W,131072,65536", "7000000,W,0,65536", "8000000,W,65536,65536"]
+    names = "time_us,op,offset,length"
+    want = zoneplug.replay("\n".join([names, *sorted(lines)]), disk="sim-smr30")
+    assert want[0]["map"] == "exact" and want[0]["writes"]["operations"] == 3
+    text = "\n".join(lines)
+    for columns in [names, names.split(",")]:
+        assert zoneplug.replay(text, disk="sim-smr30", columns=columns) == want
+    assert zoneplug.replay(gzip.compress(text.encode()), disk="sim-smr30", columns=names) == want
+    with pytest.raises(zoneplug.Error, match="no column for the length"):
+        zoneplug.replay(text, disk="sim-smr30", columns="time_us,op,offset")
 
 
 def test_a_policy_in_python_replays():

@@ -112,6 +112,7 @@ def _replay(
     map: str,
     events: str,
     device: str | None,
+    columns: str | None,
     threads: int,
 ) -> Any: ...
 def _reproduce(names: list[str], quick: bool, threads: int) -> Any: ...

@@ -44,6 +44,7 @@ def replay(
     map: str = "auto",
     events: str = "q",
     device: str | None = None,
+    columns: str | Iterable[str] | None = None,
     threads: int | None = None,
 ) -> list[dict[str, Any]]: ...
 def reproduce(table: str | Iterable[str] | None = None, *, quick: bool = False, threads: int | None = None) -> dict[str, Any]: ...

@@ -18,7 +18,7 @@ use zoneplug_models::replay::{Map, Replay, Speed, Trace};
 use zoneplug_models::reproduce::{How, Plan, Report, TableReport, chosen, tables};
 use zoneplug_models::work::Rw;
 use zoneplug_models::{VirtualDisk, Worlds, Writer, scheduler, ways};
-use zoneplug_sim::time::trace::Events;
+use zoneplug_sim::time::trace::{Columns, Events};
 
 /// The names of the arguments of a workload.
 const NAMES: Names = Names { bs: "block_bytes", rw: "rw", zone_lock: "zone_lock" };
@@ -215,6 +215,7 @@ pub(crate) fn _replay<'py>(
     map: &str,
     events: &str,
     device: Option<&str>,
+    columns: Option<&str>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let call = Arc::new(Call::new());
@@ -249,7 +250,8 @@ pub(crate) fn _replay<'py>(
                 (None, None) => Ok(Vec::new()),
             }
         };
-        let trace = Trace::new(&open, events, device);
+        let columns = columns.map(Columns::parse).transpose()?;
+        let trace = Trace::new(&open, events, device).with_columns(columns.as_ref());
         let replay = Replay::of(&trace, &disks, workers)?;
         let ways: Vec<_> =
             disks.iter().map(|d| ways(&d.config, &modes, &schedulers, &writers)).collect();
