@@ -101,7 +101,7 @@ fn a_table_without_titles_has_the_columns_that_its_reader_names() {
             "0.000000500 Q WS 0 128\n0.000001000 G WS 0 128\n0.000002000 Q RA 8 8\n0.000009500 C WS 0 128\n",
             p,
         ),
-        ("time_us,op,offset,length", "1;W;0;65536\n2,5;R;4096;4096\n", p),
+        ("time_us,op,offset,length", "\n\n1;W;0;65536\n2,5;R;4096;4096\n", p),
     ] {
         let (events, seen) = with(columns, text);
         let mut want = TWO;

@@ -174,6 +174,7 @@ impl<R: BufRead> Reader<R> {
             return Err(Error::invalid("columns of records of blktrace's")
                 .hint("no --columns: a file of blktrace has none"));
         }
+        while self.line.trim_ascii().is_empty() && self.read_line()? {}
         let columns = columns.clone().separated_as(&self.line);
         // The caller's names replace the titles.
         self.again = !columns.is_heading(&self.line);
