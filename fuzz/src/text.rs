@@ -11,7 +11,7 @@ use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
 use zoneplug_host::{DiskSpec, take_config};
 use zoneplug_sim::Steps;
-use zoneplug_sim::time::trace::{Events, Reader};
+use zoneplug_sim::time::trace::{Columns, Events, Reader};
 
 /// The text of faults: read, shown and read again it is the same.
 pub fn fault_text(data: &[u8]) {
@@ -77,18 +77,28 @@ pub fn numbers(data: &[u8]) {
     }
 }
 
-/// A block trace, binary or as text, in one file or in two: operations in the order of their times, each of a place that a
+/// A block trace, binary or as text, in one file or in two, also as a table with columns of these names: operations in the order of their times, each of a place that a
 /// disk could have, or an error with help.
 pub fn trace_text(data: &[u8]) {
     let (first, second) = data.split_at(data.len() / 2);
-    for (files, events) in [
-        (vec![data], Events::Queued),
-        (vec![data], Events::Issued),
-        (vec![first, second], Events::Queued),
+    let columns = Columns::parse("time_100ns,-,device,op,offset,length").expect("columns");
+    for (files, events, columns) in [
+        (vec![data], Events::Queued, None),
+        (vec![data], Events::Issued, None),
+        (vec![first, second], Events::Queued, None),
+        (vec![data], Events::Queued, Some(&columns)),
     ] {
-        let mut trace = match Reader::of_files(files, events, None) {
+        let trace = Reader::of_files(files, events, None);
+        let trace = trace.and_then(|t| match columns {
+            Some(columns) => t.with_columns(columns),
+            None => Ok(t),
+        });
+        let mut trace = match trace {
             Ok(trace) => trace,
-            Err(e) => return explained(&e),
+            Err(e) => {
+                explained(&e);
+                continue;
+            }
         };
         let (mut at, mut line) = (Nanos(0), 0);
         loop {
