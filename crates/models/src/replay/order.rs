@@ -29,9 +29,17 @@ pub(super) type Next<'a> = Box<dyn FnMut() -> Result<Option<TraceEvent>, Error> 
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
     trace: &'a Trace<'a>,
-    /// How many operations the window must hold.
-    window: usize,
-    sorted: Option<Sorted>,
+    order: Order,
+}
+
+/// Where the order of events comes from.
+#[derive(Debug)]
+enum Order {
+    /// The lines have it; this is the earliest time.
+    Lines(Nanos),
+    /// A window of so many operations.
+    Window(usize),
+    Sorted(Sorted),
 }
 
 impl<'a> Ordered<'a> {
@@ -48,23 +56,28 @@ impl<'a> Ordered<'a> {
         let mut survey = Survey::of(reader, &mut fitted)?;
         let seen = &survey.seen;
         let in_order = seen.backwards == 0 && survey.format != Format::Blktrace;
-        let mut ordered =
-            Ordered { trace, window: if in_order { 1 } else { window }, sorted: None };
-        if let (true, Some(earliest)) = (seen.late > 0, seen.earliest) {
-            let mut reader = trace.reader(Some(workers))?.in_order_of_lines(earliest);
-            ordered.sorted = Some(Sorted::of(&mut || reader.next_event(), trace.room)?);
-            fitted = fits();
-            survey = survey.in_order(&mut *ordered.events()?, &mut fitted)?;
-        }
-        Ok((ordered, survey, fitted))
+        let order = match seen.earliest {
+            Some(earliest) if seen.late > 0 => {
+                let mut reader = trace.reader(Some(workers))?.in_order_of_lines(earliest);
+                let sorted = Sorted::of(&mut || reader.next_event(), trace.room)?;
+                fitted = fits();
+                survey = survey.in_order(&mut *sorted.events()?, &mut fitted)?;
+                Order::Sorted(sorted)
+            }
+            Some(earliest) if in_order => Order::Lines(earliest),
+            _ => Order::Window(window),
+        };
+        Ok((Ordered { trace, order }, survey, fitted))
     }
 
     /// All events, from the first.
     pub(super) fn events(&self) -> Result<Next<'_>, Error> {
-        if let Some(sorted) = &self.sorted {
-            return sorted.events();
-        }
-        let mut reader = self.trace.reader(None)?.with_window(self.window);
+        let reader = || self.trace.reader(None);
+        let mut reader = match &self.order {
+            Order::Lines(earliest) => reader()?.in_order_of_lines(*earliest),
+            Order::Window(operations) => reader()?.with_window(*operations),
+            Order::Sorted(sorted) => return sorted.events(),
+        };
         Ok(Box::new(move || reader.next_event()))
     }
 }

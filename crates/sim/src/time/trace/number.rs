@@ -2,9 +2,10 @@
 
 /// A number of decimal digits, or of hexadecimal ones after `0x`.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
-    if let [b'0', b'x' | b'X', digits @ ..] = text {
-        return hexadecimal(digits);
-    }
+    decimal(text).or_else(|| hexadecimal(text))
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 {
         return None;
     }
@@ -14,7 +15,9 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
+#[cold]
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    let [b'0', b'x' | b'X', digits @ ..] = text else { return None };
     if digits.is_empty() || digits.len() > 16 {
         return None;
     }

@@ -320,8 +320,8 @@ impl<R: BufRead> Reader<R> {
     fn event(&mut self, held: &Held) -> Result<TraceEvent, Error> {
         let Raw { op, fua, preflush, sector, sectors, mut at } = held.raw;
         // Waits of fio's version 2 count from the start.
-        let begin = if matches!(self.form, Form::Iolog2) { Nanos(0) } else { at };
-        let start = *self.start.get_or_insert(begin);
+        let counts_waits = matches!(self.form, Form::Iolog2);
+        let start = if counts_waits { Nanos(0) } else { *self.start.get_or_insert(at) };
         if self.window.is_some() && at < self.last {
             self.seen.late += 1;
             if let Form::Blktrace(_) = self.form {
@@ -395,7 +395,7 @@ impl<R: BufRead> Reader<R> {
         let mut part = input.by_ref().take(MAX_LINE);
         let n = part.read_until(b'\n', &mut self.line);
         let n = n.map_err(|e| unreadable(self.seen.lines, e))?;
-        if self.line.starts_with(BYTE_ORDER_MARK) {
+        if self.line.first() == BYTE_ORDER_MARK.first() && self.line.starts_with(BYTE_ORDER_MARK) {
             self.line.drain(..BYTE_ORDER_MARK.len());
         }
         self.seen.bytes += n as u64;
