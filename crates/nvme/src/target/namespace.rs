@@ -214,10 +214,14 @@ impl Namespace {
         Some(u64::from(self.zones?.layout.zone_sectors()) >> self.shift)
     }
 
-    /// A number that is equal for namespaces of which a host reads the same, their identifier aside.
+    /// A number that is equal for namespaces of which a host reads the same, their identifier aside. Whether the medium turns, and
+    /// so the endurance group, is not in it: a host that has read another value loses nothing, and servers of earlier versions
+    /// told neither.
     pub fn digest(&self) -> u64 {
-        let (common, independent) =
-            (self.identify().encode(), self.identify_independent().encode());
+        let still = Namespace { rotational: false, ..*self };
+        let common = IdentifyNamespace { endgid: 0, ..still.identify() }.encode();
+        let independent = still.identify_independent();
+        let independent = IdentifyNamespaceIndependent { endgid: 0, ..independent }.encode();
         let zoned = self.identify_zoned().map(|z| z.encode());
         let bytes = common.iter().chain(&independent).chain(zoned.iter().flatten());
         fnv1a(FNV_START, bytes.copied())
@@ -468,6 +472,18 @@ mod tests {
         assert_eq!((zoned.mor, zoned.mar), (4, 4), "an open zone is active");
         assert_eq!((n.disk(), n.csi(), n.start()), (5, csi::ZONED, Sector(0)));
         assert!(n.refused_by_linux().is_none());
+    }
+
+    /// A server takes over from one that did not tell whether the medium turns.
+    #[test]
+    fn a_medium_that_turns_is_no_other_disk() {
+        let g = Geometry::new(8, 0x8000, 0x8000).unwrap();
+        let still = Limits { write_cache: true, ..Limits::default() };
+        let digest = |l: &Limits| of(&g, l).unwrap()[0].digest();
+        assert_eq!(digest(&Limits { rotational: true, ..still.clone() }), digest(&still));
+        assert_ne!(digest(&Limits { write_cache: false, ..still.clone() }), digest(&still));
+        // Servers of other versions have it in their notes.
+        assert_eq!(digest(&still), 7_182_351_100_350_915_313);
     }
 
     /// J3: the granularity is the block; the last zone has a capacity of its own; a shorter one is not shown.
