@@ -168,12 +168,16 @@ fn pipes_directories_and_endless_files_are_refused_at_once() {
         }
         refused(&["write", path, "/dev/null"], what);
         refused(&["bench", "--disk", &format!("{path},read-only=1")], what);
+        let is_pipe = what == "it is a pipe";
         let what = if path == "/dev/zero" { "it is a device" } else { what };
         refused(&["info", &format!("crypt,key-file={path}@{disk}")], what);
         refused(&["info", &format!("sim,profile={path}")], what);
         refused(&["bench", "--disk", &format!("sim,profile={path}")], what);
         refused(&["reproduce", "--book", path], what);
-        refused(&["replay", path, "--disk", "sim-zns1"], "");
+        // A trace may come through a pipe, and is waited for.
+        if !is_pipe {
+            refused(&["replay", path, "--disk", "sim-zns1"], "");
+        }
     }
     let long = dir.path("long.profile");
     std::fs::write(&long, vec![b'#'; 1 << 20]).unwrap();
