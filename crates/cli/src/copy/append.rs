@@ -58,8 +58,9 @@ pub(crate) fn append(args: &AppendArgs, out: &mut dyn Write) -> Result<(), Failu
     let unit = u64::from(disk.disk.disk().limits().write_granularity_sectors) << 9;
     let attribute = disk.disk.disk().attribute("zone_append_max_bytes");
     let longest = attribute.and_then(|v| v.parse().ok()).unwrap_or(unit).max(unit);
+    super::check_unit(unit)?;
     let block = args.bs.unwrap_or(longest.min(1 << 20) / unit * unit);
-    if block == 0 || !block.is_multiple_of(unit) || block > longest.min(64 << 20) {
+    if block == 0 || !block.is_multiple_of(unit) || block > longest.min(super::MAX) {
         return Err(Failure::usage(format!("--bs {block} is not possible on this disk"))
             .hint(format!("a multiple of {unit} bytes up to {longest}")));
     }

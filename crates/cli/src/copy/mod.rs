@@ -13,13 +13,14 @@ pub(crate) use append::{AppendArgs, append};
 pub(crate) use read::{ReadArgs, read};
 pub(crate) use write::{WriteArgs, write};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::zones::parse_bytes;
 use plan::Extent;
 use serde::Serialize;
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 use zoneplug_buf::AlignedBuf;
+use zoneplug_core::Bytes;
 
 /// How data moves.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,13 +34,24 @@ pub(crate) struct Transfers {
     depth: u16,
 }
 
-impl Transfers {
-    /// Longest command: a buffer of it is memory.
-    const MAX: u64 = 64 << 20;
+/// Longest command: a buffer of it is memory.
+const MAX: u64 = 64 << 20;
 
+/// Refuses a disk whose block is longer than any command. An older version made such disks.
+fn check_unit(unit: u64) -> Result<(), Failure> {
+    if unit <= MAX {
+        return Ok(());
+    }
+    let what = format!("a block of this disk has {}, and a command at most 64M", Bytes(unit));
+    Err(Failure::new(Kind::NotSupported, what)
+        .hint("a disk with a smaller --lba-size and --granularity"))
+}
+
+impl Transfers {
     /// Bytes of one command, a multiple of `unit` bytes.
     fn block(&self, unit: u64) -> Result<usize, Failure> {
-        if self.bs == 0 || !self.bs.is_multiple_of(unit) || self.bs > Self::MAX {
+        check_unit(unit)?;
+        if self.bs == 0 || !self.bs.is_multiple_of(unit) || self.bs > MAX {
             return Err(Failure::usage(format!("--bs {} is not possible on this disk", self.bs))
                 .hint(format!("a multiple of {unit} bytes up to 64M")));
         }

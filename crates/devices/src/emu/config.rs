@@ -66,13 +66,16 @@ impl EmuConfig {
     pub fn check(&self) -> Result<(), Error> {
         let (g, l) = (&self.geometry, &self.limits);
         let (block, granularity) = (l.logical_block_sectors, l.write_granularity_sectors);
+        let bytes = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
         if !block.is_power_of_two() {
-            return Err(Error::invalid(format!("a logical block of {block} sectors"))
+            return Err(Error::invalid(format!("a logical block of {}", bytes(block)))
                 .hint("lba-size is a power of two and at least 512 bytes"));
         }
         if !granularity.is_power_of_two() || granularity < block {
             return Err(Error::invalid(format!(
-                "a write granularity of {granularity} sectors with logical blocks of {block}"
+                "a write granularity of {} with logical blocks of {}",
+                bytes(granularity),
+                bytes(block)
             ))
             .hint("granularity is a power of two and at least lba-size"));
         }
@@ -84,10 +87,9 @@ impl EmuConfig {
             ("capacity of the last zone", g.capacity_of(last)),
         ] {
             if !sectors.is_multiple_of(granularity) {
-                let bytes = Sector(u64::from(sectors)).to_bytes();
-                let unit = Sector(u64::from(granularity)).to_bytes();
+                let (len, unit) = (bytes(sectors), bytes(granularity));
                 return Err(Error::invalid(format!(
-                    "the {what} of {bytes} is not a multiple of {unit}"
+                    "the {what} of {len} is not a multiple of {unit}"
                 ))
                 .hint("sizes are multiples of lba-size and of granularity"));
             }
@@ -96,8 +98,8 @@ impl EmuConfig {
             [("max-transfer", l.max_transfer_sectors), ("append-max", l.zone_append_max_sectors)]
         {
             if sectors != 0 && sectors < granularity {
-                let bytes = Sector(u64::from(sectors)).to_bytes();
-                return Err(Error::invalid(format!("{what} of {bytes} is less than one block"))
+                let len = bytes(sectors);
+                return Err(Error::invalid(format!("{what} of {len} is less than one block"))
                     .hint(format!("{what} is at least the write granularity")));
             }
         }
@@ -239,6 +241,15 @@ fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
     if last.is_some() || last_capacity.is_some() {
         let len = last.unwrap_or(zone);
         let capacity = last_capacity.unwrap_or(capacity.min(len));
+        for (key, n, most, of) in [
+            ("last-zone-size", len, zone, "zone size"),
+            ("last-zone-capacity", capacity, len, "size of the last zone"),
+        ] {
+            if n == 0 || n > most {
+                return Err(Error::invalid(format!("{key}={} is not possible", bytes(n)))
+                    .hint(format!("{key} is from one block to the {of}, {}", bytes(most))));
+            }
+        }
         g = g.with_last_zone(len, capacity).map_err(invalid)?;
     }
     if u64::from(conv) >= nr_zones {
@@ -375,12 +386,16 @@ mod tests {
             ("mem,zone-size=2T", "zone-size=2T"),
             ("mem,zones=4,size=64M", "zones and size"),
             ("mem,size=100M,last-zone-size=4M", "size and last-zone-size"),
-            ("mem,last-zone-size=17M", "a last zone of 34816 sectors"),
-            ("mem,last-zone-size=1M,last-zone-capacity=2M", "a zone capacity of 4096 sectors"),
+            ("mem,last-zone-size=17M", "last-zone-size=17M is not possible"),
+            (
+                "mem,last-zone-size=1M,last-zone-capacity=2M",
+                "last-zone-capacity=2M is not possible",
+            ),
             ("mem,zones=4,conv=4", "conv=4 of 4 zones"),
             ("mem,max-open=9,max-active=8", "max-open 9 is more than max-active 8"),
-            ("mem,lba-size=3K", "a logical block of 6 sectors"),
-            ("mem,granularity=512", "a write granularity of 1 sectors"),
+            ("mem,lba-size=3K", "a logical block of 3K"),
+            ("mem,lba-size=128M", "lba-size=128M is not possible"),
+            ("mem,granularity=512", "a write granularity of 512 with logical blocks of 4K"),
             ("mem,granularity=0", "granularity=0 is not possible"),
             ("mem,zone-size=1030K", "the zone size of 1030K is not a multiple of 4K"),
             ("mem,size=16386K", "the size of the last zone of 2K is not a multiple"),

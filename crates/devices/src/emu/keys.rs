@@ -6,8 +6,8 @@ use zoneplug_core::zone::MAX_ZONES;
 
 /// The largest number that fits 32 bits; also the most sectors of a zone.
 const MAX: u64 = u32::MAX as u64;
-/// Most sectors of a logical block: 512 MiB.
-const MAX_BLOCK: u64 = 1 << 20;
+/// Most sectors of a logical block: 64 MiB. A program has at least one block in memory.
+const MAX_BLOCK: u64 = 1 << 17;
 
 const fn key(
     name: &'static str,
