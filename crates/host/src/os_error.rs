@@ -71,7 +71,8 @@ const fn row(
 const RINGS: &[Attempt] = &[FileRing, DriveRing, UblkRing];
 const DENIED: &[i32] = &[libc::EPERM, libc::EACCES];
 const GONE: &[i32] = &[libc::ENOENT, libc::ENXIO, libc::ENODEV];
-const NO_PATH: &[i32] = &[libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
+/// Steps that name a file.
+const PATHS: &[Attempt] = &[DiskFile, NewFile, ReadFile, Drive];
 
 const fn if_ring_is(value: u8, row: Row) -> Row {
     Row { when: When::RingIs(value), ..row }
@@ -227,7 +228,21 @@ static TABLE: &[Row] = &[
         "",
         "another file system, such as ext4, XFS or btrfs",
     ),
-    row(&[DiskFile, NewFile, ReadFile, Drive], NO_PATH, ErrorKind::Invalid, "", "check the path"),
+    row(PATHS, &[libc::ENOTDIR], ErrorKind::Invalid, "", "check the path"),
+    row(
+        PATHS,
+        &[libc::ELOOP],
+        ErrorKind::Invalid,
+        "",
+        "the links of the path lead in a circle (namei -l PATH): another path, or rm one of them",
+    ),
+    row(
+        PATHS,
+        &[libc::ENAMETOOLONG],
+        ErrorKind::Invalid,
+        "",
+        "a shorter name: most file systems have names of up to 255 bytes",
+    ),
     row(
         &[DiskFile, NewFile],
         &[],
