@@ -16,6 +16,7 @@ mod held;
 #[cfg(feature = "nvme-tcp")]
 pub mod nvme_tcp;
 mod os_error;
+mod part;
 mod paths;
 mod peer;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
@@ -46,6 +47,7 @@ pub use clock::Clock;
 pub use eventfd::WakeFd;
 pub use held::{HeldDisk, HeldDisks, HeldPlace};
 pub use os_error::{Attempt, cannot_make, os_error};
+pub use part::{Part, take_after};
 pub use paths::{is_foreign, open_regular, read_regular};
 pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoneplug_core::{Bio, Command, ErrorKind, IoBuf, Op, Sector, Status};
-use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, create};
+use zoneplug_host::file::{Access, Claim, CreateOptions, FileDisk, Io, create};
 
 /// A directory that goes away.
 struct Dir(PathBuf);
@@ -100,12 +100,65 @@ fn who_may_only_read_cannot_take_the_lock() {
     }
     create(&path, &options(), true).unwrap();
     // A read lock keeps writers out; the error says that.
+    let reader = File::open(&path).unwrap();
     lock_all(&reader, libc::F_RDLCK).unwrap();
     let e = FileDisk::open(&path, Access::ReadWrite).unwrap_err();
     assert!(e.to_string().contains("has a read lock"), "{e}");
     assert_eq!(e.kind(), ErrorKind::Busy);
     drop(reader);
     FileDisk::open(&path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_open_is_not_replaced() {
+    let dir = Dir::new("replaced");
+    let path = dir.disk("a.zbd");
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    for (access, what) in [
+        (Access::ReadOnly, "is open for reading in another process"),
+        (Access::ReadWrite, "is open for writing in another process"),
+    ] {
+        let disk = FileDisk::open(&path, access).unwrap();
+        let e = create(&path, &options(), true).unwrap_err();
+        assert!(e.to_string().contains(what) && e.kind() == ErrorKind::Busy, "{e}");
+        // Readers keep neither each other nor a writer out.
+        drop(FileDisk::open(&path, Access::ReadOnly).unwrap());
+        if access == Access::ReadOnly {
+            drop(FileDisk::open(&path, Access::ReadWrite).unwrap());
+        }
+        drop(disk);
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode);
+    create(&path, &options(), true).unwrap();
+    assert_ne!(std::fs::metadata(&path).unwrap().ino(), inode, "another file has the name");
+}
+
+/// An opening that waits for a file while another one takes its place does not get the old file.
+#[test]
+fn a_file_that_is_replaced_meanwhile_is_not_opened() {
+    let dir = Dir::new("meanwhile");
+    let path = dir.disk("a.zbd");
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let mut errors = [200, 600, 1200].iter().filter_map(|ms| {
+            let claim = Claim::of(&path).unwrap();
+            let opener = std::thread::spawn({
+                let path = path.clone();
+                move || FileDisk::open(&path, access).map(drop)
+            });
+            // By then it has the old file open, and waits for the lock, unless the machine is slow.
+            std::thread::sleep(std::time::Duration::from_millis(*ms));
+            let new = dir.disk("new.zbd");
+            std::fs::rename(&new, &path).unwrap();
+            drop(claim);
+            opener.join().unwrap().err()
+        });
+        let e = errors.next().unwrap().to_string();
+        assert!(
+            e.contains("another file took its name while it was opened; try: try again"),
+            "{e}"
+        );
+        FileDisk::open(&path, access).unwrap();
+    }
 }
 
 #[test]

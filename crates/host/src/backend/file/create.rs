@@ -2,13 +2,13 @@
 
 use super::format::{GROUP, Layout, NOTE, Record, SECTOR, SESSION_AT, Super, encode_table};
 use super::load::{Head, io_error};
-use super::storage::{FileStorage, Lock, Storage, place_of};
-use super::{CreateOptions, Identity};
+use super::storage::{FileStorage, Storage};
+use super::{Claim, CreateOptions, Identity};
 use crate::os_error::cannot_make;
-use std::fs::{File, OpenOptions};
+use crate::part::{Part, take_after};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 
@@ -81,64 +81,118 @@ pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
     storage.sync()
 }
 
-/// Opens the file for a new disk. Returns true if it did not exist before.
-fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
-    let shown = path.display();
-    let failed = |e| io_error(format!("cannot create {shown}"), e);
-    let mut new = OpenOptions::new();
-    // Only the owner may read what is on a disk.
-    new.read(true).write(true).create_new(true).mode(0o600);
-    match new.open(path) {
-        Ok(file) => return Ok((file, true)),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !force => {
-            return Err(Error::new(ErrorKind::Busy, format!("{shown} exists"))
-                .hint("choose another name, or say --force to lose what is in it"));
-        }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(cannot_make(path, e)),
-    }
-    let mut old = OpenOptions::new();
-    let file = old.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let file = file.map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(Error::invalid(format!("{shown} is not a regular file"))
-            .hint("a durable disk is made in a regular file"));
-    }
-    Ok((file, false))
+/// A disk that is being made. Until [`finish`](NewDisk::finish) returns, no file has its name, or the old one has it, also
+/// after a power cut. Dropped before that, it leaves nothing.
+///
+/// ```
+/// use zoneplug_host::file::{check, CreateOptions, NewDisk};
+/// # let path = std::env::temp_dir().join(format!("zoneplug-new-{}.zbd", std::process::id()));
+/// let o = CreateOptions { size: Some(1 << 30), ..Default::default() };
+/// let new = NewDisk::begin(&path, &o, false).unwrap();
+/// assert!(!path.exists() && new.part().exists());
+/// new.finish().unwrap();
+/// assert_eq!(check(&path, false).unwrap().problems, 0);
+/// # std::fs::remove_file(&path).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct NewDisk {
+    sup: Super,
+    storage: FileStorage,
+    part: Part,
+    /// The name that the user gave.
+    path: PathBuf,
+    /// The file that is replaced.
+    old: Option<Claim>,
 }
 
-pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Identity, Error> {
-    let sup = Super { keeps_space: o.preallocate, ..describe(o)? };
-    let len = Layout::of(&sup.geometry).len;
-    let (file, new) = open(path, force)?;
-    let shown = path.display();
-    let failed = |e| io_error(format!("cannot create {shown}"), e);
-    let place = place_of(&file.metadata().map_err(failed)?);
-    let made = (|| {
-        let storage = FileStorage::of(file, path, true).map_err(failed)?;
-        if storage.lock().map_err(failed)? != Lock::Taken {
-            return Err(super::in_use(path));
-        }
-        storage.set_len(0).map_err(failed)?;
-        storage.set_len(len).map_err(|e| {
-            io_error(format!("cannot make {shown} {} long", Bytes(len)), e)
-                .hint("the file system may not have files of this size: make a smaller disk")
-        })?;
+impl NewDisk {
+    /// Begins a disk that gets the name `path`. With `force` it replaces a file that no process has open as a disk.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](ErrorKind::Busy) if something has the name, or with `force` if a process has it open.
+    pub fn begin(path: &Path, o: &CreateOptions, force: bool) -> Result<NewDisk, Error> {
+        let sup = Super { keeps_space: o.preallocate, ..describe(o)? };
+        let old = old(path, force)?;
+        let place = old.as_ref().map_or(path, Claim::place);
+        // Only the owner may read what is on a disk.
+        let (part, file) = Part::beside(place, 0o600).map_err(|e| cannot_make(path, e))?;
+        let storage = FileStorage::of(file, part.path(), true);
+        let storage = storage.map_err(|e| cannot_make(path, e))?;
+        Ok(NewDisk { sup, storage, part, path: path.to_owned(), old })
+    }
+
+    /// The file that becomes the disk, for a program that is ended by a signal.
+    pub fn part(&self) -> &Path {
+        self.part.path()
+    }
+
+    /// Writes the disk, makes it durable and gives it its name.
+    pub fn finish(self) -> Result<Identity, Error> {
+        let NewDisk { sup, storage, part, path, old } = self;
+        let shown = path.display();
+        let failed = |e| io_error(format!("cannot create {shown}"), e);
+        let layout = Layout::of(&sup.geometry);
+        let len = layout.len;
+        storage
+            .set_len(len)
+            .map_err(|e| io_error(format!("cannot make {shown} {} long", Bytes(len)), e))?;
         if sup.keeps_space {
-            let data = Layout::of(&sup.geometry).data;
-            storage.preallocate(data, len - data).map_err(|e| {
+            storage.preallocate(layout.data, len - layout.data).map_err(|e| {
+                let or = match old {
+                    Some(_) => "; the old file keeps its room until the new one is whole",
+                    None => "",
+                };
                 io_error(format!("cannot find space for {shown}"), e)
-                    .hint("make room, make a smaller disk, or leave --preallocate out")
+                    .hint(format!("make room, make a smaller disk, or leave --preallocate out{or}"))
             })?;
         }
         format(&storage, &sup).map_err(failed)?;
-        sync_directory(path).map_err(failed)
-    })();
-    let is_ours = || std::fs::metadata(path).is_ok_and(|m| place_of(&m) == place);
-    if made.is_err() && new && is_ours() {
-        let _ = std::fs::remove_file(path);
+        match &old {
+            None => part.name(&path).map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => exists(&path),
+                _ => cannot_make(&path, e),
+            })?,
+            Some(old) => {
+                let file = File::open(part.path()).map_err(failed)?;
+                take_after(&file, old.metadata()).map_err(failed)?;
+                file.sync_all().map_err(failed)?;
+                part.replace(old.place()).map_err(|e| cannot_make(&path, e))?;
+            }
+        }
+        sync_directory(old.as_ref().map_or(&path, Claim::place)).map_err(failed)?;
+        Ok(sup.identity(0))
     }
-    made.map(|()| sup.identity(0))
+}
+
+/// The file that has the name of a new disk, if there is one.
+fn old(path: &Path, force: bool) -> Result<Option<Claim>, Error> {
+    let shown = path.display();
+    let is_link = match std::fs::symlink_metadata(path) {
+        Ok(there) => there.is_symlink(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(cannot_make(path, e)),
+    };
+    match std::fs::metadata(path) {
+        Err(e) if is_link && e.kind() == io::ErrorKind::NotFound => {
+            let to = std::fs::read_link(path).unwrap_or_default();
+            let what = format!("{shown} is a link to {}, and that does not exist", to.display());
+            Err(Error::new(ErrorKind::NotFound, what)
+                .hint(format!("rm {shown}, another name, or the path that it is to lead to")))
+        }
+        Err(e) => Err(cannot_make(path, e)),
+        Ok(there) if !there.is_file() => {
+            Err(Error::invalid(format!("{shown} is not a regular file"))
+                .hint("a durable disk is made in a regular file"))
+        }
+        Ok(_) if !force => Err(exists(path)),
+        Ok(_) => Claim::of(path).map(Some),
+    }
+}
+
+fn exists(path: &Path) -> Error {
+    Error::new(ErrorKind::Busy, format!("{} exists", path.display()))
+        .hint("choose another name, or say --force to lose what is in it")
 }
 
 /// Makes the name of a new file durable.

@@ -13,6 +13,7 @@
 //! | `format.rs` | the bytes of each structure |
 //! | `probe.rs` | whether a file is a disk |
 //! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
+//! | `claim.rs` | the right to replace the file of a disk |
 //! | `recover.rs` | what the last writer left: makes it durable, or void |
 //! | `snapshot.rs` | a consistent copy in another file |
 //! | `state.rs` | the zones and the notes |
@@ -40,6 +41,7 @@
 //! ```
 
 mod check;
+mod claim;
 mod commit;
 mod create;
 #[cfg(test)]
@@ -59,6 +61,8 @@ pub mod testing;
 mod work;
 
 pub use check::{CheckReport, check, new_uuid};
+pub use claim::Claim;
+pub use create::NewDisk;
 pub use probe::is_disk_file;
 pub use snapshot::{Held, Made, Snapshot};
 pub use storage::{FileStorage, Storage};
@@ -73,7 +77,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
-use storage::Lock;
+use storage::{Lock, Purpose};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
 
@@ -135,6 +139,15 @@ pub enum Access {
     ReadOnly,
 }
 
+impl From<Access> for Purpose {
+    fn from(access: Access) -> Purpose {
+        match access {
+            Access::ReadWrite => Purpose::Write,
+            Access::ReadOnly => Purpose::Read,
+        }
+    }
+}
+
 /// The identity of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Identity {
@@ -176,8 +189,9 @@ pub struct FilePlace {
     pub inode: u64,
 }
 
-/// Makes a disk in a file that does not exist. With `force` also in place of a disk that no process has
-/// open.
+/// Makes a disk in a file that does not exist. With `force` also in place of a file that no process has open as a disk: that
+/// file stays as it is until the new disk is whole, and gives it its owner and permissions. Its other hard links keep what is in
+/// it.
 ///
 /// ```
 /// use zoneplug_host::file::{create, CreateOptions};
@@ -189,25 +203,26 @@ pub struct FilePlace {
 /// # std::fs::remove_file(&path).unwrap();
 /// ```
 pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity, Error> {
-    create::create(path, opts, force)
+    NewDisk::begin(path, opts, force)?.finish()
 }
 
-/// The error for a disk that another process has open for writing.
-fn in_use(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!("{} is open for writing in another process", path.display()),
-    )
-    .hint("one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1")
-}
-
-/// The error for a disk on which another process holds a read lock.
-fn read_locked(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!("{} is kept from writers by another process, which has a read lock", path.display()),
-    )
-    .hint("zoneplug takes no such lock: lslocks or fuser -v FILE names the process; chmod 600 keeps others from it")
+/// The error for a disk whose lock another process has.
+fn locked(path: &Path, purpose: Purpose, lock: Lock) -> Error {
+    let replace = "end the other process (fuser -v FILE names it), or choose another name";
+    let (what, way) = match lock {
+        Lock::Reader => (
+            "is kept from writers by another process, which has a read lock",
+            "zoneplug takes no such lock: lslocks or fuser -v FILE names the process; chmod 600 keeps others from it",
+        ),
+        Lock::Readers => ("is open for reading in another process", replace),
+        Lock::Replacer => ("is being replaced by another process", "try again"),
+        _ if purpose == Purpose::Replace => ("is open for writing in another process", replace),
+        _ => (
+            "is open for writing in another process",
+            "one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1",
+        ),
+    };
+    Error::new(ErrorKind::Busy, format!("{} {what}", path.display())).hint(way)
 }
 
 /// How data moves.
@@ -292,9 +307,7 @@ impl FileDisk {
     ) -> Result<Arc<FileDisk>, Error> {
         let failed = |e| load::io_error(format!("cannot go on with {}", path.display()), e);
         let storage = FileStorage::of_held(given.duplicate().map_err(failed)?).map_err(failed)?;
-        if access == Access::ReadWrite {
-            take_lock(&storage, path)?;
-        }
+        take_lock(&storage, path, access.into())?;
         Self::in_storage(storage, path, access, io, direct)
     }
 
@@ -413,27 +426,26 @@ fn no_ring(e: std::io::Error) -> Error {
     os_error(Attempt::FileRing, "io_uring cannot be used", e)
 }
 
-/// Opens the file of a disk, and takes the lock if it is for writing.
+/// Opens the file of a disk, and takes the lock of a writer or a reader.
 fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
     crate::paths::refuse_special(path)?;
     let storage = FileStorage::open(path, write).map_err(failed)?;
-    if write {
-        take_lock(&storage, path)?;
-    }
+    let purpose = if write { Purpose::Write } else { Purpose::Read };
+    take_lock(&storage, path, purpose)?;
+    storage.check_path(path).map_err(failed)?;
     Ok(storage)
 }
 
-/// Takes the writer's lock. A descriptor that was passed on has it already, and takes it again.
-fn take_lock(storage: &FileStorage, path: &Path) -> Result<(), Error> {
+/// Takes the locks of a purpose. A descriptor that was passed on has them already, and takes them again.
+fn take_lock(storage: &FileStorage, path: &Path, purpose: Purpose) -> Result<(), Error> {
     let failed = |e| load::io_error(format!("cannot lock {}", path.display()), e);
     let end = Instant::now() + LOCK_PATIENCE;
     loop {
-        match storage.lock().map_err(failed)? {
+        match storage.lock(purpose).map_err(failed)? {
             Lock::Taken => return Ok(()),
             _ if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
-            Lock::Writer => return Err(in_use(path)),
-            Lock::Reader => return Err(read_locked(path)),
+            lock => return Err(locked(path, purpose, lock)),
         }
     }
 }

@@ -9,9 +9,9 @@ use super::load::{self, Head, io_error};
 use super::storage::{FileStorage, Storage};
 use super::{Access, FileDisk, Identity, create, new_uuid, open_file, recover};
 use crate::os_error::cannot_make;
-use std::fs::{File, OpenOptions};
+use crate::part::Part;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
@@ -79,16 +79,6 @@ pub struct Made {
     pub copied: u64,
 }
 
-/// The file beside the final one, which is removed with this.
-#[derive(Debug)]
-struct Part(PathBuf);
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 impl Snapshot {
     /// Begins a snapshot of the disk in the file `from`, which becomes the file `to`. That must not exist.
     ///
@@ -106,15 +96,9 @@ impl Snapshot {
             // What the last writer left is on the medium, or does not count.
             recover::zones(&source, &head, &what)?;
         }
-        let mut name = to.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = to.with_file_name(name);
-        let mut new = OpenOptions::new();
-        let file = new.read(true).write(true).create_new(true).mode(0o600).open(&part);
-        let file = file.map_err(|e| cannot_make(to, e))?;
-        let part = Part(part);
-        let copy = FileStorage::of(file, &part.0, true);
-        let copy = copy.map_err(|e| io_error(format!("cannot make {}", part.0.display()), e))?;
+        let (part, file) = Part::beside(to, 0o600).map_err(|e| cannot_make(to, e))?;
+        let copy = FileStorage::of(file, part.path(), true);
+        let copy = copy.map_err(|e| io_error(format!("cannot make {}", to.display()), e))?;
         Ok(Snapshot {
             source,
             what,
@@ -130,7 +114,7 @@ impl Snapshot {
 
     /// The file that becomes the snapshot, for a program that is ended by a signal.
     pub fn part(&self) -> &Path {
-        &self.part.0
+        self.part.path()
     }
 
     /// Copies what it can while the disk is in use, so that less is left for [`Snapshot::copy_rest`]. Returns the bytes
@@ -164,24 +148,18 @@ impl Snapshot {
         copy.sync().map_err(failed)?;
         drop(copy);
         // As after the death of a writer: what was acknowledged becomes a record of the table.
-        let disk = FileDisk::open(&part.0, Access::ReadWrite)?;
+        let disk = FileDisk::open(part.path(), Access::ReadWrite)?;
         let notices = disk.notices().to_vec();
         drop(disk);
         if new_uuid {
-            self::new_uuid(&part.0)?;
+            self::new_uuid(part.path())?;
         }
-        let identity = FileDisk::open(&part.0, Access::ReadOnly)?.identity();
-        File::open(&part.0).and_then(|f| f.sync_all()).map_err(failed)?;
-        // In contrast to a renaming it replaces nothing.
-        match std::fs::hard_link(&part.0, &to) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(exists(&to)),
-            // A file system without links.
-            Err(_) if std::fs::symlink_metadata(&to).is_err() => {
-                std::fs::rename(&part.0, &to).map_err(failed)?;
-            }
-            linked => linked.map_err(failed)?,
-        }
-        drop(part);
+        let identity = FileDisk::open(part.path(), Access::ReadOnly)?.identity();
+        File::open(part.path()).and_then(|f| f.sync_all()).map_err(failed)?;
+        part.name(&to).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => exists(&to),
+            _ => failed(e),
+        })?;
         create::sync_directory(&to).map_err(failed)?;
         Ok(Made { identity, notices, shared: shared == Some(true), copied })
     }
@@ -195,7 +173,7 @@ impl Snapshot {
         let shared = shared.map_err(|e| io_error(format!("cannot copy {}", self.what), e))?;
         if !shared {
             self.begin_to_copy()
-                .map_err(|e| io_error(format!("cannot make {}", self.part.0.display()), e))?;
+                .map_err(|e| io_error(format!("cannot make {}", self.to.display()), e))?;
         }
         self.shared = Some(shared);
         Ok(shared)

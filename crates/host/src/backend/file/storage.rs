@@ -146,10 +146,15 @@ impl FileStorage {
             // For systems without /proc.
             .or_else(|_| again(path))?;
         if place_of(&data.metadata()?) != place {
-            let what = "another file took its name while it was opened";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+            return Err(another_file());
         }
         Ok(FileStorage::with(meta, data, place))
+    }
+
+    /// Fails if `path` no longer leads to this file. Another process may replace the file while this one waits for its lock.
+    pub(super) fn check_path(&self, path: &Path) -> io::Result<()> {
+        let is_here = std::fs::metadata(path).is_ok_and(|m| place_of(&m) == self.place);
+        if is_here { Ok(()) } else { Err(another_file()) }
     }
 
     fn with(meta: File, data: File, place: FilePlace) -> FileStorage {
@@ -192,11 +197,17 @@ impl FileStorage {
         }
     }
 
-    /// Takes the writer's lock on both descriptions, because the kernel may write through either of them
-    /// for a process that died. `docs/disk-format.md` explains the choice.
-    pub(super) fn lock(&self) -> io::Result<Lock> {
+    /// Takes the locks of a purpose. `docs/disk-format.md` explains the choice.
+    pub(super) fn lock(&self, purpose: Purpose) -> io::Result<Lock> {
+        if purpose == Purpose::Read {
+            let locked = sys::lock_byte(&self.meta, READERS_AT, libc::F_RDLCK);
+            // A file system without locks can be read: the lock only keeps the file from being replaced.
+            return Ok(locked.ok().flatten().map_or(Lock::Taken, |_| Lock::Replacer));
+        }
+        // A writer's locks are on both descriptions, because the kernel may write through either of them for a process
+        // that died.
         for (file, at) in [(&self.meta, LOCK_AT), (&self.data, LOCK_AT + 1)] {
-            match sys::lock_byte(file, at)? {
+            match sys::lock_byte(file, at, libc::F_WRLCK)? {
                 None => {}
                 Some(libc::F_RDLCK) => return Ok(Lock::Reader),
                 Some(_) => return Ok(Lock::Writer),
@@ -206,6 +217,11 @@ impl FileStorage {
         // a session of such a program.
         if self.data.try_lock().is_err() && self.is_of_older_writer() {
             return Ok(Lock::Writer);
+        }
+        if purpose == Purpose::Replace
+            && sys::lock_byte(&self.meta, READERS_AT, libc::F_WRLCK)?.is_some()
+        {
+            return Ok(Lock::Readers);
         }
         Ok(Lock::Taken)
     }
@@ -272,8 +288,21 @@ const TMPFS: i64 = 0x0102_1994;
 /// one. Others turn zeroes into holes (ZFS), or are untested.
 const TELL_HOLES: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// The locked bytes, far past the end of every disk: one for each description.
+/// The bytes that a writer locks, far past the end of every disk: one for each description.
 const LOCK_AT: i64 = 1 << 62;
+/// The byte whose lock readers share. Who replaces the file has it alone.
+const READERS_AT: i64 = LOCK_AT + 2;
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Others may read and one may write.
+    Read,
+    /// Others may read.
+    Write,
+    /// The file is replaced by another one: no other process has it open.
+    Replace,
+}
 
 /// The result of an attempt to lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,6 +312,16 @@ pub(super) enum Lock {
     Writer,
     /// Another process has a read lock on the whole file, which zoneplug never takes.
     Reader,
+    /// Other processes have it open for reading, which matters only to who replaces it.
+    Readers,
+    /// Another process is replacing it, which matters only to readers.
+    Replacer,
+}
+
+/// The error of a path that leads to another file than before.
+fn another_file() -> io::Error {
+    let what = "another file took its name while it was opened";
+    io::Error::new(io::ErrorKind::ResourceBusy, what)
 }
 
 /// The identity of a file.

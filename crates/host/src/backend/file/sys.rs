@@ -70,12 +70,12 @@ pub(super) fn set_blocking(file: &File) -> io::Result<()> {
     }
 }
 
-/// Locks a byte for this description, which must be open for writing (`F_OFD_SETLK`, fcntl(2)). Returns the
-/// type of a conflicting lock.
-pub(super) fn lock_byte(file: &File, at: i64) -> io::Result<Option<i32>> {
+/// Locks a byte for this description (`F_OFD_SETLK`, fcntl(2)): `F_RDLCK`, which descriptions share, or `F_WRLCK`, for which
+/// it must be open for writing. Returns the type of a conflicting lock.
+pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32>> {
     // SAFETY: all zeroes is a valid value of this struct.
     let mut l: libc::flock = unsafe { std::mem::zeroed() };
-    (l.l_type, l.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+    (l.l_type, l.l_whence) = (how as i16, libc::SEEK_SET as i16);
     (l.l_start, l.l_len) = (at, 1);
     for _ in 0..8 {
         // SAFETY: `l` is one struct for as long as the call takes.

@@ -1,0 +1,63 @@
+//! The right to replace the file of a disk.
+
+use super::storage::{FileStorage, Purpose};
+use super::{load::io_error, take_lock};
+use std::fs::{Metadata, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use zoneplug_core::Error;
+
+/// A file that no process has open as a disk, nor opens as one while this exists. For a program that puts another file in its
+/// place.
+///
+/// ```
+/// use zoneplug_host::file::{create, Access, Claim, CreateOptions, FileDisk};
+/// # let path = std::env::temp_dir().join(format!("zoneplug-claim-{}.zbd", std::process::id()));
+/// create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+/// let reader = FileDisk::open(&path, Access::ReadOnly).unwrap();
+/// assert!(Claim::of(&path).unwrap_err().to_string().contains("is open for reading"));
+/// drop(reader);
+/// let claim = Claim::of(&path).unwrap();
+/// assert!(FileDisk::open(&path, Access::ReadOnly).is_err());
+/// # drop(claim);
+/// # std::fs::remove_file(&path).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Claim {
+    /// Has the locks.
+    _storage: FileStorage,
+    place: PathBuf,
+    metadata: Metadata,
+}
+
+impl Claim {
+    /// Claims the file that `path` leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](zoneplug_core::ErrorKind::Busy) if a process has it open. Another kind if this user may not write to it.
+    pub fn of(path: &Path) -> Result<Claim, Error> {
+        let shown = path.display();
+        let failed = |e| io_error(format!("cannot replace {shown}"), e);
+        let place = std::fs::canonicalize(path).map_err(failed)?;
+        let mut old = OpenOptions::new();
+        // Opening a FIFO does not wait for its other end.
+        let file = old.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&place);
+        let file = file.map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let storage = FileStorage::of(file, &place, true).map_err(failed)?;
+        take_lock(&storage, path, Purpose::Replace)?;
+        storage.check_path(&place).map_err(failed)?;
+        Ok(Claim { _storage: storage, place, metadata })
+    }
+
+    /// The path of the file, without links.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// The owner and the permissions of the file.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+}

@@ -1,0 +1,145 @@
+//! Files that have their name when they are whole. Such a file is made beside its place, and gets the name at the end;
+//! whatever had the name before stays until then. This module knows no format of a file.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The longest name that most file systems have, in bytes.
+const LONGEST: usize = 255;
+/// How many names are tried. A process that was killed leaves its file, and a later one may have the same id.
+const NAMES: u32 = 100;
+
+/// A file beside its place, which has no name of its own yet. Dropped before it got one, the file is removed.
+///
+/// ```
+/// use std::io::Write;
+/// use zoneplug_host::Part;
+/// # let place = std::env::temp_dir().join(format!("zoneplug-part-{}", std::process::id()));
+/// std::fs::write(&place, "old").unwrap();
+/// let (part, mut file) = Part::beside(&place, 0o600).unwrap();
+/// file.write_all(b"new").unwrap();
+/// assert_eq!(std::fs::read(&place).unwrap(), b"old");
+/// part.replace(&place).unwrap();
+/// assert_eq!(std::fs::read(&place).unwrap(), b"new");
+/// # std::fs::remove_file(&place).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Part(PathBuf);
+
+impl Part {
+    /// Makes an empty file beside `place`, with the permissions `mode` as far as the umask allows them.
+    ///
+    /// # Errors
+    ///
+    /// If `place` names no file, such as `..` and `a/`, or if no file can be made there.
+    pub fn beside(place: &Path, mode: u32) -> io::Result<(Part, File)> {
+        let name = place.file_name().filter(|_| !place.as_os_str().as_bytes().ends_with(b"/"));
+        let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::EISDIR))?;
+        if name.len() > LONGEST {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        let id = std::process::id();
+        let mut new = OpenOptions::new();
+        new.read(true).write(true).create_new(true).mode(mode);
+        let mut again = 0;
+        loop {
+            let end = match again {
+                0 => format!(".{id}.part"),
+                n => format!(".{id}-{n}.part"),
+            };
+            let fits = name.len() + end.len() <= LONGEST;
+            let mut beside = if fits { name.to_owned() } else { OsString::from("zoneplug") };
+            beside.push(end);
+            let path = place.with_file_name(beside);
+            match new.open(&path) {
+                Ok(file) => return Ok((Part(path), file)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && again < NAMES => again += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Where the file is until it has its name.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Gives the file the name `place`. Fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) if something has it.
+    pub fn name(self, place: &Path) -> io::Result<()> {
+        // In contrast to a renaming a link replaces nothing.
+        match std::fs::hard_link(&self.0, place) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(e),
+            // A file system without links.
+            Err(_) if std::fs::symlink_metadata(place).is_err() => std::fs::rename(&self.0, place),
+            linked => linked,
+        }
+    }
+
+    /// Puts the file in the place of the one that is called `place`, in one step.
+    pub fn replace(self, place: &Path) -> io::Result<()> {
+        std::fs::rename(&self.0, place)
+    }
+}
+
+impl Drop for Part {
+    /// Removes the name that is not the file's own.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Gives a file the owner and the permissions of the one that it is to replace, as far as this user may set them.
+pub fn take_after(file: &File, old: &Metadata) -> io::Result<()> {
+    let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
+    file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let all = std::fs::read_dir(dir).unwrap();
+        let mut all: Vec<_> =
+            all.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_part_replaces_only_what_it_is_told_to() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-parts-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let place = dir.join("place");
+        // One that a killed process with this id has left, and one that is dropped.
+        let left = dir.join(format!("place.{}.part", std::process::id()));
+        std::fs::write(&left, "left").unwrap();
+        drop(Part::beside(&place, 0o600).unwrap());
+        assert_eq!(std::fs::read(&left).unwrap(), b"left");
+        Part::beside(&place, 0o600).unwrap().0.name(&place).unwrap();
+        let e = Part::beside(&place, 0o600).unwrap().0.name(&place).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);
+        std::fs::write(&place, "old").unwrap();
+        Part::beside(&place, 0o600).unwrap().0.replace(&place).unwrap();
+        assert_eq!(std::fs::read(&place).unwrap(), b"");
+        std::fs::remove_file(&left).unwrap();
+        assert_eq!(names(&dir), ["place"]);
+        // Whatever is no name of a file.
+        for (name, errno) in [
+            ("..", libc::EISDIR),
+            ("a/", libc::EISDIR),
+            ("none/a", libc::ENOENT),
+            (&*"x".repeat(256), libc::ENAMETOOLONG),
+        ] {
+            let e = Part::beside(&dir.join(name), 0o600).unwrap_err();
+            assert_eq!(e.raw_os_error(), Some(errno), "{name}");
+        }
+        let longest = dir.join("x".repeat(255));
+        Part::beside(&longest, 0o600).unwrap().0.name(&longest).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
