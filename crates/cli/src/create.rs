@@ -2,12 +2,13 @@
 
 use crate::failure::{Failure, Kind};
 use crate::zones::{parse_bytes, size};
-use crate::{json, server_client, term};
+use crate::{json, output, server_client, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
-use zoneplug_core::plain;
-use zoneplug_host::file::{self, CheckReport, CreateOptions, Identity};
+use zoneplug_core::zone::MAX_ZONES;
+use zoneplug_core::{Error, plain};
+use zoneplug_host::file::{self, CheckReport, CreateOptions, Identity, NewDisk};
 use zoneplug_host::{check_name, file_of, open_device};
 
 /// Flags of `zoneplug create`. Sizes take K, M, G and T for powers of 1024.
@@ -23,7 +24,7 @@ pub(crate) struct CreateArgs {
     size: Option<u64>,
 
     /// Number of zones, instead of --size
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_ZONES))]
     zones: Option<u64>,
 
     /// Bytes of a zone; any multiple of the block [default: 256M]
@@ -43,7 +44,7 @@ pub(crate) struct CreateArgs {
     last_zone_capacity: Option<u64>,
 
     /// Conventional zones, at the start of the disk
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..MAX_ZONES as i64))]
     conv: u32,
 
     /// Most open zones; 0: no limit
@@ -119,7 +120,9 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
         label: args.label.clone(),
         preallocate: args.preallocate,
     };
-    let identity = file::create(&args.path, &options, args.force)?;
+    let new = NewDisk::begin(&args.path, &options, args.force).map_err(in_flags)?;
+    output::incomplete(new.part());
+    let identity = new.finish()?;
     let disk = file::FileDisk::open(&args.path, file::Access::ReadOnly)?;
     let g = *zoneplug_core::Device::geometry(&*disk);
     let created = Created {
@@ -135,9 +138,46 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
         return json::print(out, &created);
     }
     let Created { path, identity, zones, .. } = &created;
+    let path = plain(path);
     let (all, zone) = (size(created.capacity_bytes), size(created.zone_bytes));
     let uuid = &identity.uuid;
     term::print(out, &format!("{path}: {all} in {zones} zones of {zone}, UUID {uuid}\n"))
+}
+
+/// A failure that names keys of a specification, in the words of the command line. The flags have the names of the keys,
+/// but for the longest append.
+fn in_flags(e: Error) -> Failure {
+    let failure = Failure::from(e);
+    let (kind, what, way) = failure.parts();
+    if kind != Kind::Usage {
+        return failure;
+    }
+    let flag = |key: &str| match key {
+        "append-max" => "--zone-append-max".to_owned(),
+        key => format!("--{key}"),
+    };
+    let is_key = |word: &str| {
+        let mut keys = zoneplug_devices::emu::KEYS.iter();
+        keys.any(|key| key.name == word)
+    };
+    let in_flags = |text: &str| {
+        let words = text.split(' ').enumerate().map(|(n, word)| {
+            let bare = word.trim_end_matches([',', ':', ';']);
+            match bare.split_once('=') {
+                Some((key, value)) if is_key(key) => {
+                    format!("{} {value}{}", flag(key), &word[bare.len()..])
+                }
+                // A key of one word may be a word of the sentence too, unless it comes first.
+                None if is_key(bare) && (n == 0 || bare.contains('-')) => {
+                    format!("{}{}", flag(bare), &word[bare.len()..])
+                }
+                _ => word.to_owned(),
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let way = way.strip_suffix("; see zoneplug help spec").unwrap_or(way);
+    Failure::new(kind, in_flags(what)).hint(in_flags(way))
 }
 
 /// Flags of `zoneplug check`.

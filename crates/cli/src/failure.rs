@@ -242,7 +242,8 @@ fn range_of(text: &str) -> Option<String> {
     let (first, last) = range.split_once("..")?;
     Some(match last.strip_prefix('=') {
         Some(last) => format!("{first} to {last}"),
-        None if last.is_empty() => format!("{first} or more"),
+        // The bound of the type is none.
+        None if last.is_empty() || last == u64::MAX.to_string() => format!("{first} or more"),
         None => format!("{first} to below {last}"),
     })
 }

@@ -93,7 +93,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use zoneplug_core::Op;
-use zoneplug_host::signals::Held;
+use zoneplug_host::signals::{Held, survive_file_limit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -300,7 +300,9 @@ impl Command {
             | Command::Calibrate(_)
             | Command::Replay(_) => Some(First::Asks),
             // It has a temporary file beside the one that it makes.
-            Command::Read(_) | Command::Snapshot(_) => Some(First::Ends),
+            Command::Create(_) | Command::Read(_) | Command::Snapshot(_) | Command::Man(_) => {
+                Some(First::Ends)
+            }
             _ => None,
         }
     }
@@ -378,6 +380,7 @@ fn main() -> ExitCode {
     // A signal that comes before the command has begun waits until it is known what it does. A system that refuses this has
     // the signal end the process at once.
     let held = Held::begin().ok();
+    survive_file_limit();
     let given = arguments(std::env::args_os());
     let json = json::is_wanted(&given);
     let matches = Cli::command().try_get_matches_from(given);

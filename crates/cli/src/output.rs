@@ -3,12 +3,13 @@
 //! or a block device is never replaced or written, unless the caller allows it.
 
 use crate::failure::{Failure, Kind};
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use zoneplug_host::{cannot_make, is_disk_file};
+use zoneplug_host::file::Claim;
+use zoneplug_host::{Part, cannot_make, is_disk_file, take_after};
 
 /// Files that are not complete yet, for a signal that ends the process.
 static INCOMPLETE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -52,11 +53,13 @@ enum To {
     Stdout(io::Stdout),
     /// A pipe, a terminal, a device, or what a descriptor of the caller leads to.
     There(File),
-    /// Written at `beside`, and renamed to `place` at the end.
+    /// Written beside, and renamed to `place` at the end.
     Beside {
         file: File,
-        beside: PathBuf,
+        part: Part,
         place: PathBuf,
+        /// Keeps other processes from opening the disk that is replaced.
+        claim: Option<Claim>,
     },
 }
 
@@ -100,7 +103,7 @@ impl Output {
                 |_| path.to_owned(),
                 |to| path.parent().unwrap_or(Path::new("")).join(to),
             );
-            return Self::beside(name, place, None);
+            return Self::beside(name, place, None, None);
         };
         let t = there.file_type();
         if t.is_dir() {
@@ -109,20 +112,21 @@ impl Output {
         if t.is_block_device() {
             return Ok(Output { to: To::There(Self::device(path, &name, over)?), name });
         }
+        let mut claim = None;
         if t.is_file() {
             let mut sources = from.into_iter().filter_map(|p| std::fs::metadata(p).ok());
             if sources.any(|s| same(&s, &there)) {
                 return Err(Failure::usage(format!("{name} is what is read"))
                     .hint("another file, or - for stdout"));
             }
-            refuse_disk(path, &name, over)?;
+            claim = claim_disk(path, &name, over)?;
         }
         if std::fs::metadata("/dev/stdout").is_ok_and(|out| same(&out, &there)) {
             return Ok(stdout());
         }
         if t.is_file() && !is_descriptor(path) {
             let place = std::fs::canonicalize(path).map_err(fail)?;
-            return Self::beside(name, place, Some(&there));
+            return Self::beside(name, place, Some(&there), claim);
         }
         let mut how = OpenOptions::new();
         let file = how.write(true).truncate(t.is_file()).open(path).map_err(fail)?;
@@ -145,24 +149,25 @@ impl Output {
         })
     }
 
-    fn beside(name: String, place: PathBuf, there: Option<&Metadata>) -> Result<Output, Failure> {
-        let mut beside = place.file_name().unwrap_or_default().to_owned();
-        beside.push(format!(".{}.part", std::process::id()));
-        let beside = place.with_file_name(beside);
+    fn beside(
+        name: String,
+        place: PathBuf,
+        there: Option<&Metadata>,
+        claim: Option<Claim>,
+    ) -> Result<Output, Failure> {
         let fail = |e: io::Error| {
             let e = cannot_make(&place, e);
             let (what, way) = (e.what(), e.what_to_try().unwrap_or_default());
-            Failure::usage(format!("{name}: {} cannot be made: {what}", beside.display()))
+            Failure::usage(format!("{name}: a file beside it cannot be made: {what}"))
                 .hint(format!("{way}: a file is made beside and then renamed; or - for stdout"))
         };
-        let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(fail)?;
-        with_incomplete(|all| all.push(beside.clone()));
-        if let Some(there) = there {
-            // The new file gets the owner and the permissions of the old one, as far as this user may set them.
-            let _ = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
-            file.set_permissions(Permissions::from_mode(there.mode() & 0o7777)).map_err(fail)?;
+        let (part, file) = Part::beside(&place, 0o666).map_err(fail)?;
+        incomplete(part.path());
+        let output = Output { name: name.clone(), to: To::Beside { file, part, place, claim } };
+        if let (Some(there), To::Beside { file, place, .. }) = (there, &output.to) {
+            take_after(file, there).map_err(|e| Failure::from(cannot_make(place, e)))?;
         }
-        Ok(Output { name, to: To::Beside { file, beside, place } })
+        Ok(output)
     }
 
     /// Writes all of it, and ends.
@@ -183,11 +188,14 @@ impl Output {
     /// All is written: the file takes its place.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.flush().map_err(|e| self.failed(&e))?;
-        if let To::Beside { beside, place, .. } = &self.to {
-            std::fs::rename(beside, place).map_err(|e| self.failed(&e))?;
-            with_incomplete(|all| all.retain(|p| p != beside));
-            // It has its name: nothing is left to be removed.
-            self.to = To::Stdout(io::stdout());
+        if let To::Beside { part, place, claim, .. } =
+            std::mem::replace(&mut self.to, To::Stdout(io::stdout()))
+        {
+            let beside = part.path().to_owned();
+            let renamed = part.replace(&place);
+            with_incomplete(|all| all.retain(|p| *p != beside));
+            drop(claim);
+            renamed.map_err(|e| self.failed(&e))?;
         }
         Ok(())
     }
@@ -200,20 +208,19 @@ fn hint(over: Over, otherwise: &str) -> String {
     }
 }
 
-/// Refuses a file that is a disk, or with `--force` one that is in use.
-fn refuse_disk(path: &Path, name: &str, over: Over) -> Result<(), Failure> {
+/// Refuses a file that is a disk, or with `--force` one that is in use. Returns what keeps it from being used meanwhile.
+fn claim_disk(path: &Path, name: &str, over: Over) -> Result<Option<Claim>, Failure> {
     // A file that cannot be read may be a disk.
     if is_disk_file(path).is_ok_and(|is| !is) {
-        return Ok(());
+        return Ok(None);
     }
     if over != Over::Disks {
         return Err(Failure::new(Kind::Device, format!("{name} is a zoneplug disk"))
             .hint(hint(over, "another file; rm removes a disk that is not needed any more")));
     }
-    use zoneplug_host::file::{Access, FileDisk};
-    match FileDisk::open(path, Access::ReadWrite) {
+    match Claim::of(path) {
         Err(e) if e.kind() == zoneplug_core::ErrorKind::Busy => Err(Failure::from(e)),
-        _ => Ok(()),
+        claim => Ok(claim.ok()),
     }
 }
 
@@ -247,7 +254,8 @@ impl Write for Output {
 impl Drop for Output {
     /// What is not complete does not take its place.
     fn drop(&mut self) {
-        if let To::Beside { beside, .. } = &self.to {
+        if let To::Beside { part, .. } = &self.to {
+            let beside = part.path();
             let _ = std::fs::remove_file(beside);
             with_incomplete(|all| all.retain(|p| p != beside));
         }

@@ -32,6 +32,13 @@ pub struct Signals {
     event: Arc<File>,
 }
 
+/// Makes a write past the longest file that this process may have (`ulimit -f`) fail with `EFBIG`, instead of ending the
+/// process without a word (SIGXFSZ).
+pub fn survive_file_limit() {
+    // SAFETY: a call without pointers. No code runs for an ignored signal.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// The signals that ask for an end.
 fn set() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();

@@ -6,7 +6,7 @@ use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 /// Signals have their usual effect on the command, even if these tests run under nohup(1), which ignores SIGHUP.
-fn start(args: &[&str]) -> Child {
+pub(crate) fn start(args: &[&str]) -> Child {
     let mut command = Command::new("env");
     command
         .args(["--default-signal", ZONEPLUG])
@@ -17,13 +17,13 @@ fn start(args: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// What a command says that was sent a signal and must end within a time. It is read all along: a document may be longer
 /// than what a pipe holds.
-fn end(child: Child, within: Duration) -> Output {
+pub(crate) fn end(child: Child, within: Duration) -> Output {
     let pid = Pid::from_child(&child);
     let (ended, wait) = channel::<()>();
     let watch = std::thread::spawn(move || {

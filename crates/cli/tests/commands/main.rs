@@ -6,6 +6,7 @@ mod bounds;
 mod calibrate;
 mod completion;
 mod copy;
+mod create;
 mod errno;
 mod files;
 mod forms;

@@ -4,7 +4,7 @@
 use super::{CreateOptions, Identity};
 use zoneplug_core::unit::SECTOR_SHIFT;
 use zoneplug_core::zone::{Condition, Geometry, Limits};
-use zoneplug_core::{Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuKind};
 
 /// The version that this code writes, and the newest that it reads.
@@ -160,22 +160,27 @@ impl Super {
     /// options.
     pub(super) fn new(o: &CreateOptions, uuid: [u8; 16], created: u64) -> Result<Super, Error> {
         let mut text = "mem".to_owned();
-        let mut add = |key: &str, n: Option<u64>| {
-            if let Some(n) = n {
+        for (key, bytes) in [
+            ("size", o.size),
+            ("zone-size", Some(o.zone_size.unwrap_or(256 << 20))),
+            ("zone-capacity", o.zone_capacity),
+            ("last-zone-size", o.last_zone_size),
+            ("last-zone-capacity", o.last_zone_capacity),
+            ("lba-size", o.lba_size),
+            ("granularity", o.granularity),
+            ("append-max", o.zone_append_max),
+        ] {
+            if let Some(n) = bytes {
+                text += &format!(",{key}={}", Bytes(n));
+            }
+        }
+        if let Some(n) = o.zones {
+            text += &format!(",zones={n}");
+        }
+        for (key, n) in [("conv", o.conv), ("max-open", o.max_open), ("max-active", o.max_active)] {
+            if n > 0 {
                 text += &format!(",{key}={n}");
             }
-        };
-        add("size", o.size);
-        add("zones", o.zones);
-        add("zone-size", Some(o.zone_size.unwrap_or(256 << 20)));
-        add("zone-capacity", o.zone_capacity);
-        add("last-zone-size", o.last_zone_size);
-        add("last-zone-capacity", o.last_zone_capacity);
-        add("lba-size", o.lba_size);
-        add("granularity", o.granularity);
-        add("append-max", o.zone_append_max);
-        for (key, n) in [("conv", o.conv), ("max-open", o.max_open), ("max-active", o.max_active)] {
-            add(key, (n > 0).then_some(u64::from(n)));
         }
         if o.label.len() > LABEL || o.label.chars().any(char::is_control) {
             return Err(Error::invalid(format!("the label '{}' is not possible", o.label))
