@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // Until the session ends by itself, or a signal asks it to.
     while let Ok(Event::Signal(signal)) = signals.wait() {
         if let Err(e) = mount.unmount() {
-            term::note(&format!("{} stays mounted: {e}", args.dir.display()));
+            term::note(&plain(&format!("{} stays mounted: {e}", args.dir.display())));
             continue;
         }
         leave_at_the_second(args, &mount, signals, signal);
@@ -143,7 +143,7 @@ fn line(args: &Args, volume: &Volume) -> String {
     let read_only = if volume.is_read_only() { ", read-only" } else { "" };
     format!(
         "{}  {}  {}, {size} in all{read_only}",
-        args.dir.display(),
+        plain(&args.dir.display().to_string()),
         plain(&args.spec),
         counts.join(", ")
     )
@@ -151,7 +151,8 @@ fn line(args: &Args, volume: &Volume) -> String {
 
 /// Files that are open keep the mount alive. A second signal does not wait for them, but for what they have written.
 fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32) {
-    let (dir, volume) = (args.dir.display().to_string(), mount.shared_volume());
+    let dir = plain(&args.dir.display().to_string()).into_owned();
+    let volume = mount.shared_volume();
     let watch = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     let _ = watch.spawn(move || {
         while let Ok(event) = signals.wait() {

@@ -105,7 +105,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             },
         );
     }
-    let (to, of, uuid) = (args.to.display(), plain(&args.disk), &identity.uuid);
+    let to = args.to.display().to_string();
+    let (to, of, uuid) = (plain(&to), plain(&args.disk), &identity.uuid);
     let how = if shared {
         "its blocks are shared".to_owned()
     } else {

@@ -10,6 +10,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use zoneplug_core::plain;
 
 /// Flags of `zoneplug completions`.
 #[derive(Debug, clap::Args)]
@@ -139,14 +140,14 @@ pub(crate) fn man(
         command.get_subcommands().filter(|c| c.get_name() != "help").cloned().collect();
     let path = dir.join("zoneplug-spec.5");
     Output::create(&path, Over::Files, [])?.end_with(&spec::roff())?;
-    writeln!(out, "{}", path.display())?;
+    writeln!(out, "{}", plain(&path.display().to_string()))?;
     for c in commands.into_iter().chain([command]) {
         // `build` has named them `zoneplug-reset` and so on.
         let path = dir.join(format!("{}.1", c.get_display_name().unwrap_or(c.get_name())));
         let mut text = Vec::new();
         page(c, &mut text)?;
         Output::create(&path, Over::Files, [])?.end_with(&text)?;
-        writeln!(out, "{}", path.display())?;
+        writeln!(out, "{}", plain(&path.display().to_string()))?;
     }
     Ok(())
 }

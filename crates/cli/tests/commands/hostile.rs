@@ -47,6 +47,14 @@ fn a_label_cannot_speak_to_the_terminal() {
     harmless(&feed(&["info", &format!("{named},x=1")], b""));
     harmless(&feed(&["info", &format!("po2@{named}")], b""));
     harmless(&feed(&["read", &named, &dir.path("none/x")], b""));
+    let [new, copy] = ["new", "copy"].map(|end| dir.path(&format!("{EVIL}-{end}.zbd")));
+    for args in [&["create", &new, "--zones", "4"][..], &["snapshot", &new, &copy]] {
+        for code in [0, 3] {
+            let out = feed(args, b"");
+            assert!(harmless(&out).contains(r"\u{1b}]0;evil\u{7}"));
+            assert_eq!(out.status.code(), Some(code), "{args:?}");
+        }
+    }
 }
 
 #[test]
