@@ -430,11 +430,18 @@ fn no_ring(e: std::io::Error) -> Error {
 fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
     crate::paths::refuse_special(path)?;
-    let storage = FileStorage::open(path, write).map_err(failed)?;
     let purpose = if write { Purpose::Write } else { Purpose::Read };
-    take_lock(&storage, path, purpose)?;
-    storage.check_path(path).map_err(failed)?;
-    Ok(storage)
+    let end = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let storage = FileStorage::open(path, write).map_err(failed)?;
+        take_lock(&storage, path, purpose)?;
+        match storage.check_path(path) {
+            Ok(()) => return Ok(storage),
+            // The path leads to another file by now, which is opened instead.
+            Err(_) if Instant::now() < end => {}
+            Err(e) => return Err(failed(e)),
+        }
+    }
 }
 
 /// Takes the locks of a purpose. A descriptor that was passed on has them already, and takes them again.
