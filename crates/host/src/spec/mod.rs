@@ -13,7 +13,7 @@ mod named;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
 pub use layers::TimedLayers;
-pub use named::{check_name, is_volatile, takes_writes};
+pub use named::{check_name, is_volatile, takes_writes, writes_to};
 
 #[cfg(feature = "crypt")]
 pub(crate) use crate::backend::crypt::CryptDisk;

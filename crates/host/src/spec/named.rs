@@ -2,8 +2,8 @@
 //! writes, and which file names it can contain. Also the error for a name of nothing.
 
 use super::drives::is_protected;
-use super::keys::{is_kind, is_layer, kind_names, layer_names};
-use super::{bases, is_path, split_layer};
+use super::keys::{READ_ONLY, is_kind, is_layer, kind_names, layer_names};
+use super::{bases, is_path, paths_of, split_layer};
 use crate::paths::{is_drive, may_write};
 use std::path::Path;
 use zoneplug_core::{Error, ErrorKind};
@@ -32,15 +32,30 @@ pub fn is_volatile(text: &str) -> bool {
 pub fn takes_writes(text: &str) -> bool {
     bases(text).iter().all(|base| {
         let kind = base.split(',').next().unwrap_or_default();
-        let asked = base.split(',').any(|option| option == "read-only=1");
         let path = Path::new(kind);
-        !asked
+        !is_to_read(base)
             && match (is_drive(kind), is_path(kind)) {
                 (true, _) => !is_protected(path),
                 (_, true) => may_write(path),
                 _ => true,
             }
     })
+}
+
+/// The paths of the durable disks and drives that a specification has opened for writing.
+///
+/// ```
+/// let paths: Vec<_> = zoneplug_host::writes_to("linear@./a.zbd%./b.zbd,read_only=1").collect();
+/// assert_eq!(paths, [std::path::Path::new("./a.zbd")]);
+/// ```
+pub fn writes_to(text: &str) -> impl Iterator<Item = &Path> {
+    bases(text).into_iter().filter(|base| !is_to_read(base)).flat_map(paths_of)
+}
+
+/// Whether a device is to be opened for reading only.
+fn is_to_read(base: &str) -> bool {
+    let read_only = Spec::parse(base).and_then(|mut spec| spec.flag(&READ_ONLY));
+    read_only.is_ok_and(|asked| asked == Some(true))
 }
 
 /// Checks that a specification can contain the name of a new file. Commas, `=` and the names of layers have a meaning

@@ -73,6 +73,8 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long udev and the like may have a device open that is to be removed.
 const OPEN_FOR_A_MOMENT: Duration = Duration::from_secs(1);
+/// The highest number of a device: the driver has 2^20 minor numbers (`UBLK_MINORS` of `drivers/block/ublk_drv.c`).
+pub const MAX_ID: u32 = (1 << 20) - 1;
 /// Interval of these checks.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -444,6 +444,33 @@ fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     }
 }
 
+/// Checks that this process may open the file of a disk for writing. Opens nothing for writing, which would change the file.
+///
+/// # Errors
+///
+/// Those of opening it.
+pub fn check_writable(path: &Path) -> Result<(), Error> {
+    crate::paths::refuse_special(path)?;
+    sys::may_write(path).map_err(|e| load::io_error(format!("cannot open {}", path.display()), e))
+}
+
+/// Checks that no other process has the file of a disk open for writing. `patience`: how long to wait for one that has it.
+///
+/// # Errors
+///
+/// That of opening it for writing. What cannot be asked shows when it is opened.
+pub fn check_unused(path: &Path, patience: Duration) -> Result<(), Error> {
+    let Ok(storage) = FileStorage::open(path, false) else { return Ok(()) };
+    let end = Instant::now() + patience;
+    while storage.is_written_elsewhere().unwrap_or(false) {
+        if Instant::now() >= end {
+            return Err(in_use(path));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 /// Takes the locks of a purpose. A descriptor that was passed on has them already, and takes them again.
 fn take_lock(storage: &FileStorage, path: &Path, purpose: Purpose) -> Result<(), Error> {
     let failed = |e| load::io_error(format!("cannot lock {}", path.display()), e);

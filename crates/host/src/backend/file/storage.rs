@@ -226,6 +226,12 @@ impl FileStorage {
         Ok(Lock::Taken)
     }
 
+    /// Whether another description has the writer's lock. This one may be open for reading.
+    pub(super) fn is_written_elsewhere(&self) -> io::Result<bool> {
+        Ok(sys::is_write_locked(&self.meta, LOCK_AT)?
+            || sys::is_write_locked(&self.meta, LOCK_AT + 1)?)
+    }
+
     /// Whether a program that does not take the byte lock may have the disk open for writing.
     fn is_of_older_writer(&self) -> bool {
         let mut b = [0; SECTOR];

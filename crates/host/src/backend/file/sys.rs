@@ -2,9 +2,12 @@
 //! and lent buffers.
 
 use crate::backend::ring::check;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 fn fallocate(file: &File, mode: i32, at: u64, len: u64) -> io::Result<()> {
     // SAFETY: a call without pointers.
@@ -95,6 +98,26 @@ pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32
         // The conflicting lock is gone.
     }
     Ok(Some(libc::F_WRLCK))
+}
+
+/// Whether another description has a byte locked for writing (`F_OFD_GETLK`). This one may be open for reading.
+pub(super) fn is_write_locked(file: &File, at: i64) -> io::Result<bool> {
+    // SAFETY: all zeroes is a valid value of this struct.
+    let mut l: libc::flock = unsafe { std::mem::zeroed() };
+    (l.l_type, l.l_whence) = (libc::F_RDLCK as i16, libc::SEEK_SET as i16);
+    (l.l_start, l.l_len) = (at, 1);
+    // SAFETY: `l` is one struct for as long as the call takes, which writes into it.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut l) })?;
+    Ok(i32::from(l.l_type) != libc::F_UNLCK)
+}
+
+/// Whether this process may open a file for reading and writing (faccessat(2)). Opens nothing.
+pub(super) fn may_write(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let rights = libc::R_OK | libc::W_OK;
+    // SAFETY: a string that ends with zero and lives across the call.
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), rights, libc::AT_EACCESS) })
+        .map(|_| ())
 }
 
 /// Reads from the page cache, up to the first page that is not in it (`RWF_NOWAIT`, preadv2(2)).
