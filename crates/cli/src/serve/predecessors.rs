@@ -25,7 +25,7 @@ pub(super) fn find(
     let mut found = Inherited::default();
     let mut has_answered = false;
     // A socket without a server, also one that was named, is no hindrance.
-    let sockets = server_client::sockets(socket);
+    let sockets = sockets(socket);
     let asked = server_client::ask_at(&sockets, false, &Request::State {}, server_client::LOOK);
     for silent in asked.silent {
         term::note(&format!("{}: if it has one of the disks, this server cannot", silent.what()));
@@ -53,13 +53,25 @@ pub(super) fn find(
         found.running.push(Running::new(server, pid)?);
     }
     match only.filter(|_| found.running.is_empty()) {
-        Some(only) => Err(no_server(only, has_answered, &sockets)),
+        Some(only) => Err(no_server(only, has_answered, socket)),
         None => Ok(found),
     }
 }
 
+/// The sockets of servers that may have the disks: the one that this server is to have, and all in the usual place, because the
+/// running server may have been started without it.
+fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
+    let mut all = server_client::sockets(None);
+    if let Some(path) = named {
+        let id = place::Id::of(path);
+        all.retain(|p| p != path && (id.is_none() || place::Id::of(p) != id));
+        all.insert(0, path.to_owned());
+    }
+    all
+}
+
 /// The process that was named has none of the disks, or cannot be asked.
-fn no_server(pid: u32, has_answered: bool, sockets: &[PathBuf]) -> Failure {
+fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
     if has_answered {
         let what = format!(
             "process {pid} serves none of these disks: a server of other disks would be started beside it"
@@ -67,12 +79,15 @@ fn no_server(pid: u32, has_answered: bool, sockets: &[PathBuf]) -> Failure {
         let hint = "the disks that it serves, and further ones; to serve others in their place: systemctl restart";
         return refused(what, hint.to_owned());
     }
-    let at = match sockets {
-        [one] => one.display().to_string(),
-        _ => server_client::DIRECTORY.to_owned(),
+    let at = match socket {
+        Some(path) => format!(": neither {} nor one", path.display()),
+        None => String::new(),
     };
     let hint = "--socket (socket in the file) as that server has it; zoneplug status; or systemctl restart";
-    refused(format!("process {pid} answers at no socket in {at}"), hint.to_owned())
+    refused(
+        format!("process {pid} answers at no socket{at} in {}", server_client::DIRECTORY),
+        hint.to_owned(),
+    )
 }
 
 /// Takes the open files and sockets of a server.
