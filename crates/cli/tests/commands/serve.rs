@@ -1,7 +1,7 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
 use super::nvme_host::{BLOCK, NQN, Queue, ZONE, pattern};
-use super::{Dir, ZONEPLUG, fails, ok, soon, text};
+use super::{Dir, ZONEPLUG, at_once, fails, ok, soon, text};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -104,9 +104,11 @@ fn keys_come_from_files_that_others_cannot_read() {
     mode(0o600);
     serve(&["--dhchap-key", &file], 2, "NQN=FILE");
     serve(&["--dhchap-key", &format!("a={file}")], 2, "no NVMe qualified name");
-    serve(&["--dhchap-key", &named("/nowhere")], 1, "gen-dhchap-key");
+    serve(&["--dhchap-key", &named("/nowhere")], 3, "the key /nowhere: No such file");
     // A key itself is not taken, and not shown.
-    serve(&["--dhchap-key", &named(KEY)], 1, "nvme gen-dhchap-key");
+    serve(&["--dhchap-key", &named(KEY)], 2, "nvme gen-dhchap-key");
+    let said = at_once(&["serve", "--nvme-tcp", "127.0.0.1:0", "mem", "--dhchap-key", &named(KEY)]);
+    assert!(!text(&said.stderr).contains("AAECAwQF"), "{}", text(&said.stderr));
     serve(&["--dhchap-key", &named(&file), "--dhchap-ctrl-key", &file], 2, "of the subsystem");
     serve(&["--dhchap-ctrl-key", &file], 2, "--dhchap-key");
     serve(&["--dhchap-key", &named(&file), "--allow-any-host"], 2, "--allow-any-host");

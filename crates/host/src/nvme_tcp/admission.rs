@@ -1,14 +1,16 @@
 //! The hosts that may connect, and the keys of those that have to authenticate.
 
 use super::NvmeTcpOptions;
+use crate::os_error::{Attempt, os_error};
 use crate::paths::open_regular;
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{ErrorKind as IoErrorKind, Read};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::Error;
 use zoneplug_nvme::dhchap::Key;
 use zoneplug_nvme::target::{Hosts, Keys, Nqn};
 
@@ -19,14 +21,20 @@ const OTHERS: u32 = 0o007;
 
 /// Reads the key in a file, as `nvme gen-dhchap-key` writes it. A file that every user can read is refused.
 pub fn read_key(path: &Path) -> Result<Key, Error> {
+    if path.as_os_str().as_bytes().starts_with(b"DHHC-1:") {
+        // The key is secret: no message has it.
+        return Err(Error::invalid("a key is given in place of the path of its file".to_owned())
+            .hint("nvme gen-dhchap-key --hmac 1 > FILE, and the path of that file"));
+    }
     let name = path.display();
-    let failed = |e: std::io::Error| {
-        // A pipe or a device is no file with a key.
-        let is_other = e.kind() == std::io::ErrorKind::InvalidInput;
-        let kind = if is_other { ErrorKind::Invalid } else { ErrorKind::Io };
-        Error::new(kind, format!("{name}: {e}"))
-            .hint(format!("nvme gen-dhchap-key --hmac 1 > {name}"))
-            .source(e)
+    let failed = |e: std::io::Error| match e.kind() {
+        // A pipe or a device is no file with a key, nor is one whose bytes are no text.
+        IoErrorKind::InvalidInput | IoErrorKind::InvalidData => {
+            Error::invalid(format!("{name}: {e}"))
+                .hint("a file with the key alone, as nvme gen-dhchap-key --hmac 1 prints it")
+                .source(e)
+        }
+        _ => os_error(Attempt::ReadFile, format!("the key {name}"), e),
     };
     let file = open_regular(path).map_err(failed)?;
     // Asked of the open file: the path may lead to another by now.
