@@ -186,11 +186,16 @@ fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Pair<'a, 'i>> {
     all
 }
 
-/// A value that is neither a list nor a table, as a word. `octal`: an octal number keeps its digits, as of modes.
+/// A value that is neither a list nor a table, as a word. `octal`: a number keeps its digits, as of modes.
 fn word(value: &DeValue<'_>, octal: bool) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(n) if octal && n.radix() == 8 => Some(n.as_str().to_owned()),
+        // Digits alone are octal too, as for chmod(1). The flag refuses those of another radix.
+        DeValue::Integer(n) if octal => Some(match n.radix() {
+            2 => format!("0b{}", n.as_str()),
+            16 => format!("0x{}", n.as_str()),
+            _ => n.as_str().to_owned(),
+        }),
         DeValue::Integer(n) => {
             i64::from_str_radix(n.as_str(), n.radix()).ok().map(|n| n.to_string())
         }
@@ -446,15 +451,20 @@ impl Reader {
         key: &Key,
         value: &Spanned<DeValue<'_>>,
     ) -> Result<String, Failure> {
-        let text = word(value.get_ref(), false).filter(|t| !t.contains([',', '%']));
-        match text {
-            Some(text) if key.form.read(&text).is_some() => Ok(text),
-            text => {
-                let text = text.unwrap_or_else(|| "this".to_owned());
-                let what = format!("{name} = {} is not possible", plain(&text));
-                Err(self.wrong(value, what, format!("{name} is {}", key.form.allowed())))
-            }
+        let text = word(value.get_ref(), false);
+        let fits = |t: &&String| !t.contains([',', '%']) && key.form.read(t).is_some();
+        if let Some(text) = text.as_ref().filter(fits) {
+            return Ok(text.clone());
         }
+        let is = |what: &str| format!("{name} = {} is not possible", plain(what));
+        let what = match value.get_ref() {
+            DeValue::Array(_) => format!("{name} is a list"),
+            DeValue::Table(_) => format!("{name} is a table"),
+            DeValue::Datetime(date) => is(&date.to_string()),
+            DeValue::Integer(number) => is(number.as_str()),
+            _ => is(&text.unwrap_or_default()),
+        };
+        Err(self.wrong(value, what, format!("{name} is {}", key.form.allowed())))
     }
 
     /// Two disks cannot have one number, or one specification.
