@@ -1,14 +1,15 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
-use super::opening::{Planned, planned};
-use super::prove;
+use super::opening::{self, Planned, planned};
 use super::settings::Settings;
+use super::{DIES, nvme, prove};
 use crate::failure::Failure;
-use crate::json;
+use crate::{json, term};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::Duration;
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
@@ -73,19 +74,27 @@ fn block_disk(planned: &Planned<'_>) -> Disk {
 }
 
 fn check(settings: &Settings) -> Result<Checked, Failure> {
-    let plan = settings.plan()?;
-    settings.access()?;
+    let plan = settings.doors()?.plan;
     // Says what the running server would refuse, or what hosts would find changed. A running server gets questions only.
     let stamp = prove::stamp(settings, plan.as_ref());
-    let blocks = planned(settings)?;
+    let blocks = planned(settings, plan.as_ref())?;
     let inherited = prove::find(settings, (&blocks, plan.as_ref()), &stamp)?;
-    if settings.args.takeover.is_some() {
+    let takes_over = settings.args.takeover.is_some();
+    opening::check(settings, plan.as_ref(), &inherited, takes_over.then_some(DIES))?;
+    if takes_over {
         prove::enough(&inherited)?;
+        if !inherited.has_name(plan.as_ref().map(nvme::Plan::nqn)) {
+            stamp.check_claim()?;
+        }
+    } else if let Err(f) = opening::check(settings, plan.as_ref(), &inherited, Some(Duration::ZERO))
+    {
+        // The check may run beside the server that is to be replaced.
+        term::note(&format!("{} now: a start fails until that has ended", f.parts().1));
     }
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
     let (mut addresses, mut nqn) = (Vec::new(), None);
     if let Some(plan) = &plan {
-        addresses = plan.addresses();
+        addresses = plan.addresses().map(|at| at.to_string()).collect();
         nqn = Some(plan.nqn().to_owned());
         let mut known: BTreeMap<String, usize> =
             disks.iter().enumerate().map(|(n, d)| (d.spec.clone(), n)).collect();

@@ -6,7 +6,7 @@ use crate::server_client::{HostShown, StateOfDisk, StateOfSubsystem, StateShown}
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use zoneplug_core::plain;
-use zoneplug_host::DiskMark;
+use zoneplug_host::{DiskMark, paths_of};
 
 /// A disk that the next server is to serve.
 pub(super) struct WantedDisk {
@@ -52,8 +52,6 @@ pub(super) fn compare(state: &StateShown, wanted: &Wanted<'_>, pid: Pid) -> Resu
     if !served.iter().any(|d| is_of(&wanted.ublk, d) || is_of(&wanted.over_network, d)) {
         return Ok(false);
     }
-    twice(&wanted.ublk)?;
-    twice(&wanted.over_network)?;
     // A disk with many zones is several block devices, with numbers from the first one on.
     let mut nth_part = 0;
     for (n, d) in served.iter().enumerate() {
@@ -73,17 +71,6 @@ pub(super) fn compare(state: &StateShown, wanted: &Wanted<'_>, pid: Pid) -> Resu
     Ok(true)
 }
 
-/// Refuses a disk that is named twice, by whatever paths.
-fn twice(all: &[WantedDisk]) -> Result<(), Failure> {
-    for (n, d) in all.iter().enumerate() {
-        if let Some(other) = all[..n].iter().find(|o| d.outlives && o.mark == d.mark) {
-            let what = format!("{} and {} are one disk", plain(&other.spec), plain(&d.spec));
-            return Err(refused(what, "each disk once".to_owned()));
-        }
-    }
-    Ok(())
-}
-
 type Difference = (String, String);
 
 fn one_disk(d: &StateOfDisk, wanted: &Wanted<'_>, nth_part: u32) -> Result<(), Difference> {
@@ -94,6 +81,11 @@ fn one_disk(d: &StateOfDisk, wanted: &Wanted<'_>, nth_part: u32) -> Result<(), D
         false => (&wanted.ublk, "--ublk"),
     };
     let Some(w) = all.iter().find(|w| w.mark.disks == d.disks) else {
+        let is_there = |w: &&WantedDisk| paths_of(&w.spec).eq(paths_of(&d.spec));
+        if paths_of(&d.spec).next().is_some() && all.iter().any(|w| is_there(&w)) {
+            let hint = "the disk that it serves at that path again, or its new path";
+            return Err(("and another disk is at its path now".to_owned(), hint.to_owned()));
+        }
         return Err((
             "which this one would not serve in that way".to_owned(),
             format!("{way} {spec} too: a server hands over all or nothing"),
@@ -351,7 +343,7 @@ mod tests {
             (|d| d.place ^= 1, "from another file"),
             (|d| d.layers ^= 1, "with other layers"),
             (|d| d.outlives = false, "which ends with it"),
-            (|d| d.disks ^= 1, "would not serve"),
+            (|d| d.disks ^= 1, "another disk is at its path now"),
         ];
         for kind in ["ublkb", "tcp4420n"] {
             let wanted = match kind {
@@ -393,13 +385,6 @@ mod tests {
         let mut both = wanted(&["/dev/none-a"], &[]);
         both.ublk[0].id = Some(4);
         assert_eq!(ask(&parts, &both), Ok(true));
-    }
-
-    #[test]
-    fn a_disk_that_is_named_twice_is_refused() {
-        let running = [served("ublkb0", "/dev/none-a")];
-        let e = ask(&running, &wanted(&["/dev/none-a", "/dev/none-a,qd1=1"], &[])).unwrap_err();
-        assert!(e.contains("are one disk"), "{e}");
     }
 
     /// U15. The name, the addresses, and who may connect.

@@ -70,6 +70,11 @@ impl Inherited {
         self.running.is_empty()
     }
 
+    /// Whether one of the servers has the name of a subsystem.
+    pub(super) fn has_name(&self, nqn: Option<&str>) -> bool {
+        self.states.iter().flat_map(|s| &s.subsystem).any(|s| Some(&*s.nqn) == nqn)
+    }
+
     /// Whether a server has disks of a specification.
     pub(super) fn has(&self, spec: &str) -> bool {
         self.disks.has(spec)

@@ -22,6 +22,7 @@ mod metrics;
 pub(crate) mod network_attributes;
 mod notify;
 mod nvme;
+mod once;
 mod opening;
 pub(crate) mod pause;
 mod place;
@@ -46,11 +47,12 @@ use inherited::Inherited;
 use join::{Joined, Parts};
 use metrics::Metrics;
 use opening::OpenDisks;
-use settings::Settings;
+use settings::{Doors, Settings};
 use socket::Socket;
 use stamp::Stamp;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -175,8 +177,7 @@ fn serve(args: &Args, line: &clap::ArgMatches, out: &mut dyn Write) -> Result<()
         return check_config::run(&settings, out);
     }
     measure::begin();
-    let plan = settings.plan()?;
-    let access = settings.access()?;
+    let doors = settings.doors()?;
     if args.background {
         return background::start(out);
     }
@@ -186,30 +187,26 @@ fn serve(args: &Args, line: &clap::ArgMatches, out: &mut dyn Write) -> Result<()
         Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
     logs::start(settings.args.logs)?;
     said::begin_to_serve();
-    confine::drop_rights(access.gives_away())?;
+    confine::drop_rights(doors.access.gives_away())?;
     logs::write()?;
-    let ended = begin(&settings, plan, access, signals);
+    let ended = begin(&settings, doors, signals);
     logs::finish();
     said::finish();
     ended
 }
 
 /// Opens what is served, or takes it over, and serves it until the end.
-fn begin(
-    settings: &Settings,
-    plan: Option<nvme::Plan>,
-    access: access::Access,
-    signals: Signals,
-) -> Result<(), Failure> {
+fn begin(settings: &Settings, doors: Doors, signals: Signals) -> Result<(), Failure> {
+    let Doors { plan, access, metrics_at } = doors;
+    // Once: the paths may name other files when the disks come back.
+    let blocks = opening::planned(settings, plan.as_ref())?;
     let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
     let stamp = prove::stamp(settings, plan.as_ref());
-    let mut server = Server { settings, ublk, plan, access, signals, stamp, stays: None };
-    // Once: the paths may name other files when the disks come back.
-    let blocks = opening::planned(settings)?;
+    let mut server =
+        Server { settings, ublk, plan, access, metrics_at, signals, stamp, stays: None };
     let mut inherited = prove::find(settings, (&blocks, server.plan.as_ref()), &server.stamp)?;
-    let nqn = server.plan.as_ref().map(nvme::Plan::nqn);
-    let has_name = inherited.states.iter().flat_map(|s| &s.subsystem).any(|s| Some(&*s.nqn) == nqn);
-    if !has_name {
+    opening::check(settings, server.plan.as_ref(), &inherited, Some(DIES))?;
+    if !inherited.has_name(server.plan.as_ref().map(nvme::Plan::nqn)) {
         server.stamp.claim(DIES)?;
     }
     loop {
@@ -239,6 +236,7 @@ struct Server<'a> {
     ublk: Option<Ublk>,
     plan: Option<nvme::Plan>,
     access: access::Access,
+    metrics_at: Option<SocketAddr>,
     signals: Signals,
     /// How hosts know the disks, for a server that is started after the death of this one.
     stamp: Stamp,
@@ -275,8 +273,7 @@ impl Server<'_> {
         disks.open(settings, blocks, doors, &inherited)?;
         let sockets = &mut inherited.sockets;
         let listeners = self.plan.as_ref().map(|plan| plan.listen(sockets)).transpose()?;
-        let metrics_at = args.measured.address()?;
-        let metrics_at = metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
+        let metrics_at = self.metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
         if !inherited.has_left() {
             prove::enough(&inherited)?;
             inherited.leave()?;

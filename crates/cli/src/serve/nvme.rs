@@ -105,8 +105,12 @@ fn key_of_host(text: &str) -> Result<(String, Key), Failure> {
 }
 
 impl Plan {
-    /// Reads the flags. `None`: nothing is served over the network.
-    pub(super) fn of(args: &NetworkArgs, latencies: bool) -> Result<Option<Plan>, Failure> {
+    /// Reads the flags. `None`: nothing is served over the network. A failure comes with the flag that it is of.
+    pub(super) fn of(
+        args: &NetworkArgs,
+        latencies: bool,
+    ) -> Result<Option<Plan>, (&'static str, Failure)> {
+        let of_network = |f| ("nvme-tcp", f);
         let [first, rest @ ..] = &args.nvme_tcp[..] else { return Ok(None) };
         let address = |text: &String| {
             text.parse::<SocketAddr>().map_err(|_| {
@@ -114,13 +118,14 @@ impl Plan {
                     .hint("--nvme-tcp 127.0.0.1:4420 SPEC, or [::1]:4420")
             })
         };
-        let listen = address(first)?;
+        let listen = address(first).map_err(of_network)?;
         // No specification is an address.
         let more = rest.iter().position(|text| text.parse::<SocketAddr>().is_ok());
         let (specs, more) = rest.split_at(more.unwrap_or(rest.len()));
         if specs.is_empty() {
-            return Err(Failure::usage(format!("--nvme-tcp {listen} names no disk"))
-                .hint(format!("--nvme-tcp {listen} <SPEC>; further addresses come after it")));
+            let failure = Failure::usage(format!("--nvme-tcp {listen} names no disk"));
+            let hint = format!("--nvme-tcp {listen} <SPEC>; further addresses come after it");
+            return Err(of_network(failure.hint(hint)));
         }
         let also_listen = more.iter().map(|text| {
             address(text).map_err(|_| {
@@ -128,15 +133,16 @@ impl Plan {
                     .hint("disks after the first address: each address shows all of them")
             })
         });
-        let also_listen = also_listen.collect::<Result<_, _>>()?;
+        let also_listen = also_listen.collect::<Result<_, _>>().map_err(of_network)?;
         let nqn = match &args.nqn {
             Some(nqn) => nqn.clone(),
             None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
         };
         let hosts = Some(args.allow_host.clone()).filter(|list| !list.is_empty());
-        let keys =
-            args.dhchap_key.iter().map(|text| key_of_host(text)).collect::<Result<_, _>>()?;
-        let own = args.dhchap_ctrl_key.as_deref().map(read_key).transpose()?;
+        let keys = args.dhchap_key.iter().map(|text| key_of_host(text));
+        let keys = keys.collect::<Result<_, _>>().map_err(|f| ("dhchap-key", f))?;
+        let own = args.dhchap_ctrl_key.as_deref().map(read_key).transpose();
+        let own = own.map_err(|e| ("dhchap-ctrl-key", e.into()))?;
         let options = NvmeTcpOptions {
             also_listen,
             hosts,
@@ -149,7 +155,7 @@ impl Plan {
             latencies,
             ..NvmeTcpOptions::new(listen, &nqn)
         };
-        options.check()?;
+        options.check().map_err(|e| of_network(e.into()))?;
         Ok(Some(Plan { options, specs: specs.to_vec() }))
     }
 
@@ -164,9 +170,9 @@ impl Plan {
     }
 
     /// Where it is to be served.
-    pub(super) fn addresses(&self) -> Vec<String> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let more = self.options.also_listen.iter();
-        std::iter::once(&self.options.listen).chain(more).map(ToString::to_string).collect()
+        std::iter::once(&self.options.listen).chain(more).copied()
     }
 
     /// Listens at the addresses; `given` are sockets that listen already.
@@ -233,12 +239,6 @@ impl Plan {
         };
         self.options.ana_states = paths.iter().filter_map(of).collect();
     }
-}
-
-/// The failure of a disk that is to be two disks of one subsystem.
-pub(super) fn named_twice(spec: &str) -> Failure {
-    Failure::usage(format!("{} is named twice", plain(spec)))
-        .hint("each disk once; a subsystem has one namespace of it")
 }
 
 /// How long writes of a disk wait for those before them, unless its specification says that.

@@ -2,23 +2,25 @@
 //! are opened before that server is asked to leave, so that what is wrong with one shows in time.
 
 use super::answer::Passed;
+use super::block;
 use super::compare;
 use super::inherited::Inherited;
 use super::nvme::{Plan, order_window};
+use super::once;
 use super::served::Origin;
 use super::settings::{BlockDisk, Settings};
-use super::{block, nvme};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::server_client::IoShown;
 use std::collections::BTreeMap;
 use std::sync::Weak;
+use std::time::Duration;
 use zoneplug_core::Device;
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk};
 use zoneplug_host::ublk::{self, Ublk, slices};
-use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, is_volatile};
+use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, file, is_volatile, writes_to};
 
 /// An open disk.
 pub(super) struct Opened {
@@ -37,8 +39,17 @@ pub(super) struct Planned<'a> {
     pub(super) geometry: Geometry,
 }
 
-/// The block devices that are to be, as far as this is known without opening a disk for writing.
-pub(super) fn planned(settings: &Settings) -> Result<Vec<Planned<'_>>, Failure> {
+/// The block devices that are to be, as far as this is known without opening a disk for writing. Refuses what two disks cannot
+/// both have.
+pub(super) fn planned<'a>(
+    settings: &'a Settings,
+    plan: Option<&Plan>,
+) -> Result<Vec<Planned<'a>>, Failure> {
+    let order = settings.order();
+    let of_disk = |(spec, f): once::At<'_>| settings.of_disk(spec, f);
+    let ublk = settings.block.iter().map(|d| &*d.spec);
+    let network = plan.iter().flat_map(|plan| plan.specs()).map(|spec| &**spec);
+    once::disks(ublk, network, &order).map_err(of_disk)?;
     let mut numbers = settings.numbers();
     let mut all = Vec::new();
     for of in &settings.block {
@@ -51,7 +62,35 @@ pub(super) fn planned(settings: &Settings) -> Result<Vec<Planned<'_>>, Failure> 
         all.push(Planned { of, id: numbers.first(of), geometry });
         numbers.take(of, slices(&geometry).len() as u32);
     }
+    let numbered = all.iter().filter_map(|planned| {
+        Some((&*planned.of.spec, planned.id?, slices(&planned.geometry).len()))
+    });
+    once::numbers(numbered, &order).map_err(of_disk)?;
     Ok(all)
+}
+
+/// Checks that the disks which no server passes on could be opened, before any is opened for writing: opening changes a file, and a
+/// start that fails is to change none. `patience`: how long to wait for another process that has one open for writing;
+/// `None`: such a process may have ended by the time of a start.
+pub(super) fn check(
+    settings: &Settings,
+    plan: Option<&Plan>,
+    inherited: &Inherited,
+    patience: Option<Duration>,
+) -> Result<(), Failure> {
+    let ublk = settings.block.iter().map(|d| &d.spec);
+    let all = ublk.chain(plan.iter().flat_map(|plan| plan.specs()));
+    for spec in all.filter(|spec| !inherited.has(spec)) {
+        // A drive says what is wrong with it when it is opened, which changes nothing on it.
+        for path in writes_to(spec).filter(|path| path.is_file()) {
+            let checked = file::check_writable(path).and_then(|()| match patience {
+                Some(patience) => file::check_unused(path, patience),
+                None => Ok(()),
+            });
+            checked.map_err(|e| settings.of_disk(spec, e))?;
+        }
+    }
+    Ok(())
 }
 
 /// The disks that are open, by their specifications.
@@ -117,9 +156,6 @@ impl OpenDisks {
     ) -> Result<Vec<(Disk, Passed)>, Failure> {
         let mut all: Vec<(Disk, Passed)> = Vec::new();
         for spec in plan.specs() {
-            if all.iter().any(|(d, _)| d.spec == *spec) {
-                return Err(nvme::named_twice(spec));
-            }
             let Some(opened) = self.get(spec) else { continue };
             let known = known(spec, opened.passed.mark);
             let disk =

@@ -3,7 +3,7 @@
 //! removed only if it is a socket that no server listens on.
 
 use super::access::Access;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Access as Rights, AtFlags, CWD, RenameFlags, accessat, renameat_with};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, test_kill_process};
@@ -96,14 +96,43 @@ impl Drop for Private {
     }
 }
 
+/// Whether something at `path` is no socket, which is never replaced.
+fn is_other(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| !m.file_type().is_socket())
+}
+
+fn no_socket_there() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is no socket")
+}
+
+/// Checks that [`listen`] could make a socket at `path`, as far as this shows without making one. A server that listens there
+/// may have gone by then.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    // A client has to name the place in the kernel's 108 bytes.
+    SocketAddr::from_pathname(path)?;
+    if is_other(path) {
+        return Err(no_socket_there());
+    }
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    // Directories that are missing are made.
+    let there = parent.into_iter().flat_map(Path::ancestors).find_map(|dir| {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        std::fs::metadata(dir).ok().map(|m| (dir, m.is_dir()))
+    });
+    let (dir, is_dir) = there.unwrap_or((Path::new("."), true));
+    if !is_dir {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(accessat(CWD, dir, Rights::WRITE_OK | Rights::EXEC_OK, AtFlags::EACCESS)?)
+}
+
 /// Listens at `path`, for whom `access` admits. Takes the place of a socket of `replaced`, whose server leaves.
 pub(super) fn listen(
     path: &Path,
     access: Access,
     replaced: &[Id],
 ) -> io::Result<(UnixListener, Id)> {
-    // A client has to name the place in the kernel's 108 bytes.
-    SocketAddr::from_pathname(path)?;
+    check(path)?;
     let private = Private::beside(path)?;
     let here = private.socket();
     // By the descriptor of its directory, for its own path may be too long.
@@ -118,11 +147,8 @@ pub(super) fn listen(
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        if Id::of(path).is_none() {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "something is there that is no socket",
-            ));
+        if is_other(path) {
+            return Err(no_socket_there());
         }
         let leaves = Id::of(path).filter(|id| replaced.contains(id));
         let Some(old) = leaves.or_else(|| left_behind(path)) else {

@@ -44,7 +44,7 @@ pub(super) fn find(
     let wanted = Wanted {
         ublk: ublk.collect(),
         over_network: over_network.collect(),
-        addresses: plan.map_or_else(Vec::new, nvme::Plan::addresses),
+        addresses: plan.iter().flat_map(|plan| plan.addresses()).map(|at| at.to_string()).collect(),
         nqn: plan.map_or("", nvme::Plan::nqn),
         admits: Some(&admits),
         key_checks: plan.map_or_else(BTreeMap::new, nvme::Plan::key_checks),

@@ -8,11 +8,16 @@ use super::Args;
 use super::access::Access;
 use super::config_file::{ConfigFile, Entry, FLAGS_ONLY, Given, Place};
 use super::nvme::{NetworkArgs, Plan};
+use super::{once, socket};
 use crate::failure::Failure;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _, Command, FromArgMatches};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use zoneplug_core::plain;
+use zoneplug_host::paths_of;
+use zoneplug_host::ublk::MAX_ID;
 
 /// The flag whose value may also come from the environment.
 const LOG_LEVEL: &str = "log-level";
@@ -23,7 +28,7 @@ pub(super) const LOG_VARIABLE: &str = "ZONEPLUG_LOG";
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub(super) struct DeviceArgs {
     /// The number N of the first disk, and from there on of the others; without it the next free ones
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_ID)))]
     pub(super) id: Option<u32>,
 
     /// Queues of each disk, each with a thread
@@ -76,6 +81,17 @@ pub(super) struct Settings {
     /// Where the file has the disks, by their specifications, and its keys, by their names.
     disks: Vec<(String, Place)>,
     keys: Vec<(String, Place)>,
+}
+
+/// Where a server is reached beside its block devices.
+#[derive(Debug)]
+pub(super) struct Doors {
+    /// What is served over the network.
+    pub(super) plan: Option<Plan>,
+    /// Who may use the socket.
+    pub(super) access: Access,
+    /// Where the metrics are served.
+    pub(super) metrics_at: Option<SocketAddr>,
 }
 
 /// The flags of `zoneplug serve`, as the parser knows them, with what each needs beside it. The parser of the command
@@ -164,7 +180,13 @@ impl Settings {
             Some(path) => ConfigFile::read(path, &top, &of_disk)?,
             None => ConfigFile::default(),
         };
-        let keys = read.keys.iter().map(|e| (e.name.clone(), e.place.clone())).collect();
+        // A key that a flag overrides is not to blame for what is wrong.
+        let on_line = |e: &&Entry| {
+            let mut of_key = top.get_arguments().filter(|a| a.get_long() == Some(&e.name));
+            of_key.any(|a| given_as_flag(a, line).is_some())
+        };
+        let keys = read.keys.iter().filter(|e| !on_line(e));
+        let keys = keys.map(|e| (e.name.clone(), e.place.clone())).collect();
         let mut settings = Settings {
             args: args.clone(),
             block: Vec::new(),
@@ -185,6 +207,7 @@ impl Settings {
             };
             settings.block = args.ublk.iter().map(of).collect();
             settings.args.network.nvme_tcp.clone_from(&args.network.nvme_tcp);
+            settings.disks.clear();
             return Ok(settings);
         }
         for disk in read.disks.iter().filter(|d| d.ublk) {
@@ -252,10 +275,21 @@ impl Settings {
     pub(super) fn of_disk(&self, spec: &str, failure: impl Into<Failure>) -> Failure {
         let found = self.disks.iter().find(|(s, _)| s == spec);
         let failure = failure.into();
-        match found {
-            Some((_, place)) => failure.at(place),
-            None => failure,
-        }
+        let Some((_, place)) = found else { return failure };
+        let is_missing = |path: &Path| path.is_relative() && !path.exists();
+        let failure = match std::env::current_dir() {
+            Ok(here) if paths_of(spec).any(is_missing) => {
+                let hint = failure.parts().2.to_owned();
+                let here = here.display().to_string();
+                let hint = format!(
+                    "{hint}. A relative path begins at the working directory, here {}",
+                    plain(&here)
+                );
+                failure.hint(hint)
+            }
+            _ => failure,
+        };
+        failure.at(place)
     }
 
     /// Adds to a failure where the file has this key.
@@ -267,15 +301,25 @@ impl Settings {
         }
     }
 
-    /// What is served over the network.
-    pub(super) fn plan(&self) -> Result<Option<Plan>, Failure> {
-        Plan::of(&self.args.network, self.args.measured.times())
-            .map_err(|f| self.of_key("nvme-tcp", f))
+    /// Reads what is served beside block devices, and checks it.
+    pub(super) fn doors(&self) -> Result<Doors, Failure> {
+        let of_key = |(key, f)| self.of_key(key, f);
+        let plan = Plan::of(&self.args.network, self.args.measured.times());
+        let plan = plan.map_err(of_key)?;
+        let access = self.args.access.access().map_err(of_key)?;
+        let metrics_at = self.args.measured.address().map_err(|f| self.of_key("metrics", f))?;
+        if let Some(path) = &self.args.socket {
+            socket::check(path).map_err(|f| self.of_key("socket", f))?;
+        }
+        let network = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
+        let all: Vec<_> = network.chain(metrics_at.map(|at| ("metrics", at))).collect();
+        once::addresses(&all).map_err(of_key)?;
+        Ok(Doors { plan, access, metrics_at })
     }
 
-    /// Who may use the socket.
-    pub(super) fn access(&self) -> Result<Access, Failure> {
-        self.args.access.access().map_err(|(key, f)| self.of_key(key, f))
+    /// The place of each disk among those of the file.
+    pub(super) fn order(&self) -> once::Order<'_> {
+        self.disks.iter().enumerate().map(|(n, (spec, _))| (&**spec, n)).collect()
     }
 
     pub(super) fn numbers(&self) -> Numbers {

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zoneplug_core::plain;
 
 /// How long the end waits for questions that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -23,6 +24,22 @@ pub(crate) struct Socket<A: Answers = Serving> {
     access: Access,
     bounds: Bounds,
     slot: Arc<Slot<A>>,
+}
+
+/// The failure of a socket that cannot be made at a path.
+fn no_socket(path: &Path, e: io::Error) -> Failure {
+    use io::ErrorKind as E;
+    // A path that no later start could use either.
+    let is_wrong = matches!(e.kind(), E::AlreadyExists | E::InvalidInput | E::NotADirectory);
+    let kind = if is_wrong { Kind::Usage } else { Kind::Device };
+    let path = path.display().to_string();
+    Failure::new(kind, format!("no socket at {}: {e}", plain(&path)))
+        .hint("--socket PATH, in a directory where this user may make one")
+}
+
+/// Checks the path of a socket that is to be made.
+pub(super) fn check(path: &Path) -> Result<(), Failure> {
+    place::check(path).map_err(|e| no_socket(path, e))
 }
 
 impl<A: Answers> Socket<A> {
@@ -47,10 +64,7 @@ impl<A: Answers> Socket<A> {
         let usual =
             || PathBuf::from(format!("{}/{}.sock", server_client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
-        let failed = |e: io::Error| {
-            Failure::new(Kind::Device, format!("no socket at {}: {e}", path.display()))
-                .hint("--socket PATH, in a directory where this user may make one")
-        };
+        let failed = |e| no_socket(&path, e);
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
@@ -81,10 +95,8 @@ impl<A: Answers> Socket<A> {
         if place::Id::of(&self.path) == Some(self.id) {
             return Ok(());
         }
-        let (listener, id) = place::listen(&self.path, self.access, &[]).map_err(|e| {
-            Failure::new(Kind::Device, format!("no socket at {}: {e}", self.path.display()))
-                .hint("end this server, and start it again")
-        })?;
+        let (listener, id) = place::listen(&self.path, self.access, &[])
+            .map_err(|e| no_socket(&self.path, e).hint("end this server, and start it again"))?;
         self.id = id;
         self.listen(listener)
     }

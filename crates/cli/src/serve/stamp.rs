@@ -24,6 +24,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
@@ -119,6 +120,13 @@ impl StampedDisk {
     }
 }
 
+/// The file that a server has locked while it has the name of a subsystem.
+fn lock_of(note: &BootNote) -> OsString {
+    let mut path = note.path().as_os_str().to_owned();
+    path.push(".lock");
+    path
+}
+
 impl Stamp {
     /// The stamp of the last server of a subsystem, which is in a note. `forget`: no host knows its disks any more.
     pub(super) fn read(nqn: &str, note: Option<BootNote>, forget: bool) -> Stamp {
@@ -144,8 +152,7 @@ impl Stamp {
     /// `most`: how long to wait for the one that has it.
     pub(super) fn claim(&mut self, most: Duration) -> Result<(), Failure> {
         let Some(note) = self.note.as_ref().filter(|_| self.claim.is_none()) else { return Ok(()) };
-        let mut path = note.path().as_os_str().to_owned();
-        path.push(".lock");
+        let path = lock_of(note);
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
         // Where there is no place for it there is none for a stamp, which is told.
@@ -155,14 +162,29 @@ impl Stamp {
         let end = Instant::now() + most;
         while flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             if Instant::now() >= end {
-                let what = format!("another server of this machine serves {}", plain(&self.nqn));
-                let hint = "--nqn NAME of its own; --takeover with all disks of that server; zoneplug status";
-                return Err(refused(what, hint.to_owned()));
+                return Err(self.is_claimed());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         self.claim = Some(file);
         Ok(())
+    }
+
+    /// Checks that no other server has the name of the subsystem now. Claims nothing.
+    pub(super) fn check_claim(&self) -> Result<(), Failure> {
+        let Some(file) = self.note.as_ref().and_then(|note| File::open(lock_of(note)).ok()) else {
+            return Ok(());
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Err(self.is_claimed()),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_claimed(&self) -> Failure {
+        let what = format!("another server of this machine serves {}", plain(&self.nqn));
+        let hint = "--nqn NAME of its own; --takeover with all disks of that server, and --socket as it has it; zoneplug status";
+        refused(what, hint.to_owned())
     }
 
     fn take(&mut self, record: Record, now_s: u64) {

@@ -26,6 +26,7 @@ mod replay;
 mod replay_asks;
 mod replay_real;
 mod serve;
+mod settings;
 mod snapshot;
 mod spec_page;
 mod stalled;
