@@ -15,12 +15,12 @@ use crate::server_client::IoShown;
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
-use zoneplug_core::Device;
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Device, Error};
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk};
 use zoneplug_host::ublk::{self, Ublk, slices};
-use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, file, is_volatile, writes_to};
+use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, check_traces, file, is_volatile, writes_to};
 
 /// An open disk.
 pub(super) struct Opened {
@@ -69,7 +69,7 @@ pub(super) fn planned<'a>(
     Ok(all)
 }
 
-/// Checks that the disks which no server passes on could be opened, before any is opened for writing: opening changes a file, and a
+/// Checks that traces could be made, and that the disks which no server passes on could be opened. Opening changes a file, and a
 /// start that fails is to change none. `patience`: how long to wait for another process that has one open for writing;
 /// `None`: such a process may have ended by the time of a start.
 pub(super) fn check(
@@ -80,14 +80,15 @@ pub(super) fn check(
 ) -> Result<(), Failure> {
     let ublk = settings.block.iter().map(|d| &d.spec);
     let all = ublk.chain(plan.iter().flat_map(|plan| plan.specs()));
-    for spec in all.filter(|spec| !inherited.has(spec)) {
+    for spec in all {
+        let of_disk = |e: Error| settings.of_disk(spec, e);
+        let is_passed_on = inherited.has(spec);
+        check_traces(spec, is_passed_on).map_err(of_disk)?;
         // A drive says what is wrong with it when it is opened, which changes nothing on it.
-        for path in writes_to(spec).filter(|path| path.is_file()) {
-            let checked = file::check_writable(path).and_then(|()| match patience {
-                Some(patience) => file::check_unused(path, patience),
-                None => Ok(()),
-            });
-            checked.map_err(|e| settings.of_disk(spec, e))?;
+        for path in writes_to(spec).filter(|path| !is_passed_on && path.is_file()) {
+            file::check_writable(path).map_err(of_disk)?;
+            let unused = patience.map(|patience| file::check_unused(path, patience));
+            unused.transpose().map_err(of_disk)?;
         }
     }
     Ok(())

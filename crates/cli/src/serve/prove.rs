@@ -13,7 +13,7 @@ use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use zoneplug_host::nvme_tcp::DiskShape;
-use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, check_traces, is_volatile, takes_writes};
+use zoneplug_host::{DiskMark, DiskSpec, HeldDisk, is_volatile, takes_writes};
 
 /// The stamp of the last server of what is to be served over the network.
 pub(super) fn stamp(settings: &Settings, plan: Option<&nvme::Plan>) -> Stamp {
@@ -67,9 +67,6 @@ pub(super) fn find(
     if !inherited.keep(all.map(|w| (&*w.spec, w.mark))) {
         let what = "the file or the key of a disk has changed while it was compared";
         return Err(compare::refused(what.to_owned(), "again".to_owned()));
-    }
-    for spec in wanted.all() {
-        check_traces(spec, inherited.has(spec)).map_err(|e| settings.of_disk(spec, e))?;
     }
     let Some(plan) = plan else { return Ok(inherited) };
     let moved = settings.args.moved;

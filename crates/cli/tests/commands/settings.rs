@@ -176,6 +176,22 @@ fn text_of(out: &Output) -> String {
     text(&out.stderr)
 }
 
+/// A trace is made by a start, and the check says if it cannot be.
+#[test]
+fn a_trace_that_cannot_be_made_is_refused_by_the_check() {
+    let (dir, a, b, _) = two_disks("settings-trace");
+    let file = File::new(&dir);
+    let before = std::fs::read(&a).unwrap();
+    let traced = File::disk(&format!("trace,file=/none/t@{b}"));
+    file.refused(
+        &format!("{}{}{traced}", file.head, File::disk(&a)),
+        1,
+        "7:1",
+        "no such directory",
+    );
+    assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
+}
+
 /// The place of a socket is looked at before a disk is opened.
 #[test]
 fn the_path_of_a_socket_is_checked() {
