@@ -2,6 +2,7 @@
 
 use super::handover::{Server, last_is, nqn, two_disks};
 use super::{Dir, ZONEPLUG, fails, ok, soon, text};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 /// A file of settings, and the head that each needs.
@@ -335,25 +336,22 @@ fn u9_a_takeover_says_that_another_disk_is_at_the_path() {
     }
 }
 
-/// A file of a key that is missing is like any other that is, and is named by its own key.
+/// A file of a key that is missing is like any other that is, and the key that names it is the place.
 #[test]
 fn a_missing_file_of_a_key_is_named() {
     let (dir, a, ..) = two_disks("settings-key");
     let file = File::new(&dir);
     let none = dir.path("none");
-    for key in [
-        format!("dhchap-key = \"nqn.a=none\"\n").replace("none", &none),
-        format!("dhchap-ctrl-key = \"{none}\"\ndhchap-key = \"nqn.a={a}\"\n"),
-    ] {
-        // The key of the host of the second one is the file of a disk, which is read after it.
-        let text = format!("{}{key}{}", file.head, File::disk(&a));
-        if key.starts_with("dhchap-key") {
-            file.refused(&text, 3, "4:1", "check the path");
-            file.refused(&text, 3, "4:1", &format!("the key {none}: No such file"));
-        } else {
-            file.refused(&text, 2, "5:1", &a);
-        }
-    }
+    let of = |keys: &str| format!("{}{keys}{}", file.head, File::disk(&a));
+    let host = of(&format!("dhchap-key = \"nqn.a={none}\"\n"));
+    file.refused(&host, 3, "4:1", "check the path");
+    file.refused(&host, 3, "4:1", &format!("the key {none}: No such file"));
+    let (own, key) =
+        (dir.path("own"), "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+    std::fs::write(&own, key).unwrap();
+    std::fs::set_permissions(&own, PermissionsExt::from_mode(0o600)).unwrap();
+    let both = of(&format!("dhchap-key = \"nqn.a={own}\"\ndhchap-ctrl-key = \"{none}\"\n"));
+    file.refused(&both, 3, "5:1", &format!("the key {none}: No such file"));
 }
 
 /// Relative paths begin at the working directory, and an error says so.
