@@ -24,12 +24,22 @@ use zoneplug_core::{Error, ErrorKind};
 #[derive(Debug, Clone)]
 pub struct Spec {
     kind: String,
-    /// Keys and values in the order given. A value that was taken is `None`.
-    options: Vec<(String, Option<String>)>,
+    /// In the order given.
+    options: Vec<Given>,
     /// Names of the keys that were asked for.
     known: Vec<&'static str>,
     /// The help page that errors name.
     page: &'static str,
+}
+
+/// An option as it was given.
+#[derive(Debug, Clone)]
+struct Given {
+    key: String,
+    /// `None`: it was taken.
+    value: Option<String>,
+    /// Where it was given, if not in the specification: `profile mine, line 3`.
+    place: Option<String>,
 }
 
 impl Spec {
@@ -63,20 +73,35 @@ impl Spec {
                 return Err(Error::invalid(format!("the option '{part}' has an empty side"))
                     .hint("options are written key=value; leave an option out for its default"));
             }
-            if spec.options.iter().any(|(k, _)| k == key) {
+            if spec.options.iter().any(|o| o.key == key) {
                 return Err(Error::invalid(format!("the option {key} is given twice"))
                     .hint(format!("give {key} once")));
             }
-            spec.options.push((key.to_owned(), Some(value.to_owned())));
+            let (key, value) = (key.to_owned(), Some(value.to_owned()));
+            spec.options.push(Given { key, value, place: None });
         }
         Ok(spec)
     }
 
-    /// Gives `key` a value from a file of defaults, unless the specification has one that was not taken.
-    pub(crate) fn add_default(&mut self, key: &str, value: &str) {
+    /// Gives `key` a value from a file of defaults, unless the specification has one that was not taken. Errors name its place there.
+    pub(crate) fn add_default(&mut self, key: &str, value: &str, place: String) {
         if !self.has(key) {
-            self.options.push((key.to_owned(), Some(value.to_owned())));
+            let (key, value) = (key.to_owned(), Some(value.to_owned()));
+            self.options.push(Given { key, value, place: Some(place) });
         }
+    }
+
+    /// Fails if an option from a file of defaults was not taken. `keys`: those that the file may have.
+    pub(crate) fn finish_defaults(&self, keys: &[&str]) -> Result<(), Error> {
+        let mut left = self.options.iter().filter(|o| o.value.is_some());
+        let Some((key, place)) = left.find_map(|o| Some((&o.key, o.place.as_ref()?))) else {
+            return Ok(());
+        };
+        let hint = match nearest(key, keys) {
+            Some(k) => format!("did you mean {k}?"),
+            None => format!("there are: {}", keys.join(", ")),
+        };
+        Err(Error::invalid(format!("{place}: there is no key {key}")).hint(hint))
     }
 
     /// The kind: what is before the first comma.
@@ -121,16 +146,16 @@ impl Spec {
     /// form.
     pub fn take_as(&mut self, name: &'static str, form: &Form) -> Result<Option<Value>, Error> {
         self.known.push(name);
-        let option = self.options.iter_mut().find(|(k, v)| k == name && v.is_some());
-        let Some(text) = option.and_then(|(_, v)| v.take()) else { return Ok(None) };
-        match form.read(&text) {
-            Some(value) => Ok(Some(value)),
-            None => Err(Error::invalid(format!("{name}={text} is not possible")).hint(format!(
-                "{name} is {}; see {}",
-                form.allowed(),
-                self.page
-            ))),
-        }
+        let option = self.options.iter_mut().find(|o| o.key == name && o.value.is_some());
+        let Some((text, place)) = option.and_then(|o| Some((o.value.take()?, &o.place))) else {
+            return Ok(None);
+        };
+        let Some(value) = form.read(&text) else {
+            let place = place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
+            let hint = format!("{name} is {}; see {}", form.allowed(), self.page);
+            return Err(Error::invalid(format!("{place}{name}={text} is not possible")).hint(hint));
+        };
+        Ok(Some(value))
     }
 
     /// As [`Spec::take`], for a key whose value is a number, in the unit of its form.
@@ -152,7 +177,7 @@ impl Spec {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.options.iter().any(|(k, v)| k == name && v.is_some())
+        self.options.iter().any(|o| o.key == name && o.value.is_some())
     }
 
     /// The names of the keys that were asked for, given or not, in order.
@@ -165,7 +190,7 @@ impl Spec {
 
     /// Ends the reading. Fails if an option was not taken.
     pub fn finish(&self) -> Result<(), Error> {
-        let Some((key, _)) = self.options.iter().find(|(_, v)| v.is_some()) else {
+        let Some(Given { key, .. }) = self.options.iter().find(|o| o.value.is_some()) else {
             return Ok(());
         };
         let all = format!("{} lists the options of {}", self.page, self.kind);

@@ -48,7 +48,7 @@ pub use eventfd::WakeFd;
 pub use held::{HeldDisk, HeldDisks, HeldPlace};
 pub use os_error::{Attempt, cannot_make, os_error};
 pub use part::{Part, take_after};
-pub use paths::{is_foreign, open_regular, read_regular};
+pub use paths::{is_foreign, open_regular, read_regular, read_text};
 pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub use recovery::mark::{DiskMark, STATE_VERSION};

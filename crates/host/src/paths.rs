@@ -81,6 +81,20 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a regular file of at most `most` bytes, which is a text.
+///
+/// ```
+/// let here = std::path::Path::new("Cargo.toml");
+/// assert!(zoneplug_host::read_text(here, 1 << 20).unwrap().contains("[package]"));
+/// ```
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read_regular(path, most)?).map_err(|e| {
+        let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = good.split(|byte| *byte == b'\n').count();
+        io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is no text in UTF-8"))
+    })
+}
+
 /// Whether a file belongs to another user, or cannot be examined. Messages do not quote the contents of such a file:
 /// the user of this process may have named a file that only the process has the right to read.
 pub fn is_foreign(path: &Path) -> bool {
@@ -122,6 +136,9 @@ mod tests {
         std::fs::write(&file, "0123456789").unwrap();
         assert_eq!(read_regular(&file, 10).unwrap(), b"0123456789");
         assert!(read_regular(&file, 9).is_err());
+        std::fs::write(&file, b"a\nb\nna\xefve\n").unwrap();
+        let e = read_text(&file, 10).unwrap_err().to_string();
+        assert_eq!(e, "line 3 is no text in UTF-8");
         assert!(!is_foreign(&file) && is_foreign(&dir.join("none")));
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -45,3 +45,51 @@ fn what_is_wrong_is_said() {
     assert!(error("sim-smr30,cahce=64M").contains("did you mean cache?"));
     assert!(error("sim-zns1,cache=64M").contains("has no option cache"));
 }
+
+/// Whatever is wrong in a profile is named with the path and the line, as a mistake of the user.
+#[test]
+fn a_file_that_is_wrong_is_named_with_its_line() {
+    let path = std::env::temp_dir().join(format!("zoneplug-wrong-{}.profile", std::process::id()));
+    let good = Profile::builtin_text("smr30").unwrap();
+    let changed = |from: &str, to: &str| good.replacen(from, to, 1).into_bytes();
+    let line = |key: &str| 1 + good.lines().position(|l| l.starts_with(key)).unwrap();
+    let last = good.lines().count() + 1;
+    for (text, says, hint) in [
+        (
+            changed("cache = 18M", "cache = 20X"),
+            format!("profile PATH, line {}: cache=20X is not possible", line("cache = ")),
+            "cache is a multiple",
+        ),
+        (
+            format!("{good}cahce = 1M # x\n").into_bytes(),
+            format!("profile PATH, line {last}: there is no key cahce"),
+            "did you mean cache?",
+        ),
+        (
+            format!("{good}cahce\n").into_bytes(),
+            format!("profile PATH, line {last}: 'cahce' is no setting"),
+            "key = value # source",
+        ),
+        (changed("rpm = ", "# "), "profile PATH has no rpm".to_owned(), "every number"),
+        (
+            b"\xff\xfem\0o\0".to_vec(),
+            "PATH is no profile: line 1 is no text in UTF-8".to_owned(),
+            "rpm",
+        ),
+        (b"# a\n# na\xefve\n".to_vec(), "PATH is no profile: line 2 is no".to_owned(), "rpm"),
+        (vec![b'#'; 65_537], "PATH is no profile: it has more than 65536 bytes".to_owned(), "rpm"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let spec = format!("sim,profile={}", path.display());
+        let e = DiskSpec::parse(&spec).expect_err(&says);
+        let says = says.replace("PATH", &path.display().to_string());
+        assert!(e.what().starts_with(&says), "{says}: {e}");
+        assert!(e.what_to_try().unwrap().contains(hint), "{e}");
+        assert_eq!(e.kind(), zoneplug_core::ErrorKind::Invalid, "{e}");
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(
+        DiskSpec::parse("sim,profile=/").unwrap_err().kind(),
+        zoneplug_core::ErrorKind::Invalid
+    );
+}

@@ -25,10 +25,10 @@ use crate::{csv, json, term};
 use clap::builder::StringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use zoneplug_host::{is_foreign, read_regular};
+use zoneplug_host::{is_foreign, read_text};
 use zoneplug_models::reproduce::{self, How, Plan, Report, Table, TableReport, chosen};
 
 /// Flags of `zoneplug reproduce`.
@@ -136,11 +136,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
     let Some(path) = &args.book else { return Ok(reproduce::tables()?) };
     let form = "a file in the form of crates/models/src/reproduce/published.txt";
-    let read = read_regular(path, MAX_BOOK).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
-    });
-    let text =
-        read.map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
+    let text = read_text(path, MAX_BOOK)
+        .map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
     // The lines of another user's file are not shown.
     reproduce::parse(text.leak()).map_err(|e| match is_foreign(path) {
         true => Failure::usage(format!("{} makes no sense", path.display())).hint(form),

@@ -10,6 +10,7 @@ mod keys;
 mod layers;
 pub(crate) mod meaning;
 mod named;
+mod profile;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
 pub use layers::TimedLayers;
@@ -22,7 +23,7 @@ use crate::backend::data_path::DataPath;
 use crate::backend::file::FileDisk;
 use crate::backend::trace::{can_be_made, trace};
 use crate::held::HeldDisks;
-use crate::paths::{is_drive, is_foreign, read_regular};
+use crate::paths::is_drive;
 #[cfg(not(feature = "crypt"))]
 pub(crate) use absent::crypt::CryptDisk;
 #[cfg(not(feature = "file"))]
@@ -33,12 +34,11 @@ use cuts::Cuts;
 use keys::{is_kind, is_layer, layer_names};
 use layers::take_layer;
 use meaning::{Base, Meaning};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{ATTRIBUTES, DiskConfig, TAGS};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Device, Error, ErrorKind};
+use zoneplug_core::{Device, Error};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
@@ -48,8 +48,6 @@ use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk};
 const MAX_LEVELS: usize = 16;
 /// The character between devices that are joined.
 pub(crate) const JOINER: char = '%';
-/// Bytes of the longest profile. The profiles of zoneplug have less than 4 KiB.
-const MAX_PROFILE: u64 = 64 << 10;
 
 /// Whether a kind is the path of a durable disk.
 fn is_path(kind: &str) -> bool {
@@ -237,30 +235,7 @@ pub fn take_profile(spec: &mut Spec) -> Option<Result<Profile, Error>> {
     if let Some(profile) = Profile::from_spec(spec) {
         return Some(profile);
     }
-    (spec.kind() == "sim").then(|| from_file(spec))
-}
-
-fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
-    let Some(path) = spec.text(&keys::PROFILE)? else {
-        return Err(Error::invalid("sim without a profile").hint(
-            "say sim,profile=FILE with the numbers of a drive, or sim-smr30 for a known one",
-        ));
-    };
-    let read = read_regular(Path::new(&path), MAX_PROFILE).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
-    });
-    let text = read.map_err(|e| {
-        Error::new(ErrorKind::NotFound, format!("the profile {path} cannot be read: {e}"))
-            .hint("zoneplug's own profiles are called sim-smr30, sim-smr20, sim-smr14, sim-zns1")
-            .source(e)
-    })?;
-    let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
-    // An error may quote lines of the file. They are not shown if the file belongs to another user.
-    Profile::from_text(spec, stem, &text).map_err(|e| match is_foreign(Path::new(&path)) {
-        true => Error::invalid(format!("{path} is no profile, or a wrong one"))
-            .hint("a file of your own: the lines of another user's are not shown"),
-        false => e,
-    })
+    (spec.kind() == "sim").then(|| profile::from_file(spec))
 }
 
 /// Disks that the opening of a specification is given, and those that it has opened so far.

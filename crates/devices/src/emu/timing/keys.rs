@@ -137,7 +137,7 @@ mod tests {
                 let start = format!("{} =", key.name);
                 let without: Vec<&str> = text.lines().filter(|l| !l.starts_with(&start)).collect();
                 let mut spec = Spec::parse(&format!("sim-{name}")).unwrap();
-                let without = Profile::from_text(&mut spec, name, &without.join("\n"));
+                let without = Profile::from_text(&mut spec, name, name, &without.join("\n"));
                 match key.default {
                     Is(value) => {
                         let (a, b) = (without.unwrap(), read(value).unwrap());

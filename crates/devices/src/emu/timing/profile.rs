@@ -168,7 +168,7 @@ impl Profile {
     /// ```
     pub fn parse(name: &str, text: &str) -> Result<Profile, Error> {
         let mut spec = Spec::parse(&format!("{PREFIX}{name}"))?;
-        let profile = Self::from_text(&mut spec, name, text)?;
+        let profile = Self::from_text(&mut spec, name, name, text)?;
         spec.finish()?;
         Ok(profile)
     }
@@ -179,23 +179,31 @@ impl Profile {
     pub fn from_spec(spec: &mut Spec) -> Option<Result<Profile, Error>> {
         let name = spec.kind().strip_prefix(PREFIX)?.to_owned();
         let text = Self::builtin_text(&name)?;
-        Some(Self::from_text(spec, &name, text))
+        Some(Self::from_text(spec, &name, &name, text))
     }
 
-    /// The profile of a data file, changed by the options of a specification. Fails as [`Profile::parse`] does, and
-    /// if the value of an option is not allowed.
-    pub fn from_text(spec: &mut Spec, name: &str, text: &str) -> Result<Profile, Error> {
-        let in_file = |e: Error| {
-            let hint = e.what_to_try().unwrap_or_default().to_owned();
-            Error::invalid(format!("profile {name}, {}", e.what())).hint(hint)
-        };
-        let lines = lines(text).map_err(in_file)?;
-        let mut sources = Vec::with_capacity(lines.len());
-        for (key, value, source) in lines {
-            spec.add_default(&key, &value);
+    /// The profile of a data file, changed by the options of a specification. `file`: what errors call the file, its name or its path. Fails
+    /// as [`Profile::parse`] does, and if the value of an option is not allowed.
+    pub fn from_text(
+        spec: &mut Spec,
+        name: &str,
+        file: &str,
+        text: &str,
+    ) -> Result<Profile, Error> {
+        let place = |line: usize| format!("profile {file}, line {line}");
+        let mut sources = Vec::new();
+        for Line { number, key, value, source } in lines(text, &place)? {
+            spec.add_default(&key, &value, place(number));
             sources.push((key, source));
         }
-        take(spec, name, sources)
+        let profile = take(spec, name, file, sources)?;
+        let own = match profile.model {
+            Model::Smr(_) => keys::SMR_KEYS.as_slice(),
+            Model::Zns(_) => keys::ZNS_KEYS.as_slice(),
+        };
+        let keys: Vec<&str> = keys::PROFILE_KEYS.iter().chain(own).map(|k| k.name).collect();
+        spec.finish_defaults(&keys)?;
+        Ok(profile)
     }
 
     /// The source of the value of `key`.
@@ -226,9 +234,14 @@ impl Profile {
 
     /// The layout of its zones. Fails if the numbers make no geometry.
     pub fn geometry(&self) -> Result<Geometry, Error> {
+        self.geometry_of(&self.name)
+    }
+
+    /// As [`Profile::geometry`]; errors call the profile `file`.
+    fn geometry_of(&self, file: &str) -> Result<Geometry, Error> {
         Geometry::new(u64::from(self.zones), self.zone_sectors, self.capacity_sectors).map_err(
             |e| {
-                Error::invalid(format!("the zones of profile {} are not possible: {e}", self.name))
+                Error::invalid(format!("the zones of profile {file} are not possible: {e}"))
                     .hint("see zones, zone-size and zone-capacity")
             },
         )
@@ -250,23 +263,31 @@ impl Profile {
     }
 }
 
-/// Key, value and source of each line.
-fn lines(text: &str) -> Result<Vec<(String, String, String)>, Error> {
-    let mut all: Vec<(String, String, String)> = Vec::new();
-    for (n, line) in text.lines().enumerate() {
+/// A setting of a data file.
+struct Line {
+    number: usize,
+    key: String,
+    value: String,
+    source: String,
+}
+
+/// The settings of a data file. `place`: what errors call a line.
+fn lines(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Line>, Error> {
+    let mut all: Vec<Line> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
         let wrong = |what: String, hint: &str| {
-            Err(Error::invalid(format!("line {}: {what}", n + 1)).hint(hint))
+            Err(Error::invalid(format!("{}: {what}", place(number))).hint(hint))
         };
         let (setting, comment) = match line.split_once('#') {
             Some((s, c)) => (s, Some(c.trim())),
             None => (line, None),
         };
         if setting.trim().is_empty() {
-            if let (Some(more), Some((_, _, source))) = (comment, all.last_mut())
+            if let (Some(more), Some(last)) = (comment, all.last_mut())
                 && !setting.is_empty()
             {
-                source.push(' ');
-                source.push_str(more);
+                last.source.push(' ');
+                last.source.push_str(more);
             }
             continue;
         }
@@ -283,12 +304,13 @@ fn lines(text: &str) -> Result<Vec<(String, String, String)>, Error> {
                 "write key = value # source",
             );
         }
-        if all.iter().any(|(k, ..)| k == key) {
+        if all.iter().any(|l| l.key == key) {
             return wrong(format!("{key} is given twice"), "give it once");
         }
         match comment {
             Some(source) if !source.is_empty() => {
-                all.push((key.to_owned(), value.to_owned(), source.to_owned()));
+                let (key, value, source) = (key.to_owned(), value.to_owned(), source.to_owned());
+                all.push(Line { number, key, value, source });
             }
             _ => {
                 return wrong(
@@ -302,9 +324,14 @@ fn lines(text: &str) -> Result<Vec<(String, String, String)>, Error> {
 }
 
 /// Takes every key of a profile. Physical numbers have no default, so a profile that lacks one is an error.
-fn take(spec: &mut Spec, name: &str, sources: Vec<(String, String)>) -> Result<Profile, Error> {
+fn take(
+    spec: &mut Spec,
+    name: &str,
+    file: &str,
+    sources: Vec<(String, String)>,
+) -> Result<Profile, Error> {
     let missing = |key: &str| {
-        Error::invalid(format!("profile {name} has no {key}"))
+        Error::invalid(format!("profile {file} has no {key}"))
             .hint("every number of the model is needed: copy the file of a built-in profile")
     };
     let mut required =
@@ -327,7 +354,7 @@ fn take(spec: &mut Spec, name: &str, sources: Vec<(String, String)>) -> Result<P
         },
         sources,
     };
-    profile.geometry()?;
+    profile.geometry_of(file)?;
     Ok(profile)
 }
 
@@ -411,7 +438,14 @@ mod tests {
             assert!(e.what_to_try().is_some_and(|h| !h.is_empty()), "{to}");
         }
         let e = Profile::parse("mine", &format!("{}\nx = 1 # y", smr30())).unwrap_err();
-        assert_eq!(e.what(), "sim-mine has no option x");
+        let lines = smr30().lines().count();
+        assert_eq!(e.what(), format!("profile mine, line {}: there is no key x", lines + 2));
+        let text = smr30().replace("cache = 18M", "cache = 20X");
+        let line = 1 + text.lines().position(|l| l.starts_with("cache = ")).unwrap();
+        let mut spec = Spec::parse("sim").unwrap();
+        let e = Profile::from_text(&mut spec, "mine", "./mine.profile", &text).unwrap_err();
+        let what = format!("profile ./mine.profile, line {line}: cache=20X is not possible");
+        assert_eq!(e.what(), what);
         assert!(Profile::builtin("smr31").unwrap_err().to_string().contains("smr31"));
     }
 
