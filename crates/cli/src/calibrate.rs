@@ -13,10 +13,11 @@ use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Error, ZoneNo};
+use zoneplug_core::{Error, ZoneNo, plain};
 use zoneplug_models::VirtualDisk;
-use zoneplug_models::calibrate::{Found, Instrument, calibrate, shown, unit, values};
+use zoneplug_models::calibrate::{
+    Found, Instrument, MOST_ZONES, all_over, calibrate, check_zones, shown, unit, values,
+};
 
 /// Flags of `zoneplug calibrate`.
 #[derive(Debug, clap::Args)]
@@ -25,8 +26,8 @@ pub(crate) struct Args {
     #[arg(value_name = "DISK")]
     spec: String,
 
-    /// The zones that may be written, by number: 5, 10-20, 1000-110000/3500 (every 3500th). Far from each other, eight or more. Of a
-    /// model, all over it
+    /// The zones that may be written, by number: 5, 10-20, 1000-110000/3500 (every 3500th). Eight or more, all over the disk. A
+    /// model needs no list
     #[arg(long, value_name = "LIST", value_parser = parse_zones)]
     zones: Option<Zones>,
 
@@ -54,9 +55,6 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Zones(Vec<u32>);
 
-/// The most that can be named.
-const MOST: usize = 64;
-
 fn parse_zones(text: &str) -> Result<Zones, Error> {
     let wrong = |part: &str| {
         Error::invalid(format!("'{part}' names no zones"))
@@ -72,9 +70,9 @@ fn parse_zones(text: &str) -> Result<Zones, Error> {
             return Err(wrong(part));
         }
         let these = (first..=last).step_by(step as usize);
-        if these.clone().count() + all.len() > MOST {
-            return Err(Error::invalid(format!("more than {MOST} zones"))
-                .hint("8 to 32 zones, far from each other"));
+        if ((last - first) / step) as usize + all.len() >= MOST_ZONES {
+            return Err(Error::invalid(format!("more than {MOST_ZONES} zones"))
+                .hint("8 to 32 zones, all over the disk"));
         }
         all.extend(these);
     }
@@ -83,45 +81,8 @@ fn parse_zones(text: &str) -> Result<Zones, Error> {
     Ok(Zones(all))
 }
 
-/// Zones all over a disk, as many as measurements need and the disk lets be open.
-fn all_over(g: &Geometry, limits: &Limits) -> Vec<u32> {
-    let sequential: Vec<u32> =
-        (0..g.nr_zones()).filter(|z| !g.is_conventional(ZoneNo(*z))).collect();
-    let most = most_open(limits).min(32).min(sequential.len());
-    let at = |i: usize| sequential[i * (sequential.len() - 1) / (most - 1).max(1)];
-    (0..most).map(at).collect()
-}
-
-/// How many zones may be open.
-fn most_open(limits: &Limits) -> usize {
-    [limits.max_open_zones, limits.max_active_zones]
-        .into_iter()
-        .filter(|n| *n > 0)
-        .min()
-        .map_or(MOST, |n| n as usize)
-}
-
-/// Refuses zones that cannot be measured.
-fn check(zones: &[u32], g: &Geometry, limits: &Limits) -> Result<(), Failure> {
-    if let Some(z) = zones.iter().find(|z| **z >= g.nr_zones()) {
-        return Err(Failure::usage(format!("there is no zone {z}"))
-            .hint(format!("the disk has zones 0 to {}", g.nr_zones() - 1)));
-    }
-    if let Some(z) = zones.iter().find(|z| g.is_conventional(ZoneNo(**z))) {
-        return Err(Failure::usage(format!("zone {z} is conventional")).hint("sequential zones"));
-    }
-    let most = most_open(limits);
-    if zones.len() > most {
-        return Err(Failure::usage(format!("{} zones, and {most} may be open", zones.len()))
-            .hint("fewer zones"));
-    }
-    let least = if limits.rotational { 8 } else { 1 };
-    if zones.len() < least {
-        return Err(Failure::usage(format!("{} of a disk that turns", count(zones.len(), "zone")))
-            .hint("8 or more, far from each other: seeks are measured between them"));
-    }
-    Ok(())
-}
+/// By how much what was held back may be off, in percent, in a profile that can be used.
+const NEAR: f64 = 20.0;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -150,7 +111,7 @@ struct PutIn {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let given = args.zones.as_ref().map(|z| z.0.clone());
-    let file = |path: &PathBuf| Output::create(path, Over::FilesUnlessForced, []);
+    let file = |path: &PathBuf| Output::create(path, Over::Files, []);
     let (mut on, zones, put_in, file) = match VirtualDisk::parse(&args.spec)? {
         Some(disk) => {
             if !disk.is_bare() {
@@ -158,7 +119,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
                     .hint("the drive alone: sim-smr30"));
             }
             let zones = given.unwrap_or_else(|| all_over(disk.geometry(), disk.limits()));
-            check(&zones, disk.geometry(), disk.limits())?;
+            check_zones(&zones, disk.geometry(), disk.limits())?;
             let file = args.out.as_ref().map(file).transpose()?;
             let put_in = values(&disk.profile).into_iter();
             let put_in = put_in.map(|(key, value)| PutIn {
@@ -182,7 +143,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             };
             let named = Named::open(&forced(&args.spec, args.yes))?;
             let (g, limits) = (*named.device.geometry(), named.device.limits().clone());
-            check(&zones, &g, &limits)?;
+            check_zones(&zones, &g, &limits)?;
             let bytes: u64 = zones.iter().map(|z| u64::from(g.capacity_of(ZoneNo(*z))) << 9).sum();
             let what = format!(
                 "empties and writes {} of {} ({}), up to {} at a time, for some minutes",
@@ -208,7 +169,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     if is_asked() {
-        return Err(interrupt::failure("nothing was found yet; the zones may be partly written"));
+        let written = if put_in.is_none() { "; the zones may be partly written" } else { "" };
+        return Err(interrupt::failure(&format!("nothing was found yet{written}")));
     }
     let found = found?;
     if let Some(file) = file {
@@ -231,6 +193,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     } else {
         term::print_report(out, &report.to_string())?;
         let name = args.out.as_ref().map_or("FILE".into(), |p| p.to_string_lossy());
+        let name = plain(&name);
         let next =
             if args.out.is_some() { "" } else { "with --out FILE the profile is written; then " };
         term::print_report(
@@ -272,7 +235,9 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "zoneplug {} calibrate {}, {zones}, in {} time",
-            self.zoneplug, self.disk, self.time
+            self.zoneplug,
+            plain(&self.disk),
+            self.time
         )?;
         let is_model = self.put_in.is_some();
         let mut titles = vec!["number", "found"];
@@ -303,7 +268,16 @@ impl fmt::Display for Report {
                 error,
             ]);
         }
-        write!(f, "{table}")
+        write!(f, "{table}")?;
+        let worst = self.found.held_back.iter().map(|h| h.error_percent().abs());
+        let worst = worst.fold(0.0, f64::max);
+        match worst > NEAR {
+            true => writeln!(
+                f,
+                "The profile is not that of the drive: what was held back is off by up to {worst:.0} %."
+            ),
+            false => Ok(()),
+        }
     }
 }
 
@@ -314,7 +288,9 @@ mod tests {
     #[test]
     fn zones_are_named_by_numbers_ranges_and_steps() {
         assert_eq!(parse_zones("7,1-3,10-20/5").unwrap(), Zones(vec![1, 2, 3, 7, 10, 15, 20]));
-        for text in ["", "a", "3-1", "1-9/0", "0-1000", "-3"] {
+        assert_eq!(parse_zones("0-63").unwrap().0.len(), 64);
+        assert_eq!(parse_zones("0-4294967295/67108864").unwrap().0.len(), 64);
+        for text in ["", "a", "3-1", "1-9/0", "0-64", "0-63,70", "0-4294967295", "-3"] {
             assert!(parse_zones(text).unwrap_err().what_to_try().is_some(), "{text}");
         }
     }

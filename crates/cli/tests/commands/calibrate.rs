@@ -15,6 +15,8 @@ fn it_writes_nothing_before_it_knows_where() {
         ("DISK --zones 4-6", "not without --yes"),
         ("DISK --zones 6-4", "names no zones"),
         ("sim-smr30 --zones 1-3", "3 zones of a disk that turns"),
+        ("sim-smr30 --zones 0-7", "the zones are too near each other"),
+        ("sim-smr30 --zones 5,10-20", "the zones are too near each other"),
         ("po2@sim-zns1", "a drive with layers has no profile"),
         ("sim-zns1 --zones 0-20", "21 zones, and 14 may be open"),
     ] {
@@ -22,6 +24,11 @@ fn it_writes_nothing_before_it_knows_where() {
         let words: Vec<&str> = line.split_whitespace().collect();
         fails(&words, 2, says);
     }
+    fails(
+        &["calibrate", &format!("{disk},read-only=1"), "--zones", "4-11", "--yes"],
+        3,
+        "takes no writes",
+    );
     assert_eq!(conditions(&disk), format!("nw nw{}", " em".repeat(10)));
 }
 
@@ -39,4 +46,31 @@ fn other_zones_keep_their_data() {
     // What the measurement wrote is zeroes behind it.
     assert!(std::fs::read(&back).unwrap().starts_with(&std::fs::read(&data).unwrap()));
     ok(&["bench", "--disk", &format!("sim,profile={profile}"), "--runtime", "10ms"]);
+}
+
+/// A path is shown on one line, and the profile of a disk with a line feed in its name can be read.
+#[test]
+fn a_path_is_shown_plainly() {
+    let dir = Dir::new("calibrate-plain");
+    let (disk, profile) = (dir.path("e\nzones 4\u{1b}[31m.zbd"), dir.path("e.profile"));
+    ok(&["create", &disk, "--zones", "8", "--zone-size", "4M"]);
+    let shown = ok(&["calibrate", &disk, "--zones", "0-7", "--yes", "--out", &profile]);
+    assert!(shown.contains("e\\nzones 4\\u{1b}[31m.zbd, 8 zones"), "{shown}");
+    ok(&["bench", "--disk", &format!("sim,profile={profile}"), "--runtime", "10ms"]);
+}
+
+/// A disk is never overwritten by a profile, with `--force` neither.
+#[test]
+fn a_profile_goes_to_no_disk() {
+    let dir = Dir::new("calibrate-out");
+    let (disk, other) = (dir.path("disk.zbd"), dir.path("other.zbd"));
+    ok(&["create", &disk, "--zones", "8", "--zone-size", "1M"]);
+    ok(&["create", &other, "--zones", "8", "--zone-size", "1M"]);
+    for flag in ["--yes", "--force"] {
+        let out = feed(&["calibrate", &disk, "--zones", "0-7", flag, "--out", &other], b"");
+        let says = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{says}");
+        assert!(says.contains("is a zoneplug disk") && !says.contains("--force"), "{says}");
+    }
+    assert_eq!(conditions(&other), " em".repeat(8).trim_start());
 }

@@ -120,6 +120,11 @@ impl<'a> Instrument<'a> {
         })
     }
 
+    /// Whether the measurement is to end early.
+    pub(super) fn is_asked(&self) -> &'a dyn Fn() -> bool {
+        self.is_asked
+    }
+
     pub(super) fn geometry(&self) -> &Geometry {
         &self.geometry
     }

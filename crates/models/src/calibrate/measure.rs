@@ -2,7 +2,8 @@
 //! time of an access, and the rate with so many zones and commands. The same functions measure a real drive and a model.
 
 use super::instrument::Instrument;
-use zoneplug_core::{Error, Nanos, Random};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Error, ErrorKind, Nanos, Random};
 
 /// Long enough for a drive to write what it has in its cache.
 const REST: Nanos = Nanos(4_000_000_000);
@@ -13,7 +14,7 @@ const ACCESS: Nanos = Nanos(15_000_000);
 /// Zones over which writes are scattered, at most.
 const SCATTER: usize = 24;
 /// Zones of which the rate is measured, and between which the head is sent.
-pub(super) const PLACES: usize = 12;
+const PLACES: usize = 12;
 /// Reads between two places, in each direction.
 const ACCESSES: usize = 96;
 /// Bytes that are counted in a case, besides three times what the cache takes.
@@ -25,9 +26,19 @@ fn spread(of: usize, n: usize) -> Vec<usize> {
     (0..n).map(|i| if n == 1 { 0 } else { i * (of - 1) / (n - 1) }).collect()
 }
 
-/// How far the middle of one of the zones is from the start of the disk, from 0 to 1.
+/// How far the middle of a zone is from the start of the disk, from 0 to 1.
+pub(super) fn place_of(zone: u32, g: &Geometry) -> f64 {
+    (f64::from(zone) + 0.5) / f64::from(g.nr_zones())
+}
+
+/// As [`place_of`], of the `zone`th of the zones.
 fn place(on: &Instrument<'_>, zone: usize) -> f64 {
-    (f64::from(on.zones()[zone]) + 0.5) / f64::from(on.geometry().nr_zones())
+    place_of(on.zones()[zone], on.geometry())
+}
+
+/// Which of so many zones are the places whose rates are measured, and between which the head is sent.
+pub(super) fn places(of: usize) -> Vec<usize> {
+    spread(of, PLACES)
 }
 
 /// The median. The list is not empty.
@@ -53,17 +64,85 @@ fn begin(on: &mut Instrument<'_>, zones: &[usize]) -> Result<(), Error> {
     zones.iter().try_for_each(|&zone| on.reset(zone))
 }
 
-/// One write after the other to one zone of a drive that has been idle: the median time of so many, in nanoseconds.
-pub(super) fn command(on: &mut Instrument<'_>, bytes: u32, writes: u32) -> Result<f64, Error> {
+/// The median of times, and by how much it may be off by chance, in nanoseconds.
+struct Time {
+    ns: f64,
+    off_ns: f64,
+}
+
+impl Time {
+    /// The list is not empty.
+    fn of(mut list: Vec<f64>) -> Time {
+        let ns = median(&mut list);
+        let quarter = list.len() / 4;
+        let spread = list[list.len() - 1 - quarter] - list[quarter];
+        // The standard error of a median, from the quartiles of a normal distribution.
+        Time { ns, off_ns: 0.93 * spread / (list.len() as f64).sqrt() }
+    }
+}
+
+/// One write after the other to one zone of a drive that has been idle: the time of so many.
+fn command(on: &mut Instrument<'_>, sectors: u32, writes: u32) -> Result<Time, Error> {
     begin(on, &[0])?;
-    let sectors = on.sectors(bytes);
     let writes = writes.min(on.room(0) / sectors).max(1);
     let mut times = Vec::new();
     for _ in 0..writes {
         on.write(0, sectors, 0)?;
         times.push(on.wait()?.took.0 as f64);
     }
-    Ok(median(&mut times))
+    Ok(Time::of(times))
+}
+
+/// What a command takes, and how fast its data move: from times of short and of long writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transfer {
+    /// A short write and a long one.
+    pub(super) short_ns: f64,
+    pub(super) long_ns: f64,
+    /// Bytes a second, and by how much they may be off, in percent.
+    pub(super) rate: f64,
+    pub(super) rate_off: f64,
+    /// The time of a command besides its data, and by how much that may be off, in percent.
+    pub(super) command_ns: f64,
+    pub(super) command_off: f64,
+}
+
+/// By how much the times of a short and a long write must differ, as a multiple of what they may be off by chance.
+const CLEARLY: f64 = 2.0;
+/// The fastest rate that a profile can have, in bytes a second.
+const FASTEST: f64 = 1e11;
+
+/// Measures so many short writes and so many long ones. Fails if long writes take no longer than short ones.
+pub(super) fn transfer(
+    on: &mut Instrument<'_>,
+    short_writes: u32,
+    long_writes: u32,
+) -> Result<Transfer, Error> {
+    let (short, long) = (on.sectors(4 << 10), on.sectors(1 << 20));
+    let (s, l) = (command(on, short, short_writes)?, command(on, long, long_writes)?);
+    let (more_ns, off_ns) = (l.ns - s.ns, s.off_ns.hypot(l.off_ns));
+    let bytes = |sectors: u32| f64::from(sectors) * 512.0;
+    let rate = bytes(long - short) / more_ns.max(f64::MIN_POSITIVE) * 1e9;
+    if more_ns <= CLEARLY * off_ns || rate > FASTEST {
+        return Err(Error::new(
+            ErrorKind::NotSupported,
+            "long writes take no longer than short ones: this disk has no rate that can be measured",
+        )
+        .hint("a drive, or a model of one such as sim-zns1; nothing else may use the drive meanwhile"));
+    }
+    let rate_off = off_ns / more_ns;
+    let data_ns = bytes(short) / rate * 1e9;
+    let command_ns = (s.ns - data_ns).max(0.0);
+    let command_off = s.off_ns.hypot(data_ns * rate_off) / command_ns.max(1.0);
+    let percent = |part: f64| 100.0 * part;
+    Ok(Transfer {
+        short_ns: s.ns,
+        long_ns: l.ns,
+        rate,
+        rate_off: percent(rate_off),
+        command_ns,
+        command_off: percent(command_off),
+    })
 }
 
 /// One read after the other of a zone that was written, at places far from each other: the median time in nanoseconds.
@@ -150,7 +229,7 @@ pub(super) type Rate = (f64, f64);
 /// Writes zones in full, one command at a time, and measures the last quarter of each: what is acknowledged then makes room that the
 /// medium made somewhere in this zone, not between two. The zones stay full.
 pub(super) fn rates(on: &mut Instrument<'_>) -> Result<Vec<Rate>, Error> {
-    let zones = spread(on.zones().len(), PLACES);
+    let zones = places(on.zones().len());
     begin(on, &zones)?;
     let (sectors, last) = (on.longest(), zones[zones.len() - 1]);
     let mut found = Vec::new();
@@ -187,28 +266,33 @@ pub(super) struct Access {
     pub(super) high: f64,
 }
 
-/// Sends the head between the places whose rates were measured, over short and long distances.
-pub(super) fn accesses(on: &mut Instrument<'_>) -> Result<Vec<Access>, Error> {
-    on.flush()?;
-    rest(on);
-    let zones = spread(on.zones().len(), PLACES);
-    let mut pairs: Vec<(usize, usize)> = vec![(zones[0], zones[0])];
-    let all: Vec<(usize, usize)> = zones
+/// Which of the zones the head is sent between: short and long distances.
+pub(super) fn pairs(zones: &[u32]) -> Vec<(usize, usize)> {
+    let places = places(zones.len());
+    let mut pairs: Vec<(usize, usize)> = places.first().map(|&p| (p, p)).into_iter().collect();
+    let all: Vec<(usize, usize)> = places
         .iter()
         .enumerate()
-        .flat_map(|(i, &a)| zones[i + 1..].iter().map(move |&b| (a, b)))
+        .flat_map(|(i, &a)| places[i + 1..].iter().map(move |&b| (a, b)))
         .collect();
-    let far = |&(a, b): &(usize, usize)| on.zones()[b] - on.zones()[a];
+    let far = |&(a, b): &(usize, usize)| zones[b].abs_diff(zones[a]);
     let widest = all.iter().map(far).max().unwrap_or(0);
     for step in 1..=PLACES as u32 {
         let wanted = u64::from(widest) * u64::from(step) / PLACES as u64;
         let nearest = all.iter().min_by_key(|p| u64::from(far(p)).abs_diff(wanted));
         pairs.extend(nearest.filter(|p| !pairs.contains(p)).copied());
     }
+    pairs
+}
+
+/// Sends the head between the places whose rates were measured, over short and long distances.
+pub(super) fn accesses(on: &mut Instrument<'_>) -> Result<Vec<Access>, Error> {
+    on.flush()?;
+    rest(on);
     let sectors = on.sectors(4096);
     let mut random = Random::new(7);
     let mut found = Vec::new();
-    for (a, b) in pairs {
+    for (a, b) in pairs(on.zones()) {
         let mut times = Vec::new();
         for n in 0..=2 * ACCESSES {
             let zone = if n % 2 == 0 { a } else { b };

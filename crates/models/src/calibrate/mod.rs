@@ -6,6 +6,7 @@
 //!
 //! | file | what it owns |
 //! | --- | --- |
+//! | `zones.rs` | the zones that are written: which, and how far from each other |
 //! | `instrument.rs` | a disk, real or modelled, whose commands are timed |
 //! | `measure.rs` | the measurements |
 //! | `fit.rs` | curves from measurements |
@@ -27,13 +28,15 @@ mod instrument;
 mod measure;
 mod smr;
 mod zns;
+mod zones;
 
 pub use instrument::Instrument;
+pub use zones::{MOST_ZONES, all_over, check_zones};
 
 use serde::Serialize;
-use zoneplug_core::Error;
 use zoneplug_core::form::{Form, Key, Value};
 use zoneplug_core::zone::MAX_ZONES;
+use zoneplug_core::{Error, ErrorKind, plain};
 use zoneplug_devices::emu::timing::{Destage, Model, PROFILE_KEYS, Profile, SMR_KEYS, ZNS_KEYS};
 
 /// A number of a profile.
@@ -193,7 +196,21 @@ impl Numbers {
         text
     }
 
+    /// Fails if a number is one that no profile can have.
     fn profile(&self) -> Result<Profile, Error> {
+        for n in &self.0 {
+            let form = key(n.key).map(|k| k.form);
+            if let Some(form) = form.filter(|f| !f.has(&Value::Number(n.value))) {
+                let what =
+                    format!("the measurements give {} = {}, which no model has", n.key, n.text);
+                let hint = "zones far from each other; nothing else may use the drive meanwhile";
+                return Err(Error::new(ErrorKind::NotSupported, what).hint(format!(
+                    "{} is {}: {hint}",
+                    n.key,
+                    form.allowed()
+                )));
+            }
+        }
         Profile::parse("candidate", &self.text())
     }
 }
@@ -229,17 +246,21 @@ pub fn values(profile: &Profile) -> Vec<(&'static str, u64)> {
     }
 }
 
-/// Measures a drive and finds its profile. The zones of the instrument are written; what was in them is lost.
+/// Measures a drive and finds its profile. The zones of the instrument are written; what was in them is lost. Fails as [`check_zones`] does
+/// before it sends a command.
 pub fn calibrate(
     on: &mut Instrument<'_>,
     name: &str,
     progress: &mut Progress<'_>,
 ) -> Result<Found, Error> {
+    check_zones(on.zones(), on.geometry(), on.limits())?;
     let smr = on.limits().rotational;
     let (model, (numbers, held_back)) = match smr {
         true => ("smr", smr::find(on, progress)?),
         false => ("zns", zns::find(on, progress)?),
     };
+    // The profile is read again line by line.
+    let name = plain(name);
     let title =
         format!("# {name}, as far as measurements from outside tell (zoneplug calibrate).\n");
     let mut profile = title
@@ -264,6 +285,11 @@ fn rounded(value: u64, least: u64) -> u64 {
         unit *= 10;
     }
     (value + unit / 2) / unit * unit
+}
+
+/// How near a number is, in percent: as its measurement allows at best, or as much worse as this one was.
+fn near(best: f64, off: f64) -> String {
+    format!("to {:.0} %", off.max(best))
 }
 
 /// How far rates of a candidate may be from those of the drive by chance, as a part of them.

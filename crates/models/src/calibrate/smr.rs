@@ -2,9 +2,9 @@
 //! candidate has that behaves most like the drive.
 
 use super::measure::{
-    Case, FILLS, FILLS_SHORT, accesses, case, command, flush_of_full, rates, until_full,
+    Case, FILLS, FILLS_SHORT, accesses, case, flush_of_full, rates, transfer, until_full,
 };
-use super::{Held, Instrument, Numbers, Progress, fit, how_sure, nearest, shown};
+use super::{Held, Instrument, Numbers, Progress, fit, how_sure, near, nearest, shown};
 use zoneplug_core::Error;
 
 const K: u32 = 1 << 10;
@@ -47,16 +47,26 @@ const WRITE_BURSTS: [u64; 5] = [1 << 10, 1 << 11, 1 << 13, 1 << 14, 1 << 15];
 /// of the one that was found.
 const LAYOUTS: [u32; 3] = [994_000, 1_000_000, 1_006_000];
 
-/// What a candidate gives, measured in the way of the drive.
+/// What candidates are measured with.
+struct Search<'a> {
+    /// The zones of the drive.
+    zones: Vec<u32>,
+    /// Bytes that a case writes before anything counts.
+    before: u64,
+    is_asked: &'a dyn Fn() -> bool,
+}
+
+/// What a candidate gives, measured in the way of the drive. Fails if the end is asked for.
 fn of_model(
     numbers: &Numbers,
-    zones: &[u32],
+    search: &Search<'_>,
     mut measure: impl FnMut(&mut Instrument<'_>) -> Result<f64, Error>,
 ) -> Result<f64, Error> {
     let profile = numbers.profile()?;
     let mut sum = 0.0;
     for ppm in LAYOUTS {
-        sum += measure(&mut Instrument::modelled(&profile.with_rate(ppm), zones, &|| false)?)?;
+        let profile = profile.with_rate(ppm);
+        sum += measure(&mut Instrument::modelled(&profile, &search.zones, search.is_asked)?)?;
     }
     Ok(sum / LAYOUTS.len() as f64)
 }
@@ -99,11 +109,9 @@ pub(super) fn find(
         progress((step, steps), what);
     };
     let mut n = Numbers::reported(on, "smr");
-    let long = on.sectors(M) << 9;
     next("the time of a write");
-    let (short_ns, long_ns) = (command(on, 4 * K, 32)?, command(on, long, 6)?);
-    let link = f64::from(long - 4 * K) / (long_ns - short_ns).max(1.0) * 1e9;
-    let command_ns = (short_ns - f64::from(4 * K) / link * 1e9).max(0.0);
+    let t = transfer(on, 32, 6)?;
+    let (short_ns, link, command_ns) = (t.short_ns, t.rate, t.command_ns);
     let quick_ns = command_ns + f64::from(256 * K) / link * 1e9;
     next("the write cache");
     let full = until_full(on, 256 * K, quick_ns, FILLS)?;
@@ -144,41 +152,41 @@ pub(super) fn find(
     next("reads beside writes");
     let mixed = case(on, MIXED, before)?;
 
-    let off = format!("to {:.1} %", off.max(0.5));
+    let off = format!("to {off:.1} %");
     n.measured("rpm", head.rpm, "a round number", "the spread of accesses");
     n.measured("outer-rate", outer as u64, &off, "sequential writes, by place");
     n.measured("inner-radius", (inner * 1e6) as u64, &off, "sequential writes, by place");
-    let seek = format!("the curve to {:.1} ms", (head.off_ns / 1e6).max(0.1));
+    let seek = format!("the curve to {:.1} ms", head.off_ns / 1e6);
     for (key, ns) in ["seek-settle", "seek-sqrt", "seek-linear"].into_iter().zip(head.seek_ns) {
         n.measured(key, ns as u64, &seek, "reads between places");
     }
     n.measured(
         "link-rate",
         link as u64,
-        "to 3 %",
+        &near(3.0, t.rate_off),
         "writes of 4 KiB and 1 MiB that the cache takes",
     );
     n.measured(
         "command-time",
         command_ns as u64,
-        "to 10 %",
+        &near(10.0, t.command_off),
         "writes that the cache takes; with the host's part",
     );
-    let zones = on.zones().to_vec();
-    cache(&mut n, &m, &zones, before)?;
-    turns(&mut n, mixed, &zones, before)?;
+    let search = Search { zones: on.zones().to_vec(), before, is_asked: on.is_asked() };
+    cache(&mut n, &m, &search)?;
+    turns(&mut n, mixed, &search)?;
     let mut held = Vec::new();
     for (c, what) in HELD {
         next(what);
         let measured = case(on, c, before)?.0;
-        let predicted = of_model(&n, &zones, |on| Ok(case(on, c, before)?.0))?;
+        let predicted = of_model(&n, &search, |on| Ok(case(on, c, before)?.0))?;
         held.push(Held { what: what.to_owned(), unit: "MB/s", measured, predicted });
     }
     Ok((n, held))
 }
 
 /// The size of the cache and its rules: those of the candidate that behaves most like the drive.
-fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<(), Error> {
+fn cache(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Error> {
     let block = u64::from(256 * K) >> 9;
     let Some(full) = m.full else {
         n.measured("cache", 1 << 21, "at least", "more was written, and no write waited");
@@ -192,7 +200,7 @@ fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<()
         let step = (about / 64).max(1);
         for blocks in (about / 2..=about + 1).step_by(step as usize) {
             let candidate = n.with("cache", blocks.max(1) * block);
-            let ours = of_model(&candidate, zones, |on| until(on, 256 * K, m.quick_ns, FILLS))?;
+            let ours = of_model(&candidate, search, |on| until(on, 256 * K, m.quick_ns, FILLS))?;
             all.push((blocks.max(1) * block, (ours - f64::from(full)).abs()));
         }
         if let Some(best) = nearest(&all) {
@@ -201,7 +209,7 @@ fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<()
         let mut all = Vec::new();
         for (destage, run) in LONGEST_RUNS.map(|run| (SATF, run)).into_iter().chain([(FIFO, 0)]) {
             let candidate = n.with("destage", destage).with("max-run", run);
-            let ours = rates_of(&candidate, zones, &RUNS, before)?;
+            let ours = rates_of(&candidate, search, &RUNS)?;
             all.push(((destage, run), apart(&ours, &m.runs)));
         }
         if let Some((destage, run)) = nearest(&all) {
@@ -222,7 +230,7 @@ fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<()
         let theirs: Vec<f64> = m.queued.iter().map(|q| q.1).collect();
         let mut all = Vec::new();
         for from in IN_ORDER_FROM {
-            let ours = rates_of(&n.with("queued-fifo", from), zones, &cases, before)?;
+            let ours = rates_of(&n.with("queued-fifo", from), search, &cases)?;
             all.push((from, apart(&ours, &theirs)));
         }
         if let Some(best) = nearest(&all) {
@@ -231,12 +239,12 @@ fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<()
             n.measured("queued-fifo", best, &sure, how);
         }
     }
-    entries(n, m, zones)?;
+    entries(n, m, search)?;
     let cached = n.value("cache");
     let mut all = Vec::new();
     for part in 0..=8 {
         let candidate = n.with("protected", cached * part / 8);
-        let ns = of_model(&candidate, zones, |on| flush_of_full(on, 256 * K, m.quick_ns))?;
+        let ns = of_model(&candidate, search, |on| flush_of_full(on, 256 * K, m.quick_ns))?;
         all.push((cached * part / 8, (ns - m.flush_ns).abs()));
     }
     if let Some(best) = nearest(&all) {
@@ -247,13 +255,13 @@ fn cache(n: &mut Numbers, m: &Measured, zones: &[u32], before: u64) -> Result<()
 }
 
 /// What a candidate gives in each of these cases.
-fn rates_of(n: &Numbers, zones: &[u32], cases: &[Case], before: u64) -> Result<Vec<f64>, Error> {
-    cases.iter().map(|&c| of_model(n, zones, |on| Ok(case(on, c, before)?.0))).collect()
+fn rates_of(n: &Numbers, search: &Search<'_>, cases: &[Case]) -> Result<Vec<f64>, Error> {
+    cases.iter().map(|&c| of_model(n, search, |on| Ok(case(on, c, search.before)?.0))).collect()
 }
 
 /// Whether the cache has a limit of writes, besides that of bytes.
-fn entries(n: &mut Numbers, m: &Measured, zones: &[u32]) -> Result<(), Error> {
-    let short = |n: &Numbers| of_model(n, zones, |on| until(on, 4 * K, m.short_ns, FILLS_SHORT));
+fn entries(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Error> {
+    let short = |n: &Numbers| of_model(n, search, |on| until(on, 4 * K, m.short_ns, FILLS_SHORT));
     let unlimited = short(&n.with("cache-entries", 0))?;
     let Some(full) = m.full_short.filter(|f| f64::from(*f) < 0.8 * unlimited) else {
         n.measured("cache-entries", 0, "", "short writes fill the cache as long ones do");
@@ -273,15 +281,15 @@ fn entries(n: &mut Numbers, m: &Measured, zones: &[u32]) -> Result<(), Error> {
 }
 
 /// How reads and writes take turns.
-fn turns(n: &mut Numbers, mixed: (f64, f64), zones: &[u32], before: u64) -> Result<(), Error> {
+fn turns(n: &mut Numbers, mixed: (f64, f64), search: &Search<'_>) -> Result<(), Error> {
     let theirs = [mixed.0, mixed.1.max(0.1)];
     let mut all = Vec::new();
     for reads in READ_BURSTS {
         for writes in WRITE_BURSTS {
             let candidate = n.with("read-burst", reads).with("write-burst", writes);
             let mut r = 0.0;
-            let w = of_model(&candidate, zones, |on| {
-                let (w, reads) = case(on, MIXED, before)?;
+            let w = of_model(&candidate, search, |on| {
+                let (w, reads) = case(on, MIXED, search.before)?;
                 r += reads / LAYOUTS.len() as f64;
                 Ok(w)
             })?;

@@ -1,7 +1,7 @@
 //! A ZNS SSD: four numbers, all from times and rates.
 
-use super::measure::{Case, case, command, read};
-use super::{Held, Instrument, Numbers, Progress};
+use super::measure::{Case, case, read, transfer};
+use super::{Held, Instrument, Numbers, Progress, near};
 use zoneplug_core::Error;
 
 /// What is held back.
@@ -25,37 +25,54 @@ pub(super) fn find(
     let mut n = Numbers::reported(on, "zns");
     let long = on.sectors(1 << 20) << 9;
     next("the time of a write");
-    let (short_ns, long_ns) = (command(on, 4096, 200)?, command(on, long, 64)?);
-    let zone_rate = f64::from(long - 4096) / (long_ns - short_ns).max(1.0) * 1e9;
-    let latency = (short_ns - 4096.0 / zone_rate * 1e9).max(0.0);
+    let t = transfer(on, 200, 64)?;
     next("the rate of many zones");
     let all = on.zones().len().min(usize::from(on.tags()));
     let many = Case { zones: all, in_flight: all, bytes: long, reads: 0 };
     let (rate, _) = case(on, many, 0)?;
-    let drive_rate = (rate * 1e6).max(zone_rate);
+    let drive_rate = (rate * 1e6).max(t.rate);
     // So many zones could take less than the drive.
-    let bound = all as f64 * f64::from(long) / long_ns * 1e9;
+    let bound = all as f64 * f64::from(long) / t.long_ns * 1e9;
     let is_limit = rate * 1e6 < 0.9 * bound;
     next("the time of a read");
     let read_ns = read(on, 4096, 400)? - 4096.0 / drive_rate * 1e9;
-    n.measured("latency", latency as u64, "to 2 %", "writes of 4 KiB and 1 MiB, one at a time");
-    n.measured("zone-rate", zone_rate as u64, "to 2 %", "writes of 4 KiB and 1 MiB, one at a time");
-    let how = if is_limit {
-        "writes of 1 MiB to all zones"
-    } else {
-        "only a lower bound: so many zones take no more"
+    let put = |n: &mut Numbers, off: f64| {
+        let how = "writes of 4 KiB and 1 MiB, one at a time";
+        let latency = match t.command_ns {
+            0.0 => "not told from 0".to_owned(),
+            _ => near(2.0, off.max(t.command_off)),
+        };
+        n.measured("latency", t.command_ns as u64, &latency, how);
+        n.measured("zone-rate", t.rate as u64, &near(2.0, off.max(t.rate_off)), how);
+        match is_limit {
+            true => {
+                let how = "writes of 1 MiB to all zones";
+                n.measured("drive-rate", drive_rate as u64, &near(3.0, off), how);
+            }
+            false => {
+                let how = "only a lower bound: so many zones take no more";
+                n.measured("drive-rate", drive_rate as u64, "at least", how);
+            }
+        }
+        let read = match read_ns {
+            ..=0.0 => "not told from 0".to_owned(),
+            _ => near(2.0, off),
+        };
+        n.measured("read-latency", read_ns.max(0.0) as u64, &read, "reads of 4 KiB, one at a time");
     };
-    n.measured("drive-rate", drive_rate as u64, if is_limit { "to 3 %" } else { "at least" }, how);
-    n.measured("read-latency", read_ns.max(0.0) as u64, "to 2 %", "reads of 4 KiB, one at a time");
+    put(&mut n, 0.0);
     next("what is held back");
     let profile = n.profile()?;
     let mut held = Vec::new();
     for (c, what) in HELD {
         next(what);
         let zones = on.zones().to_vec();
-        let mut model = Instrument::modelled(&profile, &zones, &|| false)?;
+        let mut model = Instrument::modelled(&profile, &zones, on.is_asked())?;
         let (measured, predicted) = (case(on, c, 0)?.0, case(&mut model, c, 0)?.0);
         held.push(Held { what: what.to_owned(), unit: "MB/s", measured, predicted });
     }
+    // A number is no nearer to that of the drive than the profile is to the drive.
+    let off = held.iter().map(|h: &Held| h.error_percent().abs()).fold(0.0, f64::max);
+    put(&mut n, off);
     Ok((n, held))
 }
