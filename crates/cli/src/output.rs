@@ -59,7 +59,7 @@ enum To {
         part: Part,
         place: PathBuf,
         /// Keeps other processes from opening the disk that is replaced.
-        claim: Option<Claim>,
+        claim: Option<Box<Claim>>,
     },
 }
 
@@ -119,7 +119,7 @@ impl Output {
                 return Err(Failure::usage(format!("{name} is what is read"))
                     .hint("another file, or - for stdout"));
             }
-            claim = claim_disk(path, &name, over)?;
+            claim = claim_disk(path, &name, over)?.map(Box::new);
         }
         if std::fs::metadata("/dev/stdout").is_ok_and(|out| same(&out, &there)) {
             return Ok(stdout());
@@ -153,7 +153,7 @@ impl Output {
         name: String,
         place: PathBuf,
         there: Option<&Metadata>,
-        claim: Option<Claim>,
+        claim: Option<Box<Claim>>,
     ) -> Result<Output, Failure> {
         let fail = |e: io::Error| {
             let e = cannot_make(&place, e);

@@ -472,7 +472,7 @@ pub fn check_unused(path: &Path, patience: Duration) -> Result<(), Error> {
     let end = Instant::now() + patience;
     while storage.is_written_elsewhere().unwrap_or(false) {
         if Instant::now() >= end {
-            return Err(in_use(path));
+            return Err(locked(path, Purpose::Write, Lock::Writer));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
