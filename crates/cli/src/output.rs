@@ -163,7 +163,10 @@ impl Output {
         };
         let (part, file) = Part::beside(&place, 0o666).map_err(fail)?;
         incomplete(part.path());
-        let output = Output { name: name.clone(), to: To::Beside { file, part, place, claim } };
+        let output = Output {
+            name: name.clone(),
+            to: To::Beside { file, part, place, claim: claim.map(Box::new) },
+        };
         if let (Some(there), To::Beside { file, place, .. }) = (there, &output.to) {
             take_after(file, there).map_err(|e| Failure::from(cannot_make(place, e)))?;
         }

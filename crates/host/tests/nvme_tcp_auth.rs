@@ -11,8 +11,9 @@ use kept_log::Kept;
 use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, options, pattern, soon};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use zoneplug_core::Nanos;
+use zoneplug_core::{ErrorKind, Nanos};
 use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcp, NvmeTcpOptions, read_key, testing};
 use zoneplug_nvme::dhchap::Random;
 use zoneplug_nvme::initiator::Authenticate;
@@ -491,5 +492,10 @@ fn files_of_keys() {
     let e = write(&KEY.replace("AAEC", "AAED"), 0o600).unwrap_err();
     assert!(e.contains("checksum") && !e.contains("AAED"), "{e}");
     std::fs::remove_file(&path).unwrap();
-    assert!(read_key(&path).unwrap_err().to_string().contains("gen-dhchap-key"));
+    let missing = read_key(&path).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(missing.to_string().contains("check the path"), "{missing}");
+    // A key in place of the path of its file is secret too.
+    let e = read_key(Path::new(KEY)).unwrap_err().to_string();
+    assert!(e.contains("gen-dhchap-key") && !e.contains("AAEC"), "{e}");
 }

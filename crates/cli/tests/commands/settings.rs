@@ -113,7 +113,7 @@ fn a_disk_is_named_once_by_whatever_path() {
     file.refused(&format!("{}{}{later}", file.head, File::disk(&a)), 2, "7:1", "are one disk");
     let key = format!("[[disk]]\ndevice = \"{a}\"\nqd1 = 1\nnvme-tcp = true\n");
     file.refused(&format!("{}{}{key}", file.head, File::disk(&a)), 2, "7:1", "are one disk");
-    let read = |path: &str| File::disk(&format!("{path},read_only=1"));
+    let read = |path: &str| File::disk(&format!("{path},read-only=1"));
     file.refused(&format!("{}{}{}", file.head, read(&a), read(&link)), 2, "7:1", "are one disk");
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
     // By flags.

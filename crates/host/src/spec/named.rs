@@ -45,7 +45,7 @@ pub fn takes_writes(text: &str) -> bool {
 /// The paths of the durable disks and drives that a specification has opened for writing.
 ///
 /// ```
-/// let paths: Vec<_> = zoneplug_host::writes_to("linear@./a.zbd%./b.zbd,read_only=1").collect();
+/// let paths: Vec<_> = zoneplug_host::writes_to("linear@./a.zbd%./b.zbd,read-only=1").collect();
 /// assert_eq!(paths, [std::path::Path::new("./a.zbd")]);
 /// ```
 pub fn writes_to(text: &str) -> impl Iterator<Item = &Path> {
