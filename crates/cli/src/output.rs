@@ -119,7 +119,7 @@ impl Output {
                 return Err(Failure::usage(format!("{name} is what is read"))
                     .hint("another file, or - for stdout"));
             }
-            claim = claim_disk(path, &name, over)?.map(Box::new);
+            claim = claim_disk(path, &name, over)?;
         }
         if std::fs::metadata("/dev/stdout").is_ok_and(|out| same(&out, &there)) {
             return Ok(stdout());
@@ -153,7 +153,7 @@ impl Output {
         name: String,
         place: PathBuf,
         there: Option<&Metadata>,
-        claim: Option<Box<Claim>>,
+        claim: Option<Claim>,
     ) -> Result<Output, Failure> {
         let fail = |e: io::Error| {
             let e = cannot_make(&place, e);
