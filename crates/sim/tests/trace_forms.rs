@@ -236,3 +236,28 @@ fn what_must_be_converted_says_how() {
         assert!(e.what_to_try().is_some_and(|h| h.contains(hint)), "{e:?}");
     }
 }
+
+/// Each part of an operation becomes a BIO, so a length that no command has must not reach a replay.
+#[test]
+fn a_length_that_no_command_has_is_refused() {
+    let read = |text: String| read(Reader::new(text.as_bytes(), Events::Queued, None));
+    let most = 1u64 << 32;
+    let csv = |op: &str, n: u64| format!("time_us,op,sector,sectors\n1,{op},0,{n}\n");
+    let iolog = |n: u64| format!("fio version 2 iolog\nd add\nd write 0 {}\n", n << 9);
+    let blkparse = |n: u64| format!("8,0 0 1 0.000000001 7 Q W 0 + {n} [x]\n");
+    for op in ["R", "W", "WZ", "ZA"] {
+        assert_eq!(read(csv(op, most)).unwrap().0[0].sectors, most, "{op}");
+        let e = read(csv(op, most + 1)).unwrap_err();
+        assert!(
+            e.to_string().starts_with("line 2 of the trace: an operation of 4294967297"),
+            "{e}"
+        );
+    }
+    for text in [iolog(most + 1), blkparse(most + 1)] {
+        let e = read(text).unwrap_err();
+        assert!(e.what_to_try().is_some_and(|h| h.starts_with("at most 2 TiB")), "{e}");
+    }
+    // These end at the end of the disk.
+    assert_eq!(read(csv("D", 1 << 53)).unwrap().0[0].sectors, 1 << 53);
+    assert_eq!(read(csv("reset", 1 << 53)).unwrap().0[0].sectors, 1 << 53);
+}

@@ -236,3 +236,28 @@ fn columns_that_are_none_are_refused() {
     std::fs::write(&path, b"\x07tae").unwrap();
     with("time_us,op,offset,length", "columns of records of blktrace's");
 }
+
+/// A length beyond every disk took all memory, and no signal ended it.
+#[test]
+fn a_length_beyond_the_disk_costs_nothing() {
+    let dir = Dir::new("far");
+    let trace = dir.path("t");
+    let line = |op: &str| format!("time_us,op,offset,length\n0,{op},0,4611686018427387904\n");
+    for op in ["read", "write", "WZ"] {
+        std::fs::write(&trace, line(op)).unwrap();
+        fails(&[&["replay", &trace], &DISK[..]].concat(), 2, "at most 2 TiB");
+    }
+    for op in ["discard", "reset"] {
+        std::fs::write(&trace, line(op)).unwrap();
+        for map in ["log", "exact"] {
+            let child = Command::new(ZONEPLUG)
+                .args(["replay", &trace, "--map", map])
+                .args(DISK)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            interrupt::end(child, Duration::from_secs(20));
+        }
+    }
+}

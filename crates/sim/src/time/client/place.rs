@@ -174,6 +174,7 @@ impl Placing {
                 return parts.push(part(event.op, at, one));
             }
             adapted.wrapped += 1;
+            left = left.min(disk);
         }
         let discards = event.op == Op::Discard;
         let begun = parts.len();

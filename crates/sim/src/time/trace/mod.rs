@@ -143,6 +143,8 @@ impl TraceEvent {
 
 /// Limit of a sector number, so that sums of two addresses do not overflow.
 const MAX_SECTOR: u64 = 1 << 54;
+/// Longest operation that reads or writes, in sectors: 2 TiB.
+const MAX_OPERATION: u64 = 1 << 32;
 /// Longest trace, in nanoseconds: 36 years.
 const MAX_SPAN: u64 = 1 << 60;
 

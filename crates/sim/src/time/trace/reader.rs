@@ -3,11 +3,11 @@
 use super::number::shown;
 use super::window::{Held, Window};
 use super::{
-    Columns, Events, Format, Line, MAX_SPAN, Raw, Seen, TraceEvent, Wrong, blkparse, blktrace, csv,
-    iolog,
+    Columns, Events, Format, Line, MAX_OPERATION, MAX_SPAN, Raw, Seen, TraceEvent, Wrong, blkparse,
+    blktrace, csv, iolog,
 };
 use std::io::{self, BufRead, Read};
-use zoneplug_core::{Error, ErrorKind, Nanos};
+use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 
 /// How lines or records are read.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl<R: BufRead> Reader<R> {
                 Form::Iolog3 => iolog::line(&self.line, true),
                 Form::Csv(columns) => csv::line(&self.line, columns, self.events.letter()),
             };
-            match read.map_err(|e| in_line(unit, n, e))? {
+            match read.and_then(possible).map_err(|e| in_line(unit, n, e))? {
                 Line::Event(device, raw) => {
                     self.known += 1;
                     match &self.device {
@@ -411,6 +411,24 @@ impl<R: BufRead> Reader<R> {
 fn unreadable(line: u64, e: io::Error) -> Error {
     let what = format!("reading the trace after line {line}: {e}");
     Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
+}
+
+/// Refuses a length that no command has. A replay makes a BIO for each part of an operation, so it would take all memory.
+fn possible(line: Line<'_>) -> Result<Line<'_>, Wrong> {
+    match &line {
+        Line::Event(_, raw)
+            if !matches!(raw.op, Op::Discard | Op::Flush)
+                && !raw.op.is_zone_management()
+                && raw.sectors > MAX_OPERATION =>
+        {
+            let what = format!("an operation of {} sectors of 512 bytes", raw.sectors);
+            Err((
+                what,
+                "at most 2 TiB: Linux, SCSI and NVMe count the blocks of a command in 32 bits",
+            ))
+        }
+        _ => Ok(line),
+    }
 }
 
 fn in_line(unit: &str, line: u64, (what, hint): Wrong) -> Error {
