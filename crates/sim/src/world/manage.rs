@@ -179,7 +179,13 @@ impl World {
         }
         let before = format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32)));
         let device = self.on_device(z);
-        self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses: vec![status] })]);
+        let mut statuses = vec![status];
+        if known && self.is_native(z) && self.zones[z].late_ended > 0 {
+            // The device has ended a command that was given up, and the layer may not have heard of it. Then it does not know
+            // where the zone ends behind a native append (A7).
+            statuses.push(Status::StaleWritePointer);
+        }
+        self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses })]);
         assert_eq!(before, format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32))), "W9");
         // The condition is not compared: a delayed command may have closed the zone implicitly.
         assert_eq!(device.wp, self.on_device(z).wp);
