@@ -1,8 +1,10 @@
 //! Paths that a command line or a specification names. They may lead to anything: pipes, devices, directories, files
 //! without an end. This module finds out what is there before any call that could block. It knows no format of a file.
 
+use std::ffi::CString;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -103,9 +105,19 @@ pub fn is_foreign(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |m| m.uid() != me)
 }
 
-/// Whether this user may write to a file. Opens it and changes nothing.
-pub(crate) fn may_write(path: &Path) -> bool {
-    OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).is_ok()
+/// Checks that this process may open a file for reading and writing (faccessat(2)), and changes nothing.
+pub(crate) fn may_write(path: &Path) -> io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let rights = libc::R_OK | libc::W_OK;
+    // SAFETY: a string that ends with zero and lives across the call.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), rights, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        // A filter of system calls may deny the question, and not the opening. If that fails too, it has changed nothing.
+        _ => {
+            let mut how = OpenOptions::new();
+            how.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path).map(drop)
+        }
+    }
 }
 
 #[cfg(all(test, feature = "file"))]

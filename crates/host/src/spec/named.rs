@@ -36,7 +36,7 @@ pub fn takes_writes(text: &str) -> bool {
         !is_to_read(base)
             && match (is_drive(kind), is_path(kind)) {
                 (true, _) => !is_protected(path),
-                (_, true) => may_write(path),
+                (_, true) => may_write(path).is_ok(),
                 _ => true,
             }
     })

@@ -73,8 +73,6 @@ use crate::held::HeldDisk;
 use crate::os_error::{Attempt, os_error};
 use io_uring::squeue::Entry;
 use state::Core;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
@@ -450,16 +448,11 @@ fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
 ///
 /// # Errors
 ///
-/// Those of opening it.
+/// The errors of opening it.
 pub fn check_writable(path: &Path) -> Result<(), Error> {
     crate::paths::refuse_special(path)?;
-    let open = |_| {
-        // A filter of system calls may deny the question, and not the opening. If that fails too, it has changed nothing.
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path).map(drop)
-    };
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
-    sys::may_write(path).or_else(open).map_err(failed)
+    crate::paths::may_write(path).map_err(failed)
 }
 
 /// Checks that no other process has the file of a disk open for writing. `patience`: how long to wait for one that has it.

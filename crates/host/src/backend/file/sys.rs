@@ -2,12 +2,9 @@
 //! and lent buffers.
 
 use crate::backend::ring::check;
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 fn fallocate(file: &File, mode: i32, at: u64, len: u64) -> io::Result<()> {
     // SAFETY: a call without pointers.
@@ -73,13 +70,26 @@ pub(super) fn set_blocking(file: &File) -> io::Result<()> {
     }
 }
 
-/// Locks a byte for this description (`F_OFD_SETLK`, fcntl(2)): `F_RDLCK`, which descriptions share, or `F_WRLCK`, for which
-/// it must be open for writing. Returns the type of a conflicting lock.
-pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32>> {
+/// A lock of one byte.
+fn one_byte(at: i64, how: i32) -> libc::flock {
     // SAFETY: all zeroes is a valid value of this struct.
     let mut l: libc::flock = unsafe { std::mem::zeroed() };
     (l.l_type, l.l_whence) = (how as i16, libc::SEEK_SET as i16);
     (l.l_start, l.l_len) = (at, 1);
+    l
+}
+
+/// The type of the lock of another description that conflicts with `l` (`F_OFD_GETLK`), if there is one.
+fn conflict(file: &File, mut l: libc::flock) -> io::Result<Option<i32>> {
+    // SAFETY: `l` is one struct for as long as the call takes, which writes into it.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut l) })?;
+    Ok(Some(i32::from(l.l_type)).filter(|l| *l != libc::F_UNLCK))
+}
+
+/// Locks a byte for this description (`F_OFD_SETLK`, fcntl(2)): `F_RDLCK`, which descriptions share, or `F_WRLCK`, for which
+/// it must be open for writing. Returns the type of a conflicting lock.
+pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32>> {
+    let l = one_byte(at, how);
     for _ in 0..8 {
         // SAFETY: `l` is one struct for as long as the call takes.
         match check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &l) }) {
@@ -89,11 +99,8 @@ pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32
             }
             Err(_) => {}
         }
-        let mut other = l;
-        // SAFETY: as above; the call writes into `other`.
-        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut other) })?;
-        if i32::from(other.l_type) != libc::F_UNLCK {
-            return Ok(Some(i32::from(other.l_type)));
+        if let Some(other) = conflict(file, l)? {
+            return Ok(Some(other));
         }
         // The conflicting lock is gone.
     }
@@ -102,22 +109,7 @@ pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32
 
 /// Whether another description has a byte locked for writing (`F_OFD_GETLK`). This one may be open for reading.
 pub(super) fn is_write_locked(file: &File, at: i64) -> io::Result<bool> {
-    // SAFETY: all zeroes is a valid value of this struct.
-    let mut l: libc::flock = unsafe { std::mem::zeroed() };
-    (l.l_type, l.l_whence) = (libc::F_RDLCK as i16, libc::SEEK_SET as i16);
-    (l.l_start, l.l_len) = (at, 1);
-    // SAFETY: `l` is one struct for as long as the call takes, which writes into it.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut l) })?;
-    Ok(i32::from(l.l_type) != libc::F_UNLCK)
-}
-
-/// Whether this process may open a file for reading and writing (faccessat(2)). Opens nothing.
-pub(super) fn may_write(path: &Path) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let rights = libc::R_OK | libc::W_OK;
-    // SAFETY: a string that ends with zero and lives across the call.
-    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), rights, libc::AT_EACCESS) })
-        .map(|_| ())
+    conflict(file, one_byte(at, libc::F_RDLCK)).map(|other| other.is_some())
 }
 
 /// Reads from the page cache, up to the first page that is not in it (`RWF_NOWAIT`, preadv2(2)).
