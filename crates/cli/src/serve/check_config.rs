@@ -79,15 +79,16 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
     let stamp = prove::stamp(settings, plan.as_ref());
     let blocks = planned(settings, plan.as_ref())?;
     let inherited = prove::find(settings, (&blocks, plan.as_ref()), &stamp)?;
-    let takes_over = settings.args.takeover.is_some();
-    opening::check(settings, plan.as_ref(), &inherited, takes_over.then_some(DIES))?;
-    if takes_over {
+    let check_unused =
+        |patience| opening::check_unused(settings, plan.as_ref(), &inherited, patience);
+    opening::check(settings, plan.as_ref(), &inherited)?;
+    if settings.args.takeover.is_some() {
+        check_unused(DIES)?;
         prove::enough(&inherited)?;
         if !inherited.has_name(plan.as_ref().map(nvme::Plan::nqn)) {
             stamp.check_claim()?;
         }
-    } else if let Err(f) = opening::check(settings, plan.as_ref(), &inherited, Some(Duration::ZERO))
-    {
+    } else if let Err(f) = check_unused(Duration::ZERO) {
         // The check may run beside the server that is to be replaced.
         term::note(&format!("{} now: a start fails until that has ended", f.parts().1));
     }

@@ -205,7 +205,8 @@ fn begin(settings: &Settings, doors: Doors, signals: Signals) -> Result<(), Fail
     let mut server =
         Server { settings, ublk, plan, access, metrics_at, signals, stamp, stays: None };
     let mut inherited = prove::find(settings, (&blocks, server.plan.as_ref()), &server.stamp)?;
-    opening::check(settings, server.plan.as_ref(), &inherited, Some(DIES))?;
+    opening::check(settings, server.plan.as_ref(), &inherited)?;
+    opening::check_unused(settings, server.plan.as_ref(), &inherited, DIES)?;
     if !inherited.has_name(server.plan.as_ref().map(nvme::Plan::nqn)) {
         server.stamp.claim(DIES)?;
     }

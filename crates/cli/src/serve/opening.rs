@@ -13,11 +13,12 @@ use crate::disk::Named;
 use crate::failure::Failure;
 use crate::server_client::IoShown;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Weak;
 use std::time::Duration;
+use zoneplug_core::Device;
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Device, Error};
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk};
 use zoneplug_host::ublk::{self, Ublk, slices};
 use zoneplug_host::{DiskMark, DiskSpec, HostedDisk, check_traces, file, is_volatile, writes_to};
@@ -69,29 +70,46 @@ pub(super) fn planned<'a>(
     Ok(all)
 }
 
+/// All disks that are to be served.
+fn specs<'a>(settings: &'a Settings, plan: Option<&'a Plan>) -> impl Iterator<Item = &'a String> {
+    let ublk = settings.block.iter().map(|d| &d.spec);
+    ublk.chain(plan.into_iter().flat_map(Plan::specs))
+}
+
+/// The files of a disk that would be opened for writing, and that no server passes on. A drive says what is wrong with it when it
+/// is opened, which changes nothing on it.
+fn own_files<'a>(spec: &'a str, inherited: &Inherited) -> impl Iterator<Item = &'a Path> {
+    let is_passed_on = inherited.has(spec);
+    writes_to(spec).filter(move |path| !is_passed_on && path.is_file())
+}
+
 /// Checks that traces could be made, and that the disks which no server passes on could be opened. Opening changes a file, and a
-/// start that fails is to change none. `patience`: how long to wait for another process that has one open for writing;
-/// `None`: such a process may have ended by the time of a start.
+/// start that fails is to change none.
 pub(super) fn check(
     settings: &Settings,
     plan: Option<&Plan>,
     inherited: &Inherited,
-    patience: Option<Duration>,
 ) -> Result<(), Failure> {
-    let ublk = settings.block.iter().map(|d| &d.spec);
-    let all = ublk.chain(plan.iter().flat_map(|plan| plan.specs()));
-    for spec in all {
-        let of_disk = |e: Error| settings.of_disk(spec, e);
-        let is_passed_on = inherited.has(spec);
-        check_traces(spec, is_passed_on).map_err(of_disk)?;
-        // A drive says what is wrong with it when it is opened, which changes nothing on it.
-        for path in writes_to(spec).filter(|path| !is_passed_on && path.is_file()) {
-            file::check_writable(path).map_err(of_disk)?;
-            let unused = patience.map(|patience| file::check_unused(path, patience));
-            unused.transpose().map_err(of_disk)?;
-        }
-    }
-    Ok(())
+    specs(settings, plan).try_for_each(|spec| {
+        let checked = check_traces(spec, inherited.has(spec))
+            .and_then(|()| own_files(spec, inherited).try_for_each(file::check_writable));
+        checked.map_err(|e| settings.of_disk(spec, e))
+    })
+}
+
+/// Checks that no other process has a file open for writing that this server would open. `patience`: how long to wait for one
+/// that has it.
+pub(super) fn check_unused(
+    settings: &Settings,
+    plan: Option<&Plan>,
+    inherited: &Inherited,
+    patience: Duration,
+) -> Result<(), Failure> {
+    specs(settings, plan).try_for_each(|spec| {
+        own_files(spec, inherited)
+            .try_for_each(|path| file::check_unused(path, patience))
+            .map_err(|e| settings.of_disk(spec, e))
+    })
 }
 
 /// The disks that are open, by their specifications.
