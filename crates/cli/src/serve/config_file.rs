@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 use zoneplug_core::form::Key;
 use zoneplug_core::plain;
 use zoneplug_devices::spec::nearest;
-use zoneplug_host::{base_of, read_regular};
+use zoneplug_host::{base_of, read_text};
 
 /// Flags that are no keys: they say what to do now, or name disks, which are `[[disk]]` in a file.
 pub(super) const FLAGS_ONLY: [&str; 10] = [
@@ -132,11 +132,10 @@ impl ConfigFile {
             Failure::usage(format!("{}: {why}", path.display()))
                 .hint("a file of settings, at most 1 MiB long, as packaging/zoneplug.toml is")
         };
-        let bytes = read_regular(path, MAX_FILE).map_err(|e| match e.kind() {
+        let text = read_text(path, MAX_FILE).map_err(|e| match e.kind() {
             ErrorKind::InvalidInput | ErrorKind::InvalidData => unfit(e.to_string()),
             _ => unread(e),
         })?;
-        let text = String::from_utf8(bytes).map_err(|_| unfit("it is not UTF-8".to_owned()))?;
         ConfigFile::parse(&path.display().to_string(), text, top, device)
     }
 
@@ -211,7 +210,7 @@ fn parse(command: &Command, name: &str, words: &[String]) -> Result<(), clap::Er
     let Err(e) = command.clone().try_get_matches_from(flags) else { return Ok(()) };
     use clap::error::ErrorKind as K;
     match e.kind() {
-        // What it needs beside it, or excludes, is seen when all keys are there.
+        // Keys that the flag needs beside it, or excludes, are seen when all keys are there.
         K::MissingRequiredArgument | K::ArgumentConflict => Ok(()),
         _ => Err(e),
     }
