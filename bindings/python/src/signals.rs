@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) const EACH: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// What a handler has raised while this thread waited for a disk.
+    /// The exception that a handler has raised while this thread waited for a disk.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn is_raised() -> bool {
     is_raised
 }
 
-/// What was raised in this thread since the last call, when [`is_raised`] was true.
+/// The exception that was raised in this thread since the last call, when [`is_raised`] was true.
 pub(crate) fn taken() -> Option<PyErr> {
     RAISED.take()
 }

@@ -8,7 +8,7 @@ use zoneplug_core::plain_lines;
 
 /// Width of pictures that go somewhere else than to a terminal.
 const COLUMNS: usize = 100;
-/// As many as a terminal can have. Wider ones are taken for this: pictures are as wide as `COLUMNS` says.
+/// The most columns that a terminal can have. A wider one counts as this wide: pictures are as wide as `COLUMNS` says.
 const MOST: usize = u16::MAX as usize;
 /// Narrower widths are ignored.
 const LEAST: usize = 20;

@@ -25,7 +25,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     escaped(text, is_plain)
 }
 
-/// As [`plain`], of text that has lines.
+/// Makes text with several lines fit to be shown, as [`plain`] does one line.
 ///
 /// ```
 /// assert_eq!(zoneplug_core::plain_lines("one\n\x1b[2J\n"), "one\n\\u{1b}[2J\n");

@@ -10,7 +10,7 @@ use zoneplug_devices::stack::TapDisk;
 
 static BLOCK: [u8; 4096] = [0; 4096];
 
-/// What crosses the seam: an operation with its flags on the way down, and its status on the way up.
+/// A crossing of the seam: an operation with its flags on the way down, or its status on the way up.
 type Seen = Arc<Mutex<Vec<(Op, Flags, Option<Status>)>>>;
 
 struct Rig {

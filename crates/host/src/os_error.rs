@@ -37,7 +37,7 @@ pub enum Attempt {
 
 use Attempt::*;
 
-/// What must be the case for a row to count, besides its numbers.
+/// A condition of a row, besides its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
@@ -199,7 +199,7 @@ static TABLE: &[Row] = &[
         "a directory in which this user may make files (ls -ld); or as root",
     ),
     row(&[NewFile], &[libc::EISDIR], ErrorKind::Invalid, "", "the name of a file"),
-    // Both.
+    // The file of a disk, and a new file.
     row(
         &[DiskFile, NewFile],
         &[libc::ENOSPC],

@@ -92,7 +92,7 @@ impl Held {
 
     /// Gives signals the effect that they had. One that has come meanwhile has it now.
     pub fn release(self) {
-        // It takes any set.
+        // The call takes any set.
         let _ = change_mask(libc::SIG_SETMASK, &self.0);
     }
 }

@@ -104,7 +104,7 @@ fn a_search_over_candidates_ends_when_it_is_asked_to() {
     assert_eq!(steps.last().unwrap(), "reads beside writes");
 }
 
-/// Of zones that leave out a part of the disk, seeks and rates anywhere are as near as the numbers say.
+/// Seeks and rates anywhere are as near as the numbers say, also if the zones leave out a part of the disk.
 #[test]
 fn numbers_are_as_near_as_they_say() {
     let spec = "sim-smr30,zones=6000,cache=12M,protected=6M,queued-fifo=4,max-run=2M,rpm=5400";

@@ -1,4 +1,4 @@
-//! The same operations give the same replay, whatever the order of their lines, the epoch of their times and the format.
+//! Operations give one replay, whatever the order of their lines, the epoch of their times and the format.
 //!
 //! `ZONEPLUG_ORDERS=10000` says how many orders are tried, `ZONEPLUG_SEED` the first.
 #![allow(clippy::unwrap_used)]
@@ -216,14 +216,14 @@ fn reorder(random: &mut Random, lines: &[Operation]) -> (&'static str, Vec<Opera
         }
         _ => "as they were",
     };
-    // Of one time the earlier stays before the later.
+    // Two of one time keep their order.
     let mut of_times = BTreeMap::<u64, VecDeque<Operation>>::new();
     lines.iter().for_each(|o| of_times.entry(o.us).or_default().push_back(*o));
     let next = |(_, o): &(usize, Operation)| of_times.get_mut(&o.us).unwrap().pop_front().unwrap();
     (how, all.iter().map(next).collect())
 }
 
-/// What comes of a trace: its survey, how it fits, and its row. Numbers of lines are those of the file, so they are left out.
+/// The outcome of a trace: its survey, how it fits, and its row. Numbers of lines are those of the file, so they are left out.
 fn replay(files: &[Vec<u8>], form: Form, room: usize) -> String {
     let open = || Ok(files.iter().map(|f| Box::new(&f[..]) as Box<dyn Read>).collect());
     let columns = Columns::parse("time_100ns,op,sector,sectors").unwrap();

@@ -43,7 +43,7 @@ fn a_table_may_have_marks_quotes_and_any_separator() {
         "time_us op  offset   length\n1   write    0 65536\n2.5 read  4096 4096\n",
         "time_us,rwbs,offset,bytes\n1,WS,0,65536\n2.5,RA,4096,4096\n",
         "time_us,op,offset,length\n0x1,W,0x0,0x10000\n2.5,R,0x1000,0x1000\n",
-        // As biosnoop's titles are.
+        // The titles of biosnoop.
         "TIME(us)  COMM  DISK  RWBS  SECTOR  BYTES\n1 fio vda W 0 65536\n2.5 fio vda R 8 4096\n",
         // Two files that were joined, each with its mark and its titles.
         "\u{feff}time_us,op,offset,length\n1,write,0,65536\n\u{feff}time_us,op,offset,length\n2.5,read,4096,4096\n",
@@ -54,7 +54,7 @@ fn a_table_may_have_marks_quotes_and_any_separator() {
     }
     let (events, _) = all("time_us,op,offset,length\n1,FWFS,0,512\n");
     assert!(events[0].fua && events[0].preflush && events[0].op == Op::Write);
-    // What a tool says before its titles is counted.
+    // Lines of a tool before its titles are counted.
     let (events, seen) =
         all("Tracing block I/O... Ctrl-C ends it\ntime_us,op,offset,length\n1,W,0,512\n");
     assert_eq!((events.len(), seen.unknown, seen.first_unknown), (1, 1, Some(1)));
@@ -176,7 +176,7 @@ fn lines_are_sorted_by_time() {
     assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [0, 0, 10_000, 20_000]);
     assert_eq!(events.iter().map(|e| e.line).collect::<Vec<_>>(), [3, 4, 5, 2]);
     assert_eq!((seen.backwards, seen.furthest_back, seen.late), (3, Nanos(20_000), 0));
-    // What comes too late for the window is said, and its caller may ask for the order of lines.
+    // Events that come too late for the window are counted, and the caller may ask for the order of lines.
     let small = |text| Reader::new(text, Events::Queued, None).map(|r| r.with_window(1));
     let (events, seen) = read(small(text.as_bytes())).unwrap();
     assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [0, 0, 0, 0]);
@@ -189,7 +189,7 @@ fn lines_are_sorted_by_time() {
     assert_eq!(all(done).1.last_completion, Some(Nanos(8_000)));
 }
 
-/// What is not sent is counted by its reason.
+/// Operations that are not sent are counted by their reason.
 #[test]
 fn what_is_left_out_is_counted() {
     let (events, seen) = all(
@@ -257,7 +257,7 @@ fn a_length_that_no_command_has_is_refused() {
         let e = read(text).unwrap_err();
         assert!(e.what_to_try().is_some_and(|h| h.starts_with("at most 2 TiB")), "{e}");
     }
-    // These end at the end of the disk.
+    // A discard and a reset end at the end of the disk.
     assert_eq!(read(csv("D", 1 << 53)).unwrap().0[0].sectors, 1 << 53);
     assert_eq!(read(csv("reset", 1 << 53)).unwrap().0[0].sectors, 1 << 53);
 }

@@ -16,7 +16,7 @@ use zoneplug_host::{open_regular, scratch_file};
 /// Files that are read more than once.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
-    /// What came through a pipe, and where it begins.
+    /// A copy of the data that came through a pipe, and where the trace begins in it.
     copied: Option<(Arc<File>, u64)>,
     /// Of all of them.
     pub(super) bytes: u64,

@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "EVENTS", value_enum, ignore_case = true, default_value = "q")]
     events: Event,
 
-    /// What the columns of a table are, if it has no titles or others: time_s, time_ms, time_us, time_100ns or time_ns; op or
+    /// The columns of a table that has no titles, or other ones: time_s, time_ms, time_us, time_100ns or time_ns; op or
     /// is_write; offset or sector; length or sectors; device; action; - for one that is ignored
     #[arg(long, value_name = "LIST", value_parser = columns)]
     columns: Option<Columns>,

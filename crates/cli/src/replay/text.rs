@@ -487,7 +487,7 @@ impl Report {
         self.adapted(f, r)
     }
 
-    /// What is not sent as it was recorded, however addresses became places.
+    /// Counts the operations that are not sent as they were recorded, however addresses became places.
     fn adapted(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
         let c = &r.changed;
         if c.discards_not_sent > 0 {

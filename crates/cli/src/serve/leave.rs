@@ -49,7 +49,7 @@ pub(super) enum Became {
     Served,
     /// The next server has given up, and has ended.
     Returned,
-    /// This process ends before that is known: a signal has come, or there is no thread to wait in.
+    /// The process ends before the fate is known: a signal has come, or there is no thread to wait in.
     Unknown,
 }
 

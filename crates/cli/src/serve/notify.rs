@@ -25,7 +25,7 @@ fn tell(text: &str) {
     }
 }
 
-/// This process has served.
+/// Whether this process has served.
 static HAS_SERVED: AtomicBool = AtomicBool::new(false);
 
 /// All devices are there. What was said of an earlier reload counts no more.

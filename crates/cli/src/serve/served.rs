@@ -24,7 +24,7 @@ pub(crate) struct Served {
 /// From where a server has the open files of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Origin {
-    /// It has opened them.
+    /// The server has opened them.
     #[default]
     Own,
     /// The server before it has handed them over.

@@ -86,9 +86,9 @@ pub(super) struct Settings {
 /// Where a server is reached beside its block devices.
 #[derive(Debug)]
 pub(super) struct Doors {
-    /// What is served over the network.
+    /// The disks that are served over the network, and how.
     pub(super) plan: Option<Plan>,
-    /// Who may use the socket.
+    /// The users that may use the socket.
     pub(super) access: Access,
     /// Where the metrics are served.
     pub(super) metrics_at: Option<SocketAddr>,

@@ -16,7 +16,7 @@ pub(crate) struct IoShown {
 }
 
 impl IoShown {
-    /// Those of a stack.
+    /// The data paths of a stack.
     pub(crate) fn of(stack: &[Level]) -> Vec<IoShown> {
         let of = |level: &Level| {
             let path = level.data_path?;

@@ -75,7 +75,7 @@ fn many_disks_are_checked_soon() {
     let out = check("network.toml", &disks(&|_| "nvme-tcp = true".to_owned()));
     let checked: Value = serde_json::from_slice(&std::fs::read(&shown).unwrap()).unwrap();
     assert_eq!(checked["disks"].as_array().unwrap().len(), count, "{}", text(&out.stderr));
-    // What is wrong with the last one is found, and at its line.
+    // A fault of the last one is found, and at its line.
     let last = |n| if n + 1 == count { "ublk = true\nid = 0" } else { "nvme-tcp = true" };
     let named =
         disks(&|n| format!("{}\n#", last(n))).replacen("nvme-tcp = true", "ublk = true\nid = 0", 1);
@@ -110,7 +110,7 @@ fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
     let status = child.wait().unwrap();
     let end = &seen[seen.len().saturating_sub(1000)..];
     assert_eq!(status.code(), Some(0), "{status}: {}", text(end));
-    // What a terminal is for, a variable is too.
+    // A variable that says so much is bounded as a terminal is.
     let out = soon(bounded(&["report", "--map", &disk]).env("COLUMNS", "99999999999"));
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
 }

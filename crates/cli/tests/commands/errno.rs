@@ -139,7 +139,7 @@ fn a_depth_of_nothing_is_the_error() {
     fails(&["bench", "--numjobs", "65"], 2, "1 to 64");
 }
 
-/// What is served at a socket elsewhere is found by naming it.
+/// A disk that is served at a socket elsewhere is found by naming the socket.
 #[test]
 fn a_disk_that_no_server_has_may_be_at_another_socket() {
     for args in

@@ -15,7 +15,7 @@ fn section(heading: &str) -> &'static str {
     &text[..text.find("\n## ").unwrap_or(text.len())]
 }
 
-/// What stands between marks, or is indented, in lines.
+/// The lines of a text that stand between marks or are indented.
 fn blocks(text: &'static str, indented: bool) -> Vec<&'static str> {
     let mut is_open = false;
     let mut all = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const UNIT: &str = include_str!("../../../../packaging/zoneplug@.service");
 
-/// What systemd does for a reload of an instance whose main process is `main`: each `ExecReload=` in its order, until one fails.
+/// Does as systemd for a reload of an instance whose main process is `main`: each `ExecReload=` in its order, until one fails.
 /// Returns the last one.
 fn reload(file: &str, main: u32, notify: &str) -> Output {
     let mut last = None;
@@ -27,7 +27,7 @@ fn reload(file: &str, main: u32, notify: &str) -> Output {
     last.unwrap()
 }
 
-/// What has been told to systemd.
+/// The messages that systemd has got.
 fn told(socket: &UnixDatagram) -> String {
     let (mut all, mut buf) = (String::new(), [0; 4096]);
     while let Ok(n) = socket.recv(&mut buf) {

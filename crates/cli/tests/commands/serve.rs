@@ -473,7 +473,7 @@ fn a_server_in_the_background_lets_go_of_its_callers_output() {
     assert!(!open[2].starts_with("/dev/pts") && !open[2].to_string_lossy().starts_with("pipe:"));
 }
 
-/// What is said about `enable` can be followed, whatever it was asked of.
+/// The advice about `enable` can be followed, whichever disk it was asked of.
 #[test]
 fn the_advice_about_enable_can_be_followed() {
     let dir = Dir::new("serve-enable");
@@ -498,7 +498,7 @@ fn the_advice_about_enable_can_be_followed() {
     let shown = ok(&["status", "--socket", &socket]);
     assert!(shown.contains(&format!("zoneplug attr {name} enable 1")), "{shown}");
     ok(&set(["enable", "1"]));
-    // Of a disk that no host sees, and where a disk belongs.
+    // A disk that no host sees, and no disk at all.
     fails(&["attr", "mem,zones=8", "enable", "0"], 3, "zoneplug attr tcp4420n1 enable");
     fails(&["attr", "enable", "0"], 2, "zoneplug attr DISK enable 0");
     fails(&["attr", "qd1", "1"], 2, "zoneplug attr DISK qd1 1");

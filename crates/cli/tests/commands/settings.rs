@@ -1,4 +1,4 @@
-//! What `zoneplug serve` would refuse `--check-config` refuses, in the same words, before a disk is opened for writing.
+//! `--check-config` refuses all that `zoneplug serve` would refuse, in the same words, before a disk is opened for writing.
 
 use super::handover::{Server, last_is, nqn, two_disks};
 use super::{Dir, ZONEPLUG, fails, ok, soon, text};

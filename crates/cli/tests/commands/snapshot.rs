@@ -150,7 +150,7 @@ fn late(server: &Server, path: &str) {
     });
 }
 
-/// What was copied after the end of the pause may be newer than the rest.
+/// Data that were copied after the end of the pause may be newer than the rest.
 #[test]
 fn a_snapshot_whose_pause_was_too_short_is_not_made() {
     let dir = Dir::new("snapshot-late");

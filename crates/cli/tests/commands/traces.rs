@@ -21,7 +21,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.stdout
 }
 
-/// What a replay of a file says in JSON, with more flags.
+/// The JSON document of a replay of a file, with more flags.
 fn of_file(path: &str, flags: &[&str]) -> Value {
     json(&[&["replay", path, "--json"], &DISK[..], flags].concat())
 }
@@ -165,7 +165,7 @@ fn files_of_processors_may_be_packed() {
     }
 }
 
-/// What is left out or out of order is counted and said, in text and in JSON.
+/// Lines that are left out or out of order are counted and said, in text and in JSON.
 #[test]
 fn what_is_left_out_of_a_trace_is_said() {
     let dir = Dir::new("left-out");

@@ -46,7 +46,7 @@ pub struct Command {
     /// The note of this command in `disk/guard/inflight.rs` while the device has the command, or [`NO_SLOT`] or
     /// [`UNSENT`].
     pub(crate) slot: u32,
-    /// What is done for FUA on a device without it, while the command is at such a device.
+    /// The step that carries out FUA on a device without it, while the command is at such a device.
     pub(crate) fua: FuaStep,
     /// What an [`AddressMap`](crate::device::AddressMap) added to `sector` while the command is below the map: at
     /// most 0. Elsewhere 0.
@@ -78,14 +78,14 @@ pub(crate) enum Waits {
     Recovery,
 }
 
-/// What a [`FuaQueue`](crate::device::FuaQueue) does with a command.
+/// The part of a command in the FUA of a [`FuaQueue`](crate::device::FuaQueue).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FuaStep {
-    /// Nothing.
+    /// No part in it.
     None,
-    /// Carries out its FUA by a flush.
+    /// A write whose FUA a flush carries out.
     Write,
-    /// The command is that flush.
+    /// That flush.
     Flush,
 }
 

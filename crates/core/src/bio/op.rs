@@ -119,7 +119,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// These flags but those of `other`.
+    /// The flags without those of `other`.
     #[must_use]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)

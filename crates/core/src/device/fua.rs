@@ -13,7 +13,7 @@ pub(crate) struct FuaQueue {
     below: Box<dyn Queue>,
     /// Whether there is a cache. A device without one needs no flush.
     write_cache: bool,
-    /// What the device has returned, while it is looked at.
+    /// Commands that the device has returned, while they are sorted.
     ended: Commands,
     /// Writes that have succeeded and wait for a flush that is to be sent.
     written: Commands,

@@ -225,7 +225,7 @@ impl Batch {
         armed && self.ended.is_empty()
     }
 
-    /// As [`HostedDisk::check_length`].
+    /// Checks the length of an operation, as [`HostedDisk::check_length`] does.
     pub fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
         self.client.check_length(op, sector, bytes)
     }

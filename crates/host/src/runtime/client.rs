@@ -157,17 +157,17 @@ impl Client {
         self.outstanding
     }
 
-    /// As [`HostedDisk::check_length`](crate::HostedDisk::check_length).
+    /// Checks the length of an operation, as [`HostedDisk::check_length`](crate::HostedDisk::check_length) does.
     pub(crate) fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
         self.shared.check_length(op, sector, bytes)
     }
 
-    /// The same of a read of `len_sectors`.
+    /// Checks the length of a read of `len_sectors`.
     pub(crate) fn check_read(&self, sector: Sector, len_sectors: u64) -> Result<u32, IoError> {
         self.check_length(Op::Read, sector, len_sectors.saturating_mul(512))
     }
 
-    /// The same of a write or an append of several pieces.
+    /// Checks the length of a write or an append of several pieces.
     pub(crate) fn check_pieces(
         &self,
         op: Op,

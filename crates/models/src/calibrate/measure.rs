@@ -31,7 +31,7 @@ pub(super) fn place_of(zone: u32, g: &Geometry) -> f64 {
     (f64::from(zone) + 0.5) / f64::from(g.nr_zones())
 }
 
-/// As [`place_of`], of the `zone`th of the zones.
+/// The place of the `zone`th of the zones, as of [`place_of`].
 fn place(on: &Instrument<'_>, zone: usize) -> f64 {
     place_of(on.zones()[zone], on.geometry())
 }
@@ -93,7 +93,7 @@ fn command(on: &mut Instrument<'_>, sectors: u32, writes: u32) -> Result<Time, E
     Ok(Time::of(times))
 }
 
-/// What a command takes, and how fast its data move: from times of short and of long writes.
+/// The time that a command takes, and how fast its data move: from times of short and of long writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
     /// A short write and a long one.

@@ -47,7 +47,7 @@ const WRITE_BURSTS: [u64; 5] = [1 << 10, 1 << 11, 1 << 13, 1 << 14, 1 << 15];
 /// of the one that was found.
 const LAYOUTS: [u32; 3] = [994_000, 1_000_000, 1_006_000];
 
-/// What candidates are measured with.
+/// The conditions under which candidates are measured.
 struct Search<'a> {
     /// The zones of the drive.
     zones: Vec<u32>,
@@ -56,7 +56,7 @@ struct Search<'a> {
     is_asked: &'a dyn Fn() -> bool,
 }
 
-/// What a candidate gives, measured in the way of the drive. Fails if the end is asked for.
+/// Measures a candidate in the way of the drive. Fails if the end is asked for.
 fn of_model(
     numbers: &Numbers,
     search: &Search<'_>,

@@ -85,7 +85,7 @@ impl<'a> Ordered<'a> {
 /// Events that were sorted.
 #[derive(Debug)]
 struct Sorted {
-    /// All of them, if there is room for them.
+    /// All events, if there is room for them.
     held: Vec<TraceEvent>,
     /// Otherwise they are here, and the number of events of each run.
     file: Option<(File, Vec<u64>)>,
@@ -164,7 +164,7 @@ impl Ord for Head {
     }
 }
 
-/// What is left of a run: numbers of events in the file, and those that were read, the next one last.
+/// The rest of a run: numbers of events in the file, and those that were read, the next one last.
 struct Run {
     at: u64,
     end: u64,

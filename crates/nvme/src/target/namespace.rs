@@ -9,7 +9,7 @@ use zoneplug_core::{Error, ErrorKind, FNV_START, Sector, ZoneNo, fnv1a};
 
 /// NSFEAT of Independent Identify Namespace (Base 2.1): the medium turns.
 const ROTATIONAL: u8 = 1 << 4;
-/// The same: no volatile write cache, whatever the controller says.
+/// NSFEAT of Independent Identify Namespace: no volatile write cache, whatever the controller says.
 const NO_WRITE_CACHE: u8 = 1 << 5;
 /// The endurance group of media that do not turn. A controller with rotational media has endurance groups, and all namespaces
 /// of a group have the same kind of media (Base Specification, *Rotational Media*).

@@ -237,7 +237,7 @@ impl Profile {
         self.geometry_of(&self.name)
     }
 
-    /// As [`Profile::geometry`]; errors call the profile `file`.
+    /// The geometry, as of [`Profile::geometry`]. Errors call the profile `file`.
     fn geometry_of(&self, file: &str) -> Result<Geometry, Error> {
         Geometry::new(u64::from(self.zones), self.zone_sectors, self.capacity_sectors).map_err(
             |e| {

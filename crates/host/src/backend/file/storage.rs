@@ -299,7 +299,7 @@ const LOCK_AT: i64 = 1 << 62;
 /// The byte whose lock readers share. Who replaces the file has it alone.
 const READERS_AT: i64 = LOCK_AT + 2;
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Others may read and one may write.

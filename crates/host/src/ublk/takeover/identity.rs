@@ -195,7 +195,7 @@ fn fold(hash: u64) -> u64 {
 
 #[cfg(test)]
 impl DeviceIdentity {
-    /// What an earlier version noted at a device of this disk: a hash of the text of the specification, and no key.
+    /// The note of an earlier version at a device of this disk: a hash of the text of the specification, and no key.
     pub(super) fn noted_before(&self) -> DevInfo {
         let rest = u64::from(self.before.1) << 32 | self.left.opened;
         DevInfo { identity: self.before.0, more: [self.left.place, rest], ..DevInfo::default() }

@@ -15,9 +15,9 @@ use zoneplug_core::{Op, Status};
 /// Whether a completion says *do not retry*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dnr {
-    /// The same command fails again.
+    /// A repeated command fails again.
     Set,
-    /// The same command may do better, here or on another path.
+    /// A repeated command may do better, here or on another path.
     Clear,
     /// Either, as the cause is.
     ByCause,

@@ -3,7 +3,7 @@
 use super::number::shown;
 use zoneplug_core::Error;
 
-/// What a column is.
+/// The meaning of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Time,
@@ -89,7 +89,7 @@ impl Columns {
         }
     }
 
-    /// Those of a line of titles; `None` if it is none.
+    /// The columns of a line of titles; `None` if it is none.
     pub(super) fn of(titles: &[u8]) -> Option<Columns> {
         SEPARATORS.iter().find_map(|separator| {
             let mut columns = Columns::none(*separator);
@@ -108,7 +108,7 @@ impl Columns {
         })
     }
 
-    /// The same columns, with the separator of a table whose first line this is.
+    /// Returns these columns with the separator of a table whose first line this is.
     pub(super) fn separated_as(mut self, first: &[u8]) -> Columns {
         let has_all = |s: &&u8| Fields::of(first, **s).count() >= self.roles.len();
         self.separator = SEPARATORS.iter().find(has_all).copied().unwrap_or(b',');
@@ -158,7 +158,7 @@ impl Columns {
         self.units[role as usize] = unit;
     }
 
-    /// What every table needs and this one lacks.
+    /// A column that every table needs and this one lacks.
     fn missing(&self) -> Option<Role> {
         let needed = [Role::Time, Role::Op, Role::Begin, Role::Length];
         let is_there = |r: &Role| self.has(*r) || *r == Role::Op && self.has(Role::IsWrite);

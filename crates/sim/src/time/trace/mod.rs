@@ -10,7 +10,7 @@
 //! | a table, `csv.rs` | a line of titles such as `time_us,op,offset,length`, or the caller names its columns | of each line, in the unit of the title |
 //!
 //! Times may be those of any epoch: an event has the time since the earliest. Tracers write lines out of order, so a window
-//! sorts them by time. Whoever replays a trace sorts what comes too late for the window.
+//! sorts them by time. A replay sorts events that come too late for the window.
 //!
 //! A line that is not of the format is counted. A line of the format with impossible numbers is an error
 //! with its line number. A record that the file ends within is counted; bytes that are no record are an error.

@@ -6,7 +6,7 @@ use zoneplug_core::Nanos;
 /// Kinds of operations that are told apart.
 const KINDS: usize = 32;
 
-/// What was read so far, besides the events.
+/// Counts of all that was read so far, besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Number of lines, or of blktrace's records.
