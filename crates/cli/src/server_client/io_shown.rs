@@ -1,8 +1,8 @@
 //! How the data of a disk moves, as `zoneplug info` and `status` show it.
 
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
-use zoneplug_host::Level;
+use zoneplug_core::plain;
+use zoneplug_host::{DataPath, Level};
 
 /// The way of the data of a file or a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,11 +28,6 @@ impl IoShown {
 
     /// In words: `io_uring, direct`.
     pub(crate) fn shown(&self) -> String {
-        let by = match &*self.by {
-            "ring" => Cow::Borrowed("io_uring"),
-            "copy" => return "copied in submit".to_owned(),
-            other => zoneplug_core::plain(other),
-        };
-        format!("{by}, {}", if self.direct { "direct" } else { "buffered" })
+        plain(&DataPath::words(&self.by, self.direct)).into_owned()
     }
 }

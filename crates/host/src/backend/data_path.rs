@@ -20,16 +20,24 @@ impl DataPath {
     /// The data path of drives.
     #[cfg(feature = "drives")]
     pub(crate) const DRIVE: DataPath = DataPath { by: "ring", direct: true };
+
+    /// A data path in words. `by` and `direct` may be what another server says of its own.
+    ///
+    /// ```
+    /// assert_eq!(zoneplug_host::DataPath::words("threads", false), "threads, buffered");
+    /// ```
+    pub fn words(by: &str, direct: bool) -> String {
+        let by = match by {
+            "copy" => return "copied in submit".to_owned(),
+            "ring" => "io_uring",
+            other => other,
+        };
+        format!("{by}, {}", if direct { "direct" } else { "buffered" })
+    }
 }
 
 impl fmt::Display for DataPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.by, self.direct) {
-            ("copy", _) => "copied in submit",
-            ("ring", true) => "io_uring, direct",
-            ("ring", false) => "io_uring, buffered",
-            (_, true) => "threads, direct",
-            (_, false) => "threads, buffered",
-        })
+        f.write_str(&DataPath::words(self.by, self.direct))
     }
 }
