@@ -87,7 +87,7 @@ impl<'a> Ordered<'a> {
 struct Sorted {
     /// All events, if there is room for them.
     held: Vec<TraceEvent>,
-    /// Otherwise they are here, and the number of events of each run.
+    /// A file of all events if there is no room for them, and the number of events of each run.
     file: Option<(File, Vec<u64>)>,
 }
 

@@ -77,9 +77,11 @@ pub struct Reader<R> {
     /// Operations that wait for earlier ones. `None`: events are in the order of lines.
     window: Option<Window>,
     ended: bool,
-    /// The time from which those of events count, that of the last event, and the latest of all that were read.
+    /// The time that is 0 for events.
     start: Option<Nanos>,
+    /// The time of the last event that was given.
     last: Nanos,
+    /// The latest time of all operations that were read.
     latest: Nanos,
     /// The sum of fio's waits.
     waited: Nanos,
