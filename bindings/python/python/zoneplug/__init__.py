@@ -99,6 +99,6 @@ class Disk(_zoneplug.Disk):
 
 _PROPERTIES = frozenset({
     "sectors", "nr_zones", "zone_sectors", "zone_capacity_sectors", "nr_conventional_zones", "logical_block_sectors",
-    "write_granularity_sectors", "max_open_zones", "max_active_zones", "zone_append_max_sectors", "write_cache", "fua", "rotational",
-    "read_only",
+    "write_granularity_sectors", "max_open_zones", "max_active_zones", "zone_append_max_sectors", "write_cache", "fua",
+    "rotational", "read_only",
 })

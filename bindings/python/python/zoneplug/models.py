@@ -98,15 +98,16 @@ def replay(
         [('plug none', 2, 4096), ('plug none qd1 fifo', 2, 4096)]
 
     `trace`: one file of `blktrace`, the output of `blkparse` or of `fio --write_iolog`, or a table, also in gzip, as a path, a
-    file object, or the content itself (`bytes`, or a `str` with more than one line). Its lines may stand in any order. `disk`: one specification, or several. `policies` are as
-    `measure` has them, also of your own; with none, the specification decides. So do `schedulers` and `modes`, which are
-    combined with each other.
+    file object, or the content itself (`bytes`, or a `str` with more than one line). Its lines may stand in any order.
+    `disk`: one specification, or several. `policies` are as `measure` has them, also of your own; with none, the
+    specification decides. So do `schedulers` and `modes`, which are combined with each other.
 
     `speed`: so many times as fast as recorded, or `"asap"`. `iodepth`: operations outstanding at most (None: any number at
     the recorded times, 1 of a trace without times, 32 with `"asap"`). `map`: `"exact"` sends each operation where it was
     recorded, `"log"` at the write pointer of its zone, `"auto"` finds out. `events`: `"q"` for what was asked for, `"d"` for
     what was sent to the driver. `device`: whose operations, as the trace names it. `columns`: those of a table without
-    titles, such as `"time_us,op,offset,length"`. `threads`: None for one for each processor; with a policy in Python, all work is done in the calling thread.
+    titles, such as `"time_us,op,offset,length"`. `threads`: None for one for each processor; with a policy in Python, the
+    calling thread does all work.
 
     A trace that makes no sense raises `Error`, with the number of its line. What a disk refused is counted in the rows.
     Latencies are in nanoseconds, lengths in bytes, times in seconds, sectors of 512 bytes.
