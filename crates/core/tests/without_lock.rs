@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::disk::Mode;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bio, Bios, Command, Commands, Flags, Nanos, Op, Queue, Status, ZoneNo};
+use zoneplug_core::{
+    Bio, Bios, Command, Commands, Flags, Nanos, Op, Queue, Random, Status, ZoneNo,
+};
 use zoneplug_devices::emu::{EmuDisk, Fault};
 
 const ZONES: u32 = 8;
@@ -19,7 +21,7 @@ const SIZE: u32 = 256;
 /// A queue that keeps some commands for longer than a disk waits, and may give them back changed.
 struct OddQueue {
     inner: Box<dyn Queue>,
-    rng: Rng,
+    rng: Random,
     faulty: bool,
     kept: Vec<(Nanos, Box<Command>)>,
 }
@@ -81,7 +83,7 @@ impl Queue for OddQueue {
 /// One disk, driven by random numbers, and what it has shown so far.
 struct World {
     rig: Rig,
-    rng: Rng,
+    rng: Random,
     /// Where a client of positional writes believes that it is.
     next: [u32; ZONES as usize],
     said: Vec<String>,
@@ -92,7 +94,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, locked: bool) -> World {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let odd = rng.one_in(2);
         let faulty = odd && rng.one_in(4);
         let mut m = make(u64::from(ZONES), SIZE, 250).queues(&[(16, 2), (8, 1), (32, 4)]);
@@ -132,7 +134,7 @@ impl World {
             if n == seed << 20 {
                 return inner; // the disk opens with it
             }
-            Box::new(OddQueue { inner, rng: Rng(n), faulty, kept: Vec::new() })
+            Box::new(OddQueue { inner, rng: Random::new(n), faulty, kept: Vec::new() })
         });
         let disk = open(odd, m.config);
         let queues = m.queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect();

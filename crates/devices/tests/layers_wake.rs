@@ -9,23 +9,13 @@ use std::task::{Wake, Waker};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{
-    Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Queue, Sector,
+    Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Queue, Random, Sector,
 };
 use zoneplug_devices::emu::{EmuConfig, EmuDisk};
 use zoneplug_devices::stack::{JoinDisk, Po2Disk, TapDisk};
 
 fn emu(spec: &str) -> Arc<EmuDisk> {
     EmuDisk::new(spec.parse::<EmuConfig>().unwrap()).unwrap()
-}
-struct Rng(u64);
-impl Rng {
-    fn n(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
 }
 /// A device of the real world: no deadlines; completes when the test says so, and wakes once for each arm.
 #[derive(Default)]
@@ -109,7 +99,8 @@ impl Wake for Bell {
 }
 
 fn play(seed: u64) {
-    let mut r = Rng(seed);
+    let mut random = Random::new(seed);
+    let mut below = |n: u64| random.draw() % n;
     let all: Arc<Mutex<Vec<Shared>>> = Arc::default();
     let spec = "mem,zones=8,zone-size=96K,conv=3,lba-size=512";
     let m = || -> Arc<dyn Device> { Arc::new(Manual { dev: emu(spec), all: all.clone() }) };
@@ -132,7 +123,7 @@ fn play(seed: u64) {
     };
     let g = *disk.geometry();
     let bell = Arc::new(Bell(AtomicU64::new(0)));
-    let depth = 1 + r.n(4) as u16;
+    let depth = 1 + below(4) as u16;
     let mut q = disk.open_queue(depth, Waker::from(bell.clone())).unwrap();
     let cap = g.capacity().0;
     let (mut sent, mut back) = (0u64, 0u64);
@@ -142,12 +133,12 @@ fn play(seed: u64) {
     let memory: &'static [u8] = AlignedBuf::zeroed(256 * 512).leak();
     while back < 300 {
         while sent < 300 && list.len() < 3 && sent - back < u64::from(depth) {
-            let len = 1 + r.n(16) as u32;
-            let at = r.n(cap);
+            let len = 1 + below(16) as u32;
+            let at = below(cap);
             let zs = u64::from(g.zone_sectors());
             let start = at / zs * zs;
             let zl = g.zone_len_sectors(g.zone_of(Sector(at)).0);
-            let (op, at, len) = match r.n(9) {
+            let (op, at, len) = match below(9) {
                 0 => (Op::Flush, 0, 0),
                 1 => (Op::ZoneResetAll, 0, 0),
                 2 => (Op::ReportZones, at, 0),
@@ -166,11 +157,11 @@ fn play(seed: u64) {
             } else {
                 Command::without_data(op, Sector(at), len)
             };
-            if op == Op::Write && r.n(2) == 0 {
+            if op == Op::Write && below(2) == 0 {
                 c.flags = Flags::PREFLUSH;
             }
             if op == Op::ReportZones {
-                c.report_max = r.n(20) as u32;
+                c.report_max = below(20) as u32;
             }
             let id = std::ptr::from_ref(&*c).addr() as u64;
             assert!(open.insert(id, (op, at, len)).is_none(), "{seed}: doubled");
@@ -181,14 +172,14 @@ fn play(seed: u64) {
         // Arm, poll once more, then sleep.
         let mut done = Commands::new();
         let heard = bell.0.load(Ordering::SeqCst);
-        let arm = r.n(3) > 0;
+        let arm = below(3) > 0;
         if arm {
             q.arm();
         }
         let bs = all.lock().unwrap().clone();
-        for _ in 0..r.n(3) {
-            let i = r.n(bs.len() as u64) as usize;
-            complete(&bs[i], r.n(9));
+        for _ in 0..below(3) {
+            let i = below(bs.len() as u64) as usize;
+            complete(&bs[i], below(9));
         }
         q.poll(Nanos(0), &mut done);
         if arm && done.is_empty() && list.is_empty() {
@@ -201,7 +192,7 @@ fn play(seed: u64) {
                     assert!(open.is_empty(), "{seed}: lost wake-up, {} open: {open:?}", open.len());
                     break;
                 }
-                complete(busy[r.n(busy.len() as u64) as usize], r.n(9));
+                complete(busy[below(busy.len() as u64) as usize], below(9));
                 n += 1;
                 assert!(n < 1000);
             }

@@ -12,20 +12,12 @@ use zoneplug_models::replay::{Map, Replay, Speed, Trace};
 use zoneplug_models::{VirtualDisk, Workers};
 use zoneplug_sim::time::trace::{Columns, Events};
 
-/// Random numbers by a seed: SplitMix64.
-struct Random(u64);
+/// Random numbers by a seed.
+struct Random(zoneplug_core::Random);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
     fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.draw() % n
     }
 
     fn shuffle<T>(&mut self, all: &mut [T]) {
@@ -253,7 +245,7 @@ fn the_order_and_the_epoch_of_a_trace_do_not_matter() {
     let begin = number("ZONEPLUG_SEED", 0);
     let mut hows = BTreeMap::<&str, u32>::new();
     for seed in begin..begin + number("ZONEPLUG_ORDERS", 300) {
-        let mut random = Random(seed);
+        let mut random = Random(zoneplug_core::Random::new(seed));
         let form = FORMS[random.below(FORMS.len() as u64) as usize];
         let mut lines = operations(&mut random);
         if form == Form::Blktrace {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a random number generator, buffers with stamped sectors, and a small disk
+//! What the tests of this crate share: buffers with stamped sectors, and a small disk
 //! that is driven in virtual time.
 
 #![allow(dead_code)] // each test file uses a part
@@ -15,39 +15,6 @@ use zoneplug_core::{
     ZoneNo,
 };
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
-
-/// splitmix64.
-#[derive(Debug, Clone)]
-pub(crate) struct Rng(pub u64);
-
-impl Rng {
-    pub(crate) fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`.
-    pub(crate) fn below(&mut self, n: u32) -> u32 {
-        (self.draw() % u64::from(n)) as u32
-    }
-
-    /// From `a` to `b`, both included.
-    pub(crate) fn range(&mut self, a: u32, b: u32) -> u32 {
-        a + self.below(b - a + 1)
-    }
-
-    /// Once in `n` times.
-    pub(crate) fn one_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u32) as usize]
-    }
-}
 
 thread_local! {
     /// Memory that is never freed but used again by the next world of the same thread.

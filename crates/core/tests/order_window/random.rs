@@ -1,12 +1,12 @@
 //! Random sequences on a disk with an order window, compared with the model after every step: statuses, sectors, data,
 //! counters, and the time of every refusal.
 
-use super::common::{Make, Rig, Rng, append, flags, make, op, token, write_as};
+use super::common::{Make, Rig, append, flags, make, op, token, write_as};
 use super::model::{Model, Write};
 use std::collections::BTreeMap;
 use zoneplug_core::disk::Freeze;
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status, lost_bios};
+use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Random, Sector, Status, lost_bios};
 
 const ZONES: usize = 3;
 const SIZE: u32 = 64;
@@ -18,7 +18,7 @@ const QUEUES: usize = 3;
 struct Run {
     rig: Rig,
     model: Model,
-    rng: Rng,
+    rng: Random,
     next: u64,
     /// What is outstanding: token and queue.
     out: BTreeMap<u64, usize>,
@@ -28,7 +28,7 @@ struct Run {
     log: Vec<String>,
 }
 
-fn config(seed: u64, rng: &mut Rng) -> Make {
+fn config(seed: u64, rng: &mut Random) -> Make {
     let queues: Vec<_> = (0..QUEUES).map(|_| (64, rng.range(1, 4) as u16)).collect();
     let mut m = make(ZONES as u64, SIZE, CAP).queues(&queues);
     m.emu.latency = Nanos(rng.pick(&[0, 0, 50, 300]));
@@ -50,7 +50,7 @@ fn config(seed: u64, rng: &mut Rng) -> Make {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let rig = config(seed, &mut rng).rig();
         let model = Model::new(ZONES, CAP, 1000);
         Run {

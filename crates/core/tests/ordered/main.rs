@@ -12,7 +12,7 @@ mod meanwhile;
 use common::*;
 use device::*;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Flags, Nanos, Op, Status};
+use zoneplug_core::{Flags, Nanos, Op, Random, Status};
 use zoneplug_devices::emu::Fault;
 
 /// I1, I2: as many as the attribute says, in the order in which they came, and one where it says one.
@@ -103,7 +103,7 @@ fn a_home_without_tags_goes_on_when_it_has_some() {
 #[test]
 fn all_kinds_of_writes_come_through_failures() {
     for seed in 0..40 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let (mut r, log) = rig_with(3, &[(64, 4), (64, 4)], |m| {
             m.config.nomerges = false;
             m.emu.limits.max_transfer_sectors = 8;

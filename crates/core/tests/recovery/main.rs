@@ -14,7 +14,7 @@ use device::*;
 use zoneplug_core::disk::{DiskConfig, ZoneRecovery};
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Nanos, Op, Status, ZoneNo};
+use zoneplug_core::{Nanos, Op, Random, Status, ZoneNo};
 use zoneplug_devices::emu::Fault;
 
 /// After an error with an unknown outcome the zone is usable, wherever the error left the write pointer. A client of
@@ -469,7 +469,7 @@ fn e12_a_recovery_is_shown() {
 #[test]
 fn e12_acknowledged_data_survives_any_failures() {
     for seed in 0..200 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let (mut r, log) = rig_with(&[(64, 2), (64, 2)], |m| {
             m.config.nomerges = seed % 2 == 0;
             m.emu.latency = Nanos(u64::from(rng.range(0, 200)));

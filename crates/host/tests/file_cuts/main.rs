@@ -46,7 +46,7 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
             let kill = i == 5;
             // All, nothing, and everything in between.
             let odds = world.random.below(5);
-            let mut coin = Random(world.random.next());
+            let mut coin = Random(zoneplug_core::Random::new(world.random.next()));
             let after = match kill {
                 true => world.storage.after_kill(moment),
                 false => world.storage.after_cut(moment, &mut || coin.left(odds)),

@@ -10,16 +10,12 @@ use zoneplug_core::{
 use zoneplug_host::file::testing::{CutStorage, Left};
 use zoneplug_host::file::{Access, CreateOptions, FileDisk};
 
-/// splitmix64.
-pub(crate) struct Random(pub(crate) u64);
+/// Random numbers by a seed, and what a cut draws with them.
+pub(crate) struct Random(pub(crate) zoneplug_core::Random);
 
 impl Random {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     pub(crate) fn below(&mut self, n: u64) -> u64 {
@@ -202,7 +198,7 @@ impl World {
     }
 
     pub(crate) fn new(seed: u64, threads: bool, limited: bool) -> World {
-        let mut random = Random(seed);
+        let mut random = Random(zoneplug_core::Random::new(seed));
         let storage = CutStorage::create(&options(&mut random, limited)).unwrap();
         let uncached = random.one_in(8);
         if uncached {
