@@ -214,31 +214,17 @@ fn parts_without_blanks(text: &str) -> String {
     text.split(',').map(part).collect::<Vec<_>>().join(",")
 }
 
-/// The name that was probably meant by `text`.
+/// The name that was probably meant by `text`. Of a long text only the first 64 characters count.
 pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
+    let text: String = text.chars().take(64).collect();
+    let text = text.as_str();
     let limit = 1 + text.chars().count() / 4;
     names
         .iter()
-        .map(|n| (distance(text, n), *n))
+        .map(|n| (strsim::levenshtein(text, n), *n))
         .filter(|(d, n)| *d <= limit || n.starts_with(text) || text.starts_with(n))
         .min()
         .map(|(_, n)| n)
-}
-
-/// How many characters must be inserted, removed or changed (Levenshtein). Long texts count as far away.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.iter().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -62,13 +62,7 @@ fn as_of_an_older_program(path: &Path, closed: bool) {
     file.read_exact_at(&mut b, 4096).unwrap();
     b[16] = u8::from(closed);
     b[40..48].fill(0);
-    let crc = !b[8..].iter().fold(!0u32, |mut c, b| {
-        c ^= u32::from(*b);
-        for _ in 0..8 {
-            c = if c & 1 == 1 { (c >> 1) ^ 0x82f6_3b78 } else { c >> 1 };
-        }
-        c
-    });
+    let crc = crc32c::crc32c(&b[8..]);
     b[4..8].copy_from_slice(&crc.to_le_bytes());
     file.write_all_at(&b, 4096).unwrap();
 }

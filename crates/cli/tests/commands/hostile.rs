@@ -16,13 +16,6 @@ fn harmless(out: &Output) -> String {
     all
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0u32, |c, b| {
-        (0..8)
-            .fold(c ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0x82f6_3b78 } else { c >> 1 })
-    })
-}
-
 #[test]
 fn a_label_cannot_speak_to_the_terminal() {
     let dir = Dir::new("label");
@@ -32,7 +25,7 @@ fn a_label_cannot_speak_to_the_terminal() {
     file.read_exact_at(&mut sector, 0).unwrap();
     sector[140..144].copy_from_slice(&(EVIL.len() as u32).to_le_bytes());
     sector[144..144 + EVIL.len()].copy_from_slice(EVIL.as_bytes());
-    let sum = crc32c(&sector[20..]);
+    let sum = crc32c::crc32c(&sector[20..]);
     sector[16..20].copy_from_slice(&sum.to_le_bytes());
     file.write_all_at(&sector, 0).unwrap();
     let all = harmless(&feed(&["info", &disk], b""));

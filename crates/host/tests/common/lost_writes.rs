@@ -3,13 +3,6 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// CRC-32C (Castagnoli).
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    let byte = |crc: u32, b: &u8| (0..8).fold(crc ^ u32::from(*b), |crc, _| step(crc));
-    !bytes.iter().fold(u32::MAX, byte)
-}
-
 /// Leaves the session that a writer leaves that was told EIO by a sync (docs/disk-format.md), as versions of zoneplug
 /// did that knew no debts.
 pub(crate) fn lose_writes(path: &Path) {
@@ -21,7 +14,7 @@ pub(crate) fn lose_writes(path: &Path) {
     session[20..24].copy_from_slice(&5_u32.to_le_bytes());
     session[24..40].fill(0);
     session[48..].fill(0);
-    let crc = crc32c(&session[8..]);
+    let crc = crc32c::crc32c(&session[8..]);
     session[4..8].copy_from_slice(&crc.to_le_bytes());
     file.write_all_at(&session, 4096).unwrap();
 }

@@ -7,7 +7,7 @@ use super::{Claim, CreateOptions, Identity};
 use crate::os_error::cannot_make;
 use crate::part::{Part, take_after};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
@@ -15,8 +15,7 @@ use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 /// Random bytes for identities and sessions. They are no secrets.
 pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut b = [0; N];
-    let read = File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut b));
-    if read.is_err() {
+    if getrandom::fill(&mut b).is_err() {
         let mut n = now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
         for byte in &mut b {
             n = n.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

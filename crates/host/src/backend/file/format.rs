@@ -2,6 +2,7 @@
 //! bytes of each structure. Never accesses a file.
 
 use super::{CreateOptions, Identity};
+use crc32c::crc32c;
 use zoneplug_core::unit::SECTOR_SHIFT;
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
@@ -36,38 +37,6 @@ pub(super) const LABEL: usize = 63;
 
 const TABLE_MAGIC: [u8; 4] = *b"ZPTB";
 const SESSION_MAGIC: [u8; 4] = *b"ZPSS";
-
-/// `CRC_TABLES[n][b]` is the checksum of byte `b` with `n` zeroes behind it.
-static CRC_TABLES: [[u32; 256]; 8] = {
-    let mut tables = [[0; 256]; 8];
-    let mut i = 0;
-    while i < 256 {
-        let mut c = i as u32;
-        let mut n = 0;
-        while n < 8 {
-            let mut bit = 0;
-            while bit < 8 {
-                c = if c & 1 == 1 { c >> 1 ^ 0x82f6_3b78 } else { c >> 1 };
-                bit += 1;
-            }
-            tables[n][i] = c;
-            n += 1;
-        }
-        i += 1;
-    }
-    tables
-};
-
-/// CRC-32C (Castagnoli: RFC 3720, appendix B.4), eight bytes at a time.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let c = words.iter().fold(!0, |c, word| {
-        let word = u64::from_le_bytes(*word) ^ u64::from(c);
-        let table = |n: usize| CRC_TABLES[n][(word >> (56 - 8 * n)) as usize & 0xff];
-        (0..8).fold(0, |c, n| c ^ table(n))
-    });
-    !rest.iter().fold(c, |c: u32, b| c >> 8 ^ CRC_TABLES[0][((c ^ u32::from(*b)) & 0xff) as usize])
-}
 
 fn put32(b: &mut [u8], at: usize, n: u32) {
     b[at..at + 4].copy_from_slice(&n.to_le_bytes());
@@ -539,15 +508,6 @@ mod tests {
             ..CreateOptions::default()
         };
         Super::new(&o, [7; 16], 99).unwrap()
-    }
-
-    #[test]
-    fn the_checksum_is_crc32c() {
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-        // RFC 3720, appendix B.4.
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        let rising: Vec<u8> = (0..32).collect();
-        assert_eq!(crc32c(&rising), 0x46dd_794e);
     }
 
     #[test]

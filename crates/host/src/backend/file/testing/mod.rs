@@ -349,7 +349,7 @@ impl CutStorage {
         };
         let mut b = vec![0; len];
         self.lock().now.seen.read(start, &mut b);
-        let crc = format::crc32c(&b[from..]);
+        let crc = crc32c::crc32c(&b[from..]);
         self.damage(start + sum, &crc.to_le_bytes());
     }
 
