@@ -11,7 +11,7 @@ use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
 use zoneplug_host::{DiskSpec, take_config};
 use zoneplug_sim::Steps;
-use zoneplug_sim::time::trace::{Columns, Events, Reader};
+use zoneplug_models::time::trace::{Columns, Events, Reader};
 
 /// The text of faults: read, shown and read again it is the same.
 pub fn fault_text(data: &[u8]) {

@@ -3,7 +3,7 @@
 # A line is: key = value # source. "Calibrated" names the cell of the published tables that set the number, in the order
 # in which they were set (docs/models.md, "Calibration"); the tables are those of the patch series "Improve zoned (SMR)
 # HDD write throughput", linux-block, February 2026. It is a hypothesis that agrees with them, not a measurement. The six
-# values are what the command prints: cargo run --release -p zoneplug-sim --example calibrate
+# values are what the command prints: cargo run --release -p zoneplug-models --example calibrate
 
 model = smr              # the drive is a host-managed SMR disk
 zones = 111759           # 30 TB in zones of 256 MiB

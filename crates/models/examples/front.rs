@@ -12,7 +12,7 @@ use zoneplug_core::sched::Policy;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_models::Workers;
-use zoneplug_sim::time::{Client, HostTimes, RandomReader, Run, Workload};
+use zoneplug_models::time::{Client, HostTimes, RandomReader, Run, Workload};
 
 const SEEDS: std::ops::Range<u64> = 1001..1013;
 /// A wait of 100 us or 1 ms gives the same as one of 300 us: the next write of a zone comes within 70 us, or not at all.

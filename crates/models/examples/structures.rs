@@ -17,7 +17,7 @@ use zoneplug_core::Error;
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
 use zoneplug_models::Workers;
-use zoneplug_sim::time::{Cell, GEOMETRIES, Layer, Table, Workload};
+use zoneplug_models::time::{Cell, GEOMETRIES, Layer, Table, Workload};
 
 /// What the disk does with writes that wait in its queue.
 const RULES: [(&str, &str); 12] = [

@@ -9,6 +9,7 @@
 //! | `own_policy.rs` | policies of the single writer with a state |
 //! | `policy_expression.rs`, `expression.rs` | those that are expressions; expressions of numbers |
 //! | `workers.rs`, `watch.rs` | work on all processors; the end that is asked for early |
+//! | `time/` | virtual time: clients of all kinds on a model of a drive, block traces |
 //! | `work.rs` | workloads: where the next BIO goes, also of benchmarks in real time |
 //! | `measure/` | a workload on a disk |
 //! | `calibrate/` | the profile of a drive from measurements of it |
@@ -25,6 +26,7 @@ mod policy_expression;
 pub mod replay;
 pub mod reproduce;
 mod status_key;
+pub mod time;
 mod virtual_disk;
 mod watch;
 pub mod work;

@@ -3,6 +3,7 @@
 
 use crate::own_policy::Own;
 use crate::policy_expression;
+use crate::time::{Layers, Run};
 use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
 use zoneplug_core::form::{Form, Value, parse_time};
 use zoneplug_core::sched::{Policy, Scheduler};
@@ -11,7 +12,6 @@ use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::{TimedLayers, base_of, take_config, take_profile};
-use zoneplug_sim::time::{Layers, Run};
 
 /// A drive that is modelled, and how its disk is opened.
 ///

@@ -1,9 +1,9 @@
 //! The end of a run that is asked for while it lasts.
 
+use crate::time::{Client, Finished, Io};
 use crate::workers::Workers;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, ZoneNo};
-use zoneplug_sim::time::{Client, Finished, Io};
 
 /// A client that sends nothing, and ends its run when the end is asked for.
 pub(crate) struct Watch<'a>(pub(crate) Workers<'a>);

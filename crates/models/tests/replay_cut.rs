@@ -6,8 +6,8 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_models::replay::{Map, Replay, Row, Speed, Trace};
+use zoneplug_models::time::trace::Events;
 use zoneplug_models::{VirtualDisk, Workers};
-use zoneplug_sim::time::trace::Events;
 
 const WRITES: u64 = 100;
 

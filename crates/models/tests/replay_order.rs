@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_models::replay::{Map, Replay, Speed, Trace};
+use zoneplug_models::time::trace::{Columns, Events};
 use zoneplug_models::{VirtualDisk, Workers};
-use zoneplug_sim::time::trace::{Columns, Events};
 
 /// Random numbers by a seed.
 struct Random(zoneplug_core::Random);

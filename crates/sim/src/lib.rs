@@ -22,7 +22,6 @@
 //! | `run.rs` | worlds by seed, and their results |
 //! | `shrink.rs` | the fewest steps that still fail |
 //! | `far.rs` | worlds with zones of nearly 2^32 sectors |
-//! | `time/` | workloads on models of real drives |
 
 #![deny(unsafe_code)] // but for the end of a world: see `memory.rs`
 #![allow(clippy::vec_box)] // a BIO moves by its box
@@ -36,7 +35,6 @@ mod queueing;
 mod run;
 mod seam_oracle;
 mod shrink;
-pub mod time;
 mod world;
 mod zone_history;
 

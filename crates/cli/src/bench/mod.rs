@@ -43,8 +43,8 @@ use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::form;
 use zoneplug_models::VirtualDisk;
+use zoneplug_models::time::Adapter;
 use zoneplug_models::work::Rw;
-use zoneplug_sim::time::Adapter;
 
 /// The heading of the flags that name a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";

@@ -28,7 +28,7 @@ use text::Report;
 use zoneplug_core::disk::Mode;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::replay::{MAX_REPEAT, Map, Replay, Speed, Trace};
-use zoneplug_sim::time::trace::{Columns, Events};
+use zoneplug_models::time::trace::{Columns, Events};
 
 /// Flags of `zoneplug replay`.
 #[derive(Debug, clap::Args)]

@@ -15,8 +15,8 @@ use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Sector, ZoneNo};
 use zoneplug_host::{BlockingDisk, HostedDisk, files_of, is_volatile};
 use zoneplug_models::replay::{Map, RealDisk, Replay, Row, Trace};
+use zoneplug_models::time::Pace;
 use zoneplug_models::{Way, Workers};
-use zoneplug_sim::time::Pace;
 
 /// Commands at a disk, if nothing says how many: as many as SATA has.
 const TAGS: u32 = 32;

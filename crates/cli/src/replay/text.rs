@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use zoneplug_models::replay::{Kind, Latencies, Map, Replay, Row, rates};
-use zoneplug_sim::time::Pace;
+use zoneplug_models::time::Pace;
 
 /// The trace.
 #[derive(Debug, Serialize)]

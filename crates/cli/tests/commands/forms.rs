@@ -52,7 +52,7 @@ fn server(path: &str) {
 
 /// Command lines that print what the commands can print, in an order in which they can be run.
 fn examples(dir: &Dir) -> Vec<Vec<String>> {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-v3.log");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/fio-v3.log");
     std::fs::write(dir.path("data"), noise(3_000_000, 1)).unwrap();
     let (disk, data, socket) = (dir.path("disk.zbd"), dir.path("data"), dir.path("s"));
     server(&socket);
@@ -315,7 +315,7 @@ fn tables_and_help_fit_80_columns() {
 /// Rows of CSV have as many cells as there are titles, and figures are figures.
 #[test]
 fn csv_has_a_line_of_titles_and_rows_of_data() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-v3.log");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/fio-v3.log");
     let replay = format!("replay {trace} --disk sim-smr30 --policy off,fifo --csv");
     let repeat = format!("{replay} --disk sim-zns1 --repeat 2");
     for (line, rows, figure) in [

@@ -120,7 +120,7 @@ fn help_and_errors_name_every_policy_and_scheduler() {
 /// An expression gives the figures of the policy that it is, in a list too, and is named in the table and in JSON.
 #[test]
 fn an_expression_is_a_policy() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-v3.log");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/fio-v3.log");
     let list = "fifo,[max(wait_us, 0)],clook+300us/4s,[-sweep]+300us/4s";
     for command in [
         &["bench", "--rw", "randwrite", "--bs", "1M", "--iodepth", "64", "--runtime", "2s"][..],
@@ -160,7 +160,7 @@ fn a_policy_about_waiting_says_that_it_may_not_wait() {
     }
     assert!(run("bench --disk sim-zns1,qd1=1,policy=brief --runtime 1ms").contains("it is fifo"));
     assert!(run("bench --disk null --runtime 1ms --policy brief").contains("it is fifo"));
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-seq.log");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/fio-seq.log");
     assert!(run(&format!("replay {trace} --disk sim-zns1 --policy brief")).contains("it is fifo"));
     assert!(run("attr mem,qd1=1 zoned_qd1_policy brief").contains("it is fifo"));
     assert!(run("bench --disk sim-zns1 --runtime 1ms --policy [0;1]").contains(line));
@@ -332,7 +332,7 @@ fn failures_before_the_measurement_fail_the_command() {
 /// blkparse writes its events with capitals, and so does a hint.
 #[test]
 fn events_are_taken_as_they_are_written() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/blkparse.txt");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/blkparse.txt");
     let replay = |events: &str| ok(&["replay", trace, "--disk", "sim-zns1", "--events", events]);
     assert_eq!(replay("D"), replay("d"));
     assert_eq!(replay("Q"), ok(&["replay", trace, "--disk", "sim-zns1"]));

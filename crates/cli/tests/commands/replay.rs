@@ -2,7 +2,7 @@
 
 use crate::*;
 
-const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/");
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/");
 
 const FIGURES: [&str; 9] = [
     "/mb_per_s",

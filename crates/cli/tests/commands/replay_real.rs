@@ -3,7 +3,7 @@
 
 use crate::*;
 
-const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/");
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/");
 const MEM: &str = "mem,zones=64,zone-size=16M";
 
 /// What does not depend on the times of a disk.

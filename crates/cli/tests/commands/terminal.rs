@@ -128,7 +128,7 @@ fn a_long_job_shows_how_far_it_is() {
     let (code, seen) =
         on_a_terminal(&["bench", "--disk", "sim-zns1", "--runtime", "200ms"], 100, "");
     assert!(code == Some(0) && seen.contains("write on sim-zns1, in virtual time"), "{seen}");
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-seq.log");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/fio-seq.log");
     let (code, seen) = on_a_terminal(&["replay", trace, "--disk", "sim-zns1"], 100, "");
     assert!(code == Some(0) && seen.contains("100%") && seen.contains("takes"), "{seen}");
 }

@@ -3,7 +3,7 @@
 use crate::*;
 use std::time::Instant;
 
-const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/");
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/");
 
 fn number(v: &Value, path: &str) -> f64 {
     v.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {v:#}"))

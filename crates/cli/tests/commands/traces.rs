@@ -153,7 +153,7 @@ fn a_trace_may_come_through_a_pipe() {
 #[test]
 fn files_of_processors_may_be_packed() {
     let dir = Dir::new("packed");
-    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/blktrace");
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/blktrace");
     for n in [0, 1] {
         let bytes = std::fs::read(format!("{traces}/sdb.blktrace.{n}")).unwrap();
         std::fs::write(dir.path(&format!("sdb.blktrace.{n}.gz")), gzip(&bytes)).unwrap();

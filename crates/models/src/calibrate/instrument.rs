@@ -1,6 +1,7 @@
 //! A disk whose times are taken, a real one or a model: commands go to it in the number that a measurement chooses, and
 //! each end is timed. Owns the clock, and where each zone that may be written goes on.
 
+use crate::time::OwnMemory;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
@@ -8,7 +9,6 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bio, Bios, Device, Error, ErrorKind, Nanos, Op, Sector, ZoneNo};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuDisk, EmuKind};
-use zoneplug_sim::time::OwnMemory;
 
 /// The longest command of a measurement.
 const LONGEST: u32 = 4 << 20;

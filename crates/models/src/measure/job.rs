@@ -1,10 +1,10 @@
 //! A job of a workload in virtual time: it keeps its depth in flight at the places that [`Offsets`] gives, as a client
 //! of a benchmark in real time does, and may tell what it sends.
 
+use crate::time::{Client, Finished, HostTimes, Io};
 use crate::work::Offsets;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
-use zoneplug_sim::time::{Client, Finished, HostTimes, Io};
 
 /// What is told of each BIO.
 pub trait Log {

@@ -20,6 +20,7 @@ mod row;
 pub use job::Log;
 pub use row::{Latency, Part, Row, Shelf};
 
+use crate::time::{Adapter, Client, HostTimes, MAX_BYTES, ZoneWriter};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::watch::Watch;
 use crate::work::{Offsets, RANDOM_ZONES, Rw, Work, max_open, seed_of_disk};
@@ -28,7 +29,6 @@ use job::Job;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bytes, Error, ErrorKind, Nanos};
-use zoneplug_sim::time::{Adapter, Client, HostTimes, MAX_BYTES, ZoneWriter};
 
 /// The names that the caller's options have, for errors.
 #[derive(Debug, Clone, Copy)]

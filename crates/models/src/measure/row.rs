@@ -1,11 +1,11 @@
 //! The figures of a workload on a disk that is opened in one way.
 
 use crate::status_key::by_status;
+use crate::time::{ClientReport, Report};
 use crate::virtual_disk::{VirtualDisk, Way};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use zoneplug_core::Nanos;
-use zoneplug_sim::time::{ClientReport, Report};
 
 /// From submission to the completion at the drive, in nanoseconds.
 #[derive(Debug, Clone, Serialize)]

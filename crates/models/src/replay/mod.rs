@@ -8,7 +8,7 @@
 //! use std::io::Read;
 //! use zoneplug_models::replay::{Map, Replay, Speed, Trace};
 //! use zoneplug_models::{VirtualDisk, Workers};
-//! use zoneplug_sim::time::trace::Events;
+//! use zoneplug_models::time::trace::Events;
 //! let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
 //! let open = || Ok(vec![Box::new(text.as_bytes()) as Box<dyn Read>]);
 //! let trace = Trace::new(&open, Events::Queued, None);
@@ -32,6 +32,8 @@ pub use real::RealDisk;
 pub use row::{Changed, First, Kind, Latencies, Refused, Row, Spread};
 pub use spread::{MAX_REPEAT, rates};
 
+use crate::time::Pace;
+use crate::time::trace::{Columns, Events, Fit, Reader, Survey};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use input::Input;
@@ -41,8 +43,6 @@ use serde::Serialize;
 use std::fmt;
 use std::io::Read;
 use zoneplug_core::Error;
-use zoneplug_sim::time::Pace;
-use zoneplug_sim::time::trace::{Columns, Events, Fit, Reader, Survey};
 
 /// Outstanding operations, where the times of a trace do not count and no flag gives a number.
 const DEPTH: u32 = 32;

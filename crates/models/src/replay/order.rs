@@ -5,6 +5,7 @@
 //! merged as they are read. So memory is bounded whatever order the lines have.
 
 use super::Trace;
+use crate::time::trace::{Fit, Format, Survey, TraceEvent, WINDOW};
 use crate::workers::Workers;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +14,6 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 use zoneplug_host::scratch_file;
-use zoneplug_sim::time::trace::{Fit, Format, Survey, TraceEvent, WINDOW};
 
 /// Events that are sorted in memory: 40 MB.
 pub(super) const ROOM: usize = 1 << 20;

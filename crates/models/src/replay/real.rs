@@ -3,6 +3,8 @@
 
 use super::run::{Outcome, Sent};
 use super::{Map, Replay, Row, Trace};
+use crate::time::trace::Fit;
+use crate::time::{Clock, Pace, RealRun};
 use crate::virtual_disk::Way;
 use crate::workers::Workers;
 use std::fmt;
@@ -11,8 +13,6 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Device, Error, Nanos};
-use zoneplug_sim::time::trace::Fit;
-use zoneplug_sim::time::{Clock, Pace, RealRun};
 
 /// A disk whose time passes by itself.
 pub struct RealDisk {
@@ -42,7 +42,7 @@ impl<'a> Replay<'a> {
     /// use zoneplug_core::disk::DiskConfig;
     /// use zoneplug_models::replay::{Map, RealDisk, Replay, Speed, Trace};
     /// use zoneplug_models::Workers;
-    /// use zoneplug_sim::time::trace::Events;
+    /// use zoneplug_models::time::trace::Events;
     /// let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
     /// let open = || Ok(vec![Box::new(text.as_bytes()) as Box<dyn Read>]);
     /// let trace = Trace::new(&open, Events::Queued, None);

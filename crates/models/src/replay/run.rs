@@ -3,14 +3,14 @@
 use super::Map;
 use super::order::Ordered;
 use super::row::{Changed, First, Kind, Refused, Row};
+use crate::time::trace::Fit;
+use crate::time::{Adapted, Pace, Place, Replayed, TraceClient};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use hdrhistogram::Histogram;
 use zoneplug_core::zone::Limits;
 use zoneplug_core::{Error, Nanos, Op, Status};
 use zoneplug_devices::emu::timing::DriveStats;
-use zoneplug_sim::time::trace::Fit;
-use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
 
 /// Latencies and counts of one kind.
 struct Sum {

@@ -1,7 +1,7 @@
 //! Several runs of one row: how much its figures depend on what is not known of a drive.
 
 use super::row::{Kind, Latencies, Row, Spread};
-use zoneplug_sim::time::GEOMETRIES;
+use crate::time::GEOMETRIES;
 
 /// Runs of one row at most.
 pub const MAX_REPEAT: u32 = 20;

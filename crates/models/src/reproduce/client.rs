@@ -1,11 +1,11 @@
 //! Clients as text: what a row of the published tables runs, for a model or on this machine, and how it is called in a
 //! table. Runs nothing.
 
+use crate::time::{Client, HostTimes, RandomReader, Workload};
 use crate::work::{Rw, Work};
 use zoneplug_core::form::Form;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
 
 /// A client in virtual time: `fio,jobs=16,depth=32,bs=1M,zones=8`.
 ///

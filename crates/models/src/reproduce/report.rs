@@ -2,8 +2,8 @@
 
 use super::headline::Headline;
 use super::outcome::TableReport;
+use crate::time::{GEOMETRIES, SEEDS};
 use serde::Serialize;
-use zoneplug_sim::time::{GEOMETRIES, SEEDS};
 
 /// All of it.
 #[derive(Debug, Clone, Serialize)]

@@ -4,6 +4,7 @@
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
 use super::published::{Expect, How, Table};
+use crate::time::{self, Adapter, Client, ClientReport, GEOMETRIES, Layer, Report, SEEDS, Unit};
 use crate::virtual_disk::layer_name;
 use crate::watch::Watch;
 use crate::work::seed_of_disk;
@@ -15,9 +16,6 @@ use zoneplug_core::{Error, ErrorKind, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
-use zoneplug_sim::time::{
-    self, Adapter, Client, ClientReport, GEOMETRIES, Layer, Report, SEEDS, Unit,
-};
 
 /// More drives than this are run once.
 const MANY: u32 = 4;

@@ -18,7 +18,7 @@ use zoneplug_core::{Nanos, Random, ZoneNo};
 /// ```
 /// use zoneplug_core::Nanos;
 /// use zoneplug_devices::emu::timing::Profile;
-/// use zoneplug_sim::time::{Run, ZoneWriter};
+/// use zoneplug_models::time::{Run, ZoneWriter};
 /// let mut run = Run::new(Profile::builtin("zns1").unwrap());
 /// (run.warm_up, run.length) = (Nanos(1_000_000), Nanos(50_000_000));
 /// let report = run.go(vec![Box::new(ZoneWriter::fio_zbd(16, 16, 128 << 10, 14, 1))]).unwrap();

@@ -181,7 +181,7 @@ impl Table {
 ///
 /// ```
 /// use zoneplug_devices::emu::timing::Profile;
-/// use zoneplug_sim::time::{Cell, Table};
+/// use zoneplug_models::time::{Cell, Table};
 /// let is = |c: &Cell| c.table == Table::Zns1 && c.name == "seqw1M1";
 /// let cell = Cell::all().into_iter().find(is).unwrap();
 /// let ours = cell.sample(&Profile::builtin(cell.table.profile()).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use zoneplug_core::{Nanos, disk::DiskConfig};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::{
+use zoneplug_models::time::{
     Cell, Client, Expect, GEOMETRIES, HostTimes, Layer, RandomReader, Run, SEEDS, Sample,
     SeqWriter, Table, Unit, Workload, ZoneWriter,
 };

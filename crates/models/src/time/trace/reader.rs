@@ -50,7 +50,7 @@ type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 ///
 /// ```
 /// use zoneplug_core::Op;
-/// use zoneplug_sim::time::trace::{Events, Reader};
+/// use zoneplug_models::time::trace::{Events, Reader};
 /// let text = "fio version 3 iolog\n5 /dev/sda add\n9 /dev/sda write 4096 8192\n";
 /// let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
 /// let event = trace.next_event().unwrap().unwrap();
@@ -162,7 +162,7 @@ impl<R: BufRead> Reader<R> {
     /// Reads a table with these columns, whatever its titles are. Fails if the trace is one of blktrace's.
     ///
     /// ```
-    /// use zoneplug_sim::time::trace::{Columns, Events, Reader};
+    /// use zoneplug_models::time::trace::{Columns, Events, Reader};
     /// let table = "5,R,126703644672,4096,1577808000000007\n5,W,126703648768,4096,1577808000000009\n";
     /// let columns = Columns::parse("device,op,offset,length,time_us").unwrap();
     /// let trace = Reader::new(table.as_bytes(), Events::Queued, None).unwrap();

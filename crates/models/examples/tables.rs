@@ -1,14 +1,14 @@
 //! Prints every cell of the published tables that a model can give: published, ours with its standard error, difference.
 //!
-//!     cargo run --release -p zoneplug-sim --example tables
-//!     cargo run --release -p zoneplug-sim --example tables smr30 cache=128M,queued-fifo=0
+//!     cargo run --release -p zoneplug-models --example tables
+//!     cargo run --release -p zoneplug-models --example tables smr30 cache=128M,queued-fifo=0
 //!
 //! The second form is a hypothesis about a drive: its cells with other numbers.
 
 use zoneplug_core::Error;
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::{Cell, Expect};
+use zoneplug_models::time::{Cell, Expect};
 
 fn profile(name: &str, options: Option<&String>) -> Result<Profile, Error> {
     let comma = if options.is_some() { "," } else { "" };

@@ -51,8 +51,8 @@ type Source<'a> = Box<dyn FnMut() -> Result<Option<TraceEvent>, Error> + 'a>;
 /// ```
 /// use zoneplug_core::{Nanos, Op};
 /// use zoneplug_devices::emu::timing::Profile;
-/// use zoneplug_sim::time::{Pace, Place, Run, TraceClient};
-/// use zoneplug_sim::time::trace::{Events, Reader};
+/// use zoneplug_models::time::{Pace, Place, Run, TraceClient};
+/// use zoneplug_models::time::trace::{Events, Reader};
 /// let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
 /// let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
 /// let profile = Profile::builtin("smr30").unwrap();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use zoneplug_core::{Error, Nanos, Op};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::trace::{Events, Fit, Format, Reader, Seen, Survey, TraceEvent};
+use zoneplug_models::time::trace::{Events, Fit, Format, Reader, Seen, Survey, TraceEvent};
 
 /// A trace of two processors, and of a third that did nothing.
 const SAMPLE: [&[u8]; 3] = [
@@ -219,7 +219,7 @@ fn sample() -> [Vec<Record>; 3] {
     files
 }
 
-/// To write the sample anew: `cargo test -p zoneplug-sim --test blktrace -- --ignored`, then `blkparse -i sdb > sdb.txt` in
+/// To write the sample anew: `cargo test -p zoneplug-models --test blktrace -- --ignored`, then `blkparse -i sdb > sdb.txt` in
 /// its directory.
 #[test]
 #[ignore = "writes the sample"]

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use zoneplug_core::{Nanos, Op, Status};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::trace::{Events, Fit, Format, Reader, Survey, TraceEvent};
-use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, Report, Run, TraceClient};
+use zoneplug_models::time::trace::{Events, Fit, Format, Reader, Survey, TraceEvent};
+use zoneplug_models::time::{Adapted, Pace, Place, Replayed, Report, Run, TraceClient};
 
 /// Recorded by fio 3.33:
 /// `--filename=disk.dat --size=8M --bs=64k --rw=randrw --io_size=2M --ioengine=libaio --iodepth=8 --direct=1 --fsync=8

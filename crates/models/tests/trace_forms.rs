@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use zoneplug_core::{Error, Nanos, Op};
-use zoneplug_sim::time::trace::{Columns, Events, Format, Reader, Seen, TraceEvent};
+use zoneplug_models::time::trace::{Columns, Events, Format, Reader, Seen, TraceEvent};
 
 fn read(of: Result<Reader<&[u8]>, Error>) -> Result<(Vec<TraceEvent>, Seen), Error> {
     let mut reader = of?;

@@ -9,8 +9,8 @@ use zoneplug_core::{Device, Nanos};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::trace::{Events, Fit, Reader, Survey};
-use zoneplug_sim::time::{Clock, Pace, Place, RealRun, Replayed, Run, TraceClient};
+use zoneplug_models::time::trace::{Events, Fit, Reader, Survey};
+use zoneplug_models::time::{Clock, Pace, Place, RealRun, Replayed, Run, TraceClient};
 
 /// A clock that goes on in pauses.
 struct Moved {

@@ -33,8 +33,8 @@ pub trait Clock {
 /// use std::task::Waker;
 /// use std::time::Instant;
 /// use zoneplug_core::Nanos;
-/// use zoneplug_sim::time::{Clock, Pace, Place, RealRun, TraceClient};
-/// use zoneplug_sim::time::trace::{Events, Reader};
+/// use zoneplug_models::time::{Clock, Pace, Place, RealRun, TraceClient};
+/// use zoneplug_models::time::trace::{Events, Reader};
 /// struct Wall(Instant);
 /// impl Clock for Wall {
 ///     fn now(&mut self) -> Nanos {

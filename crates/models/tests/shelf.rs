@@ -3,7 +3,7 @@
 
 use zoneplug_core::Nanos;
 use zoneplug_devices::emu::timing::Profile;
-use zoneplug_sim::time::{Adapter, HostTimes, RandomReader, Report, Run, Workload};
+use zoneplug_models::time::{Adapter, HostTimes, RandomReader, Report, Run, Workload};
 
 /// A run of so many disks behind an adapter, each with one client.
 fn shelf(disks: u32, adapter: &str, profile: &str, work: Workload) -> Report {

@@ -1,7 +1,7 @@
 //! Sets the six numbers of the 30 TB SMR disk from six cells of the published tables, one after the other.
 //!
-//!     cargo run --release -p zoneplug-sim --example calibrate
-//!     cargo run --release -p zoneplug-sim --example calibrate check
+//!     cargo run --release -p zoneplug-models --example calibrate
+//!     cargo run --release -p zoneplug-models --example calibrate check
 //!
 //! The second form fails if the file of the profile has other values.
 //!
@@ -13,7 +13,7 @@
 use zoneplug_core::Error;
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
-use zoneplug_sim::time::{Cell, Layer, Sample, Table};
+use zoneplug_models::time::{Cell, Layer, Sample, Table};
 
 /// A number, the cell that sets it, and the values that are tried.
 struct Step {

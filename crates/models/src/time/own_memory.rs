@@ -30,7 +30,7 @@ fn bytes(bio: &Bio) -> u32 {
 ///
 /// ```
 /// use zoneplug_core::{Bio, Bios, Op, Sector};
-/// use zoneplug_sim::time::OwnMemory;
+/// use zoneplug_models::time::OwnMemory;
 /// let mut memory = OwnMemory::new();
 /// // The token of a BIO is a number that no other outstanding one has.
 /// let mut out = Bios::from([Bio::new(Op::Read, Sector(0), 8)]);

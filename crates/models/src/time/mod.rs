@@ -7,7 +7,7 @@
 //! ```
 //! use zoneplug_core::Nanos;
 //! use zoneplug_devices::emu::timing::Profile;
-//! use zoneplug_sim::time::{Run, SeqWriter};
+//! use zoneplug_models::time::{Run, SeqWriter};
 //! let mut run = Run::new(Profile::builtin("smr30").unwrap());
 //! run.length = Nanos(1_000_000_000);
 //! let report = run.go(vec![Box::new(SeqWriter::new(8, 1 << 20))]).unwrap();

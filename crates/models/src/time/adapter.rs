@@ -19,7 +19,7 @@ use zoneplug_devices::spec::Spec;
 /// The numbers of an adapter; 0 is no limit.
 ///
 /// ```
-/// use zoneplug_sim::time::Adapter;
+/// use zoneplug_models::time::Adapter;
 /// let a = Adapter::parse("queue=1024,rate=4800MB/s,expander-drives=20,expander-rate=2400MB/s").unwrap();
 /// assert_eq!((a.queue, a.expander_drives), (1024, 20));
 /// assert!(Adapter::parse("speed=1").unwrap_err().to_string().contains("speed"));

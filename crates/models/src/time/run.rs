@@ -99,7 +99,7 @@ impl Run {
     /// ```
     /// use zoneplug_core::{disk::DiskConfig, sched::Scheduler};
     /// use zoneplug_devices::emu::timing::Profile;
-    /// use zoneplug_sim::time::Run;
+    /// use zoneplug_models::time::Run;
     /// let config = DiskConfig { scheduler: Scheduler::MqDeadline, ..DiskConfig::default() };
     /// let run = Run::on(Profile::builtin("smr30").unwrap(), config);
     /// assert_eq!((run.disk.queue_depth, run.tags), (31, 62));

@@ -51,7 +51,7 @@ const TRY: &str = "names such as time_us,op,offset,length, with - for a column t
 /// The columns of a table.
 ///
 /// ```
-/// use zoneplug_sim::time::trace::Columns;
+/// use zoneplug_models::time::trace::Columns;
 /// assert!(Columns::parse("time_us,op,offset,length").is_ok());
 /// // Microsoft's traces of servers: ticks of 100 ns, a host, a disk, the operation and its place.
 /// assert!(Columns::parse("time_100ns,-,device,op,offset,length").is_ok());
