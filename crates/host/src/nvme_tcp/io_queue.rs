@@ -93,7 +93,7 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
         }
     }
 
-    fn tells(&self, append: &IoRequest) {
+    fn acknowledges(&self, append: &IoRequest) {
         if self.journal(append.disk).is_some() {
             let IoRequest { disk, sector, len_sectors, .. } = *append;
             self.to_tell.borrow_mut().push(ToTell { disk, sector, len_sectors });
@@ -104,7 +104,7 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
         self.shared.ask(queues);
     }
 
-    fn answered(&self) {
+    fn queries_answered(&self) {
         self.shared.ring();
     }
 

@@ -10,28 +10,28 @@
 //! waits.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{Asked, QuestionId};
+use crate::recovery::{Asked, PeerQueryId};
 use crate::spec::{Completion, status};
 use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::tcp::Connection;
 use zoneplug_core::{Flags, Op, Sector, Status};
 
-/// Most questions of a queue at a time: other queues look at all of them.
-const MAX_QUESTIONS: usize = 16;
+/// Most queries of a queue at a time: other queues look at all of them.
+const MAX_QUERIES: usize = 16;
 
 /// The refused writes of a queue that are not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
     writes: Vec<Refused>,
-    questions: Vec<Question>,
+    queries: Vec<PeerQuery>,
     /// The tokens of BIOs that were refused, of commands that are not answered yet. Each has its slot in it.
     tokens: Vec<u64>,
 }
 
-/// A question to other queues.
+/// A query to other queues.
 #[derive(Debug, Clone, Copy)]
-struct Question {
-    id: QuestionId,
+struct PeerQuery {
+    id: PeerQueryId,
     /// The slot of the write that it is about, and its disk and place.
     slot: u16,
     place: (u32, Sector),
@@ -62,7 +62,7 @@ impl Behind {
 
     /// Whether other queues are asked.
     pub(super) fn asks(&self) -> bool {
-        !self.questions.is_empty()
+        !self.queries.is_empty()
     }
 
     /// Keeps the token of a refused BIO. One of the same slot is of a command that went unanswered.
@@ -196,7 +196,8 @@ impl<C: DiskClient> IoQueue<C> {
             Step::Submit(other) => is_before(&other),
             Step::Answer(..) => false,
         });
-        let slots = self.waiting.iter().copied().chain(self.asking.iter().map(|a| a.slot()));
+        let slots =
+            self.waiting.iter().copied().chain(self.pending_queries.iter().map(|a| a.slot()));
         let mut waiting = slots.filter_map(|n| self.running.get(usize::from(n))?.as_ref());
         if awaited || waiting.any(|running| is_before(&running.request)) {
             return Before::OnTheWay;
@@ -259,35 +260,35 @@ impl<C: DiskClient> IoQueue<C> {
     ) -> Option<bool> {
         let place = (r.disk, r.sector);
         let recovery = ctx.disks.recovery(r.disk);
-        if let Some(n) = self.behind.questions.iter().position(|q| q.slot == slot) {
-            let answer = recovery.with(|lost| lost.take_answer(self.behind.questions[n].id))?;
-            self.behind.questions.remove(n);
+        if let Some(n) = self.behind.queries.iter().position(|q| q.slot == slot) {
+            let answer = recovery.with(|ledger| ledger.take_answer(self.behind.queries[n].id))?;
+            self.behind.queries.remove(n);
             return Some(answer);
         }
-        if self.behind.questions.len() >= MAX_QUESTIONS {
-            let last = self.behind.questions.iter().map(|q| q.place).max();
+        if self.behind.queries.len() >= MAX_QUERIES {
+            let last = self.behind.queries.iter().map(|q| q.place).max();
             if last < Some(place) {
                 return None;
             }
             self.withdraw(|q| Some(q.place) == last, ctx);
         }
         let what = Asked::Awaits(r.sector);
-        let asked = recovery.with(|lost| lost.ask(self.host, self.queue, what));
+        let asked = recovery.with(|ledger| ledger.ask(self.host, self.queue, what));
         // The others may have gone.
         let Some((id, queues)) = asked else { return Some(false) };
-        self.behind.questions.push(Question { id, slot, place });
+        self.behind.queries.push(PeerQuery { id, slot, place });
         ctx.disks.ask(&queues);
         None
     }
 
-    /// Takes such questions back.
+    /// Takes such queries back.
     fn withdraw<D: Disks<Client = C>>(
         &mut self,
-        which: impl Fn(&Question) -> bool,
+        which: impl Fn(&PeerQuery) -> bool,
         ctx: &IoContext<'_, D>,
     ) {
-        for q in self.behind.questions.extract_if(.., |q| which(q)) {
-            ctx.disks.recovery(q.place.0).with(|lost| lost.withdraw(q.id));
+        for q in self.behind.queries.extract_if(.., |q| which(q)) {
+            ctx.disks.recovery(q.place.0).with(|ledger| ledger.withdraw(q.id));
         }
     }
 

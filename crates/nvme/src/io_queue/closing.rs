@@ -35,14 +35,14 @@ impl<C: DiskClient> IoQueue<C> {
         if self.leaves {
             self.stop();
             for u in &self.used {
-                ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
+                ctx.disks.recovery(u.disk).with(|ledger| ledger.begin_drain(self.host));
             }
-            // The target does not know the queue any more, so it is not told of questions.
+            // The target does not know the queue any more, so it is not told of queries.
             let used: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
             for disk in self.shown.extract_if(.., |disk| !used.contains(disk)) {
-                ctx.disks.recovery(disk).with(|lost| lost.leave(self.host, self.queue));
+                ctx.disks.recovery(disk).with(|ledger| ledger.leave(self.host, self.queue));
             }
-            ctx.disks.answered();
+            ctx.disks.queries_answered();
         }
         self.leaves
     }
@@ -75,7 +75,7 @@ impl<C: DiskClient> IoQueue<C> {
                     let landed = Landed { at, len_sectors, hash: None };
                     recovery.lose_append(self.host, landed, answer.resets);
                 }
-                false => recovery.with(|lost| lost.lose_write(self.host, at, len_sectors)),
+                false => recovery.with(|ledger| ledger.lose_write(self.host, at, len_sectors)),
             }
         }
         for u in &mut self.used {
@@ -108,18 +108,18 @@ impl<C: DiskClient> IoQueue<C> {
             self.used.into_iter().partition(|u| u.client.outstanding() > 0);
         unused.into_iter().map(|u| u.client).for_each(idle);
         for u in &used {
-            ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
+            ctx.disks.recovery(u.disk).with(|ledger| ledger.begin_drain(self.host));
         }
         // Last: what it had is noted, and what is in flight drains.
         for disk in disks {
-            ctx.disks.recovery(disk).with(|lost| {
-                lost.leave(self.host, self.queue);
+            ctx.disks.recovery(disk).with(|ledger| {
+                ledger.leave(self.host, self.queue);
                 if self.leaves {
-                    lost.end_drain(self.host);
+                    ledger.end_drain(self.host);
                 }
             });
         }
-        ctx.disks.answered();
+        ctx.disks.queries_answered();
         (!used.is_empty()).then_some(ClosingQueue {
             queue: self.queue,
             host: self.host,
@@ -138,7 +138,9 @@ impl Running {
         if let Some(resending) = &mut self.resending {
             resending.lose(host, &r, self.resets, ctx.disks.recovery(r.disk));
         } else if matches!(r.op, Op::Write | Op::WriteZeroes) {
-            ctx.disks.recovery(r.disk).with(|lost| lost.lose_write(host, r.sector, r.len_sectors));
+            ctx.disks
+                .recovery(r.disk)
+                .with(|ledger| ledger.lose_write(host, r.sector, r.len_sectors));
         }
     }
 
@@ -201,9 +203,9 @@ impl<C: DiskClient> ClosingQueue<C> {
                 running.free(ctx);
             }
             if u.client.outstanding() == 0 {
-                ctx.disks.recovery(u.disk).with(|lost| lost.end_drain(self.host));
+                ctx.disks.recovery(u.disk).with(|ledger| ledger.end_drain(self.host));
                 // Others have waited for this disk, though not for the rest of the queue.
-                ctx.disks.answered();
+                ctx.disks.queries_answered();
             }
         }
         let ended = self.used.extract_if(.., |u| u.client.outstanding() == 0);

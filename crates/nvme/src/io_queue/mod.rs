@@ -9,15 +9,15 @@
 //! | --- | --- |
 //! | `mod.rs` | commands on their way to the disks and back |
 //! | `answered.rs` | which answers the host may not have |
-//! | `asking.rs` | refused writes that wait for what the queues of the host's other controllers say; what queues answer |
+//! | `peer_query.rs` | refused writes that wait for what the queues of the host's other controllers say; what queues answer |
 //! | `behind.rs` | refused writes that are not answered, because the server holds back what they wait for |
 //! | `closing.rs` | a queue without a connection |
 //! | `resend.rs` | commands that their host may have sent before |
 
 mod answered;
-mod asking;
 mod behind;
 mod closing;
+mod peer_query;
 mod resend;
 
 pub use closing::{ClosingQueue, END_LIMIT, END_LOOK};
@@ -28,8 +28,8 @@ use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::target::{Namespaces, QueueId};
 use crate::tcp::{Buffers, Connection, Received};
 use answered::Answered;
-use asking::Asking;
 use behind::Behind;
+use peer_query::PendingQuery;
 use resend::Resending;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ pub trait Disks {
     fn ended(&self, _request: &IoRequest, _ok: bool) {}
 
     /// An append that has landed is about to be answered: the next bytes that are sent may tell its host.
-    fn tells(&self, _append: &IoRequest) {}
+    fn acknowledges(&self, _append: &IoRequest) {}
 
     /// Counts a command that has ended.
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool);
@@ -111,9 +111,9 @@ pub trait Disks {
     /// and again.
     fn ask(&self, _queues: &[QueueId]) {}
 
-    /// A question was answered, or a closed connection has ended on a disk: [`IoQueue::run`] is to be called for the queues
+    /// A query was answered, or a closed connection has ended on a disk: [`IoQueue::run`] is to be called for the queues
     /// that wait ([`IoQueue::waits`]), unless the owner calls it for all of its queues again and again.
-    fn answered(&self) {}
+    fn queries_answered(&self) {}
 
     /// The host is told that this write was refused for its place.
     fn refuses(&self, _write: &IoRequest) {}
@@ -204,7 +204,7 @@ pub struct IoQueue<C> {
     /// Slots of commands that wait for those of closed connections: all on a disk that is not open, else appends.
     waiting: VecDeque<u16>,
     /// Refused writes that wait for other queues.
-    asking: Vec<Asking>,
+    pending_queries: Vec<PendingQuery>,
     /// Refused writes that are submitted again when those before them have reached the disk.
     behind: Behind,
     /// The queue answers no write that is refused for its place: [`IoQueue::stop`].
@@ -229,7 +229,7 @@ impl<C: DiskClient> IoQueue<C> {
             used: Vec::new(),
             running: Vec::new(),
             waiting: VecDeque::new(),
-            asking: Vec::new(),
+            pending_queries: Vec::new(),
             behind: Behind::default(),
             stops: false,
             answered: Answered::new(n),
@@ -246,7 +246,7 @@ impl<C: DiskClient> IoQueue<C> {
         for (_, n) in self.namespaces.iter() {
             if !self.shown.contains(&n.disk()) {
                 self.shown.push(n.disk());
-                disks.recovery(n.disk()).with(|lost| lost.enter(self.host, self.queue));
+                disks.recovery(n.disk()).with(|ledger| ledger.enter(self.host, self.queue));
             }
         }
         if self.namespaces.are_inaccessible() {
@@ -261,7 +261,7 @@ impl<C: DiskClient> IoQueue<C> {
 
     /// Whether commands wait for other queues, so that no client of this one tells when they go on.
     pub fn waits(&self) -> bool {
-        !self.waiting.is_empty() || !self.asking.is_empty() || self.behind.asks()
+        !self.waiting.is_empty() || !self.pending_queries.is_empty() || self.behind.asks()
     }
 
     /// Its clients.
@@ -337,7 +337,7 @@ impl<C: DiskClient> IoQueue<C> {
                     Op::Write | Op::WriteZeroes => self.answered.push(tcp.output_end(), &r, 0),
                     Op::ZoneAppend if ok => {
                         self.answered.push(tcp.output_end(), &r, running.resets);
-                        ctx.disks.tells(&r);
+                        ctx.disks.acknowledges(&r);
                     }
                     _ => {}
                 }
@@ -390,10 +390,10 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) -> bool {
         for u in self.used.iter_mut().filter(|u| !u.open) {
-            u.open = ctx.disks.recovery(u.disk).with(|lost| {
-                let open = !lost.is_draining(self.host);
+            u.open = ctx.disks.recovery(u.disk).with(|ledger| {
+                let open = !ledger.is_draining(self.host);
                 if open {
-                    lost.is_back(self.host, ctx.now);
+                    ledger.is_back(self.host, ctx.now);
                 }
                 open
             });
@@ -524,7 +524,7 @@ impl<C: DiskClient> IoQueue<C> {
                 }
             }
         }
-        if !self.asking.is_empty() {
+        if !self.pending_queries.is_empty() {
             progress |= self.take_answers(tcp, ctx);
         }
         self.answer_questions(tcp, ctx);

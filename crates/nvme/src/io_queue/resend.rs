@@ -37,12 +37,12 @@ impl Resending {
         recovery: &DiskRecovery,
     ) {
         if r.op != Op::ZoneAppend {
-            recovery.with(|lost| lost.lose_write(host, r.sector, r.len_sectors));
+            recovery.with(|ledger| ledger.lose_write(host, r.sector, r.len_sectors));
         } else if let Some(at) = self.resend.found_at() {
             let landed = Landed { at, len_sectors: r.len_sectors, hash: None };
             recovery.lose_append(host, landed, resets);
         }
-        recovery.with(|lost| self.resend.abandon(lost));
+        recovery.with(|ledger| self.resend.abandon(ledger));
     }
 }
 
@@ -72,7 +72,7 @@ impl<C: DiskClient> IoQueue<C> {
         let r = running.request;
         let sent = self.sent(&r);
         let recovery = ctx.disks.recovery(r.disk);
-        if r.op == Op::ZoneAppend && recovery.with(|lost| lost.is_draining(self.host)) {
+        if r.op == Op::ZoneAppend && recovery.with(|ledger| ledger.is_draining(self.host)) {
             // Another queue of the host has ended. What it had in flight may be this append.
             self.keep(slot, running);
             return self.waiting.push_back(slot);
@@ -80,10 +80,10 @@ impl<C: DiskClient> IoQueue<C> {
         let begun = match (r.op, &running.buf) {
             (Op::ZoneAppend, Some(buf)) => {
                 let mut data = AppendData { hash: data_hash(buf, r.memory.1), blocks: Vec::new() };
-                if let Some(block) = recovery.with(|lost| lost.looks_for_blocks()) {
+                if let Some(block) = recovery.with(|ledger| ledger.looks_for_blocks()) {
                     data.blocks = block_hashes(buf, r.len_sectors, block);
                 }
-                recovery.with(|lost| Resend::of_append(sent, data, lost, ctx.now))
+                recovery.with(|ledger| Resend::of_append(sent, data, ledger, ctx.now))
             }
             (Op::ZoneReset, _) => {
                 recovery.forget_zone(r.sector);
@@ -128,7 +128,7 @@ impl<C: DiskClient> IoQueue<C> {
             }
             let now = ctx.now;
             let recovery = ctx.disks.recovery(r.disk);
-            let step = recovery.with(|lost| resend.next(outcome, lost, now));
+            let step = recovery.with(|ledger| resend.next(outcome, ledger, now));
             return self.step(slot, running, n, (resend, step), tcp, ctx);
         }
         let recovery = ctx.disks.recovery(r.disk);
@@ -138,7 +138,7 @@ impl<C: DiskClient> IoQueue<C> {
                 running = kept;
                 let sent = self.sent(&r);
                 let begun = recovery
-                    .with(|lost| Resend::of_write(sent, result.status, false, lost, ctx.now));
+                    .with(|ledger| Resend::of_write(sent, result.status, false, ledger, ctx.now));
                 if let Some((resend, step)) = begun {
                     return self.step(slot, running, n, (resend, step), tcp, ctx);
                 }

@@ -1,7 +1,7 @@
 //! What is lost of one disk, for the threads that share it.
 
 use super::host_key::HostKey;
-use super::lost::{Landed, Lost};
+use super::resend_ledger::{Landed, ResendLedger};
 use super::space::Space;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -19,7 +19,7 @@ const APPENDS: u8 = 2;
 /// A host has several controllers.
 const CONTROLLERS: u8 = 4;
 /// A queue is asked, or waits for an answer.
-const QUESTIONS: u8 = 8;
+const QUERIES: u8 = 8;
 /// Commands of closed connections are being carried out.
 const DRAINS: u8 = 16;
 
@@ -32,7 +32,7 @@ pub struct DiskRecovery {
     geometry: Geometry,
     /// By zone: counts the times a reset of it has begun or ended. Changes while the lock is held.
     resets: Box<[AtomicU32]>,
-    lost: Mutex<Lost>,
+    ledger: Mutex<ResendLedger>,
 }
 
 impl DiskRecovery {
@@ -42,20 +42,20 @@ impl DiskRecovery {
             bits: AtomicU8::new(0),
             geometry,
             resets: (0..geometry.nr_zones()).map(|_| AtomicU32::new(0)).collect(),
-            lost: Mutex::new(Lost::new(geometry)),
+            ledger: Mutex::new(ResendLedger::new(geometry)),
         }
     }
 
     /// Of a disk that outlives its server: so many sectors of each zone are written now, when this server starts. Hosts of
     /// the last one may send again what is there.
     pub fn set_written_at_start(&self, written: Vec<u32>, now: Nanos) {
-        self.with(|lost| lost.set_written_at_start(written, now));
+        self.with(|ledger| ledger.set_written_at_start(written, now));
     }
 
     /// Space in these zones, in blocks of this length, that no client of the last server was told of. Comes after
     /// [`DiskRecovery::set_written_at_start`].
     pub fn set_spaces(&self, spaces: BTreeMap<u32, Space>, block_sectors: u32) {
-        self.with(|lost| lost.set_spaces(spaces, block_sectors));
+        self.with(|ledger| ledger.set_spaces(spaces, block_sectors));
     }
 
     /// Whether the notes are to be asked, or changed, before a request is sent to the disk.
@@ -82,8 +82,8 @@ impl DiskRecovery {
 
     /// Whether a queue is asked, or waits for an answer.
     #[inline]
-    pub(crate) fn has_questions(&self) -> bool {
-        self.has(QUESTIONS)
+    pub(crate) fn has_queries(&self) -> bool {
+        self.has(QUERIES)
     }
 
     #[inline]
@@ -101,47 +101,47 @@ impl DiskRecovery {
     /// An append of `host` is on the disk, and its answer may be lost. `resets`: their count when it was sent. If that has
     /// changed, the append may have landed before a reset, and its place may be another's: it is not noted.
     pub(crate) fn lose_append(&self, host: HostKey, landed: Landed, resets: u32) {
-        self.with(|lost| {
+        self.with(|ledger| {
             if self.resets(landed.at) == resets {
-                lost.lose_append(host, landed);
+                ledger.lose_append(host, landed);
             }
         });
     }
 
     /// The appends that their hosts may send again, as the server ends: where they landed, and their lengths in sectors.
     pub fn lost_appends(&self) -> Vec<(Sector, u32)> {
-        lock(&self.lost).appends().map(|landed| (landed.at, landed.len_sectors)).collect()
+        lock(&self.ledger).appends().map(|landed| (landed.at, landed.len_sectors)).collect()
     }
 
     /// A zone is about to be reset, or was.
     pub(crate) fn forget_zone(&self, at: Sector) {
-        self.with(|lost| {
+        self.with(|ledger| {
             if let Some(n) = self.resets.get(self.geometry.zone_of(at).0.0 as usize) {
                 n.fetch_add(1, Ordering::Release);
             }
-            lost.forget_zone(at);
+            ledger.forget_zone(at);
         });
     }
 
     /// All zones are about to be reset, or were.
     pub(crate) fn forget_all(&self) {
-        self.with(|lost| {
+        self.with(|ledger| {
             for n in &self.resets {
                 n.fetch_add(1, Ordering::Release);
             }
-            lost.forget_all();
+            ledger.forget_all();
         });
     }
 
     /// Calls `f` with the notes.
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Lost) -> T) -> T {
-        let mut lost = lock(&self.lost);
-        let result = f(&mut lost);
-        let bits = (u8::from(!lost.is_empty()) * ANYTHING)
-            | (u8::from(lost.has_appends()) * APPENDS)
-            | (u8::from(lost.has_controllers()) * CONTROLLERS)
-            | (u8::from(lost.has_questions()) * QUESTIONS)
-            | (u8::from(lost.drains()) * DRAINS);
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut ResendLedger) -> T) -> T {
+        let mut ledger = lock(&self.ledger);
+        let result = f(&mut ledger);
+        let bits = (u8::from(!ledger.is_empty()) * ANYTHING)
+            | (u8::from(ledger.has_appends()) * APPENDS)
+            | (u8::from(ledger.has_controllers()) * CONTROLLERS)
+            | (u8::from(ledger.has_queries()) * QUERIES)
+            | (u8::from(ledger.drains()) * DRAINS);
         self.bits.store(bits, Ordering::Release);
         result
     }
@@ -167,7 +167,7 @@ pub fn written_in(z: &ZoneInfo) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::lost::{AppendData, Tried};
+    use crate::recovery::resend_ledger::{AppendData, AppendSearch};
     use zoneplug_core::ZoneNo;
 
     /// L5. An append whose zone was reset after it was sent is not noted: its place may be another's.
@@ -190,8 +190,8 @@ mod tests {
             }
             let found = [1, 2].map(|zone| {
                 let what = (ZoneNo(zone), 8, &AppendData::default());
-                let tried = &mut Tried::nowhere();
-                disk.with(|lost| lost.claim_append(host, what, tried, Nanos(0))).is_some()
+                let search = &mut AppendSearch::nowhere();
+                disk.with(|ledger| ledger.claim_append(host, what, search, Nanos(0))).is_some()
             });
             assert_eq!(found, noted);
         }

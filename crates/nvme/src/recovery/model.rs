@@ -1,12 +1,12 @@
-//! A test of `lost.rs` and `resend.rs`: hosts that lose their connections at random and send again what has no answer, on a
+//! A test of `resend_ledger.rs` and `resend.rs`: hosts that lose their connections at random and send again what has no answer, on a
 //! disk that is a list of blocks, against a list of the owner of each block.
 //!
 //! At every answer it checks that no block has two owners, and that an owner finds its data. A command whose zone was not
 //! reset is on the disk once, and succeeds.
 
 use super::host_key::HostKey;
-use super::lost::{AppendData, Landed, Lost};
 use super::resend::{Outcome, Resend, ResendStep, Sent};
+use super::resend_ledger::{AppendData, Landed, ResendLedger};
 use crate::target::{HostId, Nqn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    fn step(&mut self, lost: &mut Lost, step: &Step) {
+    fn step(&mut self, ledger: &mut ResendLedger, step: &Step) {
         match *step {
             Step::Send { host, zone, kind } => self.send(host, zone, kind),
             Step::Land { nth } => {
@@ -160,9 +160,9 @@ impl World {
                 }
             }
             Step::Lose { host, arrived, lands, order } => {
-                self.lose(lost, host, arrived, lands, order);
+                self.lose(ledger, host, arrived, lands, order);
             }
-            Step::Reset { zone } => self.reset(lost, zone),
+            Step::Reset { zone } => self.reset(ledger, zone),
         }
     }
 
@@ -185,7 +185,7 @@ impl World {
         self.in_flight.push(Sending { host, zone, at, content, blocks, landed: None, resets });
     }
 
-    fn reset(&mut self, lost: &mut Lost, zone: u64) {
+    fn reset(&mut self, ledger: &mut ResendLedger, zone: u64) {
         // Nothing of the one host that writes is on its way: it would not reset the zone then.
         let busy = |s: &Sending| s.zone == 0;
         if zone == 0 && (self.in_flight.iter().any(busy) || self.answered[0].iter().any(busy)) {
@@ -203,12 +203,12 @@ impl World {
         for s in self.in_flight.iter_mut().filter(|s| s.zone == zone && s.landed.is_none()) {
             s.resets += 1;
         }
-        lost.forget_zone(Sector(zone * ZONE));
+        ledger.forget_zone(Sector(zone * ZONE));
     }
 
     fn lose(
         &mut self,
-        lost: &mut Lost,
+        ledger: &mut ResendLedger,
         host: usize,
         arrived: usize,
         mut lands: u64,
@@ -238,10 +238,10 @@ impl World {
             if is_new(self, &s) {
                 let (sector, len_sectors) = (Sector(at * BLOCK), sectors(&s));
                 match s.at {
-                    Some(_) => lost.lose_write(key(host), sector, len_sectors),
+                    Some(_) => ledger.lose_write(key(host), sector, len_sectors),
                     None => {
                         let landed = Landed { at: sector, len_sectors, hash: None };
-                        lost.lose_append(key(host), landed);
+                        ledger.lose_append(key(host), landed);
                     }
                 }
             }
@@ -256,15 +256,15 @@ impl World {
         }
         for s in own {
             if let Some(at) = s.at {
-                lost.lose_write(key(host), Sector(at * BLOCK), sectors(&s));
+                ledger.lose_write(key(host), Sector(at * BLOCK), sectors(&s));
             } else if let Some(at) = s.landed.filter(|_| is_new(self, &s)) {
                 let hash = Some(u64::from(s.content));
                 let (at, len_sectors) = (Sector(at * BLOCK), sectors(&s));
-                lost.lose_append(key(host), Landed { at, len_sectors, hash });
+                ledger.lose_append(key(host), Landed { at, len_sectors, hash });
             }
             again.push(s);
         }
-        lost.is_back(key(host), NOW);
+        ledger.is_back(key(host), NOW);
         self.losses += 1;
         // Writes that have not landed are sent in their order, as if the disk held those that come early.
         again.sort_by_key(|s| (s.landed.is_none(), s.at));
@@ -282,7 +282,7 @@ impl World {
             let was_there = s.landed.is_some() && is_new(self, &s);
             let count = counts.entry((s.zone, s.content)).or_default();
             count.0 += u32::from(was_there);
-            count.1 += u32::from(self.resend(lost, s));
+            count.1 += u32::from(self.resend(ledger, s));
         }
         for (of, (there, found)) in counts {
             assert!(found >= there, "{of:?}: {found} found of {there} that were there");
@@ -290,7 +290,7 @@ impl World {
     }
 
     /// Whether it was found on the disk.
-    fn resend(&mut self, lost: &mut Lost, mut s: Sending) -> bool {
+    fn resend(&mut self, ledger: &mut ResendLedger, mut s: Sending) -> bool {
         let zone = s.zone as usize;
         let sector = Sector(s.at.unwrap_or(s.zone * BLOCKS) * BLOCK);
         let (len_sectors, host) = ((s.blocks * BLOCK) as u32, key(s.host));
@@ -300,15 +300,15 @@ impl World {
         let (begun, refused) = match s.at {
             Some(_) => match self.land(&mut s) {
                 Status::Ok => (None, None),
-                status => (Resend::of_write(sent, status, false, lost, NOW), Some(status)),
+                status => (Resend::of_write(sent, status, false, ledger, NOW), Some(status)),
             },
             None => {
                 let data = AppendData { hash: u64::from(s.content), blocks: Vec::new() };
-                (Resend::of_append(sent, data, lost, NOW), None)
+                (Resend::of_append(sent, data, ledger, NOW), None)
             }
         };
         let result = match (begun, refused) {
-            (Some((resend, step)), _) => self.carry_out(lost, &mut s, resend, step),
+            (Some((resend, step)), _) => self.carry_out(ledger, &mut s, resend, step),
             (None, Some(status)) => Err(status),
             (None, None) if s.at.is_some() => Ok(s.landed.unwrap()),
             (None, None) => match self.land(&mut s) {
@@ -330,7 +330,7 @@ impl World {
 
     fn carry_out(
         &mut self,
-        lost: &mut Lost,
+        ledger: &mut ResendLedger,
         s: &mut Sending,
         mut resend: Resend,
         mut step: ResendStep,
@@ -366,7 +366,7 @@ impl World {
                 ResendStep::Done(at) => return Ok(at.0 / BLOCK),
                 ResendStep::Failed(status) => return Err(status),
             };
-            step = resend.next(outcome, lost, NOW);
+            step = resend.next(outcome, ledger, NOW);
         }
     }
 }
@@ -376,9 +376,9 @@ fn geometry() -> Geometry {
 }
 
 fn run(steps: &[Step]) -> World {
-    let (mut world, mut lost) = (World::default(), Lost::new(geometry()));
+    let (mut world, mut ledger) = (World::default(), ResendLedger::new(geometry()));
     for step in steps {
-        world.step(&mut lost, step);
+        world.step(&mut ledger, step);
     }
     for (block, content) in &world.owners {
         assert_eq!(world.disk.get(block), Some(content));

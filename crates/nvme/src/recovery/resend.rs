@@ -12,7 +12,7 @@
 
 use super::disk::written_in;
 use super::host_key::HostKey;
-use super::lost::{AppendData, ClaimId, Lost, Tried};
+use super::resend_ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
@@ -85,7 +85,7 @@ pub(crate) struct Resend {
     /// The data of an append.
     data: AppendData,
     /// The places that it was compared with.
-    tried: Tried,
+    search: AppendSearch,
     /// Why a write was refused.
     refused: Status,
     stage: Stage,
@@ -102,38 +102,38 @@ impl Resend {
         sent: Sent,
         refused: Status,
         known: bool,
-        lost: &mut Lost,
+        ledger: &mut ResendLedger,
         now: Nanos,
     ) -> Option<(Resend, ResendStep)> {
         if !Resend::is_refused(refused) {
             return None;
         }
-        let id = lost.claim_write(sent.host, sent.sector, known, now)?;
+        let id = ledger.claim_write(sent.host, sent.sector, known, now)?;
         let stage = Stage::Report(id);
-        let zone = lost.zone(sent.sector);
-        let (data, tried) = (AppendData::default(), Tried::nowhere());
-        Some((Resend { sent, zone, data, tried, refused, stage }, ResendStep::Report))
+        let zone = ledger.zone(sent.sector);
+        let (data, search) = (AppendData::default(), AppendSearch::nowhere());
+        Some((Resend { sent, zone, data, search, refused, stage }, ResendStep::Report))
     }
 
     /// An append with these data. `None`: it is a new one.
     pub(crate) fn of_append(
         sent: Sent,
         data: AppendData,
-        lost: &mut Lost,
+        ledger: &mut ResendLedger,
         now: Nanos,
     ) -> Option<(Resend, ResendStep)> {
-        let zone = lost.zone(sent.sector);
-        let (refused, tried) = (Status::NotAtWritePointer, Tried::nowhere());
-        let mut resend = Resend { sent, zone, data, tried, refused, stage: Stage::End };
-        match resend.next_place(lost, now) {
+        let zone = ledger.zone(sent.sector);
+        let (refused, search) = (Status::NotAtWritePointer, AppendSearch::nowhere());
+        let mut resend = Resend { sent, zone, data, search, refused, stage: Stage::End };
+        match resend.next_place(ledger, now) {
             ResendStep::Append => None,
             step => Some((resend, step)),
         }
     }
 
-    fn next_place(&mut self, lost: &mut Lost, now: Nanos) -> ResendStep {
+    fn next_place(&mut self, ledger: &mut ResendLedger, now: Nanos) -> ResendStep {
         let what = (self.zone, self.sent.len_sectors, &self.data);
-        match lost.claim_append(self.sent.host, what, &mut self.tried, now) {
+        match ledger.claim_append(self.sent.host, what, &mut self.search, now) {
             Some((id, landed)) => {
                 self.stage = Stage::Append { id, at: landed.at };
                 ResendStep::Compare { at: landed.at, len_sectors: landed.len_sectors, skip: 0 }
@@ -146,25 +146,30 @@ impl Resend {
     }
 
     /// The step has ended.
-    pub(crate) fn next(&mut self, outcome: Outcome, lost: &mut Lost, now: Nanos) -> ResendStep {
+    pub(crate) fn next(
+        &mut self,
+        outcome: Outcome,
+        ledger: &mut ResendLedger,
+        now: Nanos,
+    ) -> ResendStep {
         match (self.stage, outcome) {
             (Stage::Report(id), Outcome::Zone(zone)) => match self.there(zone) {
                 Some(sectors) => self.compare(id, sectors, 0),
                 // What was there when it was refused has failed: the disk decides again.
                 None => {
-                    lost.reject(id);
+                    ledger.reject(id);
                     self.stage = Stage::Rest;
                     ResendStep::WriteRest(0)
                 }
             },
-            (Stage::Write { id, .. }, Outcome::Compared(false)) => self.refuse(id, lost),
+            (Stage::Write { id, .. }, Outcome::Compared(false)) => self.refuse(id, ledger),
             (Stage::Write { id, sectors, equal }, Outcome::Compared(true)) => {
                 let equal = sectors.min(equal + PIECE);
                 if equal < sectors {
                     return self.compare(id, sectors, equal);
                 }
-                if !lost.confirm(id) {
-                    return self.refuse(id, lost);
+                if !ledger.confirm(id) {
+                    return self.refuse(id, ledger);
                 }
                 if sectors < self.sent.len_sectors {
                     self.stage = Stage::Rest;
@@ -174,11 +179,11 @@ impl Resend {
             }
             (Stage::Append { id, at }, Outcome::Compared(equal)) => {
                 if !equal {
-                    lost.reject(id);
-                } else if lost.confirm(id) {
+                    ledger.reject(id);
+                } else if ledger.confirm(id) {
                     return self.found(at);
                 }
-                self.next_place(lost, now)
+                self.next_place(ledger, now)
             }
             (Stage::Rest, Outcome::Ended(Status::Ok)) => self.found(self.sent.sector),
             (Stage::Flush(at), Outcome::Ended(Status::Ok)) => {
@@ -187,14 +192,14 @@ impl Resend {
             }
             (Stage::Rest | Stage::Flush(_), Outcome::Ended(status)) => self.fail(status),
             // Data that cannot be read are not this write's: it stays refused.
-            (Stage::Write { id, .. }, Outcome::Ended(_)) => self.refuse(id, lost),
+            (Stage::Write { id, .. }, Outcome::Ended(_)) => self.refuse(id, ledger),
             // What is there is not known, so nothing is written.
             (Stage::Append { .. }, Outcome::Ended(status)) => {
-                self.abandon(lost);
+                self.abandon(ledger);
                 self.fail(status)
             }
             _ => {
-                self.abandon(lost);
+                self.abandon(ledger);
                 self.fail(Status::Io)
             }
         }
@@ -224,8 +229,8 @@ impl Resend {
         ResendStep::Done(at)
     }
 
-    fn refuse(&mut self, id: ClaimId, lost: &mut Lost) -> ResendStep {
-        lost.reject(id);
+    fn refuse(&mut self, id: ClaimId, ledger: &mut ResendLedger) -> ResendStep {
+        ledger.reject(id);
         self.fail(self.refused)
     }
 
@@ -243,10 +248,10 @@ impl Resend {
     }
 
     /// Nothing is compared any more: the connection has ended.
-    pub(crate) fn abandon(&mut self, lost: &mut Lost) {
+    pub(crate) fn abandon(&mut self, ledger: &mut ResendLedger) {
         match std::mem::replace(&mut self.stage, Stage::End) {
             Stage::Report(id) | Stage::Write { id, .. } | Stage::Append { id, .. } => {
-                lost.reject(id);
+                ledger.reject(id);
             }
             Stage::Rest | Stage::Flush(_) | Stage::End => {}
         }
@@ -267,8 +272,8 @@ mod tests {
         HostKey::of(&HostId { nqn: Nqn::new("nqn.x").unwrap(), id: [1; 16] })
     }
 
-    fn lost() -> Lost {
-        Lost::new(Geometry::new(4, ZONE, ZONE).unwrap())
+    fn ledger() -> ResendLedger {
+        ResendLedger::new(Geometry::new(4, ZONE, ZONE).unwrap())
     }
 
     fn compare(at: u64, len_sectors: u32, skip: u32) -> ResendStep {
@@ -278,11 +283,11 @@ mod tests {
     /// L2. A write of zeroes may be as long as a zone, and is not read into memory as a whole.
     #[test]
     fn l2_a_long_write_is_compared_in_pieces() {
-        let mut lost = lost();
+        let mut ledger = ledger();
         let sent = Sent { host: host(), sector: Sector(0), len_sectors: 6000, fua: false };
-        lost.lose_write(host(), sent.sector, sent.len_sectors);
+        ledger.lose_write(host(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
-        let (mut resend, step) = Resend::of_write(sent, refused, false, &mut lost, NOW).unwrap();
+        let (mut resend, step) = Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
         assert_eq!(step, ResendStep::Report);
         let zone = ZoneInfo {
             start: Sector(0),
@@ -292,7 +297,7 @@ mod tests {
             zone_type: ZoneType::SeqWriteRequired,
             cond: Condition::ImpOpen,
         };
-        let mut next = |outcome| resend.next(outcome, &mut lost, NOW);
+        let mut next = |outcome| resend.next(outcome, &mut ledger, NOW);
         assert_eq!(next(Outcome::Zone(Some(zone))), compare(0, PIECE, 0));
         assert_eq!(next(Outcome::Compared(true)), compare(2048, PIECE, 2048));
         assert_eq!(next(Outcome::Compared(true)), compare(4096, 5000 - 4096, 4096));
@@ -304,16 +309,16 @@ mod tests {
     /// note again.
     #[test]
     fn l4_what_cannot_be_read_is_not_appended_again() {
-        let mut lost = lost();
+        let mut ledger = ledger();
         let data = AppendData::default();
         let landed = Landed { at: Sector(64), len_sectors: 8, hash: None };
-        lost.lose_append(host(), landed);
+        ledger.lose_append(host(), landed);
         let sent = Sent { host: host(), sector: Sector(0), len_sectors: 8, fua: false };
         for _ in 0..2 {
-            let begun = Resend::of_append(sent, data.clone(), &mut lost, NOW);
+            let begun = Resend::of_append(sent, data.clone(), &mut ledger, NOW);
             let (mut resend, step) = begun.unwrap();
             assert_eq!(step, compare(64, 8, 0));
-            let step = resend.next(Outcome::Ended(Status::ZoneOffline), &mut lost, NOW);
+            let step = resend.next(Outcome::Ended(Status::ZoneOffline), &mut ledger, NOW);
             assert_eq!(step, ResendStep::Failed(Status::ZoneOffline));
         }
     }

@@ -5,8 +5,8 @@
 //! never landed. Each that has landed gets a place with its data, which no other gets, and is not appended anew.
 
 use super::host_key::HostKey;
-use super::lost::{AppendData, Lost};
 use super::resend::{Outcome, Resend, ResendStep, Sent};
+use super::resend_ledger::{AppendData, ResendLedger};
 use super::space::Space;
 use proptest::prelude::*;
 use zoneplug_core::zone::Geometry;
@@ -61,7 +61,7 @@ fn turn() -> impl Strategy<Value = (usize, Turn)> {
 }
 
 struct World {
-    lost: Lost,
+    ledger: ResendLedger,
     now: Nanos,
     /// What landed, and where.
     landed: Vec<(u32, Append)>,
@@ -77,7 +77,7 @@ struct World {
 impl World {
     fn new(landed: &[Append], others: &[Append]) -> World {
         let host = HostKey(1);
-        let mut lost = Lost::new(Geometry::new(1, ZONE, ZONE).unwrap());
+        let mut ledger = ResendLedger::new(Geometry::new(1, ZONE, ZONE).unwrap());
         let mut at = 0;
         let places: Vec<_> = landed
             .iter()
@@ -88,11 +88,11 @@ impl World {
             .collect();
         let mut space = Space::new(BLOCK);
         space.add(0, landed.iter().flat_map(|a| a.hashes()).collect());
-        lost.set_written_at_start(vec![at], NOW);
-        lost.set_spaces([(0, space)].into(), BLOCK);
-        lost.is_back(host, NOW);
+        ledger.set_written_at_start(vec![at], NOW);
+        ledger.set_spaces([(0, space)].into(), BLOCK);
+        ledger.is_back(host, NOW);
         World {
-            lost,
+            ledger,
             now: NOW,
             landed: places,
             waiting: landed.iter().chain(others).copied().collect(),
@@ -106,7 +106,7 @@ impl World {
         match turn {
             Turn::Late => {
                 self.now = Nanos(4_000_000_000_000);
-                self.lost.is_back(HostKey(2), self.now);
+                self.ledger.is_back(HostKey(2), self.now);
             }
             Turn::Begin if !self.waiting.is_empty() => {
                 let a = self.waiting.swap_remove(n % self.waiting.len());
@@ -117,7 +117,7 @@ impl World {
                     fua: false,
                 };
                 let data = AppendData { hash: 0, blocks: a.hashes() };
-                match Resend::of_append(sent, data, &mut self.lost, self.now) {
+                match Resend::of_append(sent, data, &mut self.ledger, self.now) {
                     Some((resend, step)) => self.step(a, resend, step),
                     None => self.anew.push(a),
                 }
@@ -127,13 +127,13 @@ impl World {
                 let (a, mut resend, at) = self.compared.swap_remove(n % self.compared.len());
                 let outcome = match turn {
                     Turn::Lost => {
-                        resend.abandon(&mut self.lost);
+                        resend.abandon(&mut self.ledger);
                         return self.waiting.push(a);
                     }
                     Turn::NotRead => Outcome::Ended(Status::Medium),
                     _ => Outcome::Compared(self.landed.contains(&(at.0 as u32, a))),
                 };
-                let step = resend.next(outcome, &mut self.lost, self.now);
+                let step = resend.next(outcome, &mut self.ledger, self.now);
                 self.step(a, resend, step);
             }
         }
@@ -201,5 +201,5 @@ fn l9_a_place_that_is_compared_does_not_become_too_old() {
     world.end();
     assert_eq!((world.found.len(), world.anew.len()), (1, 1));
     world.turn(0, &Turn::Late);
-    assert!(world.lost.is_empty());
+    assert!(world.ledger.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Questions of the queues of a host to each other about a write that a disk has refused.
+//! Queries between the queues of a host about a write that a disk has refused.
 //!
 //! The host may have sent it before, through another controller whose loss this server has not noticed: a host that has lost
 //! one of two paths goes on by the other at once, and may be ahead of the news. The queue that has got such a write asks the
@@ -13,11 +13,11 @@ use crate::target::QueueId;
 use std::collections::BTreeMap;
 use zoneplug_core::Sector;
 
-/// Names a question.
+/// The name of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QuestionId(u64);
+pub(crate) struct PeerQueryId(u64);
 
-/// A question about the write of a sector.
+/// A query about the write of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Whether they have carried it out.
@@ -36,7 +36,7 @@ pub(crate) enum Reply {
 }
 
 #[derive(Debug)]
-struct Question {
+struct PeerQuery {
     host: HostKey,
     from: QueueId,
     what: Asked,
@@ -48,13 +48,13 @@ struct Question {
 
 /// The queues to which a disk is shown, and what they ask each other.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
+pub(super) struct PeerQueries {
     queues: BTreeMap<HostKey, Vec<QueueId>>,
-    open: BTreeMap<QuestionId, Question>,
+    open: BTreeMap<PeerQueryId, PeerQuery>,
     last: u64,
 }
 
-impl Questions {
+impl PeerQueries {
     /// The disk is shown to a queue of `host` from now on.
     pub(super) fn enter(&mut self, host: HostKey, queue: QueueId) {
         self.queues.entry(host).or_default().push(queue);
@@ -97,22 +97,22 @@ impl Questions {
     }
 
     /// Asks the other queues of the host, for a write that it had those of its other controllers. Also returns those, which are
-    /// to be told of each question: one that knows of another may have looked at its questions before this one was asked.
+    /// to be told of each query: one that knows of another may have looked at its queries before this one was asked.
     pub(super) fn ask(
         &mut self,
         host: HostKey,
         from: QueueId,
         what: Asked,
-    ) -> (QuestionId, Vec<QueueId>) {
+    ) -> (PeerQueryId, Vec<QueueId>) {
         self.last += 1;
-        let id = QuestionId(self.last);
+        let id = PeerQueryId(self.last);
         let asked: Vec<_> = self.peers(host, from, what).collect();
-        self.open.insert(id, Question { host, from, what, asked: asked.clone(), found: false });
+        self.open.insert(id, PeerQuery { host, from, what, asked: asked.clone(), found: false });
         (id, asked)
     }
 
-    /// Takes a question back.
-    pub(super) fn withdraw(&mut self, id: QuestionId) {
+    /// Takes a query back.
+    pub(super) fn withdraw(&mut self, id: PeerQueryId) {
         self.open.remove(&id);
     }
 
@@ -125,7 +125,7 @@ impl Questions {
         reply: impl Fn(Asked) -> Reply,
     ) -> (bool, bool) {
         let (mut answered, mut stays) = (false, false);
-        let asked = |q: &&mut Question| q.host == host && q.asked.contains(&queue);
+        let asked = |q: &&mut PeerQuery| q.host == host && q.asked.contains(&queue);
         for q in self.open.values_mut().filter(asked) {
             match reply(q.what) {
                 Reply::Now(found) => {
@@ -144,7 +144,7 @@ impl Questions {
     /// Takes the answer of all, if they have answered and no queue of the host that could have carried the write out `drains`.
     pub(super) fn take(
         &mut self,
-        id: QuestionId,
+        id: PeerQueryId,
         drains: impl Fn(HostKey) -> bool,
     ) -> Option<bool> {
         let q = self.open.get(&id)?;
@@ -157,7 +157,7 @@ impl Questions {
     }
 }
 
-impl Question {
+impl PeerQuery {
     fn end(&mut self, queue: QueueId, found: bool) {
         self.asked.retain(|q| *q != queue);
         self.found |= found;
@@ -180,7 +180,7 @@ mod tests {
     /// L10. A queue asks those of its host's other controllers, and none else.
     #[test]
     fn l10_the_other_controllers_of_a_host_are_asked() {
-        let mut all = Questions::default();
+        let mut all = PeerQueries::default();
         let quiet = |_: HostKey| false;
         for (n, c, qid) in [(1, 1, 1), (1, 1, 2), (2, 3, 1)] {
             all.enter(host(n), queue(c, qid));
@@ -199,7 +199,7 @@ mod tests {
         let nobody = |_| panic!("it is not asked");
         assert_eq!(all.answer(host(2), queue(3, 1), nobody), (false, false));
         assert_eq!(all.answer(host(1), queue(2, 1), nobody), (false, false));
-        // One answers the first question, and has a write of the second in flight.
+        // One answers the first query, and has a write of the second in flight.
         let reply = |what| if what == had(8) { Reply::Now(false) } else { Reply::Later(true) };
         assert_eq!(all.answer(host(1), queue(1, 1), reply), (true, true));
         assert_eq!(all.answer(host(1), queue(1, 1), reply), (false, true));
@@ -221,7 +221,7 @@ mod tests {
     /// L12. For a write before another one all queues of the host are asked, and a drain is not waited for.
     #[test]
     fn l12_all_other_queues_of_a_host_are_asked_for_writes_before_one() {
-        let mut all = Questions::default();
+        let mut all = PeerQueries::default();
         for (n, c, qid) in [(1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 3, 1)] {
             all.enter(host(n), queue(c, qid));
         }

@@ -8,8 +8,8 @@ const NOW: Nanos = Nanos(7);
 const LATE: Nanos = Nanos(7 + WINDOW.0);
 
 /// Zones of 0x800 sectors.
-fn lost() -> Lost {
-    Lost::new(Geometry::new(4, 0x800, 0x800).unwrap())
+fn ledger() -> ResendLedger {
+    ResendLedger::new(Geometry::new(4, 0x800, 0x800).unwrap())
 }
 
 fn landed(at: u64, hash: Option<u64>) -> Landed {
@@ -21,21 +21,21 @@ fn data(hash: u64) -> AppendData {
     AppendData { hash, blocks: vec![hash] }
 }
 
-fn append(l: &mut Lost, host: HostKey, zone: u32, hash: u64, now: Nanos) -> Option<u64> {
+fn append(l: &mut ResendLedger, host: HostKey, zone: u32, hash: u64, now: Nanos) -> Option<u64> {
     let data = data(hash);
-    let tried = &mut Tried::nowhere();
-    let (id, found) = l.claim_append(host, (ZoneNo(zone), 8, &data), tried, now)?;
+    let search = &mut AppendSearch::nowhere();
+    let (id, found) = l.claim_append(host, (ZoneNo(zone), 8, &data), search, now)?;
     l.confirm(id).then_some(found.at.0)
 }
 
-fn write(l: &mut Lost, host: HostKey, at: u64, now: Nanos) -> bool {
+fn write(l: &mut ResendLedger, host: HostKey, at: u64, now: Nanos) -> bool {
     l.claim_write(host, Sector(at), false, now).is_some_and(|id| l.confirm(id))
 }
 
 /// L2, L3.
 #[test]
 fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
-    let mut l = lost();
+    let mut l = ledger();
     assert!(!write(&mut l, A, 0x808, NOW), "nothing is lost");
     l.lose_write(A, Sector(0x808), 16);
     assert!(!write(&mut l, B, 0x808, NOW), "another host");
@@ -54,7 +54,7 @@ fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
 /// L4.
 #[test]
 fn l4_an_append_gets_a_place_once_and_the_last_first() {
-    let mut l = lost();
+    let mut l = ledger();
     l.lose_append(A, landed(0x800, Some(5)));
     l.lose_append(A, landed(0x808, Some(5)));
     l.lose_append(A, landed(0x810, Some(6)));
@@ -71,31 +71,31 @@ fn l4_an_append_gets_a_place_once_and_the_last_first() {
 /// L4. Also of appends that are compared at the same time.
 #[test]
 fn l4_an_append_finds_its_place_while_others_are_compared_with_it() {
-    let mut l = lost();
+    let mut l = ledger();
     for at in [0x800, 0x808] {
         l.lose_append(A, landed(at, None));
     }
     let data = data(5);
     let what = (ZoneNo(1), 8, &data);
-    let (first, found) = l.claim_append(A, what, &mut Tried::nowhere(), NOW).unwrap();
-    let (other, same) = l.claim_append(A, what, &mut Tried::nowhere(), NOW).unwrap();
+    let (first, found) = l.claim_append(A, what, &mut AppendSearch::nowhere(), NOW).unwrap();
+    let (other, same) = l.claim_append(A, what, &mut AppendSearch::nowhere(), NOW).unwrap();
     assert_eq!((found.at.0, same.at.0), (0x808, 0x808), "it may be either");
     l.is_back(A, NOW);
     l.is_back(A, LATE);
     assert!(l.confirm(other), "what is being compared does not become too old");
     assert!(!l.confirm(first), "one place for two");
     l.lose_append(A, landed(0x800, None));
-    let mut tried = Tried::nowhere();
-    let (next, _) = l.claim_append(A, what, &mut tried, NOW).unwrap();
+    let mut search = AppendSearch::nowhere();
+    let (next, _) = l.claim_append(A, what, &mut search, NOW).unwrap();
     l.reject(next);
-    assert!(l.claim_append(A, what, &mut tried, NOW).is_none(), "each place once");
+    assert!(l.claim_append(A, what, &mut search, NOW).is_none(), "each place once");
 }
 
 /// L5. Also while the data are being compared.
 #[test]
 fn l5_a_reset_forgets_its_zone_and_no_other() {
     for all in [false, true] {
-        let mut l = lost();
+        let mut l = ledger();
         l.set_written_at_start(vec![0, 64, 64, 0], NOW);
         l.is_back(B, NOW);
         for zone in [1, 2] {
@@ -105,7 +105,7 @@ fn l5_a_reset_forgets_its_zone_and_no_other() {
         }
         let compared = l.claim_write(A, Sector(0x800), false, NOW).unwrap();
         let what = (ZoneNo(1), 8, &data(5));
-        let taken = l.claim_append(A, what, &mut Tried::nowhere(), NOW).unwrap().0;
+        let taken = l.claim_append(A, what, &mut AppendSearch::nowhere(), NOW).unwrap().0;
         if all {
             l.forget_all();
         } else {
@@ -124,7 +124,7 @@ fn l5_a_reset_forgets_its_zone_and_no_other() {
 /// L7. Each host has its time, from its first command on.
 #[test]
 fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
-    let mut l = lost();
+    let mut l = ledger();
     l.set_written_at_start(vec![0, 64, 0, 0], NOW);
     assert!(!write(&mut l, A, 0x800, NOW), "it is not connected");
     l.is_back(A, NOW);
@@ -144,21 +144,21 @@ fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
 /// L9. Space of the last server is for every host, and each block of it for one append.
 #[test]
 fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
-    let lost = || {
-        let mut l = lost();
+    let ledger = || {
+        let mut l = ledger();
         l.set_written_at_start(vec![0, 64, 0, 0], NOW);
         let mut space = Space::new(8);
         space.add(8, vec![5, 6, 7, 6]);
         l.set_spaces([(1, space)].into(), 8);
         l
     };
-    let find = |l: &mut Lost, host, zone, blocks: &[u64], now| {
+    let find = |l: &mut ResendLedger, host, zone, blocks: &[u64], now| {
         let data = AppendData { hash: 0, blocks: blocks.to_vec() };
         let what = (ZoneNo(zone), 8 * blocks.len() as u32, &data);
-        let found = l.claim_append(host, what, &mut Tried::nowhere(), now);
+        let found = l.claim_append(host, what, &mut AppendSearch::nowhere(), now);
         found.map(|(id, landed)| (id, landed.at.0))
     };
-    let mut l = lost();
+    let mut l = ledger();
     assert_eq!(find(&mut l, A, 1, &[5], NOW), None, "it is not connected");
     l.is_back(A, NOW);
     l.is_back(B, NOW);
@@ -186,7 +186,7 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
     l.reject(id);
     assert!(!l.has_appends());
     // After a minute no append is hashed any more.
-    let mut l = lost();
+    let mut l = ledger();
     l.is_back(A, NOW);
     l.is_back(B, NOW.plus(SPACES));
     assert!(!l.has_appends());
@@ -195,7 +195,7 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
 /// L1.
 #[test]
 fn l1_a_host_waits_for_all_of_its_old_connections() {
-    let mut l = lost();
+    let mut l = ledger();
     l.begin_drain(A);
     l.begin_drain(A);
     l.end_drain(A);
@@ -207,7 +207,7 @@ fn l1_a_host_waits_for_all_of_its_old_connections() {
 /// L2, L4. A host that loses much does not push out the notes of another.
 #[test]
 fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
-    let mut l = lost();
+    let mut l = ledger();
     l.lose_write(B, Sector(0x1000), 8);
     l.lose_append(B, landed(0x1008, Some(5)));
     for i in 0..MAX_NOTES as u64 + 3 {
@@ -231,7 +231,7 @@ fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
 /// A command looks at the notes of its own host and zone, and hosts that come back at none.
 #[test]
 fn notes_of_other_zones_and_hosts_cost_nothing() {
-    let mut l = lost();
+    let mut l = ledger();
     for i in 0..MAX_NOTES as u64 - 3 {
         let (host, zone) = if i % 2 == 0 { (A, 1) } else { (B, 2) };
         l.lose_write(host, Sector(zone * 0x800), 8);

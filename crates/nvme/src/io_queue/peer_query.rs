@@ -3,21 +3,21 @@
 
 use super::behind::Before;
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{Asked, QuestionId, Reply, Resend};
+use crate::recovery::{Asked, PeerQueryId, Reply, Resend};
 use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_core::{Op, Sector, Status};
 
 /// A write that waits for the answer.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct PendingQuery {
     slot: u16,
-    id: QuestionId,
+    id: PeerQueryId,
     /// Why it was refused.
     refused: Status,
 }
 
-impl Asking {
+impl PendingQuery {
     /// The slot of the write.
     pub(super) fn slot(&self) -> u16 {
         self.slot
@@ -39,17 +39,18 @@ impl<C: DiskClient> IoQueue<C> {
         let r = running.request;
         let recovery = ctx.disks.recovery(r.disk);
         let what = Asked::Had(r.sector);
-        let Some((id, queues)) = recovery.with(|lost| lost.ask(self.host, self.queue, what)) else {
+        let Some((id, queues)) = recovery.with(|ledger| ledger.ask(self.host, self.queue, what))
+        else {
             return Some(running);
         };
         running.asked = true;
         self.keep(slot, running);
-        self.asking.push(Asking { slot, id, refused });
+        self.pending_queries.push(PendingQuery { slot, id, refused });
         ctx.disks.ask(&queues);
         None
     }
 
-    /// Goes on with the writes whose questions are answered. False: none is.
+    /// Goes on with the writes whose queries are answered. False: none is.
     #[cold]
     pub(super) fn take_answers<D: Disks<Client = C>>(
         &mut self,
@@ -57,15 +58,15 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) -> bool {
         let (mut progress, mut n) = (false, 0);
-        while let Some(&Asking { slot, id, refused }) = self.asking.get(n) {
+        while let Some(&PendingQuery { slot, id, refused }) = self.pending_queries.get(n) {
             let Some(running) = self.running[usize::from(slot)].take() else {
-                self.asking.swap_remove(n);
+                self.pending_queries.swap_remove(n);
                 continue;
             };
             let recovery = ctx.disks.recovery(running.request.disk);
-            match recovery.with(|lost| lost.take_answer(id)) {
+            match recovery.with(|ledger| ledger.take_answer(id)) {
                 Some(known) => {
-                    self.asking.swap_remove(n);
+                    self.pending_queries.swap_remove(n);
                     self.go_on_after_answer(slot, running, refused, known, tcp, ctx);
                     progress = true;
                 }
@@ -92,7 +93,7 @@ impl<C: DiskClient> IoQueue<C> {
         let begun = ctx
             .disks
             .recovery(r.disk)
-            .with(|lost| Resend::of_write(sent, refused, known, lost, ctx.now));
+            .with(|ledger| Resend::of_write(sent, refused, known, ledger, ctx.now));
         match (begun, self.client(r.disk, &ctx.disks)) {
             (Some(begun), Some(n)) => self.step(slot, running, n, begun, tcp, ctx),
             _ => {
@@ -111,7 +112,7 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         for u in &self.used {
             let recovery = ctx.disks.recovery(u.disk);
-            if recovery.has_questions() {
+            if recovery.has_queries() {
                 self.answer_of(u.disk, tcp, ctx);
             }
         }
@@ -125,13 +126,13 @@ impl<C: DiskClient> IoQueue<C> {
             let disk = self.shown[n];
             let recovery = ctx.disks.recovery(disk);
             if self.used.iter().all(|u| u.disk != disk)
-                && recovery.has_questions()
+                && recovery.has_queries()
                 && self.answer_of(disk, tcp, ctx)
                 && self.client(disk, &ctx.disks).is_none()
             {
                 // Without a client the write that is on the way is not carried out.
-                recovery.with(|lost| lost.leave(self.host, self.queue));
-                ctx.disks.answered();
+                recovery.with(|ledger| ledger.leave(self.host, self.queue));
+                ctx.disks.queries_answered();
             }
         }
     }
@@ -154,9 +155,9 @@ impl<C: DiskClient> IoQueue<C> {
             },
         };
         let recovery = ctx.disks.recovery(disk);
-        let (answered, stays) = recovery.with(|lost| lost.answer(self.host, self.queue, reply));
+        let (answered, stays) = recovery.with(|ledger| ledger.answer(self.host, self.queue, reply));
         if answered {
-            ctx.disks.answered();
+            ctx.disks.queries_answered();
         }
         stays
     }

@@ -1,31 +1,30 @@
-//! The commands of one disk whose answers a host may not have. A host that has lost a connection sends them again, over
-//! another one. What was carried out must then not be carried out twice.
+//! The ledger of one disk: commands whose answers a host may not have. A host that has lost a connection sends such a command
+//! again, over another connection. The target must not carry it out twice.
 //!
-//! | lost | what is noted | what it is for |
+//! | lost answer of | noted | used for |
 //! | --- | --- | --- |
 //! | a write | its range | a write that is refused because it begins behind the write pointer may be this one |
-//! | an append that landed | where | an append of the same host with the same length and the same data is this one. It gets the place once |
+//! | an append that landed | its place | an append of the same host with the same length and data is this one, and gets the place once |
 //!
-//! A write may be sent again as long as its answer is one of the last of its queue: a host may never have looked at bytes that
-//! its TCP has acknowledged. An append counts as answered once the host's TCP has acknowledged the bytes of the answer. An answer
-//! that was not acknowledged may have reached the host all the same. The answers that reached it are the first of these, so of two
-//! appends with the same data the one that was answered last is taken first.
+//! A write is noted while its answer is one of the last of its queue, because a host may never have looked at bytes that its TCP
+//! has acknowledged. An append counts as answered once the host's TCP has acknowledged the bytes of the answer. An answer that
+//! was not acknowledged may have reached the host all the same. Answers arrive in their order, so of two appends with the same
+//! data the one that was answered last is taken first.
 //!
-//! A note is of one host, whichever connection its command comes by, and of the zone as the host knows it: a reset of the
-//! zone, by any host, removes it. An append that was sent before a reset ended is not noted later, because its place may be
-//! another's by then ([`DiskRecovery::lose_append`](super::DiskRecovery)). A write that was is: what it is for is compared
-//! with all data that are there, and answered with success only if they are equal. A host has [`WINDOW`] from its first command after the loss; later
-//! commands are new ones.
+//! A note belongs to a host, whichever connection the command came by, and to a zone until its reset: a reset by any host
+//! removes it. An append that was sent before a reset ended is not noted later, because its place may be another's by then
+//! ([`DiskRecovery::lose_append`](super::DiskRecovery)). A write that was sent before the reset is still noted: a resend succeeds
+//! only if the disk holds equal data. After a loss a host has [`WINDOW`] from its first command on; later commands are new ones.
 //!
-//! A server that starts does not know what hosts of the last one have lost. Every write that is behind the write pointers
-//! which it finds may be sent again, for [`WINDOW`] from a host's first command on. An append may be in space that no client of
-//! the last server was told of ([`Space`]).
+//! A server that starts does not know which answers of the last server are lost. For [`WINDOW`] from its first command on, a host
+//! may send any write again that lies behind the write pointers which the server found. An append may lie in space that no
+//! client of the last server was told of ([`Space`]).
 //!
-//! A new connection of a host waits until the commands of its old ones have ended: [`Lost::is_draining`].
+//! A new connection of a host waits until the commands of its old ones have ended: [`ResendLedger::is_draining`].
 
 use super::host_key::HostKey;
 use super::notes::{Notes, Place};
-use super::questions::{Asked, QuestionId, Questions, Reply};
+use super::peer_queries::{Asked, PeerQueries, PeerQueryId, Reply};
 use super::space::Space;
 use crate::target::QueueId;
 use std::collections::BTreeMap;
@@ -69,12 +68,12 @@ struct Claim {
     zone: ZoneNo,
     /// False: the zone was reset meanwhile.
     alive: bool,
-    taken: Taken,
+    reservation: Reservation,
 }
 
-/// What a claim has taken.
+/// The note that a claim keeps from other claims.
 #[derive(Debug)]
-enum Taken {
+enum Reservation {
     Nothing,
     /// Nothing, but compares with the note of an append.
     Append(Place),
@@ -82,19 +81,19 @@ enum Taken {
     Blocks(u32, usize),
 }
 
-/// Where an append was looked for.
+/// Where an append has been looked for.
 #[derive(Debug)]
-pub(crate) struct Tried {
+pub(crate) struct AppendSearch {
     /// All notes but those of a lower number.
     below: u64,
     /// These offsets in the space of its zone.
     offsets: Vec<u32>,
 }
 
-impl Tried {
+impl AppendSearch {
     /// Nowhere yet.
-    pub(crate) fn nowhere() -> Tried {
-        Tried { below: u64::MAX, offsets: Vec::new() }
+    pub(crate) fn nowhere() -> AppendSearch {
+        AppendSearch { below: u64::MAX, offsets: Vec::new() }
     }
 }
 
@@ -109,12 +108,12 @@ pub(crate) struct AppendData {
 
 /// What is known of one disk.
 #[derive(Debug)]
-pub(crate) struct Lost {
+pub(crate) struct ResendLedger {
     geometry: Geometry,
     writes: Notes<Written>,
     appends: Notes<Landed>,
     claims: BTreeMap<ClaimId, Claim>,
-    questions: Questions,
+    queries: PeerQueries,
     last: u64,
     /// Closed connections of each host whose commands are still being carried out.
     draining: BTreeMap<HostKey, u32>,
@@ -134,15 +133,15 @@ pub(crate) struct Lost {
 /// Most hosts that may send commands again after a restart.
 const MAX_HOSTS: usize = 1024;
 
-impl Lost {
+impl ResendLedger {
     /// Nothing is lost.
-    pub(crate) fn new(geometry: Geometry) -> Lost {
-        Lost {
+    pub(crate) fn new(geometry: Geometry) -> ResendLedger {
+        ResendLedger {
             geometry,
             writes: Notes::new(MAX_NOTES),
             appends: Notes::new(MAX_NOTES),
             claims: BTreeMap::new(),
-            questions: Questions::default(),
+            queries: PeerQueries::default(),
             last: 0,
             draining: BTreeMap::new(),
             at_start: Vec::new(),
@@ -192,17 +191,17 @@ impl Lost {
 
     /// The disk is shown to a queue of `host` from now on.
     pub(crate) fn enter(&mut self, host: HostKey, queue: QueueId) {
-        self.questions.enter(host, queue);
+        self.queries.enter(host, queue);
     }
 
     /// The queue has ended. What it had is noted.
     pub(crate) fn leave(&mut self, host: HostKey, queue: QueueId) {
-        self.questions.leave(host, queue);
+        self.queries.leave(host, queue);
     }
 
     /// Whether a host uses the disk through several controllers.
     pub(crate) fn has_controllers(&self) -> bool {
-        self.questions.are_possible()
+        self.queries.are_possible()
     }
 
     /// Whether commands of closed connections are being carried out.
@@ -211,8 +210,8 @@ impl Lost {
     }
 
     /// Whether a queue is asked, or waits for an answer.
-    pub(crate) fn has_questions(&self) -> bool {
-        self.questions.any()
+    pub(crate) fn has_queries(&self) -> bool {
+        self.queries.any()
     }
 
     /// A write of `host` was refused: asks other queues of the host about it. Also returns those, which are to be told. `None`:
@@ -222,22 +221,22 @@ impl Lost {
         host: HostKey,
         from: QueueId,
         what: Asked,
-    ) -> Option<(QuestionId, Vec<QueueId>)> {
+    ) -> Option<(PeerQueryId, Vec<QueueId>)> {
         let drains = matches!(what, Asked::Had(_)) && self.is_draining(host);
         if !drains && !self.has_peers(host, from, what) {
             return None;
         }
-        Some(self.questions.ask(host, from, what))
+        Some(self.queries.ask(host, from, what))
     }
 
-    /// Whether there are queues that [`Lost::ask`] would ask.
+    /// Whether there are queues that [`ResendLedger::ask`] would ask.
     pub(crate) fn has_peers(&self, host: HostKey, from: QueueId, what: Asked) -> bool {
-        self.questions.peers(host, from, what).next().is_some()
+        self.queries.peers(host, from, what).next().is_some()
     }
 
-    /// Takes a question back.
-    pub(crate) fn withdraw(&mut self, id: QuestionId) {
-        self.questions.withdraw(id);
+    /// Takes a query back.
+    pub(crate) fn withdraw(&mut self, id: PeerQueryId) {
+        self.queries.withdraw(id);
     }
 
     /// Has a queue of `host` answer what it is asked. The first says whether it has answered anything, the second whether it is
@@ -248,13 +247,13 @@ impl Lost {
         queue: QueueId,
         reply: impl Fn(Asked) -> Reply,
     ) -> (bool, bool) {
-        self.questions.answer(host, queue, reply)
+        self.queries.answer(host, queue, reply)
     }
 
     /// Takes the answer of all. `None`: one is missing, or commands of closed connections are still being carried out.
-    pub(crate) fn take_answer(&mut self, id: QuestionId) -> Option<bool> {
+    pub(crate) fn take_answer(&mut self, id: PeerQueryId) -> Option<bool> {
         let draining = &self.draining;
-        self.questions.take(id, |host| draining.contains_key(&host))
+        self.queries.take(id, |host| draining.contains_key(&host))
     }
 
     /// A connection of `host` has ended, and commands of it are still being carried out.
@@ -323,7 +322,9 @@ impl Lost {
             // What is being compared does not become too old.
             let claims = &self.claims;
             let is_compared = |zone: u32| {
-                let of = |c: &Claim| c.zone.0 == zone && matches!(c.taken, Taken::Blocks(..));
+                let of = |c: &Claim| {
+                    c.zone.0 == zone && matches!(c.reservation, Reservation::Blocks(..))
+                };
                 claims.values().any(of)
             };
             self.spaces.retain(|zone, _| is_compared(*zone));
@@ -339,7 +340,7 @@ impl Lost {
     }
 
     /// Whether a write of `host` at `at` that was refused may have been sent again. The disk is to be asked then, and
-    /// [`Lost::confirm`] says whether the answer counts. `known`: another queue of the host has had it.
+    /// [`ResendLedger::confirm`] says whether the answer counts. `known`: another queue of the host has had it.
     pub(crate) fn claim_write(
         &mut self,
         host: HostKey,
@@ -357,7 +358,7 @@ impl Lost {
         if !known && !is_noted() && !self.was_there_at_start(host, at, now) {
             return None;
         }
-        Some(self.claim(zone, Taken::Nothing))
+        Some(self.claim(zone, Reservation::Nothing))
     }
 
     fn was_there_at_start(&self, host: HostKey, at: Sector, now: Nanos) -> bool {
@@ -366,29 +367,29 @@ impl Lost {
             && self.back.get(&host).is_some_and(|until| now < *until)
     }
 
-    /// The last place where an append may be that was not tried yet. The data there are to be compared then, and
-    /// [`Lost::confirm`] says whether the place is this append's. Several appends may be compared with a place at once: it
+    /// The last place where an append may be that was not searched yet. The data there are to be compared then, and
+    /// [`ResendLedger::confirm`] says whether the place is this append's. Several appends may be compared with a place at once: it
     /// stays, because only one of them, and not always the first, is the one that was lost.
     pub(crate) fn claim_append(
         &mut self,
         host: HostKey,
         (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
-        tried: &mut Tried,
+        search: &mut AppendSearch,
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
         self.expire(now);
         let is = |landed: &Landed| {
             landed.len_sectors == len_sectors && landed.hash.is_none_or(|h| h == data.hash)
         };
-        match self.appends.last((zone, host), tried.below, is) {
+        match self.appends.last((zone, host), search.below, is) {
             Some((place, landed)) => {
                 self.appends.begin_comparison(place);
-                tried.below = place.number;
-                Some((self.claim(zone, Taken::Append(place)), landed))
+                search.below = place.number;
+                Some((self.claim(zone, Reservation::Append(place)), landed))
             }
             None => {
-                tried.below = 0;
-                self.claim_blocks(host, (zone, len_sectors, data), tried, now)
+                search.below = 0;
+                self.claim_blocks(host, (zone, len_sectors, data), search, now)
             }
         }
     }
@@ -398,7 +399,7 @@ impl Lost {
         &mut self,
         host: HostKey,
         (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
-        tried: &mut Tried,
+        search: &mut AppendSearch,
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
         if self.back.get(&host).is_none_or(|until| now >= *until)
@@ -407,17 +408,17 @@ impl Lost {
             return None;
         }
         let places = self.spaces.get(&zone.0)?.places(&data.blocks);
-        let offset = places.into_iter().find(|at| !tried.offsets.contains(at))?;
-        tried.offsets.push(offset);
+        let offset = places.into_iter().find(|at| !search.offsets.contains(at))?;
+        search.offsets.push(offset);
         let at = self.geometry.zone_start(zone).plus(u64::from(offset));
-        let id = self.claim(zone, Taken::Blocks(offset, data.blocks.len()));
+        let id = self.claim(zone, Reservation::Blocks(offset, data.blocks.len()));
         Some((id, Landed { at, len_sectors, hash: None }))
     }
 
-    fn claim(&mut self, zone: ZoneNo, taken: Taken) -> ClaimId {
+    fn claim(&mut self, zone: ZoneNo, reservation: Reservation) -> ClaimId {
         self.last += 1;
         let id = ClaimId(self.last);
-        self.claims.insert(id, Claim { zone, alive: true, taken });
+        self.claims.insert(id, Claim { zone, alive: true, reservation });
         id
     }
 
@@ -425,9 +426,9 @@ impl Lost {
     /// append has got the place.
     pub(crate) fn confirm(&mut self, id: ClaimId) -> bool {
         let Some(claim) = self.end_claim(id).filter(|c| c.alive) else { return false };
-        match claim.taken {
-            Taken::Append(place) => self.appends.remove(place),
-            Taken::Blocks(offset, blocks) => {
+        match claim.reservation {
+            Reservation::Append(place) => self.appends.remove(place),
+            Reservation::Blocks(offset, blocks) => {
                 let Some(space) = self.spaces.get_mut(&claim.zone.0) else { return false };
                 let is_there = space.cut(offset, blocks);
                 if space.is_empty() {
@@ -435,13 +436,15 @@ impl Lost {
                 }
                 is_there
             }
-            Taken::Nothing => true,
+            Reservation::Nothing => true,
         }
     }
 
     /// The data are not those of this command: they may be another's. Or the comparison was given up.
     pub(crate) fn reject(&mut self, id: ClaimId) {
-        if let Some(Claim { alive: true, taken: Taken::Append(place), .. }) = self.end_claim(id) {
+        if let Some(Claim { alive: true, reservation: Reservation::Append(place), .. }) =
+            self.end_claim(id)
+        {
             self.appends.end_comparison(place);
         }
     }
