@@ -2,7 +2,7 @@
 //!
 //! Only code that handles failures, reports and resets records events, so a write that succeeds pays nothing. The log
 //! keeps the last [`EVENTS_KEPT`] events. Its lock is taken under any other lock, and nothing is locked under it. A
-//! waker is called by the drop of [`Told`], which outlives the locks.
+//! waker is called by the drop of [`DeferredWake`], which outlives the locks.
 
 use super::snapshot::Layout;
 use super::trace;
@@ -93,9 +93,9 @@ pub struct Event {
 
 /// Calls the waker of a log when it is dropped. To be made before the locks are taken under which events are recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Option<Waker>);
+pub(crate) struct DeferredWake(Option<Waker>);
 
-impl Drop for Told {
+impl Drop for DeferredWake {
     fn drop(&mut self) {
         if let Some(waker) = self.0.take() {
             waker.wake();
@@ -118,7 +118,7 @@ struct Inner {
 }
 
 impl Inner {
-    fn push(&mut self, told: &mut Told, mut event: Event) {
+    fn push(&mut self, wake: &mut DeferredWake, mut event: Event) {
         self.counts[event.kind as usize - 1] += 1;
         let zone = event.zone.map_or(u32::MAX, |z| z.0);
         match event.kind {
@@ -142,8 +142,8 @@ impl Inner {
             }
             self.kept.push_back(event);
         }
-        if told.0.is_none() {
-            told.0 = self.waker.take();
+        if wake.0.is_none() {
+            wake.0 = self.waker.take();
         }
     }
 }
@@ -196,7 +196,13 @@ impl EventLog {
 
     /// A command has failed, and `aborted` BIOs behind it.
     #[cold]
-    pub(crate) fn failed(&self, told: &mut Told, layout: &Layout, cmd: &Command, aborted: usize) {
+    pub(crate) fn failed(
+        &self,
+        wake: &mut DeferredWake,
+        layout: &Layout,
+        cmd: &Command,
+        aborted: usize,
+    ) {
         let g = &layout.geometry;
         let somewhere = !matches!(cmd.op, Op::Flush | Op::ZoneResetAll);
         let zone = (somewhere && cmd.sector < g.capacity()).then(|| g.zone_of(cmd.sector).0);
@@ -204,10 +210,10 @@ impl EventLog {
         let (status, sector) = (cmd.status, cmd.sector);
         let kind = EventKind::Failed;
         let event = Event { op, status, zone, sector, aborted, ..event(kind) };
-        lock(&self.inner).push(told, event);
+        lock(&self.inner).push(wake, event);
     }
 
-    /// The event of a command that was given up and has come back, for [`EventLog::came_back`].
+    /// The event of a command that was given up and has come back, for [`EventLog::record_late_back`].
     #[cold]
     pub(crate) fn late_back(&self, cmd: &Command) -> Event {
         let ordered = matches!(cmd.op, Op::Write | Op::WriteZeroes | Op::ZoneAppend);
@@ -218,10 +224,10 @@ impl EventLog {
 
     /// Commands have come back late, and their memory can be had. Called under no lock of the disk.
     #[cold]
-    pub(crate) fn came_back(&self, events: Vec<Event>) {
-        let mut told = Told::default();
+    pub(crate) fn record_late_back(&self, events: Vec<Event>) {
+        let mut wake = DeferredWake::default();
         for event in events {
-            lock(&self.inner).push(&mut told, event);
+            lock(&self.inner).push(&mut wake, event);
         }
     }
 
@@ -229,17 +235,17 @@ impl EventLog {
     #[cold]
     pub(crate) fn queue_died(&self) {
         let event = Event { status: Status::NoDevice, ..event(EventKind::QueueDied) };
-        let mut told = Told::default();
-        lock(&self.inner).push(&mut told, event);
+        let mut wake = DeferredWake::default();
+        lock(&self.inner).push(&mut wake, event);
     }
 
     /// The zones were read again: all write pointers are known.
     #[cold]
-    pub(crate) fn revalidated(&self, told: &mut Told) {
+    pub(crate) fn revalidated(&self, wake: &mut DeferredWake) {
         let mut inner = lock(&self.inner);
         inner.doubtful.clear();
         self.nr_doubtful.store(0, Ordering::Relaxed);
-        inner.push(told, event(EventKind::Revalidated));
+        inner.push(wake, event(EventKind::Revalidated));
     }
 
     /// The write pointer of `zone` is unknown, and the layer asks for it. Called, as the next three, under the lock of the
@@ -253,37 +259,49 @@ impl EventLog {
 
     /// The write pointer of `zone` is unknown, and the layer does not ask for it.
     #[cold]
-    pub(crate) fn stale(&self, told: &mut Told, layout: &Layout, zone: ZoneNo, why: Status) {
+    pub(crate) fn stale(
+        &self,
+        wake: &mut DeferredWake,
+        layout: &Layout,
+        zone: ZoneNo,
+        why: Status,
+    ) {
         let mut inner = lock(&self.inner);
         if inner.doubtful.insert(zone.0, true) != Some(true) {
-            inner.push(told, of_zone(EventKind::Stale, layout, zone, why));
+            inner.push(wake, of_zone(EventKind::Stale, layout, zone, why));
         }
         self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
     }
 
     /// A report shows less data in `zone` than was acknowledged.
     #[cold]
-    pub(crate) fn missing(&self, told: &mut Told, layout: &Layout, zone: ZoneNo) {
+    pub(crate) fn missing(&self, wake: &mut DeferredWake, layout: &Layout, zone: ZoneNo) {
         let mut inner = lock(&self.inner);
         inner.doubtful.insert(zone.0, true);
         self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
-        inner.push(told, of_zone(EventKind::DataMissing, layout, zone, Status::Io));
+        inner.push(wake, of_zone(EventKind::DataMissing, layout, zone, Status::Io));
     }
 
     /// Something that may make the write pointer of `zone` known has happened to its plug.
     #[inline]
-    pub(crate) fn settled(&self, told: &mut Told, layout: &Layout, zone: ZoneNo, plug: &Plug) {
+    pub(crate) fn settled(
+        &self,
+        wake: &mut DeferredWake,
+        layout: &Layout,
+        zone: ZoneNo,
+        plug: &Plug,
+    ) {
         if self.nr_doubtful.load(Ordering::Relaxed) != 0 && !plug.is_stale() {
-            self.recovered(told, layout, zone);
+            self.recovered(wake, layout, zone);
         }
     }
 
     #[cold]
-    fn recovered(&self, told: &mut Told, layout: &Layout, zone: ZoneNo) {
+    fn recovered(&self, wake: &mut DeferredWake, layout: &Layout, zone: ZoneNo) {
         let mut inner = lock(&self.inner);
         if inner.doubtful.remove(&zone.0).is_some() {
             self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
-            inner.push(told, of_zone(EventKind::Recovered, layout, zone, Status::Ok));
+            inner.push(wake, of_zone(EventKind::Recovered, layout, zone, Status::Ok));
         }
     }
 }
@@ -298,13 +316,13 @@ mod tests {
 
     #[test]
     fn the_same_again_is_counted_until_it_is_read() {
-        let (log, mut told) = (EventLog::default(), Told::default());
+        let (log, mut wake) = (EventLog::default(), DeferredWake::default());
         log.queue_died();
         log.queue_died();
         assert_eq!(numbers(&log), [(1, 2)]);
         lock(&log.inner).read = 1;
         log.queue_died();
-        log.revalidated(&mut told);
+        log.revalidated(&mut wake);
         log.queue_died();
         assert_eq!(numbers(&log), [(1, 2), (2, 1), (3, 1), (4, 1)]);
     }
@@ -312,11 +330,11 @@ mod tests {
     /// Those that are the same again, those that a reader has seen and those that are gone.
     #[test]
     fn every_event_is_counted_by_its_kind() {
-        let (log, mut told) = (EventLog::default(), Told::default());
+        let (log, mut wake) = (EventLog::default(), DeferredWake::default());
         for _ in 0..EVENTS_KEPT {
             log.queue_died();
             log.queue_died();
-            log.revalidated(&mut told);
+            log.revalidated(&mut wake);
         }
         let counts = EventKind::ALL.map(|kind| log.count(kind));
         let n = EVENTS_KEPT as u64;
@@ -326,10 +344,10 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room() {
-        let (log, mut told) = (EventLog::default(), Told::default());
+        let (log, mut wake) = (EventLog::default(), DeferredWake::default());
         for _ in 0..EVENTS_KEPT {
             log.queue_died();
-            log.revalidated(&mut told);
+            log.revalidated(&mut wake);
         }
         let kept = numbers(&log);
         let n = EVENTS_KEPT as u64;

@@ -6,10 +6,10 @@
 
 mod validate;
 
-use super::events::Told;
+use super::events::DeferredWake;
 use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
-use crate::disk::lane::Lane;
+use crate::disk::queue_state::QueueState;
 use crate::disk::snapshot::Layout;
 use crate::plug::{Shard, Then};
 use crate::sync::{Ordering, lock};
@@ -18,9 +18,9 @@ use crate::zone::ZONE_RECORD_LEN;
 use std::ops::Range;
 use validate::{resets_all, validate, zones_of};
 
-impl Lane {
+impl QueueState {
     /// Checks a BIO of the rare kinds and sends it.
-    pub(crate) fn other(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>) {
+    pub(crate) fn submit_rare(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>) {
         let checked = validate(layout, &bio, || self.idle_tags())
             .and_then(|()| self.begin(shared, layout, &mut bio));
         if let Err(status) = checked {
@@ -38,7 +38,7 @@ impl Lane {
         if bio.op == Op::Discard {
             return self.send_unordered(layout, bio, u32::MAX);
         }
-        self.pass(layout, bio);
+        self.submit_unplugged(layout, bio);
     }
 
     /// Notes in the disk and the BIO what a valid BIO is about to do. An error means that nothing was noted.
@@ -149,7 +149,7 @@ impl Lane {
         }
     }
 
-    /// A management command has ended: gives up what [`Lane::begin_management`] claimed.
+    /// A management command has ended: gives up what [`QueueState::begin_management`] claimed.
     fn end_management(shared: &Shared, cmd: &mut Command) {
         let claim = std::mem::replace(&mut cmd.claim, ZoneClaim::None);
         if claim == ZoneClaim::None {
@@ -254,7 +254,7 @@ impl Lane {
             self.end_native_append(shared, layout, &cmd);
         }
         if !cmd.status.is_ok() {
-            shared.events.failed(&mut Told::default(), layout, &cmd, 0);
+            shared.events.failed(&mut DeferredWake::default(), layout, &cmd, 0);
         }
         if cmd.status.is_ok() {
             match cmd.op {
@@ -300,19 +300,19 @@ impl Lane {
             return;
         }
         let zone = ZoneNo(cmd.zone);
-        let mut told = Told::default();
+        let mut wake = DeferredWake::default();
         match cmd.op {
             Op::ZoneReset => {
                 let (mut shard, i) = shared.shard(zone);
                 shard.reset(i, &mut self.aborted);
-                shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+                shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
                 self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneFinish => {
                 let len = layout.geometry.zone_len_sectors(zone);
                 let (mut shard, i) = shared.shard(zone);
                 shard.finish(i, len, &mut self.aborted);
-                shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+                shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
                 self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneResetAll => {
@@ -324,7 +324,7 @@ impl Lane {
                         shard.lock_plug(i);
                         shard.reset(i, &mut self.aborted);
                         let zone = shared.zone_at((s, i));
-                        shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+                        shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
                         self.settle_early(shared, &mut shard, i, zone);
                         shard.unlock_plug(i);
                     }
@@ -346,12 +346,12 @@ impl Lane {
             Op::ZoneResetAll => 0..layout.geometry.nr_zones(),
             _ => cmd.zone..cmd.zone + 1,
         };
-        let mut told = Told::default();
+        let mut wake = DeferredWake::default();
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
             shard.forget_write_pointer(i, epoch, &mut self.aborted);
             if shard.plugs[i].is_stale() {
-                shared.events.stale(&mut told, layout, ZoneNo(z), cmd.status);
+                shared.events.stale(&mut wake, layout, ZoneNo(z), cmd.status);
             }
             self.settle_early(shared, &mut shard, i, ZoneNo(z));
         }
@@ -415,7 +415,7 @@ impl Lane {
             {
                 continue;
             }
-            let mut told = Told::default();
+            let mut wake = DeferredWake::default();
             let (mut shard, i) = shared.shard(zone);
             let (epoch, mask) = (cmd.epoch, layout.write_mask());
             let may_move = || shared.resets.may_move(zone, &shared.late);
@@ -424,12 +424,12 @@ impl Lane {
                 if then == Then::InLine {
                     self.backlog.zone(zone);
                 }
-                shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+                shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
                 self.settle_early(shared, &mut shard, i, zone);
                 continue;
             }
             busy |= shard.reported(i, info, cmd.epoch, resync, &mut self.aborted);
-            shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+            shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
             self.settle_early(shared, &mut shard, i, zone);
         }
         busy

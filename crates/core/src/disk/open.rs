@@ -127,8 +127,8 @@ impl Disk {
             lock(&self.shared.elevator.0).reserve(self.shared.usual_waiting());
         }
         let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
-        queue.lane.outlook = Outlook::new(watched, u32::from(places), self.shared.late.clone());
-        queue.lane.bell = Some(bell);
+        queue.state.outlook = Outlook::new(watched, u32::from(places), self.shared.late.clone());
+        queue.state.bell = Some(bell);
         Ok(queue)
     }
 

@@ -5,17 +5,17 @@
 //! several zones can recover at a time. A queue with a report in flight is busy: freezes wait for it, and an orphan
 //! is polled until the report is back. Writes that succeed do not use this file.
 
-use super::events::Told;
+use super::events::DeferredWake;
 use super::shared::Shared;
 use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::TurnEvent;
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::TurnEvent;
 use crate::disk::snapshot::Layout;
 use crate::plug::{RecoveryReport, Shard, Then};
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
-impl Lane {
+impl QueueState {
     /// Called when the only write of a zone has failed, and the writes behind it were aborted. Returns whether the
     /// layer reports the zone by itself now: the attribute `zone_recovery` and the kind of failure decide (E12).
     #[cold]
@@ -92,7 +92,7 @@ impl Lane {
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        let mut told = Told::default();
+        let mut wake = DeferredWake::default();
         let (mut shard, i) = shared.shard(zone);
         let missing = shard.counters.missing;
         let may_move = || shared.resets.may_move(zone, &shared.late);
@@ -101,14 +101,14 @@ impl Lane {
         let then = shard.recover(i, &report, &mut self.aborted);
         self.settle_early(shared, &mut shard, i, zone);
         if !cmd.status.is_ok() {
-            shared.events.failed(&mut told, layout, &cmd, self.aborted.len());
+            shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         }
         if shard.counters.missing > missing {
-            shared.events.missing(&mut told, layout, zone);
+            shared.events.missing(&mut wake, layout, zone);
         } else if shard.plugs[i].is_stale() {
-            shared.events.stale(&mut told, layout, zone, cmd.status);
+            shared.events.stale(&mut wake, layout, zone, cmd.status);
         } else {
-            shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+            shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
         }
         drop(shard);
         if !self.aborted.is_empty() {

@@ -3,7 +3,7 @@
 //! The disk is frozen first. The report is then sent with a command that no freeze waits for, so what takes effect is
 //! what the device has (V5, I9). If anything is wrong, the old state stays (V6).
 
-use super::events::Told;
+use super::events::DeferredWake;
 use super::freeze::Freeze;
 use super::handle::Disk;
 use crate::bio::{Flags, Op, Waits};
@@ -71,7 +71,7 @@ impl Revalidation {
         let mut done = crate::Bios::new();
         queue.poll(now, &mut done);
         // The client gets the BIOs of the queue that finished meanwhile at its own next poll.
-        queue.lane.intake.keep(&mut done);
+        queue.state.intake.keep(&mut done);
         match self.state {
             State::Draining => {
                 if self.freeze.as_ref().is_none_or(Freeze::poll) {
@@ -117,14 +117,14 @@ impl Revalidation {
     }
 
     fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
-        let Some(mut cmd) = queue.lane.own_report.take() else { return };
+        let Some(mut cmd) = queue.state.own_report.take() else { return };
         cmd.set(Op::ReportZones, self.end(), 0, Flags::NONE);
         cmd.waits = Waits::Revalidation;
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
-        queue.lane.send(cmd);
-        let lane = &mut queue.lane;
-        lane.lower.submit(now, &mut lane.out);
+        queue.state.send(cmd);
+        let state = &mut queue.state;
+        state.lower.submit(now, &mut state.out);
         self.state = State::Waiting;
     }
 
@@ -136,18 +136,18 @@ impl Revalidation {
     }
 
     fn answer(&mut self, queue: &mut DiskQueue) -> Option<Result<(), Error>> {
-        let cmd = queue.lane.own_report.take_answer()?;
+        let cmd = queue.state.own_report.take_answer()?;
         self.asked = None;
         let status = cmd.status;
         let got = cmd.report.len();
         // Room for all zones at once, and not twice as much, which a list that grows may take.
         let more = (self.geometry.nr_zones() as usize).saturating_sub(self.zones.len()).max(got);
         if self.zones.try_reserve_exact(more).is_err() {
-            queue.lane.own_report.put(cmd);
+            queue.state.own_report.put(cmd);
             return Some(Err(self.geometry.too_large(None)));
         }
         self.zones.extend_from_slice(&cmd.report);
-        queue.lane.own_report.put(cmd);
+        queue.state.own_report.put(cmd);
         if !status.is_ok() {
             let e = Error::new(ErrorKind::Io, format!("report zones failed: {status}"));
             return Some(Err(e.hint("the zones are as they were; try again")));
@@ -187,17 +187,17 @@ impl Revalidation {
         let words = shared.room_for_plugs(self.zones.len());
         let words = words.ok_or_else(|| self.geometry.too_large(None))?;
         let early = shared.early_before();
-        shared.rebuild_plugs(&words, &self.zones, per_zone, &mut queue.lane.aborted);
+        shared.rebuild_plugs(&words, &self.zones, per_zone, &mut queue.state.aborted);
         let layout = Arc::new(Layout::new(self.geometry, limits, config, words));
-        debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
+        debug_assert!(queue.state.aborted.is_empty(), "a drained disk has nothing parked");
         shared.note(&layout);
         *current = layout.clone();
-        shared.early_after(early, &layout.geometry, same, &mut queue.lane.aborted);
+        shared.early_after(early, &layout.geometry, same, &mut queue.state.aborted);
         drop(current);
-        shared.events.revalidated(&mut Told::default());
+        shared.events.revalidated(&mut DeferredWake::default());
         shared.bump();
-        if !queue.lane.aborted.is_empty() {
-            queue.lane.abort_to_intake(shared, &layout);
+        if !queue.state.aborted.is_empty() {
+            queue.state.abort_to_intake(shared, &layout);
         }
         Ok(())
     }

@@ -65,11 +65,11 @@ pub(crate) struct Elevator {
     phase: (usize, Nanos),
 }
 
-/// A request to send.
+/// The scheduler's choice of the next request to send.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum Chosen {
     /// A flush, management or report.
-    First(Box<Bio>),
+    Bio(Box<Bio>),
     /// A request. Its BIOs have been appended to the caller's list.
     Request(Request),
 }
@@ -144,14 +144,14 @@ impl Elevator {
     }
 
     /// The next request, if one may be sent now. It counts as being at the device from now on.
-    pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<Taken> {
+    pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<Chosen> {
         let flying: u32 = self.flying.iter().sum();
         if self.setup.depth != 0 && flying >= self.setup.depth {
             return None;
         }
         if let Some(bio) = self.first.pop_front() {
             self.flying[Dir::Other as usize] += 1;
-            return Some(Taken::First(bio));
+            return Some(Chosen::Bio(bio));
         }
         if self.table.len() == 0 {
             return None;
@@ -181,7 +181,7 @@ impl Elevator {
         if let Some(z) = request.lock {
             self.locked[(z.0 / 64) as usize] |= 1 << (z.0 % 64);
         }
-        Some(Taken::Request(request))
+        Some(Chosen::Request(request))
     }
 
     /// Of the waiting writes of a locked zone, the one that came first. Zone order holds whatever the scheduler's

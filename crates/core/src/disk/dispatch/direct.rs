@@ -1,12 +1,12 @@
 //! The ordinary case: work is sent in the order in which it came, as soon as a tag is free.
 
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::Work;
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
 
-impl Lane {
+impl QueueState {
     /// Gives tags that have become free to the work that waits, in order.
     pub(crate) fn send_ready(&mut self, shared: &Shared, layout: &Layout) {
         while let Some(mut cmd) = self.tags.take() {

@@ -11,14 +11,14 @@
 //! idle: it reads all words under the lock of the list of queues, and the sender takes that lock after it has left
 //! the errand and before it says that it is idle (`DiskQueue::refresh`).
 
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::Work;
 use crate::disk::mailbox::Mailbox;
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::sync::{Ordering, lock};
 use std::sync::Arc;
 
-impl Lane {
+impl QueueState {
     /// Takes the errands that other queues have left, and publishes whether this queue is down. Returns whether one
     /// of the errands is to ask the scheduler for work.
     #[cold]

@@ -1,7 +1,7 @@
 //! Which queue sends what, and when. `direct.rs` is the ordinary case: work is sent in the order in which it came.
 //! The other files are for disks with a single writer, with a scheduler, or with several writes of a zone in flight.
 //!
-//! On such a disk a queue keeps its free tags where the ordinary code finds none (`lane/tags.rs`). The ordinary code
+//! On such a disk a queue keeps its free tags where the ordinary code finds none (`queue_state/tags.rs`). The ordinary code
 //! therefore puts its work into the backlog, and this room sends it at the end of each submit and poll.
 
 mod direct;
@@ -11,21 +11,21 @@ mod scheduler;
 pub(crate) mod single_writer;
 
 use crate::bio::{Bios, Command, Status};
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::{TurnEvent, Work};
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::{TurnEvent, Work};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
 use crate::plug::Next;
 use crate::unit::{Nanos, Sector, ZoneNo};
 
-impl Lane {
+impl QueueState {
     /// Sorts the work that has come in, handles the commands that have ended, and sends what may be sent.
     #[cold]
-    pub(crate) fn line_up(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
+    pub(crate) fn dispatch(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let ended = self.tags.any_ended();
         if layout.scheduled && ended {
-            self.came_back(shared, layout);
+            self.release_ended(shared, layout);
         }
         self.tags.hold();
         let mut may_take = ended;
@@ -60,9 +60,9 @@ impl Lane {
             }
             self.backlog.line_up_turns();
             if layout.scheduled {
-                may_take |= self.feed(shared, layout, now);
+                may_take |= self.enqueue(shared, layout, now);
                 if may_take && !(watched && self.leaves_to_another(shared, true)) {
-                    self.take_turns(shared, layout, now);
+                    self.send_scheduled(shared, layout, now);
                 }
             } else {
                 if watched {

@@ -8,9 +8,9 @@
 //! `disk/recovery.rs` sends the report after a failure.
 
 use crate::bio::{Bios, Command, Commands, Status, Waits};
-use crate::disk::events::Told;
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::Work;
+use crate::disk::events::DeferredWake;
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
@@ -18,7 +18,7 @@ use crate::plug::{Sent, Then};
 use crate::sync::Ordering;
 use crate::unit::ZoneNo;
 
-impl Lane {
+impl QueueState {
     /// Puts a zone with parked writes in line, unless another queue is its home or it has as many writes in flight as
     /// it may.
     pub(crate) fn queue_up(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo) {
@@ -84,7 +84,7 @@ impl Lane {
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        let mut told = Told::default();
+        let mut wake = DeferredWake::default();
         let (mut shard, i) = shared.shard_of(zone);
         if cmd.status == Status::Busy && shard.is_alone(i) {
             // The same command is sent again (W23). If others are in flight behind it, *busy* is a failure like any
@@ -108,12 +108,12 @@ impl Lane {
         }
         self.settle_early(shared, &mut shard, i, zone);
         if !cmd.status.is_ok() {
-            shared.events.failed(&mut told, layout, &cmd, self.aborted.len());
+            shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         }
         if matches!(then, Then::Report(_)) {
             shared.events.doubtful(zone);
         } else if shard.plugs[i].is_stale() {
-            shared.events.stale(&mut told, layout, zone, cmd.status);
+            shared.events.stale(&mut wake, layout, zone, cmd.status);
         }
         drop(shard);
         self.settle_status(layout, &mut cmd);

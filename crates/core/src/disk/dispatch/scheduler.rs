@@ -10,12 +10,12 @@
 
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
 use crate::disk::config::Mode;
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::Work;
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::plug::Kind;
-use crate::sched::elevator::Taken;
+use crate::sched::elevator::Chosen;
 use crate::sched::table::{Dir, Request, What};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
@@ -31,10 +31,10 @@ fn class_of(flags: Flags) -> u8 {
     }
 }
 
-impl Lane {
+impl QueueState {
     /// Tells the scheduler which commands have ended. Their tags, their places at the device and their zone locks are
     /// free again.
-    pub(crate) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
+    pub(crate) fn release_ended(&mut self, shared: &Shared, layout: &Layout) {
         let locking = layout.config.mode == Mode::Lock;
         let mut elevator = lock(&shared.elevator.0);
         for cmd in self.tags.ended() {
@@ -65,7 +65,7 @@ impl Lane {
     }
 
     /// Puts the work in line into the scheduler. Returns whether there was any.
-    pub(crate) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
+    pub(crate) fn enqueue(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
             self.tags.leave(self.mailbox.tags_back.swap(0, Ordering::AcqRel));
@@ -78,9 +78,9 @@ impl Lane {
                 break;
             }
             let merged = match self.backlog.line.pop_front() {
-                Some(Work::Bio(bio)) => self.feed_bio(shared, layout, bio, now),
+                Some(Work::Bio(bio)) => self.enqueue_bio(shared, layout, bio, now),
                 Some(Work::Zone(zone)) => {
-                    Self::feed_zone(shared, layout, zone, now);
+                    Self::enqueue_zone(shared, layout, zone, now);
                     false
                 }
                 None => break,
@@ -100,7 +100,7 @@ impl Lane {
     }
 
     /// Puts a BIO into the scheduler. Returns true if it became part of another request.
-    fn feed_bio(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>, now: Nanos) -> bool {
+    fn enqueue_bio(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>, now: Nanos) -> bool {
         let dir = Dir::of(bio.op);
         if dir == Dir::Other {
             lock(&shared.elevator.0).insert_first(bio);
@@ -128,7 +128,7 @@ impl Lane {
     }
 
     /// Puts the next write of a plugged zone into the scheduler as the zone's number. Its BIOs stay in the plug.
-    fn feed_zone(shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
+    fn enqueue_zone(shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let start = layout.geometry.zone_start(zone);
         let (shard, i) = shared.shard_of(zone);
         let (sector, end) = shard.extent(i, start).unwrap_or((start, start));
@@ -150,13 +150,13 @@ impl Lane {
     }
 
     /// Sends the requests that the scheduler chooses, as long as there are tags.
-    pub(crate) fn take_turns(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
+    pub(crate) fn send_scheduled(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         while let Some(mut cmd) = self.tags.take_held() {
             let taken = lock(&shared.elevator.0).next(now, &mut cmd.bios);
             match taken {
                 None => return self.tags.put_held(cmd),
-                Some(Taken::First(bio)) => self.launch_for(layout, bio, cmd),
-                Some(Taken::Request(r)) => match r.what {
+                Some(Chosen::Bio(bio)) => self.launch_for(layout, bio, cmd),
+                Some(Chosen::Request(r)) => match r.what {
                     What::Zone(zone) => {
                         if !self.send_zone(shared, layout, zone, cmd) {
                             lock(&shared.elevator.0).not_sent();

@@ -8,9 +8,9 @@
 //! token has a command in flight, work in its line, or a wait with a deadline. So it counts as busy, a freeze waits
 //! for it, and an orphan is polled until its tokens are free (Q8, Q9).
 
-use crate::disk::lane::Lane;
-use crate::disk::lane::backlog::Work;
-use crate::disk::lane::waits::Wait;
+use crate::disk::queue_state::QueueState;
+use crate::disk::queue_state::backlog::Work;
+use crate::disk::queue_state::waits::Wait;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state;
@@ -47,7 +47,7 @@ impl Shared {
     }
 }
 
-impl Lane {
+impl QueueState {
     /// Lists a zone that has its first waiting write and nothing in flight; if the zone's turn still lasts, the turn
     /// goes on (Q2).
     pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {

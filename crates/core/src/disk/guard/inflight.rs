@@ -67,7 +67,7 @@ pub(crate) struct GuardedQueue {
     nr: u64,
     /// No command is due before this.
     next_due: Nanos,
-    /// What the device's queue has lost, shared with the lane.
+    /// What the device's queue has lost, shared with the queue_state.
     losses: Arc<Losses>,
     /// The tickets of the disk.
     table: Arc<LateTable>,
@@ -77,7 +77,7 @@ pub(crate) struct GuardedQueue {
     seen: Nanos,
 }
 
-/// What a queue of the device has lost, for the lane above it.
+/// What a queue of the device has lost, for the queue state above it.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// Commands that were given up and are not back.
@@ -163,7 +163,7 @@ impl GuardedQueue {
 
     /// Matches the commands that the device has appended to `done`, from index `first` on, with their notes.
     #[inline]
-    fn came_back(&mut self, first: usize, done: &mut Commands) {
+    fn take_back(&mut self, first: usize, done: &mut Commands) {
         let mut late = false;
         for c in done.range_mut(first..) {
             match self.slots.get_mut(c.slot as usize) {
@@ -172,13 +172,13 @@ impl GuardedQueue {
             }
         }
         if late {
-            self.came_back_late(first, done);
+            self.take_back_late(first, done);
         }
     }
 
     /// Takes back commands that were given up. Their BIOs have completed already, so nothing is delivered.
     #[cold]
-    fn came_back_late(&mut self, first: usize, done: &mut Commands) {
+    fn take_back_late(&mut self, first: usize, done: &mut Commands) {
         let mut back = Vec::new();
         let mut rest = done.split_off(first);
         for mut c in rest.drain(..) {
@@ -204,7 +204,7 @@ impl GuardedQueue {
             done.push_back(c);
         }
         // Now that its memory can be had.
-        self.table.events.came_back(back);
+        self.table.events.record_late_back(back);
     }
 
     /// Sends up what was noted, in place of the command.
@@ -312,7 +312,7 @@ impl Queue for GuardedQueue {
             let (lower, first) = (&mut self.lower, done.len());
             alive = caught(|| lower.poll(now, done)).is_some();
             if done.len() > first {
-                self.came_back(first, done);
+                self.take_back(first, done);
             }
         }
         if !alive && !self.dead {

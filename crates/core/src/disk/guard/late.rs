@@ -35,7 +35,7 @@ impl Inner {
     }
 
     /// Takes back memory: it is a part of what a split BIO had, or a lender's whole range.
-    fn came_back(&mut self, mut buf: IoBuf) {
+    fn take_back(&mut self, mut buf: IoBuf) {
         for i in 0..self.split.len() {
             match self.split[i].put_back(buf) {
                 Err(other) => buf = other,
@@ -91,7 +91,7 @@ impl LateTable {
     /// Takes memory of a command that has come back after it was given up.
     pub(crate) fn give_back(&self, buf: IoBuf) {
         if !buf.is_empty() {
-            lock(&self.inner).came_back(buf);
+            lock(&self.inner).take_back(buf);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waits};
-use crate::disk::lane::{Lane, duty};
+use crate::disk::queue_state::{QueueState, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
@@ -19,7 +19,7 @@ impl DiskQueue {
     ///
     /// All state is up to date before a BIO is in `done`, and no lock is held, so the caller may submit any BIO next.
     pub fn poll(&mut self, now: Nanos, done: &mut Bios) {
-        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen {
+        if self.shared.state.0.load(Ordering::Acquire) != self.state.seen {
             return self.poll_changed(now, done);
         }
         self.poll_seen(now, done);
@@ -36,7 +36,7 @@ impl DiskQueue {
     /// keeps its registers.
     #[inline(always)]
     fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
-        if self.lane.duties & duty::ARBITRATED != 0 {
+        if self.state.duties & duty::ARBITRATED != 0 {
             self.poll_arbitrated(now, done);
         } else {
             self.poll_plain(now, done);
@@ -57,37 +57,37 @@ impl DiskQueue {
     /// `ARBITRATED`: the value of [`Layout::arbitrated`].
     #[inline(always)]
     fn poll_as<const ARBITRATED: bool>(&mut self, now: Nanos, done: &mut Bios) {
-        let DiskQueue { shared, layout, lane } = self;
+        let DiskQueue { shared, layout, state } = self;
         let before = done.len();
-        lane.lower.poll_lowered(now, &mut lane.fin);
-        while let Some(cmd) = lane.lower.pop(&mut lane.fin) {
-            lane.finished::<ARBITRATED>(shared, layout, cmd, done);
+        state.lower.poll_lowered(now, &mut state.fin);
+        while let Some(cmd) = state.lower.pop(&mut state.fin) {
+            state.finished::<ARBITRATED>(shared, layout, cmd, done);
         }
         if ARBITRATED {
-            lane.line_up(shared, layout, now);
+            state.dispatch(shared, layout, now);
         }
         // One test for three lists. With one BIO in flight all of them are empty.
         let waiting =
-            if ARBITRATED { 0 } else { lane.backlog.ready.len() } | lane.intake.nr_ended();
-        if waiting | lane.out.len() != 0 {
+            if ARBITRATED { 0 } else { state.backlog.ready.len() } | state.intake.nr_ended();
+        if waiting | state.out.len() != 0 {
             if waiting != 0 {
-                lane.look_after::<ARBITRATED>(shared, layout, done);
+                state.drain_backlog::<ARBITRATED>(shared, layout, done);
             }
-            if !lane.out.is_empty() {
-                lane.lower.submit(now, &mut lane.out);
+            if !state.out.is_empty() {
+                state.lower.submit(now, &mut state.out);
             }
         }
-        if lane.mailbox.is_filled() {
-            let mut bios = std::mem::take(&mut lane.spare_bios);
-            lane.mailbox.collect(&mut bios);
-            lane.deliver_own(&mut bios, done);
-            lane.spare_bios = bios;
+        if state.mailbox.is_filled() {
+            let mut bios = std::mem::take(&mut state.spare_bios);
+            state.mailbox.collect(&mut bios);
+            state.deliver_own(&mut bios, done);
+            state.spare_bios = bios;
         }
-        lane.intake.gave_back((done.len() - before) as u32);
+        state.intake.gave_back((done.len() - before) as u32);
     }
 }
 
-impl Lane {
+impl QueueState {
     #[inline(always)]
     fn finished<const ARBITRATED: bool>(
         &mut self,
@@ -155,14 +155,14 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        let mut told = crate::disk::events::Told::default();
+        let mut wake = crate::disk::events::DeferredWake::default();
         let zone = ZoneNo(cmd.zone);
         let (mut guard, i) = shared.shard_of(zone);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         // The subtraction may wrap around: a faulty device may have changed the sector.
         let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
         let mut next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
-        shared.events.failed(&mut told, layout, &cmd, self.aborted.len());
+        shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         self.settle_status(layout, &mut cmd);
         if next == Next::Lost {
             let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
@@ -171,7 +171,7 @@ impl Lane {
                 drop(guard);
                 return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
             }
-            shared.events.stale(&mut told, layout, zone, cmd.status);
+            shared.events.stale(&mut wake, layout, zone, cmd.status);
             next = Next::Aborted;
         } else {
             Self::note_given_up(shared, &mut guard, i, &cmd);
@@ -246,7 +246,7 @@ impl Lane {
         self.send_write(cmd);
     }
 
-    /// As [`Lane::send_next`], after a command of any number of BIOs of any owners.
+    /// As [`QueueState::send_next`], after a command of any number of BIOs of any owners.
     #[inline(never)]
     fn send_next_of_all(
         &mut self,
@@ -275,7 +275,7 @@ impl Lane {
     /// The rare work at the end of a poll: sends work that waited for a tag, and delivers BIOs that have finished
     /// without the device.
     #[inline(never)]
-    fn look_after<const ARBITRATED: bool>(
+    fn drain_backlog<const ARBITRATED: bool>(
         &mut self,
         shared: &Shared,
         layout: &Layout,

@@ -2,12 +2,12 @@
 //! queue.
 
 use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
-use crate::disk::lane::Lane;
+use crate::disk::queue_state::QueueState;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::sync::lock;
 
-impl Lane {
+impl QueueState {
     /// Gives all BIOs of a command its status. After an error an append reports no sector.
     pub(crate) fn settle_status(&mut self, layout: &Layout, cmd: &mut Command) {
         if cmd.status.is_ok() {

@@ -7,8 +7,8 @@
 use super::handle::DiskQueue;
 use super::write::Run;
 use crate::bio::{Bio, Bios, Flags, Op, Status};
-use crate::disk::lane::{Lane, duty};
 use crate::disk::order_window::{NOTHING_DUE, PAUSED, WindowGuard};
+use crate::disk::queue_state::{QueueState, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, EARLY};
@@ -17,7 +17,7 @@ use crate::plug::{Admit, EarlyWrite, Plug, Settled, Shard};
 use crate::sync::{MutexGuard, Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
 
-impl Lane {
+impl QueueState {
     /// `self.run` was refused by plug `i` of the shard, with `status`. If the plug refuses everything because its zone
     /// has early writes, admits the run and the early writes that follow it. A single BIO that comes early is held.
     #[cold]
@@ -100,7 +100,7 @@ impl Lane {
         }
     }
 
-    /// If a write that `plug` has refused for its place may be held, returns what [`Lane::hold`] needs, with the lock
+    /// If a write that `plug` has refused for its place may be held, returns what [`QueueState::hold`] needs, with the lock
     /// of the window.
     pub(super) fn may_hold<'a>(
         &self,
@@ -208,12 +208,12 @@ impl DiskQueue {
         if state & EARLY != 0 {
             self.look_at_window(state::is_frozen(state), now);
         }
-        state & !EARLY == self.lane.seen || self.refresh(now)
+        state & !EARLY == self.state.seen || self.refresh(now)
     }
 
     /// Refuses the early writes of the disk whose time is over. While the disk is frozen no time passes for them.
     fn look_at_window(&mut self, frozen: bool, now: Nanos) {
-        let DiskQueue { shared, layout, lane } = self;
+        let DiskQueue { shared, layout, state } = self;
         let due = shared.window_due.load(Ordering::Acquire);
         if frozen {
             if due != PAUSED {
@@ -231,15 +231,15 @@ impl DiskQueue {
         drop(window);
         for zone in zones {
             let (mut shard, i) = shared.shard(zone);
-            shared.window().expire(zone, &mut shard, i, now, &mut lane.aborted);
+            shared.window().expire(zone, &mut shard, i, now, &mut state.aborted);
         }
-        if !lane.aborted.is_empty() {
+        if !state.aborted.is_empty() {
             #[cfg(feature = "traced")]
-            for bio in &lane.aborted {
+            for bio in &state.aborted {
                 let zone = layout.geometry.zone_of(bio.sector).0.0;
                 trace::expire_write(zone, bio.sector.0, bio.len_sectors);
             }
-            lane.abort_to_intake(shared, layout);
+            state.abort_to_intake(shared, layout);
         }
     }
 
@@ -255,19 +255,19 @@ impl DiskQueue {
         if self.shared.state.0.load(Ordering::Acquire) & EARLY == 0 {
             return false;
         }
-        let DiskQueue { shared, lane, .. } = self;
+        let DiskQueue { shared, state, .. } = self;
         // Locked because a revalidation that commits rebuilds the plugs.
         let layout = lock(&shared.layout);
-        let zones = shared.window().zones(Some(lane.id));
+        let zones = shared.window().zones(Some(state.id));
         for zone in zones {
             let (mut shard, i) = shared.shard(zone);
-            shared.window().leave(zone, &mut shard, i, lane.id, &mut lane.aborted);
+            shared.window().leave(zone, &mut shard, i, state.id, &mut state.aborted);
         }
         let current = layout.clone();
         drop(layout);
-        let any = !lane.aborted.is_empty();
+        let any = !state.aborted.is_empty();
         if any {
-            lane.abort_to_intake(shared, &current);
+            state.abort_to_intake(shared, &current);
         }
         any
     }
@@ -277,9 +277,9 @@ impl DiskQueue {
         if !self.refuse_early() {
             return;
         }
-        let (mut ended, mut done) = (self.lane.intake.take_ended(), Bios::new());
-        self.lane.deliver_own(&mut ended, &mut done);
-        self.lane.intake.put_list(ended);
-        self.lane.intake.gave_back(done.len() as u32);
+        let (mut ended, mut done) = (self.state.intake.take_ended(), Bios::new());
+        self.state.deliver_own(&mut ended, &mut done);
+        self.state.intake.put_list(ended);
+        self.state.intake.gave_back(done.len() as u32);
     }
 }

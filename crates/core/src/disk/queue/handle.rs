@@ -3,9 +3,9 @@
 use crate::bio::Bios;
 use crate::device::MappedQueue;
 use crate::disk::config::QueueConfig;
-use crate::disk::lane::Lane;
 use crate::disk::mailbox::Mailbox;
 use crate::disk::order_window::{NOTHING_DUE, PAUSED};
+use crate::disk::queue_state::QueueState;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, EARLY, ORPHANS};
@@ -18,17 +18,17 @@ use std::task::Waker;
 pub struct DiskQueue {
     pub(crate) shared: Arc<Shared>,
     pub(crate) layout: Arc<Layout>,
-    pub(crate) lane: Lane,
+    pub(crate) state: QueueState,
 }
 
 impl std::fmt::Debug for DiskQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DiskQueue")
-            .field("id", &self.lane.id)
-            .field("outstanding", &self.lane.intake.outstanding())
-            .field("free_tags", &self.lane.tags.nr_free())
-            .field("ready", &self.lane.backlog.len())
-            .field("waits", &self.lane.waits)
+            .field("id", &self.state.id)
+            .field("outstanding", &self.state.intake.outstanding())
+            .field("free_tags", &self.state.tags.nr_free())
+            .field("ready", &self.state.backlog.len())
+            .field("waits", &self.state.waits)
             .finish_non_exhaustive()
     }
 }
@@ -54,36 +54,36 @@ impl DiskQueue {
         };
         shared.bump();
         let layout = lock(&shared.layout).clone();
-        let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
-        lane.waits.reserve(shared.single_writers.len());
-        DiskQueue { shared, layout, lane }
+        let mut state = QueueState::new(id as u32, lower, config.depth, config.tags, mailbox);
+        state.waits.reserve(shared.single_writers.len());
+        DiskQueue { shared, layout, state }
     }
 
     /// BIOs that were taken and not given back yet.
     pub fn outstanding(&self) -> u32 {
-        self.lane.intake.outstanding()
+        self.state.intake.outstanding()
     }
 
     /// How many BIOs can be submitted now.
     pub fn room(&self) -> u32 {
-        self.lane.intake.room()
+        self.state.intake.room()
     }
 
     /// Whether commands of this queue are at the device or wait for a tag. If so, polling the queue can make
     /// progress, perhaps for other queues. BIOs that are parked behind another queue's write do not count.
     pub fn is_busy(&self) -> bool {
-        self.lane.is_busy()
+        self.state.is_busy()
     }
 
     /// Whether [`DiskQueue::poll`] would return a BIO at once.
     pub fn has_completions(&self) -> bool {
-        self.lane.intake.nr_ended() != 0 || self.lane.mailbox.is_filled()
+        self.state.intake.nr_ended() != 0 || self.state.mailbox.is_filled()
     }
 
     /// Whether only the owner can go on: all BIOs of the queue have finished and wait for its poll, and the queue does no
     /// work for others. False if it has no BIO.
     pub fn waits_for_owner(&self) -> bool {
-        let ended = self.lane.intake.nr_ended();
+        let ended = self.state.intake.nr_ended();
         ended != 0 && ended == self.outstanding() as usize && !self.is_busy()
     }
 
@@ -93,7 +93,7 @@ impl DiskQueue {
     /// which memory is still in use. A freeze does not wait for late commands. A queue that is dropped is kept until
     /// they are back, or until the disk has no handle any more; [`DiskQueue::abandon`] does not wait.
     pub fn late(&self) -> u32 {
-        self.lane.outlook.nr_late()
+        self.state.outlook.nr_late()
     }
 
     /// Takes no more BIOs, and frees memory that only these would need. For a queue whose client has gone and that late
@@ -101,7 +101,7 @@ impl DiskQueue {
     /// Does nothing while a BIO or a command of the queue has not ended.
     pub fn shrink(&mut self) {
         if self.outstanding() == 0 && !self.is_busy() {
-            let depth = self.lane.shrink();
+            let depth = self.state.shrink();
             self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
         }
     }
@@ -111,13 +111,13 @@ impl DiskQueue {
     /// becomes an orphan, and 0 is returned.
     pub fn abandon(&mut self) -> u32 {
         self.drop_held();
-        let late = self.lane.outlook.nr_late();
-        if late == 0 || !self.lane.only_late() {
+        let late = self.state.outlook.nr_late();
+        if late == 0 || !self.state.only_late() {
             self.close();
             return 0;
         }
-        drop(std::mem::replace(&mut self.lane.lower, MappedQueue::gone()));
-        self.lane.outlook.abandon();
+        drop(std::mem::replace(&mut self.state.lower, MappedQueue::gone()));
+        self.state.outlook.abandon();
         self.close();
         late
     }
@@ -125,7 +125,7 @@ impl DiskQueue {
     /// The next moment at which `poll` has work to do by itself: for this queue, for queues that were dropped with work
     /// in flight, or for writes of any queue that the order window holds.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let mut own = self.lane.next_deadline();
+        let mut own = self.state.next_deadline();
         let state = self.shared.state.0.load(Ordering::Acquire);
         if state & EARLY != 0 {
             let due = self.shared.window_due.load(Ordering::Acquire);
@@ -151,7 +151,7 @@ impl DiskQueue {
     /// device's waker ([`QueueConfig::waker`]) is woken when a command of this queue finishes. Returns false if there
     /// is something to poll for already. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
-        self.lane.lower.arm();
+        self.state.lower.arm();
         self.arm_mailbox(waker)
     }
 
@@ -159,12 +159,12 @@ impl DiskQueue {
     /// when a command of this queue finishes, and the device's waker is not woken (see
     /// [`Queue::arm_fd`](crate::Queue::arm_fd)).
     pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
-        let fd = self.lane.lower.arm_fd();
+        let fd = self.state.lower.arm_fd();
         (self.arm_mailbox(waker), fd)
     }
 
     fn arm_mailbox(&mut self, waker: &Waker) -> bool {
-        if self.lane.intake.nr_ended() != 0 || !self.lane.mailbox.arm(waker) {
+        if self.state.intake.nr_ended() != 0 || !self.state.mailbox.arm(waker) {
             return false;
         }
         // The waker is in place, so the end of a freeze is either seen here or wakes the owner.
@@ -173,7 +173,7 @@ impl DiskQueue {
             self.shared.arm_orphans();
         }
         let frozen = state::is_frozen(state);
-        !self.lane.intake.is_thawed(frozen)
+        !self.state.intake.is_thawed(frozen)
     }
 
     /// Handles a change of layout, freeze, queues or orphans since the last call. Returns false if the disk is
@@ -185,24 +185,24 @@ impl DiskQueue {
             Shared::poll_orphans(&self.shared, now);
         }
         self.layout = lock(&self.shared.layout).clone();
-        self.lane.follow(&self.layout);
-        self.lane.peers.clone_from(&lock(&self.shared.queues));
-        let frozen = self.lane.acknowledge(state);
+        self.state.follow(&self.layout);
+        self.state.peers.clone_from(&lock(&self.shared.queues));
+        let frozen = self.state.acknowledge(state);
         // While there are orphans or a freeze, every call must come here, so `seen` must not match.
-        self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state & !EARLY };
+        self.state.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state & !EARLY };
         !frozen
     }
 
     /// Polls on behalf of the owner. Keeps what has finished for the owner's next poll, and wakes an armed owner.
     /// Returns whether anything finished that was not kept before this call.
     pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
-        let kept = self.lane.intake.nr_ended();
+        let kept = self.state.intake.nr_ended();
         let mut done = Bios::new();
         self.poll(now, &mut done);
         let any = done.len() > kept;
         if !done.is_empty() {
-            self.lane.intake.keep(&mut done);
-            self.lane.mailbox.wake();
+            self.state.intake.keep(&mut done);
+            self.state.mailbox.wake();
         }
         any
     }
@@ -210,18 +210,18 @@ impl DiskQueue {
     /// Closes the queue, as dropping it does. It takes nothing any more, and no freeze waits for it. With work in
     /// flight it becomes an orphan that other queues of the disk poll.
     pub fn close(&mut self) {
-        if self.lane.is_closed() {
+        if self.state.is_closed() {
             return;
         }
         self.drop_held();
-        if !self.lane.holds_commands() && self.unregister() {
+        if !self.state.holds_commands() && self.unregister() {
             return;
         }
-        let lane = std::mem::replace(&mut self.lane, Lane::closed());
-        if let Some(bell) = &lane.bell {
+        let state = std::mem::replace(&mut self.state, QueueState::closed());
+        if let Some(bell) = &state.bell {
             bell.owner_leaves();
         }
-        lock(&self.shared.orphans).push(Box::new(lane));
+        lock(&self.shared.orphans).push(Box::new(state));
         self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
         // Every other owner may be asleep, and one of them has to poll the orphan.
         self.shared.wake_all();
@@ -229,15 +229,15 @@ impl DiskQueue {
 
     /// Takes the queue off the list of queues. Returns false if another queue has just left it an errand.
     fn unregister(&mut self) -> bool {
-        let id = self.lane.id;
-        debug_assert!(self.lane.intake.nr_ended() == 0, "a rejected BIO is outstanding");
+        let id = self.state.id;
+        debug_assert!(self.state.intake.nr_ended() == 0, "a rejected BIO is outstanding");
         // A BIO in the mailbox counts as outstanding, so there should be none. A BIO that is there counts as lost.
-        let Some(left) = self.lane.mailbox.close() else { return false };
+        let Some(left) = self.state.mailbox.close() else { return false };
         drop(left);
-        self.lane.id = Lane::CLOSED;
-        self.shared.past.add(&self.lane.mailbox.counts.0);
+        self.state.id = QueueState::CLOSED;
+        self.shared.past.add(&self.state.mailbox.counts.0);
         lock(&self.shared.queues)[id as usize] = None;
-        let depth = self.lane.intake.close();
+        let depth = self.state.intake.close();
         self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
         self.shared.bump();
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS != 0 {

@@ -5,30 +5,30 @@
 
 use super::handle::DiskQueue;
 use crate::bio::Bios;
-use crate::disk::lane::Lane;
+use crate::disk::queue_state::QueueState;
 use crate::disk::shared::{Orphan, Shared};
 use crate::disk::state::EARLY;
 use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
 
-/// An orphan is the lane of its queue, without the disk: a visitor lends it the disk's.
-impl Orphan for Lane {
+/// An orphan is the queue state of its queue, without the disk: a visitor lends it the disk's.
+impl Orphan for QueueState {
     #[cold]
     fn poll_orphan(&mut self, shared: &Arc<Shared>, now: Nanos) -> bool {
-        let state = shared.state.0.load(Ordering::Acquire);
+        let disk_state = shared.state.0.load(Ordering::Acquire);
         let layout = lock(&shared.layout).clone();
-        let lane = std::mem::replace(self, Lane::closed());
-        let mut queue = DiskQueue { shared: shared.clone(), layout, lane };
-        queue.lane.seen = state & !EARLY;
-        queue.lane.follow(&queue.layout);
-        queue.lane.peers.clone_from(&lock(&shared.queues));
+        let state = std::mem::replace(self, QueueState::closed());
+        let mut queue = DiskQueue { shared: shared.clone(), layout, state };
+        queue.state.seen = disk_state & !EARLY;
+        queue.state.follow(&queue.layout);
+        queue.state.peers.clone_from(&lock(&shared.queues));
         let mut dropped = Bios::new();
         queue.poll(now, &mut dropped);
-        queue.lane.acknowledge(state);
-        let has_work = queue.lane.holds_commands();
+        queue.state.acknowledge(disk_state);
+        let has_work = queue.state.holds_commands();
         if has_work {
-            std::mem::swap(self, &mut queue.lane);
+            std::mem::swap(self, &mut queue.state);
         }
         // A queue without work closes when it is dropped here.
         has_work

@@ -6,7 +6,7 @@
 //! status, and what the other parts wrote stays written.
 
 use crate::bio::{Bio, Bios, Flags, Status};
-use crate::disk::lane::Lane;
+use crate::disk::queue_state::QueueState;
 use crate::disk::shared::{MAX_SHARDS, Shared};
 use crate::disk::snapshot::Layout;
 use crate::plug::{Admit, Kind, Shard};
@@ -41,7 +41,7 @@ fn pieces(layout: &Layout, bio: &Bio) -> impl Iterator<Item = Piece> {
     })
 }
 
-impl Lane {
+impl QueueState {
     /// Splits a BIO that no plug orders: a read, or any write of a disk without plugs.
     #[cold]
     pub(crate) fn split_unordered(&mut self, layout: &Layout, bio: Box<Bio>) {
@@ -60,7 +60,9 @@ impl Lane {
             }
         }
         let parent = self.splits.begin(bio);
-        self.each_part(layout, parent, max, |lane, _, part| lane.pass(layout, part));
+        self.each_part(layout, parent, max, |state, _, part| {
+            state.submit_unplugged(layout, part);
+        });
         self.splits.end(parent);
     }
 
@@ -128,9 +130,9 @@ impl Lane {
             };
         }
         let parent = self.splits.begin(bio);
-        self.each_part(layout, parent, max, |lane, zone, part| {
+        self.each_part(layout, parent, max, |state, zone, part| {
             if layout.geometry.is_conventional(zone) {
-                return lane.backlog.bio(part);
+                return state.backlog.bio(part);
             }
             let (s, i) = shared.place(zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
@@ -138,15 +140,15 @@ impl Lane {
             let admit = shard.plugs[i].admit_beside_early(offset, part.len_sectors);
             if let Admit::Reject(status) = admit {
                 debug_assert!(false, "checked above, under the same locks");
-                return lane.reject(part, status);
+                return state.reject(part, status);
             }
             let (kind, len) = (Kind::of(&part), part.len_sectors);
-            lane.run.push(part);
-            lane.mailbox.counts.0.parked(1);
-            shard.park(i, &mut lane.run, len, lane.id, kind);
+            state.run.push(part);
+            state.mailbox.counts.0.parked(1);
+            shard.park(i, &mut state.run, len, state.id, kind);
             if admit == Admit::Issue {
                 shard.plugs[i].get_in_line();
-                lane.backlog.zone(zone);
+                state.backlog.zone(zone);
             }
         });
         let mut followed = Vec::new();
@@ -211,7 +213,7 @@ impl Lane {
         layout: &Layout,
         parent: u32,
         max: u32,
-        mut send: impl FnMut(&mut Lane, ZoneNo, Box<Bio>),
+        mut send: impl FnMut(&mut QueueState, ZoneNo, Box<Bio>),
     ) {
         let pieces: Vec<_> = pieces(layout, self.splits.whole(parent)).collect();
         for piece in pieces {

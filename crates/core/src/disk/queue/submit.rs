@@ -3,7 +3,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
-use crate::disk::lane::{Lane, duty};
+use crate::disk::queue_state::{QueueState, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::sync::Ordering;
@@ -15,40 +15,40 @@ impl DiskQueue {
     ///
     /// Every BIO that was taken comes back through [`DiskQueue::poll`] exactly once, also if it was refused.
     pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
-        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.catch_up(now) {
-            self.lane.intake.turn_away(!bios.is_empty());
+        if self.shared.state.0.load(Ordering::Acquire) != self.state.seen && !self.catch_up(now) {
+            self.state.intake.turn_away(!bios.is_empty());
             return 0;
         }
-        let DiskQueue { shared, layout, lane } = self;
-        let before = lane.intake.outstanding();
+        let DiskQueue { shared, layout, state } = self;
+        let before = state.intake.outstanding();
         if layout.plugs && layout.words.are_many() && bios.len() > 1 {
             warm(shared, layout, bios);
         }
-        while lane.intake.has_room() {
+        while state.intake.has_room() {
             let Some(mut bio) = bios.pop_front() else { break };
-            lane.take(&mut bio);
+            state.take(&mut bio);
             match bio.op {
-                Op::Read => lane.read(layout, bio),
+                Op::Read => state.read(layout, bio),
                 Op::Write | Op::WriteZeroes if layout.plugs => {
-                    lane.write(shared, layout, bio, bios);
+                    state.write(shared, layout, bio, bios);
                 }
                 Op::ZoneAppend if layout.plugs && !layout.native_append => {
-                    lane.write(shared, layout, bio, bios);
+                    state.write(shared, layout, bio, bios);
                 }
-                Op::Write | Op::WriteZeroes => lane.write_unordered(layout, bio),
-                _ => lane.other(shared, layout, bio),
+                Op::Write | Op::WriteZeroes => state.write_unordered(layout, bio),
+                _ => state.submit_rare(shared, layout, bio),
             }
         }
-        if lane.duties != 0 {
-            if lane.duties & duty::SET_DUE != 0 {
-                lane.set_due(shared, layout, now);
+        if state.duties != 0 {
+            if state.duties & duty::SET_DUE != 0 {
+                state.set_due(shared, layout, now);
             }
-            if lane.duties & duty::ARBITRATED != 0 {
-                lane.line_up(shared, layout, now);
+            if state.duties & duty::ARBITRATED != 0 {
+                state.dispatch(shared, layout, now);
             }
         }
-        lane.lower.submit(now, &mut lane.out);
-        (self.lane.intake.outstanding() - before) as usize
+        state.lower.submit(now, &mut state.out);
+        (self.state.intake.outstanding() - before) as usize
     }
 }
 
@@ -65,7 +65,7 @@ fn warm(shared: &Shared, layout: &Layout, bios: &Bios) {
     }
 }
 
-impl Lane {
+impl QueueState {
     /// Refuses a BIO to a plugged zone, and counts that in the zone.
     #[cold]
     pub(crate) fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
@@ -114,7 +114,7 @@ impl Lane {
 
     /// Sends a BIO that no plug orders, or puts it in the backlog until a tag is free.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, layout: &Layout, bio: Box<Bio>) {
+    pub(crate) fn submit_unplugged(&mut self, layout: &Layout, bio: Box<Bio>) {
         match self.tags.take() {
             Some(cmd) => self.launch(layout, bio, cmd),
             None => self.wait_for_tag(bio),

@@ -1,14 +1,14 @@
 //! Plugged writes on the way down: forms runs, admits them, and parks what has to wait.
 
 use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
-use crate::disk::lane::Lane;
+use crate::disk::queue_state::QueueState;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
 use crate::plug::{Admit, Kind, Quick, Shard};
 use crate::unit::{Sector, ZoneNo};
 
-/// What there is to know of the run in [`Lane::run`]: contiguous writes of one kind to one zone.
+/// What there is to know of the run in [`QueueState::run`]: contiguous writes of one kind to one zone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub(super) zone: ZoneNo,
@@ -19,7 +19,7 @@ pub(super) struct Run {
     pub(super) len_sectors: u32,
 }
 
-impl Lane {
+impl QueueState {
     /// Submits a write, write-zeroes or emulated append together with those BIOs behind it in `bios` that continue
     /// it.
     pub(crate) fn write(
@@ -126,7 +126,7 @@ impl Lane {
         run.len_sectors <= merge.max_of(run.kind) && self.run.len() as u32 <= merge.max_bios
     }
 
-    /// As [`Lane::send_run`], under the lock of the zone's shard.
+    /// As [`QueueState::send_run`], under the lock of the zone's shard.
     #[inline(always)]
     fn send_run_locked(
         &mut self,
@@ -279,7 +279,7 @@ impl Lane {
     ) {
         if status == Status::ConventionalZone && bio.op != Op::ZoneAppend {
             // A conventional zone has no plug and no order (W2).
-            return self.pass(layout, bio);
+            return self.submit_unplugged(layout, bio);
         }
         self.refuse(shared, bio, zone, status);
     }

@@ -1,6 +1,6 @@
-//! The state of one queue of a disk: a [`Lane`], made of parts that own their fields.
+//! The state of one queue of a disk: a [`QueueState`], made of parts that own their fields.
 //!
-//! The lane belongs to the owner of the queue. Other queues reach it only through its mailbox. A part knows no device
+//! The queue state belongs to the owner of the queue. Other queues reach it only through its mailbox. A part knows no device
 //! and no disk, and has tests of its own. The rooms `queue` and `dispatch` do the work on it.
 
 pub(crate) mod backlog;
@@ -36,7 +36,7 @@ pub(crate) mod duty {
 }
 
 /// The state of one queue.
-pub(crate) struct Lane {
+pub(crate) struct QueueState {
     /// The number of the queue among those of the disk.
     pub(crate) id: u32,
     /// `Shared::state` as it was when `layout` was taken.
@@ -78,8 +78,8 @@ pub(crate) struct Lane {
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
 }
 
-impl Lane {
-    /// The id of a lane whose contents were moved out.
+impl QueueState {
+    /// The id of a queue state whose contents were moved out.
     pub(crate) const CLOSED: u32 = u32::MAX - 1;
 
     pub(crate) fn new(
@@ -88,12 +88,12 @@ impl Lane {
         depth: u32,
         tags: u16,
         mailbox: Arc<Mailbox>,
-    ) -> Lane {
+    ) -> QueueState {
         // Lists that can grow start at the usual size.
         let (nr_tags, nr_bios) = (usize::from(tags), depth.min(4096) as usize);
-        Lane {
+        QueueState {
             id,
-            // Never equal to a real state, so the first call updates the lane.
+            // Never equal to a real state, so the first call updates the queue_state.
             seen: u32::MAX,
             intake: Intake::new(depth, nr_bios),
             lower,
@@ -116,8 +116,8 @@ impl Lane {
         }
     }
 
-    pub(crate) fn closed() -> Lane {
-        Lane::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
+    pub(crate) fn closed() -> QueueState {
+        QueueState::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
     }
 
     /// Takes no more BIOs and frees memory that only these would need. It can still send what other queues leave to it, one
