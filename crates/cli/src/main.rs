@@ -308,23 +308,6 @@ impl Command {
     }
 }
 
-/// Options that `zbd` writes with one dash.
-const ZBD: [&str; 4] = ["-ofst", "-len", "-csv", "-ro"];
-
-/// The arguments, with `zbd`'s long options in the usual form with two dashes.
-fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut options = true;
-    given
-        .map(|a| {
-            options &= a != "--";
-            match ZBD.iter().find(|z| options && a == **z) {
-                Some(z) => format!("-{z}").into(),
-                None => a,
-            }
-        })
-        .collect()
-}
-
 /// `matches`: what `cli` was made from, for a command that has to know where a value came from.
 fn run(cli: &Cli, matches: &ArgMatches, held: Option<Held>) -> Result<(), Failure> {
     #[cfg(feature = "trace")]
@@ -381,7 +364,7 @@ fn main() -> ExitCode {
     // the signal end the process at once.
     let held = Held::begin().ok();
     survive_file_limit();
-    let given = arguments(std::env::args_os());
+    let given: Vec<OsString> = std::env::args_os().collect();
     let json = json::is_wanted(&given);
     let matches = Cli::command().try_get_matches_from(given);
     let (cli, matches) = match matches.and_then(|m| Ok((Cli::from_arg_matches(&m)?, m))) {

@@ -198,14 +198,14 @@ fn a_report_has_the_forms_of_blkzone_and_zbd() {
         "  start: 0x000001000, len 0x000800, cap 0x000400, wptr 0x000000 reset:0 non-seq:0, \
          zcond: 1(em) [type: 2(SEQ_WRITE_REQUIRED)]\n"
     );
-    // zbd writes its long options with one dash, and everything in bytes.
-    let csv = ok(&["report", "-csv", "-ofst", "1M", "-len", "2M", spec]);
+    // As with zbd, everything is in bytes.
+    let csv = ok(&["report", "--csv", "--ofst", "1M", "--len", "2M", spec]);
     let csv: Vec<&str> = csv.lines().collect();
     assert_eq!(csv[0], "zone num, type, ofst, len, cap, wp, cond, non_seq, reset");
     assert_eq!(csv[1], "1, 1, 1048576, 1048576, 1048576, , 0, 0, 0");
     assert_eq!(csv[2], "2, 2, 2097152, 1048576, 524288, 2097152, 1, 0, 0");
-    assert_eq!(ok(&["report", "-n", "-ro", "em", spec]), "4\n");
-    assert_eq!(ok(&["report", "-n", "-ro", "fu", spec]), "0\n");
+    assert_eq!(ok(&["report", "-n", "--ro", "em", spec]), "4\n");
+    assert_eq!(ok(&["report", "-n", "--ro", "fu", spec]), "0\n");
 
     assert!(ok(&["report", "-v", "-o", "0x800", spec]).starts_with("Found 5 zones from 0x800\n"));
     let v = json(&["report", "--json", "-l", "1", spec]);
