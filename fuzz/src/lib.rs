@@ -30,9 +30,6 @@ mod handover;
 #[path = "../../crates/cli/src/serve/measure.rs"]
 mod measure;
 #[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/network_attributes.rs"]
-mod network_attributes;
-#[allow(dead_code)]
 #[path = "../../crates/cli/src/serve/notify.rs"]
 mod notify;
 #[allow(dead_code)]

@@ -1,8 +1,9 @@
 //! What clients of a server's socket ask, and what a server that is none answers them.
 
-use crate::answer::{Passed, Reply, Served, Serving, respond};
+use crate::answer::{Reply, Serving, respond};
 use crate::failure::Kind;
 use crate::handover::HandOver;
+use crate::served::{Passed, Served};
 use crate::server_client::{Answer, AttributeShown, Request, Shown};
 use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
@@ -12,6 +13,7 @@ use zoneplug_host::ServedCounters;
 /// is wrong and what to try, and what is shown of it holds nothing that a terminal obeys.
 pub fn status_socket(data: &[u8]) {
     let of = |n: u64, spec: &str| Served {
+        door: "ublk",
         name: format!("ublkb{n}"),
         spec: spec.to_owned(),
         disk: HostedDisk::open_spec(spec).expect("a disk in memory"),
@@ -23,7 +25,7 @@ pub fn status_socket(data: &[u8]) {
     };
     let disks =
         vec![of(0, "mem,zones=8,zone-size=1M,tags=2"), of(1, "null,zones=4,zone-size=2M,tags=2")];
-    let serving = Serving::new(disks, None, Vec::new(), HandOver::new(|| ()));
+    let serving = Serving::new(disks, Vec::new(), Vec::new(), HandOver::new(|| ()));
     let mut pause = None;
     for question in data.split_inclusive(|b| *b == b'\n').take(16) {
         if let Ok(request) = serde_json::from_slice::<Request>(question) {

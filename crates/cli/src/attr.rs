@@ -3,7 +3,7 @@
 
 use crate::disk::{Opened, Use};
 use crate::failure::{Failure, Kind};
-use crate::serve::network_attributes::is_of_network;
+use crate::serve::doors::nvme_tcp::attributes::is_of_network;
 use crate::server_client::{self, AttributeShown, Request, Server};
 use crate::suggest::{self, Suggest};
 use crate::{csv, json, term};

@@ -16,6 +16,8 @@ pub(crate) struct Failure {
     exit: u8,
     what: String,
     hint: Option<String>,
+    /// The specification of the disk that it is of.
+    disk: Option<String>,
     /// A printed JSON document contains it.
     in_json: bool,
 }
@@ -72,7 +74,14 @@ Exit codes:
 impl Failure {
     /// A failure of the given kind.
     pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Failure {
-        Failure { kind, exit: kind as u8, what: what.into(), hint: None, in_json: false }
+        Failure {
+            kind,
+            exit: kind as u8,
+            what: what.into(),
+            hint: None,
+            disk: None,
+            in_json: false,
+        }
     }
 
     /// A signal ended the command.
@@ -99,6 +108,16 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Says which disk it is of, by its specification.
+    pub(crate) fn of_disk(self, spec: &str) -> Failure {
+        Failure { disk: Some(spec.to_owned()), ..self }
+    }
+
+    /// The specification of the disk that it is of, if it says that.
+    pub(crate) fn disk(&self) -> Option<&str> {
+        self.disk.as_deref()
     }
 
     /// Its kind, what is wrong and what to try.

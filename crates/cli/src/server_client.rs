@@ -170,6 +170,9 @@ pub(crate) struct StateOfDisk {
     /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub(crate) name: String,
     pub(crate) spec: String,
+    /// The name of the door by which it is served. Earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) door: Option<String>,
     /// [`zoneplug_host::DiskMark`].
     pub(crate) disks: u64,
     pub(crate) layers: u64,
@@ -194,6 +197,13 @@ impl StateOfDisk {
     pub(crate) fn is(&self, mark: DiskMark) -> bool {
         let StateOfDisk { disks, layers, place, .. } = *self;
         mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
+    }
+
+    /// The name of its door.
+    pub(crate) fn door(&self) -> &str {
+        // The two doors of earlier versions.
+        let usual = if self.address.is_some() { "nvme-tcp" } else { "ublk" };
+        self.door.as_deref().unwrap_or(usual)
     }
 
     /// The identifier of which those of its namespaces are made.

@@ -5,13 +5,11 @@ use super::handover::HandOver;
 use super::measure::measure;
 use super::pause::{self, Pause};
 use super::served::Origin;
-pub(crate) use super::served::{Network, Passed, Served};
+use super::served::{OfClients, Served};
 use super::zone_table::zone_table;
 use crate::failure::{Attempt, Failure, Kind};
-pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{
-    self, Answer, AttributeShown, KnownHostShown, PathShown, Request, Shown, StateOfDisk,
-    StateOfNamespace, StateOfSubsystem, StateShown, Wrong,
+    self, Answer, AttributeShown, Request, Shown, StateOfDisk, StateShown, Wrong,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -22,23 +20,20 @@ use std::sync::{Arc, Mutex};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind, Sector};
-use zoneplug_host::nvme_tcp::NvmeTcp;
 use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
 
 /// What a server answers from.
 pub(crate) struct Serving {
     pub(crate) disks: Vec<Served>,
     hand_over: HandOver,
-    /// The server of NVMe/TCP, if there is one.
-    subsystem: Option<Arc<NvmeTcp>>,
+    /// What the doors tell the next server of their clients.
+    of_clients: Vec<OfClients>,
     /// The sockets at which this process listens for I/O and metrics.
     pub(super) sockets: Vec<Arc<TcpListener>>,
     /// Attributes that clients have set, by disk.
     set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
     /// Counts the pauses of disks.
     pauses: Arc<()>,
-    /// As [`StateOfSubsystem::key_checks`].
-    pub(super) key_checks: BTreeMap<String, String>,
 }
 
 impl Served {
@@ -100,13 +95,12 @@ impl Served {
 impl Serving {
     pub(crate) fn new(
         disks: Vec<Served>,
-        subsystem: Option<Arc<NvmeTcp>>,
+        of_clients: Vec<OfClients>,
         sockets: Vec<Arc<TcpListener>>,
         hand_over: HandOver,
     ) -> Serving {
-        let set = Mutex::default();
-        let (pauses, key_checks) = (Arc::default(), BTreeMap::new());
-        Serving { disks, hand_over, subsystem, sockets, set, pauses, key_checks }
+        let (set, pauses) = (Mutex::default(), Arc::default());
+        Serving { disks, hand_over, of_clients, sockets, set, pauses }
     }
 
     /// The record that the next server compares and continues.
@@ -114,50 +108,31 @@ impl Serving {
         let set = lock(&self.set);
         let of = |d: &Served| {
             let DiskMark { disks, layers, place, .. } = d.passed.mark;
-            let known = d.passed.known.as_ref();
+            let uuid = d.network.as_ref().and_then(|n| n.uuid);
             StateOfDisk {
                 name: d.name.clone(),
                 spec: d.spec.clone(),
+                door: Some(d.door.to_owned()),
                 disks,
                 layers,
                 place,
                 outlives: d.outlives,
                 address: d.network.as_ref().map(|n| n.address.clone()),
-                uuid: known.map(|k| StateOfDisk::uuid_text(&k.uuid)),
+                uuid: uuid.map(|uuid| StateOfDisk::uuid_text(&uuid)),
                 enabled: d.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
                 set: set.get(&d.name).cloned().unwrap_or_default(),
             }
         };
-        StateShown {
+        let mut state = StateShown {
             state: STATE_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             disks: self.disks.iter().map(of).collect(),
             passes_on: true,
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64),
-            subsystem: self.subsystem.as_ref().map(|server| self.subsystem(server)),
-        }
-    }
-
-    fn subsystem(&self, server: &NvmeTcp) -> StateOfSubsystem {
-        let shown = server.shown();
-        let name = |disk: usize| {
-            let of = |d: &&Served| d.network.as_ref().is_some_and(|n| n.place == disk);
-            self.disks.iter().find(of).map_or_else(String::new, |d| d.name.clone())
+            subsystem: None,
         };
-        let namespaces = shown.namespaces.iter().map(|n| StateOfNamespace::of(n, name(n.disk)));
-        let paths = server.addresses().iter().enumerate().map(|(n, address)| PathShown {
-            address: address.to_string(),
-            ana_state: server.ana_state(n).name().to_owned(),
-        });
-        StateOfSubsystem {
-            nqn: server.nqn().to_owned(),
-            paths: paths.collect(),
-            append_limit: shown.append_limit,
-            namespaces: namespaces.collect(),
-            hosts: server.hosts().into_iter().map(HostShown::of).collect(),
-            key_checks: self.key_checks.clone(),
-            known_hosts: server.known_hosts().into_iter().map(KnownHostShown::of).collect(),
-        }
+        self.of_clients.iter().for_each(|add| add(&mut state));
+        state
     }
 
     /// Whether a client has paused a disk.

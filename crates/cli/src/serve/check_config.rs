@@ -1,9 +1,10 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
-use super::opening::{self, Planned, planned};
+use super::doors::ublk::Planned;
+use super::running::DIES;
 use super::settings::Settings;
-use super::{DIES, nvme, prove};
+use super::{doors, opening, planned, prove};
 use crate::failure::Failure;
 use crate::{json, term};
 use serde::Serialize;
@@ -61,7 +62,7 @@ fn disk(spec: &str, g: &Geometry) -> Disk {
 }
 
 /// A disk that would be served as a block device.
-fn block_disk(planned: &Planned<'_>) -> Disk {
+fn block_disk(planned: &Planned) -> Disk {
     let device = &planned.of.device;
     let block = Block {
         id: planned.id,
@@ -74,25 +75,23 @@ fn block_disk(planned: &Planned<'_>) -> Disk {
 }
 
 fn check(settings: &Settings) -> Result<Checked, Failure> {
-    let plan = settings.doors()?.plan;
+    let plan = settings.reached()?.plan;
+    let args = &settings.args;
     // Says what the running server would refuse, or what hosts would find changed. A running server gets questions only.
-    let stamp = prove::stamp(settings, plan.as_ref());
     let blocks = planned(settings, plan.as_ref())?;
-    let inherited = prove::find(settings, (&blocks, plan.as_ref()), &stamp)?;
-    let check_unused =
-        |patience| opening::check_unused(settings, plan.as_ref(), &inherited, patience);
-    opening::check(settings, plan.as_ref(), &inherited)?;
-    if settings.args.takeover.is_some() {
+    let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
+    let mut doors = doors(args, (None, blocks), plan.clone());
+    let inherited = prove::find(&mut doors, args.takeover, args.socket.as_deref())?;
+    let check_unused = |patience| opening::check_unused(&doors, &inherited, patience);
+    opening::check(&doors, &inherited)?;
+    if args.takeover.is_some() {
         check_unused(DIES)?;
         prove::enough(&inherited)?;
-        if !inherited.has_name(plan.as_ref().map(nvme::Plan::nqn)) {
-            stamp.check_claim()?;
-        }
+        doors.iter().try_for_each(|door| door.check_name(&inherited))?;
     } else if let Err(f) = check_unused(Duration::ZERO) {
         // The check may run beside the server that is to be replaced.
         term::note(&format!("{} now: a start fails until that has ended", f.parts().1));
     }
-    let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
     let (mut addresses, mut nqn) = (Vec::new(), None);
     if let Some(plan) = &plan {
         addresses = plan.addresses().map(|at| at.to_string()).collect();
@@ -104,7 +103,7 @@ fn check(settings: &Settings) -> Result<Checked, Failure> {
             let n = *known.entry(spec.clone()).or_insert(next);
             if n == next {
                 let look = DiskSpec::parse_to_look(spec);
-                let look = look.map_err(|e| settings.of_disk(spec, e))?;
+                let look = look.map_err(|e| Failure::from(e).of_disk(spec))?;
                 disks.push(disk(spec, look.device.geometry()));
             }
             disks[n].nvme_tcp = true;

@@ -2,7 +2,7 @@
 //! lost or found again, commands that come back late. A thread sleeps until a disk wakes it. It does not wait for the reader of
 //! the log (logs.rs).
 
-use super::answer::Served;
+use super::served::Served;
 use crate::failure::{Attempt, Failure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

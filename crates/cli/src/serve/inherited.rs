@@ -9,7 +9,6 @@ use crate::server_client::{StateOfDisk, StateShown};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use zoneplug_core::plain;
-use zoneplug_host::nvme_tcp::KnownDisk;
 use zoneplug_host::{DiskMark, HeldDisks, paths_of};
 
 /// Disks, sockets and records of other servers.
@@ -70,11 +69,6 @@ impl Inherited {
         self.running.is_empty()
     }
 
-    /// Whether one of the servers has the name of a subsystem.
-    pub(super) fn has_name(&self, nqn: Option<&str>) -> bool {
-        self.states.iter().flat_map(|s| &s.subsystem).any(|s| Some(&*s.nqn) == nqn)
-    }
-
     /// Whether a server has disks of a specification.
     pub(super) fn has(&self, spec: &str) -> bool {
         self.disks.has(spec)
@@ -83,15 +77,6 @@ impl Inherited {
     /// The disks of the servers.
     fn served(&self) -> impl Iterator<Item = &StateOfDisk> {
         self.states.iter().flat_map(|s| &s.disks)
-    }
-
-    /// How hosts know a disk.
-    pub(super) fn known(&self, mark: DiskMark) -> Option<KnownDisk> {
-        let state = self.states.iter().find(|s| s.subsystem.is_some())?;
-        let disk = state.disks.iter().find(|d| d.address.is_some() && d.is(mark))?;
-        let namespaces = state.subsystem.iter().flat_map(|s| &s.namespaces);
-        let nsids = namespaces.filter(|n| n.disk == disk.name).map(|n| n.nsid).collect();
-        Some(KnownDisk { nsids, uuid: disk.uuid()?, enabled: disk.enabled })
     }
 
     /// Has the servers leave their disks, one after the other. A failure leaves those alone that were not asked, and has
@@ -116,9 +101,7 @@ impl Inherited {
     /// be set.
     pub(super) fn set_again(&self, serving: &Serving, own: bool) -> Result<(), Failure> {
         for disk in &serving.disks {
-            let over_network = disk.network.is_some();
-            let is =
-                |d: &&StateOfDisk| d.address.is_some() == over_network && d.is(disk.passed.mark);
+            let is = |d: &&StateOfDisk| d.door() == disk.door && d.is(disk.passed.mark);
             let set = self.served().find(is).iter().flat_map(|d| &d.set).collect::<Vec<_>>();
             for (name, value) in in_order(&set) {
                 match serving.set(&disk.name, name, value) {

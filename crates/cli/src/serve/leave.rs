@@ -2,7 +2,7 @@
 //! serve them.
 
 use super::answer::{self, Serving};
-use super::block::Device;
+use super::door::Door;
 use super::end::flush;
 use super::running::ends_within;
 use crate::failure::{Attempt, Failure, Kind};
@@ -18,10 +18,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
-use zoneplug_core::poison::lock;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::UblkDisk;
 
 /// How long a disk may take to become durable, and to answer what was begun.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -196,9 +194,8 @@ fn does_not_answer(name: &str) -> Failure {
     Failure::new(Kind::Device, what).hint("zoneplug status; again, when it answers")
 }
 
-/// Waits for what each disk has begun, makes durable what was acknowledged, and has the queues of block devices answer what
-/// they have begun. A failure leaves all as it was.
-pub(super) fn drain(serving: &Serving, devices: &[Device]) -> Result<(), Failure> {
+/// Waits for what each disk has begun, makes durable what was acknowledged, and has the doors answer what they have begun. A failure leaves all as it was.
+pub(super) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Failure> {
     let disks = serving.disks.iter().map(|d| (d.name.clone(), d.disk.clone()));
     in_time(disks, |disk| {
         // A disk that has lost a command could not be closed either, and hosts would be without a server until that shows.
@@ -209,17 +206,12 @@ pub(super) fn drain(serving: &Serving, devices: &[Device]) -> Result<(), Failure
                 .hint("its clients are told at their next flush; mend what is below, end this server and start it again")
         })
     })?;
-    let each = |f: fn(&UblkDisk)| devices.iter().for_each(|d| lock(&d.device).iter().for_each(f));
-    each(UblkDisk::ask_to_leave);
+    doors.iter().for_each(|door| door.ask_to_leave());
     let end = Instant::now() + DRAIN;
-    let is_slow = |d: &&Device| !lock(&d.device).iter().all(|d| d.drains_until(end));
-    match devices.iter().find(is_slow) {
-        None => Ok(()),
-        Some(d) => {
-            each(UblkDisk::stay);
-            Err(does_not_answer(d.name()))
-        }
-    }
+    doors.iter().try_for_each(|door| door.drains_until(end)).map_err(|name| {
+        doors.iter().for_each(|door| door.stay());
+        does_not_answer(&name)
+    })
 }
 
 /// Has nothing be in flight on any disk, and closes them. False: one is not closed in time, so that only the end of this
@@ -242,14 +234,15 @@ pub(super) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::answer::{Passed, Served};
     use crate::serve::handover::HandOver;
+    use crate::serve::served::{Passed, Served};
     use zoneplug_buf::IoBuf;
     use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
     use zoneplug_host::ServedCounters;
 
     fn serving(spec: &str) -> Serving {
         let served = Served {
+            door: "ublk",
             name: "ublkb0".to_owned(),
             spec: spec.to_owned(),
             disk: HostedDisk::open_spec(spec).unwrap(),
@@ -259,7 +252,7 @@ mod tests {
             network: None,
             passed: Passed::default(),
         };
-        Serving::new(vec![served], None, Vec::new(), HandOver::new(|| ()))
+        Serving::new(vec![served], Vec::new(), Vec::new(), HandOver::new(|| ()))
     }
 
     /// U11. A server leaves nothing that it cannot make durable.

@@ -3,7 +3,7 @@
 mod http;
 mod text;
 
-use super::answer::Served;
+use super::served::Served;
 use crate::failure::{Attempt, Failure};
 use http::Bounds;
 use std::net::{SocketAddr, TcpListener};
@@ -164,7 +164,7 @@ impl Drop for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::answer::Passed;
+    use crate::serve::served::Passed;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use zoneplug_host::{HostedDisk, ServedCounters};
@@ -172,6 +172,7 @@ mod tests {
     fn served() -> Served {
         let spec = "mem,zones=8,zone-size=1M";
         Served {
+            door: "ublk",
             name: "ublkb0".to_owned(),
             spec: spec.to_owned(),
             disk: HostedDisk::open_spec(spec).unwrap(),

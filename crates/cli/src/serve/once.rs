@@ -19,7 +19,8 @@ pub(super) type At<'a> = (&'a str, Failure);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Named<'a> {
     spec: &'a str,
-    over_network: bool,
+    /// The place of its door.
+    door: usize,
 }
 
 /// The places of the files and drives at these paths.
@@ -33,23 +34,19 @@ impl Named<'_> {
     fn excludes(self, other: Named<'_>) -> bool {
         let writes: HashSet<HeldPlace> = places(writes_to(self.spec)).collect();
         // A server that takes over could not tell two alike from each other.
-        let alike = || {
-            self.over_network == other.over_network
-                && DiskMark::of(self.spec) == DiskMark::of(other.spec)
-        };
+        let alike =
+            || self.door == other.door && DiskMark::of(self.spec) == DiskMark::of(other.spec);
         places(writes_to(other.spec)).any(|place| writes.contains(&place)) || alike()
     }
 }
 
-/// Refuses a disk that is named twice, by whatever paths. It may be a block device and a namespace.
-pub(super) fn disks<'a>(
-    ublk: impl Iterator<Item = &'a str>,
-    network: impl Iterator<Item = &'a str>,
-    order: &Order<'_>,
-) -> Result<(), At<'a>> {
-    let ublk = ublk.map(|spec| Named { spec, over_network: false });
-    let network = network.map(|spec| Named { spec, over_network: true });
-    let mut all: Vec<Named<'_>> = ublk.chain(network).collect();
+/// Refuses a disk that one door has twice, by whatever paths. Several doors may have it. `doors`: the disks of each.
+pub(super) fn disks<'a>(doors: &[Vec<&'a str>], order: &Order<'_>) -> Result<(), At<'a>> {
+    let of = |(door, specs): (usize, &Vec<&'a str>)| {
+        let all = specs.iter().map(|spec| Named { spec, door });
+        all.collect::<Vec<_>>()
+    };
+    let mut all: Vec<Named<'a>> = doors.iter().enumerate().flat_map(of).collect();
     all.sort_by_key(|d| order.get(d.spec));
     let mut known = HashSet::new();
     let mut at: HashMap<HeldPlace, Vec<Named<'_>>> = HashMap::new();

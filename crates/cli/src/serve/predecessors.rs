@@ -1,6 +1,6 @@
 //! Finds the servers that have disks which another one is to serve, and takes what they pass on.
 
-use super::compare::{Wanted, compare, refused};
+use super::compare::{WantedDoor, compare, refused};
 use super::inherited::Inherited;
 use super::place;
 use super::running::Running;
@@ -18,7 +18,7 @@ use zoneplug_host::{HeldDisk, STATE_VERSION};
 /// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them
 /// over. Nothing has changed for them yet. `only`: the process that has to be such a server, and the only one.
 pub(super) fn find(
-    wanted: &Wanted<'_>,
+    wanted: &[WantedDoor<'_>],
     socket: Option<&Path>,
     only: Option<u32>,
 ) -> Result<Inherited, Failure> {
@@ -119,11 +119,14 @@ fn state_of(
     server: &mut Server,
     answer: Result<Value, Failure>,
     pid: Pid,
-    wanted: &Wanted<'_>,
+    wanted: &[WantedDoor<'_>],
 ) -> Result<Option<StateShown>, Failure> {
     let refused = |what: String, hint: &str| refused(what, hint.to_owned());
     let kill = "kill -9 that process: the next server goes on with its devices";
-    let is_named = |spec: &str| wanted.all().any(|s| s == spec);
+    let is_named = |spec: &str| {
+        let mut all = wanted.iter().flat_map(|door| &door.disks);
+        all.any(|d| d.spec == spec)
+    };
     let value = match answer {
         Ok(value) => value,
         Err(f) => {

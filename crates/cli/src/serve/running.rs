@@ -13,6 +13,9 @@ const LEAVE: Duration = Duration::from_secs(45);
 /// How long it may take to end, if it cannot close its disks before.
 const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
+/// How long a server that was killed, or has handed over, may take until it is gone.
+pub(super) const DIES: Duration = Duration::from_secs(2);
+
 /// A server that will hand its disks over.
 pub(super) struct Running {
     server: Server,

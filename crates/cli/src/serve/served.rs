@@ -1,12 +1,13 @@
 //! What a server knows of a disk that it serves.
 
-use super::network_attributes::NetworkAttributes;
-use crate::server_client::{HostShown, IoShown};
-use zoneplug_host::nvme_tcp::KnownDisk;
+use crate::failure::Failure;
+use crate::server_client::{AttributeShown, HostShown, IoShown, PathShown, StateShown};
 use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters};
 
 /// A disk that is served.
 pub(crate) struct Served {
+    /// The name of its door.
+    pub(crate) door: &'static str,
     /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub(crate) name: String,
     pub(crate) spec: String,
@@ -14,7 +15,7 @@ pub(crate) struct Served {
     pub(crate) recovered: bool,
     /// Whether another server can take it over.
     pub(crate) outlives: bool,
-    /// What the kernel's side has counted.
+    /// What the door has counted.
     pub(crate) counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
     /// How it is reached, if it is served over the network.
     pub(crate) network: Option<Network>,
@@ -41,17 +42,45 @@ pub(crate) struct Passed {
     /// How its data moves.
     pub(crate) io: Vec<IoShown>,
     pub(crate) origin: Origin,
-    /// How hosts know it.
-    pub(crate) known: Option<KnownDisk>,
 }
 
-/// A server of NVMe/TCP.
+/// Attributes that a door adds to those of a disk.
+pub(crate) trait DoorAttributes: Send + Sync {
+    /// Whether clients see the disk.
+    fn is_enabled(&self) -> bool {
+        true
+    }
+
+    /// The addresses and their states; none if there is one only.
+    fn paths(&self) -> Vec<PathShown> {
+        Vec::new()
+    }
+
+    /// All.
+    fn shown(&self) -> Vec<AttributeShown> {
+        Vec::new()
+    }
+
+    /// Sets one and returns what it was. `None`: no attribute of the door.
+    fn set(&self, _name: &str, _value: &str) -> Option<Result<String, Failure>> {
+        None
+    }
+}
+
+/// A door that adds none.
+impl DoorAttributes for () {}
+
+/// How a disk is reached over the network.
 pub(crate) struct Network {
     pub(crate) address: String,
+    /// The name of what clients connect to.
     pub(crate) nqn: String,
-    /// Its place among the disks of the server.
-    pub(crate) place: usize,
+    /// The identifier from which those that clients know are made, if they know any.
+    pub(crate) uuid: Option<[u8; 16]>,
     pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
     pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
-    pub(crate) attributes: NetworkAttributes,
+    pub(crate) attributes: Box<dyn DoorAttributes>,
 }
+
+/// Adds what a door's clients know to what the next server is told.
+pub(crate) type OfClients = Box<dyn Fn(&mut StateShown) + Send + Sync>;

@@ -7,7 +7,9 @@
 use super::Args;
 use super::access::Access;
 use super::config_file::{ConfigFile, Entry, FLAGS_ONLY, Given, Place};
-use super::nvme::{NetworkArgs, Plan};
+use super::doors::nvme_tcp::Plan;
+use super::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
+use super::network_args::NetworkArgs;
 use super::{once, socket};
 use crate::failure::Failure;
 use clap::parser::ValueSource;
@@ -44,30 +46,10 @@ pub(super) struct DeviceArgs {
     pub(super) no_recovery: bool,
 }
 
-/// A disk that is served as a block device.
-#[derive(Debug, Clone)]
-pub(super) struct BlockDisk {
-    pub(super) spec: String,
-    pub(super) device: DeviceArgs,
-    /// Whether `device.id` is its own, and not that of the first disk.
-    pub(super) own_id: bool,
-}
-
-/// Gives the devices their numbers: those of the first disk, and from there on of the others.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbers(Option<u32>);
-
-impl Numbers {
-    /// The number of the first device of `disk`, if one is wished for.
-    pub(super) fn first(self, disk: &BlockDisk) -> Option<u32> {
-        if disk.own_id { disk.device.id } else { self.0 }
-    }
-
-    /// `disk` is served as `devices` devices.
-    pub(super) fn take(&mut self, disk: &BlockDisk, devices: u32) {
-        if !disk.own_id {
-            self.0 = self.0.map(|n| n.saturating_add(devices));
-        }
+impl DeviceArgs {
+    fn options(&self) -> DeviceOptions {
+        let DeviceArgs { id, queues, depth, no_recovery } = *self;
+        DeviceOptions { id, queues, depth, no_recovery }
     }
 }
 
@@ -85,7 +67,7 @@ pub(super) struct Settings {
 
 /// Where a server is reached beside its block devices.
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(super) struct Reached {
     /// The disks that are served over the network, and how.
     pub(super) plan: Option<Plan>,
     /// The users that may use the socket.
@@ -202,7 +184,7 @@ impl Settings {
             let device = &settings.args.device;
             let of = |spec: &String| BlockDisk {
                 spec: spec.clone(),
-                device: device.clone(),
+                device: device.options(),
                 own_id: false,
             };
             settings.block = args.ublk.iter().map(of).collect();
@@ -216,7 +198,11 @@ impl Settings {
             let parsed = parsed.and_then(|m| DeviceArgs::from_arg_matches(&m));
             let device = parsed.map_err(|e| settings.refused(&e))?;
             let own_id = args.device.id.is_none() && disk.keys.iter().any(|e| e.name == "id");
-            settings.block.push(BlockDisk { spec: disk.spec.clone(), device, own_id });
+            settings.block.push(BlockDisk {
+                spec: disk.spec.clone(),
+                device: device.options(),
+                own_id,
+            });
         }
         settings.over_network(&read)?;
         if let Some(path) = file.filter(|_| read.disks.is_empty()) {
@@ -271,14 +257,14 @@ impl Settings {
         }
     }
 
-    /// Adds to a failure where the file has its disk.
-    pub(super) fn of_disk(&self, spec: &str, failure: impl Into<Failure>) -> Failure {
-        let found = self.disks.iter().find(|(s, _)| s == spec);
-        let failure = failure.into();
+    /// Adds to a failure where the file has its disk, if it is of one.
+    pub(super) fn placed(&self, failure: Failure) -> Failure {
+        let Some(spec) = failure.disk().map(str::to_owned) else { return failure };
+        let found = self.disks.iter().find(|(s, _)| *s == spec);
         let Some((_, place)) = found else { return failure };
         let is_missing = |path: &Path| path.is_relative() && !path.exists();
         let failure = match std::env::current_dir() {
-            Ok(here) if paths_of(spec).any(is_missing) => {
+            Ok(here) if paths_of(&spec).any(is_missing) => {
                 let hint = failure.parts().2.to_owned();
                 let here = here.display().to_string();
                 let hint = format!(
@@ -302,9 +288,9 @@ impl Settings {
     }
 
     /// Reads what is served beside block devices, and checks it.
-    pub(super) fn doors(&self) -> Result<Doors, Failure> {
+    pub(super) fn reached(&self) -> Result<Reached, Failure> {
         let of_key = |(key, f)| self.of_key(key, f);
-        let plan = Plan::of(&self.args.network, self.args.measured.times());
+        let plan = self.args.network.plan(self.args.measured.times());
         let plan = plan.map_err(of_key)?;
         let access = self.args.access.access().map_err(of_key)?;
         let metrics_at = self.args.measured.address().map_err(|f| self.of_key("metrics", f))?;
@@ -314,7 +300,7 @@ impl Settings {
         let network = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
         let all: Vec<_> = network.chain(metrics_at.map(|at| ("metrics", at))).collect();
         once::addresses(&all).map_err(of_key)?;
-        Ok(Doors { plan, access, metrics_at })
+        Ok(Reached { plan, access, metrics_at })
     }
 
     /// The place of each disk among those of the file.

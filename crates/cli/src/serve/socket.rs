@@ -144,8 +144,8 @@ fn sweep() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::answer::{Passed, Served};
     use crate::serve::handover::HandOver;
+    use crate::serve::served::{Passed, Served};
     use crate::server_client::{AttributeShown, Request, Server};
     use serde_json::{Value, json};
     use std::io::{BufRead, BufReader, Read, Write};
@@ -167,6 +167,7 @@ mod tests {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("zoneplug-{}-{n}.sock", std::process::id()));
         let of = |i: u64, spec: &str| Served {
+            door: "ublk",
             name: format!("ublkb{i}"),
             spec: spec.to_owned(),
             disk: HostedDisk::open_spec(spec).unwrap(),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     fn serving(disks: Vec<Served>) -> Serving {
-        Serving::new(disks, None, Vec::new(), HandOver::new(|| {}))
+        Serving::new(disks, Vec::new(), Vec::new(), HandOver::new(|| {}))
     }
 
     fn ask(socket: &Socket, request: &Request) -> Result<Value, String> {
@@ -326,6 +327,7 @@ mod tests {
     fn a_handler_that_panics_gives_its_place_back() {
         let path = std::env::temp_dir().join(format!("zoneplug-{}-p.sock", std::process::id()));
         let disk = Served {
+            door: "ublk",
             name: "ublkb0".to_owned(),
             spec: "mem,zones=8".to_owned(),
             disk: HostedDisk::open_spec("mem,zones=8").unwrap(),
@@ -363,7 +365,7 @@ mod tests {
         let asked = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let tell = asked.clone();
         let hand_over = HandOver::new(move || tell.store(true, Ordering::Relaxed));
-        let serving = Serving::new(Vec::new(), None, Vec::new(), hand_over);
+        let serving = Serving::new(Vec::new(), Vec::new(), Vec::new(), hand_over);
         let _socket = Socket::open(Some(&path), access, serving, &[]).unwrap();
         let ask = "import socket, sys
 s = socket.socket(socket.AF_UNIX)

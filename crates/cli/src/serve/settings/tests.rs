@@ -64,13 +64,13 @@ fn a_file_is_what_the_flags_are() {
         .replace("read-ahead = \"0\"", "zoned_qd1_writes = true\nlatency = \"1ms\"\nublk = true");
     let s = read(&text, &[]).unwrap();
     let of = |b: &BlockDisk| (b.spec.clone(), b.device.clone(), b.own_id);
-    let device = DeviceArgs { id: Some(4), queues: Some(2), depth: 32, no_recovery: true };
+    let device = DeviceOptions { id: Some(4), queues: Some(2), depth: 32, no_recovery: true };
     assert_eq!(of(&s.block[0]), ("mem,zones=8".to_owned(), device.clone(), false));
     let spec = "po2@mem,zones=9,zone-size=1M,zoned_qd1_writes=1,latency=1ms";
-    let device = DeviceArgs { depth: 64, no_recovery: false, ..device };
+    let device = DeviceOptions { depth: 64, no_recovery: false, ..device };
     assert_eq!(of(&s.block[1]), (spec.to_owned(), device, false));
     assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", spec, "[::1]:4420"]);
-    assert_eq!(s.doors().unwrap().plan.unwrap().nqn(), "nqn.x");
+    assert_eq!(s.reached().unwrap().plan.unwrap().nqn(), "nqn.x");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     let s = read(text, &["--depth", "16", "--nqn", "nqn.flag"]).unwrap();
     assert_eq!([s.block[0].device.depth, s.block[1].device.depth], [16, 16]);
     assert_eq!((s.block[0].device.queues, s.args.network.nvme_tcp.len()), (Some(2), 2));
-    assert_eq!(s.doors().unwrap().plan.unwrap().nqn(), "nqn.flag");
+    assert_eq!(s.reached().unwrap().plan.unwrap().nqn(), "nqn.flag");
     // Its own number counts for itself, and that at the top from the first disk without one on.
     let mut numbers = s.numbers();
     assert_eq!(numbers.first(&s.block[0]), Some(9));
@@ -98,7 +98,7 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     assert_eq!(numbers.first(&s.block[1]), Some(8));
     // A flag that excludes a key wins; otherwise both would be refused.
     let s = read(text, &["--allow-host", "nqn.2014-08.org.nvmexpress:uuid:x"]).unwrap();
-    assert!(s.doors().is_ok());
+    assert!(s.reached().is_ok());
     // --takeover is no key, and --no-recovery is not dropped for it.
     let e = read(&format!("no-recovery = true\n{text}"), &["--takeover"]).unwrap_err();
     assert!(e.contains("z.toml:1:1: ") && e.contains("--takeover"), "{e}");

@@ -2,6 +2,7 @@
 //! ways to it if there are several addresses (`ana_state@ADDRESS`).
 
 use crate::failure::{Failure, Kind};
+use crate::serve::served::DoorAttributes;
 use crate::server_client::{AttributeShown, PathShown};
 use std::sync::Arc;
 use zoneplug_core::plain;
@@ -26,39 +27,6 @@ pub(crate) struct NetworkAttributes {
 impl NetworkAttributes {
     pub(super) fn of(server: &Arc<NvmeTcp>, disk: usize) -> NetworkAttributes {
         NetworkAttributes { server: server.clone(), disk }
-    }
-
-    /// Whether hosts see the disk.
-    pub(super) fn is_enabled(&self) -> bool {
-        self.server.is_enabled(self.disk)
-    }
-
-    /// The addresses and their states; none if there is one only.
-    pub(super) fn paths(&self) -> Vec<PathShown> {
-        let all = self.server.addresses();
-        let all = if all.len() > 1 { all } else { &[] };
-        let shown = |(n, address): (usize, &std::net::SocketAddr)| PathShown {
-            address: address.to_string(),
-            ana_state: self.server.ana_state(n).name().to_owned(),
-        };
-        all.iter().enumerate().map(shown).collect()
-    }
-
-    /// All.
-    pub(super) fn shown(&self) -> Vec<AttributeShown> {
-        let enable = (ENABLE.to_owned(), flag(self.is_enabled()));
-        let paths = self.paths().into_iter();
-        let paths = paths.map(|path| (format!("{ANA_STATE}{}", path.address), path.ana_state));
-        let all = [enable].into_iter().chain(paths);
-        all.map(|(name, value)| AttributeShown { name, value, writable: true }).collect()
-    }
-
-    /// Sets one and returns what it was. `None`: no attribute of the server.
-    pub(super) fn set(&self, name: &str, value: &str) -> Option<Result<String, Failure>> {
-        match name.strip_prefix(ANA_STATE) {
-            Some(address) => Some(self.set_ana_state(address, value)),
-            None => (name == ENABLE).then(|| self.set_enabled(value)),
-        }
     }
 
     fn set_enabled(&self, value: &str) -> Result<String, Failure> {
@@ -92,6 +60,41 @@ impl NetworkAttributes {
         };
         self.server.set_ana_state(n, state);
         Ok(shown[n].ana_state.clone())
+    }
+}
+
+impl DoorAttributes for NetworkAttributes {
+    /// Whether hosts see the disk.
+    fn is_enabled(&self) -> bool {
+        self.server.is_enabled(self.disk)
+    }
+
+    /// The addresses and their states; none if there is one only.
+    fn paths(&self) -> Vec<PathShown> {
+        let all = self.server.addresses();
+        let all = if all.len() > 1 { all } else { &[] };
+        let shown = |(n, address): (usize, &std::net::SocketAddr)| PathShown {
+            address: address.to_string(),
+            ana_state: self.server.ana_state(n).name().to_owned(),
+        };
+        all.iter().enumerate().map(shown).collect()
+    }
+
+    /// All.
+    fn shown(&self) -> Vec<AttributeShown> {
+        let enable = (ENABLE.to_owned(), flag(self.is_enabled()));
+        let paths = self.paths().into_iter();
+        let paths = paths.map(|path| (format!("{ANA_STATE}{}", path.address), path.ana_state));
+        let all = [enable].into_iter().chain(paths);
+        all.map(|(name, value)| AttributeShown { name, value, writable: true }).collect()
+    }
+
+    /// Sets one and returns what it was. `None`: no attribute of the server.
+    fn set(&self, name: &str, value: &str) -> Option<Result<String, Failure>> {
+        match name.strip_prefix(ANA_STATE) {
+            Some(address) => Some(self.set_ana_state(address, value)),
+            None => (name == ENABLE).then(|| self.set_enabled(value)),
+        }
     }
 }
 

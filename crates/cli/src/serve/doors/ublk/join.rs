@@ -46,7 +46,8 @@ impl Parts {
     /// Joins them. If the joined device exists, the last server made it from these devices, and it stays in use.
     pub(super) fn join(&self) -> Result<Joined, Failure> {
         let name = self.name();
-        if dmsetup(&["info", &name], "").is_err() {
+        let is_new = dmsetup(&["info", &name], "").is_err();
+        if is_new {
             dmsetup(&["create", &name], &self.table())?;
         }
         // Where no udev makes it, dmsetup does, which needs a capability that a server gives up. The kernel has made
@@ -63,7 +64,7 @@ impl Parts {
         let remover = remover.args(["-c", script, &name]).stdin(Stdio::piped());
         let remover = remover.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         match remover {
-            Ok(remover) => Ok(Joined { path: self.path(), remover }),
+            Ok(remover) => Ok(Joined { path: self.path(), is_new, remover }),
             Err(e) => Err(Failure::io(format!("sh: {e}")).hint("without --join")),
         }
     }
@@ -73,6 +74,8 @@ impl Parts {
 /// because it may start no process once it serves.
 pub(super) struct Joined {
     pub(super) path: PathBuf,
+    /// Whether this server has made it.
+    pub(super) is_new: bool,
     remover: Child,
 }
 
@@ -165,7 +168,7 @@ mod tests {
         let joined = |script: &str| {
             let mut remover = Command::new("sh");
             let remover = remover.args(["-c", script]).arg(&node).stdin(Stdio::piped());
-            Joined { path: path.clone(), remover: remover.spawn().unwrap() }
+            Joined { path: path.clone(), is_new: true, remover: remover.spawn().unwrap() }
         };
         // The device stays while it is open, and so does the link.
         joined("read -r _").part().unwrap();

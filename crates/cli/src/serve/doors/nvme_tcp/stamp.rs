@@ -15,9 +15,10 @@
 //! After an orderly end a disk stays in the stamp for as long as a host may go on connecting. One that no host has used is
 //! not kept.
 
-use super::answer::Passed;
-use super::compare::{self, refused};
+use super::clients;
 use crate::failure::Failure;
+use crate::serve::compare::refused;
+use crate::serve::served::Passed;
 use crate::server_client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -91,6 +92,7 @@ impl StampedDisk {
         let disk = StateOfDisk {
             name: String::new(),
             spec: spec.to_owned(),
+            door: None,
             disks,
             layers,
             place,
@@ -293,7 +295,7 @@ impl Stamp {
             key_checks: BTreeMap::new(),
             known_hosts: Vec::new(),
         };
-        compare::namespaces(&subsystem, shown).map_err(|(what, hint)| self.refused(what, &hint))
+        clients::namespaces(&subsystem, shown).map_err(|(what, hint)| self.refused(what, &hint))
     }
 
     fn refused(&self, what: String, hint: &str) -> Failure {

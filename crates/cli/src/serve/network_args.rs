@@ -1,0 +1,124 @@
+//! The flags of `zoneplug serve` for the network.
+
+use super::doors::nvme_tcp::Plan;
+use crate::failure::Failure;
+use crate::server_client::DIRECTORY;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use zoneplug_core::plain;
+use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcpOptions, read_key, usual_records};
+
+/// Flags of `zoneplug serve` for the network.
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "network")]
+pub(super) struct NetworkArgs {
+    /// Serve disks over the network to the NVMe/TCP initiator of any Linux: 127.0.0.1:4420 po2@disk.zbd. Other machines
+    /// need --allow-host or --dhchap-key. Repeat it with other addresses alone for more ways to the same disks
+    #[arg(long, num_args = 1.., value_names = ["ADDRESS:PORT", "SPEC"])]
+    pub(super) nvme_tcp: Vec<String>,
+
+    /// The NVMe name of what --nvme-tcp serves; without it one made of the names of this machine and of the port
+    #[arg(long, value_name = "NQN")]
+    nqn: Option<String>,
+
+    /// Only hosts with this name may connect (on the host: cat /etc/nvme/hostnqn). Repeat it for more hosts
+    #[arg(long, value_name = "NQN")]
+    allow_host: Vec<String>,
+
+    /// Any host may connect, from wherever the address is reached
+    #[arg(long, conflicts_with = "allow_host")]
+    allow_any_host: bool,
+
+    /// A host that may connect if it knows the key in this file, as nvme gen-dhchap-key writes it. Repeat it for more hosts.
+    /// Without --allow-host no others may
+    #[arg(long, value_name = "NQN=FILE")]
+    dhchap_key: Vec<String>,
+
+    /// The key by which this server shows hosts who it is, if they ask for that
+    #[arg(long, value_name = "FILE")]
+    dhchap_ctrl_key: Option<PathBuf>,
+
+    /// The weakest Diffie-Hellman group that a host may use with its key: null, ffdhe2048, 3072, 4096, 6144 or 8192
+    #[arg(long, value_name = "GROUP", default_value_t)]
+    dhchap_dhgroup: DhGroup,
+}
+
+impl NetworkArgs {
+    /// Reads the flags. `None`: nothing is served over the network. A failure comes with the flag that it is of.
+    pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
+        let of_network = |f| ("nvme-tcp", f);
+        let [first, rest @ ..] = &self.nvme_tcp[..] else { return Ok(None) };
+        let address = |text: &String| {
+            text.parse::<SocketAddr>().map_err(|_| {
+                Failure::usage(format!("{} is no address with a port", plain(text)))
+                    .hint("--nvme-tcp 127.0.0.1:4420 SPEC, or [::1]:4420")
+            })
+        };
+        let listen = address(first).map_err(of_network)?;
+        // No specification is an address.
+        let more = rest.iter().position(|text| text.parse::<SocketAddr>().is_ok());
+        let (specs, more) = rest.split_at(more.unwrap_or(rest.len()));
+        if specs.is_empty() {
+            let failure = Failure::usage(format!("--nvme-tcp {listen} names no disk"));
+            let hint = format!("--nvme-tcp {listen} <SPEC>; further addresses come after it");
+            return Err(of_network(failure.hint(hint)));
+        }
+        let also_listen = more.iter().map(|text| {
+            address(text).map_err(|_| {
+                Failure::usage(format!("{} follows the second address", plain(text)))
+                    .hint("disks after the first address: each address shows all of them")
+            })
+        });
+        let also_listen = also_listen.collect::<Result<_, _>>().map_err(of_network)?;
+        let nqn = match &self.nqn {
+            Some(nqn) => nqn.clone(),
+            None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
+        };
+        let hosts = Some(self.allow_host.clone()).filter(|list| !list.is_empty());
+        let keys = self.dhchap_key.iter().map(|text| key_of_host(text));
+        let keys = keys.collect::<Result<_, _>>().map_err(|f| ("dhchap-key", f))?;
+        let own = self.dhchap_ctrl_key.as_deref().map(read_key).transpose();
+        let own = own.map_err(|e| ("dhchap-ctrl-key", e.into()))?;
+        let options = NvmeTcpOptions {
+            also_listen,
+            hosts,
+            any_host: self.allow_any_host,
+            dhchap_keys: keys,
+            dhchap_ctrl_key: own,
+            dhchap_dhgroup: self.dhchap_dhgroup,
+            // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
+            records: usual_records(Path::new(DIRECTORY)),
+            latencies,
+            ..NvmeTcpOptions::new(listen, &nqn)
+        };
+        options.check().map_err(|e| of_network(e.into()))?;
+        Ok(Some(Plan::new(options, specs.to_vec())))
+    }
+
+    /// Has each flag need what it is of: an address, or a key.
+    pub(super) fn require(command: clap::Command) -> clap::Command {
+        let own = <Self as clap::Args>::augment_args(clap::Command::new("network"));
+        let ids = own.get_arguments().map(|a| a.get_id().clone()).filter(|id| id != "nvme_tcp");
+        ids.fold(command, |command, id| {
+            let needed = if id == "dhchap_dhgroup" { "dhchap_key" } else { "nvme_tcp" };
+            command.mut_arg(id, |arg| arg.requires(needed))
+        })
+    }
+}
+
+/// The name of this machine, as far as a name of NVMe takes it.
+fn machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || ".-".contains(*c);
+    let name: String = name.trim().chars().filter(plain).take(64).collect();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// Reads `NQN=FILE` and the key in the file.
+fn key_of_host(text: &str) -> Result<(String, Key), Failure> {
+    let (nqn, file) = text.split_once('=').ok_or_else(|| {
+        Failure::usage(format!("{} names no file", plain(text)))
+            .hint("--dhchap-key NQN=FILE (on the host: cat /etc/nvme/hostnqn)")
+    })?;
+    Ok((nqn.to_owned(), read_key(Path::new(file))?))
+}
