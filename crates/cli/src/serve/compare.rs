@@ -4,6 +4,7 @@
 use crate::failure::{Failure, Kind};
 use crate::server_client::{StateOfDisk, StateShown};
 use rustix::process::Pid;
+use std::net::SocketAddr;
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, is_volatile, paths_of};
 
@@ -45,6 +46,11 @@ impl WantedDoor<'_> {
     /// A door of which clients know nothing but the disks.
     pub(super) fn new(name: &'static str, disks: Vec<WantedDisk>) -> WantedDoor<'static> {
         WantedDoor { name, disks, addresses: Vec::new(), clients: Box::new(|_| Ok(())) }
+    }
+
+    /// The same, where clients reach it at these addresses.
+    pub(super) fn at(self, addresses: &[SocketAddr]) -> Self {
+        WantedDoor { addresses: addresses.iter().map(ToString::to_string).collect(), ..self }
     }
 }
 

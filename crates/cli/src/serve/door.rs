@@ -2,12 +2,13 @@
 
 use super::compare::WantedDoor;
 use super::inherited::Inherited;
-use super::open_disks::OpenDisks;
+use super::open_disks::{OpenDisks, flush};
 use super::served::{OfClients, Served};
 use crate::failure::Failure;
-use std::net::TcpListener;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
-use zoneplug_core::Nanos;
+use zoneplug_core::{Nanos, plain};
 use zoneplug_host::signals::Notifier;
 
 /// A protocol by which disks are served, such as block devices of Linux. A door knows its protocol and the disks that it is to
@@ -82,7 +83,9 @@ pub(super) trait Door {
     ) -> Result<(), Failure>;
 
     /// A later step of the start has failed. Leaves what was taken over as it was found, because it may be in use.
-    fn undo(&mut self);
+    fn undo(&mut self) {
+        self.leave();
+    }
 
     /// The server serves. The servers before it have ended.
     fn serves(&mut self) -> Result<(), Failure> {
@@ -98,7 +101,12 @@ pub(super) trait Door {
     }
 
     /// What is served and how it is reached, for standard output.
-    fn lines(&self) -> Vec<String>;
+    fn lines(&self) -> Vec<String> {
+        let at = |s: &Served| {
+            s.network.as_ref().map_or_else(String::new, |n| format!("{}  ", n.address))
+        };
+        self.served().iter().map(|s| format!("{}{}  {}", at(s), s.name, plain(&s.spec))).collect()
+    }
 
     /// Logs that its disks are served.
     fn log_start(&self) {
@@ -108,7 +116,9 @@ pub(super) trait Door {
     }
 
     /// Whether it has ended by itself.
-    fn look(&self) -> Result<(), Failure>;
+    fn look(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Begins nothing new, and answers what was begun. Its disks are to be left to another server.
     fn ask_to_leave(&self) {}
@@ -125,7 +135,35 @@ pub(super) trait Door {
     fn leave(&mut self);
 
     /// Ends, and makes everything durable. `remove`: also what is in use, and could stay for the next server.
-    fn stop(&mut self, remove: bool) -> Result<(), Failure>;
+    fn stop(&mut self, _remove: bool) -> Result<(), Failure> {
+        leave_and_flush(self)
+    }
+}
+
+/// Has a door leave its disks, and makes them durable.
+pub(super) fn leave_and_flush<D: Door + ?Sized>(door: &mut D) -> Result<(), Failure> {
+    let disks: Vec<_> = door.served().into_iter().map(|s| (s.name, s.disk)).collect();
+    door.leave();
+    disks.iter().try_for_each(|(_, disk)| flush(disk))?;
+    for (name, _) in &disks {
+        let name = &**name;
+        log::info!(event = "disk-stop", disk = name; "{name}: not served any more, and its data are durable");
+    }
+    Ok(())
+}
+
+/// Listens at an address. Takes a socket of `given` that listens there already; at port 0 any of the same IP address.
+pub(super) fn listen_at(
+    address: SocketAddr,
+    given: &mut Vec<TcpListener>,
+) -> io::Result<TcpListener> {
+    let is_there = |at: SocketAddr| {
+        at.ip() == address.ip() && (address.port() == 0 || at.port() == address.port())
+    };
+    match given.iter().position(|l| l.local_addr().is_ok_and(is_there)) {
+        Some(n) => Ok(given.remove(n)),
+        None => TcpListener::bind(address),
+    }
 }
 
 /// The doors of a server.
@@ -168,3 +206,8 @@ impl Drop for Starting {
         self.0.iter_mut().rev().for_each(|door| door.undo());
     }
 }
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

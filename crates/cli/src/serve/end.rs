@@ -1,11 +1,10 @@
-//! The end of a server: what it waits for, and what it makes durable.
+//! What a server waits for, once it serves.
 
 use super::door::Door;
 use super::handover::HandOver;
 use crate::failure::Failure;
 use std::os::unix::net::UnixStream;
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::{BlockingDisk, HostedDisk};
 
 /// Why a server ends, if nothing has failed.
 #[derive(Debug)]
@@ -34,9 +33,4 @@ pub(super) fn wait(
             Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
         }
     }
-}
-
-pub(super) fn flush(disk: &HostedDisk) -> Result<(), Failure> {
-    BlockingDisk::new(disk)?.flush()?;
-    Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::answer::{self, Serving};
 use super::door::Door;
-use super::end::flush;
+use super::open_disks::flush;
 use super::running::ends_within;
 use crate::failure::{Attempt, Failure, Kind};
 use crate::server_client::{Request, StateShown, Timed};

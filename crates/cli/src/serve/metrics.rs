@@ -3,6 +3,7 @@
 mod http;
 mod text;
 
+use super::door::listen_at;
 use super::served::Served;
 use crate::failure::{Attempt, Failure};
 use http::Bounds;
@@ -65,18 +66,12 @@ fn no_metrics(at: impl std::fmt::Display, e: std::io::Error) -> Failure {
     Failure::of_system(Attempt::Address, format!("no metrics at {at}"), e)
 }
 
-/// Listens at `address`. Takes a socket of `given` that listens there already; at port 0 any of the same IP address.
+/// Listens at `address`, as [`listen_at`] does.
 pub(super) fn listen(
     address: SocketAddr,
     given: &mut Vec<TcpListener>,
 ) -> Result<TcpListener, Failure> {
-    let is_there = |at: SocketAddr| {
-        at.ip() == address.ip() && (address.port() == 0 || at.port() == address.port())
-    };
-    match given.iter().position(|l| l.local_addr().is_ok_and(is_there)) {
-        Some(n) => Ok(given.remove(n)),
-        None => TcpListener::bind(address).map_err(|e| no_metrics(address, e)),
-    }
+    listen_at(address, given).map_err(|e| no_metrics(address, e))
 }
 
 /// The server of metrics, until it is dropped. Its thread holds the disks only while it makes a text, so that a disk is

@@ -1,19 +1,11 @@
 //! The open disks of a server. Doors serve them, and several doors may serve one disk.
 
-use super::served::Passed;
+use super::served::OpenDisk;
+use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use zoneplug_core::Device;
-use zoneplug_host::HostedDisk;
-
-/// An open disk.
-pub(super) struct OpenDisk {
-    pub(super) disk: HostedDisk,
-    pub(super) tags: Option<u16>,
-    pub(super) passed: Passed,
-    /// The device below it, to see whether it is closed.
-    pub(super) device: Weak<dyn Device>,
-}
+use zoneplug_host::{BlockingDisk, HostedDisk};
 
 /// The disks that are open, by their specifications.
 #[derive(Default)]
@@ -37,4 +29,10 @@ impl OpenDisks {
     pub(super) fn devices(&self) -> Vec<Weak<dyn Device>> {
         self.0.values().map(|d| d.device.clone()).collect()
     }
+}
+
+/// Makes durable what was written to a disk.
+pub(super) fn flush(disk: &HostedDisk) -> Result<(), Failure> {
+    BlockingDisk::new(disk)?.flush()?;
+    Ok(())
 }

@@ -4,8 +4,8 @@
 use super::compare;
 use super::door::Door;
 use super::inherited::Inherited;
-use super::open_disks::{OpenDisk, OpenDisks};
-use super::served::{Origin, Passed};
+use super::open_disks::OpenDisks;
+use super::served::{OpenDisk, Origin, Passed};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::server_client::IoShown;

@@ -2,7 +2,10 @@
 
 use crate::failure::Failure;
 use crate::server_client::{AttributeShown, HostShown, IoShown, PathShown, StateShown};
-use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters};
+use std::net::SocketAddr;
+use std::sync::Weak;
+use zoneplug_core::Device;
+use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters, is_volatile};
 
 /// A disk that is served.
 pub(crate) struct Served {
@@ -20,6 +23,38 @@ pub(crate) struct Served {
     /// How it is reached, if it is served over the network.
     pub(crate) network: Option<Network>,
     pub(crate) passed: Passed,
+}
+
+impl Served {
+    /// A disk as its door shows it, under this name: of no server before, not over the network, and without counters.
+    pub(crate) fn new(
+        door: &'static str,
+        name: impl Into<String>,
+        spec: &str,
+        (disk, passed): (&HostedDisk, &Passed),
+    ) -> Served {
+        Served {
+            door,
+            name: name.into(),
+            spec: spec.to_owned(),
+            disk: disk.clone(),
+            recovered: false,
+            outlives: !is_volatile(spec),
+            counters: Box::new(ServedCounters::default),
+            network: None,
+            passed: passed.clone(),
+        }
+    }
+}
+
+/// An open disk, as doors find it.
+#[derive(Clone)]
+pub(crate) struct OpenDisk {
+    pub(crate) disk: HostedDisk,
+    pub(crate) tags: Option<u16>,
+    pub(crate) passed: Passed,
+    /// The device below it, to see whether it is closed.
+    pub(crate) device: Weak<dyn Device>,
 }
 
 /// From where a server has the open files of a disk.
@@ -80,6 +115,20 @@ pub(crate) struct Network {
     pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
     pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
     pub(crate) attributes: Box<dyn DoorAttributes>,
+}
+
+impl Network {
+    /// Clients reach the disk at an address, which is all that is known of them.
+    pub(crate) fn at(address: SocketAddr) -> Network {
+        Network {
+            address: address.to_string(),
+            nqn: String::new(),
+            uuid: None,
+            hosts: Box::new(Vec::new),
+            failed_authentications: Box::new(|| 0),
+            attributes: Box::new(()),
+        }
+    }
 }
 
 /// Adds what a door's clients know to what the next server is told.

@@ -5,8 +5,7 @@ mod clients;
 mod stamp;
 
 use super::super::compare::{WantedDisk, WantedDoor, refused};
-use super::super::door::Door;
-use super::super::end::flush;
+use super::super::door::{Door, leave_and_flush};
 use super::super::inherited::Inherited;
 use super::super::open_disks::OpenDisks;
 use super::super::running::DIES;
@@ -259,22 +258,16 @@ impl Server {
             let counters = move || for_counters.counters(n);
             let hosts = move || for_hosts.hosts().into_iter().map(HostShown::of).collect();
             all.push(Served {
-                door: NAME,
-                name,
-                spec: d.spec.clone(),
-                disk: d.disk.clone(),
-                recovered: false,
-                outlives: !is_volatile(&d.spec),
                 counters: Box::new(counters),
                 network: Some(Network {
-                    address: self.server.address().to_string(),
                     nqn: self.server.nqn().to_owned(),
                     uuid: Some(known.uuid),
                     hosts: Box::new(hosts),
                     failed_authentications: Box::new(move || for_failures.failed_authentications()),
                     attributes: Box::new(NetworkAttributes::of(&self.server, n)),
+                    ..Network::at(self.server.address())
                 }),
-                passed: self.passed[n].clone(),
+                ..Served::new(NAME, name, &d.spec, (&d.disk, &self.passed[n]))
             });
         }
         all
@@ -288,18 +281,6 @@ impl Server {
                 "{}: {} is served at {address}", s.name, s.spec
             );
         }
-    }
-
-    /// Closes all connections, and makes everything durable. Nothing else may hold the server any more.
-    fn stop(self) -> Result<(), Failure> {
-        let names: Vec<String> = self.served().into_iter().map(|s| s.name).collect();
-        drop(self.server);
-        self.disks.iter().try_for_each(|d| flush(&d.disk))?;
-        for name in &names {
-            let name = &**name;
-            log::info!(event = "disk-stop", disk = name; "{name}: not served any more, and its data are durable");
-        }
-        Ok(())
     }
 }
 
@@ -396,15 +377,16 @@ impl Door for NvmeTcpDoor {
             id: None,
             outlives: !is_volatile(&d.spec),
         });
-        let addresses: Vec<String> = self.plan.addresses().map(|at| at.to_string()).collect();
-        let offered = addresses.clone();
-        let clients = move |state: &_| {
+        let addresses: Vec<SocketAddr> = self.plan.addresses().collect();
+        let clients = |state: &_| {
             let admits = |host: &str, key: bool| self.plan.admits(host, key);
-            let (nqn, addresses) = (self.plan.nqn(), offered.clone());
+            let (nqn, addresses) = (self.plan.nqn(), self.plan.addresses());
+            let addresses = addresses.map(|at| at.to_string()).collect();
             let key_checks = self.plan.key_checks();
             clients::compare(state, &Offered { nqn, addresses, admits: &admits, key_checks })
         };
-        WantedDoor { name: NAME, disks: disks.collect(), addresses, clients: Box::new(clients) }
+        let door = WantedDoor::new(NAME, disks.collect()).at(&addresses);
+        WantedDoor { clients: Box::new(clients), ..door }
     }
 
     fn is_known(&self) -> bool {
@@ -495,10 +477,6 @@ impl Door for NvmeTcpDoor {
         Ok(())
     }
 
-    fn undo(&mut self) {
-        self.leave();
-    }
-
     fn serves(&mut self) -> Result<(), Failure> {
         self.stamp.claim(DIES)
     }
@@ -532,9 +510,9 @@ impl Door for NvmeTcpDoor {
     }
 
     fn stop(&mut self, _: bool) -> Result<(), Failure> {
-        let Some(server) = self.server.take() else { return Ok(()) };
+        let Some(server) = &self.server else { return Ok(()) };
         let used = server.used();
-        let stopped = server.stop();
+        let stopped = leave_and_flush(self);
         self.stamp.end(&used);
         stopped
     }

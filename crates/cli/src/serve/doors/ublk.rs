@@ -4,10 +4,9 @@ mod join;
 
 use super::super::compare::{WantedDisk, WantedDoor};
 use super::super::door::Door;
-use super::super::end::flush;
 use super::super::inherited::Inherited;
 use super::super::once;
-use super::super::open_disks::OpenDisks;
+use super::super::open_disks::{OpenDisks, flush};
 use super::super::served::{Origin, Passed, Served};
 use crate::failure::{Failure, Kind};
 use crate::server_client;
@@ -272,17 +271,12 @@ impl Device {
     fn served(&self) -> Served {
         let device = self.device.clone();
         Served {
-            door: NAME,
-            name: self.name().to_owned(),
-            spec: self.spec.clone(),
-            disk: self.disk.clone(),
             recovered: self.recovered() && self.passed.origin != Origin::TakenBack,
             outlives: self.outlives(),
             counters: Box::new(move || {
                 lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)
             }),
-            network: None,
-            passed: self.passed.clone(),
+            ..Served::new(NAME, self.name(), &self.spec, (&self.disk, &self.passed))
         }
     }
 }
