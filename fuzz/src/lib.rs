@@ -11,37 +11,6 @@ mod socket;
 mod text;
 mod ublk;
 
-// The command is a program, not a library: its files that answer a socket are built here once more.
-#[allow(dead_code)]
-#[path = "../../crates/cli/src"]
-mod command {
-    pub(crate) mod descriptors;
-    pub(crate) mod failure;
-    pub(crate) mod server_client;
-}
-use command::{descriptors, failure, server_client};
-#[allow(dead_code, unused_imports)]
-#[path = "../../crates/cli/src/serve/answer.rs"]
-mod answer;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/handover.rs"]
-mod handover;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/measure.rs"]
-mod measure;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/notify.rs"]
-mod notify;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/pause.rs"]
-mod pause;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/served.rs"]
-mod served;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/zone_table.rs"]
-mod zone_table;
-
 pub use attributes::attributes;
 pub use disk::disk_format;
 pub use nvme::nvme_structures;

@@ -1,13 +1,10 @@
 //! What clients of a server's socket ask, and what a server that is none answers them.
 
-use crate::answer::{Reply, Serving, respond};
-use crate::failure::Kind;
-use crate::handover::HandOver;
-use crate::served::{Passed, Served};
-use crate::server_client::{Answer, AttributeShown, Request, Shown};
 use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::ServedCounters;
+use zoneplug_server::client::{Answer, AttributeShown, Request, Shown};
+use zoneplug_server::{HandOver, Kind, Passed, Reply, Served, Serving, respond};
 
 /// Lines of any bytes: each question has one line as its answer, which is one of those that the client knows; a failure says what
 /// is wrong and what to try, and what is shown of it holds nothing that a terminal obeys.

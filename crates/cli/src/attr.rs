@@ -3,7 +3,6 @@
 
 use crate::disk::{Opened, Use};
 use crate::failure::{Failure, Kind};
-use crate::serve::doors::nvme_tcp::attributes::is_of_network;
 use crate::server_client::{self, AttributeShown, Request, Server};
 use crate::suggest::{self, Suggest};
 use crate::{csv, json, term};
@@ -17,6 +16,7 @@ use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
 use zoneplug_core::sched::Policy;
 use zoneplug_models::never_waits;
+use zoneplug_server::doors::nvme_tcp::is_of_network;
 
 /// The single writer's policy, and how long it may wait: some policies do nothing without a wait.
 const POLICY: &str = "zoned_qd1_policy";

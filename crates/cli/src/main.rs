@@ -8,7 +8,6 @@
 //! | `zones.rs`, `confirm.rs`, `window.rs` | ranges of zones; asking first; many operations at a time |
 //! | `threads.rs` | threads that work together |
 //! | `term.rs` | colours, the width of the terminal, lines that fit it |
-//! | `said.rs`, `outbox.rs` | text for stdout and stderr, which a server does not wait for; a bounded queue to a thread that writes |
 //! | `json.rs`, `csv.rs` | output for programs |
 //! | `html/` | pages with plots |
 //! | `interrupt.rs` | Ctrl-C |
@@ -18,7 +17,7 @@
 //! | `manage.rs` | `zoneplug reset`, `open`, `close`, `finish`, `flush`, `resync` |
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
-//! | `serve/`, `status.rs`, `server_client.rs` | `zoneplug serve`, `status`; disks that another process serves |
+//! | `serve/`, `status.rs` | `zoneplug serve`: flags, the file of settings, words (the crate `zoneplug-server` serves); `zoneplug status` |
 //! | `mount.rs` | `zoneplug mount` |
 //! | `pages/`, `trace.rs` | `zoneplug help`, `completions`, `man`; `--trace`, in builds that have it |
 //! | `suggest.rs` | what the completions of a shell offer |
@@ -51,7 +50,6 @@ mod copy;
 mod create;
 mod csv;
 mod demo;
-mod descriptors;
 mod disk;
 mod exit;
 mod failure;
@@ -63,15 +61,12 @@ mod manage;
 mod merge;
 #[cfg(feature = "mount")]
 mod mount;
-mod outbox;
 mod output;
 mod pages;
 mod replay;
 mod report;
 mod reproduce;
-mod said;
 mod serve;
-mod server_client;
 mod sim;
 mod snapshot;
 mod status;
@@ -94,6 +89,7 @@ use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use zoneplug_core::Op;
 use zoneplug_host::signals::{Held, survive_file_limit};
+use zoneplug_server::{client as server_client, said};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -378,7 +374,7 @@ fn main() -> ExitCode {
             let _ = e.print();
             return ExitCode::from(failure::Kind::Usage as u8);
         }
-        Err(e) => return exit::report(&Failure::from_clap(&e, &Cli::command()), json),
+        Err(e) => return exit::report(&failure::from_clap(&e, &Cli::command()), json),
     };
     match run(&cli, &matches, held) {
         Ok(()) => ExitCode::SUCCESS,

@@ -125,6 +125,19 @@ impl Signals {
         Ok(Signals { signals, event: Arc::new(eventfd()?) })
     }
 
+    /// Receives no signal, and blocks none: only a notice ends a wait. For a thread of a program that has its signals for itself.
+    ///
+    /// ```
+    /// use zoneplug_host::signals::{Event, Signals};
+    /// let signals = Signals::none().unwrap();
+    /// signals.notifier().notify();
+    /// assert_eq!(signals.wait().unwrap(), Event::Notified);
+    /// ```
+    pub fn none() -> io::Result<Signals> {
+        // An event counter that is never raised is in the place of the signals.
+        Ok(Signals { signals: eventfd()?, event: Arc::new(eventfd()?) })
+    }
+
     /// The same signals and notices, for another thread: each is received by one of the two.
     pub fn try_clone(&self) -> io::Result<Signals> {
         Ok(Signals { signals: self.signals.try_clone()?, event: self.event.clone() })

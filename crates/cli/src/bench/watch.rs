@@ -3,11 +3,6 @@
 //! The clients write what they have done to counters of their own, now and then and not for each BIO.
 
 use crate::failure::{Failure, Kind};
-use crate::serve::access::Access;
-use crate::serve::answer::Answers;
-use crate::serve::pause::Pause;
-use crate::serve::socket::Socket;
-use crate::serve::zone_table::zone_table;
 use crate::server_client::{
     AttributeShown, LatencyShown, Measured, OperationShown, Request, Shown, name_of,
 };
@@ -20,6 +15,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::Sector;
 use zoneplug_core::disk::Disk;
 use zoneplug_models::work::Rw;
+use zoneplug_server::{Access, Answers, Pause, Socket, zone_table};
 
 /// Time between two notes of a client.
 const EVERY: Duration = Duration::from_millis(50);
@@ -104,7 +100,6 @@ pub(super) fn watch(
         Some(path),
         Access::default(),
         Watched { spec: spec.to_owned(), disk, rw, clients },
-        &[],
     )
 }
 

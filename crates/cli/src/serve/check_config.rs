@@ -1,21 +1,20 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
-use super::doors::ublk::Planned;
-use super::running::DIES;
 use super::settings::Settings;
-use super::{doors, opening, planned, prove};
+use super::{config, doors, planned};
 use crate::failure::Failure;
-use crate::{json, term};
+use crate::json;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::Duration;
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::DiskSpec;
 use zoneplug_host::ublk::{UblkOptions, slices};
+use zoneplug_server::doors::ublk::Planned;
+use zoneplug_server::{Access, check};
 
 /// A disk that would be served.
 #[derive(Debug, Serialize)]
@@ -74,24 +73,13 @@ fn block_disk(planned: &Planned) -> Disk {
     Disk { ublk: Some(block), ..disk(&planned.of.spec, &planned.geometry) }
 }
 
-fn check(settings: &Settings) -> Result<Checked, Failure> {
+fn checked(settings: &Settings) -> Result<Checked, Failure> {
     let plan = settings.reached()?.plan;
     let args = &settings.args;
-    // Says what the running server would refuse, or what hosts would find changed. A running server gets questions only.
     let blocks = planned(settings, plan.as_ref())?;
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
     let mut doors = doors(args, (None, blocks), plan.clone());
-    let inherited = prove::find(&mut doors, args.takeover, args.socket.as_deref())?;
-    let check_unused = |patience| opening::check_unused(&doors, &inherited, patience);
-    opening::check(&doors, &inherited)?;
-    if args.takeover.is_some() {
-        check_unused(DIES)?;
-        prove::enough(&inherited)?;
-        doors.iter().try_for_each(|door| door.check_name(&inherited))?;
-    } else if let Err(f) = check_unused(Duration::ZERO) {
-        // The check may run beside the server that is to be replaced.
-        term::note(&format!("{} now: a start fails until that has ended", f.parts().1));
-    }
+    check(&config(args, Access::default(), None), &mut doors)?;
     let (mut addresses, mut nqn) = (Vec::new(), None);
     if let Some(plan) = &plan {
         addresses = plan.addresses().map(|at| at.to_string()).collect();
@@ -146,7 +134,7 @@ impl Disk {
 
 /// Checks, and shows what would be served.
 pub(super) fn run(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
-    let checked = check(settings)?;
+    let checked = checked(settings)?;
     if settings.args.json {
         return json::print(out, &checked);
     }

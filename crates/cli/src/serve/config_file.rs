@@ -2,7 +2,7 @@
 //! or the value that is wrong. What the keys are comes from the parser of the command line (settings.rs) and from the
 //! tables of specifications.
 
-use crate::failure::{Attempt, Failure};
+use crate::failure::{self, Attempt, Failure};
 use crate::suggest::keys_of;
 use clap::{Arg, ArgAction, Command};
 use std::collections::HashMap;
@@ -64,9 +64,14 @@ impl fmt::Display for Place {
     }
 }
 
-impl Failure {
+/// A failure of which the file has the cause.
+pub(super) trait At {
     /// Puts the place in front of what is wrong.
-    pub(super) fn at(self, place: &Place) -> Failure {
+    fn at(self, place: &Place) -> Self;
+}
+
+impl At for Failure {
+    fn at(self, place: &Place) -> Failure {
         self.before(&format!("{place}: "))
     }
 }
@@ -233,7 +238,7 @@ fn refused(
             Err(of) => (bad, e) = (half, of),
         }
     }
-    let failure = Failure::from_clap(&e, &Command::new("zoneplug"));
+    let failure = failure::from_clap(&e, &Command::new("zoneplug"));
     let (_, what, hint) = failure.parts();
     let why = std::error::Error::source(&e).map(ToString::to_string);
     let hint = Some(hint.to_owned()).filter(|h| !h.contains("--help"));

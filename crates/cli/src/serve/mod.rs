@@ -1,52 +1,27 @@
 //! `zoneplug serve`: disks as block devices of this machine's Linux, or as namespaces for others, until a signal comes.
 
-pub(crate) mod access;
-pub(crate) mod answer;
+mod access_args;
 mod check_config;
-mod clients;
-mod compare;
 mod config_file;
-mod confine;
-mod disk_events;
-mod door;
-pub(crate) mod doors;
-mod end;
-mod handover;
-mod inherited;
-mod leave;
-#[cfg(test)]
-mod log_pages;
-mod logs;
-mod measure;
-mod metrics;
+mod log_args;
+mod metrics_args;
 mod network_args;
-mod notify;
-mod once;
-mod open_disks;
-mod opening;
-pub(crate) mod pause;
-mod place;
-mod predecessors;
-mod prove;
-mod running;
-mod served;
-mod server;
 mod settings;
-pub(crate) mod socket;
-pub(crate) mod zone_table;
 
 use crate::background;
+use crate::disk::Named;
 use crate::failure::{Attempt, Failure};
 use crate::said::{self, To};
-use door::Doors;
-use doors::nvme_tcp::{NvmeTcpDoor, Plan};
-use doors::ublk::{Planned, Rules, UblkDoor};
-use server::{Config, Ended, Server};
+use crate::term;
 use settings::{Reached, Settings};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
+use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
+use zoneplug_server::doors::ublk::{self, Planned, Rules, UblkDoor};
+use zoneplug_server::{Access, Config, Doors, Ended, Server, check_once, logs};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
 #[derive(Debug, Clone, clap::Args)]
@@ -62,7 +37,7 @@ pub(crate) struct Args {
     device: settings::DeviceArgs,
 
     #[command(flatten)]
-    measured: metrics::MetricsArgs,
+    measured: metrics_args::MetricsArgs,
 
     /// Take the disks over from the server that has them, while they are in use: an upgrade. Nothing happens to that server
     /// if this one could not go on. Without such a server this is a start like any other. With the number of a process only
@@ -100,10 +75,10 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 
     #[command(flatten)]
-    access: access::AccessArgs,
+    access: access_args::AccessArgs,
 
     #[command(flatten)]
-    logs: logs::LogArgs,
+    logs: log_args::LogArgs,
 
     /// Read the disks and how they are served from a file. A flag overrides the key of its name (docs/serve-config.md)
     #[arg(long, value_name = "FILE")]
@@ -146,7 +121,7 @@ pub(crate) fn run(
     if args.takeover.is_some()
         && let Err(f) = &ended
     {
-        notify::refused(f);
+        zoneplug_server::refused(f);
     }
     ended
 }
@@ -161,18 +136,17 @@ fn serve_as(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     if settings.args.check_config.is_some() {
         return check_config::run(settings, out);
     }
-    measure::begin();
     let reached = settings.reached()?;
     if settings.args.background {
         return background::start(out);
     }
-    prove::raise_open_files();
+    zoneplug_server::raise_open_files();
     // Before any thread is there.
     let signals =
         Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
-    logs::start(settings.args.logs)?;
+    logs::start(settings.args.logs.level())?;
     said::begin_to_serve();
-    confine::drop_rights(reached.access.gives_away())?;
+    zoneplug_server::drop_rights(reached.access.gives_away())?;
     logs::write()?;
     let ended = begin(settings, reached, signals);
     logs::finish();
@@ -186,10 +160,9 @@ fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), 
     let Reached { plan, access, metrics_at } = reached;
     // Once: the paths may name other files when the disks come back.
     let planned = planned(settings, plan.as_ref())?;
-    let ublk = if planned.is_empty() { None } else { Some(Ublk::open()?) };
-    let doors = doors(args, (ublk, planned), plan);
-    let (socket, remove_on_exit) = (args.socket.clone(), args.remove_on_exit);
-    let config = Config { takeover: args.takeover, socket, access, metrics_at, remove_on_exit };
+    let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };
+    let doors = doors(args, (control, planned), plan);
+    let config = config(args, access, metrics_at);
     let told = |lines: Vec<String>| {
         // A standard output that is closed, or whose reader stalls, is no reason to stop serving.
         said::say(To::Stdout, lines.join("\n") + "\n");
@@ -204,21 +177,39 @@ fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), 
     }
 }
 
+/// How the server serves.
+fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config {
+    Config {
+        takeover: args.takeover,
+        socket: args.socket.clone(),
+        access,
+        metrics_at,
+        remove_on_exit: args.remove_on_exit,
+        own_process: true,
+        open: Named::open_to_serve,
+        note: term::note,
+    }
+}
+
 /// The block devices that are to be. Refuses what two disks cannot both have.
 fn planned(settings: &Settings, plan: Option<&Plan>) -> Result<Vec<Planned>, Failure> {
     let order = settings.order();
     let ublk = settings.block.iter().map(|d| &*d.spec).collect();
     let network = plan.iter().flat_map(|plan| plan.specs()).map(|spec| &**spec).collect();
-    once::disks(&[ublk, network], &order).map_err(|(spec, f)| f.of_disk(spec))?;
-    doors::ublk::planned(&settings.block, settings.numbers(), &order)
+    check_once(&[ublk, network], &order).map_err(|(spec, f)| f.of_disk(spec))?;
+    ublk::planned(&settings.block, settings.numbers(), &order)
 }
 
-/// The doors that are asked for. Without `ublk` they cannot be started.
-fn doors(args: &Args, (ublk, planned): (Option<Ublk>, Vec<Planned>), plan: Option<Plan>) -> Doors {
+/// The doors that are asked for. Without `control` they cannot be started.
+fn doors(
+    args: &Args,
+    (control, planned): (Option<Ublk>, Vec<Planned>),
+    plan: Option<Plan>,
+) -> Doors {
     let rules = Rules { moved: args.moved, join: args.join, latencies: args.measured.times() };
     let mut doors: Doors = Vec::new();
     if !planned.is_empty() {
-        doors.push(Box::new(UblkDoor::new(ublk, planned, rules)));
+        doors.push(Box::new(UblkDoor::new(control, planned, rules)));
     }
     if let Some(plan) = plan {
         doors.push(Box::new(NvmeTcpDoor::new(plan, args.moved, args.forget_hosts)));
@@ -232,6 +223,6 @@ fn remove(device: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let number = name.strip_prefix("ublkb").unwrap_or(name).parse().map_err(|_| {
         Failure::usage(format!("{device} is not a ublk device")).hint("--remove /dev/ublkb0")
     })?;
-    doors::ublk::remove(number)?;
+    ublk::remove(number)?;
     Ok(writeln!(out, "/dev/ublkb{number} is removed")?)
 }

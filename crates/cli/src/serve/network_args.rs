@@ -1,12 +1,12 @@
 //! The flags of `zoneplug serve` for the network.
 
-use super::doors::nvme_tcp::Plan;
 use crate::failure::Failure;
 use crate::server_client::DIRECTORY;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcpOptions, read_key, usual_records};
+use zoneplug_server::doors::nvme_tcp::Plan;
 
 /// Flags of `zoneplug serve` for the network.
 #[derive(Debug, Clone, clap::Args)]

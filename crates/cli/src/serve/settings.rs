@@ -5,13 +5,9 @@
 //! holds, and of keys that of a disk.
 
 use super::Args;
-use super::access::Access;
-use super::config_file::{ConfigFile, Entry, FLAGS_ONLY, Given, Place};
-use super::doors::nvme_tcp::Plan;
-use super::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
+use super::config_file::{At, ConfigFile, Entry, FLAGS_ONLY, Given, Place};
 use super::network_args::NetworkArgs;
-use super::{once, socket};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _, Command, FromArgMatches};
 use std::ffi::OsString;
@@ -20,6 +16,9 @@ use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
 use zoneplug_host::paths_of;
 use zoneplug_host::ublk::MAX_ID;
+use zoneplug_server::doors::nvme_tcp::Plan;
+use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
+use zoneplug_server::{Access, Order, check_addresses, check_socket};
 
 /// The flag whose value may also come from the environment.
 const LOG_LEVEL: &str = "log-level";
@@ -245,7 +244,7 @@ impl Settings {
     /// What the parser says of flags and keys together.
     fn refused(&self, e: &clap::Error) -> Failure {
         let cli = Command::new("zoneplug").subcommand(flags());
-        let failure = Failure::from_clap(e, &cli);
+        let failure = failure::from_clap(e, &cli);
         let (_, what, _) = failure.parts();
         let named = self.keys.iter().find(|(name, _)| what.contains(&format!("--{name}")));
         match named {
@@ -295,16 +294,16 @@ impl Settings {
         let access = self.args.access.access().map_err(of_key)?;
         let metrics_at = self.args.measured.address().map_err(|f| self.of_key("metrics", f))?;
         if let Some(path) = &self.args.socket {
-            socket::check(path).map_err(|f| self.of_key("socket", f))?;
+            check_socket(path).map_err(|f| self.of_key("socket", f))?;
         }
         let network = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
         let all: Vec<_> = network.chain(metrics_at.map(|at| ("metrics", at))).collect();
-        once::addresses(&all).map_err(of_key)?;
+        check_addresses(&all).map_err(of_key)?;
         Ok(Reached { plan, access, metrics_at })
     }
 
     /// The place of each disk among those of the file.
-    pub(super) fn order(&self) -> once::Order<'_> {
+    pub(super) fn order(&self) -> Order<'_> {
         self.disks.iter().enumerate().map(|(n, (spec, _))| (&**spec, n)).collect()
     }
 

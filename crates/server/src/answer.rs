@@ -1,0 +1,366 @@
+//! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
+//! of time.
+
+use crate::client::{self, Answer, AttributeShown, Request, Shown, StateOfDisk, StateShown, Wrong};
+use crate::failure::{Attempt, Failure, Kind};
+use crate::handover::HandOver;
+use crate::measure::measure;
+use crate::pause::{self, Pause};
+use crate::served::Origin;
+use crate::served::{OfClients, Served};
+use crate::zone_table::zone_table;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use zoneplug_core::plain;
+use zoneplug_core::poison::lock;
+use zoneplug_core::{Error, ErrorKind, Sector};
+use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
+
+/// What a server answers from.
+pub struct Serving {
+    /// The disks that are served.
+    pub disks: Vec<Served>,
+    hand_over: HandOver,
+    /// What the doors tell the next server of their clients.
+    of_clients: Vec<OfClients>,
+    /// The sockets at which this process listens for I/O and metrics.
+    pub(crate) sockets: Vec<Arc<TcpListener>>,
+    /// Attributes that clients have set, by disk.
+    set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+    /// Counts the pauses of disks.
+    pauses: Arc<()>,
+    /// Whether the disks stay with this process: it does more than serve them.
+    pub(crate) stays: bool,
+}
+
+impl Served {
+    /// What it is, and what it has done.
+    pub(crate) fn shown(&self) -> Shown {
+        let (g, c, k) =
+            (self.disk.disk().geometry(), (self.counters)(), self.disk.disk().counters());
+        Shown {
+            name: self.name.clone(),
+            spec: self.spec.clone(),
+            capacity_bytes: g.capacity_bytes().0,
+            zones: g.nr_zones(),
+            zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
+            pid: std::process::id(),
+            recovered: self.recovered,
+            handed_over: self.passed.origin == Origin::HandedOver,
+            reads: c.reads,
+            read_bytes: c.read_bytes,
+            writes: c.writes,
+            written_bytes: c.written_bytes,
+            others: c.others,
+            errors: c.errors,
+            replayed: c.replayed,
+            waiting: k.waiting,
+            live_plugs: k.live_plugs,
+            held: k.window.writes,
+            held_total: k.window.held,
+            held_expired: k.window.expired,
+            address: self.network.as_ref().map(|n| n.address.clone()),
+            nqn: self.network.as_ref().map(|n| n.nqn.clone()),
+            hosts: self.network.as_ref().map(|n| (n.hosts)()),
+            failed_authentications: self
+                .network
+                .as_ref()
+                .map_or(0, |n| (n.failed_authentications)()),
+            paths: self.network.as_ref().map_or_else(Vec::new, |n| n.attributes.paths()),
+            io: self.passed.io.clone(),
+            enabled: self.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
+            measured: measure(self, &c),
+        }
+    }
+}
+
+impl Served {
+    /// The error of an attribute that cannot be set, with those of the server among the names that there are.
+    fn no_attribute(&self, e: Error) -> Failure {
+        let hint = match (&self.network, e.what_to_try()) {
+            (Some(n), Some(hint)) if e.kind() == ErrorKind::NotFound => {
+                let all = n.attributes.shown().into_iter().map(|a| a.name);
+                Some(format!("{hint}, {}", all.collect::<Vec<_>>().join(", ")))
+            }
+            _ => None,
+        };
+        let failure = Failure::from(e);
+        hint.into_iter().fold(failure, Failure::hint)
+    }
+}
+
+impl Serving {
+    /// Answers of these disks. `sockets`: those that a server that takes over gets.
+    pub fn new(
+        disks: Vec<Served>,
+        of_clients: Vec<OfClients>,
+        sockets: Vec<Arc<TcpListener>>,
+        hand_over: HandOver,
+    ) -> Serving {
+        let (set, pauses) = (Mutex::default(), Arc::default());
+        Serving { disks, hand_over, of_clients, sockets, set, pauses, stays: false }
+    }
+
+    /// The record that the next server compares and continues.
+    pub(crate) fn state(&self) -> StateShown {
+        let set = lock(&self.set);
+        let of = |d: &Served| {
+            let DiskMark { disks, layers, place, .. } = d.passed.mark;
+            let uuid = d.network.as_ref().and_then(|n| n.uuid);
+            StateOfDisk {
+                name: d.name.clone(),
+                spec: d.spec.clone(),
+                door: Some(d.door.to_owned()),
+                disks,
+                layers,
+                place,
+                outlives: d.outlives,
+                address: d.network.as_ref().map(|n| n.address.clone()),
+                uuid: uuid.map(|uuid| StateOfDisk::uuid_text(&uuid)),
+                enabled: d.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
+                set: set.get(&d.name).cloned().unwrap_or_default(),
+            }
+        };
+        let mut state = StateShown {
+            state: STATE_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            disks: self.disks.iter().map(of).collect(),
+            passes_on: true,
+            descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64),
+            subsystem: None,
+        };
+        self.of_clients.iter().for_each(|add| add(&mut state));
+        state
+    }
+
+    /// Whether a client has paused a disk.
+    fn is_paused(&self) -> bool {
+        Arc::strong_count(&self.pauses) > 1
+    }
+
+    /// Whether a disk has an attribute now.
+    pub(crate) fn has(&self, disk: &str, name: &str) -> bool {
+        named(&self.disks, disk).is_ok_and(|d| d.disk.disk().attribute(name).is_some())
+    }
+
+    /// Sets an attribute of a disk, and returns what it was. The next server sets it again.
+    pub(crate) fn set(&self, disk: &str, name: &str, value: &str) -> Result<String, Failure> {
+        let disk = named(&self.disks, disk)?;
+        // Held until it is done: what the next server is told has it, or it is refused.
+        let mut set = lock(&self.set);
+        if self.hand_over.is_asked() {
+            return Err(being_left());
+        }
+        if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
+            return was;
+        }
+        let was = disk.disk.disk().attribute(name).unwrap_or_default();
+        disk.disk.set_attribute(name, value).map_err(|e: Error| disk.no_attribute(e))?;
+        set.entry(disk.name.clone()).or_default().insert(name.to_owned(), value.to_owned());
+        Ok(was)
+    }
+}
+
+/// The line that answers a failure.
+pub(crate) fn refusal(f: &Failure) -> Vec<u8> {
+    let (kind, what, hint) = f.parts();
+    let (what, hint) = (what.to_owned(), hint.to_owned());
+    line(&Answer::Error(Wrong { code: kind as u8, what, hint }))
+}
+
+/// A line without its end, which is added.
+fn line(answer: &Answer) -> Vec<u8> {
+    // A value of JSON, numbers and texts: it does not fail.
+    let mut text = serde_json::to_vec(answer).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// What answers the questions of clients.
+pub trait Answers: Send + Sync + 'static {
+    /// `pause`: what the connection has paused.
+    fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure>;
+
+    /// The open files of the disks below a served one, and how many each of them has; or the sockets of the server.
+    fn pass(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
+        Err(no_takeover())
+    }
+
+    /// Whether the server can leave its disks to another one.
+    fn can_leave(&self) -> Result<(), Failure> {
+        Err(no_takeover())
+    }
+
+    /// Leaves the disks to the process at the other end, which waits for an answer. The connection comes back if another process
+    /// has asked before.
+    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
+        Err(stream)
+    }
+}
+
+/// The next server has been told what it gets.
+pub(crate) fn being_left() -> Failure {
+    Failure::new(Kind::Device, "the disks are being left to another server")
+        .hint("zoneplug status shows whether it serves them")
+}
+
+fn no_takeover() -> Failure {
+    Failure::new(Kind::NotSupported, "this process serves no disk that another could take over")
+        .hint("zoneplug status shows what is served")
+}
+
+impl Answers for Serving {
+    fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure> {
+        answer(request, self, pause)
+    }
+
+    fn pass(&self, disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
+        let (counts, further): (_, std::io::Result<Vec<OwnedFd>>) = match disk {
+            Some(disk) => {
+                let held = &named(&self.disks, disk)?.passed.held;
+                let files = held.iter().flat_map(HeldDisk::files);
+                let files = files.map(|f| Ok(f.try_clone()?.into())).collect();
+                (held.iter().map(|disk| disk.files().len()).collect(), files)
+            }
+            None => {
+                let sockets = self.sockets.iter().map(|s| Ok(s.try_clone()?.into())).collect();
+                (vec![self.sockets.len()], sockets)
+            }
+        };
+        let further = further
+            .map_err(|e| Failure::of_system(Attempt::Descriptor, "no further descriptor", e))?;
+        Ok((counts, further))
+    }
+
+    fn can_leave(&self) -> Result<(), Failure> {
+        if self.stays {
+            let what = "a program has these disks for itself";
+            return Err(Failure::new(Kind::NotSupported, what).hint("end that program first"));
+        }
+        if let Some(d) = self.disks.iter().find(|d| !d.outlives) {
+            let what = format!("{} goes with its server: {}", d.name, plain(&d.spec));
+            return Err(Failure::new(Kind::Device, what)
+                .hint("disks in files, and no --no-recovery; or end that server first"));
+        }
+        if self.is_paused() {
+            return Err(Failure::new(Kind::Device, "a client has paused a disk, to copy it")
+                .hint("again, when that has ended: a pause takes a minute at most"));
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
+        self.hand_over.ask(stream)
+    }
+}
+
+/// The reply to a question.
+pub enum Reply {
+    /// A line, and open files in front of it.
+    Line(Vec<u8>, Vec<OwnedFd>),
+    /// The connection goes to the thread that leaves the disks to another server.
+    HandOver,
+}
+
+/// The reply to a line. `pause`: what the connection has paused. `is_owner`: whether the client is of the user of this
+/// process, or root.
+pub fn respond(
+    question: &[u8],
+    serving: &impl Answers,
+    pause: &mut Option<Pause>,
+    is_owner: bool,
+) -> Reply {
+    let request = serde_json::from_slice(question).map_err(|e| {
+        Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
+    });
+    let refused = |f: &Failure| Reply::Line(refusal(f), Vec::new());
+    let request: Request = match request {
+        Ok(request) => request,
+        Err(f) => return refused(&f),
+    };
+    if request.is_of_owner() && !is_owner {
+        let what = "only the user of this server and root may ask that";
+        return refused(&Failure::new(Kind::Device, what).hint("as its user, or as root"));
+    }
+    let answered = match &request {
+        Request::HandOver {} => match serving.can_leave() {
+            Ok(()) => return Reply::HandOver,
+            Err(f) => Err(f),
+        },
+        Request::Pass { disk } => {
+            serving.pass(disk.as_deref()).map(|(counts, files)| (json!(counts), files))
+        }
+        request => serving.answer(request, pause).map(|value| (value, Vec::new())),
+    };
+    match answered {
+        Ok((value, files)) => Reply::Line(answer_line(value), files),
+        Err(f) => refused(&f),
+    }
+}
+
+/// The line that answers a question with a value.
+pub(crate) fn answer_line(value: Value) -> Vec<u8> {
+    line(&Answer::Ok(value))
+}
+
+fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
+    disks.iter().find(|d| d.name == client::name_of(disk)).ok_or_else(|| {
+        let all: Vec<&str> = disks.iter().map(|d| &*d.name).collect();
+        Failure::new(Kind::Device, format!("{disk} is not served here"))
+            .hint(format!("served: {}", all.join(", ")))
+    })
+}
+
+/// Answers one question.
+fn answer(
+    request: &Request,
+    serving: &Serving,
+    pause: &mut Option<Pause>,
+) -> Result<Value, Failure> {
+    let disks = &serving.disks[..];
+    match request {
+        Request::Status {} => {
+            let all: Vec<Shown> = disks.iter().map(Served::shown).collect();
+            Ok(serde_json::to_value(all)?)
+        }
+        Request::Attributes { disk } => {
+            let disk = named(disks, disk)?;
+            let all = disk.disk.disk().attributes();
+            let mut all: Vec<AttributeShown> = all.iter().map(AttributeShown::of).collect();
+            all.extend(disk.network.iter().flat_map(|n| n.attributes.shown()));
+            Ok(serde_json::to_value(all)?)
+        }
+        Request::Set { disk, name, value } => Ok(json!({"was": serving.set(disk, name, value)?})),
+        Request::ZoneWplugs { disk } => {
+            let mut text = String::new();
+            // Writing to a string does not fail.
+            let _ = named(disks, disk)?.disk.disk().zone_wplugs(&mut text);
+            Ok(Value::String(text))
+        }
+        Request::Zones { disk, first, count, cells } => {
+            let disk = named(disks, disk)?.disk.disk();
+            Ok(serde_json::to_value(zone_table(disk, *first, *count, *cells))?)
+        }
+        Request::Pause { disk, most_ms } => {
+            if serving.hand_over.is_asked() {
+                return Err(being_left());
+            }
+            // One at a time: the last one ends first.
+            *pause = None;
+            let most = std::time::Duration::from_millis(*most_ms);
+            let counted = serving.pauses.clone();
+            *pause = Some(Pause::begin(&named(disks, disk)?.disk, most, counted)?);
+            Ok(json!({}))
+        }
+        Request::Resume {} => {
+            let paused = pause.take().ok_or_else(pause::no_pause)?.end();
+            Ok(json!({"pause_ns": paused.as_nanos() as u64}))
+        }
+        Request::State {} => Ok(serde_json::to_value(serving.state())?),
+        Request::Pass { .. } | Request::HandOver {} | Request::Served {} => Err(no_takeover()),
+    }
+}

@@ -1,0 +1,532 @@
+//! Disks that another process serves: the words of its socket, and how the other commands find it.
+//!
+//! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and
+//! gets one back; it may go on with further lines.
+
+pub mod all;
+mod io_shown;
+mod measured;
+mod timed;
+pub mod zones;
+
+use crate::descriptors;
+use crate::failure::{Failure, Kind};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zoneplug_core::disk::Attribute;
+use zoneplug_host::DiskMark;
+
+pub use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
+pub use io_shown::IoShown;
+pub use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
+pub use timed::Timed;
+
+/// Where servers have their sockets.
+pub const DIRECTORY: &str = "/run/zoneplug";
+/// How long a server may take to answer. A change of an attribute may have to drain the disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest line: the plugs of a large disk, and room.
+const MAX_LINE: u64 = 64 << 20;
+
+/// A request of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Which disks there are, and what they did.
+    Status {},
+    /// The attributes of a disk.
+    Attributes { disk: String },
+    /// Sets an attribute.
+    Set { disk: String, name: String, value: String },
+    /// The plugs of a disk.
+    ZoneWplugs { disk: String },
+    /// The zones of a disk from `first` on, `count` of them or all, in at most `cells` cells.
+    Zones {
+        disk: String,
+        #[serde(default)]
+        first: u32,
+        count: Option<u32>,
+        cells: Option<u32>,
+    },
+    /// Make durable what was acknowledged, then let the I/O of a disk wait until `resume`, the end of this connection, or so
+    /// many milliseconds.
+    Pause { disk: String, most_ms: u64 },
+    /// Go on with the disk that this connection has paused.
+    Resume {},
+    /// What the server would leave to the next one.
+    State {},
+    /// Pass on the open files of a disk, or without a disk the sockets at which the server listens for I/O and metrics. They
+    /// come in front of the answer, which is how many each disk below the served one has.
+    Pass { disk: Option<String> },
+    /// Leave all disks to the server that asks. The answer says that they are left. If the connection then ends without
+    /// `served`, the server takes them back.
+    HandOver {},
+    /// All disks are served: the server that has left them ends.
+    Served {},
+}
+
+impl Request {
+    /// Whether only the user of the server and root may ask it: what ends or replaces the server, or gives data away.
+    pub fn is_of_owner(&self) -> bool {
+        matches!(self, Request::Pass { .. } | Request::HandOver {} | Request::Served {})
+    }
+}
+
+/// What a server would leave to the next one. Of a server of another version only `state` and `version` are sure to be
+/// there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateShown {
+    /// [`zoneplug_host::STATE_VERSION`].
+    pub state: u64,
+    /// The version of zoneplug.
+    pub version: String,
+    pub disks: Vec<StateOfDisk>,
+    /// Whether it passes on its open files. Earlier versions do not.
+    #[serde(default)]
+    pub passes_on: bool,
+    /// Its open descriptors.
+    #[serde(default)]
+    pub descriptors: u64,
+    /// The subsystem, if it serves disks over the network.
+    #[serde(default)]
+    pub subsystem: Option<StateOfSubsystem>,
+}
+
+/// The subsystem of a server, as hosts know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateOfSubsystem {
+    pub nqn: String,
+    /// The addresses, and how hosts use each of them.
+    pub paths: Vec<PathShown>,
+    /// ZASL.
+    pub append_limit: u8,
+    pub namespaces: Vec<StateOfNamespace>,
+    /// The hosts that are connected.
+    pub hosts: Vec<HostShown>,
+    /// For each host that has a key, a text that changes when the host could not authenticate any more as it does.
+    #[serde(default)]
+    pub key_checks: BTreeMap<String, String>,
+    /// The hosts without a key for which the server keeps places.
+    #[serde(default)]
+    pub known_hosts: Vec<KnownHostShown>,
+}
+
+/// A host for which a server keeps places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownHostShown {
+    pub nqn: String,
+    pub address: String,
+}
+
+/// A namespace as hosts know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateOfNamespace {
+    pub nsid: u32,
+    /// The name of its disk.
+    pub disk: String,
+    pub block_bytes: u32,
+    pub blocks: u64,
+    pub zone_blocks: Option<u64>,
+    /// A number made of all else that hosts read of it: [`zoneplug_host::nvme_tcp::ShownNamespace`].
+    pub digest: u64,
+}
+
+/// A disk that a server would leave to the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateOfDisk {
+    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    pub name: String,
+    pub spec: String,
+    /// The name of the door by which it is served. Earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<String>,
+    /// [`zoneplug_host::DiskMark`].
+    pub disks: u64,
+    pub layers: u64,
+    pub place: u64,
+    /// Whether it is there without the server.
+    pub outlives: bool,
+    /// Where it is served, if over the network.
+    pub address: Option<String>,
+    /// The identifier from which those of its namespaces are made, in hexadecimal.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// Whether hosts see it.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Attributes that were set since it is served.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
+impl StateOfDisk {
+    /// Whether a mark is of this disk: the same disks at the bottom, with the same layers.
+    pub fn is(&self, mark: DiskMark) -> bool {
+        let StateOfDisk { disks, layers, place, .. } = *self;
+        mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
+    }
+
+    /// The name of its door.
+    pub fn door(&self) -> &str {
+        // The two doors of earlier versions.
+        let usual = if self.address.is_some() { "nvme-tcp" } else { "ublk" };
+        self.door.as_deref().unwrap_or(usual)
+    }
+
+    /// The identifier of which those of its namespaces are made.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        let text = self.uuid.as_deref()?;
+        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
+    }
+
+    /// An identifier as it is written.
+    pub fn uuid_text(uuid: &[u8; 16]) -> String {
+        format!("{:032x}", u128::from_be_bytes(*uuid))
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    Ok(Value),
+    Error(Wrong),
+}
+
+impl Answer {
+    /// The meaning of a line: a value, or the failure of the server. `None`: it is no answer.
+    fn read(line: &[u8]) -> Option<Result<Value, Failure>> {
+        match serde_json::from_slice(line).ok()? {
+            Answer::Ok(value) => Some(Ok(value)),
+            Answer::Error(w) => {
+                Some(Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)))
+            }
+        }
+    }
+}
+
+/// A failure, on its way from the server to the client's stderr.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Wrong {
+    pub code: u8,
+    pub what: String,
+    #[serde(rename = "try")]
+    pub hint: String,
+}
+
+/// A served disk, as `zoneplug status` shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    pub name: String,
+    pub spec: String,
+    pub capacity_bytes: u64,
+    pub zones: u32,
+    pub zone_bytes: u64,
+    pub pid: u32,
+    /// Taken over from another server, which handed it over, has ended or has died.
+    pub recovered: bool,
+    /// Taken over from a server that handed it over.
+    #[serde(default)]
+    pub handed_over: bool,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub others: u64,
+    pub errors: u64,
+    pub replayed: u64,
+    /// BIOs that wait in plugs.
+    pub waiting: u64,
+    pub live_plugs: u32,
+    /// Writes that the order window holds, those that it ever held, and those that it has held for too long. A server that
+    /// has no window does not say.
+    #[serde(default)]
+    pub held: u64,
+    #[serde(default)]
+    pub held_total: u64,
+    #[serde(default)]
+    pub held_expired: u64,
+    /// Where and by which name it is served, if over the network, and the hosts that are connected.
+    #[serde(default)]
+    pub address: Option<String>,
+    #[serde(default)]
+    pub nqn: Option<String>,
+    #[serde(default)]
+    pub hosts: Option<Vec<HostShown>>,
+    /// How often a host has failed to authenticate.
+    #[serde(default)]
+    pub failed_authentications: u64,
+    /// How data moves, of each file and drive below it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub io: Vec<IoShown>,
+    /// Whether hosts see it.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// The addresses, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathShown>,
+    /// What the server has measured; another version of it says less.
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+/// What a server has measured of a disk, besides the counters that were always there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measured {
+    /// Its version, and when it began to serve, in seconds since 1970.
+    pub version: String,
+    pub started_unix_s: u64,
+    /// Each kind of operation that there was.
+    pub operations: Vec<OperationShown>,
+    /// Write commands sent by plugs; BIOs that waited in one; BIOs that left in the command of another; waiting BIOs that were
+    /// aborted.
+    pub issued: u64,
+    pub parked: u64,
+    pub merged: u64,
+    pub aborted: u64,
+    /// Commands that were given up; of these, the ones that the device still has.
+    pub timeouts: u64,
+    pub late: u64,
+    /// Events since the disk was opened, by kind.
+    pub events: BTreeMap<String, u64>,
+    /// Zones by condition, as the layer knows it; those with an unknown write pointer are `stale`.
+    pub conditions: BTreeMap<String, u64>,
+    /// The zones with the most waiting BIOs, and those with the slowest operations of the last minute: eight at most.
+    pub waiting_zones: Vec<ZoneWaiting>,
+    pub slow_zones: Vec<ZoneSlow>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// An address of several at which a disk is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathShown {
+    pub address: String,
+    pub ana_state: String,
+}
+
+/// A host that is connected to a server of NVMe/TCP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostShown {
+    pub nqn: String,
+    /// I/O queues.
+    pub queues: u32,
+    /// By a key.
+    #[serde(default)]
+    pub authenticated: bool,
+}
+
+/// An attribute of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeShown {
+    pub name: String,
+    pub value: String,
+    pub writable: bool,
+}
+
+impl AttributeShown {
+    pub fn of(a: &Attribute) -> AttributeShown {
+        AttributeShown { name: a.name.to_owned(), value: a.value.clone(), writable: a.writable }
+    }
+}
+
+/// The name of a disk: that of its file in `/dev`.
+pub fn name_of(disk: &str) -> &str {
+    disk.strip_prefix("/dev/").unwrap_or(disk)
+}
+
+/// Whether an argument can only be the name of a served disk.
+pub fn is_name(disk: &str) -> bool {
+    let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+    let name = name_of(disk);
+    let namespace = name.strip_prefix("tcp").and_then(|rest| rest.split_once('n'));
+    name.strip_prefix("ublkb").is_some_and(is_number)
+        || namespace.is_some_and(|(port, nsid)| is_number(port) && is_number(nsid))
+}
+
+/// A connection to a server.
+pub struct Server {
+    stream: BufReader<Timed>,
+    path: PathBuf,
+    /// Time for a question and its answer.
+    patience: Duration,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Connects; each question must be answered in a minute.
+    pub fn connect(path: &Path) -> io::Result<Server> {
+        Self::connect_for(path, PATIENCE)
+    }
+
+    /// Connects; each question must be answered in `patience`.
+    pub fn connect_for(path: &Path, patience: Duration) -> io::Result<Server> {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // The wait for a server that does not accept is limited as for one that does not answer.
+        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let stream = BufReader::new(Timed::new(socket.into(), patience));
+        Ok(Server { stream, path: path.to_owned(), patience })
+    }
+
+    /// Gives each further question another time.
+    pub fn with_patience(self, patience: Duration) -> Server {
+        Server { patience, ..self }
+    }
+
+    /// Each further question must be answered in `patience`.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Value, Failure> {
+        self.try_ask(request).unwrap_or_else(|e| {
+            let pid = self.pid().map(|pid| pid.as_raw_nonzero().get());
+            Err(all::no_answer(&self.path, pid, &e, self.patience))
+        })
+    }
+
+    /// As [`Server::ask`]; the outer error says that no answer has come.
+    fn try_ask(&mut self, request: &Request) -> io::Result<Result<Value, Failure>> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().again(self.patience);
+        // A server that refuses the connection may have closed it already; its reason can still be read.
+        let sent = self.stream.get_mut().write_all(&line);
+        let mut line = String::new();
+        let read = (&mut self.stream).take(MAX_LINE).read_line(&mut line);
+        if line.is_empty() || !line.ends_with('\n') {
+            sent.and(read)?;
+        }
+        Answer::read(line.as_bytes()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Asks for open files, and waits for them and for the answer. Goes by no buffer, because a read that takes no files
+    /// loses them.
+    pub fn ask_for_files(&mut self, request: &Request) -> Result<(Value, Vec<OwnedFd>), Failure> {
+        let gone = |e: io::Error| {
+            Failure::new(Kind::Device, format!("the server passes no files on: {e}"))
+                .hint("zoneplug status; the server may have ended")
+        };
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        let timed = self.stream.get_mut();
+        timed.again(self.patience);
+        timed.write_all(&line).map_err(gone)?;
+        let (mut files, mut text) = (Vec::new(), Vec::new());
+        while !text.ends_with(b"\n") {
+            let mut bytes = [0; 4096];
+            timed.limit_read().map_err(gone)?;
+            let got = descriptors::receive(timed.stream(), &mut bytes, &mut files).map_err(gone)?;
+            text.extend_from_slice(&bytes[..got]);
+            if got == 0 || text.len() as u64 > MAX_LINE {
+                return Err(gone(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        let answer = Answer::read(&text).ok_or_else(|| gone(io::ErrorKind::InvalidData.into()))?;
+        Ok((answer?, files))
+    }
+
+    /// Its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number of its process, if the kernel knows it.
+    pub fn pid(&self) -> Option<rustix::process::Pid> {
+        let socket = self.stream.get_ref().stream();
+        rustix::net::sockopt::socket_peercred(socket).ok().map(|peer| peer.pid)
+    }
+
+    /// The disks that it serves.
+    pub fn disks(&mut self) -> Result<Vec<Shown>, Failure> {
+        Ok(serde_json::from_value(self.ask(&Request::Status {})?)?)
+    }
+}
+
+/// The sockets of servers: the one that was named, or all.
+pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(path) = named {
+        return vec![path.to_owned()];
+    }
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries.map(|e| e.path()).collect();
+    all.retain(|p| p.extension().is_some_and(|e| e == "sock"));
+    all.sort();
+    all
+}
+
+/// The server of a disk, if the argument names a served one: `/dev/ublkb0`, `ublkb0`, or with a socket that was named
+/// whatever is served there. `None`: it is a specification to be opened.
+pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure> {
+    if !is_name(disk) && socket.is_none() {
+        return Ok(None);
+    }
+    let Asked { answered, silent } = disks_of_all(socket, LOOK);
+    for (server, disks) in answered {
+        if disks.iter().any(|d| d.name == name_of(disk)) {
+            return Ok(Some(server));
+        }
+    }
+    // A server that does not answer may have it.
+    if let Some(failure) = Silent::failure(silent) {
+        return Err(failure);
+    }
+    if !is_name(disk) || Path::new("/dev").join(name_of(disk)).exists() && socket.is_none() {
+        // A block device that another program serves is opened like any other.
+        return Ok(None);
+    }
+    Err(not_served(disk))
+}
+
+/// The failure to find a disk among those that are served.
+pub fn not_served(disk: &str) -> Failure {
+    Failure::new(Kind::Device, format!("no server has {}", name_of(disk)))
+        .hint("zoneplug status shows what is served; --socket PATH asks a server that has its socket elsewhere")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_device_names_are_served_disks() {
+        for name in ["ublkb0", "/dev/ublkb12", "tcp4420n1"] {
+            assert!(is_name(name), "{name}");
+        }
+        for spec in
+            ["mem,zones=8", "ublkb", "disk.zbd", "/dev/sda", "ublkb0.zbd", "null", "tcp1", "tcpn1"]
+        {
+            assert!(!is_name(spec), "{spec}");
+        }
+    }
+
+    #[test]
+    fn requests_are_lines_that_a_person_can_write() {
+        let of = |s: &str| serde_json::from_str::<Request>(s);
+        assert_eq!(of(r#"{"cmd":"status"}"#).ok(), Some(Request::Status {}));
+        let set = of(r#"{"cmd":"set","disk":"ublkb0","name":"nomerges","value":"1"}"#).ok();
+        let (disk, name, value) = ("ublkb0".into(), "nomerges".into(), "1".into());
+        assert_eq!(set, Some(Request::Set { disk, name, value }));
+        assert!(of(r#"{"cmd":"stop"}"#).is_err());
+        assert!(of(r#"{"cmd":"status","disk":"x"}"#).is_err());
+    }
+}

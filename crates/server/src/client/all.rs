@@ -1,0 +1,288 @@
+//! All servers of this machine, asked at once. A server that does not answer is named, and does not keep a command from what
+//! the others say.
+
+use super::{PATIENCE, Request, Server, Shown, sockets};
+use crate::failure::{Failure, Kind};
+use serde_json::Value;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zoneplug_core::plain;
+
+/// Time for a server to say what it serves, for which it waits for no disk.
+pub const LOOK: Duration = Duration::from_secs(5);
+
+/// A server that has not said what it serves.
+#[derive(Debug)]
+pub struct Silent {
+    pub socket: PathBuf,
+    /// Its process, if the kernel or the name of the socket tells it.
+    pub pid: Option<i32>,
+    failure: Failure,
+}
+
+/// What the servers have answered.
+#[derive(Debug)]
+pub struct Asked<T> {
+    /// In the order of their sockets' names. Further questions have the usual time.
+    pub answered: Vec<(Server, T)>,
+    pub silent: Vec<Silent>,
+}
+
+impl Silent {
+    /// What is wrong, in a line.
+    pub fn what(&self) -> &str {
+        self.failure.parts().1
+    }
+
+    /// The failure of a command that needed an answer of all of them. `None`: there are none.
+    pub fn failure(all: Vec<Silent>) -> Option<Failure> {
+        let mut all = all.into_iter().map(|s| s.failure);
+        let first = all.next()?;
+        let more = all.map(|f| format!("; {}", f.parts().1)).collect::<String>();
+        let (kind, what, hint) = first.parts();
+        Some(Failure::new(kind, format!("{what}{more}")).hint(hint))
+    }
+}
+
+/// Asks all servers, or the one that was named, at once. The answer may be a refusal. Each has `patience`.
+pub fn ask_all(
+    named: Option<&Path>,
+    request: &Request,
+    patience: Duration,
+) -> Asked<Result<Value, Failure>> {
+    ask_at(&sockets(named), named.is_some(), request, patience)
+}
+
+/// The disks of all servers, or of the one that was named.
+pub fn disks_of_all(named: Option<&Path>, patience: Duration) -> Asked<Vec<Shown>> {
+    with_disks(ask_all(named, &Request::Status {}, patience))
+}
+
+/// A refusal counts as no answer.
+fn with_disks(asked: Asked<Result<Value, Failure>>) -> Asked<Vec<Shown>> {
+    let Asked { answered, mut silent } = asked;
+    let mut with_disks = Vec::new();
+    for (server, answer) in answered {
+        match answer.and_then(|value| Ok(serde_json::from_value(value)?)) {
+            Ok(disks) => with_disks.push((server, disks)),
+            Err(failure) => {
+                let pid = server.pid().map(|pid| pid.as_raw_nonzero().get());
+                silent.push(Silent { socket: server.path.clone(), pid, failure });
+            }
+        }
+    }
+    Asked { answered: with_disks, silent }
+}
+
+/// Asks the servers at these sockets. `named`: a socket without a server is told, too.
+pub fn ask_at(
+    sockets: &[PathBuf],
+    named: bool,
+    request: &Request,
+    patience: Duration,
+) -> Asked<Result<Value, Failure>> {
+    let ask = |path: &Path| ask_one(path, named, request, patience);
+    let outcomes = std::thread::scope(|scope| {
+        let spawn = |path| std::thread::Builder::new().spawn_scoped(scope, move || ask(path));
+        let started: Vec<_> = sockets.iter().map(|path| (path, spawn(path))).collect();
+        let outcome = |(path, thread): (&PathBuf, io::Result<_>)| match thread {
+            Ok(thread) => std::thread::ScopedJoinHandle::join(thread)
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No further thread for this user: one after the other.
+            Err(_) => ask(path),
+        };
+        started.into_iter().map(outcome).collect::<Vec<_>>()
+    });
+    let mut asked = Asked { answered: Vec::new(), silent: Vec::new() };
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Answered(mut server, answer) => {
+                server.patience = PATIENCE;
+                asked.answered.push((server, answer));
+            }
+            Outcome::Silent(silent) => asked.silent.push(silent),
+            Outcome::Gone => {}
+        }
+    }
+    asked
+}
+
+enum Outcome {
+    Answered(Server, Result<Value, Failure>),
+    Silent(Silent),
+    /// The server has ended, and its socket may still be there.
+    Gone,
+}
+
+fn ask_one(path: &Path, named: bool, request: &Request, patience: Duration) -> Outcome {
+    let mut server = match Server::connect_for(path, patience) {
+        Ok(server) => server,
+        Err(e) if !named && is_gone(&e) => return Outcome::Gone,
+        Err(e) => return Outcome::Silent(not_connected(path, &e, patience)),
+    };
+    match server.try_ask(request) {
+        Ok(answer) => Outcome::Answered(server, answer),
+        Err(_) if !named && Server::connect_for(path, patience).is_err_and(|e| is_gone(&e)) => {
+            Outcome::Gone
+        }
+        Err(e) => {
+            let pid = server.pid().map(|pid| pid.as_raw_nonzero().get());
+            let failure = no_answer(path, pid, &e, patience);
+            Outcome::Silent(Silent { socket: path.to_owned(), pid, failure })
+        }
+    }
+}
+
+/// A server that was killed leaves such a socket.
+fn is_gone(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
+fn not_connected(path: &Path, e: &io::Error, patience: Duration) -> Silent {
+    let shown = path.display();
+    let pid = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
+    let failure = match e.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Kind::Device, format!("{shown} may not be asked: {e}")).hint("as root")
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => no_answer(path, pid, e, patience),
+        _ => Failure::new(Kind::Device, format!("no server listens on {shown}: {e}"))
+            .hint("the --socket that zoneplug serve was given"),
+    };
+    Silent { socket: path.to_owned(), pid, failure }
+}
+
+/// The failure of a server that is there and does not answer.
+pub(super) fn no_answer(
+    path: &Path,
+    pid: Option<i32>,
+    e: &io::Error,
+    patience: Duration,
+) -> Failure {
+    let shown = path.to_string_lossy();
+    let shown = plain(&shown);
+    let which = pid.map_or_else(|| "the server".to_owned(), |pid| format!("process {pid}"));
+    let is_late = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+    let (why, hint) = match (is_late, pid) {
+        (true, Some(pid)) => (
+            format!(" in {} s", patience.as_secs_f64()),
+            format!("kill -CONT {pid}, if it is stopped; its log, if its disk hangs"),
+        ),
+        (true, None) => (format!(" in {} s", patience.as_secs_f64()), "its log".to_owned()),
+        (false, _) => (format!(": {e}"), "zoneplug status; the server may have ended".to_owned()),
+    };
+    Failure::new(Kind::Device, format!("{which} does not answer at {shown}{why}")).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::time::Instant;
+
+    /// Servers in a directory of their own.
+    struct Servers(PathBuf);
+
+    impl Servers {
+        fn new(name: &str) -> Servers {
+            let dir = format!("zoneplug-all-{name}-{}", std::process::id());
+            let dir = std::env::temp_dir().join(dir);
+            let _ = std::fs::remove_dir_all(&dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            Servers(dir)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        /// A server that accepts nothing, as a process that is stopped.
+        fn stopped(&self, name: &str) -> UnixListener {
+            UnixListener::bind(self.path(name)).unwrap()
+        }
+
+        /// A server that answers one question.
+        fn answers(&self, name: &str, answer: &str) {
+            let (listener, answer) = (self.stopped(name), format!("{answer}\n"));
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = BufReader::new(&stream).read_line(&mut String::new());
+                let _ = stream.write_all(answer.as_bytes());
+            });
+        }
+
+        fn ask(&self, names: &[&str], patience: Duration) -> Asked<Vec<Shown>> {
+            let paths: Vec<PathBuf> = names.iter().map(|n| self.path(n)).collect();
+            with_disks(ask_at(&paths, false, &Request::Status {}, patience))
+        }
+    }
+
+    impl Drop for Servers {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn disk(name: &str) -> String {
+        let shown = Shown { name: name.to_owned(), ..Shown::default() };
+        format!("{{\"ok\":[{}]}}", serde_json::to_string(&shown).unwrap())
+    }
+
+    /// T7: of several that do not answer, the command waits for the time of one.
+    #[test]
+    fn t7_servers_that_do_not_answer_are_named_and_hide_no_other() {
+        let servers = Servers::new("stopped");
+        let _stopped = ["1.sock", "3.sock", "4.sock"].map(|name| servers.stopped(name));
+        servers.answers("2.sock", &disk("ublkb0"));
+        servers.answers("5.sock", &disk("ublkb1"));
+        servers.answers(
+            "6.sock",
+            "{\"error\":{\"code\":3,\"what\":\"another user's\",\"try\":\"x\"}}",
+        );
+        drop(servers.stopped("7.sock"));
+        let names: Vec<String> = (1..=8).map(|n| format!("{n}.sock")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let start = Instant::now();
+        let asked = servers.ask(&names, Duration::from_secs(2));
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        let disks: Vec<&str> =
+            asked.answered.iter().flat_map(|(_, d)| d).map(|d| &*d.name).collect();
+        assert_eq!(disks, ["ublkb0", "ublkb1"]);
+        // One that was found may take longer for what it is asked next.
+        assert!(asked.answered.iter().all(|(server, _)| server.patience == PATIENCE));
+        assert_eq!(asked.silent.len(), 4, "the killed and the missing ones are none: {asked:?}");
+        let me = std::process::id();
+        let first = servers.path("1.sock");
+        let line = format!("process {me} does not answer at {} in 2 s", first.display());
+        assert_eq!(asked.silent[0].what(), line);
+        assert_eq!(asked.silent[0].pid, Some(me as i32));
+        assert_eq!(asked.silent[3].what(), "another user's");
+        let failure = Silent::failure(asked.silent).unwrap().to_string();
+        assert_eq!(failure.lines().count(), 2, "{failure}");
+        assert!(failure.contains("4.sock") && failure.contains(&format!("kill -CONT {me}")));
+        assert!(Silent::failure(Vec::new()).is_none());
+    }
+
+    /// A server whose queue of connections is full, too: its name is all that is known of it.
+    #[test]
+    fn t7_a_server_that_takes_no_connection_is_known_by_its_socket() {
+        let servers = Servers::new("full");
+        let path = servers.path("4711.sock");
+        let listener = servers.stopped("4711.sock");
+        rustix::net::listen(&listener, 0).unwrap();
+        let _waits = Server::connect_for(&path, LOOK).unwrap();
+        let asked = servers.ask(&["4711.sock"], Duration::from_millis(200));
+        let line = format!("process 4711 does not answer at {} in 0.2 s", path.display());
+        assert_eq!(asked.silent[0].what(), line);
+    }
+
+    #[test]
+    fn a_server_that_was_named_is_told_whatever_is_wrong_with_it() {
+        let servers = Servers::new("named");
+        let path = servers.path("none");
+        let asked = ask_all(Some(&path), &Request::Status {}, LOOK);
+        assert!(asked.silent[0].what().starts_with("no server listens on "), "{asked:?}");
+    }
+}

@@ -1,0 +1,33 @@
+//! How the data of a disk moves, as `zoneplug info` and `status` show it.
+
+use serde::{Deserialize, Serialize};
+use zoneplug_core::plain;
+use zoneplug_host::{DataPath, Level};
+
+/// The way of the data of a file or a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoShown {
+    /// Its specification.
+    pub device: String,
+    /// `ring`, `threads` or `copy`.
+    pub by: String,
+    /// Past the page cache.
+    pub direct: bool,
+}
+
+impl IoShown {
+    /// The data paths of a stack.
+    pub fn of(stack: &[Level]) -> Vec<IoShown> {
+        let of = |level: &Level| {
+            let path = level.data_path?;
+            let (by, direct) = (path.by.to_owned(), path.direct);
+            Some(IoShown { device: level.text.clone(), by, direct })
+        };
+        stack.iter().filter_map(of).collect()
+    }
+
+    /// In words: `io_uring, direct`.
+    pub fn shown(&self) -> String {
+        plain(&DataPath::words(&self.by, self.direct)).into_owned()
+    }
+}

@@ -1,0 +1,275 @@
+//! Whether a server may take over from a running one. Whatever clients know a disk by is the same afterwards, or this says
+//! what differs.
+
+use crate::client::{StateOfDisk, StateShown};
+use crate::failure::{Failure, Kind};
+use rustix::process::Pid;
+use std::net::SocketAddr;
+use zoneplug_core::plain;
+use zoneplug_host::{DiskMark, is_volatile, paths_of};
+
+/// A disk that the next server is to serve.
+pub struct WantedDisk {
+    /// Its specification.
+    pub spec: String,
+    /// What it is, whatever its path names later.
+    pub mark: DiskMark,
+    /// The number of its first device, if one is wished for.
+    pub id: Option<u32>,
+    /// Whether another server could take it over again.
+    pub outlives: bool,
+}
+
+impl WantedDisk {
+    /// A disk as its specification names it now. `keeps`: whether its door keeps disks for the next server.
+    pub fn new(spec: &str, id: Option<u32>, keeps: bool) -> WantedDisk {
+        let outlives = keeps && !is_volatile(spec);
+        WantedDisk { spec: spec.to_owned(), mark: DiskMark::of(spec), id, outlives }
+    }
+}
+
+/// Whatever of a running server would be different, and what to try.
+pub type Difference = (String, String);
+
+/// Compares what clients know of a running server beside its disks. The difference begins with their name for it.
+pub type CompareClients<'a> = dyn Fn(&StateShown) -> Result<(), Difference> + 'a;
+
+/// A door of the next server, and the disks that it is to serve.
+pub struct WantedDoor<'a> {
+    /// The name of the door: its flag without the dashes.
+    pub name: &'static str,
+    /// The disks.
+    pub disks: Vec<WantedDisk>,
+    /// Where it would listen, if clients reach it at addresses.
+    pub addresses: Vec<String>,
+    /// Compares what clients know beside the disks.
+    pub clients: Box<CompareClients<'a>>,
+}
+
+impl WantedDoor<'_> {
+    /// A door of which clients know nothing but the disks.
+    pub fn new(name: &'static str, disks: Vec<WantedDisk>) -> WantedDoor<'static> {
+        WantedDoor { name, disks, addresses: Vec::new(), clients: Box::new(|_| Ok(())) }
+    }
+
+    /// The same, where clients reach it at these addresses.
+    pub fn at(self, addresses: &[SocketAddr]) -> Self {
+        WantedDoor { addresses: addresses.iter().map(ToString::to_string).collect(), ..self }
+    }
+}
+
+pub(crate) fn refused(what: String, hint: String) -> Failure {
+    Failure::new(Kind::Device, what).hint(hint)
+}
+
+/// Whether a server has disks of `wanted`, and no others. The failure says what clients would find changed.
+pub(crate) fn compare(
+    state: &StateShown,
+    wanted: &[WantedDoor<'_>],
+    pid: Pid,
+) -> Result<bool, Failure> {
+    let is_wanted = |d: &StateOfDisk| {
+        let mut all = wanted.iter().flat_map(|door| &door.disks);
+        all.any(|w| w.mark.disks == d.disks)
+    };
+    let served = &state.disks;
+    if !served.iter().any(is_wanted) {
+        return Ok(false);
+    }
+    // A disk with many zones is several block devices, with numbers from the first one on.
+    let mut nth_part = 0;
+    for (n, d) in served.iter().enumerate() {
+        let before = n.checked_sub(1).and_then(|n| served.get(n));
+        let same = before.is_some_and(|b| b.door() == d.door() && b.disks == d.disks);
+        nth_part = if same { nth_part + 1 } else { 0 };
+        one_disk(d, wanted, nth_part).map_err(|(what, hint)| {
+            let (name, spec) = (plain(&d.name), plain(&d.spec));
+            refused(format!("process {pid} serves {name} from {spec}, {what}"), hint)
+        })?;
+    }
+    for door in wanted {
+        (door.clients)(state)
+            .map_err(|(what, hint)| refused(format!("process {pid} serves {what}"), hint))?;
+    }
+    Ok(true)
+}
+
+/// The number at the end of the name of a device.
+fn number_of(name: &str) -> Option<u32> {
+    let digits = name.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |last| last + 1);
+    name.get(digits..)?.parse().ok()
+}
+
+fn one_disk(d: &StateOfDisk, wanted: &[WantedDoor<'_>], nth_part: u32) -> Result<(), Difference> {
+    let (spec, way) = (plain(&d.spec), plain(d.door()));
+    let door = wanted.iter().find(|door| door.name == d.door());
+    let all = door.map_or(&[][..], |door| &door.disks);
+    let Some(w) = all.iter().find(|w| w.mark.disks == d.disks) else {
+        let is_there = |w: &&WantedDisk| paths_of(&w.spec).eq(paths_of(&d.spec));
+        if paths_of(&d.spec).next().is_some() && all.iter().any(|w| is_there(&w)) {
+            let hint = "the disk that it serves at that path again, or its new path";
+            return Err(("and another disk is at its path now".to_owned(), hint.to_owned()));
+        }
+        return Err((
+            "which this one would not serve in that way".to_owned(),
+            format!("--{way} {spec} too: a server hands over all or nothing"),
+        ));
+    };
+    if !d.outlives {
+        let hint = "disks in files or drives, without --no-recovery; or end that server first";
+        return Err(("which ends with it".to_owned(), hint.to_owned()));
+    }
+    if !w.outlives {
+        let hint = "without --no-recovery (no-recovery); or end that server first";
+        return Err(("and this one would not keep it for the next".to_owned(), hint.to_owned()));
+    }
+    if w.mark.layers != d.layers {
+        return Err(("with other layers".to_owned(), format!("the same layers: {spec}")));
+    }
+    if w.mark.place != d.place {
+        let hint = format!("the file that it has, not a copy or another one at its path: {spec}");
+        return Err(("from another file".to_owned(), hint));
+    }
+    let listens = |at: &String| door.is_some_and(|door| door.addresses.contains(at));
+    if let Some(address) = d.address.as_ref().filter(|a| !listens(a)) {
+        let address = plain(address);
+        return Err((
+            format!("at {address}, where this one would not listen"),
+            format!("--{way} {address} {spec}"),
+        ));
+    }
+    if let Some(id) = w.id.filter(|id| number_of(&d.name) != Some(id + nth_part)) {
+        let hint = "without --id, or with the number that it has (id)";
+        return Err((format!("not as number {id}"), hint.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const ADDRESS: &str = "127.0.0.1:4420";
+
+    fn served(name: &str, spec: &str) -> StateOfDisk {
+        let DiskMark { disks, layers, place, .. } = DiskMark::of(spec);
+        let address = name.starts_with("tcp").then(|| ADDRESS.to_owned());
+        StateOfDisk {
+            door: None,
+            name: name.to_owned(),
+            spec: spec.to_owned(),
+            disks,
+            layers,
+            place,
+            outlives: true,
+            address,
+            uuid: None,
+            enabled: true,
+            set: BTreeMap::new(),
+        }
+    }
+
+    fn state(disks: &[StateOfDisk]) -> StateShown {
+        StateShown {
+            state: 1,
+            version: "0".to_owned(),
+            disks: disks.to_vec(),
+            passes_on: true,
+            descriptors: 0,
+            subsystem: None,
+        }
+    }
+
+    fn disks(specs: &[&str]) -> Vec<WantedDisk> {
+        specs.iter().map(|spec| WantedDisk::new(spec, None, true)).collect()
+    }
+
+    fn wanted(ublk: &[&str], over_network: &[&str]) -> [WantedDoor<'static>; 2] {
+        let network = WantedDoor::new("nvme-tcp", disks(over_network));
+        let addresses = vec![ADDRESS.to_owned()];
+        [WantedDoor::new("ublk", disks(ublk)), WantedDoor { addresses, ..network }]
+    }
+
+    fn ask(served: &[StateOfDisk], wanted: &[WantedDoor<'_>]) -> Result<bool, String> {
+        compare(&state(served), wanted, rustix::process::getpid()).map_err(|f| f.to_string())
+    }
+
+    /// U9.
+    #[test]
+    fn u9_all_or_nothing_in_the_way_in_which_it_was_served() {
+        let [a, b] = ["/dev/none-a", "/dev/none-b,qd1=1"];
+        let running = [served("ublkb0", a), served("ublkb1", "/dev/none-b")];
+        assert_eq!(ask(&running, &wanted(&[a, b], &[])), Ok(true), "attributes may differ");
+        assert_eq!(ask(&running, &wanted(&["/dev/none-c"], &[])), Ok(false));
+        let e = ask(&running, &wanted(&[a], &[])).unwrap_err();
+        assert!(e.contains("ublkb1") && e.contains("would not serve"), "{e}");
+        let e = ask(&running, &wanted(&[a], &[b])).unwrap_err();
+        assert!(e.contains("in that way"), "{e}");
+        let e = ask(&running, &wanted(&["po2@/dev/none-a", b], &[])).unwrap_err();
+        assert!(e.contains("other layers"), "{e}");
+        let mut in_memory = running.clone();
+        in_memory[1].outlives = false;
+        assert!(ask(&in_memory, &wanted(&[a, b], &[])).unwrap_err().contains("ends with it"));
+        let mut copied = running.clone();
+        copied[0].place ^= 1;
+        assert!(ask(&copied, &wanted(&[a, b], &[])).unwrap_err().contains("another file"));
+        let mut forgetful = wanted(&[a, b], &[]);
+        forgetful[0].disks[1].outlives = false;
+        assert!(ask(&running, &forgetful).unwrap_err().contains("would not keep it"));
+    }
+
+    /// U9. What differs of one disk is refused at whichever place the disk is, in either way, and the failure names it.
+    #[test]
+    fn u9_what_differs_of_any_disk_is_refused() {
+        const SPECS: [&str; 3] = ["/dev/none-a", "/dev/none-b", "/dev/none-c"];
+        type Change = fn(&mut StateOfDisk);
+        let changes: [(Change, &str); 4] = [
+            (|d| d.place ^= 1, "from another file"),
+            (|d| d.layers ^= 1, "with other layers"),
+            (|d| d.outlives = false, "which ends with it"),
+            (|d| d.disks ^= 1, "another disk is at its path now"),
+        ];
+        for kind in ["ublkb", "tcp4420n"] {
+            let wanted = match kind {
+                "ublkb" => wanted(&SPECS, &[]),
+                _ => wanted(&[], &SPECS),
+            };
+            let running: Vec<_> =
+                (1..).zip(SPECS).map(|(n, spec)| served(&format!("{kind}{n}"), spec)).collect();
+            assert_eq!(ask(&running, &wanted), Ok(true));
+            for (nth, spec) in SPECS.into_iter().enumerate() {
+                for (change, what) in changes {
+                    let mut changed = running.clone();
+                    change(&mut changed[nth]);
+                    let text = ask(&changed, &wanted).expect_err(what);
+                    assert!(text.contains(spec) && text.contains(what), "{spec}, {what}: {text}");
+                }
+            }
+        }
+        let mut network = [served("tcp4420n1", SPECS[0]), served("tcp4420n2", SPECS[1])];
+        network[1].address = Some("127.0.0.1:4421".to_owned());
+        let text = ask(&network, &wanted(&[], &SPECS[..2])).unwrap_err();
+        assert!(text.contains(SPECS[1]) && text.contains("would not listen"), "{text}");
+        assert_eq!(ask(&network[..1], &wanted(&[], &SPECS)), Ok(true), "further disks");
+    }
+
+    /// U15. Numbers belong to disks, in whatever order they are named.
+    #[test]
+    fn u15_a_block_device_keeps_its_number() {
+        let running = [served("ublkb0", "/dev/none-a"), served("ublkb1", "/dev/none-b")];
+        let numbered = |ids: [u32; 2]| {
+            let mut wanted = wanted(&["/dev/none-b", "/dev/none-a"], &[]);
+            wanted[0].disks.iter_mut().zip(ids).for_each(|(d, id)| d.id = Some(id));
+            wanted
+        };
+        assert_eq!(ask(&running, &numbered([1, 0])), Ok(true));
+        let e = ask(&running, &numbered([0, 1])).unwrap_err();
+        assert!(e.contains("not as number"), "{e}");
+        // A disk of two devices.
+        let parts = [served("ublkb4", "/dev/none-a"), served("ublkb5", "/dev/none-a")];
+        let mut both = wanted(&["/dev/none-a"], &[]);
+        both[0].disks[0].id = Some(4);
+        assert_eq!(ask(&parts, &both), Ok(true));
+    }
+}

@@ -1,0 +1,272 @@
+//! Limits what an attacker that controls a server can do. Before its first thread the server gives up every capability
+//! that serving does not need, for itself and all that it starts, and can never gain another (`no_new_privs`). When all
+//! disks are open, a filter denies all of its threads the system calls that a server does not need.
+//!
+//! The filter lists the denied calls, which fail with EPERM. A list of allowed calls would be too strict: the C library
+//! and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its disks. The
+//! systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
+
+use crate::failure::{Failure, Kind};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+/// What serving needs.
+///
+/// | capability | for |
+/// | --- | --- |
+/// | `SYS_ADMIN` | every command to `/dev/ublk-control`, also the one that removes a device at the end; commands to NVMe drives before 6.2 |
+/// | `SYS_RESOURCE` | `PR_SET_IO_FLUSHER` |
+/// | `SYS_RAWIO` | commands that a drive's driver checks for it |
+/// | `DAC_OVERRIDE`, `DAC_READ_SEARCH` | disks in files of other users |
+const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::SYS_RAWIO)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
+/// System calls that no server makes once it serves: other programs, other users, other processes, other namespaces,
+/// the kernel itself.
+const DENIED: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fsconfig,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_mknodat,
+    libc::SYS_fchownat,
+    libc::SYS_fchown,
+    libc::SYS_personality,
+    libc::SYS_vhangup,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+];
+
+fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
+    Failure::new(Kind::NotSupported, format!("the server cannot give up its rights: {what}: {e}"))
+        .hint("a kernel with CONFIG_SECCOMP_FILTER; what runs this may forbid prctl(2)")
+}
+
+/// Gives up capabilities that serving does not need, and the way to others. `chown`: keeps the one to give the socket
+/// away, whose system calls the filter denies once that is done. To be called before threads are started:
+/// each has capabilities of its own, those of the thread that started it.
+pub fn drop_rights(chown: bool) -> Result<(), Failure> {
+    let needed = if chown { NEEDED.union(CapabilitySet::CHOWN) } else { NEEDED };
+    thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
+    let _ = thread::clear_ambient_capability_set();
+    for capability in CapabilitySet::all().difference(needed).iter() {
+        // Errors are ignored: the call fails without CAP_SETPCAP, and for a capability that the kernel does not know.
+        let _ = thread::remove_capability_from_bounding_set(capability);
+    }
+    let has = thread::capabilities(None).map_err(|e| failed("capget", e))?;
+    let keeps = has.permitted.intersection(needed);
+    let sets =
+        CapabilitySets { effective: keeps, permitted: keeps, inheritable: CapabilitySet::empty() };
+    // A unit may have taken them already, and the system call with them.
+    if has == sets {
+        Ok(())
+    } else {
+        thread::set_capabilities(None, sets).map_err(|e| failed("capset", e))
+    }
+}
+
+/// Denies all threads of this process, those to come too, what no server needs.
+pub(crate) fn filter_calls() -> Result<(), Failure> {
+    let rules = DENIED.iter().map(|call| (*call, Vec::new())).collect();
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into().map_err(|e| failed("seccomp", e))?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch);
+    let program: Result<BpfProgram, _> = filter.and_then(TryInto::try_into);
+    let program = program.map_err(|e| failed("seccomp", e))?;
+    seccompiler::apply_filter_all_threads(&program).map_err(|e| failed("seccomp", e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::chown;
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+    use zoneplug_buf::AlignedBuf;
+    use zoneplug_core::Sector;
+    use zoneplug_host::file::{CreateOptions, create};
+    use zoneplug_host::{BlockingDisk, HostedDisk};
+
+    const CHILD: &str = "ZONEPLUG_CONFINED";
+    /// Whether that child gives its socket away.
+    const GIVES: &str = "ZONEPLUG_CONFINED_GIVES";
+
+    /// What each thread may do, as the kernel says it: capabilities, `no_new_privs`, whether there is a filter.
+    ///
+    /// Without the thread of the test harness, which was there before.
+    fn threads() -> Vec<(u64, String, String)> {
+        let first = std::process::id().to_string();
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let tasks = tasks.filter(|t| t.as_ref().unwrap().file_name() != *first);
+        let of = |task: std::path::PathBuf| {
+            let status = std::fs::read_to_string(task.join("status")).unwrap();
+            let field = |name: &str| {
+                let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+                line.trim().to_owned()
+            };
+            let caps = ["CapEff:", "CapPrm:", "CapInh:", "CapBnd:", "CapAmb:"];
+            let caps = caps.map(|n| u64::from_str_radix(&field(n), 16).unwrap());
+            (caps.into_iter().fold(0, |a, b| a | b), field("NoNewPrivs:"), field("Seccomp:"))
+        };
+        tasks.map(|t| of(t.unwrap().path())).collect()
+    }
+
+    fn denied<T: std::fmt::Debug>(what: std::io::Result<T>) {
+        assert_eq!(what.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    }
+
+    /// What a process does after it was taken over.
+    fn attack(file: &str) {
+        denied(Command::new("/bin/true").status());
+        denied(std::os::unix::fs::chroot("/"));
+        denied(chown(file, Some(1), Some(1)));
+        denied(
+            thread::set_capabilities(None, thread::capabilities(None).unwrap()).map_err(Into::into),
+        );
+    }
+
+    /// What a server does.
+    fn work(spec: &str, at: u64) {
+        let disk = HostedDisk::open_spec(spec).unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        io.write(Sector(at), AlignedBuf::zeroed(65536)).unwrap();
+        io.flush().unwrap();
+        io.read(Sector(at), 128).unwrap();
+    }
+
+    /// Run by the test below, in a process of its own: there is no way back.
+    #[test]
+    fn child() {
+        let Ok(file) = std::env::var(CHILD) else { return };
+        let gives = std::env::var(GIVES).is_ok();
+        drop_rights(gives).unwrap();
+        let needed = if gives { NEEDED.union(CapabilitySet::CHOWN) } else { NEEDED };
+        let spec = format!("{file},io=threads");
+        let disk = HostedDisk::open_spec(&spec).unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        let (go, gone) = channel::<()>();
+        let (of_thread, path) = (std::thread::spawn(move || gone.recv()), file.clone());
+        let early = std::thread::spawn(move || {
+            of_thread.join().unwrap().unwrap();
+            attack(&path);
+        });
+        filter_calls().unwrap();
+        go.send(()).unwrap();
+        early.join().unwrap();
+        io.write(Sector(0), AlignedBuf::zeroed(65536)).unwrap();
+        io.flush().unwrap();
+        let all = threads();
+        assert!(all.len() > 1, "the disk has threads: {all:?}");
+        for (caps, no_new_privs, filter) in all {
+            assert_eq!(caps & !needed.bits(), 0, "{caps:x}");
+            assert_eq!((&*no_new_privs, &*filter), ("1", "2"));
+        }
+        drop((io, disk));
+        attack(&file);
+        for (i, io) in ["auto", "threads"].iter().enumerate() {
+            work(&format!("{file},io={io}"), 128 * (1 + i as u64));
+        }
+        let path = file;
+        std::thread::spawn(move || attack(&path)).join().unwrap();
+        println!("confined");
+    }
+
+    #[test]
+    fn a_server_that_is_taken_over_can_do_little_more_than_serve() {
+        confined(&[]);
+    }
+
+    /// It keeps a capability for that, and not the system calls.
+    #[test]
+    fn a_server_that_gave_its_socket_away_can_give_nothing_more_away() {
+        confined(&[(GIVES, "1")]);
+    }
+
+    fn confined(variables: &[(&str, &str)]) {
+        // Not on tmpfs, if that can be: the back end's own threads and rings are to be seen.
+        let path = std::env::temp_dir().join(format!(
+            "zoneplug-{}-confined{}.zbd",
+            std::process::id(),
+            variables.len()
+        ));
+        let options = CreateOptions { zones: Some(2), ..CreateOptions::default() };
+        create(&path, &options, true).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", "--nocapture", "confine::tests::child"]);
+        let out = child.env(CHILD, &path).envs(variables.iter().copied()).output().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && said.contains("confined"), "{said}{errors}");
+    }
+}

@@ -1,0 +1,244 @@
+//! The clients that are connected to a server's socket. Each connection has a thread, because a change of an attribute
+//! waits for the disk. `Access` says whose processes may ask. Their number is limited, and a silent one gives its place to
+//! a new one.
+
+use crate::access::{Access, Peer};
+use crate::answer::{self, Answers, Reply};
+use crate::client::Timed;
+use crate::descriptors;
+use crate::failure::{Failure, Kind};
+use crate::pause::Pause;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+/// Longest question.
+pub(crate) const MAX_QUESTION: u64 = 64 << 10;
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Connections at a time.
+    pub(crate) most: usize,
+    /// Time for a whole question, from the last answer on, and for the answer to be taken.
+    pub(crate) patience: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { most: 32, patience: Duration::from_secs(60) }
+    }
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doing {
+    /// The client, to ask.
+    Listening,
+    /// The client, to take its answer.
+    Telling,
+    /// A disk.
+    Answering,
+}
+
+struct Place {
+    id: u64,
+    stream: UnixStream,
+    doing: Doing,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    places: Vec<Place>,
+    next: u64,
+}
+
+/// The clients that are connected.
+struct Clients {
+    state: Mutex<State>,
+    bounds: Bounds,
+}
+
+/// A place that is given back when this is dropped, also by a panic.
+struct Seat {
+    clients: Arc<Clients>,
+    id: u64,
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        zoneplug_core::poison::lock(&self.state)
+    }
+
+    /// Takes a place for a new connection. If all are taken, disconnects the client that the server has waited for
+    /// longest, but none whose request waits for a disk.
+    fn seat(self: &Arc<Self>, stream: &UnixStream) -> Option<Seat> {
+        let stream = stream.try_clone().ok()?;
+        let mut state = self.lock();
+        if state.places.len() >= self.bounds.most {
+            let waits =
+                state.places.iter().enumerate().filter(|(_, p)| p.doing != Doing::Answering);
+            let (i, _) = waits.min_by_key(|(_, p)| (p.doing, p.since))?;
+            let place = state.places.swap_remove(i);
+            // Its thread sees the end of the stream. An error says that the client has gone.
+            let _ = place.stream.shutdown(Shutdown::Both);
+        }
+        state.next += 1;
+        let id = state.next;
+        state.places.push(Place { id, stream, doing: Doing::Listening, since: Instant::now() });
+        Some(Seat { clients: self.clone(), id })
+    }
+}
+
+impl Seat {
+    /// Notes what the connection waits for. False: the place is another's now.
+    fn is(&self, doing: Doing) -> bool {
+        let mut state = self.clients.lock();
+        let place = state.places.iter_mut().find(|p| p.id == self.id);
+        place.map(|p| (p.doing, p.since) = (doing, Instant::now())).is_some()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.clients.lock().places.retain(|p| p.id != self.id);
+    }
+}
+
+/// The source of a socket's answers. It is empty while the disks are being left to another server.
+pub(crate) struct Slot<A>(Mutex<Option<Arc<A>>>);
+
+impl<A> Slot<A> {
+    pub(crate) fn new(serving: A) -> Slot<A> {
+        Slot(Mutex::new(Some(Arc::new(serving))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<A>>> {
+        zoneplug_core::poison::lock(&self.0)
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<A>> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn put(&self, serving: A) {
+        *self.lock() = Some(Arc::new(serving));
+    }
+
+    pub(crate) fn take(&self) -> Option<Arc<A>> {
+        self.lock().take()
+    }
+}
+
+/// Answers on `listener` for as long as the process lives.
+pub(crate) fn listen<A: Answers>(
+    listener: &UnixListener,
+    slot: &Weak<Slot<A>>,
+    access: Access,
+    bounds: Bounds,
+) {
+    let clients = Arc::new(Clients { state: Mutex::default(), bounds });
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Too many files are open: not at once again.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        welcome(stream, &clients, access, slot);
+    }
+}
+
+/// The process at the other end. One that the kernel does not know may not ask.
+fn peer_of(stream: &UnixStream) -> Option<Peer> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    let mut groups = zoneplug_host::peer_groups(stream).ok()?;
+    groups.push(peer.gid.as_raw());
+    Some(Peer { uid: peer.uid.as_raw(), groups })
+}
+
+fn welcome<A: Answers>(
+    stream: UnixStream,
+    clients: &Arc<Clients>,
+    access: Access,
+    slot: &Weak<Slot<A>>,
+) {
+    // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
+    let refuse = |stream: &UnixStream, why: &str, hint: &str| {
+        let failure = Failure::new(Kind::Device, why).hint(hint);
+        let _ = stream.set_nonblocking(true);
+        let mut stream = stream;
+        let _ = stream.write_all(&answer::refusal(&failure));
+    };
+    let peer = peer_of(&stream);
+    if !peer.as_ref().is_some_and(|p| access.admits(p)) {
+        let uid = peer.map_or_else(|| "an unknown user".to_owned(), |p| format!("user {}", p.uid));
+        log::warn!(event = "client-refused", user = &*uid; "a client of {uid} was refused at the socket");
+        return refuse(&stream, "this server is another user's", "as its user, or as root");
+    }
+    let busy = "the server has no place for another question";
+    let Some(seat) = clients.seat(&stream) else {
+        return refuse(&stream, busy, "again, when the others are answered");
+    };
+    let Ok(for_refusal) = stream.try_clone() else { return };
+    let (slot, is_owner) = (slot.clone(), peer.as_ref().is_some_and(Access::is_owner));
+    let body = move || {
+        // A client that has gone is no error.
+        let _ = converse(stream, &slot, &seat, is_owner);
+    };
+    if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
+        refuse(&for_refusal, busy, "more threads for the server (ulimit -u, TasksMax=)");
+    }
+}
+
+/// Answers the questions of a connection. A connection that asks for the disks is passed to the thread that gives them.
+fn converse<A: Answers>(
+    stream: UnixStream,
+    slot: &Weak<Slot<A>>,
+    seat: &Seat,
+    is_owner: bool,
+) -> io::Result<()> {
+    let patience = seat.clients.bounds.patience;
+    let mut stream = BufReader::new(Timed::new(stream, patience));
+    let mut question = Vec::new();
+    // Ends with the connection.
+    let mut pause = None;
+    loop {
+        question.clear();
+        stream.get_mut().again(pause.as_ref().map_or(patience, Pause::left));
+        if (&mut stream).take(MAX_QUESTION).read_until(b'\n', &mut question)? == 0 {
+            return Ok(());
+        }
+        let whole = question.ends_with(b"\n");
+        if !seat.is(Doing::Answering) {
+            return Ok(());
+        }
+        let Some(serving) = slot.upgrade().and_then(|slot| slot.get()) else {
+            return stream.get_mut().write_all(&answer::refusal(&answer::being_left()));
+        };
+        let reply = answer::respond(&question, &*serving, &mut pause, is_owner);
+        let (text, files) = match reply {
+            Reply::Line(text, files) => (text, files),
+            Reply::HandOver => {
+                let asked = serving.hand_over(stream.into_inner().into_stream());
+                return asked.or_else(|by| {
+                    Timed::new(by, patience).write_all(&answer::refusal(&answer::being_left()))
+                });
+            }
+        };
+        drop(serving);
+        if !seat.is(Doing::Telling) {
+            return Ok(());
+        }
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+        stream.get_mut().again(patience);
+        descriptors::send(stream.get_ref().stream(), &files)?;
+        stream.get_mut().write_all(&text)?;
+        if !whole || !seat.is(Doing::Listening) {
+            return Ok(());
+        }
+    }
+}

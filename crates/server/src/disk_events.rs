@@ -1,0 +1,248 @@
+//! Writes to the log what the disks of a server record of themselves: failed commands, zones whose write pointer is
+//! lost or found again, commands that come back late. A thread sleeps until a disk wakes it. It does not wait for the reader of
+//! the log (logs.rs).
+
+use crate::failure::{Attempt, Failure};
+use crate::served::Served;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::{JoinHandle, Thread};
+use zoneplug_core::Status;
+use zoneplug_core::disk::{EVENTS_KEPT, Event, EventKind};
+use zoneplug_host::HostedDisk;
+
+/// A disk and its name in the log.
+pub(crate) struct Watched {
+    name: String,
+    disk: HostedDisk,
+    /// The number of the last event that was written.
+    last: u64,
+}
+
+/// The thread, until it is dropped.
+pub(crate) struct DiskEvents {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Watched {
+    /// The disks of a server, each once: several devices may show one disk, by the name of the first.
+    pub(crate) fn of(served: &[Served]) -> Vec<Watched> {
+        let mut all: Vec<Watched> = Vec::new();
+        for s in served {
+            if !all.iter().any(|w| std::ptr::eq(w.disk.disk(), s.disk.disk())) {
+                all.push(Watched { name: s.name.clone(), disk: s.disk.clone(), last: 0 });
+            }
+        }
+        all
+    }
+
+    /// Hands the events since the last call to `put`.
+    fn drain(&mut self, put: &mut dyn FnMut(&str, &Event)) {
+        for event in self.disk.events(self.last, EVENTS_KEPT) {
+            let lost = event.sequence - self.last - 1;
+            if lost > 0 {
+                log::warn!(event = "events-lost", disk = &*self.name; "{}: {lost} events came too fast to be logged", self.name);
+            }
+            self.last = event.sequence;
+            put(&self.name, &event);
+        }
+    }
+}
+
+impl DiskEvents {
+    /// Logs the events of these disks from now on.
+    pub(crate) fn start(mut disks: Vec<Watched>) -> Result<DiskEvents, Failure> {
+        let ends = Arc::new(AtomicBool::new(false));
+        let told = ends.clone();
+        let body = move || {
+            let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+            loop {
+                // In this order: an event after the look wakes this thread.
+                let over = told.load(Ordering::Acquire);
+                for disk in &mut disks {
+                    disk.disk.wake_at_event(&waker);
+                    disk.drain(&mut log_event);
+                }
+                if over {
+                    return;
+                }
+                std::thread::park();
+            }
+        };
+        let thread = std::thread::Builder::new().name("zoneplug-events".to_owned()).spawn(body);
+        let thread = thread.map_err(|e| {
+            Failure::of_system(Attempt::Thread, "no thread for the events of disks", e)
+        })?;
+        Ok(DiskEvents { ends, thread: Some(thread) })
+    }
+}
+
+impl Drop for DiskEvents {
+    /// What has happened until now is logged.
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The status of a failure that an operator has to act on: the disk or the data are in danger.
+fn is_grave(status: Status) -> bool {
+    !matches!(
+        status,
+        Status::OpenLimit
+            | Status::ActiveLimit
+            | Status::Busy
+            | Status::ZoneFull
+            | Status::UnalignedWrite
+            | Status::InvalidTransition
+            | Status::NotSupported
+    )
+}
+
+/// What an event says, without the name of its disk.
+fn text_of(e: &Event) -> String {
+    let zone = e.zone.map_or_else(|| "the disk".to_owned(), |z| format!("zone {}", z.0));
+    let op = e.op.map_or("command", |op| op.name());
+    match e.kind {
+        EventKind::Failed => {
+            let mut text = match e.status {
+                Status::Timeout => format!("{op} at sector {} did not end in time", e.sector.0),
+                Status::OpenLimit => {
+                    format!("{op} at sector {}: too many zones are open", e.sector.0)
+                }
+                Status::ActiveLimit => {
+                    format!("{op} at sector {}: too many zones are active", e.sector.0)
+                }
+                status => format!("{op} at sector {} failed: {status}", e.sector.0),
+            };
+            if let Some(zone) = e.zone {
+                text += &format!(" (zone {})", zone.0);
+            }
+            if e.count > 1 {
+                text += &format!(", {} times", e.count);
+            }
+            if e.aborted > 0 {
+                text += &format!(", and with it {} writes that waited behind it", e.aborted);
+            }
+            text
+        }
+        EventKind::Stale => format!(
+            "{zone} is stale: its write pointer is unknown ({}), and its writes are refused until zoneplug resync or a reset",
+            e.status
+        ),
+        EventKind::Recovered => format!("{zone} has recovered: its write pointer is known again"),
+        EventKind::DataMissing => {
+            format!("{zone} has less data than was acknowledged, and is stale")
+        }
+        EventKind::LateBack => format!("{op} at sector {} has come back late", e.sector.0),
+        EventKind::QueueDied => {
+            "a queue of the device has died, and is not used any more".to_owned()
+        }
+        EventKind::Revalidated => {
+            "the zones were read again: all write pointers are known".to_owned()
+        }
+        _ => e.kind.name().to_owned(),
+    }
+}
+
+/// How grave an event is, and its name in the log.
+pub(crate) fn level_and_name(kind: EventKind, status: Status) -> (log::Level, &'static str) {
+    let level = match kind {
+        EventKind::Failed if !is_grave(status) => log::Level::Warn,
+        EventKind::Failed | EventKind::Stale | EventKind::DataMissing | EventKind::QueueDied => {
+            log::Level::Error
+        }
+        EventKind::LateBack => log::Level::Warn,
+        _ => log::Level::Info,
+    };
+    let name = match (kind, status) {
+        (EventKind::Failed, Status::Timeout) => "timeout",
+        (EventKind::Failed, Status::OpenLimit | Status::ActiveLimit) => "limit",
+        (EventKind::Failed, Status::ZoneOffline) => "zone-offline",
+        (EventKind::Failed, Status::ZoneReadOnly) => "zone-read-only",
+        (kind, _) => kind.name(),
+    };
+    (level, name)
+}
+
+fn log_event(name: &str, e: &Event) {
+    let (level, event) = level_and_name(e.kind, e.status);
+    let text = text_of(e);
+    let (op, status) = (e.op.map_or("", |op| op.name()), e.status.name());
+    let zone = e.zone.map_or(String::new(), |z| z.0.to_string());
+    let (sector, count) = (e.sector.0, u64::from(e.count));
+    log::log!(level, event, disk = name, op, status, zone = &*zone, sector, count; "{name}: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::Sector;
+    use zoneplug_host::BlockingDisk;
+
+    fn lines(spec: &str, work: impl FnOnce(&HostedDisk)) -> Vec<String> {
+        let disk = HostedDisk::open_spec(spec).unwrap();
+        let mut watched = Watched { name: "ublkb0".to_owned(), disk: disk.clone(), last: 0 };
+        work(&disk);
+        let mut all = Vec::new();
+        watched.drain(&mut |name, e| all.push(format!("{name}: {}", text_of(e))));
+        watched.drain(&mut |_, e| panic!("{e:?} is told twice"));
+        all
+    }
+
+    #[test]
+    fn a_failed_write_a_stale_zone_and_its_recovery() {
+        let spec = "mem,zones=4,zone-size=1M,zone_recovery=client,fault=write/io";
+        let all = lines(spec, |disk| {
+            let mut io = BlockingDisk::new(disk).unwrap();
+            io.write_from(Sector(2048), &[0; 4096]).unwrap_err();
+            io.reset(Sector(2048), 2048).unwrap();
+        });
+        assert_eq!(
+            all,
+            [
+                "ublkb0: write at sector 2048 failed: I/O error (zone 1)",
+                "ublkb0: zone 1 is stale: its write pointer is unknown (I/O error), and its writes are refused until zoneplug resync or a reset",
+                "ublkb0: zone 1 has recovered: its write pointer is known again",
+            ]
+        );
+    }
+
+    #[test]
+    fn limits_and_timeouts_have_words_of_their_own() {
+        let all = lines("null,zones=4,zone-size=1M,timeout=20ms,fault=read/lost", |disk| {
+            let mut io = BlockingDisk::new(disk).unwrap();
+            io.read(Sector(0), 8).unwrap_err();
+        });
+        assert_eq!(all, ["ublkb0: read at sector 0 did not end in time (zone 0)"]);
+        let all = lines("mem,zones=8,zone-size=1M,max-open=1,max-active=1", |disk| {
+            let mut io = BlockingDisk::new(disk).unwrap();
+            io.open_zones(Sector(0), 2048).unwrap();
+            io.open_zones(Sector(2048), 2048).unwrap_err();
+        });
+        assert_eq!(all, ["ublkb0: zone_open at sector 2048: too many zones are active (zone 1)"]);
+    }
+
+    #[test]
+    fn the_thread_ends_when_it_is_dropped() {
+        let disk = HostedDisk::open_spec("mem,zones=4").unwrap();
+        let watched = Watched { name: "ublkb0".to_owned(), disk, last: 0 };
+        let start = std::time::Instant::now();
+        drop(DiskEvents::start(vec![watched]).unwrap());
+        drop(DiskEvents::start(Vec::new()).unwrap());
+        assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,170 @@
+//! A server of the test door: it is served, listed, handed over and ended like the doors of real protocols.
+
+use super::testing::TestDoor;
+use super::*;
+use crate::client;
+use crate::config::Config;
+use crate::opening;
+use crate::server::{Ended, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use zoneplug_host::BlockingDisk;
+use zoneplug_host::file::{CreateOptions, create};
+use zoneplug_host::signals::{Held, Signals};
+
+/// What a child process serves: a specification, an address, a socket, and whether it takes over.
+const SERVE: &str = "ZONEPLUG_TEST_DOOR";
+/// The test that is such a process.
+const SERVES: &str = "door::tests::a_process_of_the_test_serves";
+
+/// A directory of a test, and the specification of a new disk in it.
+fn disk(name: &str) -> (PathBuf, String) {
+    let dir = std::env::temp_dir().join(format!("zoneplug-door-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let spec = dir.join("d.zbd");
+    let o = CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..Default::default() };
+    create(&spec, &o, true).unwrap();
+    (dir, spec.display().to_string())
+}
+
+fn door(spec: &str, at: &str) -> Box<TestDoor> {
+    let (spec, at) = (spec.to_owned(), at.parse().unwrap());
+    Box::new(TestDoor { spec, at, listener: None, serving: None })
+}
+
+/// Asks a server for the place of a further block.
+fn append(at: &str) -> String {
+    let mut sector = String::new();
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.write_all(&[0]).unwrap();
+    stream.read_to_string(&mut sector).unwrap();
+    sector
+}
+
+#[test]
+fn a_process_of_the_test_serves() {
+    let Ok(what) = std::env::var(SERVE) else { return };
+    let [spec, at, socket, takes_over] = what.split(' ').collect::<Vec<_>>()[..] else { return };
+    let takeover = (takes_over == "true").then_some(None);
+    let socket = Some(PathBuf::from(socket));
+    let config = Config { takeover, socket, own_process: true, ..Config::default() };
+    let signals = Signals::block().unwrap();
+    let server = Server::new(config, vec![door(spec, at)], signals);
+    let ended = server.run(&|lines| println!("\nserves {}", lines.join("; "))).unwrap();
+    println!("{ended:?}");
+    if ended == Ended::Left {
+        std::process::exit(0);
+    }
+}
+
+struct Process(Child, BufReader<ChildStdout>);
+
+impl Process {
+    fn start(spec: &str, at: &str, socket: &Path, takes_over: bool) -> (Process, String) {
+        // The child has them blocked from its start, because its first thread does not serve.
+        let held = Held::begin().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", SERVES, "--nocapture", "--test-threads=1"])
+            .env(SERVE, format!("{spec} {at} {} {takes_over}", socket.display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        held.release();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut process = Process(child, stdout);
+        let line = process.line("serves ");
+        (process, line.split("  ").next().unwrap().to_owned())
+    }
+
+    /// The rest of the first line that begins like this.
+    fn line(&mut self, start: &str) -> String {
+        let mut lines = (&mut self.1).lines().map_while(Result::ok);
+        let found = lines.find_map(|line| line.strip_prefix(start).map(str::to_owned));
+        found.unwrap_or_else(|| panic!("no line begins with {start}"))
+    }
+
+    fn ends(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// U9. The server knows of a door what its trait says, and that is enough.
+#[test]
+fn u9_a_door_is_served_listed_handed_over_and_ended() {
+    let (dir, spec) = disk("served");
+    let socket = dir.join("socket");
+    let ask = || client::Server::connect(&socket).unwrap().disks().unwrap();
+    let (mut first, at) = Process::start(&spec, "127.0.0.1:0", &socket, false);
+    assert_eq!([append(&at), append(&at)], ["0", "8"]);
+    let [ref shown] = ask()[..] else { panic!("one disk") };
+    assert_eq!((&*shown.name, &*shown.spec), ("test0", &*spec));
+    assert_eq!((shown.address.as_deref(), shown.handed_over), (Some(&*at), false));
+    assert_eq!(shown.pid, first.0.id());
+    let (mut second, again) = Process::start(&spec, &at, &socket, true);
+    assert_eq!((first.line("Le"), first.ends()), ("ft".to_owned(), Some(0)));
+    assert_eq!((&again, &*append(&at)), (&at, "16"), "it goes on where the first one was");
+    let [ref shown] = ask()[..] else { panic!("one disk") };
+    assert_eq!((shown.pid, shown.handed_over), (second.0.id(), true));
+    kill_process(Pid::from_child(&second.0), Signal::TERM).unwrap();
+    assert_eq!((second.line("Sto"), second.ends()), ("pped".to_owned(), Some(0)));
+    assert!(!socket.exists() && TcpStream::connect(&at).is_err());
+    let disk = zoneplug_host::HostedDisk::open_spec(&spec).unwrap();
+    let zone = BlockingDisk::new(&disk).unwrap().report(zoneplug_core::Sector(0), 1).unwrap()[0];
+    assert_eq!(zone.wp.0, 24, "three blocks are durable");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A door that does not start.
+struct Fails;
+
+impl Door for Fails {
+    fn specs(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn wanted(&self) -> WantedDoor<'_> {
+        WantedDoor::new("fails", Vec::new())
+    }
+
+    fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
+        Err(Failure::io("this door does not start"))
+    }
+
+    fn served(&self) -> Vec<Served> {
+        Vec::new()
+    }
+
+    fn leave(&mut self) {}
+}
+
+/// Whatever fails after a door was started, its disk is closed and its address is free.
+#[test]
+fn a_start_that_fails_is_undone() {
+    let (dir, spec) = disk("undone");
+    let mut doors: Doors = vec![door(&spec, "127.0.0.1:0"), Box::new(Fails)];
+    let inherited = Inherited::default();
+    let mut disks = OpenDisks::default();
+    opening::open(&mut disks, &doors, &inherited, Config::default().open).unwrap();
+    doors[0].listen(&mut Vec::new()).unwrap();
+    let at = doors[0].sockets()[0].local_addr().unwrap();
+    let notifier = Signals::block().unwrap().notifier();
+    let mut starting = Starting::new(doors);
+    let e = starting.start(&disks, &inherited, &notifier).unwrap_err().to_string();
+    assert!(e.contains("does not start"), "{e}");
+    assert_eq!((starting[0].served().len(), &*append(&at.to_string())), (1, "0"));
+    let below = disks.devices();
+    drop((disks, starting));
+    assert!(below.iter().all(|device| device.strong_count() == 0), "the disk is closed");
+    drop(TcpListener::bind(at).unwrap());
+    std::fs::remove_dir_all(&dir).unwrap();
+}

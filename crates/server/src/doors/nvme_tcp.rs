@@ -1,0 +1,527 @@
+//! The door of NVMe/TCP: disks that are served over the network as namespaces of one subsystem.
+
+mod attributes;
+mod clients;
+mod shown;
+mod stamp;
+
+use crate::client::{HostShown, KnownHostShown, PathShown, StateOfNamespace, StateOfSubsystem};
+use crate::compare::{WantedDisk, WantedDoor, refused};
+use crate::door::{Door, leave_and_flush};
+use crate::failure::{Failure, Kind};
+use crate::inherited::Inherited;
+use crate::open_disks::OpenDisks;
+use crate::running::DIES;
+use crate::served::{Network, OfClients, Passed, Served};
+use attributes::NetworkAttributes;
+pub use attributes::is_of_network;
+use clients::Offered;
+use stamp::Stamp;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use zoneplug_core::plain;
+use zoneplug_core::{Nanos, Sector};
+use zoneplug_host::nvme_tcp::{
+    AnaState, Disk, DiskShape, Key, KnownDisk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
+    ShownSubsystem,
+};
+use zoneplug_host::signals::Notifier;
+use zoneplug_host::{BootNote, DiskMark, DiskSpec, is_volatile, takes_writes};
+
+/// The name of the door.
+const NAME: &str = "nvme-tcp";
+/// How long a disk waits for a write that was overtaken on its way, unless its specification says otherwise. Initiators
+/// reorder the writes of a zone (docs/scheduling.md).
+const WINDOW: Nanos = Nanos(1_000_000_000);
+
+/// A server and its disks.
+struct Server {
+    server: Arc<NvmeTcp>,
+    disks: Vec<Disk>,
+    passed: Vec<Passed>,
+    /// Why hosts may find something changed after this server or the last one.
+    unknown: Option<String>,
+    /// Whether hosts authenticate, and whether the server does.
+    keys: (bool, bool),
+}
+
+/// What is to be served, checked as far as that goes without opening a disk.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    options: NvmeTcpOptions,
+    specs: Vec<String>,
+}
+
+impl Plan {
+    /// Disks of these specifications are to be served as `options` say.
+    pub fn new(options: NvmeTcpOptions, specs: Vec<String>) -> Plan {
+        Plan { options, specs }
+    }
+
+    /// What is to be served.
+    pub fn specs(&self) -> &[String] {
+        &self.specs
+    }
+
+    /// The name of what is to be served.
+    pub fn nqn(&self) -> &str {
+        &self.options.nqn
+    }
+
+    /// Where it is to be served.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let more = self.options.also_listen.iter();
+        std::iter::once(&self.options.listen).chain(more).copied()
+    }
+
+    /// Listens at the addresses; `given` are sockets that listen already.
+    fn listen(&self, given: &mut Vec<TcpListener>) -> Result<NvmeTcpListeners, Failure> {
+        Ok(NvmeTcpListeners::bind(&self.options, given)?)
+    }
+
+    /// The stamp of the last server of the subsystem. `forget`: no host knows its disks any more.
+    fn stamp(&self, forget: bool) -> Stamp {
+        Stamp::read(self.nqn(), self.note(), forget)
+    }
+
+    /// The place of the stamp. `None`: no host finds this server again, or there is no place.
+    fn note(&self) -> Option<BootNote> {
+        let o = &self.options;
+        let mut ports = std::iter::once(&o.listen).chain(&o.also_listen).map(SocketAddr::port);
+        // Each name has a file of its own.
+        let name = format!("{}.hosts", o.nqn.replace('%', "%25").replace('/', "%2F"));
+        let directory = o.records.as_ref().filter(|_| ports.any(|port| port != 0))?;
+        Some(BootNote::at(directory, &name))
+    }
+
+    /// Gives disks that hosts do not know numbers behind this one.
+    fn give_numbers_behind(&mut self, last_nsid: u32) {
+        self.options.last_nsid = last_nsid;
+    }
+
+    /// The namespaces that hosts would see of these disks.
+    fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Failure> {
+        Ok(self.options.would_show(disks)?)
+    }
+
+    /// Whether a host may connect with what it has: a key, or none.
+    fn admits(&self, host: &str, with_key: bool) -> bool {
+        let o = &self.options;
+        let has_key = o.dhchap_keys.iter().any(|(nqn, _)| nqn == host);
+        let listed = match &o.hosts {
+            Some(list) => list.iter().any(|nqn| nqn == host),
+            None => o.any_host || o.dhchap_keys.is_empty(),
+        };
+        has_key == with_key && (has_key || listed)
+    }
+
+    /// For each host that has a key, a text that changes when the host could not authenticate any more as it does.
+    fn key_checks(&self) -> BTreeMap<String, String> {
+        let o = &self.options;
+        let of = |(host, key): &(String, Key)| {
+            let ctrl = o.dhchap_ctrl_key.as_ref().map_or_else(String::new, |key| key.check(host));
+            (host.clone(), format!("{} {ctrl} {}", key.check(host), o.dhchap_dhgroup as u8))
+        };
+        o.dhchap_keys.iter().map(of).collect()
+    }
+
+    /// Adds hosts that another server keeps places for.
+    fn set_known_hosts(&mut self, known: &[KnownHostShown]) {
+        self.options.known_hosts.extend(known.iter().filter_map(KnownHostShown::host));
+    }
+
+    /// Adds how hosts use addresses.
+    fn set_ana_states(&mut self, paths: &[PathShown]) {
+        let of = |path: &PathShown| {
+            let state = AnaState::ALL.into_iter().find(|s| s.name() == path.ana_state)?;
+            Some((path.address.parse().ok()?, state))
+        };
+        self.options.ana_states = paths.iter().filter_map(of).collect();
+    }
+}
+
+/// How long writes of a disk wait for those before them, unless its specification says that.
+fn order_window(spec: &str) -> Option<Nanos> {
+    // Keys are spelled with `_` or `-`.
+    let says = ["order_window=", "order-window="].iter().any(|key| spec.contains(key));
+    (!says).then_some(WINDOW)
+}
+
+impl Server {
+    fn start(
+        plan: &Plan,
+        listeners: &NvmeTcpListeners,
+        disks: Vec<(Disk, Passed)>,
+        stamp: &mut Stamp,
+        notifier: Notifier,
+    ) -> Result<Server, Failure> {
+        let options = &plan.options;
+        let (mut disks, passed): (Vec<Disk>, Vec<Passed>) = disks.into_iter().unzip();
+        let shapes: Vec<DiskShape> = disks.iter().map(Disk::shape).collect();
+        let shown = plan.would_show(&shapes)?;
+        for (n, d) in disks.iter_mut().enumerate() {
+            let enabled = d.known.as_ref().is_none_or(|known| known.enabled);
+            d.known = shown.known(n).map(|known| KnownDisk { enabled, ..known });
+        }
+        stamp.write(&disks, &passed, &shown);
+        let tell = move || notifier.notify();
+        let server = NvmeTcp::start_at(listeners.clone(), options, disks.clone(), tell)?;
+        let (most, wanted) = (server.max_connections(), options.max_connections);
+        if most < wanted {
+            log::warn!(
+                event = "few-open-files", count = most;
+                "{}: this process has room for {most} connections of hosts instead of {wanted}: ulimit -n, LimitNOFILE= in the unit",
+                server.address()
+            );
+        }
+        let keys = (!options.dhchap_keys.is_empty(), options.dhchap_ctrl_key.is_some());
+        let unknown = stamp.unknown().map(str::to_owned);
+        Ok(Server { server: Arc::new(server), disks, passed, unknown, keys })
+    }
+
+    /// Whether a host has used each disk, or is connected.
+    fn used(&self) -> Vec<bool> {
+        let connected = !self.server.hosts().is_empty();
+        let of = |n: usize| {
+            let c = self.server.counters(n);
+            connected || c.reads + c.writes + c.others + c.errors > 0
+        };
+        (0..self.disks.len()).map(of).collect()
+    }
+
+    /// What is served, and the command that attaches it.
+    fn lines(&self) -> Vec<String> {
+        let nqn = plain(self.server.nqn()).into_owned();
+        let addresses = self.server.addresses().iter();
+        let mut lines: Vec<String> = addresses.map(|a| format!("{a}  {nqn}")).collect();
+        for (nsid, disk, refused) in self.server.namespaces() {
+            let Some(Disk { disk, spec, .. }) = self.disks.get(disk) else { continue };
+            let g = disk.disk().geometry();
+            let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
+            let volatile =
+                if is_volatile(spec) { ", in memory: gone when this process ends" } else { "" };
+            lines.push(format!(
+                "namespace {nsid}  {}  {}, {} zones of {zone}{volatile}",
+                plain(spec),
+                g.capacity_bytes(),
+                g.nr_zones()
+            ));
+            if let Some(e) = refused {
+                lines.push(format!("namespace {nsid} becomes no block device of Linux: {e}"));
+            }
+        }
+        for (spec, why) in self.server.unjournaled() {
+            let what = "a server started after this one was killed does not know which appends were answered";
+            lines.push(format!("{}: {what}: {why}", plain(spec)));
+        }
+        if let Some(why) = &self.unknown {
+            let what =
+                "hosts may find other disks under the numbers that they know after a restart";
+            lines.push(format!("{what}: {why}"));
+        }
+        for address in self.server.addresses() {
+            let ip = match address.ip() {
+                ip if ip.is_unspecified() => "ADDRESS".to_owned(),
+                ip => ip.to_string(),
+            };
+            let mut connect = format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port());
+            if self.keys.0 {
+                connect += " --dhchap-secret KEY";
+            }
+            if self.keys.1 {
+                connect += " --dhchap-ctrl-secret KEY";
+            }
+            lines.push(connect);
+        }
+        lines
+    }
+
+    /// Whether a thread of it has failed.
+    fn look(&self) -> Result<(), Failure> {
+        match self.server.failure() {
+            None => Ok(()),
+            Some(why) => Err(Failure::new(Kind::Io, format!("{}: {why}", self.server.address()))
+                .hint("start it again; hosts connect again by themselves")),
+        }
+    }
+
+    /// For `zoneplug status`: each disk, by its first namespace.
+    fn served(&self) -> Vec<Served> {
+        let mut all: Vec<Served> = Vec::new();
+        let shown = self.server.shown();
+        for (n, d) in self.disks.iter().enumerate() {
+            let Some(known) = shown.known(n) else { continue };
+            let Some(name) = name(&self.server, &known) else { continue };
+            let (for_counters, for_hosts) = (self.server.clone(), self.server.clone());
+            let for_failures = self.server.clone();
+            let counters = move || for_counters.counters(n);
+            let hosts = move || for_hosts.hosts().into_iter().map(HostShown::of).collect();
+            all.push(Served {
+                counters: Box::new(counters),
+                network: Some(Network {
+                    nqn: self.server.nqn().to_owned(),
+                    uuid: Some(known.uuid),
+                    hosts: Box::new(hosts),
+                    failed_authentications: Box::new(move || for_failures.failed_authentications()),
+                    attributes: Box::new(NetworkAttributes::of(&self.server, n)),
+                    ..Network::at(self.server.address())
+                }),
+                ..Served::new(NAME, name, &d.spec, (&d.disk, &self.passed[n]))
+            });
+        }
+        all
+    }
+
+    fn log_start(&self) {
+        let address = self.server.address();
+        for s in self.served() {
+            log::info!(
+                event = "disk-start", disk = &*s.name, spec = &*s.spec;
+                "{}: {} is served at {address}", s.name, s.spec
+            );
+        }
+    }
+}
+
+/// The name of a disk: `tcp4420n1` for namespace 1 at port 4420.
+fn name(server: &NvmeTcp, known: &KnownDisk) -> Option<String> {
+    let nsid = known.nsids.first()?;
+    Some(format!("tcp{}n{nsid}", server.address().port()))
+}
+
+/// The subsystem, as its hosts know it.
+fn subsystem(server: &NvmeTcp, key_checks: &BTreeMap<String, String>) -> StateOfSubsystem {
+    let shown = server.shown();
+    let name = |disk| shown.known(disk).and_then(|known| name(server, &known));
+    let namespaces = shown.namespaces.iter();
+    let namespaces = namespaces.map(|n| StateOfNamespace::of(n, name(n.disk).unwrap_or_default()));
+    let paths = server.addresses().iter().enumerate().map(|(n, address)| PathShown {
+        address: address.to_string(),
+        ana_state: server.ana_state(n).name().to_owned(),
+    });
+    StateOfSubsystem {
+        nqn: server.nqn().to_owned(),
+        paths: paths.collect(),
+        append_limit: shown.append_limit,
+        namespaces: namespaces.collect(),
+        hosts: server.hosts().into_iter().map(HostShown::of).collect(),
+        key_checks: key_checks.clone(),
+        known_hosts: server.known_hosts().into_iter().map(KnownHostShown::of).collect(),
+    }
+}
+
+/// The subsystem of the servers that hand over.
+fn inherited_subsystem(inherited: &Inherited) -> Option<&StateOfSubsystem> {
+    inherited.states.iter().find_map(|s| s.subsystem.as_ref())
+}
+
+/// How hosts know a disk of the servers that hand over.
+fn inherited_disk(inherited: &Inherited, mark: DiskMark) -> Option<KnownDisk> {
+    let state = inherited.states.iter().find(|s| s.subsystem.is_some())?;
+    let disk = state.disks.iter().find(|d| d.door() == NAME && d.is(mark))?;
+    let namespaces = state.subsystem.iter().flat_map(|s| &s.namespaces);
+    let nsids = namespaces.filter(|n| n.disk == disk.name).map(|n| n.nsid).collect();
+    Some(KnownDisk { nsids, uuid: disk.uuid()?, enabled: disk.enabled })
+}
+
+/// A disk that is to be served, as it was looked at.
+struct Looked {
+    spec: String,
+    mark: DiskMark,
+    shape: DiskShape,
+}
+
+impl Looked {
+    fn new(spec: &str) -> Result<Looked, Failure> {
+        let device = DiskSpec::parse_to_look(spec)?.device;
+        let (geometry, mut limits) = (*device.geometry(), device.limits().clone());
+        // A disk that is only looked at says that it is read-only.
+        limits.read_only = !takes_writes(spec);
+        let mark = DiskMark::of(spec);
+        let of_shape = (!is_volatile(spec)).then_some(mark);
+        let shape = DiskShape { mark: of_shape, known: None, geometry, limits };
+        Ok(Looked { spec: spec.to_owned(), mark, shape })
+    }
+}
+
+/// The door.
+pub struct NvmeTcpDoor {
+    plan: Plan,
+    /// Disks may be in other files than when their last server ended.
+    moved: bool,
+    /// How hosts know the disks, for a server that is started after the death of this one.
+    stamp: Stamp,
+    looked: Vec<Looked>,
+    listeners: Option<NvmeTcpListeners>,
+    server: Option<Server>,
+}
+
+impl NvmeTcpDoor {
+    /// A door that listens nowhere yet. `forget`: no host knows the disks any more.
+    pub fn new(plan: Plan, moved: bool, forget: bool) -> NvmeTcpDoor {
+        let stamp = plan.stamp(forget);
+        NvmeTcpDoor { plan, moved, stamp, looked: Vec::new(), listeners: None, server: None }
+    }
+}
+
+impl Door for NvmeTcpDoor {
+    fn specs(&self) -> Vec<&str> {
+        self.plan.specs.iter().map(|spec| &**spec).collect()
+    }
+
+    fn wanted(&self) -> WantedDoor<'_> {
+        let disks = self.looked.iter().map(|d| WantedDisk {
+            spec: d.spec.clone(),
+            mark: d.mark,
+            id: None,
+            outlives: !is_volatile(&d.spec),
+        });
+        let addresses: Vec<SocketAddr> = self.plan.addresses().collect();
+        let clients = |state: &_| {
+            let admits = |host: &str, key: bool| self.plan.admits(host, key);
+            let (nqn, addresses) = (self.plan.nqn(), self.plan.addresses());
+            let addresses = addresses.map(|at| at.to_string()).collect();
+            let key_checks = self.plan.key_checks();
+            clients::compare(state, &Offered { nqn, addresses, admits: &admits, key_checks })
+        };
+        let door = WantedDoor::new(NAME, disks.collect()).at(&addresses);
+        WantedDoor { clients: Box::new(clients), ..door }
+    }
+
+    fn is_known(&self) -> bool {
+        !self.stamp.is_empty()
+    }
+
+    fn prepare(&mut self) -> Result<(), Failure> {
+        let look = |spec: &String| Looked::new(spec).map_err(|f| f.of_disk(spec));
+        self.looked = self.plan.specs.iter().map(look).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn prove(&self, inherited: &Inherited) -> Result<(), Failure> {
+        let (stamp, moved) = (&self.stamp, self.moved);
+        let is_new = |d: &&Looked| inherited_disk(inherited, d.mark).is_none();
+        let new: Vec<_> = self.looked.iter().filter(is_new).collect();
+        let marks: Vec<_> = new.iter().map(|d| (&*d.spec, d.mark)).collect();
+        let all: Vec<_> = self.looked.iter().map(|d| d.mark).collect();
+        stamp.compare(&marks, &all, moved)?;
+        let shapes = self.looked.iter().map(|d| {
+            let known = inherited_disk(inherited, d.mark);
+            DiskShape {
+                known: known.or_else(|| stamp.known(&d.spec, d.mark, moved)),
+                ..d.shape.clone()
+            }
+        });
+        let shown = self.plan.would_show(&shapes.collect::<Vec<_>>())?;
+        if let Some(known) = inherited_subsystem(inherited) {
+            clients::namespaces(known, &shown).map_err(|(what, hint)| {
+                refused(what, format!("{hint}; or end the running server first"))
+            })?;
+        }
+        let known = new.iter().filter_map(|d| stamp.known(&d.spec, d.mark, moved));
+        let nsids: Vec<u32> = known.flat_map(|known| known.nsids).collect();
+        stamp.compare_shown(&shown, &nsids)
+    }
+
+    fn check_name(&self, inherited: &Inherited) -> Result<(), Failure> {
+        match self.has_name(inherited) {
+            true => Ok(()),
+            false => self.stamp.check_claim(),
+        }
+    }
+
+    fn claim_name(&mut self, inherited: &Inherited) -> Result<(), Failure> {
+        match self.has_name(inherited) {
+            true => Ok(()),
+            false => self.stamp.claim(DIES),
+        }
+    }
+
+    fn order_window(&self, spec: &str) -> Option<Nanos> {
+        order_window(spec)
+    }
+
+    fn listen(&mut self, given: &mut Vec<TcpListener>) -> Result<(), Failure> {
+        self.listeners = Some(self.plan.listen(given)?);
+        Ok(())
+    }
+
+    fn sockets(&self) -> Vec<&TcpListener> {
+        self.listeners.iter().flat_map(NvmeTcpListeners::sockets).collect()
+    }
+
+    fn start(
+        &mut self,
+        disks: &OpenDisks,
+        inherited: &Inherited,
+        notifier: &Notifier,
+    ) -> Result<(), Failure> {
+        let Some(listeners) = &self.listeners else { return Ok(()) };
+        for subsystem in inherited.states.iter().filter_map(|s| s.subsystem.as_ref()) {
+            self.plan.set_ana_states(&subsystem.paths);
+            self.plan.set_known_hosts(&subsystem.known_hosts);
+        }
+        self.plan.give_numbers_behind(self.stamp.last_nsid());
+        let mut all = Vec::new();
+        for spec in &self.plan.specs {
+            let Some(open) = disks.get(spec) else { continue };
+            let mark = open.passed.mark;
+            let known = inherited_disk(inherited, mark);
+            let known = known.or_else(|| self.stamp.known(spec, mark, self.moved));
+            let (disk, spec) = (open.disk.clone(), spec.clone());
+            all.push((Disk { disk, spec, tags: open.tags, known }, open.passed.clone()));
+        }
+        let server = Server::start(&self.plan, listeners, all, &mut self.stamp, notifier.clone())?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    fn serves(&mut self) -> Result<(), Failure> {
+        self.stamp.claim(DIES)
+    }
+
+    fn served(&self) -> Vec<Served> {
+        self.server.iter().flat_map(Server::served).collect()
+    }
+
+    fn of_clients(&self) -> Option<OfClients> {
+        let server = self.server.as_ref()?.server.clone();
+        let key_checks = self.plan.key_checks();
+        Some(Box::new(move |state| state.subsystem = Some(subsystem(&server, &key_checks))))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.server.iter().flat_map(Server::lines).collect()
+    }
+
+    fn log_start(&self) {
+        self.server.iter().for_each(Server::log_start);
+    }
+
+    fn look(&self) -> Result<(), Failure> {
+        self.server.as_ref().map_or(Ok(()), Server::look)
+    }
+
+    /// Hosts connect again, and send again what they have no answer to.
+    fn leave(&mut self) {
+        self.server = None;
+        self.listeners = None;
+    }
+
+    fn stop(&mut self, _: bool) -> Result<(), Failure> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let used = server.used();
+        let stopped = leave_and_flush(self);
+        self.stamp.end(&used);
+        stopped
+    }
+}
+
+impl NvmeTcpDoor {
+    /// Whether one of the servers that hand over has the name of the subsystem.
+    fn has_name(&self, inherited: &Inherited) -> bool {
+        let mut all = inherited.states.iter().flat_map(|s| &s.subsystem);
+        all.any(|s| s.nqn == self.plan.nqn())
+    }
+}

@@ -1,0 +1,103 @@
+//! Attributes of a disk that is served over the network: whether hosts see it (`enable`, Linux's name in nvmet), and the
+//! ways to it if there are several addresses (`ana_state@ADDRESS`).
+
+use crate::client::{AttributeShown, PathShown};
+use crate::failure::{Failure, Kind};
+use crate::served::DoorAttributes;
+use std::sync::Arc;
+use zoneplug_core::plain;
+use zoneplug_host::nvme_tcp::{AnaState, NvmeTcp};
+
+const ENABLE: &str = "enable";
+/// What the names of the others begin with.
+const ANA_STATE: &str = "ana_state@";
+
+/// Whether an attribute is of disks that are served over the network alone.
+pub fn is_of_network(name: &str) -> bool {
+    name == ENABLE || name.starts_with(ANA_STATE)
+}
+
+/// The attributes of a disk that a server has beside the disk's own.
+pub(crate) struct NetworkAttributes {
+    server: Arc<NvmeTcp>,
+    /// Its place among the disks of the server.
+    disk: usize,
+}
+
+impl NetworkAttributes {
+    pub(super) fn of(server: &Arc<NvmeTcp>, disk: usize) -> NetworkAttributes {
+        NetworkAttributes { server: server.clone(), disk }
+    }
+
+    fn set_enabled(&self, value: &str) -> Result<String, Failure> {
+        let was = flag(self.is_enabled());
+        match value {
+            "0" | "1" => self.server.set_enabled(self.disk, value == "1"),
+            _ => {
+                let what = format!("{ENABLE} is 0 or 1, not {}", plain(value));
+                return Err(Failure::new(Kind::Usage, what)
+                    .hint(format!("{ENABLE} 1: hosts see the disk; {ENABLE} 0: they do not")));
+            }
+        }
+        Ok(was)
+    }
+
+    fn set_ana_state(&self, address: &str, value: &str) -> Result<String, Failure> {
+        let shown = self.paths();
+        let Some(n) = shown.iter().position(|path| path.address == address) else {
+            let names = shown.iter().map(|path| format!("{ANA_STATE}{}", path.address));
+            let hint = match names.collect::<Vec<_>>() {
+                all if all.is_empty() => "--nvme-tcp with a second address".to_owned(),
+                all => all.join(", "),
+            };
+            let what = format!("{} is no address of several", plain(address));
+            return Err(Failure::new(Kind::Usage, what).hint(hint));
+        };
+        let Some(state) = AnaState::ALL.into_iter().find(|state| state.name() == value) else {
+            let what = format!("{} is no ANA state", plain(value));
+            let hint = AnaState::ALL.map(AnaState::name).join(", ");
+            return Err(Failure::new(Kind::Usage, what).hint(hint));
+        };
+        self.server.set_ana_state(n, state);
+        Ok(shown[n].ana_state.clone())
+    }
+}
+
+impl DoorAttributes for NetworkAttributes {
+    /// Whether hosts see the disk.
+    fn is_enabled(&self) -> bool {
+        self.server.is_enabled(self.disk)
+    }
+
+    /// The addresses and their states; none if there is one only.
+    fn paths(&self) -> Vec<PathShown> {
+        let all = self.server.addresses();
+        let all = if all.len() > 1 { all } else { &[] };
+        let shown = |(n, address): (usize, &std::net::SocketAddr)| PathShown {
+            address: address.to_string(),
+            ana_state: self.server.ana_state(n).name().to_owned(),
+        };
+        all.iter().enumerate().map(shown).collect()
+    }
+
+    /// All.
+    fn shown(&self) -> Vec<AttributeShown> {
+        let enable = (ENABLE.to_owned(), flag(self.is_enabled()));
+        let paths = self.paths().into_iter();
+        let paths = paths.map(|path| (format!("{ANA_STATE}{}", path.address), path.ana_state));
+        let all = [enable].into_iter().chain(paths);
+        all.map(|(name, value)| AttributeShown { name, value, writable: true }).collect()
+    }
+
+    /// Sets one and returns what it was. `None`: no attribute of the server.
+    fn set(&self, name: &str, value: &str) -> Option<Result<String, Failure>> {
+        match name.strip_prefix(ANA_STATE) {
+            Some(address) => Some(self.set_ana_state(address, value)),
+            None => (name == ENABLE).then(|| self.set_enabled(value)),
+        }
+    }
+}
+
+fn flag(on: bool) -> String {
+    u8::from(on).to_string()
+}

@@ -1,0 +1,490 @@
+//! The door of ublk: disks that are served as block devices of this machine's Linux.
+
+mod join;
+mod numbers;
+
+use crate::client;
+use crate::compare::{WantedDisk, WantedDoor};
+use crate::door::Door;
+use crate::failure::{Failure, Kind};
+use crate::inherited::Inherited;
+use crate::once::Order;
+use crate::open_disks::{OpenDisks, flush};
+use crate::served::{Origin, Passed, Served};
+use join::{Joined, Parts};
+pub use numbers::Numbers;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use zoneplug_core::plain;
+use zoneplug_core::poison::lock;
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::signals::Notifier;
+use zoneplug_host::ublk::{
+    self, InUse, StopFailed, Ublk, UblkDisk, UblkOptions, in_use, is_watched, slices,
+    sync_before_stop,
+};
+use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters, is_volatile};
+
+/// The name of the door.
+const NAME: &str = "ublk";
+/// How long udev may take to see the devices of a server.
+const UDEV: Duration = Duration::from_secs(5);
+
+/// How the devices of a disk are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// The number of the first one.
+    pub id: Option<u32>,
+    /// Queues, each with a thread. `None`: as many as is usual.
+    pub queues: Option<u16>,
+    /// Requests of each queue.
+    pub depth: u16,
+    /// Whether Linux removes them when the server dies.
+    pub no_recovery: bool,
+}
+
+/// A disk that is served as a block device.
+#[derive(Debug, Clone)]
+pub struct BlockDisk {
+    /// Its specification.
+    pub spec: String,
+    /// How its devices are made.
+    pub device: DeviceOptions,
+    /// Whether `device.id` is its own, and not that of the first disk.
+    pub own_id: bool,
+}
+
+/// A disk that is to be served as a block device.
+pub struct Planned {
+    /// The disk.
+    pub of: BlockDisk,
+    /// The number of its first device, if one is wished for.
+    pub id: Option<u32>,
+    /// Its zones.
+    pub geometry: Geometry,
+}
+
+/// The devices that are to be, as far as this is known without opening a disk for writing. Refuses numbers that two disks
+/// cannot both have.
+pub fn planned(
+    disks: &[BlockDisk],
+    mut next: Numbers,
+    order: &Order<'_>,
+) -> Result<Vec<Planned>, Failure> {
+    let mut all = Vec::new();
+    for of in disks {
+        let look = || {
+            let device = DiskSpec::parse_to_look(&of.spec)?.device;
+            ublk::check(device.geometry(), device.limits())?;
+            Ok(*device.geometry())
+        };
+        let geometry = look().map_err(|f: Failure| f.of_disk(&of.spec))?;
+        all.push(Planned { of: of.clone(), id: next.first(of), geometry });
+        next.take(of, slices(&geometry).len() as u32);
+    }
+    let numbered = all.iter().filter_map(|planned: &Planned| {
+        Some((&*planned.of.spec, planned.id?, slices(&planned.geometry).len()))
+    });
+    numbers::check(numbered, order)?;
+    Ok(all)
+}
+
+/// A device and its disk, from start to end.
+struct Device {
+    disk: HostedDisk,
+    spec: String,
+    passed: Passed,
+    /// `None` once it is stopped.
+    device: Arc<Mutex<Option<UblkDisk>>>,
+    path: PathBuf,
+    /// The zones that it shows, if they are not all of the disk.
+    zones: Option<Range<u32>>,
+}
+
+/// The zones of each device that a disk is served as; `None`: all of them.
+fn shown(geometry: &Geometry) -> Vec<Option<Range<u32>>> {
+    let all = slices(geometry);
+    if all.len() > 1 { all.into_iter().map(Some).collect() } else { vec![None] }
+}
+
+/// The devices of each disk that has several.
+fn parts(devices: &[Device]) -> Vec<Parts> {
+    let mut all: Vec<Parts> = Vec::new();
+    for d in devices {
+        let Some(zones) = &d.zones else { continue };
+        let sectors = zones.len() as u64 * u64::from(d.disk.disk().geometry().zone_sectors());
+        let one = (d.path.clone(), sectors);
+        match all.last_mut().filter(|_| zones.start > 0) {
+            Some(Parts(parts)) => parts.push(one),
+            None => all.push(Parts(vec![one])),
+        }
+    }
+    all
+}
+
+/// What holds for all devices of a server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rules {
+    /// Disks may be in other files than when their last server ended.
+    pub moved: bool,
+    /// Whether the devices of one disk are joined.
+    pub join: bool,
+    /// Whether times are measured.
+    pub latencies: bool,
+}
+
+/// How a device of a disk is served.
+fn options(
+    rules: Rules,
+    disk: &BlockDisk,
+    id: Option<u32>,
+    tags: Option<u16>,
+    zones: Option<Range<u32>>,
+) -> UblkOptions {
+    let usual = UblkOptions::default();
+    UblkOptions {
+        id,
+        queues: disk.device.queues.unwrap_or(usual.queues),
+        depth: disk.device.depth,
+        tags,
+        recovery: !disk.device.no_recovery,
+        // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
+        records: Some(PathBuf::from(client::DIRECTORY)),
+        moved: rules.moved,
+        zones,
+        latencies: rules.latencies,
+    }
+}
+
+/// Has a disk served.
+fn start(
+    ublk: &Ublk,
+    disk: HostedDisk,
+    (spec, passed): (&str, &Passed),
+    options: &UblkOptions,
+    notifier: Notifier,
+) -> Result<Device, Failure> {
+    let device = ublk.serve(&disk, spec, options, move || notifier.notify())?;
+    let path = device.path();
+    let (spec, zones) = (spec.to_owned(), options.zones.clone());
+    let passed = passed.clone();
+    Ok(Device { disk, spec, passed, device: Arc::new(Mutex::new(Some(device))), path, zones })
+}
+
+impl Device {
+    fn recovered(&self) -> bool {
+        lock(&self.device).as_ref().is_some_and(UblkDisk::recovered)
+    }
+
+    /// Whether Linux keeps it for another server.
+    fn outlives(&self) -> bool {
+        lock(&self.device).as_ref().is_some_and(UblkDisk::outlives)
+    }
+
+    /// `/dev/ublkb0  po2@disk.zbd  1G, 8 zones of 128M`.
+    fn line(&self) -> String {
+        let g = self.disk.disk().geometry();
+        let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
+        let (zones, size) = (g.nr_zones(), g.capacity_bytes());
+        let whole = g.capacity_bytes().0 / zone.0 * zone.0;
+        let mut line = format!(
+            "{}  {}  {size}, {zones} zones of {zone}",
+            self.path.display(),
+            plain(&self.spec)
+        );
+        if let Some(zones) = &self.zones {
+            line += &format!(", of which this shows {} from zone {} on", zones.len(), zones.start);
+        } else if whole != size.0 {
+            line += &format!(", shown without the shorter last one: {}", Bytes(whole));
+        }
+        let unrecorded =
+            lock(&self.device).as_ref().and_then(|d| d.unrecorded().map(str::to_owned));
+        if self.recovered() {
+            line += ", taken over";
+            if let Some(why) = unrecorded {
+                line += &format!(", and appends that were in flight are appended again ({why})");
+            }
+        } else if let Some(why) = unrecorded {
+            line += &format!(", without a record of appends for the next server ({why})");
+        } else if is_volatile(&self.spec) {
+            line += ", in memory: gone when this process ends";
+        }
+        line
+    }
+
+    /// `ublkb0`.
+    fn name(&self) -> &str {
+        self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
+    }
+
+    fn log_start(&self) {
+        let (disk, spec, line) = (self.name(), &*self.spec, self.line());
+        if self.recovered() {
+            log::info!(event = "takeover", disk, spec; "{line}");
+        } else {
+            log::info!(event = "disk-start", disk, spec; "{line}");
+        }
+    }
+
+    /// What it costs that udev watches it, if udev does.
+    fn watched(&self, end: Instant) -> Option<String> {
+        is_watched(&self.path, end).then(|| {
+            format!(
+                "{} is watched by udev, which reads it through the page cache after each close: writes of io_uring may fail; to end \
+                 that: zoneplug serve --udev-rule > /etc/udev/rules.d/61-zoneplug.rules",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Whether it has ended by itself.
+    fn look(&self) -> Result<(), Failure> {
+        let device = lock(&self.device);
+        let (path, hint) =
+            (self.path.display(), "start it again; dmesg has what the kernel says of it");
+        match device.as_ref() {
+            Some(d) if d.failure().is_some() => {
+                let why = d.failure().unwrap_or_default();
+                Err(Failure::io(format!("{path}: {why}")).hint(hint))
+            }
+            Some(d) if !d.is_served() => {
+                let what = format!("{path} was stopped from outside");
+                Err(Failure::new(Kind::Device, what).hint(hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn served(&self) -> Served {
+        let device = self.device.clone();
+        Served {
+            recovered: self.recovered() && self.passed.origin != Origin::TakenBack,
+            outlives: self.outlives(),
+            counters: Box::new(move || {
+                lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)
+            }),
+            ..Served::new(NAME, self.name(), &self.spec, (&self.disk, &self.passed))
+        }
+    }
+}
+
+/// Takes apart what joins devices, unless it is in use and can stay.
+fn part(joined: Joined, remove: bool) -> Result<(), Failure> {
+    let mounted = sync_before_stop(&joined.path);
+    if !remove && let Some(by) = in_use(&joined.path) {
+        stays(&joined.path.display().to_string(), &by);
+        return Ok(());
+    }
+    for mount in mounted {
+        let (path, on) = (joined.path.display(), mount.display());
+        log::warn!(
+            event = "removed-in-use";
+            "{path} is mounted on {on}, and is removed now; its data were written first"
+        );
+    }
+    joined.part()
+}
+
+fn stays(path: &str, by: &InUse) {
+    let by = by.to_string();
+    let by = plain(&by);
+    log::warn!(
+        event = "left-in-use", path;
+        "{path} is {by}: it stays, and its I/O waits for the next server (or --remove-on-exit)"
+    );
+}
+
+/// Removes all devices that are not in use, or with `remove` all, and makes everything durable. The first failure is
+/// told, but no device is left out.
+fn stop(devices: impl Iterator<Item = Device>, remove: bool) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for d in devices {
+        let Some(device) = lock(&d.device).take() else { continue };
+        let mounted = device.sync_before_stop();
+        let path = d.path.display().to_string();
+        let stopped = if !remove && device.outlives() {
+            match device.stop_unless_in_use() {
+                Ok(()) => Ok(()),
+                Err(StopFailed::InUse(device, by)) => {
+                    stays(&path, &by);
+                    device.leave();
+                    Ok(())
+                }
+                Err(StopFailed::Error(e)) => Err(Failure::from(e)),
+            }
+        } else {
+            for mount in mounted {
+                let on = mount.to_string_lossy();
+                let on = plain(&on);
+                log::warn!(
+                    event = "removed-in-use", disk = d.name();
+                    "{path} is mounted on {on}, and is removed now; its data were written first"
+                );
+            }
+            device.stop().map_err(Failure::from)
+        };
+        let flushed = flush(&d.disk);
+        if stopped.is_ok() && flushed.is_ok() {
+            let name = d.name();
+            log::info!(event = "disk-stop", disk = name; "{name}: not served any more, and its data are durable");
+        }
+        result = result.and(stopped).and(flushed);
+    }
+    result
+}
+
+/// The door.
+pub struct UblkDoor {
+    /// The driver of Linux. `None`: the door is only compared, and never started.
+    control: Option<Ublk>,
+    planned: Vec<Planned>,
+    rules: Rules,
+    devices: Vec<Device>,
+    parts: Vec<Parts>,
+    /// Made once: the filter of system calls forbids to make them again.
+    joined: Option<Vec<Joined>>,
+    has_served: bool,
+}
+
+impl UblkDoor {
+    /// A door that serves nothing yet.
+    pub fn new(control: Option<Ublk>, planned: Vec<Planned>, rules: Rules) -> UblkDoor {
+        let (devices, parts) = (Vec::new(), Vec::new());
+        UblkDoor { control, planned, rules, devices, parts, joined: None, has_served: false }
+    }
+
+    /// Calls `f` for the device of each disk that is served.
+    fn each(&self, f: fn(&UblkDisk)) {
+        self.devices.iter().for_each(|d| lock(&d.device).iter().for_each(f));
+    }
+}
+
+impl Door for UblkDoor {
+    fn specs(&self) -> Vec<&str> {
+        self.planned.iter().map(|planned| &*planned.of.spec).collect()
+    }
+
+    fn wanted(&self) -> WantedDoor<'_> {
+        let of = |p: &Planned| WantedDisk::new(&p.of.spec, p.id, !p.of.device.no_recovery);
+        WantedDoor::new(NAME, self.planned.iter().map(of).collect())
+    }
+
+    fn needs_root(&self) -> bool {
+        true
+    }
+
+    /// A copy that is refused stays unchanged.
+    fn check_disk(&self, spec: &str) -> Result<(), Failure> {
+        let planned = self.planned.iter().find(|planned| planned.of.spec == spec);
+        let Some((ublk, planned)) = self.control.as_ref().zip(planned) else { return Ok(()) };
+        if !is_volatile(spec) {
+            let options = options(self.rules, &planned.of, planned.id, None, None);
+            ublk.waiting(spec, &planned.geometry, &options)?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        disks: &OpenDisks,
+        _: &Inherited,
+        notifier: &Notifier,
+    ) -> Result<(), Failure> {
+        let Some(ublk) = &self.control else { return Ok(()) };
+        for planned in &self.planned {
+            let spec = &*planned.of.spec;
+            let Some(open) = disks.get(spec) else { continue };
+            for (zones, nth) in shown(&open.disk.disk().geometry()).into_iter().zip(0..) {
+                let id = planned.id.map(|id| id + nth);
+                let options = options(self.rules, &planned.of, id, open.tags, zones);
+                let disk = open.disk.clone();
+                let device = start(ublk, disk, (spec, &open.passed), &options, notifier.clone());
+                self.devices.push(device.map_err(|f| f.of_disk(spec))?);
+            }
+        }
+        self.parts = parts(&self.devices);
+        if self.rules.join && self.joined.is_none() {
+            self.joined = Some(self.parts.iter().map(Parts::join).collect::<Result<_, _>>()?);
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self) {
+        if !self.has_served {
+            let joined = self.joined.take().into_iter().flatten();
+            joined.filter(|joined| joined.is_new).for_each(|joined| drop(joined.part()));
+        }
+        for d in self.devices.iter().filter(|d| d.recovered()) {
+            lock(&d.device).take().into_iter().for_each(UblkDisk::abandon);
+        }
+        // The failure of the start is the one to report.
+        let _ = stop(self.devices.drain(..), true);
+    }
+
+    fn serves(&mut self) -> Result<(), Failure> {
+        self.has_served = true;
+        Ok(())
+    }
+
+    fn served(&self) -> Vec<Served> {
+        self.devices.iter().map(Device::served).collect()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let udev = Instant::now() + UDEV;
+        for d in &self.devices {
+            lines.push(d.line());
+            lines.extend(d.watched(udev));
+        }
+        lines.extend(self.parts.iter().map(|parts| match self.rules.join {
+            true => format!("{}  joins {}", parts.path().display(), parts.names()),
+            false => format!("to join them:\n{}", parts.command()),
+        }));
+        lines
+    }
+
+    fn log_start(&self) {
+        self.devices.iter().for_each(Device::log_start);
+    }
+
+    fn look(&self) -> Result<(), Failure> {
+        self.devices.iter().try_for_each(Device::look)
+    }
+
+    fn ask_to_leave(&self) {
+        self.each(UblkDisk::ask_to_leave);
+    }
+
+    fn drains_until(&self, end: Instant) -> Result<(), String> {
+        let is_slow = |d: &&Device| !lock(&d.device).iter().all(|d| d.drains_until(end));
+        self.devices.iter().find(is_slow).map_or(Ok(()), |d| Err(d.name().to_owned()))
+    }
+
+    fn stay(&self) {
+        self.each(UblkDisk::stay);
+    }
+
+    /// Linux keeps the requests for the next server.
+    fn leave(&mut self) {
+        for d in self.devices.drain(..) {
+            let device = lock(&d.device).take();
+            device.into_iter().for_each(UblkDisk::leave);
+        }
+    }
+
+    fn stop(&mut self, remove: bool) -> Result<(), Failure> {
+        let outlive = self.devices.iter().all(Device::outlives);
+        let mut joined = self.joined.take().into_iter().flatten();
+        let parted = joined.try_for_each(|joined| part(joined, remove || !outlive));
+        stop(self.devices.drain(..), remove).and(parted)
+    }
+}
+
+/// Removes a device that has no server.
+pub fn remove(number: u32) -> Result<(), Failure> {
+    Ok(Ublk::open()?.remove(number, Some(Path::new(client::DIRECTORY)))?)
+}

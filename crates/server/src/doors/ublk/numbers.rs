@@ -1,0 +1,57 @@
+//! The numbers of block devices: the N of `/dev/ublkbN`.
+
+use super::BlockDisk;
+use crate::failure::Failure;
+use crate::once::Order;
+use zoneplug_core::plain;
+use zoneplug_host::ublk::MAX_ID;
+
+/// Gives the devices their numbers: those of the first disk, and from there on of the others.
+#[derive(Debug, Clone, Copy)]
+pub struct Numbers(pub Option<u32>);
+
+impl Numbers {
+    /// The number of the first device of `disk`, if one is wished for.
+    pub fn first(self, disk: &BlockDisk) -> Option<u32> {
+        if disk.own_id { disk.device.id } else { self.0 }
+    }
+
+    /// `disk` is served as `devices` devices.
+    pub fn take(&mut self, disk: &BlockDisk, devices: u32) {
+        if !disk.own_id {
+            self.0 = self.0.map(|n| n.saturating_add(devices));
+        }
+    }
+}
+
+/// Block devices of one disk: its specification, the number of the first, and how many they are.
+pub(super) type Numbered<'a> = (&'a str, u32, usize);
+
+/// Refuses numbers of block devices that two disks would have, and those that are too high.
+pub(super) fn check<'a>(
+    all: impl Iterator<Item = Numbered<'a>>,
+    order: &Order<'_>,
+) -> Result<(), Failure> {
+    let mut ranges = Vec::new();
+    for (spec, first, devices) in all {
+        let first = u64::from(first);
+        let last = first + devices as u64 - 1;
+        if last > u64::from(MAX_ID) {
+            let what = format!("{} would be up to /dev/ublkb{last}", plain(spec));
+            let hint = format!("a lower id: the highest number of Linux is {MAX_ID}");
+            return Err(Failure::usage(what).hint(hint).of_disk(spec));
+        }
+        ranges.push((first, last, spec));
+    }
+    ranges.sort_by_key(|(first, ..)| *first);
+    for pair in ranges.windows(2) {
+        let [(_, last, a), (first, _, b)] = pair else { continue };
+        if first <= last {
+            let (a, b) = if order.get(a) <= order.get(b) { (a, b) } else { (b, a) };
+            let what = format!("/dev/ublkb{first} would be of {} and of {}", plain(a), plain(b));
+            let hint = "an id for each disk, with room for all of its devices; or none: the next free numbers";
+            return Err(Failure::usage(what).hint(hint).of_disk(b));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! What a server waits for, once it serves.
+
+use crate::door::Door;
+use crate::failure::Failure;
+use crate::handover::HandOver;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zoneplug_host::signals::{Event, Notifier, Signals};
+
+/// Ends a server from another thread.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    is_stopped: Arc<AtomicBool>,
+    notifier: Notifier,
+}
+
+impl Stopper {
+    pub(crate) fn new(notifier: Notifier) -> Stopper {
+        Stopper { is_stopped: Arc::default(), notifier }
+    }
+
+    /// Has the server end, as a signal does. Does not wait for that.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.notifier.notify();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+}
+
+/// Why a server ends, if nothing has failed.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A signal or [`Stopper::stop`] asked for it.
+    Stopped,
+    /// Another server asks for the disks.
+    Asked(UnixStream),
+}
+
+/// Waits until a signal or another server asks for the end, or a door ends by itself.
+pub(crate) fn wait(
+    signals: &Signals,
+    doors: &[Box<dyn Door>],
+    (hand_over, stopper): (&HandOver, &Stopper),
+) -> Result<End, Failure> {
+    loop {
+        if stopper.is_stopped() {
+            return Ok(End::Stopped);
+        }
+        match signals.wait() {
+            Ok(Event::Signal(_)) => return Ok(End::Stopped),
+            Ok(Event::Notified) => {
+                if let Some(by) = hand_over.take() {
+                    return Ok(End::Asked(by));
+                }
+                doors.iter().try_for_each(|door| door.look())?;
+            }
+            Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! How a failed command ends: one line for what is wrong, one for what to try, and an exit code.
+
+use std::fmt;
+use std::io;
+use zoneplug_core::one_line;
+use zoneplug_core::{Error, ErrorKind, Status};
+pub use zoneplug_host::Attempt;
+use zoneplug_host::{IoError, os_error};
+
+/// Why a command failed.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    exit: u8,
+    what: String,
+    hint: Option<String>,
+    /// The specification of the disk that it is of.
+    disk: Option<String>,
+    /// A printed JSON document contains it.
+    in_json: bool,
+}
+
+/// The meaning of an exit code. The numbers are shown by `--help` and do not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Data was not what was written, I/O failed, or a figure is not what is expected.
+    Io = 1,
+    /// The command line or a specification is wrong.
+    Usage = 2,
+    /// A device is in use, or does not exist.
+    Device = 3,
+    /// This build, device or system cannot do it.
+    NotSupported = 4,
+    /// A signal ended the command early. The exit code is 128 plus the number of the signal.
+    Interrupted = 130,
+    /// The reader of the output has gone: nothing is printed.
+    BrokenPipe = 0,
+}
+
+impl Kind {
+    /// The kind of an exit code.
+    pub fn from_code(code: u8) -> Kind {
+        let all = [Kind::Usage, Kind::Device, Kind::NotSupported];
+        all.into_iter().find(|k| *k as u8 == code).unwrap_or(Kind::Io)
+    }
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Io => "io",
+            Kind::Usage => "usage",
+            Kind::Device => "device",
+            Kind::NotSupported => "not_supported",
+            Kind::Interrupted => "interrupted",
+            Kind::BrokenPipe => "broken_pipe",
+        }
+    }
+}
+
+impl Failure {
+    /// A failure of the given kind.
+    pub fn new(kind: Kind, what: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            exit: kind as u8,
+            what: what.into(),
+            hint: None,
+            disk: None,
+            in_json: false,
+        }
+    }
+
+    /// A signal ended the command.
+    pub fn interrupted(signal: i32, what: impl Into<String>) -> Failure {
+        Failure { exit: 128 + signal.clamp(0, 127) as u8, ..Self::new(Kind::Interrupted, what) }
+    }
+
+    /// The command line is wrong.
+    pub fn usage(what: impl Into<String>) -> Failure {
+        Self::new(Kind::Usage, what)
+    }
+
+    /// I/O or a comparison failed.
+    pub fn io(what: impl Into<String>) -> Failure {
+        Self::new(Kind::Io, what)
+    }
+
+    /// The system has refused a step. `what`: the step and its object.
+    pub fn of_system(at: Attempt, what: impl AsRef<str>, e: io::Error) -> Failure {
+        Failure::from(os_error(at, what, e))
+    }
+
+    /// Adds what to try.
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says which disk it is of, by its specification.
+    pub fn of_disk(self, spec: &str) -> Failure {
+        Failure { disk: Some(spec.to_owned()), ..self }
+    }
+
+    /// The specification of the disk that it is of, if it says that.
+    pub fn disk(&self) -> Option<&str> {
+        self.disk.as_deref()
+    }
+
+    /// Its kind, what is wrong and what to try.
+    pub fn parts(&self) -> (Kind, &str, &str) {
+        (self.kind, &self.what, self.hint.as_deref().unwrap_or("zoneplug --help"))
+    }
+
+    /// The exit code of a command that fails so.
+    pub fn exit_code(&self) -> u8 {
+        self.exit
+    }
+
+    /// Adds what had been done when it failed.
+    pub fn after(mut self, done: &str) -> Failure {
+        self.what = format!("{} ({done})", self.what);
+        self
+    }
+
+    /// Puts `text` in front of what is wrong.
+    pub fn before(mut self, text: &str) -> Failure {
+        self.what.insert_str(0, text);
+        self
+    }
+
+    /// Marks the failure as printed in a JSON document.
+    pub fn in_json(mut self) -> Failure {
+        self.in_json = true;
+        self
+    }
+
+    /// Whether a printed JSON document contains it.
+    pub fn is_in_json(&self) -> bool {
+        self.in_json
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text may come from a file, a drive or a socket.
+        writeln!(f, "error: {}", one_line(&self.what))?;
+        writeln!(f, "try: {}", one_line(self.hint.as_deref().unwrap_or("zoneplug --help")))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        let kind = match e.kind() {
+            ErrorKind::Invalid => Kind::Usage,
+            ErrorKind::NotFound | ErrorKind::Busy => Kind::Device,
+            ErrorKind::NotSupported => Kind::NotSupported,
+            _ => Kind::Io,
+        };
+        let hint = e.what_to_try().map(str::to_owned);
+        Failure { hint, ..Failure::new(kind, e.what()) }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(f: Failure) -> Self {
+        let kind = match f.kind {
+            Kind::Usage => ErrorKind::Invalid,
+            Kind::Device => ErrorKind::Busy,
+            Kind::NotSupported => ErrorKind::NotSupported,
+            Kind::Io | Kind::Interrupted | Kind::BrokenPipe => ErrorKind::Io,
+        };
+        let error = Error::new(kind, f.what);
+        f.hint.into_iter().fold(error, Error::hint)
+    }
+}
+
+impl From<IoError> for Failure {
+    fn from(e: IoError) -> Self {
+        let (kind, hint) = match e.status {
+            Status::NotSupported => {
+                (Kind::NotSupported, "another disk; zoneplug info shows what this one can")
+            }
+            Status::ReadOnlyDisk => (
+                Kind::Device,
+                "open the disk for writing: leave read-only=1 out; a drive may be write-protected (blockdev --getro)",
+            ),
+            Status::NoDevice => {
+                (Kind::Device, "look at the device; its file or its cable has gone")
+            }
+            Status::OutOfRange => {
+                (Kind::Usage, "a sector of this disk; zoneplug info shows its capacity")
+            }
+            Status::Unaligned | Status::BadBuffer => (
+                Kind::Usage,
+                "multiples of the logical block and the write granularity; see zoneplug info",
+            ),
+            Status::NotZoneStart => {
+                (Kind::Usage, "where zones start and end; zoneplug report shows them")
+            }
+            Status::ConventionalZone => {
+                (Kind::Usage, "a sequential zone; zoneplug report shows the types")
+            }
+            Status::NotAtWritePointer => {
+                (Kind::Io, "the zone's write pointer; zoneplug report shows it")
+            }
+            // The layer's write pointer was right when it looked.
+            Status::UnalignedWrite => (
+                Kind::Io,
+                "something else has written or reset the zone: zoneplug report shows where its write pointer is",
+            ),
+            Status::ZoneFull | Status::PastCapacity => {
+                (Kind::Io, "another zone, or zoneplug reset")
+            }
+            Status::StaleWritePointer => (Kind::Io, "zoneplug resync, or reset the zone"),
+            Status::OpenLimit => (Kind::Io, "close some zones: zoneplug close"),
+            Status::ActiveLimit => (Kind::Io, "finish or reset some zones: zoneplug finish"),
+            Status::InvalidTransition => {
+                (Kind::Io, "zoneplug report shows the condition of the zone")
+            }
+            Status::NoSpace => (Kind::Io, "make room on the file system below the disk"),
+            Status::ZoneReadOnly | Status::ZoneOffline => (Kind::Io, "another zone"),
+            _ => {
+                (Kind::Io, "zoneplug report shows the zones; zoneplug check looks at a disk's file")
+            }
+        };
+        Failure::new(kind, e.to_string()).hint(hint)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Only output is written here, so the error is that of stdout.
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::new(Kind::BrokenPipe, "");
+        }
+        Failure::io(format!("writing the output: {e}")).hint("look where stdout goes")
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(e: serde_json::Error) -> Self {
+        Failure::from(io::Error::from(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_two_lines_whatever_it_was_made_from() {
+        let f = Failure::from(Error::invalid("zones=0 is\nnot possible").hint("more"));
+        assert_eq!(f.to_string(), "error: zones=0 is not possible\ntry: more\n");
+        assert_eq!(f.kind, Kind::Usage);
+        let pipe = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(pipe.kind as u8, 0);
+    }
+}

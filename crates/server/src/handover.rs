@@ -1,0 +1,100 @@
+//! Handing the disks of a running server over to the next one (`--takeover`).
+//!
+//! | step | the next server | the running server |
+//! | --- | --- | --- |
+//! | 1 | asks what it would get, and compares that with what it is to serve | answers; nothing has changed yet |
+//! | 2 | asks for the open files and sockets; opens what is new; checks that it has what it needs | passes them on |
+//! | 3 | asks for the disks | makes everything durable, answers the requests that it has begun, begins no others, closes its disks, and says that they are left |
+//! | 4 | opens the disks from the files that it has, and serves them | waits |
+//! | 5 | says that it serves | ends |
+//!
+//! A hand-over is refused in step 1 or 2, or by the running server in step 3; that server goes on then. If the next server fails
+//! or ends in step 4, the running server opens its disks again and goes on (leave.rs). At no time are the locks of the disks
+//! free, nor are hosts refused at the sockets.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use zoneplug_core::poison::lock;
+
+/// In the running server: the connection of the one that has asked for its disks.
+#[derive(Clone)]
+pub struct HandOver(Arc<Shared>);
+
+struct Shared {
+    asked: Mutex<Asked>,
+    tell: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+enum Asked {
+    #[default]
+    Nobody,
+    By(UnixStream),
+    /// The disks are being left to the one that has asked.
+    Leaving,
+}
+
+impl HandOver {
+    /// `tell` wakes the thread that calls [`HandOver::take`].
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> HandOver {
+        HandOver(Arc::new(Shared { asked: Mutex::default(), tell: Box::new(tell) }))
+    }
+
+    /// `by` waits for an answer. It comes back if another server has asked before it.
+    pub fn ask(&self, by: UnixStream) -> Result<(), UnixStream> {
+        let mut asked = lock(&self.0.asked);
+        if !matches!(*asked, Asked::Nobody) {
+            return Err(by);
+        }
+        *asked = Asked::By(by);
+        drop(asked);
+        (self.0.tell)();
+        Ok(())
+    }
+
+    /// The connection of the server that has asked, if one has. Others are refused until [`HandOver::refused`].
+    pub fn take(&self) -> Option<UnixStream> {
+        let mut asked = lock(&self.0.asked);
+        match std::mem::replace(&mut *asked, Asked::Leaving) {
+            Asked::By(by) => Some(by),
+            other => {
+                *asked = other;
+                None
+            }
+        }
+    }
+
+    /// Whether a server has asked. It gets what there is by now.
+    pub fn is_asked(&self) -> bool {
+        !matches!(*lock(&self.0.asked), Asked::Nobody)
+    }
+
+    /// The server that has asked is refused: another one may ask.
+    pub fn refused(&self) {
+        *lock(&self.0.asked) = Asked::Nobody;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// One server gets the disks. Another one may ask when that one is refused.
+    #[test]
+    fn one_server_at_a_time_asks_for_the_disks() {
+        let told = Arc::new(AtomicU32::new(0));
+        let tell = told.clone();
+        let hand_over = HandOver::new(move || {
+            tell.fetch_add(1, Ordering::Relaxed);
+        });
+        let new = || UnixStream::pair().unwrap().0;
+        assert!(hand_over.take().is_none());
+        assert!(hand_over.ask(new()).is_ok() && hand_over.ask(new()).is_err());
+        assert!(hand_over.take().is_some() && hand_over.take().is_none());
+        assert!(hand_over.ask(new()).is_err(), "its disks are being left");
+        hand_over.refused();
+        assert!(hand_over.ask(new()).is_ok() && hand_over.take().is_some());
+        assert_eq!(told.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,136 @@
+//! State that a server has from the one before it: open disks with their locks, sockets that listen, and what clients know.
+//! After a hand-over that comes to nothing the one before it is the same process.
+
+use crate::answer::Serving;
+use crate::client::{StateOfDisk, StateShown};
+use crate::failure::Failure;
+use crate::place;
+use crate::running::Running;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use zoneplug_core::plain;
+use zoneplug_host::{DiskMark, HeldDisks, paths_of};
+
+/// Disks, sockets and records of other servers.
+#[derive(Default)]
+pub struct Inherited {
+    pub(crate) disks: HeldDisks,
+    pub(crate) sockets: Vec<TcpListener>,
+    /// What these servers have said of their disks and clients.
+    pub states: Vec<StateShown>,
+    /// The disks of these servers as they were when they were compared, by specification.
+    pub(crate) marks: BTreeMap<String, DiskMark>,
+    /// The places of their own sockets.
+    pub(crate) replaced: Vec<place::Id>,
+    /// The servers that have not left yet.
+    pub(crate) running: Vec<Running>,
+    /// Servers that have left, and wait to hear whether this one serves.
+    pub(crate) waiting: Vec<Running>,
+}
+
+impl Inherited {
+    /// Everything that this process needs to serve its disks again.
+    pub(crate) fn of_own(serving: &Serving) -> Inherited {
+        let mut own = Inherited { states: vec![serving.state()], ..Inherited::default() };
+        // A socket that cannot be had again is bound again.
+        own.sockets = serving.sockets.iter().filter_map(|s| s.try_clone().ok()).collect();
+        for disk in &serving.disks {
+            own.disks.add_all(&disk.passed.held);
+            own.marks.insert(disk.spec.clone(), disk.passed.mark);
+        }
+        own
+    }
+
+    /// From now on the disks of these specifications are those that the servers have open, whatever their paths name by then.
+    /// The marks say what they are. False: something has changed since these marks were made.
+    pub(crate) fn keep<'a>(&mut self, wanted: impl Iterator<Item = (&'a str, DiskMark)>) -> bool {
+        for (spec, mark) in wanted {
+            paths_of(spec).for_each(|path| self.disks.know(path));
+            let was_compared = self.served().any(|d| d.is(mark));
+            if was_compared != self.has(spec) {
+                return false;
+            }
+            if was_compared {
+                self.marks.insert(spec.to_owned(), mark);
+                if !self.is_as_compared(spec, DiskMark::of(spec)) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether an open disk is the one that was compared.
+    pub(crate) fn is_as_compared(&self, spec: &str, mark: DiskMark) -> bool {
+        self.marks.get(spec).is_none_or(|was| was.is_same_disk(mark))
+    }
+
+    /// Whether the servers have left their disks, or there is none.
+    pub(crate) fn has_left(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Whether a server has disks of a specification.
+    pub(crate) fn has(&self, spec: &str) -> bool {
+        self.disks.has(spec)
+    }
+
+    /// The disks of the servers.
+    fn served(&self) -> impl Iterator<Item = &StateOfDisk> {
+        self.states.iter().flat_map(|s| &s.disks)
+    }
+
+    /// Has the servers leave their disks, one after the other. A failure leaves those alone that were not asked, and has
+    /// the others go on.
+    pub(crate) fn leave(&mut self) -> Result<(), Failure> {
+        while let Some(mut running) = self.running.pop() {
+            match running.leave() {
+                Err(f) => {
+                    self.running.push(running);
+                    return Err(f);
+                }
+                // The records are in the order of the servers.
+                Ok(Some(state)) => self.states[self.running.len()] = state,
+                Ok(None) => {}
+            }
+            self.waiting.push(running);
+        }
+        Ok(())
+    }
+
+    /// Sets attributes again that were set while the servers served. A server that has its own disks back goes on with what can
+    /// be set.
+    pub(crate) fn set_again(&self, serving: &Serving, own: bool) -> Result<(), Failure> {
+        for disk in &serving.disks {
+            let is = |d: &&StateOfDisk| d.door() == disk.door && d.is(disk.passed.mark);
+            let set = self.served().find(is).iter().flat_map(|d| &d.set).collect::<Vec<_>>();
+            for (name, value) in in_order(&set) {
+                match serving.set(&disk.name, name, value) {
+                    Ok(_) => {}
+                    // The attribute is of another scheduler than the disk has by now.
+                    Err(_) if !serving.has(&disk.name, name) => {}
+                    Err(f) if own => {
+                        let (disk, what) = (plain(&disk.name), plain(f.parts().1));
+                        log::error!(event = "hand-over-failed"; "{disk}: {name} is not {value} again: {what}");
+                    }
+                    Err(f) => return Err(f),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the servers that this one serves: they end.
+    pub(crate) fn serves(&mut self) {
+        for mut running in self.waiting.drain(..) {
+            running.serves();
+        }
+    }
+}
+
+/// Attributes in an order in which they can be set: a scheduler brings its own.
+fn in_order<'a>(set: &[(&'a String, &'a String)]) -> Vec<(&'a String, &'a String)> {
+    let mut all = set.to_vec();
+    all.sort_by_key(|(name, _)| *name != "scheduler");
+    all
+}

@@ -1,0 +1,290 @@
+//! The running server's side of a hand-over: it leaves its disks to the next server, and takes them back if that does not
+//! serve them.
+
+use crate::answer::{self, Serving};
+use crate::client::{Request, StateShown, Timed};
+use crate::door::Door;
+use crate::failure::{Attempt, Failure, Kind};
+use crate::open_disks::flush;
+use crate::running::ends_within;
+use rustix::event::Timespec;
+use rustix::fd::OwnedFd;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Weak;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use zoneplug_core::Device as Below;
+use zoneplug_core::plain;
+use zoneplug_host::HostedDisk;
+use zoneplug_host::signals::{Event, Signals};
+
+/// How long a disk may take to become durable, and to answer what was begun.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long threads may take to let go of a disk that is left.
+const CLOSE: Duration = Duration::from_secs(2);
+/// How long the next server may take to serve the disks, and then to end if it has given up.
+const SERVE: Duration = Duration::from_secs(60);
+const GIVE_UP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// How long the last look takes at what the next server may have said.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+/// Longest line of the next server.
+const MAX_LINE: u64 = 4096;
+
+/// The next server, which waits for the disks.
+pub(crate) struct Next {
+    stream: UnixStream,
+    process: OwnedFd,
+    pid: u32,
+}
+
+/// The fate of disks that were left.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Became {
+    /// The next server serves them.
+    Served,
+    /// The next server has given up, and has ended.
+    Returned,
+    /// The process ends before the fate is known: a signal has come, or there is no thread to wait in.
+    Unknown,
+}
+
+impl Next {
+    /// The process at the other end of a connection. `None`: it has gone.
+    pub(crate) fn of(stream: UnixStream) -> Option<Next> {
+        let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        Some(Next { stream, process, pid })
+    }
+
+    /// An error of the connection shows when the next server does not say that it serves.
+    fn say(&mut self, line: &[u8]) {
+        let stream = self.stream.try_clone();
+        let _ = stream.and_then(|s| Timed::new(s, Duration::from_secs(1)).write_all(line));
+    }
+
+    /// Tells the next server why the disks stay.
+    pub(crate) fn refuse(mut self, why: &Failure) {
+        log::warn!(
+            event = "hand-over-refused";
+            "process {} has asked for the disks, and this server goes on: {}", self.pid, plain(why.parts().1)
+        );
+        self.say(&answer::refusal(why));
+    }
+
+    /// Tells the next server that the disks are left once this process has ended, and what they are by now. It ends now.
+    pub(crate) fn end_for(mut self, state: &StateShown) -> ! {
+        log::warn!(
+            event = "left-unclosed";
+            "a disk is not closed in time: this server ends, and process {} goes on as after its death", self.pid
+        );
+        self.say(&answer::answer_line(json!({"ends": true, "state": state})));
+        std::process::exit(0)
+    }
+
+    /// Tells the next server that the disks are left, and what they are by now. Waits until it serves them or has given up, or
+    /// until a signal comes: a next server that is stopped does not keep this process from its end.
+    pub(crate) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
+        self.say(&answer::answer_line(json!({"ends": false, "state": state})));
+        let (tell, told) = mpsc::channel();
+        let (pid, notifier) = (self.pid, signals.notifier());
+        let body = move || {
+            let serves = self.waited();
+            let _ = tell.send(if serves { Became::Served } else { Became::Returned });
+            notifier.notify();
+        };
+        let thread = std::thread::Builder::new().name("zoneplug-next".to_owned());
+        if let Err(e) = thread.spawn(body) {
+            log::error!(event = "hand-over-failed"; "no thread to wait for process {pid}: {e}");
+            return Became::Unknown;
+        }
+        loop {
+            match (signals.wait(), told.try_recv()) {
+                (_, Ok(became)) => return became,
+                (Ok(Event::Notified), Err(mpsc::TryRecvError::Empty)) => {}
+                _ => {
+                    log::warn!(
+                        event = "ends-before-the-next";
+                        "this server ends, and process {pid} goes on with the disks as after its death"
+                    );
+                    return Became::Unknown;
+                }
+            }
+        }
+    }
+
+    /// Waits until the next server serves the disks. False: it has given up, and has ended.
+    fn waited(&mut self) -> bool {
+        if self.is_told() {
+            self.say(&answer::answer_line(json!({})));
+            return true;
+        }
+        if !ends_within(&self.process, GIVE_UP) {
+            log::error!(
+                event = "hand-over-failed";
+                "process {} neither serves the disks nor ends: it is killed", self.pid
+            );
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+            ends_within(&self.process, GIVE_UP);
+        }
+        log::error!(
+            event = "hand-over-failed";
+            "process {} does not serve the disks: this server goes on with them", self.pid
+        );
+        false
+    }
+
+    /// Whether the next server says in time that it serves.
+    fn is_told(&mut self) -> bool {
+        let Ok(stream) = self.stream.try_clone() else { return false };
+        let mut line = Vec::new();
+        let mut reader = BufReader::new(Timed::new(stream, SERVE)).take(MAX_LINE);
+        let mut read = reader.read_until(b'\n', &mut line);
+        if read.is_err() {
+            // This process may have been stopped for that time, and the line be there.
+            reader.get_mut().get_mut().again(LAST_LOOK);
+            read = reader.read_until(b'\n', &mut line);
+        }
+        read.is_ok() && matches!(serde_json::from_slice(&line), Ok(Request::Served {}))
+    }
+}
+
+/// Calls `f` for each disk in a thread of its own, and waits for all. A disk that stands still keeps its thread, not this
+/// one.
+fn in_time<T: Send + 'static>(
+    disks: impl Iterator<Item = (String, HostedDisk)>,
+    f: impl Fn(&HostedDisk) -> Result<T, Failure> + Clone + Send + 'static,
+) -> Result<Vec<T>, Failure> {
+    let (tell, told) = mpsc::channel();
+    let mut names = Vec::new();
+    for (name, disk) in disks {
+        let (tell, f, n) = (tell.clone(), f.clone(), names.len());
+        names.push(name);
+        let body = move || {
+            let _ = tell.send((n, f(&disk)));
+        };
+        std::thread::Builder::new()
+            .name("zoneplug-leave".to_owned())
+            .spawn(body)
+            .map_err(|e| Failure::of_system(Attempt::Thread, "no thread to leave a disk", e))?;
+    }
+    let end = Instant::now() + DRAIN;
+    let (mut done, mut missing) = (Vec::new(), vec![true; names.len()]);
+    while missing.contains(&true) {
+        let left = end.saturating_duration_since(Instant::now());
+        let Ok((n, result)) = told.recv_timeout(left) else { break };
+        let result = result.map_err(|f| {
+            let (_, what, hint) = f.parts();
+            Failure::io(format!("{}: {what}", plain(&names[n]))).hint(hint)
+        });
+        done.push(result?);
+        missing[n] = false;
+    }
+    match missing.iter().position(|m| *m) {
+        None => Ok(done),
+        Some(n) => Err(does_not_answer(&names[n])),
+    }
+}
+
+fn does_not_answer(name: &str) -> Failure {
+    let what = format!("{} does not answer what was begun", plain(name));
+    Failure::new(Kind::Device, what).hint("zoneplug status; again, when it answers")
+}
+
+/// Waits for what each disk has begun, makes durable what was acknowledged, and has the doors answer what they have begun. A failure leaves all as it was.
+pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Failure> {
+    let disks = serving.disks.iter().map(|d| (d.name.clone(), d.disk.clone()));
+    in_time(disks, |disk| {
+        // A disk that has lost a command could not be closed either, and hosts would be without a server until that shows.
+        drop(disk.freeze()?);
+        flush(disk).map_err(|f| {
+            let what = format!("what was written cannot be made durable: {}", f.parts().1);
+            Failure::io(what)
+                .hint("its clients are told at their next flush; mend what is below, end this server and start it again")
+        })
+    })?;
+    doors.iter().for_each(|door| door.ask_to_leave());
+    let end = Instant::now() + DRAIN;
+    doors.iter().try_for_each(|door| door.drains_until(end)).map_err(|name| {
+        doors.iter().for_each(|door| door.stay());
+        does_not_answer(&name)
+    })
+}
+
+/// Has nothing be in flight on any disk, and closes them. False: one is not closed in time, so that only the end of this
+/// process makes sure that nothing of it is in flight.
+pub(crate) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>]) -> bool {
+    let frozen = in_time(disks.into_iter(), |disk| disk.freeze().map_err(Failure::from));
+    // A disk is closed when its last handle goes: nothing may be begun between the two.
+    let is_still = frozen.is_ok();
+    drop(frozen);
+    let end = Instant::now() + CLOSE;
+    while devices.iter().any(|d| d.strong_count() > 0) {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_still
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handover::HandOver;
+    use crate::served::{Passed, Served};
+    use zoneplug_buf::IoBuf;
+    use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
+    use zoneplug_host::ServedCounters;
+
+    fn serving(spec: &str) -> Serving {
+        let served = Served {
+            door: "ublk",
+            name: "ublkb0".to_owned(),
+            spec: spec.to_owned(),
+            disk: HostedDisk::open_spec(spec).unwrap(),
+            recovered: false,
+            outlives: true,
+            counters: Box::new(ServedCounters::default),
+            network: None,
+            passed: Passed::default(),
+        };
+        Serving::new(vec![served], Vec::new(), Vec::new(), HandOver::new(|| ()))
+    }
+
+    /// U11. A server leaves nothing that it cannot make durable.
+    #[test]
+    fn u11_a_server_whose_disk_cannot_be_flushed_stays() {
+        let serving = serving("mem,zones=4,zone-size=1M,fault=flush/io");
+        let e = drain(&serving, &[]).unwrap_err().to_string();
+        assert!(e.contains("ublkb0: what was written cannot be made durable"), "{e}");
+        assert!(drain(&serving, &[]).is_ok(), "the next flush succeeds");
+    }
+
+    /// U9. A disk that has lost a command could not be closed: its server stays.
+    #[test]
+    fn u9_a_server_whose_disk_does_not_answer_stays() {
+        let serving = serving("mem,zones=4,zone-size=1M,fault=write/lost/zone=0");
+        let disk = serving.disks[0].disk.clone();
+        disk.disk().set_drain_limit(Nanos(100_000_000));
+        let mut client = disk.open_client(2, 1).unwrap();
+        let write = Bio::with_buf(Op::Write, Sector(0), 8, IoBuf::leaked(4096));
+        client.submit(&mut std::iter::once(write).collect::<Bios>());
+        let e = drain(&serving, &[]).unwrap_err().to_string();
+        assert!(e.contains("ublkb0: "), "{e}");
+    }
+
+    /// U16. A handle of a disk that is still there may still write.
+    #[test]
+    fn u16_a_disk_is_left_when_its_last_handle_has_gone() {
+        let named = zoneplug_host::DiskSpec::parse("mem,zones=4,zone-size=1M").unwrap();
+        let below = std::sync::Arc::downgrade(&named.device);
+        let disk = HostedDisk::open_named(named).unwrap();
+        let other = disk.clone();
+        assert!(!close(vec![("a".to_owned(), disk)], std::slice::from_ref(&below)));
+        assert!(close(vec![("a".to_owned(), other)], &[below]));
+    }
+}

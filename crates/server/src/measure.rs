@@ -1,0 +1,82 @@
+//! What a server has measured of a disk, for its socket and for the metrics.
+
+use crate::client::{LatencyShown, Measured, OperationShown, ZoneSlow, ZoneWaiting};
+use crate::served::Served;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+use zoneplug_core::disk::EventKind;
+use zoneplug_core::zone::Condition;
+use zoneplug_host::{LatencyHistogram, SLOW_ZONES, ServedCounters, ServedOperation};
+
+/// When this process began to serve, in seconds since 1970.
+static STARTED: LazyLock<u64> = LazyLock::new(|| {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+});
+
+/// Notes that the server begins now.
+pub(crate) fn begin() {
+    LazyLock::force(&STARTED);
+}
+
+/// Every condition that a zone may have for the layer, by its name. A zone with an unknown write pointer is `stale`.
+const CONDITIONS: [(&str, Option<Condition>); 7] = [
+    ("conventional", Some(Condition::NotWp)),
+    ("empty", Some(Condition::Empty)),
+    ("active", Some(Condition::Active)),
+    ("full", Some(Condition::Full)),
+    ("read_only", Some(Condition::ReadOnly)),
+    ("offline", Some(Condition::Offline)),
+    ("stale", None),
+];
+
+/// What was measured of a disk, of which `counters` are the server's.
+pub(crate) fn measure(served: &Served, counters: &ServedCounters) -> Measured {
+    let disk = served.disk.disk();
+    let (all, census) = (disk.counters(), disk.census(SLOW_ZONES));
+    let zones = |condition: Option<Condition>| match condition {
+        None => census.stale,
+        Some(c) => census.conditions.iter().find(|(found, _)| *found == c).map_or(0, |(_, n)| *n),
+    };
+    let conditions = CONDITIONS.map(|(name, c)| (name.to_owned(), u64::from(zones(c))));
+    let events = EventKind::ALL.map(|k| (k.name().replace('-', "_"), disk.event_count(k)));
+    let waiting = |(zone, waiting): &(zoneplug_core::ZoneNo, u32)| ZoneWaiting {
+        zone: zone.0,
+        waiting: *waiting,
+    };
+    let slow = counters.slow_zones.iter().map(|z| ZoneSlow {
+        zone: z.zone.0,
+        op: z.op.name().to_owned(),
+        longest_ns: z.took.0,
+    });
+    Measured {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_unix_s: *STARTED,
+        operations: counters.operations.iter().map(operation).collect(),
+        issued: all.plugs.issued,
+        parked: all.plugs.parked,
+        merged: all.plugs.merged,
+        aborted: all.plugs.aborted,
+        timeouts: all.timeouts,
+        late: all.late,
+        events: BTreeMap::from(events),
+        conditions: BTreeMap::from(conditions),
+        waiting_zones: census.waiting.iter().map(waiting).collect(),
+        slow_zones: slow.collect(),
+    }
+}
+
+fn operation(o: &ServedOperation) -> OperationShown {
+    OperationShown {
+        op: o.op.name().to_owned(),
+        count: o.succeeded,
+        bytes: o.bytes,
+        errors: o.failed,
+        latency: o.latency.as_ref().map(latency),
+    }
+}
+
+fn latency(h: &LatencyHistogram) -> LatencyShown {
+    let used = h.buckets.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
+    LatencyShown { sum_ns: h.sum.0, buckets: h.buckets[..used].to_vec() }
+}

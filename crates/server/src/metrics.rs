@@ -1,0 +1,194 @@
+//! `zoneplug serve --metrics`: what `zoneplug status` shows, over HTTP, as Prometheus reads it.
+
+mod http;
+mod text;
+
+use crate::door::listen_at;
+use crate::failure::{Attempt, Failure};
+use crate::served::Served;
+use http::Bounds;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zoneplug_host::WakeFd;
+
+/// A text is given again for so long. Making it looks at every zone of every disk, and a client may ask all the time.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long the end waits for a text that is being made.
+const LAST_TEXT: Duration = Duration::from_secs(5);
+
+fn no_metrics(at: impl std::fmt::Display, e: std::io::Error) -> Failure {
+    Failure::of_system(Attempt::Address, format!("no metrics at {at}"), e)
+}
+
+/// Listens at `address`, as [`listen_at`] does.
+pub(crate) fn listen(
+    address: SocketAddr,
+    given: &mut Vec<TcpListener>,
+) -> Result<TcpListener, Failure> {
+    listen_at(address, given).map_err(|e| no_metrics(address, e))
+}
+
+/// The server of metrics, until it is dropped. Its thread holds the disks only while it makes a text, so that a disk is
+/// closed when its server ends.
+pub(crate) struct Metrics {
+    address: SocketAddr,
+    ends: Arc<End>,
+    thread: JoinHandle<()>,
+    /// There until it is dropped.
+    disks: Option<Arc<Vec<Served>>>,
+}
+
+struct End {
+    bell: Arc<WakeFd>,
+    is_over: AtomicBool,
+}
+
+impl Metrics {
+    /// Answers at a socket that listens from now on.
+    pub(crate) fn open(listener: &TcpListener, disks: Vec<Served>) -> Result<Metrics, Failure> {
+        Self::open_with(listener, disks, Bounds::default())
+    }
+
+    fn open_with(
+        listener: &TcpListener,
+        disks: Vec<Served>,
+        bounds: Bounds,
+    ) -> Result<Metrics, Failure> {
+        let failed = |e| no_metrics("this socket", e);
+        let listener = listener.try_clone().map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let bell = WakeFd::new().map_err(failed)?;
+        bell.clear();
+        let (ends, disks) =
+            (Arc::new(End { bell, is_over: AtomicBool::new(false) }), Arc::new(disks));
+        let (of_thread, served) = (ends.clone(), Arc::downgrade(&disks));
+        let body = move || {
+            let is_over = || of_thread.is_over.load(Ordering::Acquire);
+            let text = (text::CONTENT_TYPE, texts(served, Instant::now));
+            // poll(2) fails only if there is no memory. The disks are served without metrics then.
+            let _ = http::serve(&listener, of_thread.bell.as_fd(), is_over, text, bounds);
+        };
+        let thread = std::thread::Builder::new().name("zoneplug-metrics".to_owned()).spawn(body);
+        let thread = thread
+            .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the metrics", e))?;
+        Ok(Metrics { address, ends, thread, disks: Some(disks) })
+    }
+
+    /// Where they are.
+    pub(crate) fn line(&self) -> String {
+        format!("metrics at http://{}/metrics", self.address)
+    }
+}
+
+/// Makes the text, at most once in [`FRESH`] of this clock.
+fn texts(
+    disks: Weak<Vec<Served>>,
+    mut clock: impl FnMut() -> Instant,
+) -> impl FnMut() -> Option<String> {
+    let mut last: Option<(Instant, String)> = None;
+    move || {
+        let disks = disks.upgrade()?;
+        let now = clock();
+        let is_fresh = last.as_ref().is_some_and(|(made, _)| now.duration_since(*made) < FRESH);
+        if !is_fresh {
+            last = Some((now, text::of(disks.iter().map(Served::shown).collect())));
+        }
+        last.as_ref().map(|(_, text)| text.clone())
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        self.ends.is_over.store(true, Ordering::Release);
+        self.ends.bell.clone().wake();
+        // A text that is being made waits for a disk at most for a moment, and holds the disks.
+        let end = Instant::now() + LAST_TEXT;
+        while !self.thread.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.disks = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::served::Passed;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use zoneplug_host::{HostedDisk, ServedCounters};
+
+    fn served() -> Served {
+        let spec = "mem,zones=8,zone-size=1M";
+        Served {
+            door: "ublk",
+            name: "ublkb0".to_owned(),
+            spec: spec.to_owned(),
+            disk: HostedDisk::open_spec(spec).unwrap(),
+            recovered: false,
+            outlives: false,
+            counters: Box::new(ServedCounters::default),
+            network: None,
+            passed: Passed::default(),
+        }
+    }
+
+    /// A client that stays connected must not keep the disks open, nor the port.
+    #[test]
+    fn the_disks_and_the_port_go_with_it() {
+        let at = |address| listen(address, &mut Vec::new());
+        let listener = at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let metrics = Metrics::open(&listener, vec![served()]).unwrap();
+        drop(listener);
+        let (address, disks) = (metrics.address, Arc::downgrade(metrics.disks.as_ref().unwrap()));
+        assert!(at(address).is_err(), "the port is taken");
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.contains("zoneplug_zones{disk=\"ublkb0\",condition=\"empty\"} 8"), "{text}");
+        let silent = TcpStream::connect(address).unwrap();
+        let start = Instant::now();
+        drop(metrics);
+        assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
+        assert!(start.elapsed() < LAST_TEXT);
+        drop(at(address).unwrap());
+        drop((client, silent));
+    }
+
+    /// A text is made when the last one is old, however often it is asked for meanwhile.
+    #[test]
+    fn a_text_is_made_once_in_a_while() {
+        let disks = Arc::new(vec![served()]);
+        let time = std::cell::Cell::new(Instant::now());
+        let mut texts = texts(Arc::downgrade(&disks), || time.get());
+        let mut io = zoneplug_host::BlockingDisk::new(&disks[0].disk).unwrap();
+        let mut zone = 0;
+        let (mut texts_made, mut last) = (0, String::new());
+        // A client asks four times while a text is fresh.
+        for asked in 0..40 {
+            let text = texts().unwrap();
+            if text != last {
+                assert!(
+                    text.contains(&format!("condition=\"active\"}} {zone}")),
+                    "{asked}: {text}"
+                );
+                assert_eq!(asked % 4, 0, "it was fresh");
+                (texts_made, last) = (texts_made + 1, text);
+            }
+            if zone < 8 {
+                io.append_from(zoneplug_core::Sector(zone * 0x800), &[0; 4096]).unwrap();
+                zone += 1;
+            }
+            time.set(time.get() + FRESH / 4);
+        }
+        assert_eq!(texts_made, 3, "after no zone, after four, and after eight");
+        drop((io, disks));
+        assert_eq!(texts(), None, "the server is ending");
+    }
+}

@@ -1,0 +1,55 @@
+//! Notifies systemd (sd_notify(3)) when the disks are there, and when they are removed. Does nothing without
+//! `NOTIFY_SOCKET`.
+
+use crate::failure::Failure;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use zoneplug_core::plain;
+
+/// How long a supervisor that stalls is waited for.
+const MOST: Duration = Duration::from_secs(1);
+
+fn tell(text: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = path.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    // An error is ignored: a supervisor that does not listen, or stalls, gets no notice.
+    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+        let _ = socket.set_write_timeout(Some(MOST));
+        let _ = socket.send_to_addr(text.as_bytes(), &address);
+    }
+}
+
+/// Whether this process has served.
+static HAS_SERVED: AtomicBool = AtomicBool::new(false);
+
+/// All devices are there. What was said of an earlier reload counts no more.
+pub(crate) fn ready() {
+    HAS_SERVED.store(true, Ordering::Relaxed);
+    tell("READY=1\nSTATUS=\n");
+}
+
+/// A server that was to take over does not: `systemctl status` shows why. Nothing is said of one that has served.
+pub fn refused(why: &Failure) {
+    if !HAS_SERVED.load(Ordering::Relaxed) {
+        let (_, what, hint) = why.parts();
+        let line = format!("reload refused: {what}; try: {hint}");
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        tell(&format!("STATUS={}\n", plain(&line)));
+    }
+}
+
+/// This process is the main one of its unit from now on (`NotifyAccess=all`).
+pub(crate) fn main_process() {
+    tell(&format!("MAINPID={}\n", std::process::id()));
+}
+
+/// A signal has come.
+pub(crate) fn stopping() {
+    tell("STOPPING=1\n");
+}

@@ -1,0 +1,120 @@
+//! Refuses settings that give one thing to two: a file or a drive, an address.
+//!
+//! Serving would fail on the second one too, but with some disks open for writing already, and blame another process.
+
+use crate::failure::Failure;
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use zoneplug_core::plain;
+use zoneplug_host::{DiskMark, HeldPlace, paths_of, writes_to};
+
+/// The place of each disk in the file. Of two disks the later one is at fault.
+pub type Order<'a> = HashMap<&'a str, usize>;
+
+/// A failure, with the disk or the key that it is of.
+pub(crate) type At<'a> = (&'a str, Failure);
+
+/// How a disk is named to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Named<'a> {
+    spec: &'a str,
+    /// The place of its door.
+    door: usize,
+}
+
+/// The places of the files and drives at these paths.
+fn places<'a>(paths: impl Iterator<Item = &'a std::path::Path>) -> impl Iterator<Item = HeldPlace> {
+    paths.filter_map(|path| HeldPlace::at(path).ok())
+}
+
+impl Named<'_> {
+    /// Whether one server cannot serve both of two disks that name a file or a drive in common. A disk may be read beside its
+    /// writer.
+    fn excludes(self, other: Named<'_>) -> bool {
+        let writes: HashSet<HeldPlace> = places(writes_to(self.spec)).collect();
+        // A server that takes over could not tell two alike from each other.
+        let alike =
+            || self.door == other.door && DiskMark::of(self.spec) == DiskMark::of(other.spec);
+        places(writes_to(other.spec)).any(|place| writes.contains(&place)) || alike()
+    }
+}
+
+/// Refuses a disk that one door has twice, by whatever paths. Several doors may have it. `doors`: the disks of each.
+pub fn disks<'a>(doors: &[Vec<&'a str>], order: &Order<'_>) -> Result<(), At<'a>> {
+    let of = |(door, specs): (usize, &Vec<&'a str>)| {
+        let all = specs.iter().map(|spec| Named { spec, door });
+        all.collect::<Vec<_>>()
+    };
+    let mut all: Vec<Named<'a>> = doors.iter().enumerate().flat_map(of).collect();
+    all.sort_by_key(|d| order.get(d.spec));
+    let mut known = HashSet::new();
+    let mut at: HashMap<HeldPlace, Vec<Named<'_>>> = HashMap::new();
+    for d in all {
+        if !known.insert(d) {
+            let failure = Failure::usage(format!("{} is named twice", plain(d.spec)));
+            return Err((d.spec, failure.hint("each disk once")));
+        }
+        for place in places(paths_of(d.spec)) {
+            let others = at.entry(place).or_default();
+            let mut others_here = others.iter().filter(|o| o.spec != d.spec);
+            if let Some(other) = others_here.find(|o| d.excludes(**o)) {
+                let what = format!("{} and {} are one disk", plain(other.spec), plain(d.spec));
+                let hint = "each disk once, by whichever of its names";
+                return Err((d.spec, Failure::usage(what).hint(hint)));
+            }
+            others.push(d);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses addresses at which two sockets cannot listen. Each comes with its key.
+pub fn addresses<'k>(all: &[(&'k str, SocketAddr)]) -> Result<(), At<'k>> {
+    for (n, (key, address)) in all.iter().enumerate() {
+        let Some((_, other)) = all[..n].iter().find(|(_, other)| exclude(*address, *other)) else {
+            continue;
+        };
+        let what = match address == other {
+            true => format!("{address} is given twice"),
+            false => format!("{address} is also {other}: one of all addresses of this machine"),
+        };
+        return Err((
+            *key,
+            Failure::usage(what).hint("each address once; metrics have a port of their own"),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a socket that listens at one of these addresses keeps another from the other. Whether all addresses of IPv6 are
+/// those of IPv4 too depends on the system, and does not count.
+fn exclude(a: SocketAddr, b: SocketAddr) -> bool {
+    let one_kind = a.is_ipv4() == b.is_ipv4();
+    let has_all = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && (a == b || one_kind && has_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_listened_at_once() {
+        let is_refused = |a: &str, b: &str| {
+            let all = [a, b].map(|text| ("nvme-tcp", text.parse().unwrap()));
+            addresses(&all).is_err()
+        };
+        for (a, b, refused) in [
+            ("127.0.0.1:1", "127.0.0.1:1", true),
+            ("127.0.0.1:1", "127.0.0.1:2", false),
+            ("127.0.0.1:1", "127.0.0.2:1", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("127.0.0.1:1", "0.0.0.0:1", true),
+            ("[::1]:1", "[::]:1", true),
+            ("[::1]:1", "0.0.0.0:1", false),
+        ] {
+            assert_eq!(is_refused(a, b), refused, "{a} {b}");
+            assert_eq!(is_refused(b, a), refused, "{b} {a}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The open disks of a server. Doors serve them, and several doors may serve one disk.
+
+use crate::failure::Failure;
+use crate::served::OpenDisk;
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use zoneplug_core::Device;
+use zoneplug_host::{BlockingDisk, HostedDisk};
+
+/// The disks that are open, by their specifications.
+#[derive(Default)]
+pub struct OpenDisks(BTreeMap<String, OpenDisk>);
+
+impl OpenDisks {
+    /// The disk of a specification, if it is open.
+    pub fn get(&self, spec: &str) -> Option<&OpenDisk> {
+        self.0.get(spec)
+    }
+
+    pub(crate) fn insert(&mut self, spec: &str, disk: OpenDisk) {
+        self.0.insert(spec.to_owned(), disk);
+    }
+
+    /// The disks, by their specifications.
+    pub fn handles(&self) -> Vec<(String, HostedDisk)> {
+        self.0.iter().map(|(spec, d)| (spec.clone(), d.disk.clone())).collect()
+    }
+
+    /// The devices below the disks.
+    pub fn devices(&self) -> Vec<Weak<dyn Device>> {
+        self.0.values().map(|d| d.device.clone()).collect()
+    }
+}
+
+/// Makes durable what was written to a disk.
+pub(crate) fn flush(disk: &HostedDisk) -> Result<(), Failure> {
+    BlockingDisk::new(disk)?.flush()?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Opens the disks that are to be served. Those that another server has come from it, as they are open there; the others
+//! are opened before that server is asked to leave, so that what is wrong with one shows in time.
+
+use crate::client::IoShown;
+use crate::compare;
+use crate::config::OpenSpec;
+use crate::door::Door;
+use crate::failure::Failure;
+use crate::inherited::Inherited;
+use crate::open_disks::OpenDisks;
+use crate::served::{OpenDisk, Origin, Passed};
+use std::path::Path;
+use std::time::Duration;
+use zoneplug_core::Nanos;
+use zoneplug_core::plain;
+use zoneplug_host::{DiskMark, HostedDisk, check_traces, file, writes_to};
+
+/// All disks that are to be served.
+fn specs(doors: &[Box<dyn Door>]) -> impl Iterator<Item = &str> {
+    doors.iter().flat_map(|door| door.specs())
+}
+
+/// The files of a disk that would be opened for writing, and that no server passes on. A drive says what is wrong with it when it
+/// is opened, which changes nothing on it.
+fn own_files<'a>(spec: &'a str, inherited: &Inherited) -> impl Iterator<Item = &'a Path> {
+    let is_passed_on = inherited.has(spec);
+    writes_to(spec).filter(move |path| !is_passed_on && path.is_file())
+}
+
+/// Checks that traces could be made, and that the disks which no server passes on could be opened. Opening changes a file, and a
+/// start that fails is to change none.
+pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<(), Failure> {
+    specs(doors).try_for_each(|spec| {
+        let checked = check_traces(spec, inherited.has(spec))
+            .and_then(|()| own_files(spec, inherited).try_for_each(file::check_writable));
+        checked.map_err(|e| Failure::from(e).of_disk(spec))
+    })
+}
+
+/// Checks that no other process has a file open for writing that this server would open. `patience`: how long to wait for one
+/// that has it.
+pub(crate) fn check_unused(
+    doors: &[Box<dyn Door>],
+    inherited: &Inherited,
+    patience: Duration,
+) -> Result<(), Failure> {
+    specs(doors).try_for_each(|spec| {
+        own_files(spec, inherited)
+            .try_for_each(|path| file::check_unused(path, patience))
+            .map_err(|e| Failure::from(e).of_disk(spec))
+    })
+}
+
+/// Opens the disks that are not open yet, and that the servers before this one have or, before these have left, that they do
+/// not have.
+pub(crate) fn open(
+    disks: &mut OpenDisks,
+    doors: &[Box<dyn Door>],
+    inherited: &Inherited,
+    open: OpenSpec,
+) -> Result<(), Failure> {
+    let is_due = |spec: &str| inherited.has_left() || !inherited.has(spec);
+    for door in doors {
+        for spec in door.specs() {
+            if disks.get(spec).is_some() || !is_due(spec) {
+                continue;
+            }
+            // A disk that another server has passed on was compared with what clients know.
+            if !inherited.has(spec) {
+                door.check_disk(spec).map_err(|f| f.of_disk(spec))?;
+            }
+            let opened = open_one(spec, inherited, (door.order_window(spec), open));
+            disks.insert(spec, opened.map_err(|f| f.of_disk(spec))?);
+        }
+    }
+    Ok(())
+}
+
+/// Opens a disk. `order_window`: its order window, if it is another than its specification says.
+fn open_one(
+    spec: &str,
+    inherited: &Inherited,
+    (order_window, open): (Option<Nanos>, OpenSpec),
+) -> Result<OpenDisk, Failure> {
+    let mut named = open(spec, &inherited.disks)?;
+    if let Some(window) = order_window {
+        named.config.order_window = window;
+    }
+    let (tags, held, device) =
+        (named.tags, named.held.clone(), std::sync::Arc::downgrade(&named.device));
+    let io = IoShown::of(&named.stack);
+    let origin = match inherited.has(spec) {
+        false => Origin::Own,
+        true if inherited.waiting.is_empty() => Origin::TakenBack,
+        true => Origin::HandedOver,
+    };
+    let disk = HostedDisk::open_named(named)?;
+    let mark = DiskMark::held(&disk, spec);
+    if !inherited.is_as_compared(spec, mark) {
+        let what = format!("{} is not what it was when it was compared", plain(spec));
+        return Err(compare::refused(what, "again".to_owned()));
+    }
+    Ok(OpenDisk { disk, tags, passed: Passed { mark, held, io, origin }, device })
+}

@@ -1,0 +1,288 @@
+//! The place of a socket in the file system. The socket is made in a directory that no other user may enter, so that it
+//! never has other rights than its last ones, and is then moved to its place. If something is there already, it is
+//! removed only if it is a socket that no server listens on.
+
+use crate::access::Access;
+use rustix::fs::{Access as Rights, AtFlags, CWD, RenameFlags, accessat, renameat_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, test_kill_process};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How often a place that changes meanwhile is looked at.
+const TRIES: u32 = 8;
+
+/// A socket in the file system, by its device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id(u64, u64);
+
+impl Id {
+    /// What is at `path`; `None`: nothing, or something else than a socket. Links are not followed.
+    pub(crate) fn of(path: &Path) -> Option<Id> {
+        let m = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_socket())?;
+        Some(Id(m.dev(), m.ino()))
+    }
+
+    /// Removes the file at `path` if it is this socket.
+    pub(crate) fn remove(self, path: &Path) {
+        if Id::of(path) == Some(self) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The socket at `path` if its server has gone. Does not wait for one that is slow.
+pub(crate) fn left_behind(path: &Path) -> Option<Id> {
+    let id = Id::of(path)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let gone = connect(&socket, &SocketAddrUnix::new(path).ok()?) == Err(Errno::CONNREFUSED);
+    gone.then_some(id)
+}
+
+/// How the name of a directory for a socket begins, before the number of its process.
+const PRIVATE: &str = ".zoneplug-";
+
+/// How old such a directory is at least when it is removed: a process of another namespace may have that number too.
+const LEFT_FOR: Duration = Duration::from_secs(60);
+
+/// Removes what processes that were killed at [`listen`] have left in a directory.
+pub(crate) fn sweep_private(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|n| n.strip_prefix(PRIVATE)?.split_once('-')?.0.parse().ok());
+        // A process of another user may not be asked, and is there.
+        let has_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+        let is_old = age.is_some_and(|age| age >= LEFT_FOR);
+        if is_old && pid.and_then(Pid::from_raw).is_some_and(has_gone) {
+            drop(Private(entry.path()));
+        }
+    }
+}
+
+/// A directory that only this user may enter, while it is needed.
+struct Private(PathBuf);
+
+impl Private {
+    fn beside(path: &Path) -> io::Result<Private> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = path.with_file_name(format!("{PRIVATE}{}-{n}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&dir)?;
+        Ok(Private(dir))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("s")
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        // A socket that did not get its place, or one that had it before.
+        if let Some(id) = Id::of(&self.socket()) {
+            id.remove(&self.socket());
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Whether something at `path` is no socket, which is never replaced.
+fn is_other(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| !m.file_type().is_socket())
+}
+
+fn no_socket_there() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is no socket")
+}
+
+/// Checks that [`listen`] could make a socket at `path`, as far as this shows without making one. A server that listens there
+/// may have gone by then.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    // A client has to name the place in the kernel's 108 bytes.
+    SocketAddr::from_pathname(path)?;
+    if is_other(path) {
+        return Err(no_socket_there());
+    }
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    // Directories that are missing are made.
+    let there = parent.into_iter().flat_map(Path::ancestors).find_map(|dir| {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        std::fs::metadata(dir).ok().map(|m| (dir, m.is_dir()))
+    });
+    let (dir, is_dir) = there.unwrap_or((Path::new("."), true));
+    if !is_dir {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    match accessat(CWD, dir, Rights::WRITE_OK | Rights::EXEC_OK, AtFlags::EACCESS) {
+        // A filter of system calls denies the question.
+        Err(Errno::PERM) => Ok(()),
+        may => Ok(may?),
+    }
+}
+
+/// Listens at `path`, for whom `access` admits. Takes the place of a socket of `replaced`, whose server leaves.
+pub(crate) fn listen(
+    path: &Path,
+    access: Access,
+    replaced: &[Id],
+) -> io::Result<(UnixListener, Id)> {
+    check(path)?;
+    let private = Private::beside(path)?;
+    let here = private.socket();
+    // By the descriptor of its directory, for its own path may be too long.
+    let dir = File::open(&private.0)?;
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", dir.as_raw_fd()))
+        .or_else(|_| UnixListener::bind(&here))?;
+    access.set(&here)?;
+    let id = Id::of(&here).ok_or(io::ErrorKind::NotFound)?;
+    for _ in 0..TRIES {
+        match renameat_with(CWD, &here, CWD, path, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok((listener, id)),
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if is_other(path) {
+            return Err(no_socket_there());
+        }
+        let leaves = Id::of(path).filter(|id| replaced.contains(id));
+        let Some(old) = leaves.or_else(|| left_behind(path)) else {
+            if Id::of(path).is_none() {
+                continue;
+            }
+            return Err(io::ErrorKind::AddrInUse.into());
+        };
+        // They change places, so that what is removed is what was looked at.
+        match renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE) {
+            Ok(()) if Id::of(&here) == Some(old) => return Ok((listener, id)),
+            Ok(()) => renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE)?,
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    fn directory(name: &str) -> PathBuf {
+        let dir =
+            std::env::temp_dir().join(format!("zoneplug-place-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// A file at the place of the socket was deleted: connecting to it is refused, as to a socket without a server.
+    #[test]
+    fn only_a_socket_without_a_server_is_replaced() {
+        let dir = directory("replaced");
+        let at = |name: &str| dir.join(name);
+        std::fs::write(at("file"), "data").unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let _datagrams = UnixDatagram::bind(at("datagrams")).unwrap();
+        let living = UnixListener::bind(at("living")).unwrap();
+        drop(UnixListener::bind(at("left")).unwrap());
+        std::os::unix::fs::symlink("left", at("link to a socket")).unwrap();
+        let names = || {
+            let mut all: Vec<_> =
+                std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+            all.sort();
+            all
+        };
+        let before = names();
+        for name in ["file", "directory", "link", "pipe", "link to a socket"] {
+            let e = listen(&at(name), Access::default(), &[]).unwrap_err();
+            assert!(e.to_string().contains("no socket"), "{name}: {e}");
+        }
+        for name in ["living", "datagrams"] {
+            assert_eq!(
+                listen(&at(name), Access::default(), &[]).unwrap_err().kind(),
+                io::ErrorKind::AddrInUse,
+                "{name}"
+            );
+        }
+        assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
+        let (_new, id) = listen(&at("left"), Access::default(), &[]).unwrap();
+        assert_eq!(Id::of(&at("left")), Some(id));
+        UnixStream::connect(at("left")).unwrap();
+        assert_eq!(names(), before, "nothing was removed, and nothing is left");
+        // If another file took its place meanwhile, that file stays.
+        std::fs::remove_file(at("left")).unwrap();
+        std::fs::write(at("left"), "data").unwrap();
+        id.remove(&at("left"));
+        assert_eq!(std::fs::read(at("left")).unwrap(), b"data");
+        drop(living);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A process that was killed at [`listen`] leaves its directory, with or without the socket.
+    #[test]
+    fn what_a_killed_process_has_left_is_removed() {
+        let dir = directory("swept");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let (own, other) = (std::process::id(), format!("{PRIVATE}data"));
+        let names = [format!("{PRIVATE}{gone}-0"), format!("{PRIVATE}{gone}-1")];
+        let (young, own) = (format!("{PRIVATE}{gone}-2"), format!("{PRIVATE}{own}-0"));
+        let kept = [young.clone(), own, other];
+        for name in names.iter().chain(&kept) {
+            std::fs::create_dir(dir.join(name)).unwrap();
+        }
+        drop(UnixListener::bind(dir.join(&names[0]).join("s")).unwrap());
+        let old = std::time::SystemTime::now() - LEFT_FOR;
+        for name in names.iter().chain(&kept).filter(|n| **n != young) {
+            File::open(dir.join(name)).unwrap().set_modified(old).unwrap();
+        }
+        sweep_private(&dir);
+        assert_eq!(names.map(|n| dir.join(n).exists()), [false, false]);
+        assert_eq!(kept.map(|n| dir.join(n).exists()), [true, true, true]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A server whose queue of connections is full counts as alive, and this does not wait for it.
+    #[test]
+    fn a_server_that_is_slow_keeps_its_place() {
+        let dir = directory("slow");
+        let path = dir.join("s");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None);
+        let socket = socket.unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let _first = UnixStream::connect(&path).unwrap();
+        assert_eq!(
+            listen(&path, Access::default(), &[]).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_socket_is_its_users_whatever_the_umask() {
+        let dir = directory("mode");
+        let path = dir.join("s");
+        let (_listener, _) = listen(&path, Access::default(), &[]).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        // One name is as long as can be, and the private one would be longer.
+        let long = dir.join("x".repeat(107 - dir.as_os_str().len() - 1));
+        listen(&long, Access::default(), &[]).unwrap();
+        assert!(listen(&dir.join("x".repeat(108)), Access::default(), &[]).is_err());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! Finds the servers that have disks which another one is to serve, and takes what they pass on.
+
+use crate::client::{self, Request, Server, StateShown};
+use crate::compare::{WantedDoor, compare, refused};
+use crate::config::Config;
+use crate::failure::{Attempt, Failure};
+use crate::inherited::Inherited;
+use crate::place;
+use crate::running::Running;
+use rustix::process::Pid;
+use serde_json::Value;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use zoneplug_core::plain;
+use zoneplug_host::{HeldDisk, STATE_VERSION};
+
+/// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them
+/// over. Nothing has changed for them yet. `only`: the process that has to be such a server, and the only one.
+pub(crate) fn find(
+    wanted: &[WantedDoor<'_>],
+    config: &Config,
+    only: Option<u32>,
+) -> Result<Inherited, Failure> {
+    let mut found = Inherited::default();
+    let mut has_answered = false;
+    // A socket without a server, also one that was named, is no hindrance.
+    let (socket, note) = (config.socket.as_deref(), config.note);
+    let sockets = sockets(socket);
+    let asked = client::ask_at(&sockets, false, &Request::State {}, client::LOOK);
+    for silent in asked.silent {
+        note(&format!("{}: if it has one of the disks, this server cannot", silent.what()));
+    }
+    for (mut server, answer) in asked.answered {
+        let path = server.path().to_owned();
+        let Some(pid) = server.pid() else { continue };
+        let is_meant = only.is_none_or(|only| pid.as_raw_nonzero().get().unsigned_abs() == only);
+        has_answered |= is_meant;
+        let Some(state) = state_of(&mut server, answer, (pid, note), wanted)? else { continue };
+        if !compare(&state, wanted, pid)? {
+            continue;
+        }
+        if !is_meant {
+            let what = format!(
+                "process {pid} has one of the disks, and is another server than the one that reloads"
+            );
+            let hint =
+                "without the disks of that server (zoneplug status names them), or end it first";
+            return Err(refused(what, hint.to_owned()));
+        }
+        take_over(&mut found, &mut server, &state)?;
+        found.replaced.extend(place::Id::of(&path));
+        found.states.push(state);
+        found.running.push(Running::new(server, pid)?);
+    }
+    match only.filter(|_| found.running.is_empty()) {
+        Some(only) => Err(no_server(only, has_answered, socket)),
+        None => Ok(found),
+    }
+}
+
+/// The sockets of servers that may have the disks: the one that this server is to have, and all in the usual place, because the
+/// running server may have been started without it.
+fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
+    let mut all = client::sockets(None);
+    if let Some(path) = named {
+        let id = place::Id::of(path);
+        all.retain(|p| p != path && (id.is_none() || place::Id::of(p) != id));
+        all.insert(0, path.to_owned());
+    }
+    all
+}
+
+/// The process that was named has none of the disks, or cannot be asked.
+fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
+    if has_answered {
+        let what = format!(
+            "process {pid} serves none of these disks: a server of other disks would be started beside it"
+        );
+        let hint = "the disks that it serves, and further ones; to serve others in their place: systemctl restart";
+        return refused(what, hint.to_owned());
+    }
+    let at = match socket {
+        Some(path) => format!(": neither {} nor one", path.display()),
+        None => String::new(),
+    };
+    let hint = "--socket (socket in the file) as that server has it; zoneplug status; or systemctl restart";
+    refused(
+        format!("process {pid} answers at no socket{at} in {}", client::DIRECTORY),
+        hint.to_owned(),
+    )
+}
+
+/// Takes the open files and sockets of a server.
+fn take_over(
+    found: &mut Inherited,
+    server: &mut Server,
+    state: &StateShown,
+) -> Result<(), Failure> {
+    let no = |e: std::io::Error| {
+        Failure::of_system(Attempt::Descriptor, "what the server passes on cannot be used", e)
+    };
+    for disk in &state.disks {
+        let (counts, files) =
+            server.ask_for_files(&Request::Pass { disk: Some(disk.name.clone()) })?;
+        let counts: Vec<usize> = serde_json::from_value(counts)?;
+        let mut files = files.into_iter().map(File::from);
+        for count in counts {
+            let files = files.by_ref().take(count).collect();
+            found.disks.add(HeldDisk::new(files).map_err(no)?);
+        }
+    }
+    let (_, sockets) = server.ask_for_files(&Request::Pass { disk: None })?;
+    found.sockets.extend(sockets.into_iter().map(TcpListener::from));
+    Ok(())
+}
+
+/// The record of a server, from its answer. `None`: it has no disk of `wanted`, as far as can be told.
+fn state_of(
+    server: &mut Server,
+    answer: Result<Value, Failure>,
+    (pid, note): (Pid, fn(&str)),
+    wanted: &[WantedDoor<'_>],
+) -> Result<Option<StateShown>, Failure> {
+    let refused = |what: String, hint: &str| refused(what, hint.to_owned());
+    let kill = "kill -9 that process: the next server goes on with its devices";
+    let is_named = |spec: &str| {
+        let mut all = wanted.iter().flat_map(|door| &door.disks);
+        all.any(|d| d.spec == spec)
+    };
+    let value = match answer {
+        Ok(value) => value,
+        Err(f) => {
+            // A server that does not say what it serves either may have any disk: opening one that it has fails.
+            let Ok(disks) = server.disks() else {
+                let what = plain(f.parts().1);
+                note(&format!(
+                    "process {pid}: {what}; if it has one of the disks, this server cannot"
+                ));
+                return Ok(None);
+            };
+            if !disks.iter().any(|d| is_named(&d.spec)) {
+                return Ok(None);
+            }
+            let what = format!("process {pid} cannot hand its disks over: {}", f.parts().1);
+            return Err(refused(what, kill));
+        }
+    };
+    // A server of another version may say more, or say it in another way.
+    let version = value["version"].as_str().unwrap_or("unknown").to_owned();
+    let (state, passes_on) = (value["state"].as_u64(), value["passes_on"].as_bool());
+    if state != Some(STATE_VERSION) || passes_on != Some(true) {
+        let mut served = value["disks"].as_array().into_iter().flatten();
+        if !served.any(|d| d["spec"].as_str().is_some_and(is_named)) {
+            return Ok(None);
+        }
+        let version = plain(&version).into_owned();
+        return Err(match state {
+            Some(STATE_VERSION) => refused(
+                format!("process {pid} is of version {version}, which passes no open disks on"),
+                kill,
+            ),
+            _ => refused(
+                format!(
+                    "process {pid} is of version {version}, and what it would leave this version does not read"
+                ),
+                "unmount what is on its disks, and end it; then start this one",
+            ),
+        });
+    }
+    serde_json::from_value(value).map(Some).map_err(|e| {
+        refused(format!("process {pid} does not say what it serves: {e}"), "zoneplug status")
+    })
+}

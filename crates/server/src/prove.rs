@@ -1,0 +1,68 @@
+//! Proofs of a server that takes over, before the running one is asked to leave: that it would show clients what they
+//! know, and that it has what it needs.
+
+use crate::compare;
+use crate::config::Config;
+use crate::door::Door;
+use crate::failure::{Failure, Kind};
+use crate::inherited::Inherited;
+use crate::predecessors;
+use rustix::fs::{StatVfsMountFlags, fstatvfs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use zoneplug_host::HeldDisk;
+
+/// Finds the servers of the disks, if this one takes over, and has the doors prove that they show clients what they know from
+/// these or from earlier ones. Nothing has changed for those servers yet.
+pub(crate) fn find(config: &Config, doors: &mut [Box<dyn Door>]) -> Result<Inherited, Failure> {
+    let takeover = config.takeover;
+    if takeover.is_none() && !doors.iter().any(|door| door.is_known()) {
+        return Ok(Inherited::default());
+    }
+    // A specification that is wrong shows while the disks are still served.
+    doors.iter_mut().try_for_each(|door| door.prepare())?;
+    let wanted: Vec<_> = doors.iter().map(|door| door.wanted()).collect();
+    let mut inherited = match takeover {
+        Some(of) => predecessors::find(&wanted, config, of)?,
+        None => Inherited::default(),
+    };
+    let all = wanted.iter().flat_map(|door| &door.disks);
+    if !inherited.keep(all.map(|w| (&*w.spec, w.mark))) {
+        let what = "the file or the key of a disk has changed while it was compared";
+        return Err(compare::refused(what.to_owned(), "again".to_owned()));
+    }
+    drop(wanted);
+    doors.iter().try_for_each(|door| door.prove(&inherited))?;
+    Ok(inherited)
+}
+
+/// Has this process open as many files as its user may let it. The usual soft limit is one for programs that use select(2).
+pub fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // The limit that there is bounds the connections of hosts, and is told.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+}
+
+/// Checks that the disks can be written, and that there are as many open files as the servers have that are to leave.
+pub(crate) fn enough(inherited: &Inherited) -> Result<(), Failure> {
+    let files = inherited.disks.iter().filter_map(|disk| HeldDisk::files(disk).next());
+    for file in files {
+        let flags = fstatvfs(file).map(|s| s.f_flag);
+        if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY)) {
+            let what = "the file system of a disk is read-only now";
+            return Err(
+                Failure::new(Kind::Device, what).hint("mount -o remount,rw; dmesg says why")
+            );
+        }
+    }
+    let most = getrlimit(Resource::Nofile).current;
+    let own = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
+    let needed = own + inherited.states.iter().map(|s| s.descriptors).sum::<u64>();
+    if most.is_some_and(|most| most < needed) {
+        let what =
+            format!("this server may open {} files, and needs {needed}", most.unwrap_or_default());
+        return Err(Failure::new(Kind::Device, what).hint("ulimit -n, LimitNOFILE= in the unit"));
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! A running server, as the one that takes over from it sees it.
+
+use crate::client::{Request, Server, StateShown};
+use crate::failure::{Failure, Kind};
+use crate::notify;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::time::Duration;
+
+/// How long the running server may take to leave its disks: longer than it waits for what it has begun.
+const LEAVE: Duration = Duration::from_secs(45);
+/// How long it may take to end, if it cannot close its disks before.
+const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// How long a server that was killed, or has handed over, may take until it is gone.
+pub(crate) const DIES: Duration = Duration::from_secs(2);
+
+/// A server that will hand its disks over.
+pub(crate) struct Running {
+    server: Server,
+    process: OwnedFd,
+    pid: Pid,
+}
+
+impl Running {
+    pub(crate) fn new(server: Server, pid: Pid) -> Result<Running, Failure> {
+        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| {
+            Failure::new(Kind::Device, format!("process {pid}: {e}"))
+                .hint("again, if it has just ended; zoneplug status")
+        })?;
+        Ok(Running { server, process, pid })
+    }
+
+    /// Has the server leave its disks, and waits for that. Returns what it says of them at last: clients may have set something
+    /// since it was asked first.
+    pub(crate) fn leave(&mut self) -> Result<Option<StateShown>, Failure> {
+        self.server.set_patience(LEAVE);
+        let mut left = self.server.ask(&Request::HandOver {})?;
+        let state = serde_json::from_value(left["state"].take()).ok();
+        // Something of that server may be in flight until its process has ended.
+        if left["ends"].as_bool() != Some(true) {
+            return Ok(state);
+        }
+        notify::main_process();
+        if !ends_within(&self.process, END) {
+            let what = format!("process {} does not end, and has the disks still", self.pid);
+            let hint = format!("zoneplug status; kill {}, and start this again", self.pid);
+            return Err(Failure::new(Kind::Device, what).hint(hint));
+        }
+        Ok(state)
+    }
+
+    /// Says that this process serves the disks. The server ends; if it has ended already, that is all right.
+    pub(crate) fn serves(&mut self) {
+        // Before the last main process of a unit ends, systemd must know of the next.
+        notify::main_process();
+        let _ = self.server.ask(&Request::Served {});
+        ends_within(&self.process, END);
+    }
+}
+
+/// Whether a process ends in time.
+pub(crate) fn ends_within(process: &OwnedFd, most: Timespec) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut fds, Some(&most)).is_ok_and(|n| n > 0)
+}

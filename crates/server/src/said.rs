@@ -1,0 +1,103 @@
+//! Text for stdout and stderr. A process that serves disks never waits for the reader of a pipe or a terminal: a thread
+//! for each of the two writes, and [`finish`] waits for them for a second at most. Other commands write at once.
+
+use crate::outbox::Outbox;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the end waits for the readers.
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Where text goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Text on its way, and whether a thread writes it.
+struct Way {
+    text: Outbox<String>,
+    has_writer: AtomicBool,
+}
+
+impl Way {
+    const fn new() -> Way {
+        Way { text: Outbox::new(), has_writer: AtomicBool::new(false) }
+    }
+}
+
+static STDOUT: Way = Way::new();
+static STDERR: Way = Way::new();
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process does not wait for a reader.
+pub fn begin_to_serve() {
+    SERVES.store(true, Ordering::Relaxed);
+}
+
+/// Writes text, or has it written. An error is ignored: there is no other place to say so.
+pub fn say(to: To, text: String) {
+    if !SERVES.load(Ordering::Relaxed) {
+        let _ = match to {
+            To::Stdout => std::io::stdout().write_all(text.as_bytes()),
+            To::Stderr => std::io::stderr().write_all(text.as_bytes()),
+        };
+        return;
+    }
+    let way = match to {
+        To::Stdout => &STDOUT,
+        To::Stderr => &STDERR,
+    };
+    way.text.put(text);
+    if !way.has_writer.swap(true, Ordering::Relaxed) {
+        let body = move || {
+            loop {
+                if let Some(text) = way.text.take(None) {
+                    write(to, text.as_bytes());
+                }
+            }
+        };
+        let writer = std::thread::Builder::new().name("zoneplug-says".to_owned());
+        if writer.spawn(body).is_err() {
+            // The next text may find a thread.
+            way.has_writer.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Waits until what was said is written, for a second at most.
+pub fn finish() {
+    for way in [&STDOUT, &STDERR] {
+        way.text.finish(LAST_WORDS);
+    }
+}
+
+/// Writes everything, however long the reader takes. Does not take the locks of `std`: another thread may need them to end
+/// the process.
+pub fn write(to: To, text: &[u8]) {
+    match to {
+        To::Stdout => write_to(std::io::stdout().as_fd(), text),
+        To::Stderr => write_to(std::io::stderr().as_fd(), text),
+    }
+}
+
+fn write_to(fd: BorrowedFd<'_>, mut text: &[u8]) {
+    while !text.is_empty() {
+        match rustix::io::write(fd, text) {
+            Ok(n) => text = &text[n..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None);
+            }
+            // The reader has gone.
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! A server of disks: its doors, its socket and its metrics, from the start to the end.
+
+use crate::answer::Serving;
+use crate::config::Config;
+use crate::confine;
+use crate::disk_events::{DiskEvents, Watched};
+use crate::door::{Door, Doors, Starting};
+use crate::end::{self, End, Stopper};
+use crate::failure::{Attempt, Failure};
+use crate::handover::HandOver;
+use crate::inherited::Inherited;
+use crate::leave;
+use crate::measure;
+use crate::metrics::{self, Metrics};
+use crate::notify;
+use crate::open_disks::OpenDisks;
+use crate::opening;
+use crate::place;
+use crate::prove;
+use crate::running::DIES;
+use crate::served::Served;
+use crate::socket::Socket;
+use std::sync::Arc;
+use std::time::Duration;
+use zoneplug_core::plain;
+use zoneplug_host::signals::{Event, Signals};
+
+/// A server, from one hand-over that came to nothing to the next.
+pub struct Server {
+    config: Config,
+    doors: Doors,
+    signals: Signals,
+    stopper: Stopper,
+    /// Kept through hand-overs that come to nothing. `None`: this process has not served yet.
+    stays: Option<Stays>,
+}
+
+/// Made once for the life of a server: the filter of system calls forbids to make it again.
+struct Stays {
+    /// `None`: there is no place for it, and nobody asks this server.
+    socket: Option<Socket<Serving>>,
+}
+
+/// How a server has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// By a signal.
+    Stopped,
+    /// Another server has the disks, or has to find them. The rest of this process is to be left as it is: its end may wait for
+    /// no thread.
+    Left,
+}
+
+/// How a server has served for a while.
+enum Round {
+    /// It has ended by a signal.
+    Stopped,
+    /// Its disks are closed, and the next server has what it needs to serve them. So has this one.
+    Left(leave::Next, Box<Inherited>),
+}
+
+impl Server {
+    /// A server that has opened nothing yet.
+    pub fn new(config: Config, doors: Doors, signals: Signals) -> Server {
+        let stopper = Stopper::new(signals.notifier());
+        Server { config, doors, signals, stopper, stays: None }
+    }
+
+    /// Ends this server from another thread.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Opens what is served, or takes it over, and serves it until the end. `told` gets the lines that say what is served, once
+    /// it is.
+    pub fn run(mut self, told: &dyn Fn(Vec<String>)) -> Result<Ended, Failure> {
+        measure::begin();
+        if self.doors.iter().all(|door| door.specs().is_empty()) {
+            return Err(
+                Failure::usage("no disk is to be served").hint("a disk for one of the doors")
+            );
+        }
+        let mut inherited = prove::find(&self.config, &mut self.doors)?;
+        opening::check(&self.doors, &inherited)?;
+        opening::check_unused(&self.doors, &inherited, DIES)?;
+        self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited))?;
+        loop {
+            match self.serve(inherited, told)? {
+                Round::Stopped => return Ok(Ended::Stopped),
+                Round::Left(next, back) => {
+                    let became = next.serves(&self.signals, &back.states[0]);
+                    if became != leave::Became::Returned {
+                        if became == leave::Became::Served {
+                            log::info!(event = "handed-over"; "another server has taken the disks over");
+                        }
+                        // The place of its socket goes with it.
+                        drop(self.stays.take());
+                        return Ok(Ended::Left);
+                    }
+                    inherited = *back;
+                }
+            }
+        }
+    }
+
+    /// Serves until the end. All disks or none: a restart starts all of them. What is wrong with a disk shows before any is
+    /// served.
+    fn serve(
+        &mut self,
+        mut inherited: Inherited,
+        told: &dyn Fn(Vec<String>),
+    ) -> Result<Round, Failure> {
+        let mut disks = OpenDisks::default();
+        opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
+        let sockets = &mut inherited.sockets;
+        self.doors.iter_mut().try_for_each(|door| door.listen(sockets))?;
+        let metrics_at =
+            self.config.metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
+        if !inherited.has_left() {
+            prove::enough(&inherited)?;
+            inherited.leave()?;
+            opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
+        }
+        // A socket that is at no address of this server listens no more.
+        inherited.sockets.clear();
+        // Whatever is made from here on is dropped before the doors are undone.
+        let mut doors = Starting::new(std::mem::take(&mut self.doors));
+        let notifier = self.signals.notifier();
+        doors.start(&disks, &inherited, &notifier)?;
+        let metrics =
+            metrics_at.as_ref().map(|at| Metrics::open(at, served(&doors))).transpose()?;
+        let events = DiskEvents::start(Watched::of(&served(&doors)))?;
+        let hand_over = HandOver::new(move || notifier.notify());
+        let sockets = doors.iter().flat_map(|door| door.sockets()).chain(&metrics_at);
+        let sockets: std::io::Result<Vec<_>> =
+            sockets.map(|s| s.try_clone().map(Arc::new)).collect();
+        let sockets = sockets
+            .map_err(|e| Failure::of_system(Attempt::Descriptor, "no further descriptor", e))?;
+        let of_clients = doors.iter().filter_map(|door| door.of_clients()).collect();
+        let mut serving = Serving::new(served(&doors), of_clients, sockets, hand_over.clone());
+        serving.stays = !self.config.own_process;
+        let goes_on = self.stays.is_some();
+        inherited.set_again(&serving, goes_on)?;
+        let needs_root = doors.iter().any(|door| door.needs_root());
+        self.answer(serving, needs_root, &inherited.replaced)?;
+        self.doors = doors.keep();
+        inherited.serves();
+        for door in &mut self.doors {
+            if let Err(f) = door.serves() {
+                log::error!(event = "hand-over-failed"; "{}", plain(f.parts().1));
+            }
+        }
+        if !goes_on {
+            let lines = self.doors.iter().flat_map(|door| door.lines());
+            told(lines.chain(metrics.as_ref().map(Metrics::line)).collect());
+        }
+        self.doors.iter().for_each(|door| door.log_start());
+        if goes_on {
+            // The next server may have said that it is the main process.
+            notify::main_process();
+        } else if self.config.own_process {
+            notify::ready();
+        }
+        let ended = loop {
+            let ended = end::wait(&self.signals, &self.doors, (&hand_over, &self.stopper));
+            let Ok(End::Asked(by)) = ended else { break ended };
+            let (Some(next), Some(serving)) = (leave::Next::of(by), self.serving()) else {
+                hand_over.refused();
+                continue;
+            };
+            if let Err(f) = leave::drain(&serving, &self.doors) {
+                next.refuse(&f);
+                hand_over.refused();
+                continue;
+            }
+            let back = Inherited::of_own(&serving);
+            drop((serving, metrics, events));
+            return Ok(self.leave(next, back, disks));
+        };
+        self.stop(ended, metrics, events)
+    }
+
+    /// Answers at the socket from now on, and gives up what a server does not need.
+    fn answer(
+        &mut self,
+        serving: Serving,
+        needs_root: bool,
+        replaced: &[place::Id],
+    ) -> Result<(), Failure> {
+        if let Some(stays) = &mut self.stays {
+            if let Some(socket) = &mut stays.socket {
+                socket.put(serving);
+                if let Err(f) = socket.restore() {
+                    let what = f.parts().1;
+                    log::error!(event = "hand-over-failed"; "this server serves, and cannot be asked: {what}");
+                }
+            }
+            return Ok(());
+        }
+        let Config { socket: path, access, .. } = &self.config;
+        let socket = match Socket::open_in_place(path.as_deref(), *access, serving, replaced) {
+            Ok(socket) => Some(socket),
+            // Only root has a place for it without being asked for one.
+            Err(f) if !needs_root && path.is_none() => {
+                let (_, what, hint) = f.parts();
+                (self.config.note)(&format!(
+                    "{what}; zoneplug status does not show this server without {hint}"
+                ));
+                None
+            }
+            Err(f) => return Err(f),
+        };
+        if self.config.own_process {
+            confine::filter_calls()?;
+        }
+        self.stays = Some(Stays { socket });
+        Ok(())
+    }
+
+    fn serving(&self) -> Option<Arc<Serving>> {
+        self.stays.as_ref()?.socket.as_ref()?.serving()
+    }
+
+    /// Leaves the disks, which have answered what was begun.
+    fn leave(&mut self, next: leave::Next, back: Inherited, disks: OpenDisks) -> Round {
+        self.stays.iter().flat_map(|s| &s.socket).for_each(Socket::withdraw);
+        log::info!(event = "handing-over"; "another server takes the disks over");
+        self.doors.iter_mut().rev().for_each(|door| door.leave());
+        let (all, below) = (disks.handles(), disks.devices());
+        drop(disks);
+        if !leave::close(all, &below) {
+            next.end_for(&back.states[0]);
+        }
+        Round::Left(next, Box::new(back))
+    }
+
+    /// What Linux then does with the devices depends on `--no-recovery`.
+    fn end_at_a_second_signal(&self) {
+        let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
+        if let Ok(signals) = self.signals.try_clone() {
+            let _ = impatient.spawn(move || {
+                loop {
+                    if let Ok(Event::Signal(signal)) = signals.wait() {
+                        std::process::exit(128 + signal);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Ends the server.
+    fn stop(
+        &mut self,
+        ended: Result<End, Failure>,
+        metrics: Option<Metrics>,
+        events: DiskEvents,
+    ) -> Result<Round, Failure> {
+        let why = if ended.is_ok() { "a signal has come" } else { "it failed" };
+        log::info!(event = "stop"; "the server ends: {why}");
+        if self.config.own_process {
+            notify::stopping();
+            self.end_at_a_second_signal();
+        }
+        drop((self.stays.take(), metrics));
+        // An error that ended the server is reported before an error of its stop.
+        let remove = self.config.remove_on_exit;
+        let stopped = self.doors.iter_mut().rev().map(|door| door.stop(remove));
+        let stopped = stopped.fold(Ok(()), Result::and);
+        drop(events);
+        ended.and(stopped).map(|()| Round::Stopped)
+    }
+}
+
+/// Checks what could be served, and what a running server would refuse or hosts would find changed. Opens nothing for writing, and
+/// asks a running server questions only.
+pub fn check(config: &Config, doors: &mut Doors) -> Result<(), Failure> {
+    let inherited = prove::find(config, doors)?;
+    opening::check(doors, &inherited)?;
+    if config.takeover.is_some() {
+        opening::check_unused(doors, &inherited, DIES)?;
+        prove::enough(&inherited)?;
+        return doors.iter().try_for_each(|door| door.check_name(&inherited));
+    }
+    if let Err(f) = opening::check_unused(doors, &inherited, Duration::ZERO) {
+        // The check may run beside the server that is to be replaced.
+        (config.note)(&format!("{} now: a start fails until that has ended", f.parts().1));
+    }
+    Ok(())
+}
+
+/// The disks of all doors.
+fn served(doors: &[Box<dyn Door>]) -> Vec<Served> {
+    doors.iter().flat_map(|door| door.served()).collect()
+}
