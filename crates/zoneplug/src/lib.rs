@@ -53,6 +53,7 @@
 //! | `crypt` | the layer that encrypts |
 //! | `ublk` | block devices of Linux that a program serves |
 //! | `nvme-tcp` | namespaces of NVMe that a program serves over the network |
+//! | `serve` | a server of disks with a control socket and metrics, as `zoneplug serve` is: the module `serve` |
 //! | `latency` | histograms of how long operations take |
 //!
 //! A specification that names what was not built gets an error that says which feature has it.
@@ -60,6 +61,8 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod zone_log;
 
 /// Zones: where they are, what a report says of them, what a device can do with them.
