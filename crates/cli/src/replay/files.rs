@@ -32,7 +32,7 @@ impl Files {
             let input = input.map_err(|e| unreadable(path, &e))?;
             return files.keep(path, File::from(input));
         }
-        let paths = siblings(path).filter(|all| !all.is_empty()).unwrap_or(vec![path.to_owned()]);
+        let paths = siblings(path)?.filter(|all| !all.is_empty()).unwrap_or(vec![path.to_owned()]);
         for path in paths {
             let meta = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
             if meta.file_type().is_fifo() || path == Path::new("/dev/stdin") {
@@ -140,21 +140,28 @@ fn unreadable(path: &Path, e: &io::Error) -> Error {
         .hint("a file of blktrace, the output of blkparse or of fio --write_iolog, or CSV")
 }
 
-/// The files beside `path` that are of the same trace of blktrace's, by their numbers. `None`: the name is no such one.
-fn siblings(path: &Path) -> Option<Vec<PathBuf>> {
+/// The name that the files of all processors begin with, if `path` is the name of one of them, or stands for all.
+fn base_of(path: &Path) -> Option<String> {
     const MARK: &str = ".blktrace";
     let name = path.file_name()?.to_str()?;
     // Files of processors may be in gzip.
     let name = if path.exists() { unpacked(name) } else { name };
-    let base = match name.rsplit_once('.') {
-        Some((base, n)) if base.ends_with(MARK) && number(n).is_some() => base.to_owned(),
-        _ if path.exists() => return None,
-        _ if name.ends_with(MARK) => name.to_owned(),
-        _ => format!("{name}{MARK}"),
-    };
+    match name.rsplit_once('.') {
+        Some((base, n)) if base.ends_with(MARK) && number(n).is_some() => Some(base.to_owned()),
+        _ if path.exists() => None,
+        _ if name.ends_with(MARK) => Some(name.to_owned()),
+        _ => Some(format!("{name}{MARK}")),
+    }
+}
+
+/// The files beside `path` that are of the same trace of blktrace's, by their numbers. `None`: the name is no such one.
+/// Two files of one processor are refused: its events would be sent twice.
+fn siblings(path: &Path) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let Some(base) = base_of(path) else { return Ok(None) };
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = std::fs::read_dir(dir) else { return Ok(None) };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).ok()?.flatten() {
+    for entry in entries.flatten() {
         let of = entry.file_name();
         let n = of.to_str().and_then(|n| unpacked(n).strip_prefix(&base)?.strip_prefix('.'));
         if let Some(n) = n.and_then(number) {
@@ -162,7 +169,12 @@ fn siblings(path: &Path) -> Option<Vec<PathBuf>> {
         }
     }
     found.sort();
-    Some(found.into_iter().map(|(_, path)| path).collect())
+    if let Some([(n, one), (_, other)]) = found.array_windows().find(|[a, b]| a.0 == b.0) {
+        let (one, other) = (one.display(), other.display());
+        let what = format!("{one} and {other} are both of processor {n}");
+        return Err(Failure::usage(what).hint(format!("mv {other} to another directory, or rm it")));
+    }
+    Ok(Some(found.into_iter().map(|(_, path)| path).collect()))
 }
 
 /// A name without the mark of gzip.

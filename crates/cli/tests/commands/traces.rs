@@ -198,6 +198,24 @@ fn what_is_left_out_of_a_trace_is_said() {
     }
 }
 
+/// `gzip -k` leaves the file that it packs, and the events of that processor were sent twice.
+#[test]
+fn two_files_of_one_processor_are_refused() {
+    let dir = Dir::new("two-of-one");
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/blktrace");
+    let bytes = std::fs::read(format!("{traces}/sdb.blktrace.0")).unwrap();
+    let (plain, packed) = (dir.path("sdb.blktrace.0"), dir.path("sdb.blktrace.0.gz"));
+    std::fs::write(&plain, &bytes).unwrap();
+    let rows = of_file(&plain, &[])["rows"].clone();
+    std::fs::write(&packed, gzip(&bytes)).unwrap();
+    let what = format!("{plain} and {packed} are both of processor 0\ntry: mv {packed} to another");
+    for name in ["sdb", "sdb.blktrace", "sdb.blktrace.0", "sdb.blktrace.0.gz"] {
+        fails(&[&["replay", &dir.path(name)], &DISK[..]].concat(), 2, &what);
+    }
+    std::fs::remove_file(&packed).unwrap();
+    assert_eq!(of_file(&plain, &[])["rows"], rows);
+}
+
 /// A read of a part of a block is no reason to refuse a trace.
 #[test]
 fn a_read_of_a_part_of_a_block_is_sent() {
