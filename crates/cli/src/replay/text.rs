@@ -36,6 +36,8 @@ pub(super) struct Recorded {
     unknown_lines: u64,
     first_unknown_line: Option<u64>,
     unknown_operations: BTreeMap<String, u64>,
+    /// Those of further kinds, which are not told apart.
+    unknown_operations_of_other_kinds: u64,
     first_unknown_operation_line: Option<u64>,
     empty_operations: u64,
     pass_through_commands: u64,
@@ -46,6 +48,9 @@ pub(super) struct Recorded {
     cut_off_records: u64,
     lost_events: u64,
 }
+
+/// Kinds of unknown operations that a text names. A document has more of them.
+const KINDS_SHOWN: usize = 8;
 
 /// Why a trace is not replayed as it is on a disk.
 #[derive(Debug, Serialize)]
@@ -132,6 +137,7 @@ impl Report {
                 unknown_lines: s.seen.unknown,
                 first_unknown_line: s.seen.first_unknown,
                 unknown_operations: s.seen.strange_kinds.clone(),
+                unknown_operations_of_other_kinds: s.seen.strange_of_other_kinds(),
                 first_unknown_operation_line: s.seen.first_strange.as_ref().map(|(line, _)| *line),
                 empty_operations: s.seen.empty,
                 pass_through_commands: s.seen.pass_through,
@@ -237,12 +243,17 @@ impl fmt::Display for Recorded {
             writeln!(f, "  {n} nothing of this format; the first is {unit} {line}")?;
         }
         if let Some(line) = self.first_unknown_operation_line {
-            let n = count(self.unknown_operations.values().sum(), "operation", "operations");
-            let kinds = self
-                .unknown_operations
-                .iter()
-                .map(|(kind, n)| format!("'{kind}' {}", thousands(*n)));
-            let kinds = kinds.collect::<Vec<_>>().join(", ");
+            let named: u64 = self.unknown_operations.values().sum();
+            let all = named + self.unknown_operations_of_other_kinds;
+            let n = count(all, "operation", "operations");
+            let first = || self.unknown_operations.iter().take(KINDS_SHOWN);
+            let mut kinds: Vec<_> =
+                first().map(|(kind, n)| format!("'{kind}' {}", thousands(*n))).collect();
+            let others = all - first().map(|(_, n)| n).sum::<u64>();
+            if others > 0 {
+                kinds.push(format!("others {}", thousands(others)));
+            }
+            let kinds = kinds.join(", ");
             writeln!(f, "  {n} of no known kind not sent ({kinds}); the first is {unit} {line}")?;
         }
         if self.empty_operations > 0 {

@@ -216,6 +216,25 @@ fn two_files_of_one_processor_are_refused() {
     assert_eq!(of_file(&plain, &[])["rows"], rows);
 }
 
+/// Only the first kinds are told apart. The operations of all others were counted nowhere.
+#[test]
+fn operations_of_many_unknown_kinds_are_all_counted() {
+    let dir = Dir::new("many-kinds");
+    let path = dir.path("t");
+    let unknown: String = (0..100).map(|n| format!("{n},kind{n:02},0,4096\n")).collect();
+    let table = format!("time_us,op,offset,length\n0,write,0,4096\n{unknown}");
+    std::fs::write(&path, table).unwrap();
+    let r = &of_file(&path, &[])["recorded"];
+    assert_eq!(r["unknown_operations"].as_object().unwrap().len(), 32);
+    assert_eq!(r["unknown_operations_of_other_kinds"], 68);
+    let said = ok(&[&["replay", &path], &DISK[..]].concat());
+    assert!(
+        said.contains("  100 operations of no known kind not sent ('kind00' 1, 'kind01' 1,")
+            && said.contains("'kind07' 1, others 92); the first is line 3\n"),
+        "{said}"
+    );
+}
+
 /// A read of a part of a block is no reason to refuse a trace.
 #[test]
 fn a_read_of_a_part_of_a_block_is_sent() {

@@ -60,6 +60,11 @@ impl Seen {
         self.first_strange.get_or_insert((line, name));
     }
 
+    /// Operations of a kind that is not known and that [`strange_kinds`](Seen::strange_kinds) has no room for.
+    pub fn strange_of_other_kinds(&self) -> u64 {
+        self.strange - self.strange_kinds.values().sum::<u64>()
+    }
+
     /// Counts an event that stands behind one that is so much later.
     pub(super) fn note_backwards(&mut self, by: Nanos) {
         self.backwards += 1;
