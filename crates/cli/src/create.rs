@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::zones::{parse_bytes, size};
-use crate::{json, output, server_client, term};
+use crate::{interrupt, json, output, server_client, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -120,8 +120,10 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
         label: args.label.clone(),
         preallocate: args.preallocate,
     };
-    let new = NewDisk::begin(&args.path, &options, args.force).map_err(in_flags)?;
+    let mut new = NewDisk::begin(&args.path, &options, args.force).map_err(in_flags)?;
     output::incomplete(new.part());
+    new.write()?;
+    interrupt::completes();
     let identity = new.finish()?;
     let disk = file::FileDisk::open(&args.path, file::Access::ReadOnly)?;
     let g = *zoneplug_core::Device::geometry(&*disk);

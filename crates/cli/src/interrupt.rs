@@ -2,7 +2,7 @@
 //!
 //! A command that measures prints what it knows so far when the first signal comes, and says that it is partial. A
 //! second signal ends the process at once. A command that copies, and one that waits for an answer, ends at the first
-//! one. Either way a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130
+//! one, unless it [is about to be done](completes). Either way a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130
 //! after Ctrl-C.
 
 use crate::failure::Failure;
@@ -18,6 +18,10 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Whether the process waits for a person, and has nothing to show.
 static WAITS: AtomicBool = AtomicBool::new(false);
+/// Whether the command is about to put its result in place.
+static COMPLETES: AtomicBool = AtomicBool::new(false);
+/// Whether a thread ends the process already.
+static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// What the first signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +50,8 @@ pub(crate) fn listen(first: First, held: Option<Held>) {
             if ASKED.swap(true, Ordering::SeqCst) {
                 end(signal);
             }
-            if first == First::Ends || WAITS.load(Ordering::SeqCst) {
+            let ends = first == First::Ends && !COMPLETES.load(Ordering::SeqCst);
+            if ends || WAITS.load(Ordering::SeqCst) {
                 end_with_a_word();
             }
         }
@@ -70,6 +75,16 @@ pub(crate) fn while_waiting<T>(f: impl FnOnce() -> T) -> T {
     let answer = f();
     WAITS.store(false, Ordering::SeqCst);
     answer
+}
+
+/// The command is about to put its result in place, and is done soon after. A signal that came before ends the process,
+/// with nothing in place. One that comes later is too late, and the command ends as without it.
+pub(crate) fn completes() {
+    // Either this thread sees the signal, or the listener sees `COMPLETES`.
+    COMPLETES.store(true, Ordering::SeqCst);
+    if ASKED.load(Ordering::SeqCst) {
+        end_with_a_word();
+    }
 }
 
 /// Whether a signal asked for the end.
@@ -104,6 +119,12 @@ pub(crate) fn note(partial: bool) -> &'static str {
 }
 
 fn end_with_a_word() -> ! {
+    if ENDS.swap(true, Ordering::SeqCst) {
+        // Another thread has seen the same signal, and says so.
+        loop {
+            std::thread::park();
+        }
+    }
     let _ = exit::report(&failure("nothing more was done"), false);
     end(SIGNAL.load(Ordering::Relaxed))
 }

@@ -5,7 +5,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::server_client::{self, Asked, Request, Server, Shown, Silent, StateShown};
-use crate::{json, output, term};
+use crate::{interrupt, json, output, term};
 use serde::Serialize;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -126,6 +126,7 @@ fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
     let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock).map_err(|e| busy(e, args))?;
     output::incomplete(snapshot.part());
     snapshot.copy_rest()?;
+    interrupt::completes();
     Ok(snapshot.finish(!args.keep_uuid)?)
 }
 
@@ -161,6 +162,7 @@ fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duratio
     };
     let ended = served.server.ask(&Request::Resume {}).map_err(late)?;
     let paused = ended.get("pause_ns").and_then(serde_json::Value::as_u64).unwrap_or_default();
+    interrupt::completes();
     Ok((snapshot.finish(!args.keep_uuid)?, Duration::from_nanos(paused)))
 }
 

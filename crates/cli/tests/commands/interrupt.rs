@@ -2,6 +2,7 @@
 
 use crate::*;
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::fs::MetadataExt;
 use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
@@ -152,6 +153,30 @@ fn an_interrupted_read_leaves_no_file_behind() {
             std::fs::read_dir(&dir.0).unwrap().map(|f| f.unwrap().file_name()).collect();
         assert_eq!(left, ["file"]);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
+    }
+}
+
+/// A signal that comes when the disk is in place is too late. The command said that nothing was done, and with `--force`
+/// the old disk was gone; the same command again, as it proposed, found that the disk exists.
+#[test]
+fn a_signal_after_the_disk_is_in_place_is_too_late() {
+    let dir = Dir::new("in-place");
+    let disk = dir.path("disk.zbd");
+    let create = ["create", &disk, "--zones", "600000", "--zone-size", "64K"];
+    for flags in [&["--json"][..], &["--json", "--force"]] {
+        let before = std::fs::metadata(&disk).map(|m| m.ino()).ok();
+        let child = start(&[&create[..], flags].concat());
+        let begun = Instant::now();
+        while std::fs::metadata(&disk).map(|m| m.ino()).ok() == before {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{disk} is not there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        signal(&child, Signal::INT);
+        let out = end(child, Duration::from_secs(60));
+        let err = text(&out.stderr);
+        assert_eq!((out.status.code(), &*err), (Some(0), ""), "{flags:?}");
+        let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(v["zones"], 600_000, "{v}");
     }
 }
 

@@ -102,6 +102,8 @@ pub struct NewDisk {
     path: PathBuf,
     /// The file that is replaced.
     old: Option<Claim>,
+    /// Whether the file holds the disk, and is durable.
+    is_written: bool,
 }
 
 impl NewDisk {
@@ -118,7 +120,7 @@ impl NewDisk {
         let (part, file) = Part::beside(place, 0o600).map_err(|e| cannot_make(path, e))?;
         let storage = FileStorage::of(file, part.path(), true);
         let storage = storage.map_err(|e| cannot_make(path, e))?;
-        Ok(NewDisk { sup, storage, part, path: path.to_owned(), old })
+        Ok(NewDisk { sup, storage, part, path: path.to_owned(), old, is_written: false })
     }
 
     /// The file that becomes the disk, for a program that is ended by a signal.
@@ -126,9 +128,9 @@ impl NewDisk {
         self.part.path()
     }
 
-    /// Writes the disk, makes it durable and gives it its name.
-    pub fn finish(self) -> Result<Identity, Error> {
-        let NewDisk { sup, storage, part, path, old } = self;
+    /// Writes the disk, and makes it durable. It has no name yet. The longer part of making a disk.
+    pub fn write(&mut self) -> Result<(), Error> {
+        let NewDisk { sup, storage, path, old, .. } = &*self;
         let shown = path.display();
         let failed = |e| io_error(format!("cannot create {shown}"), e);
         let layout = Layout::of(&sup.geometry);
@@ -146,7 +148,19 @@ impl NewDisk {
                     .hint(format!("make room, make a smaller disk, or leave --preallocate out{or}"))
             })?;
         }
-        format(&storage, &sup).map_err(failed)?;
+        format(storage, sup).map_err(failed)?;
+        self.is_written = true;
+        Ok(())
+    }
+
+    /// Gives the disk its name. [Writes](NewDisk::write) it before, if that was not done.
+    pub fn finish(mut self) -> Result<Identity, Error> {
+        if !self.is_written {
+            self.write()?;
+        }
+        let NewDisk { sup, part, path, old, .. } = self;
+        let shown = path.display();
+        let failed = |e| io_error(format!("cannot create {shown}"), e);
         match &old {
             None => part.name(&path).map_err(|e| match e.kind() {
                 io::ErrorKind::AlreadyExists => exists(&path),
