@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long)]
     real_time: bool,
 
-    /// Also write the profile to this file
+    /// Also write the profile to this file; - is standard output, which has nothing else then
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -111,7 +111,12 @@ struct PutIn {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let given = args.zones.as_ref().map(|z| z.0.clone());
-    let file = |path: &PathBuf| Output::create(path, Over::Files, []);
+    let document = json::flag(args.json, args.csv);
+    let file = |path: &PathBuf| {
+        let file = Output::create(path, Over::Files, [])?;
+        let has_stdout = Output::have_stdout(&[("--out", Some(&file))], document)?;
+        Ok::<_, Failure>((file, has_stdout))
+    };
     let (mut on, zones, put_in, file) = match VirtualDisk::parse(&args.spec)? {
         Some(disk) => {
             if !disk.is_bare() {
@@ -173,8 +178,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Err(interrupt::failure(&format!("nothing was found yet{written}")));
     }
     let found = found?;
-    if let Some(file) = file {
-        file.end_with(found.profile.as_bytes())?;
+    let (file, has_stdout) = file.unzip();
+    // A file that cannot be written is no reason to lose what took minutes to measure.
+    let unwritten = file.and_then(|file| file.end_with(found.profile.as_bytes()).err());
+    if has_stdout == Some(true) {
+        return unwritten.map_or(Ok(()), Err);
     }
     let time = if put_in.is_some() && !args.real_time { "virtual" } else { "real" };
     let report = Report {
@@ -186,12 +194,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         put_in,
     };
     if args.json {
-        return json::print(out, &report);
+        return json::end(out, &report, unwritten);
     }
     if args.csv {
         out.write_all(report.csv().as_bytes())?;
     } else {
         term::print_report(out, &report.to_string())?;
+    }
+    if let Some(failure) = unwritten {
+        if !args.csv {
+            let lead = "The profile, which is in no file:\n";
+            term::print_report(out, lead)?;
+            out.write_all(report.found.profile.as_bytes())?;
+        }
+        out.flush()?;
+        return Err(failure);
+    }
+    if !args.csv {
         let name = args.out.as_ref().map_or("FILE".into(), |p| p.to_string_lossy());
         let name = plain(&name);
         let next =

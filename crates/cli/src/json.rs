@@ -101,6 +101,15 @@ pub(crate) fn error_value(failure: &Failure) -> Result<String, Failure> {
     line(&Wrong::of(failure))
 }
 
+/// The flag of a command that asks for a document in place of tables, if one is given.
+pub(crate) fn flag(json: bool, csv: bool) -> Option<&'static str> {
+    match (json, csv) {
+        (true, _) => Some("--json"),
+        (_, true) => Some("--csv"),
+        _ => None,
+    }
+}
+
 /// Whether a command line asks for JSON. Works for command lines with errors too.
 pub(crate) fn is_wanted(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|a| *a != "--").any(|a| a == "--json")

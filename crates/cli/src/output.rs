@@ -173,6 +173,28 @@ impl Output {
         Ok(output)
     }
 
+    /// Refuses two of these files, or one and a document, that would both go to standard output, one behind the other. Returns
+    /// whether one of them goes there: the command prints nothing else then.
+    ///
+    /// `files` have the flags that name them, `document` the flag that asks for one.
+    pub(crate) fn have_stdout(
+        files: &[(&str, Option<&Output>)],
+        document: Option<&str>,
+    ) -> Result<bool, Failure> {
+        let files = files
+            .iter()
+            .filter(|(_, file)| file.is_some_and(|output| matches!(output.to, To::Stdout(_))));
+        let flags: Vec<&str> = files.map(|(flag, _)| *flag).chain(document).collect();
+        match flags[..] {
+            [one, other, ..] => {
+                Err(Failure::usage(format!("{one} and {other} would both be on standard output"))
+                    .hint(format!("{one} FILE")))
+            }
+            [one] => Ok(Some(one) != document),
+            [] => Ok(false),
+        }
+    }
+
     /// Writes all of it, and ends.
     pub(crate) fn end_with(mut self, text: &[u8]) -> Result<(), Failure> {
         self.write_all(text).map_err(|e| self.failed(&e))?;

@@ -89,6 +89,8 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
         Some(path) => Some(Output::create(path, Over::Files, [])?),
         None => None,
     };
+    let document = json::flag(args.json, args.csv);
+    let has_stdout = Output::have_stdout(&[("--write-trace", trace.as_ref())], document)?;
     let each = Duration::from_nanos(load.length.0);
     // Each number of drives in each way.
     let loads: Vec<Workload> = match args.drives.as_slice() {
@@ -136,6 +138,9 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     let plugged = timed.rows.iter().all(|r| r.mode == Mode::Plug.name());
     let failure = failure_of(timed.rows.iter().map(parts).sum(), 0, plugged);
     let failure = interrupt::or_partial(timed.partial, failure);
+    if has_stdout {
+        return failure.map_or(Ok(()), Err);
+    }
     if args.json {
         return json::end(out, &timed, failure);
     }

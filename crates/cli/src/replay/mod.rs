@@ -157,6 +157,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // Fails at once if the page cannot be made, not after minutes of work. The trace stays what it is.
     let html = args.html.as_ref().map(|p| Output::create(p, Over::Files, files.paths()));
     let html = html.transpose()?;
+    let document = json::flag(args.json, args.csv);
+    let has_stdout = Output::have_stdout(&[("--html", html.as_ref())], document)?;
     let open = || files.open();
     let trace = Trace::new(&open, events, args.device.as_deref());
     let trace = trace.with_columns(args.columns.as_ref());
@@ -204,12 +206,17 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     let report = Report::new(args, files.count(), &replay, pace, rows);
-    if let Some(file) = html {
+    // A page that cannot be written is no reason to lose what was replayed.
+    let page = html.map(|file| {
         // After the name of the program: `replay` and its flags.
         let command = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned());
-        file.end_with(page::page(&report, &command.collect::<Vec<_>>()).as_bytes())?;
-    }
+        file.end_with(page::page(&report, &command.collect::<Vec<_>>()).as_bytes())
+    });
     let failure = interrupt::or_partial(report.partial, report.failure());
+    let failure = page.and_then(Result::err).or(failure);
+    if has_stdout {
+        return failure.map_or(Ok(()), Err);
+    }
     if args.json {
         return json::end(out, &report, failure);
     }

@@ -99,19 +99,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         path.as_ref().map(|p| Output::create(p, Over::Files, [])).transpose()
     };
     let (html, picture) = (begin(&args.html)?, begin(&args.picture)?);
+    let files = [("--html", html.as_ref()), ("--picture", picture.as_ref())];
+    let has_stdout = Output::have_stdout(&files, json::flag(args.json, args.csv))?;
     let report = compute(&tables, args)?;
-    if let Some(file) = html {
-        file.end_with(page::page(&report).as_bytes())?;
-    }
-    if let Some(file) = picture {
-        file.end_with(plot::picture(&report).as_bytes())?;
-    }
+    // A file that cannot be written is no reason to lose what was computed.
+    let page = html.map(|file| file.end_with(page::page(&report).as_bytes()));
+    let picture = picture.map(|file| file.end_with(plot::picture(&report).as_bytes()));
+    let unwritten = [page, picture].into_iter().flatten().find_map(Result::err);
     let failure = (report.failed > 0).then(|| {
         let what = format!("{} cells or claims are outside of what is expected", report.failed);
         let hint = "look for FAIL in the tables; docs/models.md says where the bands come from";
         Failure::io(what).hint(hint)
     });
-    let failure = interrupt::or_partial(report.partial, failure);
+    let failure = unwritten.or(interrupt::or_partial(report.partial, failure));
+    if has_stdout {
+        return failure.map_or(Ok(()), Err);
+    }
     if args.json && args.headline {
         return json::end(out, &report.headline, failure);
     }

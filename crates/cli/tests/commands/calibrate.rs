@@ -74,3 +74,39 @@ fn a_profile_goes_to_no_disk() {
     }
     assert_eq!(conditions(&other), " em".repeat(8).trim_start());
 }
+
+/// A profile on standard output is all that is there. It was followed by the table, or by a document that nobody could read.
+#[test]
+fn a_profile_on_standard_output_is_alone() {
+    let shown = ok(&["calibrate", "sim-zns1", "--out", "-"]);
+    let dir = Dir::new("calibrate-stdout");
+    let profile = dir.path("p");
+    ok(&["calibrate", "sim-zns1", "--out", &profile]);
+    assert_eq!(shown, std::fs::read_to_string(&profile).unwrap());
+    for flag in ["--json", "--csv"] {
+        let args = ["calibrate", "sim-zns1", "--out", "-", flag];
+        let out = at_once(&args);
+        let err = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        let what = format!("--out and {flag} would both be on standard output\ntry: --out FILE\n");
+        assert!(err.contains(&what), "{err}");
+    }
+}
+
+/// Minutes of measuring a drive were lost with the file that had no room.
+#[test]
+fn what_was_found_is_not_lost_with_the_file() {
+    let out = at_once(&["calibrate", "sim-zns1", "--out", "/dev/full"]);
+    let (shown, err) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("error: writing /dev/full: No space left"), "{err}");
+    assert!(shown.contains("zone-rate") && !shown.contains("Try next"), "{shown}");
+    let (_, profile) = shown.split_once("The profile, which is in no file:\n").unwrap();
+    assert!(
+        profile.starts_with("# sim-zns1") && profile.contains("\nlatency = 16us #"),
+        "{profile}"
+    );
+    let out = at_once(&["calibrate", "sim-zns1", "--out", "/dev/full", "--json"]);
+    let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&v["error"]["exit"], &v["profile"]), (&1.into(), &profile.into()));
+}

@@ -258,3 +258,27 @@ fn a_page_goes_only_where_it_may() {
         std::fs::read(format!("{TRACES}fio-v3.log")).unwrap()
     );
 }
+
+/// A page on standard output is all that is there, and one that cannot be written does not take the figures with it.
+#[test]
+fn a_page_on_standard_output_is_alone() {
+    let dir = Dir::new("page-alone");
+    let trace = dir.path("t");
+    std::fs::write(&trace, "time_us,op,offset,length\n0,write,0,4096\n").unwrap();
+    let replay = ["replay", &trace, "--disk", "sim-smr30", "--html"];
+    let page = ok(&[&replay[..], &["-"]].concat());
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
+    for flag in ["--json", "--csv"] {
+        let out = at_once(&[&replay[..], &["-", flag]].concat());
+        let err = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        assert!(err.contains(&format!("--html and {flag} would both be on standard output")));
+    }
+    let out = at_once(&["reproduce", "zns", "--simulated", "--html", "-", "--picture", "-"]);
+    assert!(text(&out.stderr).contains("--html and --picture would both be on standard output"));
+    let out = at_once(&[&replay[..], &["/dev/full"]].concat());
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("error: writing /dev/full: No space left"), "{err}");
+    assert!(text(&out.stdout).contains("drive busy"), "{}", text(&out.stdout));
+}
