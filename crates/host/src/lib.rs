@@ -71,6 +71,6 @@ pub use served::{ServedCounters, ServedOperation};
 pub use spec::{
     DiskSpec, KINDS, Kind, LAYERS, Level, TimedLayers, base_of, check_name, check_traces,
     disk_keys, drive_of, file_of, files_of, is_volatile, keeps_data, open_device, paths_of,
-    take_config, take_profile, takes_writes, writes_to,
+    take_config, take_profile, takes_writes, trace_files, writes_to,
 };
 pub use zone_memory::check_zone_memory;

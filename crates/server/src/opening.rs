@@ -9,11 +9,12 @@ use crate::failure::Failure;
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::served::{OpenDisk, Origin, Passed};
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::Nanos;
 use zoneplug_core::plain;
-use zoneplug_host::{DiskMark, HostedDisk, check_traces, file, writes_to};
+use zoneplug_host::{DiskMark, HostedDisk, check_traces, file, trace_files, writes_to};
 
 /// All disks that are to be served.
 fn specs(doors: &[Box<dyn Door>]) -> impl Iterator<Item = &str> {
@@ -30,7 +31,20 @@ fn own_files<'a>(spec: &'a str, inherited: &Inherited) -> impl Iterator<Item = &
 /// Checks that traces could be made, and that the disks which no server passes on could be opened. Opening changes a file, and a
 /// start that fails is to change none.
 pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<(), Failure> {
+    let mut traces: HashMap<PathBuf, &str> = HashMap::new();
     specs(doors).try_for_each(|spec| {
+        for file in trace_files(spec).map_err(|e| Failure::from(e).of_disk(spec))? {
+            let name = file.display().to_string();
+            match traces.insert(file, spec) {
+                Some(other) if other != spec => {
+                    let what = format!("{} and {} trace into one file", plain(other), plain(spec));
+                    let failure = Failure::usage(what);
+                    let failure = failure.hint(format!("a file for each, not {}", plain(&name)));
+                    return Err(failure.of_disk(spec));
+                }
+                _ => {}
+            }
+        }
         let checked = check_traces(spec, inherited.has(spec))
             .and_then(|()| own_files(spec, inherited).try_for_each(file::check_writable));
         checked.map_err(|e| Failure::from(e).of_disk(spec))

@@ -1,18 +1,20 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
-use super::settings::Settings;
+use super::settings::{Reached, Settings};
 use super::{config, doors, planned};
 use crate::failure::Failure;
-use crate::json;
+use crate::{json, term};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::net::{IpAddr, UdpSocket};
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::DiskSpec;
 use zoneplug_host::ublk::{UblkOptions, slices};
+use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::Planned;
 use zoneplug_server::{Access, check};
 
@@ -73,8 +75,20 @@ fn block_disk(planned: &Planned) -> Disk {
     Disk { ublk: Some(block), ..disk(&planned.of.spec, &planned.geometry) }
 }
 
+/// Whether this machine has no such address now. A socket that is bound to any of its ports shows that, and takes none.
+fn is_of_no_interface(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_err_and(|e| e.kind() == ErrorKind::AddrNotAvailable)
+}
+
 fn checked(settings: &Settings) -> Result<Checked, Failure> {
-    let plan = settings.reached()?.plan;
+    let Reached { plan, metrics_at, .. } = settings.reached()?;
+    for at in plan.iter().flat_map(Plan::addresses).chain(metrics_at) {
+        // An interface may get its address before the start.
+        if is_of_no_interface(at.ip()) {
+            let of = "no interface of this machine has that address";
+            term::note(&format!("{at}: {of} now: a start fails until one has it"));
+        }
+    }
     let args = &settings.args;
     let blocks = planned(settings, plan.as_ref())?;
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();

@@ -193,6 +193,53 @@ fn a_trace_that_cannot_be_made_is_refused_by_the_check() {
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
 }
 
+/// One file takes the trace of one disk: that of the other was lost, with a line on stderr.
+#[test]
+fn two_disks_do_not_trace_into_one_file() {
+    let (dir, a, b, _) = two_disks("settings-one-trace");
+    let file = File::new(&dir);
+    let of = |path: &str, disk: &str| File::disk(&format!("trace,file={path}@{disk}"));
+    let (one, same) = (dir.path("t"), dir.path("./t"));
+    let both = format!("{}{}{}", file.head, of(&one, &a), of(&same, &b));
+    file.refused(&both, 2, "7:1", "trace into one file\ntry: a file for each, not ");
+    file.write(&format!("{}{}{}", file.head, of(&one, &a), of(&dir.path("u"), &b)));
+    ok(&["serve", "--check-config", &file.path]);
+    let joined = File::disk(&format!("linear@trace,file={one}@{a}%trace,file={one}@{b}"));
+    file.refused(&format!("{}{joined}", file.head), 2, "4:1", "two traces into one file");
+}
+
+/// What namespaces cannot show, and a name that no subsystem can have, are refused by the check as by a start.
+#[test]
+fn what_the_network_does_not_take_is_refused_by_the_check() {
+    let (dir, a, ..) = two_disks("settings-network");
+    let file = File::new(&dir);
+    let long = dir.path("long.zbd");
+    ok(&["create", &long, "--zones", "4", "--zone-size", "1M", "--lba-size", "8K"]);
+    let before = std::fs::read(&a).unwrap();
+    let disks = format!("{}{}", File::disk(&a), File::disk(&long));
+    file.refused(&format!("{}{disks}", file.head), 4, "7:1", "a namespace has blocks of up to 4K");
+    let head = file.head.replace(&nqn(), "nqn.2014-08.org.nvmexpress.discovery");
+    let text = format!("{head}{}", File::disk(&a));
+    file.refused(&text, 2, "1:1", "is the name of every discovery controller");
+    assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
+}
+
+/// An address that no interface has may be there before the start: the check names it.
+#[test]
+fn an_address_of_another_machine_is_named_by_the_check() {
+    let (dir, a, ..) = two_disks("settings-elsewhere");
+    let file = File::new(&dir);
+    // An address of documentation (RFC 5737).
+    let head = file.head.replace("127.0.0.1:0", "192.0.2.77:4420");
+    file.write(&format!("{head}allow-any-host = true\n{}", File::disk(&a)));
+    let out = file.run(&["--check-config"]);
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{err}");
+    let says = "192.0.2.77:4420: no interface of this machine has that address now: a start fails";
+    assert!(err.contains(says) && err.lines().count() == 1, "{err}");
+    assert_eq!(file.run(&[]).status.code(), Some(1));
+}
+
 /// The place of a socket is looked at before a disk is opened.
 #[test]
 fn the_path_of_a_socket_is_checked() {

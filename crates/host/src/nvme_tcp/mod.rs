@@ -60,7 +60,7 @@ use listeners::Listeners;
 pub use listeners::NvmeTcpListeners;
 use mailbox::{Mail, Mailbox};
 pub use options::NvmeTcpOptions;
-pub use shown::{DiskShape, KnownDisk, ShownNamespace, ShownSubsystem};
+pub use shown::{DiskShape, KnownDisk, ShownNamespace, ShownSubsystem, check};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;

@@ -185,3 +185,8 @@ impl NvmeTcpOptions {
         subsystem(&mut Target::new(Vec::new()), self, disks)
     }
 }
+
+/// Checks that a disk can be shown as namespaces. Nothing is opened.
+pub fn check(g: &Geometry, limits: &Limits) -> Result<(), Error> {
+    Namespace::of(0, [0; 16], g, limits).map(drop)
+}

@@ -34,7 +34,7 @@ use cuts::Cuts;
 use keys::{is_kind, is_layer, layer_names};
 use layers::take_layer;
 use meaning::{Base, Meaning};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zoneplug_core::disk::{ATTRIBUTES, DiskConfig, TAGS};
 use zoneplug_core::zone::{Geometry, Limits};
@@ -189,12 +189,45 @@ pub fn drive_of(text: &str) -> Option<&Path> {
 /// assert!(e.to_string().contains("no such directory"));
 /// ```
 pub fn check_traces(text: &str, goes_on: bool) -> Result<(), Error> {
-    for layer in text.split(['@', JOINER]).filter(|layer| layer.starts_with("trace,")) {
-        if let Some(path) = Spec::parse(layer)?.text(&keys::TRACE_FILE)? {
-            can_be_made(Path::new(&path), goes_on)?;
+    named_traces(text)?.iter().try_for_each(|path| can_be_made(path, goes_on))
+}
+
+/// The files of traces, as a specification names them.
+fn named_traces(text: &str) -> Result<Vec<PathBuf>, Error> {
+    let layers = text.split(['@', JOINER]).filter(|layer| layer.starts_with("trace,"));
+    let files = layers.map(|layer| Spec::parse(layer)?.text(&keys::TRACE_FILE));
+    files.filter_map(|file| Some(file.transpose()?.map(PathBuf::from))).collect()
+}
+
+/// The files of the traces that a specification asks for, by paths that are equal if the files are: their directories have no
+/// links. Fails if two of its traces have one file, which only one of them would get.
+///
+/// ```
+/// let files = zoneplug_host::trace_files("trace,file=/t@mem").unwrap();
+/// assert_eq!(files, [std::path::Path::new("/t")]);
+/// let e = zoneplug_host::trace_files("linear@trace,file=/t@mem%trace,file=//t@mem").unwrap_err();
+/// assert!(e.to_string().contains("two traces into one file"));
+/// ```
+pub fn trace_files(text: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut all = Vec::new();
+    for path in named_traces(text)? {
+        let path = without_links(&path);
+        if all.contains(&path) {
+            return Err(Error::invalid(format!("two traces into one file, {}", path.display()))
+                .hint("trace,file=PATH names a file of its own"));
         }
+        all.push(path);
     }
-    Ok(())
+    Ok(all)
+}
+
+/// A path whose directory has no links, if there is that directory. The file need not be there.
+fn without_links(path: &Path) -> PathBuf {
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (dir.canonicalize(), path.file_name()) {
+        (Ok(dir), Some(name)) => dir.join(name),
+        _ => path.to_owned(),
+    }
 }
 
 /// What a disk is opened for.

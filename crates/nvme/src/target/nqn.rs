@@ -1,6 +1,6 @@
 //! The names of hosts and subsystems.
 
-use crate::spec::fabrics::MAX_NQN;
+use crate::spec::fabrics::{DISCOVERY_NQN, MAX_NQN};
 use std::fmt;
 use zoneplug_core::{Error, is_plain};
 
@@ -33,9 +33,16 @@ impl Nqn {
     /// use zoneplug_nvme::target::Nqn;
     /// assert!(Nqn::own("nqn.2026-11.dev.example:z\u{fc}rich").is_ok());
     /// assert!(Nqn::own("nqn.2026-11.dev.example:\u{202e}a").is_err());
+    /// assert!(Nqn::own("nqn.2014-08.org.nvmexpress.discovery").is_err());
     /// ```
     pub fn own(text: &str) -> Result<Nqn, Error> {
         let nqn = Nqn::new(text)?;
+        if text == DISCOVERY_NQN {
+            return Err(Error::invalid(format!(
+                "{text} is the name of every discovery controller"
+            ))
+            .hint("a name of its own: nqn.YYYY-MM.DOMAIN:NAME"));
+        }
         if text.chars().all(is_plain) {
             return Ok(nqn);
         }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use zoneplug_core::plain;
 use zoneplug_core::{Nanos, Sector};
 use zoneplug_host::nvme_tcp::{
-    AnaState, Disk, DiskShape, Key, KnownDisk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
+    self, AnaState, Disk, DiskShape, Key, KnownDisk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
     ShownSubsystem,
 };
 use zoneplug_host::signals::Notifier;
@@ -336,6 +336,7 @@ impl Looked {
     fn new(spec: &str) -> Result<Looked, Failure> {
         let device = DiskSpec::parse_to_look(spec)?.device;
         let (geometry, mut limits) = (*device.geometry(), device.limits().clone());
+        nvme_tcp::check(&geometry, &limits)?;
         // A disk that is only looked at says that it is read-only.
         limits.read_only = !takes_writes(spec);
         let mark = DiskMark::of(spec);
