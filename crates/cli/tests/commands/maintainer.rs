@@ -39,6 +39,19 @@ impl Machine {
         symlink(to, path).unwrap();
     }
 
+    /// The device ublkc3 with the stamp that a server of the package has left there.
+    fn stamp(&self) {
+        let device = self.at("sys/class/ublk-char/ublkc3");
+        std::fs::create_dir_all(&device).unwrap();
+        let touched = Command::new("touch").args(["-d", "@11016000000"]).arg(&device).status();
+        assert!(touched.unwrap().success());
+    }
+
+    /// The server dies, or was stopped while its device was in use.
+    fn end_server(&self) {
+        std::fs::remove_dir_all(self.at("proc/77")).unwrap();
+    }
+
     fn stub(&self, name: &str, body: &str) {
         use std::os::unix::fs::PermissionsExt;
         let path = self.at(&format!("bin/{name}"));
@@ -120,6 +133,47 @@ fn a_package_with_a_device_in_use_is_not_removed() {
     let machine = Machine::new("kept-alone", INSTALLED);
     std::fs::remove_dir_all(machine.at("run/systemd")).unwrap();
     machine.is_kept("ublkb3", "is mounted");
+}
+
+/// A file system in a mount namespace of its own, such as a container's, is not in the table of mounts of dpkg.
+#[test]
+fn a_device_that_is_mounted_elsewhere_is_in_use() {
+    let machine = Machine::new("kept-namespace", INSTALLED);
+    for (device, numbers) in [("ublkb3", "259:7\n"), ("ublkb33", "259:70\n")] {
+        let of = machine.at(&format!("sys/class/block/{device}"));
+        std::fs::create_dir_all(&of).unwrap();
+        std::fs::write(of.join("dev"), numbers).unwrap();
+    }
+    let table = |numbers: &str| format!("60 1 {numbers} / /data rw - xfs /dev/ublkb3 rw\n");
+    std::fs::create_dir_all(machine.at("proc/95")).unwrap();
+    let mountinfo = machine.at("proc/95/mountinfo");
+    std::fs::write(&mountinfo, table("259:7")).unwrap();
+    machine.is_kept("", "is mounted");
+    std::fs::write(&mountinfo, table("259:70")).unwrap();
+    machine.is_removed("");
+}
+
+/// `systemctl stop` leaves a device that is in use to the next server, and so does a server that dies. Its I/O waits.
+#[test]
+fn a_package_whose_server_left_a_device_in_use_is_not_removed() {
+    let machine = Machine::new("kept-left", INSTALLED);
+    machine.stamp();
+    machine.end_server();
+    machine.is_kept("ublkb3", "is mounted");
+    let err = text(&machine.run(PRERM, "remove", "ublkb3").stderr);
+    assert!(err.contains("try: start its server again (systemctl start zoneplug@NAME)"), "{err}");
+    machine.is_removed("");
+    // One that runs is asked to give the device up.
+    let machine = Machine::new("kept-served", INSTALLED);
+    machine.stamp();
+    machine.is_kept("ublkb3", "is mounted");
+    let err = text(&machine.run(PRERM, "remove", "ublkb3").stderr);
+    assert!(err.contains("try: unmount or close it"), "{err}");
+    // A device of another program has no stamp.
+    let machine = Machine::new("removed-left", INSTALLED);
+    std::fs::create_dir_all(machine.at("sys/class/ublk-char/ublkc5")).unwrap();
+    machine.end_server();
+    machine.is_removed("ublkb5");
 }
 
 #[test]
