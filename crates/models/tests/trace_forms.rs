@@ -229,11 +229,40 @@ fn what_must_be_converted_says_how() {
         (b"BZh91AY", "by bzip2", "bzip2 -dc"),
         (b"PK\x03\x04\x14", "zip archive", "unzip -p"),
         (b"\xff\xfet\0i\0", "UTF-16", "iconv"),
-        (b"\xfe\xff\0t\0i", "UTF-16", "iconv"),
+        (b"\xfe\xff\0t\0i", "UTF-16", "iconv -f UTF-16 "),
+        (b"t\0i\0m\0", "UTF-16", "iconv -f UTF-16LE "),
+        (b"\0t\0i\0m", "UTF-16", "iconv -f UTF-16BE "),
+        (b"\xff\xfe\0\0t\0\0\0", "UTF-32", "iconv -f UTF-32 "),
     ] {
         let e = Reader::new(bytes, Events::Queued, None).unwrap_err();
         assert!(e.to_string().contains(says), "{e}");
-        assert!(e.what_to_try().is_some_and(|h| h.contains(hint)), "{e:?}");
+        let way = e.what_to_try().unwrap();
+        assert!(
+            way.contains(hint) && way.ends_with(" FILE | zoneplug replay - --disk SPEC"),
+            "{way}"
+        );
+    }
+}
+
+/// Numbers as Python and its libraries write them: small ones with an exponent, whole ones with `.0`.
+#[test]
+fn numbers_may_be_those_of_a_floating_point_program() {
+    let (events, _) = all(
+        "time_s,op,offset,length\n0.0,write,0.0,4096.0\n5e-06,write,4096.0,4096\n1.25E-5,write,8192,4096\n",
+    );
+    let of: Vec<_> = events.iter().map(|e| (e.at.0, e.sector, e.sectors)).collect();
+    assert_eq!(of, [(0, 0, 8), (5_000, 8, 8), (12_500, 16, 8)]);
+    let e = |line: &str| {
+        let text = format!("time_s,op,offset,length\n{line}\n");
+        read(Reader::new(text.as_bytes(), Events::Queued, None)).unwrap_err().to_string()
+    };
+    for (line, says) in [
+        ("0,write,4.096,4096", "is no place"),
+        ("0,write,8.000,4096", "is no place"),
+        ("0,write,0,1e3", "is no place"),
+        ("1e99,write,0,4096", "is no time"),
+    ] {
+        assert!(e(line).contains(says), "{line}: {}", e(line));
     }
 }
 

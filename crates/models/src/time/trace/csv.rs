@@ -2,7 +2,7 @@
 //!
 //! | column | what it is |
 //! | --- | --- |
-//! | `time_s`, `time_ms`, `time_us`, `time_100ns`, `time_ns` | the time of the operation, from any epoch; it may have a fraction |
+//! | `time_s`, `time_ms`, `time_us`, `time_100ns`, `time_ns` | the time of the operation, from any epoch; it may have a fraction and an exponent |
 //! | `op`, `rwbs` | `read`, `write`, `append`, `discard`, `flush`, `reset`, `finish`, `open`, `close`, or Linux's letters |
 //! | `is_write` | 0 for a read, 1 for a write |
 //! | `offset`, `length`, `bytes` | the place in bytes |
@@ -11,7 +11,7 @@
 //! | `action` | `Q`, `D` or `C`, as blkparse has it: which events are taken |
 
 use super::columns::{Columns, Found, Role};
-use super::number::{number, scaled, shown, touched};
+use super::number::{scaled, shown, touched, whole};
 use super::rwbs::Kind;
 use super::{Line, MAX_SECTOR, Raw, Wrong};
 use zoneplug_core::{Nanos, Op};
@@ -120,8 +120,7 @@ fn place(found: &Found<'_>, c: &Columns) -> Result<Option<(u64, u64)>, Wrong> {
     else {
         return Ok(None);
     };
-    let bytes =
-        |word, role| number(word)?.checked_mul(c.unit(role)).filter(|n| n >> 9 < MAX_SECTOR);
+    let bytes = |word, role| whole(word)?.checked_mul(c.unit(role)).filter(|n| n >> 9 < MAX_SECTOR);
     match bytes(begin, Role::Begin).zip(bytes(length, Role::Length)) {
         Some((begin, 0)) => Ok(Some((begin >> 9, 0))),
         Some((begin, length)) => Ok(Some(touched(begin, length))),

@@ -24,20 +24,60 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |n, b| Some(n << 4 | u64::from(char::from(*b).to_digit(16)?)))
 }
 
-/// A number that may have a fraction after a point or a comma, times `unit`. What is less than 1 is left out.
-pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
-    let (whole, fraction) = match word.iter().position(|b| matches!(b, b'.' | b',')) {
+/// A whole number, also with `.0` behind it, as programs write one that they keep as a floating point number. Other fractions
+/// of zeroes may be groups of thousands.
+pub(super) fn whole(text: &[u8]) -> Option<u64> {
+    number(text).or_else(|| decimal(text.strip_suffix(b".0")?))
+}
+
+/// The digits before and behind a point or a comma.
+fn split(word: &[u8]) -> (&[u8], &[u8]) {
+    match word.iter().position(|b| matches!(b, b'.' | b',')) {
         Some(i) => (&word[..i], &word[i + 1..]),
-        None => (word, &b""[..]),
-    };
-    let mut parts = number(whole)?.checked_mul(unit)?;
+        None => (word, b""),
+    }
+}
+
+/// A number that may have a fraction after a point or a comma, and an exponent after `e`, times `unit`. What is less than 1 is
+/// left out.
+pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
+    let (whole, fraction) = split(word);
+    let Some(whole) = number(whole) else { return with_exponent(word, unit) };
+    let mut parts = whole.checked_mul(unit)?;
     let mut place = unit;
     for digit in fraction {
+        if matches!(digit, b'e' | b'E') {
+            return with_exponent(word, unit);
+        }
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         place /= 10;
         parts = parts.checked_add(digit * place)?;
     }
     Some(parts)
+}
+
+/// The same, of a number with an exponent, as Python writes small ones: `5e-06`.
+#[cold]
+fn with_exponent(word: &[u8], unit: u64) -> Option<u64> {
+    /// More digits than a floating point number has, few enough for the product of both.
+    const DIGITS: usize = 18;
+    let e = word.iter().position(|b| matches!(b, b'e' | b'E'))?;
+    let exponent: i32 = std::str::from_utf8(&word[e + 1..]).ok()?.parse().ok()?;
+    let (whole, fraction) = split(&word[..e]);
+    if whole.is_empty() || whole.len() + fraction.len() > DIGITS {
+        return None;
+    }
+    let digits = decimal(&[whole, fraction].concat())?;
+    let parts = u128::from(digits) * u128::from(unit);
+    let shift = exponent.checked_sub(fraction.len() as i32)?;
+    let ten = 10u128.checked_pow(shift.unsigned_abs());
+    let parts = match (shift < 0, ten) {
+        _ if digits == 0 => 0,
+        (true, None) => 0,
+        (true, Some(ten)) => parts / ten,
+        (false, ten) => parts.checked_mul(ten?)?,
+    };
+    u64::try_from(parts).ok()
 }
 
 /// The first of the sectors that a range of bytes touches, and how many they are.
@@ -84,6 +124,25 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_number_may_end_in_point_zero() {
+        for (text, is) in [
+            ("4096.0", Some(4_096)),
+            ("0.0", Some(0)),
+            ("4096", Some(4_096)),
+            ("0x10", Some(16)),
+            // Groups of thousands, or a half.
+            ("4.096", None),
+            ("4.000", None),
+            ("4,0", None),
+            ("4096.5", None),
+            ("0x10.0", None),
+            (".0", None),
+        ] {
+            assert_eq!(whole(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
     fn a_fraction_may_follow_a_point_or_a_comma() {
         for (text, unit, is) in [
             ("12.5", 1_000, Some(12_500)),
@@ -95,6 +154,23 @@ mod tests {
             ("1.2.3", 10, None),
             (".5", 10, None),
             ("18446744073.8", 1_000_000_000, None),
+            ("5e-06", 1_000_000_000, Some(5_000)),
+            ("1.25E+3", 1_000, Some(1_250_000)),
+            ("1,5e-9", 1_000_000_000, Some(1)),
+            ("1.5e-10", 1_000_000_000, Some(0)),
+            ("2e0", 7, Some(14)),
+            ("0e99999", 1, Some(0)),
+            ("1e-99999", 1, Some(0)),
+            ("1e19", 1, Some(10_000_000_000_000_000_000)),
+            ("1e20", 1, None),
+            ("1e99999", 1, None),
+            ("1e-2147483648", 1, Some(0)),
+            ("e5", 1, None),
+            ("1e", 1, None),
+            ("1e5e5", 1, None),
+            ("0x1e5", 1, Some(0x1e5)),
+            ("nan", 1, None),
+            ("inf", 1, None),
         ] {
             assert_eq!(scaled(text.as_bytes(), unit), is, "{text}");
         }

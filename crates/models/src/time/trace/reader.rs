@@ -32,16 +32,33 @@ const IOLOG2: &[u8] = b"fio version 2 iolog";
 const IOLOG3: &[u8] = b"fio version 3 iolog";
 /// A text in UTF-8 may begin with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// First bytes of what is no trace but can be made one.
-const FOREIGN: [(&[u8], &str, &str); 7] = [
-    (b"\x1f\x8b", "the trace is compressed", "zcat FILE > FILE.out, and that"),
-    (b"\x28\xb5\x2f\xfd", "the trace is compressed by zstd", "zstd -dc FILE | zoneplug replay -"),
-    (b"\xfd7zX", "the trace is compressed by xz", "xz -dc FILE | zoneplug replay -"),
-    (b"BZh", "the trace is compressed by bzip2", "bzip2 -dc FILE | zoneplug replay -"),
-    (b"PK\x03\x04", "the trace is in a zip archive", "unzip -p FILE | zoneplug replay -"),
-    (b"\xff\xfe", "the trace is UTF-16", "iconv -f UTF-16 -t UTF-8 FILE | zoneplug replay -"),
-    (b"\xfe\xff", "the trace is UTF-16", "iconv -f UTF-16 -t UTF-8 FILE | zoneplug replay -"),
+/// First bytes of what is no trace but can be made one: what it is, and the command that makes the trace of it.
+const FOREIGN: [(&[u8], &str, &str); 8] = [
+    (b"\x1f\x8b", "compressed", "zcat FILE"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc FILE"),
+    (b"\xfd7zX", "compressed by xz", "xz -dc FILE"),
+    (b"BZh", "compressed by bzip2", "bzip2 -dc FILE"),
+    (b"PK\x03\x04", "in a zip archive", "unzip -p FILE"),
+    (b"\xff\xfe\0\0", "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE"),
+    (b"\xff\xfe", "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"),
+    (b"\xfe\xff", "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"),
 ];
+
+/// What the first line of a file is, if that is no trace but can be made one, and the command that makes the trace of it.
+fn foreign(line: &[u8]) -> Option<(&'static str, &'static str)> {
+    if let Some((_, what, how)) = FOREIGN.iter().find(|(mark, ..)| line.starts_with(mark)) {
+        return Some((what, how));
+    }
+    if line.get(257..262) == Some(b"ustar") {
+        return Some(("in a tar archive", "tar -xOf FILE"));
+    }
+    // A text in UTF-16 without a mark: every other byte of its first characters is 0.
+    match line.iter().take(4).map(|b| *b == 0).collect::<Vec<_>>()[..] {
+        [false, true, false, true] => Some(("UTF-16", "iconv -f UTF-16LE -t UTF-8 FILE")),
+        [true, false, true, false] => Some(("UTF-16", "iconv -f UTF-16BE -t UTF-8 FILE")),
+        _ => None,
+    }
+}
 
 /// A file, and in front of it the bytes that were read to detect the format.
 type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
@@ -148,12 +165,9 @@ impl<R: BufRead> Reader<R> {
             return Err(Error::invalid("the trace is empty")
                 .hint("blktrace -d /dev/sda, blkparse -i sda > FILE, or fio --write_iolog=FILE"));
         }
-        if let Some((_, what, hint)) = FOREIGN.iter().find(|(m, ..)| reader.line.starts_with(m)) {
-            return Err(Error::invalid(*what).hint(*hint));
-        }
-        if reader.line.get(257..262) == Some(b"ustar") {
-            return Err(Error::invalid("the trace is in a tar archive")
-                .hint("tar -xOf FILE | zoneplug replay -"));
+        if let Some((what, how)) = foreign(&reader.line) {
+            return Err(Error::invalid(format!("the trace is {what}"))
+                .hint(format!("{how} | zoneplug replay - --disk SPEC")));
         }
         reader.again = !reader.detect();
         Ok(reader)
@@ -446,6 +460,11 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
             .hint("--device as the trace names it: 8,16 or the name of the file");
     }
     let none = format!("no operation in {} {unit}s", seen.lines);
+    if seen.empty > 0 && seen.first_strange.is_none() {
+        let what = format!("{none} that reads or writes anything: {} have no length", seen.empty);
+        return Error::invalid(what)
+            .hint("a trace of reads and writes; --columns names the column of the length");
+    }
     let what = match (seen.first_unknown, &seen.first_strange) {
         (Some(line), _) => format!("{none}; {unit} {line} is of no known format"),
         (None, Some((line, word))) => {
