@@ -10,8 +10,10 @@ use crate::virtual_disk::short;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use zoneplug_core::Status;
 use zoneplug_models::replay::{Kind, Latencies, Map, Replay, Row, rates};
 use zoneplug_models::time::Pace;
+use zoneplug_models::time::trace::MisplacedWhy;
 
 /// The trace.
 #[derive(Debug, Serialize)]
@@ -104,10 +106,19 @@ impl Report {
             beyond_the_end: f.beyond,
             first_misplaced_line: f.first.map(|m| m.line),
             why: match f.first {
-                Some(m) => format!(
-                    "{unit} {} writes at sector {}, and the write pointer of zone {} is {} sectors from its start",
-                    m.line, m.sector, m.zone, m.write_pointer
-                ),
+                Some(m) => {
+                    let write = format!("{unit} {} writes at sector {}", m.line, m.sector);
+                    let (zone, wp) = (m.zone, m.write_pointer);
+                    match m.why {
+                        MisplacedWhy::WritePointer => format!(
+                            "{write}, and the write pointer of zone {zone} is {wp} sectors from its start"
+                        ),
+                        MisplacedWhy::PartOfBlock => format!("{write}, a part of a block"),
+                        MisplacedWhy::PastCapacity => {
+                            format!("{write}, past what can be written of zone {zone}")
+                        }
+                    }
+                }
                 None => "operations are beyond the end of the disk".to_owned(),
             },
         });
@@ -173,6 +184,9 @@ impl Report {
             first.status
         );
         let hint = match row.map {
+            _ if first.status == Status::NotZoneStart.name() => {
+                "a disk with zones of the size that the trace was recorded with (zone-size=)"
+            }
             Map::Log => "a disk with more zones that may be active, or another mode",
             _ => "--map log, which writes at write pointers",
         };

@@ -235,6 +235,36 @@ fn operations_of_many_unknown_kinds_are_all_counted() {
     );
 }
 
+/// Why a trace is laid over the zones of a disk, and what to do about management of other zones. Each line said something that
+/// was not so: that a write is not at the write pointer where it is, and that more active zones would help.
+#[test]
+fn why_a_trace_does_not_fit_is_said() {
+    let dir = Dir::new("why");
+    let path = dir.path("t");
+    let with = |lines: &str| {
+        std::fs::write(&path, format!("time_us,op,offset,length\n{lines}")).unwrap();
+    };
+    let small = "sim-smr30,zone-size=1M";
+    let replay = |disk: &str, map: &str| at_once(&["replay", &path, "--disk", disk, "--map", map]);
+    for (lines, why) in [
+        ("0,write,0,1000\n", "line 2 writes at sector 0, a part of a block"),
+        ("0,write,4096,4096\n1,write,0,4096\n", "the write pointer of zone 0 is 16 sectors from"),
+    ] {
+        with(lines);
+        let said = text(&replay(small, "auto").stdout);
+        assert!(said.contains(why), "{said}");
+    }
+    with("0,write,0,0\n1,read,0,0\n");
+    let err = text(&replay(small, "auto").stderr);
+    assert!(err.contains("that reads or writes anything: 2 have no length\ntry: "), "{err}");
+    with("0,write,0,4096\n1,reset,1048576,1048576\n");
+    for map in ["exact", "log"] {
+        assert_eq!(replay(small, map).status.code(), Some(0), "{map}");
+        let err = text(&replay("sim-smr30", map).stderr);
+        assert!(err.ends_with("\ntry: a disk with zones of the size that the trace was recorded with (zone-size=)\n"), "{err}");
+    }
+}
+
 /// A read of a part of a block is no reason to refuse a trace.
 #[test]
 fn a_read_of_a_part_of_a_block_is_sent() {

@@ -46,7 +46,7 @@ pub use changes::Changes;
 pub use columns::Columns;
 pub use reader::{Reader, WINDOW};
 pub use seen::Seen;
-pub use survey::{Fit, Misplaced, Survey};
+pub use survey::{Fit, Misplaced, MisplacedWhy, Survey};
 
 use std::fmt;
 use zoneplug_core::zone::Geometry;

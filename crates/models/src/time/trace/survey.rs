@@ -110,9 +110,22 @@ impl Survey {
     }
 }
 
-/// A write that is not at the write pointer of its zone.
+/// Why a write could not be one of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MisplacedWhy {
+    /// The write pointer of its zone is elsewhere.
+    WritePointer,
+    /// It begins or ends within a block of the disk.
+    PartOfBlock,
+    /// It ends behind what can be written of its zone.
+    PastCapacity,
+}
+
+/// A write that is not where a disk would take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misplaced {
+    /// Why.
+    pub why: MisplacedWhy,
     /// Its line.
     pub line: u64,
     /// Its sector.
@@ -210,17 +223,23 @@ impl Fit {
                         z.1 += len;
                         continue;
                     }
+                    let why = match (aligned, z.1 == offset) {
+                        (false, _) => MisplacedWhy::PartOfBlock,
+                        (true, false) => MisplacedWhy::WritePointer,
+                        (true, true) => MisplacedWhy::PastCapacity,
+                    };
                     if z.0 >= capacity || !aligned && z.0 == z.1 {
                         // No zone begins there.
                         *z = (0, 0);
                     }
                     let write_pointer = z.1;
-                    return self.misplace(event, zone, write_pointer);
+                    return self.misplace(event, zone, write_pointer, why);
                 }
                 // No disk with such blocks appends a part of one.
                 Op::ZoneAppend if !is_whole(len) => {
                     let write_pointer = self.zones.entry(zone.0).or_insert((0, 0)).1;
-                    return self.misplace(event, zone, write_pointer);
+                    let why = MisplacedWhy::PartOfBlock;
+                    return self.misplace(event, zone, write_pointer, why);
                 }
                 Op::ZoneAppend => {
                     let z = self.zones.entry(zone.0).or_insert((0, 0));
@@ -237,9 +256,15 @@ impl Fit {
         }
     }
 
-    fn misplace(&mut self, event: &TraceEvent, zone: ZoneNo, write_pointer: u32) {
+    fn misplace(
+        &mut self,
+        event: &TraceEvent,
+        zone: ZoneNo,
+        write_pointer: u32,
+        why: MisplacedWhy,
+    ) {
         self.misplaced += 1;
         let (line, sector) = (event.line, event.sector);
-        self.first.get_or_insert(Misplaced { line, sector, zone: zone.0, write_pointer });
+        self.first.get_or_insert(Misplaced { why, line, sector, zone: zone.0, write_pointer });
     }
 }
