@@ -162,7 +162,7 @@ impl ConfigFile {
         for (key, value) in in_order(table.get_ref()) {
             if key.get_ref() == "disk" {
                 for disk in source.tables(value)? {
-                    read.disks.push(source.disk(disk, device)?);
+                    read.disks.push(source.disk(disk, top, device)?);
                 }
             } else {
                 let mut entry = source.entry(key, value, top, &["disk"])?;
@@ -305,6 +305,10 @@ impl Reader {
                 };
                 return Err(self.wrong(key, what, hint));
             }
+            if !more.is_empty() && ["spec", "device"].contains(&name) {
+                let what = format!("{name} is a key of a disk");
+                return Err(self.wrong(key, what, "[[disk]] above it"));
+            }
             let names: Vec<&str> = flags.iter().filter_map(|a| a.get_long()).collect();
             return Err(self.unknown(key, "here", &[&names[..], more].concat()));
         };
@@ -367,7 +371,12 @@ impl Reader {
     }
 
     /// A `[[disk]]`: its specification, or a device and the keys of one.
-    fn disk(&self, table: Spanned<&DeTable<'_>>, device: &Command) -> Result<DiskTable, Failure> {
+    fn disk(
+        &self,
+        table: Spanned<&DeTable<'_>>,
+        top: &Command,
+        device: &Command,
+    ) -> Result<DiskTable, Failure> {
         let place = self.place(table.span().start);
         let pairs = in_order(table.get_ref());
         let text = |name: &str| {
@@ -421,6 +430,10 @@ impl Reader {
                     Some(k) => {
                         let value = self.of_specification(name, k, value)?;
                         spec += &format!(",{name}={value}");
+                    }
+                    None if flag_keys(top).iter().any(|a| a.get_long() == Some(name)) => {
+                        let what = format!("{name} is a key of the server, and none of a disk");
+                        return Err(self.wrong(key, what, "above the first [[disk]]"));
                     }
                     None => {
                         let mut all: Vec<&str> = DISK_KEYS.to_vec();

@@ -5,7 +5,7 @@
 //! holds, and of keys that of a disk.
 
 use super::Args;
-use super::config_file::{At, ConfigFile, Entry, FLAGS_ONLY, Given, Place};
+use super::config_file::{At, ConfigFile, Entry, FLAGS_ONLY, Given, Place, flag_keys};
 use super::network_args::NetworkArgs;
 use crate::failure::{self, Failure};
 use clap::parser::ValueSource;
@@ -147,6 +147,13 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
     all
 }
 
+/// A hint that names flags, in the words of the file.
+fn in_keys(hint: &str) -> String {
+    let flags = flags();
+    let names = flag_keys(&flags).into_iter().filter_map(Arg::get_long);
+    names.fold(hint.to_owned(), |hint, name| hint.replace(&format!("--{name}"), name))
+}
+
 impl Settings {
     /// Reads the file that `args` names, if it names one, and puts it below the flags in `line`.
     pub(super) fn read(args: &Args, line: &ArgMatches) -> Result<Settings, Failure> {
@@ -281,7 +288,10 @@ impl Settings {
     pub(super) fn of_key(&self, name: &str, failure: Failure) -> Failure {
         let found = self.keys.iter().find(|(n, _)| n == name).map(|(_, place)| place.clone());
         match found {
-            Some(place) => failure.at(&place),
+            Some(place) => {
+                let hint = in_keys(failure.parts().2);
+                failure.hint(hint).at(&place)
+            }
             None => failure,
         }
     }

@@ -224,6 +224,16 @@ fn what_the_network_does_not_take_is_refused_by_the_check() {
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
 }
 
+/// What to try is a key where a key is wrong: a line with the flag in a file of settings is another error.
+#[test]
+fn a_hint_about_a_key_names_keys() {
+    let (dir, a, ..) = two_disks("settings-hints");
+    let file = File::new(&dir);
+    let head = file.head.replace("127.0.0.1:0", "0.0.0.0:4420");
+    let hint = "\ntry: dhchap-key NQN=FILE; allow-host NQN (on the host: cat /etc/nvme/hostnqn); allow-any-host\n";
+    file.refused(&format!("{head}{}", File::disk(&a)), 2, "1:1", hint);
+}
+
 /// An address that no interface has may be there before the start: the check names it.
 #[test]
 fn an_address_of_another_machine_is_named_by_the_check() {

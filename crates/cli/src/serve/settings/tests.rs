@@ -135,6 +135,10 @@ fn errors_name_the_line_and_the_column() {
         "nvme-tcp = true",
     );
     wrong(&with("ublk = \"mem\""), "1:1: ublk is a flag", "[[disk]]");
+    // TOML gives a table all keys below its name.
+    let below = "[[disk]]\nspec = \"mem\"\nublk = true\nlog-level = \"info\"";
+    wrong(below, "4:1: log-level is a key of the server", "above the first [[disk]]");
+    wrong("spec = \"mem\"\nublk = true", "1:1: spec is a key of a disk", "[[disk]] above it");
     wrong(&with("moved = true"), "1:1: moved is a flag", "command line");
     wrong("disk = \"mem\"", "1:8: disk is not a list", "[[disk]]");
     wrong("[disk]\nspec = \"mem\"", "1:1: disk is not a list", "[[disk]]");
