@@ -13,7 +13,9 @@ use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
+use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ZoneNo, plain};
+use zoneplug_host::{DiskSpec, base_of};
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::calibrate::{
     Found, Instrument, MOST_ZONES, all_over, calibrate, check_zones, shown, unit, values,
@@ -81,6 +83,13 @@ fn parse_zones(text: &str) -> Result<Zones, Error> {
     Ok(Zones(all))
 }
 
+/// Zones all over a disk that can be open together, in the words of the flag.
+fn some_zones(g: &Geometry, limits: &Limits) -> String {
+    let most = if limits.max_open_zones == 0 { 32 } else { limits.max_open_zones.min(32) };
+    let (first, end) = (g.nr_conventional(), g.nr_zones());
+    format!("{first}-{}/{}", end - 1, (end - first).div_ceil(most))
+}
+
 /// By how much what was held back may be off, in percent, in a profile that can be used.
 const NEAR: f64 = 20.0;
 
@@ -121,7 +130,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         Some(disk) => {
             if !disk.is_bare() {
                 return Err(Failure::usage("a drive with layers has no profile")
-                    .hint("the drive alone: sim-smr30"));
+                    .hint(format!("the drive alone: {}", plain(base_of(&args.spec)))));
             }
             let zones = given.unwrap_or_else(|| all_over(disk.geometry(), disk.limits()));
             check_zones(&zones, disk.geometry(), disk.limits())?;
@@ -143,8 +152,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
         None => {
             let Some(zones) = given else {
+                let look = DiskSpec::parse_to_look(&args.spec)?.device;
+                let some = some_zones(look.geometry(), look.limits());
                 return Err(Failure::usage("which zones of the drive may be written?")
-                    .hint("--zones 100-110000/3500: what is in them is lost"));
+                    .hint(format!("--zones {some}: what is in them is lost")));
             };
             let named = Named::open(&forced(&args.spec, args.yes))?;
             let (g, limits) = (*named.device.geometry(), named.device.limits().clone());

@@ -9,7 +9,9 @@ fn it_writes_nothing_before_it_knows_where() {
     let disk = dir.path("disk.zbd");
     ok(&["create", &disk, "--zones", "12", "--zone-size", "1M", "--conv", "2"]);
     for (line, says) in [
-        ("DISK", "which zones"),
+        ("DISK", "which zones of the drive may be written?\ntry: --zones 2-11/1: what is in"),
+        ("mem,zones=640", "try: --zones 0-639/20: "),
+        ("mem,zones=640,max-open=10", "try: --zones 0-639/64: "),
         ("DISK --zones 1-4", "zone 1 is conventional"),
         ("DISK --zones 4-12", "no zone 12"),
         ("DISK --zones 4-6", "not without --yes"),
@@ -17,7 +19,7 @@ fn it_writes_nothing_before_it_knows_where() {
         ("sim-smr30 --zones 1-3", "3 zones of a disk that turns"),
         ("sim-smr30 --zones 0-7", "the zones are too near each other"),
         ("sim-smr30 --zones 5,10-20", "the zones are too near each other"),
-        ("po2@sim-zns1", "a drive with layers has no profile"),
+        ("po2@sim-zns1", "a drive with layers has no profile\ntry: the drive alone: sim-zns1\n"),
         ("sim-zns1 --zones 0-20", "21 zones, and 14 may be open"),
     ] {
         let line = format!("calibrate {}", line.replace("DISK", &disk));
@@ -29,6 +31,7 @@ fn it_writes_nothing_before_it_knows_where() {
         3,
         "takes no writes",
     );
+    fails(&["calibrate", &dir.path("none.zbd")], 3, "No such file or directory");
     assert_eq!(conditions(&disk), format!("nw nw{}", " em".repeat(10)));
 }
 
