@@ -283,8 +283,7 @@ fn an_error_that_main_returns_can_be_read() {
         Ok(())
     }
     let e = run().unwrap_err();
-    let said =
-        "zone_append at sector 8: not a zone start; try: the start of a zone: Geometry::zone_start";
+    let said = "zone_append at sector 8: not a zone start; try: the first sector of a zone, as a report has it";
     assert_eq!(format!("{e:?}"), said);
     assert_eq!(
         format!("{:?}", HostedDisk::open_spec("mem,zone=4").unwrap_err()).lines().count(),

@@ -50,11 +50,12 @@ impl IoError {
     /// What to try, if that does not depend on the program.
     pub fn what_to_try(&self) -> Option<&'static str> {
         Some(match self.status {
+            // Programs in C and Python get these texts too, so they name no item of this crate.
             Status::Unaligned | Status::BadBuffer => {
-                "lengths and addresses of whole blocks: HostedDisk::limits has their size"
+                "addresses and lengths that are multiples of the disk's logical block"
             }
-            Status::OutOfRange => "a range of this disk: HostedDisk::geometry has its size",
-            Status::NotZoneStart => "the start of a zone: Geometry::zone_start",
+            Status::OutOfRange => "at least one block, and no sector past the end of the disk",
+            Status::NotZoneStart => "the first sector of a zone, as a report has it",
             Status::NotAtWritePointer => "append, or write where the zone's report says",
             Status::PastCapacity | Status::ZoneFull => "another zone, or reset this one",
             Status::ZoneReadOnly | Status::ZoneOffline => "another zone",
@@ -96,7 +97,7 @@ impl std::error::Error for IoError {}
 ///     Ok(())
 /// }
 /// let e = work().unwrap_err().to_string();
-/// assert!(e.contains("out of range; try: a range of this disk"), "{e}");
+/// assert!(e.contains("out of range; try: at least one block"), "{e}");
 /// ```
 impl From<IoError> for Error {
     fn from(e: IoError) -> Error {
