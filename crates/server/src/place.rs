@@ -3,10 +3,13 @@
 //! removed only if it is a socket that no server listens on.
 
 use crate::access::Access;
-use rustix::fs::{Access as Rights, AtFlags, CWD, RenameFlags, accessat, renameat_with};
+use rustix::fs::{
+    Access as Rights, AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, accessat, flock,
+    open, renameat_with,
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, getpid, test_kill_process};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,7 +17,6 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// How often a place that changes meanwhile is looked at.
 const TRIES: u32 = 8;
@@ -50,39 +52,71 @@ pub(crate) fn left_behind(path: &Path) -> Option<Id> {
 /// How the name of a directory for a socket begins, before the number of its process.
 const PRIVATE: &str = ".zoneplug-";
 
-/// How old such a directory is at least when it is removed: a process of another namespace may have that number too.
-const LEFT_FOR: Duration = Duration::from_secs(60);
+/// The directory of a path.
+pub(crate) fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
 
-/// Removes what processes that were killed at [`listen`] have left in a directory.
+/// Removes what processes that were killed at [`listen`] have left in a directory. A process that is at it has its directory locked,
+/// in whatever namespace it is.
 pub(crate) fn sweep_private(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid =
             name.to_str().and_then(|n| n.strip_prefix(PRIVATE)?.split_once('-')?.0.parse().ok());
-        // A process of another user may not be asked, and is there.
-        let has_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
-        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
-        let is_old = age.is_some_and(|age| age >= LEFT_FOR);
-        if is_old && pid.and_then(Pid::from_raw).is_some_and(has_gone) {
-            drop(Private(entry.path()));
+        // Earlier versions take no lock. A process of another user may not be asked, and is there.
+        let may_be_at_it = |pid: Pid| pid != getpid() && test_kill_process(pid) != Err(Errno::SRCH);
+        if pid.and_then(Pid::from_raw).is_some_and(|pid| !may_be_at_it(pid)) {
+            drop(Private::of(entry.path()));
         }
     }
 }
 
-/// A directory that only this user may enter, while it is needed.
-struct Private(PathBuf);
+/// A directory that only this user may enter, while it is needed. It is locked.
+struct Private {
+    path: PathBuf,
+    dir: File,
+}
 
 impl Private {
+    /// Locks a directory. `None`: another process has it locked, or has removed it.
+    fn of(path: PathBuf) -> io::Result<Option<Private>> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = File::from(open(&path, flags, Mode::empty())?);
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked?,
+        }
+        let (here, locked) = (std::fs::symlink_metadata(&path)?, dir.metadata()?);
+        let is_here = (here.dev(), here.ino()) == (locked.dev(), locked.ino());
+        Ok(is_here.then_some(Private { path, dir }))
+    }
+
     fn beside(path: &Path) -> io::Result<Private> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = path.with_file_name(format!("{PRIVATE}{}-{n}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&dir)?;
-        Ok(Private(dir))
+        loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let dir = path.with_file_name(format!("{PRIVATE}{}-{n}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&dir) {
+                // Another process of that number has left it, or makes its socket.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made?,
+            }
+            match Private::of(dir.clone()) {
+                Ok(Some(private)) => return Ok(private),
+                // Before it was locked another process took it for one that was left.
+                Ok(None) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    let _ = std::fs::remove_dir(&dir);
+                    return Err(e);
+                }
+            }
+        }
     }
 
     fn socket(&self) -> PathBuf {
-        self.0.join("s")
+        self.path.join("s")
     }
 }
 
@@ -92,7 +126,7 @@ impl Drop for Private {
         if let Some(id) = Id::of(&self.socket()) {
             id.remove(&self.socket());
         }
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = std::fs::remove_dir(&self.path);
     }
 }
 
@@ -113,9 +147,8 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     if is_other(path) {
         return Err(no_socket_there());
     }
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
     // Directories that are missing are made.
-    let there = parent.into_iter().flat_map(Path::ancestors).find_map(|dir| {
+    let there = directory(path).ancestors().find_map(|dir| {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         std::fs::metadata(dir).ok().map(|m| (dir, m.is_dir()))
     });
@@ -140,8 +173,7 @@ pub(crate) fn listen(
     let private = Private::beside(path)?;
     let here = private.socket();
     // By the descriptor of its directory, for its own path may be too long.
-    let dir = File::open(&private.0)?;
-    let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", dir.as_raw_fd()))
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", private.dir.as_raw_fd()))
         .or_else(|_| UnixListener::bind(&here))?;
     access.set(&here)?;
     let id = Id::of(&here).ok_or(io::ErrorKind::NotFound)?;
@@ -237,21 +269,31 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let gone = child.id();
         child.wait().unwrap();
-        let (own, other) = (std::process::id(), format!("{PRIVATE}data"));
-        let names = [format!("{PRIVATE}{gone}-0"), format!("{PRIVATE}{gone}-1")];
-        let (young, own) = (format!("{PRIVATE}{gone}-2"), format!("{PRIVATE}{own}-0"));
-        let kept = [young.clone(), own, other];
-        for name in names.iter().chain(&kept) {
+        let (own, init) = (std::process::id(), format!("{PRIVATE}1-0"));
+        // In a container the next server often has the number of the last one.
+        let left = [format!("{PRIVATE}{gone}-0"), format!("{PRIVATE}{own}-7")];
+        let kept = [format!("{PRIVATE}{gone}-2"), init, format!("{PRIVATE}data")];
+        for name in left.iter().chain(&kept) {
             std::fs::create_dir(dir.join(name)).unwrap();
         }
-        drop(UnixListener::bind(dir.join(&names[0]).join("s")).unwrap());
-        let old = std::time::SystemTime::now() - LEFT_FOR;
-        for name in names.iter().chain(&kept).filter(|n| **n != young) {
-            File::open(dir.join(name)).unwrap().set_modified(old).unwrap();
-        }
+        drop(UnixListener::bind(dir.join(&left[0]).join("s")).unwrap());
+        // A process of another namespace, whose number nobody has here, makes its socket.
+        let _makes = Private::of(dir.join(&kept[0])).unwrap().unwrap();
         sweep_private(&dir);
-        assert_eq!(names.map(|n| dir.join(n).exists()), [false, false]);
+        assert_eq!(left.map(|n| dir.join(n).exists()), [false, false]);
         assert_eq!(kept.map(|n| dir.join(n).exists()), [true, true, true]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// The number of a killed process is that of the next one, as in a container.
+    #[test]
+    fn a_directory_that_was_left_is_in_nobodys_way() {
+        let dir = directory("reused");
+        for n in 0..50 {
+            let _ = std::fs::create_dir(dir.join(format!("{PRIVATE}{}-{n}", std::process::id())));
+        }
+        let (_listener, id) = listen(&dir.join("s"), Access::default(), &[]).unwrap();
+        assert_eq!(Id::of(&dir.join("s")), Some(id));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -69,13 +69,13 @@ impl<A: Answers> Socket<A> {
         let usual = || PathBuf::from(format!("{}/{}.sock", client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
         let failed = |e| no_socket(&path, e);
-        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
+        std::fs::create_dir_all(place::directory(&path)).map_err(failed)?;
         if path.parent() == Some(Path::new(client::DIRECTORY)) {
             sweep();
         }
-        path.parent().iter().for_each(|dir| place::sweep_private(dir));
+        // A server with a socket elsewhere may be the only one that is started again.
+        place::sweep_private(Path::new(client::DIRECTORY));
+        place::sweep_private(place::directory(&path));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
         let slot = Arc::new(Slot::new(serving));
         let socket = Socket { path: path.clone(), id, access, bounds, slot };
