@@ -132,6 +132,7 @@ impl Serving {
             passes_on: true,
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64),
             subsystem: None,
+            handed_over_to: self.hand_over.asked_by(),
         };
         self.of_clients.iter().for_each(|add| add(&mut state));
         state
@@ -153,7 +154,7 @@ impl Serving {
         // Held until it is done: what the next server is told has it, or it is refused.
         let mut set = lock(&self.set);
         if self.hand_over.is_asked() {
-            return Err(being_left());
+            return Err(being_left(self.hand_over.asked_by()));
         }
         if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
             return was;
@@ -200,12 +201,33 @@ pub trait Answers: Send + Sync + 'static {
     fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
         Err(stream)
     }
+
+    /// The process to which the disks are being left.
+    fn left_to(&self) -> Option<u32> {
+        None
+    }
 }
 
-/// The next server has been told what it gets.
-pub(crate) fn being_left() -> Failure {
-    Failure::new(Kind::Device, "the disks are being left to another server")
-        .hint("zoneplug status shows whether it serves them")
+/// The next server has been told what it gets. `to`: its process.
+pub(crate) fn being_left(to: Option<u32>) -> Failure {
+    let again = "again, when it serves them (zoneplug status)";
+    let (next, hint) = match to {
+        None => ("another server".to_owned(), again.to_owned()),
+        Some(pid) => {
+            let hint =
+                format!("{again}; if it stands still: kill -9 {pid}, and this server goes on");
+            (format!("process {pid}"), hint)
+        }
+    };
+    Failure::new(Kind::Device, format!("the disks are being left to {next}")).hint(hint)
+}
+
+/// The reply to a line while the disks are left: what they were when they were left, which says to whom.
+pub(crate) fn respond_left(question: &[u8], left: Option<&StateShown>) -> Vec<u8> {
+    match (serde_json::from_slice(question), left) {
+        (Ok(Request::State {}), Some(state)) => answer_line(json!(state)),
+        _ => refusal(&being_left(left.and_then(|state| state.handed_over_to))),
+    }
 }
 
 fn no_takeover() -> Failure {
@@ -255,6 +277,10 @@ impl Answers for Serving {
 
     fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
         self.hand_over.ask(stream)
+    }
+
+    fn left_to(&self) -> Option<u32> {
+        self.hand_over.asked_by()
     }
 }
 
@@ -347,7 +373,7 @@ fn answer(
         }
         Request::Pause { disk, most_ms } => {
             if serving.hand_over.is_asked() {
-                return Err(being_left());
+                return Err(being_left(serving.hand_over.asked_by()));
             }
             // One at a time: the last one ends first.
             *pause = None;

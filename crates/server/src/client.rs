@@ -97,6 +97,9 @@ pub struct StateShown {
     /// The subsystem, if it serves disks over the network.
     #[serde(default)]
     pub subsystem: Option<StateOfSubsystem>,
+    /// The process to which the disks are being handed over.
+    #[serde(default)]
+    pub handed_over_to: Option<u32>,
 }
 
 /// The subsystem of a server, as hosts know it.

@@ -178,6 +178,7 @@ mod tests {
             passes_on: true,
             descriptors: 0,
             subsystem: None,
+            handed_over_to: None,
         }
     }
 

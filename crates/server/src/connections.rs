@@ -4,7 +4,7 @@
 
 use crate::access::{Access, Peer};
 use crate::answer::{self, Answers, Reply};
-use crate::client::Timed;
+use crate::client::{StateShown, Timed};
 use crate::descriptors;
 use crate::failure::{Failure, Kind};
 use crate::pause::Pause;
@@ -110,27 +110,48 @@ impl Drop for Seat {
 }
 
 /// The source of a socket's answers. It is empty while the disks are being left to another server.
-pub(crate) struct Slot<A>(Mutex<Option<Arc<A>>>);
+pub(crate) struct Slot<A>(Mutex<Source<A>>);
+
+enum Source<A> {
+    Serves(Arc<A>),
+    /// The disks as they were left.
+    Left(Option<Arc<StateShown>>),
+}
 
 impl<A> Slot<A> {
     pub(crate) fn new(serving: A) -> Slot<A> {
-        Slot(Mutex::new(Some(Arc::new(serving))))
+        Slot(Mutex::new(Source::Serves(Arc::new(serving))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<A>>> {
+    fn lock(&self) -> MutexGuard<'_, Source<A>> {
         zoneplug_core::poison::lock(&self.0)
     }
 
     pub(crate) fn get(&self) -> Option<Arc<A>> {
-        self.lock().clone()
+        match &*self.lock() {
+            Source::Serves(serving) => Some(serving.clone()),
+            Source::Left(_) => None,
+        }
+    }
+
+    /// The disks as they were left, if they were.
+    fn left(&self) -> Option<Arc<StateShown>> {
+        match &*self.lock() {
+            Source::Serves(_) => None,
+            Source::Left(state) => state.clone(),
+        }
     }
 
     pub(crate) fn put(&self, serving: A) {
-        *self.lock() = Some(Arc::new(serving));
+        *self.lock() = Source::Serves(Arc::new(serving));
     }
 
-    pub(crate) fn take(&self) -> Option<Arc<A>> {
-        self.lock().take()
+    /// Empties it. `left`: what is said of the disks from now on, if they are left to another server.
+    pub(crate) fn take(&self, left: Option<StateShown>) -> Option<Arc<A>> {
+        match std::mem::replace(&mut *self.lock(), Source::Left(left.map(Arc::new))) {
+            Source::Serves(serving) => Some(serving),
+            Source::Left(_) => None,
+        }
     }
 }
 
@@ -217,16 +238,16 @@ fn converse<A: Answers>(
             return Ok(());
         }
         let Some(serving) = slot.upgrade().and_then(|slot| slot.get()) else {
-            return stream.get_mut().write_all(&answer::refusal(&answer::being_left()));
+            let left = slot.upgrade().and_then(|slot| slot.left());
+            return stream.get_mut().write_all(&answer::respond_left(&question, left.as_deref()));
         };
         let reply = answer::respond(&question, &*serving, &mut pause, is_owner);
         let (text, files) = match reply {
             Reply::Line(text, files) => (text, files),
             Reply::HandOver => {
                 let asked = serving.hand_over(stream.into_inner().into_stream());
-                return asked.or_else(|by| {
-                    Timed::new(by, patience).write_all(&answer::refusal(&answer::being_left()))
-                });
+                let refusal = answer::refusal(&answer::being_left(serving.left_to()));
+                return asked.or_else(|by| Timed::new(by, patience).write_all(&refusal));
             }
         };
         drop(serving);

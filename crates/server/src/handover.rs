@@ -12,6 +12,7 @@
 //! or ends in step 4, the running server opens its disks again and goes on (leave.rs). At no time are the locks of the disks
 //! free, nor are hosts refused at the sockets.
 
+use rustix::process::Pid;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::poison::lock;
@@ -30,8 +31,8 @@ enum Asked {
     #[default]
     Nobody,
     By(UnixStream),
-    /// The disks are being left to the one that has asked.
-    Leaving,
+    /// The disks are being left to the one that has asked: its process, if that is known.
+    Leaving(Option<u32>),
 }
 
 impl HandOver {
@@ -55,12 +56,24 @@ impl HandOver {
     /// The connection of the server that has asked, if one has. Others are refused until [`HandOver::refused`].
     pub fn take(&self) -> Option<UnixStream> {
         let mut asked = lock(&self.0.asked);
-        match std::mem::replace(&mut *asked, Asked::Leaving) {
-            Asked::By(by) => Some(by),
+        match std::mem::take(&mut *asked) {
+            Asked::By(by) => {
+                *asked = Asked::Leaving(peer(&by).map(number_of));
+                Some(by)
+            }
             other => {
                 *asked = other;
                 None
             }
+        }
+    }
+
+    /// The process that has asked, if one has and is known.
+    pub(crate) fn asked_by(&self) -> Option<u32> {
+        match &*lock(&self.0.asked) {
+            Asked::Nobody => None,
+            Asked::By(by) => peer(by).map(number_of),
+            Asked::Leaving(process) => *process,
         }
     }
 
@@ -73,6 +86,16 @@ impl HandOver {
     pub fn refused(&self) {
         *lock(&self.0.asked) = Asked::Nobody;
     }
+}
+
+/// The process at the other end of a connection.
+pub(super) fn peer(stream: &UnixStream) -> Option<Pid> {
+    rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.pid)
+}
+
+/// The number of a process.
+pub(super) fn number_of(process: Pid) -> u32 {
+    process.as_raw_nonzero().get().unsigned_abs()
 }
 
 #[cfg(test)]
@@ -93,6 +116,7 @@ mod tests {
         assert!(hand_over.ask(new()).is_ok() && hand_over.ask(new()).is_err());
         assert!(hand_over.take().is_some() && hand_over.take().is_none());
         assert!(hand_over.ask(new()).is_err(), "its disks are being left");
+        assert_eq!(hand_over.asked_by(), Some(std::process::id()));
         hand_over.refused();
         assert!(hand_over.ask(new()).is_ok() && hand_over.take().is_some());
         assert_eq!(told.load(Ordering::Relaxed), 2);

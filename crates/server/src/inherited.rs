@@ -9,6 +9,7 @@ use crate::running::Running;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use zoneplug_core::plain;
+use zoneplug_host::signals::Signals;
 use zoneplug_host::{DiskMark, HeldDisks, paths_of};
 
 /// Disks, sockets and records of other servers.
@@ -82,9 +83,9 @@ impl Inherited {
 
     /// Has the servers leave their disks, one after the other. A failure leaves those alone that were not asked, and has
     /// the others go on.
-    pub(crate) fn leave(&mut self) -> Result<(), Failure> {
+    pub(crate) fn leave(&mut self, signals: &Signals) -> Result<(), Failure> {
         while let Some(mut running) = self.running.pop() {
-            match running.leave() {
+            match running.leave(signals) {
                 Err(f) => {
                     self.running.push(running);
                     return Err(f);

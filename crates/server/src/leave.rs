@@ -4,12 +4,13 @@
 use crate::answer::{self, Serving};
 use crate::client::{Request, StateShown, Timed};
 use crate::door::Door;
+use crate::handover::{number_of, peer};
 use crate::failure::{Attempt, Failure, Kind};
 use crate::open_disks::flush;
 use crate::running::ends_within;
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -54,9 +55,9 @@ pub(crate) enum Became {
 impl Next {
     /// The process at the other end of a connection. `None`: it has gone.
     pub(crate) fn of(stream: UnixStream) -> Option<Next> {
-        let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+        let pid = peer(&stream)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        let pid = number_of(pid);
         Some(Next { stream, process, pid })
     }
 
@@ -86,11 +87,13 @@ impl Next {
     }
 
     /// Tells the next server that the disks are left, and what they are by now. Waits until it serves them or has given up, or
-    /// until a signal comes: a next server that is stopped does not keep this process from its end.
+    /// until a signal comes. A next server that is stopped would keep the disks from everybody: a signal ends it, and this server when
+    /// it has its disks again.
     pub(crate) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
         self.say(&answer::answer_line(json!({"ends": false, "state": state})));
         let (tell, told) = mpsc::channel();
         let (pid, notifier) = (self.pid, signals.notifier());
+        let process = self.process.try_clone();
         let body = move || {
             let serves = self.waited();
             let _ = tell.send(if serves { Became::Served } else { Became::Returned });
@@ -101,10 +104,31 @@ impl Next {
             log::error!(event = "hand-over-failed"; "no thread to wait for process {pid}: {e}");
             return Became::Unknown;
         }
+        let mut end = None;
         loop {
             match (signals.wait(), told.try_recv()) {
-                (_, Ok(became)) => return became,
+                (event, Ok(became)) => {
+                    if let Ok(Event::Signal(signal)) = event {
+                        end = Some(signal);
+                    }
+                    // One that has come is received again by the server that goes on.
+                    if became == Became::Returned {
+                        end.and_then(Signal::from_named_raw)
+                            .map(|signal| kill_process(getpid(), signal));
+                    }
+                    return became;
+                }
                 (Ok(Event::Notified), Err(mpsc::TryRecvError::Empty)) => {}
+                (Ok(Event::Signal(signal)), Err(mpsc::TryRecvError::Empty))
+                    if end.is_none() && is_stopped(pid) =>
+                {
+                    log::error!(
+                        event = "hand-over-failed";
+                        "a signal has come, and process {pid}, which is to have the disks, is stopped: it is killed"
+                    );
+                    end = Some(signal);
+                    let _ = process.as_ref().map(|p| pidfd_send_signal(p, Signal::KILL));
+                }
                 _ => {
                     log::warn!(
                         event = "ends-before-the-next";
@@ -150,6 +174,13 @@ impl Next {
         }
         read.is_ok() && matches!(serde_json::from_slice(&line), Ok(Request::Served {}))
     }
+}
+
+/// Whether a process is stopped (proc_pid_stat(5)).
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of a process may have any character.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// Calls `f` for each disk in a thread of its own, and waits for all. A disk that stands still keeps its thread, not this

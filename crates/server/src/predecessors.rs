@@ -48,6 +48,9 @@ pub(crate) fn find(
                 "without the disks of that server (zoneplug status names them), or end it first";
             return Err(refused(what, hint.to_owned()));
         }
+        if let Some(next) = state.handed_over_to {
+            return Err(under_way(pid, next));
+        }
         take_over(&mut found, &mut server, &state)?;
         found.replaced.extend(place::Id::of(&path));
         found.states.push(state);
@@ -171,4 +174,14 @@ fn state_of(
     serde_json::from_value(value).map(Some).map_err(|e| {
         refused(format!("process {pid} does not say what it serves: {e}"), "zoneplug status")
     })
+}
+
+/// A server has been asked for its disks by another one.
+fn under_way(pid: Pid, next: u32) -> Failure {
+    let what =
+        format!("another hand-over is under way: process {next} takes over from process {pid}");
+    let hint = format!(
+        "again, when process {next} serves (zoneplug status); if it stands still: kill -9 {next}, and process {pid} goes on"
+    );
+    refused(what, hint)
 }

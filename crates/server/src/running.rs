@@ -1,12 +1,15 @@
 //! A running server, as the one that takes over from it sees it.
 
 use crate::client::{Request, Server, StateShown};
-use crate::failure::{Failure, Kind};
-use crate::notify;
+use crate::failure::{Attempt, Failure, Kind};
+use crate::{logs, notify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::Value;
+use std::sync::mpsc;
 use std::time::Duration;
+use zoneplug_host::signals::{Event, Signals};
 
 /// How long the running server may take to leave its disks: longer than it waits for what it has begun.
 const LEAVE: Duration = Duration::from_secs(45);
@@ -34,9 +37,9 @@ impl Running {
 
     /// Has the server leave its disks, and waits for that. Returns what it says of them at last: clients may have set something
     /// since it was asked first.
-    pub(crate) fn leave(&mut self) -> Result<Option<StateShown>, Failure> {
+    pub(crate) fn leave(&mut self, signals: &Signals) -> Result<Option<StateShown>, Failure> {
         self.server.set_patience(LEAVE);
-        let mut left = self.server.ask(&Request::HandOver {})?;
+        let mut left = self.ask_to_leave(signals)?;
         let state = serde_json::from_value(left["state"].take()).ok();
         // Something of that server may be in flight until its process has ended.
         if left["ends"].as_bool() != Some(true) {
@@ -49,6 +52,33 @@ impl Running {
             return Err(Failure::new(Kind::Device, what).hint(hint));
         }
         Ok(state)
+    }
+
+    /// Asks the server to leave. A signal ends this process meanwhile: that server then goes on.
+    fn ask_to_leave(&mut self, signals: &Signals) -> Result<Value, Failure> {
+        let (server, notifier) = (&mut self.server, signals.notifier());
+        let (tell, told) = mpsc::channel();
+        let ask = move || {
+            let _ = tell.send(server.ask(&Request::HandOver {}));
+            notifier.notify();
+        };
+        let pid = self.pid;
+        let no_thread =
+            |e| Failure::of_system(Attempt::Thread, "no thread to ask for the disks", e);
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("zoneplug-asks".to_owned());
+            thread.spawn_scoped(scope, ask).map_err(no_thread)?;
+            loop {
+                if let Ok(Event::Signal(signal)) = signals.wait() {
+                    log::info!(event = "stop"; "a signal has come: process {pid} keeps its disks");
+                    logs::finish();
+                    std::process::exit(128 + signal);
+                }
+                if let Ok(answer) = told.try_recv() {
+                    return answer;
+                }
+            }
+        })
     }
 
     /// Says that this process serves the disks. The server ends; if it has ended already, that is all right.

@@ -118,7 +118,7 @@ impl Server {
             self.config.metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
         if !inherited.has_left() {
             prove::enough(&inherited)?;
-            inherited.leave()?;
+            inherited.leave(&self.signals)?;
             opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
         }
         // A socket that is at no address of this server listens no more.
@@ -223,7 +223,8 @@ impl Server {
 
     /// Leaves the disks, which have answered what was begun.
     fn leave(&mut self, next: leave::Next, back: Inherited, disks: OpenDisks) -> Round {
-        self.stays.iter().flat_map(|s| &s.socket).for_each(Socket::withdraw);
+        let sockets = self.stays.iter().flat_map(|s| &s.socket);
+        sockets.for_each(|socket| socket.withdraw(Some(back.states[0].clone())));
         log::info!(event = "handing-over"; "another server takes the disks over");
         self.doors.iter_mut().rev().for_each(|door| door.leave());
         let (all, below) = (disks.handles(), disks.devices());

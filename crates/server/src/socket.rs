@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::answer::Answers;
-use crate::client;
+use crate::client::{self, StateShown};
 use crate::connections::{self, Bounds, Slot};
 use crate::failure::{Attempt, Failure, Kind};
 use crate::place;
@@ -117,9 +117,11 @@ impl<A: Answers> Socket<A> {
 
     /// Answers no more, until there is something to answer from again. A thread that still answers a client holds the
     /// disks too; this waits for it, for a moment.
-    pub fn withdraw(&self) {
+    ///
+    /// `left`: what it says of the disks meanwhile, if they are left to another server.
+    pub fn withdraw(&self, left: Option<StateShown>) {
         let end = Instant::now() + LAST_ANSWERS;
-        let mut last = self.slot.take();
+        let mut last = self.slot.take(left);
         while let Some(serving) = last {
             last = Arc::try_unwrap(serving).err().filter(|_| Instant::now() < end);
             if last.is_some() {
@@ -132,7 +134,7 @@ impl<A: Answers> Socket<A> {
 impl<A: Answers> Drop for Socket<A> {
     fn drop(&mut self) {
         self.id.remove(&self.path);
-        self.withdraw();
+        self.withdraw(None);
     }
 }
 

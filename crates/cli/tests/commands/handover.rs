@@ -270,10 +270,14 @@ sys.stdin.read()";
     let left = lines.next().unwrap().unwrap();
     assert!(left.contains("\"ends\":false"), "{left}");
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
-    let second = soon(Command::new(ZONEPLUG).args(next).arg(&a));
+    // What is wrong is not that the disk is open.
+    let (first, second) = (still.id(), soon(Command::new(ZONEPLUG).args(next).arg(&a)));
     let said = text(&second.stderr);
     assert_eq!(second.status.code(), Some(3), "{said}");
-    assert!(said.contains("the disks are being left to another server"), "{said}");
+    let what = format!("error: another hand-over is under way: process {first} takes over from");
+    assert!(said.contains(&what) && said.contains(&format!("kill -9 {first}")), "{said}");
+    let set = ["attr", "--socket", &socket, "tcp1n1", "nomerges", "1"];
+    fails(&set, 3, &format!("left to process {first}"));
     let began = Instant::now();
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
     let status = server.0.wait().unwrap();
@@ -282,6 +286,75 @@ sys.stdin.read()";
     drop(still.stdin.take());
     still.wait().unwrap();
     let (_next, _) = Server::start(&next[3..].iter().copied().chain([&*a]).collect::<Vec<_>>());
+}
+
+/// U9. A next server that is stopped has the disks and serves none. The end of the running server ends both, and the disks are
+/// free.
+#[test]
+fn u9_a_server_that_is_ended_takes_its_disks_back_from_one_that_is_stopped() {
+    let (_dir, a, b, socket) = two_disks("handover-stopped");
+    let (mut server, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, &b, "--socket", &socket]);
+    let name = ok(&["status", "--socket", &socket]).split_whitespace().next().unwrap().to_owned();
+    let ask = "import os, signal, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(b'{\"cmd\":\"pass\",\"disk\":\"%s\"}\\n' % sys.argv[2].encode())
+_, files, _, _ = socket.recv_fds(s, 65536, 16)
+assert files
+s.send(b'{\"cmd\":\"hand-over\"}\\n')
+f = s.makefile()
+while 'ends' not in f.readline(): pass
+print('left', flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)";
+    let mut python = Command::new("python3");
+    let mut next = python.args(["-c", ask, &socket, &name]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(next.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "left");
+    let stat = format!("/proc/{}/stat", next.id());
+    while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let began = Instant::now();
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    let status = server.0.wait().unwrap();
+    assert!(status.success() && began.elapsed() < Duration::from_secs(5), "{status}");
+    let ended = next.try_wait().unwrap();
+    if ended.is_none() {
+        let _ = next.kill();
+        let _ = next.wait();
+    }
+    assert!(ended.is_some(), "it has the disks, and nobody serves them");
+    for disk in [&a, &b] {
+        assert!(ok(&["check", disk]).contains("it was closed"));
+    }
+    let (_next, _) = Server::start(&["--nvme-tcp", &address, &b, &a, "--socket", &socket]);
+}
+
+/// A signal ends a next server that waits for the disks, and the running one keeps them.
+#[test]
+fn a_server_that_waits_for_the_disks_ends_at_a_signal() {
+    let (_dir, a, _, socket) = two_disks("handover-waits");
+    // The running server waits ten seconds for such a disk.
+    let stalls = format!("{a},fault=flush/lost");
+    let (server, address) =
+        Server::start(&["--nvme-tcp", "127.0.0.1:0", &stalls, "--socket", &socket]);
+    let mut next = Command::new(ZONEPLUG)
+        .args(["serve", "--nqn", nqn(), "--takeover", "--nvme-tcp", &address, &stalls])
+        .args(["--socket", &socket])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while state(&socket)["handed_over_to"] != next.id() {
+        assert!(Instant::now() < end, "it does not ask for the disks");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let began = Instant::now();
+    kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
+    let status = next.wait().unwrap();
+    assert!(!status.success() && began.elapsed() < Duration::from_secs(5), "{status}");
+    assert_eq!(last_is(&socket), server.0.id());
 }
 
 /// U11. What was acknowledged is durable before a server leaves its disks, or it stays.
