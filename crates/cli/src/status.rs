@@ -155,6 +155,9 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         let of = if several { format!(" ({})", plain(&io.device)) } else { String::new() };
         text += &format!("  I/O by {}{of}\n", io.shown());
     }
+    if let Some(what) = &d.file_changed {
+        text += &format!("  its I/O fails: {}\n", plain(what));
+    }
     if d.held_total > 0 {
         let writes = if d.held_total == 1 {
             "1 early write was"

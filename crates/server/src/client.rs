@@ -270,6 +270,9 @@ pub struct Shown {
     /// How data moves, of each file and drive below it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub io: Vec<IoShown>,
+    /// What another program has made of a file below it, so that its I/O fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_changed: Option<String>,
     /// Whether hosts see it.
     #[serde(default = "yes")]
     pub enabled: bool,

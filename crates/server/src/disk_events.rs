@@ -8,9 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
 use zoneplug_core::Status;
 use zoneplug_core::disk::{EVENTS_KEPT, Event, EventKind};
+use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
+
+/// How often a server looks whether the files of its disks are still theirs. Flushes look too.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A disk and its name in the log.
 pub(crate) struct Watched {
@@ -18,6 +23,8 @@ pub(crate) struct Watched {
     disk: HostedDisk,
     /// The number of the last event that was written.
     last: u64,
+    /// Whether another program has changed a file of it, which is logged once.
+    changed: bool,
 }
 
 /// The thread, until it is dropped.
@@ -40,10 +47,28 @@ impl Watched {
         let mut all: Vec<Watched> = Vec::new();
         for s in served {
             if !all.iter().any(|w| std::ptr::eq(w.disk.disk(), s.disk.disk())) {
-                all.push(Watched { name: s.name.clone(), disk: s.disk.clone(), last: 0 });
+                all.push(Watched {
+                    name: s.name.clone(),
+                    disk: s.disk.clone(),
+                    last: 0,
+                    changed: false,
+                });
             }
         }
         all
+    }
+
+    /// Looks whether the files of the disk are still its own.
+    fn look(&mut self) {
+        if self.changed {
+            return;
+        }
+        if let Err(e) = self.disk.check_files() {
+            self.changed = true;
+            let (what, hint) = (e.to_string(), e.what_to_try().unwrap_or_default().to_owned());
+            let what = plain(&what);
+            log::error!(event = "file-changed", disk = &*self.name; "{}: its I/O fails: {what}; {hint}", self.name);
+        }
     }
 
     /// Hands the events since the last call to `put`.
@@ -64,6 +89,7 @@ impl DiskEvents {
     pub(crate) fn start(mut disks: Vec<Watched>) -> Result<DiskEvents, Failure> {
         let ends = Arc::new(AtomicBool::new(false));
         let told = ends.clone();
+        let in_files = disks.iter().any(|d| d.disk.is_in_files());
         let body = move || {
             let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
             loop {
@@ -76,7 +102,13 @@ impl DiskEvents {
                 if over {
                     return;
                 }
-                std::thread::park();
+                match in_files {
+                    true => {
+                        disks.iter_mut().for_each(Watched::look);
+                        std::thread::park_timeout(LOOK);
+                    }
+                    false => std::thread::park(),
+                }
             }
         };
         let thread = std::thread::Builder::new().name("zoneplug-events".to_owned()).spawn(body);
@@ -195,7 +227,8 @@ mod tests {
 
     fn lines(spec: &str, work: impl FnOnce(&HostedDisk)) -> Vec<String> {
         let disk = HostedDisk::open_spec(spec).unwrap();
-        let mut watched = Watched { name: "ublkb0".to_owned(), disk: disk.clone(), last: 0 };
+        let mut watched =
+            Watched { name: "ublkb0".to_owned(), disk: disk.clone(), last: 0, changed: false };
         work(&disk);
         let mut all = Vec::new();
         watched.drain(&mut |name, e| all.push(format!("{name}: {}", text_of(e))));
@@ -239,7 +272,7 @@ mod tests {
     #[test]
     fn the_thread_ends_when_it_is_dropped() {
         let disk = HostedDisk::open_spec("mem,zones=4").unwrap();
-        let watched = Watched { name: "ublkb0".to_owned(), disk, last: 0 };
+        let watched = Watched { name: "ublkb0".to_owned(), disk, last: 0, changed: false };
         let start = std::time::Instant::now();
         drop(DiskEvents::start(vec![watched]).unwrap());
         drop(DiskEvents::start(Vec::new()).unwrap());

@@ -34,6 +34,7 @@ impl OpenDisks {
 
 /// Makes durable what was written to a disk.
 pub(crate) fn flush(disk: &HostedDisk) -> Result<(), Failure> {
+    disk.check_files()?;
     BlockingDisk::new(disk)?.flush()?;
     Ok(())
 }

@@ -17,6 +17,7 @@ pub(crate) fn shown(name: &str) -> Shown {
         pid: 4711,
         recovered: false,
         handed_over: false,
+        file_changed: None,
         io: Vec::new(),
         reads: 0,
         read_bytes: 0,

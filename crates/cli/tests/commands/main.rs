@@ -8,6 +8,7 @@ mod completion;
 mod copy;
 mod create;
 mod errno;
+mod file_changed;
 mod files;
 mod forms;
 mod found;

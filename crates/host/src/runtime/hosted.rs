@@ -60,10 +60,6 @@ pub struct HostedDisk {
     meaning: Option<Arc<Meaning>>,
     /// The disks in files that it stands on.
     #[cfg(feature = "file")]
-    #[cfg_attr(
-        not(any(feature = "ublk", feature = "nvme-tcp")),
-        allow(dead_code, reason = "servers use it")
-    )]
     files: Arc<[Arc<FileDisk>]>,
 }
 
@@ -117,6 +113,33 @@ impl HostedDisk {
     #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
     pub(crate) fn owes(&self, client: u64) -> bool {
         self.files.iter().fold(false, |owes, file| file.owes(client) | owes)
+    }
+
+    /// Checks that the files below are still those of this disk. See [`FileDisk::check_file`].
+    ///
+    /// # Errors
+    ///
+    /// The first error of one of them.
+    ///
+    /// ```
+    /// let disk = zoneplug_host::HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// disk.check_files().unwrap();
+    /// ```
+    #[cfg(feature = "file")]
+    pub fn check_files(&self) -> Result<(), Error> {
+        self.files.iter().try_for_each(|file| file.check_file())
+    }
+
+    /// What a check or a commit has found to have become of a file below. Reads nothing.
+    #[cfg(feature = "file")]
+    pub fn changed_file(&self) -> Option<Error> {
+        self.files.iter().find_map(|file| file.changed())
+    }
+
+    /// Whether the disk stands on files.
+    #[cfg(feature = "file")]
+    pub fn is_in_files(&self) -> bool {
+        !self.files.is_empty()
     }
 
     #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]

@@ -167,6 +167,8 @@ impl Core {
     }
 
     fn carry_out(&self, table: &mut ZoneTable, plan: &Plan) -> Result<(), Status> {
+        // Nothing is written over another disk, not even that this one has failed.
+        self.look()?;
         let told = match plan.told {
             true => self.storage.write_at(SESSION_AT, &self.session_now().encode()),
             false => Ok(()),

@@ -149,7 +149,13 @@ impl Core {
     fn begin_read(&self, c: &mut Command) -> Result<Next, Status> {
         let (zone, offset) = self.range(c, self.limits.max_transfer_sectors)?;
         self.buffers(c)?;
-        let state = self.state().zones[zone.0 as usize];
+        let state = {
+            let s = self.state();
+            if s.changed {
+                return Err(Status::Io);
+            }
+            s.zones[zone.0 as usize]
+        };
         let valid = match state.cond {
             Condition::Offline => return Err(Status::ZoneOffline),
             Condition::NotWp => self.sup.geometry.zone_len_sectors(zone),
@@ -176,6 +182,9 @@ impl Core {
         let (zone, offset) = self.range(c, u32::MAX)?;
         if !self.sup.geometry.is_conventional(zone) {
             return Err(Status::InvalidField);
+        }
+        if let Some(status) = self.state().failed {
+            return Err(status);
         }
         Ok(Next::Data(Data {
             write: true,

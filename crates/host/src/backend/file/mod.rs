@@ -13,6 +13,7 @@
 //! | `format.rs` | the bytes of each structure |
 //! | `probe.rs` | whether a file is a disk |
 //! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
+//! | `changed.rs` | whether the file is still this disk's |
 //! | `claim.rs` | the right to replace the file of a disk |
 //! | `recover.rs` | what the last writer left: makes it durable, or void |
 //! | `snapshot.rs` | a consistent copy in another file |
@@ -40,6 +41,7 @@
 //! # std::fs::remove_dir_all(&dir).unwrap();
 //! ```
 
+mod changed;
 mod check;
 mod claim;
 mod commit;
@@ -278,6 +280,8 @@ impl Drop for FileShared {
 pub struct FileDisk {
     shared: Arc<FileShared>,
     notices: Vec<String>,
+    /// What its path was, for messages.
+    path: String,
 }
 
 impl FileDisk {
@@ -371,6 +375,7 @@ impl FileDisk {
         Ok(Arc::new(FileDisk {
             shared: Arc::new(FileShared { pool, core, engine, epoll_waker }),
             notices,
+            path: what.to_owned(),
         }))
     }
 

@@ -4,13 +4,14 @@
 //! The table is locked before the state. A write locks the state twice, for a moment. Nothing is written to
 //! the file under that lock, except the notes of conventional zones.
 
+use super::changed::Change;
 use super::format::{Debt, Layout, Note, Record, Session, Super};
 use super::load::Zones;
 use super::storage::Storage;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::machine::{Advance, Budget, ZoneState};
 use zoneplug_core::zone::{Condition, Geometry, Limits};
@@ -51,6 +52,8 @@ pub(super) struct FileState {
     pub(super) debt_changed: bool,
     /// The table could not be written. What is durable is unknown, so the disk promises nothing more.
     pub(super) failed: Option<Status>,
+    /// The file is not this disk's any more (`Core::change`). Reads fail as well.
+    pub(super) changed: bool,
 }
 
 impl FileState {
@@ -111,6 +114,8 @@ pub(super) struct Core {
     pub(super) session: Session,
     state: Mutex<FileState>,
     pub(super) table: Mutex<ZoneTable>,
+    /// What another program has made of the file.
+    pub(super) change: OnceLock<Change>,
     /// Whether zeroes were written where a hole was asked for: the file system has none, or the disk keeps its space.
     no_holes: AtomicBool,
 }
@@ -136,6 +141,7 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> FileState {
         debt: Debt::default(),
         debt_changed: false,
         failed: None,
+        changed: false,
     };
     for n in 0..g.nr_zones() {
         let conv = g.is_conventional(ZoneNo(n));
@@ -189,6 +195,7 @@ impl Core {
             sup,
             layout,
             limits,
+            change: OnceLock::new(),
             no_holes: AtomicBool::new(false),
         };
         // Where boots cannot be told apart, notes are worth nothing; every write is made durable.

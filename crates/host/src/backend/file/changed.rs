@@ -1,0 +1,106 @@
+//! A file that another program writes over, or cuts, while this process has the disk in it open. No lock of zoneplug keeps others from
+//! that (`cp backup.zbd disk.zbd`). Every commit looks at the superblock and the session before it writes, and so does a server from
+//! time to time. Once the file is another one's, nothing of this disk is read from it or written to it any more.
+
+use super::FileDisk;
+use super::format::{SECTOR, SESSION_AT, Session};
+use super::state::Core;
+use std::sync::TryLockError;
+use zoneplug_core::{Bytes, Error, ErrorKind, Status};
+
+/// Superblock and session, and what is between.
+const HEAD: usize = SESSION_AT as usize + SECTOR;
+
+/// What has become of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The superblock or the session is not what this process has written.
+    Other,
+    /// The file is shorter than the disk: its length in bytes.
+    Cut(u64),
+}
+
+impl Change {
+    /// What has become of the file at a path.
+    fn error(self, path: &str) -> Error {
+        let what = match self {
+            Change::Other => "another disk was copied over this file".to_owned(),
+            Change::Cut(len) => format!("this file was cut to {}", Bytes(len)),
+        };
+        let hint = "end what has it open, then put the disk or a backup in its place";
+        Error::new(ErrorKind::Io, format!("{path}: {what} while it was open")).hint(hint)
+    }
+}
+
+impl Core {
+    /// Looks whether the file is still this disk's. To be called by who has the table, or the session may be half written. An error
+    /// to read says nothing.
+    pub(super) fn look(&self) -> Result<(), Status> {
+        if self.limits.read_only {
+            // Its writer changes the session.
+            return Ok(());
+        }
+        if let Some(change) = self.change_of_file() {
+            let mut s = self.state();
+            let _ = self.change.set(change);
+            (s.failed, s.changed) = (Some(Status::Io), true);
+        }
+        self.change.get().map_or(Ok(()), |_| Err(Status::Io))
+    }
+
+    fn change_of_file(&self) -> Option<Change> {
+        let len = self.storage.len().ok()?;
+        if len < self.layout.len {
+            return Some(Change::Cut(len));
+        }
+        let mut head = [0; HEAD];
+        self.storage.read_at(0, &mut head).ok()?;
+        let (sup, session) = (head.first_chunk::<SECTOR>()?, head.last_chunk::<SECTOR>()?);
+        let is_own = *sup == self.sup.encode()
+            && Session::decode(session).is_some_and(|s| s.id == self.session.id);
+        (!is_own).then_some(Change::Other)
+    }
+}
+
+impl FileDisk {
+    /// Checks that the file is still this disk's: a program that knows no locks may have written over it or cut it. After an error
+    /// the disk fails all I/O, and writes nothing more. A commit checks that by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](zoneplug_core::ErrorKind::Io) says what has become of the file.
+    ///
+    /// ```
+    /// use zoneplug_host::file::{create, Access, CreateOptions, FileDisk};
+    /// # let dir = std::env::temp_dir().join(format!("zoneplug-changed-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// let (path, backup) = (dir.join("disk.zbd"), dir.join("backup.zbd"));
+    /// create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+    /// std::fs::copy(&path, &backup).unwrap();
+    /// let disk = FileDisk::open(&path, Access::ReadWrite).unwrap();
+    /// disk.check_file().unwrap();
+    /// std::fs::copy(&backup, &path).unwrap();
+    /// assert!(disk.check_file().unwrap_err().to_string().contains("copied over this file"));
+    /// assert!(disk.changed().is_some());
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// ```
+    pub fn check_file(&self) -> Result<(), Error> {
+        let core = &self.shared.core;
+        let table = match core.table.try_lock() {
+            Ok(table) => Some(table),
+            Err(TryLockError::Poisoned(table)) => Some(table.into_inner()),
+            // A commit is under way, and has looked.
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if table.is_some() {
+            // What is found is kept.
+            let _ = core.look();
+        }
+        self.changed().map_or(Ok(()), Err)
+    }
+
+    /// What a check or a commit has found to have become of the file. Reads nothing.
+    pub fn changed(&self) -> Option<Error> {
+        Some(self.shared.core.change.get()?.error(&self.path))
+    }
+}
