@@ -1,4 +1,4 @@
-"""Kills a process that works on a disk, and cuts the power under one, again and again; then decides from its own record of what was
+"""Kills a process that works on a disk, and cuts the power under one, again and again, and does what it can to servers of disks; then decides from its own record of what was
 submitted and acknowledged whether the disk is right. Started by scripts/attack, which says how."""
 
 import argparse
@@ -16,6 +16,7 @@ import cut
 import record
 from disk import STACKS, Disk, Failed
 from model import Model
+from served import TURNS_OF_A_SERVER, Served, Wrong
 
 KILLS_OF_A_DISK = 8
 CUTS_OF_A_RUN = 12
@@ -119,7 +120,7 @@ class Attack:
             begin = time.monotonic()
             process = self.disk.victim(
                 self.log, self.options(), seed=r.getrandbits(40), run=turn + 1, threads=3, batches=0,
-                round=r.choice([0, 0, 0, 3, 15]))
+                round=r.choice([0, 0, 0, 3, 15]), **({"forks": self.disk.spec(",read-only=1")} if r.random() < 0.4 else {}))
             # While it opens; or when it has done so much, however busy the machine is.
             frames = 0 if r.random() < 0.1 else 1 + r.expovariate(1 / 400)
             self.lives(process, frames, 1.5)
@@ -263,17 +264,25 @@ def one_disk(args, tools, seed, stack, kind, number, total, progress):
     directory = tempfile.mkdtemp(prefix="zoneplug-attack-", dir=places[-1] if kind == "cuts" else random.Random(seed).choice(places))
     attack = None
     try:
-        attack = Attack(tools, stack, seed, directory, args.failing)
+        if kind == "served":
+            attack = Served(tools, seed, directory, random.Random(seed))
+        else:
+            attack = Attack(tools, stack, seed, directory, args.failing)
         for _ in getattr(attack, kind)(number):
             progress.say(f"{kind}: {total + attack.done[kind]}, {stack}, seed {seed}")
-    except (Found, Failed, subprocess.TimeoutExpired) as e:
+    except (Found, Failed, Wrong, subprocess.TimeoutExpired) as e:
         progress.clear()
+        if kind == "served" and attack:
+            attack.close()
         print(f"seed {seed}: {explain(attack, e, directory) if attack else e}")
-        print(f"again: scripts/attack --seed {seed} --stack {stack} --kills {number if kind == 'kills' else 0} "
-              f"--cuts {number if kind == 'cuts' else 0}"
+        of_stack = "" if kind == "served" else f" --stack {stack}"
+        print(f"again: scripts/attack --seed {seed}{of_stack} --kills {number if kind == 'kills' else 0} "
+              f"--cuts {number if kind == 'cuts' else 0} --served {number if kind == 'served' else 0}"
               + {0: " --no-failing-syncs", 1: " --only-failing-syncs"}.get(args.failing, ""))
         return None
     except BaseException:
+        if kind == "served" and attack:
+            attack.close()
         shutil.rmtree(directory, ignore_errors=True)
         raise
     shutil.rmtree(directory)
@@ -296,6 +305,7 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/attack", description=__doc__)
     parser.add_argument("--kills", type=int, default=60, metavar="N", help="kill a process N times [60]")
     parser.add_argument("--cuts", type=int, default=60, metavar="N", help="cut the power N times [60]")
+    parser.add_argument("--served", type=int, default=40, metavar="N", help="do N things to servers of NVMe/TCP [40]")
     parser.add_argument("--seed", type=int, metavar="S", help="of the first disk; the next has the next one [by the clock]")
     parser.add_argument("--stack", choices=STACKS, help="only this; else all in turns")
     syncs = parser.add_mutually_exclusive_group()
@@ -310,9 +320,10 @@ def main():
     tools, progress, begin = Tools(args), Progress(), time.monotonic()
     if args.cuts:
         tools.build_shim()
-    done = {"kills": 0, "cuts": 0, "acknowledged": 0}
+    done = {"kills": 0, "cuts": 0, "served": 0, "acknowledged": 0}
     first, disks = seed, 0
-    for kind, wanted, each in (("kills", args.kills, KILLS_OF_A_DISK), ("cuts", args.cuts, CUTS_OF_A_RUN * RUNS_OF_A_DISK)):
+    for kind, wanted, each in (("kills", args.kills, KILLS_OF_A_DISK), ("cuts", args.cuts, CUTS_OF_A_RUN * RUNS_OF_A_DISK),
+                               ("served", args.served, TURNS_OF_A_SERVER)):
         while done[kind] < wanted:
             stack = args.stack or list(STACKS)[seed % len(STACKS)]
             # A seed again is the same number of kills again, so that the same is drawn.
@@ -324,7 +335,7 @@ def main():
                 done[key] += value
             seed, disks = seed + 1, disks + 1
     progress.clear()
-    print(f"{done['kills']} kills and {done['cuts']} power cuts of {disks} disks: nothing lost of {done['acknowledged']} acknowledged "
+    print(f"{done['kills']} kills, {done['cuts']} power cuts and {done['served']} attacks on servers, of {disks} disks: nothing lost of {done['acknowledged']} acknowledged "
           f"operations, in {time.monotonic() - begin:.0f} s (seed {first})")
     return 0
 

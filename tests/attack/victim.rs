@@ -2,10 +2,12 @@
 //! operation before it submits it and after it has come back. The verifier (`attack.py`) reads the record in another
 //! process, and decides from it alone what has to be on the disk.
 //!
-//!     victim spec=SPEC record=FILE seed=N run=N threads=N batches=N round=N
+//!     victim spec=SPEC record=FILE seed=N run=N threads=N batches=N round=N [forks=SPEC]
 //!
 //! `batches`: what each thread does before the program ends by itself (0: works until it is killed). `round`: after so
-//! many batches of each thread it closes the disk and opens it again (0: never). Everything else is drawn from `seed`.
+//! many batches of each thread it closes the disk and opens it again (0: never). `forks`: now and then a thread forks, and the
+//! child opens this disk for reading and asks for its zones, whatever the other threads did at the fork. Everything else is drawn
+//! from `seed`.
 //!
 //! A record is a file that is only appended to, in frames of 64 bytes, little endian:
 //!
@@ -31,6 +33,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
+use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo};
@@ -97,6 +100,8 @@ struct World {
     quiet: RwLock<()>,
     weights: [u32; 10],
     fua: u32,
+    /// The disk that a child of a fork reads.
+    forks: Option<String>,
     unit: u32,
     max_append: u32,
     conventional: u32,
@@ -338,8 +343,69 @@ impl Thread<'_> {
         self.run(planned);
     }
 
+    /// A batch of writes and appends of one zone, all in flight together.
+    fn mixed(&mut self) {
+        let zone = self.pick(false);
+        let (start, capacity) = (self.zone(zone).start.0, self.zone(zone).capacity_sectors as u32);
+        let mut at = match self.next[zone as usize] {
+            Some(at) => at,
+            None => self.report(zone),
+        };
+        let mut planned = Vec::new();
+        for _ in 0..=self.random.below(self.depth) {
+            let len = self.len((capacity - at.min(capacity)).min(self.world.max_append.min(128)));
+            if len == 0 {
+                break;
+            }
+            let flags = self.flags();
+            planned.push(match self.random.below(2) {
+                0 => self.plan(Kind::Append, Op::ZoneAppend, zone, start, len, flags),
+                _ => self.plan(Kind::Write, Op::Write, zone, start + u64::from(at), len, flags),
+            });
+            at += len;
+        }
+        if planned.is_empty() {
+            return self.manage(zone);
+        }
+        // Where a device places appends itself, a write behind one may come too early.
+        self.next[zone as usize] = self.run(planned).then_some(at);
+    }
+
+    /// Forks, and waits for the child.
+    fn fork(&self, spec: &str) {
+        let begun = Instant::now();
+        // SAFETY: no pointers. The child goes on with a copy of this thread alone, which the library is made for.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let opened = HostedDisk::open_spec(spec);
+            let code = match opened.map(|disk| zones(&disk).len() == self.world.zones.len()) {
+                Ok(true) => 0,
+                Ok(false) => 5,
+                Err(_) => 6,
+            };
+            // SAFETY: no pointers. Nothing of the parent is ended by the end of its child.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        while child > 0 && unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+            if begun.elapsed() > Duration::from_secs(20) {
+                eprintln!("victim: a child of a fork hangs");
+                std::process::exit(4);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if status != 0 {
+            eprintln!("victim: a child of a fork ended with {status:#x}");
+            std::process::exit(4);
+        }
+    }
+
     fn batch(&mut self) {
         let world = self.world;
+        if let Some(spec) = world.forks.as_deref().filter(|_| self.random.below(60) == 0) {
+            self.fork(spec);
+        }
         let mut draw = self.random.below(world.weights.iter().sum());
         let what = world.weights.iter().position(|w| {
             let here = draw < *w;
@@ -365,6 +431,7 @@ impl Thread<'_> {
                 let zone = self.pick(false);
                 self.manage(zone);
             }
+            Some(9) => self.mixed(),
             _ => self.write(),
         }
     }
@@ -413,6 +480,7 @@ pub(crate) fn run(args: &[String]) {
             quiet: RwLock::new(()),
             weights,
             fua,
+            forks: Some(value(args, "forks").to_owned()).filter(|spec| spec != "0"),
             unit: l.logical_block_sectors.max(l.write_granularity_sectors),
             max_append: match l.zone_append_max_sectors {
                 0 => 1024,

@@ -32,6 +32,7 @@ fn attack(test: &str, kind: &str, number: u32, more: &[&str]) {
         .args(["-B", concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/attack/attack.py")])
         .args(["--kills", if kind == "kills" { &number } else { "0" }])
         .args(["--cuts", if kind == "cuts" { &number } else { "0" }])
+        .args(["--served", if kind == "served" { &number } else { "0" }])
         .args(["--zoneplug", env!("CARGO_BIN_EXE_zoneplug")])
         .args(["--target", env!("CARGO_TARGET_TMPDIR"), "--victim", &victim])
         .args(more)
@@ -41,6 +42,12 @@ fn attack(test: &str, kind: &str, number: u32, more: &[&str]) {
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("nothing lost"), "{said}");
     println!("{said}");
+}
+
+/// Take-overs, kills, copies and other files, below a host that writes.
+#[test]
+fn attacks_on_servers_lose_nothing() {
+    attack("attacks_on_servers_lose_nothing", "served", 10, &["--seed", "4"]);
 }
 
 /// The verifier believes its record, which a kill may cut short anywhere.

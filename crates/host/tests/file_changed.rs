@@ -100,7 +100,7 @@ fn u17_a_flush_into_another_disk_fails_and_everything_after_it() {
         Command::without_data(Op::Flush, Sector(0), 0),
     ] {
         let op = c.op;
-        assert_eq!(run(&*disk, c).status, Status::Io, "{op:?}");
+        assert_eq!(run(&disk, c).status, Status::Io, "{op:?}");
     }
     drop(disk);
     assert!(place.is_restored(), "the other disk is written to");
@@ -151,7 +151,7 @@ fn u17_a_file_that_was_cut_is_not_read_as_zeroes() {
     assert_eq!([write(&disk, 1, 8), flush(&disk)], [Status::Ok; 2]);
     let len = std::fs::metadata(place.disk()).unwrap().len();
     let file = std::fs::File::options().write(true).open(place.disk()).unwrap();
-    file.set_len(len - (2 * u64::from(ZONE) << 9)).unwrap();
+    file.set_len(len - u64::from(2 * ZONE * 512)).unwrap();
     let said = disk.check_file().unwrap_err().to_string();
     assert!(said.contains("was cut to"), "{said}");
     assert_eq!([io(&disk, Op::Read, 1, 0), flush(&disk)], [Status::Io; 2]);
