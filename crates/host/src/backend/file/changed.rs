@@ -4,21 +4,12 @@
 
 use super::FileDisk;
 use super::format::{SECTOR, SESSION_AT, Session};
-use super::state::Core;
+use super::state::{Change, Core};
 use std::sync::TryLockError;
 use zoneplug_core::{Bytes, Error, ErrorKind, Status};
 
 /// Superblock and session, and what is between.
 const HEAD: usize = SESSION_AT as usize + SECTOR;
-
-/// What has become of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    /// The superblock or the session is not what this process has written.
-    Other,
-    /// The file is shorter than the disk: its length in bytes.
-    Cut(u64),
-}
 
 impl Change {
     /// What has become of the file at a path.

@@ -4,7 +4,6 @@
 //! The table is locked before the state. A write locks the state twice, for a moment. Nothing is written to
 //! the file under that lock, except the notes of conventional zones.
 
-use super::changed::Change;
 use super::format::{Debt, Layout, Note, Record, Session, Super};
 use super::load::Zones;
 use super::storage::Storage;
@@ -33,6 +32,15 @@ pub(super) struct Meta {
     pub(super) touched: bool,
     /// Space is allocated up to here, in sectors.
     pub(super) space: u32,
+}
+
+/// What another program has made of the file of an open disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The superblock or the session is not what this process has written.
+    Other,
+    /// The file is shorter than the disk: its length in bytes.
+    Cut(u64),
 }
 
 /// The state that changes with a write.
