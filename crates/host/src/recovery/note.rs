@@ -7,9 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Longest text.
 const MOST: u64 = 16 << 20;
+/// How old a file that was to replace the text is at least when it is removed.
+const LEFT_FOR: Duration = Duration::from_secs(60);
 
 /// A text for the next server, which holds until the system is started again.
 ///
@@ -77,7 +80,26 @@ impl BootNote {
         if made.is_err() {
             let _ = std::fs::remove_file(&new);
         }
+        self.sweep();
         made
+    }
+
+    /// Removes what processes left that were killed while they replaced the text. A process of another namespace may have a number that
+    /// nobody has here, so what is new stays.
+    fn sweep(&self) {
+        let directory = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let prefix = format!(".{name}-");
+        let all = std::fs::read_dir(directory.unwrap_or(Path::new(".")));
+        for entry in all.into_iter().flatten().flatten() {
+            let of = entry.file_name();
+            let pid = of.to_str().and_then(|n| n.strip_prefix(&prefix)?.parse().ok());
+            let age = entry.metadata().and_then(|m| m.modified()).ok();
+            let is_old = age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= LEFT_FOR);
+            if is_old && pid.is_some_and(has_gone) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn make(&self, new: &Path, text: &str) -> io::Result<()> {
@@ -92,6 +114,13 @@ impl BootNote {
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Whether no process has a number. A process of another user is there.
+fn has_gone(pid: i32) -> bool {
+    // SAFETY: a call without pointers. Signal 0 is sent to nobody.
+    let is_found = pid <= 0 || unsafe { libc::kill(pid, 0) } == 0;
+    !is_found && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 #[cfg(test)]
@@ -133,5 +162,32 @@ mod tests {
         std::fs::create_dir(note.path()).unwrap();
         assert!(note.read().is_err() && note.write("a").is_err());
         std::fs::remove_dir(note.path()).unwrap();
+    }
+
+    /// A server was killed while it wrote its stamp.
+    #[test]
+    fn what_a_killed_process_left_is_removed_with_the_next_text() {
+        let note = note("left");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let name = note.path().file_name().unwrap().to_str().unwrap().to_owned();
+        let left = |of: &str| note.path().with_file_name(format!(".{name}-{of}"));
+        let (old, init, other) = (left(&gone.to_string()), left("1"), left("data"));
+        for path in [&old, &init, &other] {
+            std::fs::write(path, "half").unwrap();
+        }
+        note.write("a").unwrap();
+        assert!(old.exists(), "a process of another namespace may be at it");
+        let time = std::time::SystemTime::now() - LEFT_FOR;
+        for path in [&old, &init, &other] {
+            File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        }
+        note.write("b").unwrap();
+        assert_eq!([&old, &init, &other].map(|p| p.exists()), [false, true, true]);
+        for path in [&init, &other] {
+            std::fs::remove_file(path).unwrap();
+        }
+        note.remove();
     }
 }
