@@ -59,6 +59,7 @@ class Served:
         self.nqn = f"nqn.2026-11.dev.zoneplug:attack-{os.getpid()}-{seed}"
         self.socket = os.path.join(directory, "socket")
         self.process = self.host = None
+        self.pieces = rng.choice([4096, 12288, 1 << 30])
         self.disks = [Disk(self.run, directory, n, rng) for n in range(rng.choice([1, 2, 3]))]
         self.disk = self.disks[0]
         with socket.socket() as s:
@@ -97,6 +98,8 @@ class Served:
         while True:
             try:
                 self.host = Host(self.address, self.nqn)
+                # A host may send what it is asked for in pieces.
+                self.host.io.chunk = min(self.host.io.chunk, self.pieces)
                 there = self.host.namespaces()
                 break
             except (Lost, ConnectionError, OSError) as e:
