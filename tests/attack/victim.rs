@@ -377,6 +377,8 @@ impl Thread<'_> {
         // SAFETY: no pointers. The child goes on with a copy of this thread alone, which the library is made for.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            // SAFETY: no pointers. A child that hangs outlives a parent that is killed, for so long.
+            unsafe { libc::alarm(20) };
             let opened = HostedDisk::open_spec(spec);
             let code = match opened.map(|disk| zones(&disk).len() == self.world.zones.len()) {
                 Ok(true) => 0,
@@ -389,7 +391,7 @@ impl Thread<'_> {
         let mut status = 0;
         // SAFETY: `status` outlives the call.
         while child > 0 && unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
-            if begun.elapsed() > Duration::from_secs(20) {
+            if begun.elapsed() > Duration::from_secs(10) {
                 eprintln!("victim: a child of a fork hangs");
                 std::process::exit(4);
             }
