@@ -58,6 +58,8 @@ pub use runtime::asynchronous::AsyncDisk;
 pub use runtime::batch::{Batch, Completion, Done, OpId};
 pub use runtime::blocking::BlockingDisk;
 pub use runtime::client::Client;
+#[cfg(feature = "file")]
+pub use runtime::hosted::Closing;
 pub use runtime::hosted::{self, Frozen, HostedDisk};
 pub use runtime::io_error::IoError;
 #[cfg(feature = "latency")]

@@ -19,8 +19,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
-use zoneplug_host::HostedDisk;
 use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::{Closing, HostedDisk};
 
 /// How long a disk may take to become durable, and to answer what was begun.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -248,12 +248,17 @@ pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Fa
 /// Has nothing be in flight on any disk, and closes them. False: one is not closed in time, so that only the end of this
 /// process makes sure that nothing of it is in flight.
 pub(crate) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>]) -> bool {
+    let closing: Vec<Closing> = disks.iter().map(|(_, disk)| disk.closing()).collect();
     let frozen = in_time(disks.into_iter(), |disk| disk.freeze().map_err(Failure::from));
     // A disk is closed when its last handle goes: nothing may be begun between the two.
     let is_still = frozen.is_ok();
     drop(frozen);
     let end = Instant::now() + CLOSE;
-    while devices.iter().any(|d| d.strong_count() > 0) {
+    // A device that nobody has any more may still write its last, in a thread that had the last handle. The next server would be
+    // overwritten.
+    let is_open =
+        || devices.iter().any(|d| d.strong_count() > 0) || !closing.iter().all(Closing::is_over);
+    while is_open() {
         if Instant::now() >= end {
             return false;
         }
@@ -270,6 +275,7 @@ mod tests {
     use zoneplug_buf::IoBuf;
     use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
     use zoneplug_host::ServedCounters;
+    use zoneplug_host::file::{CreateOptions, create};
 
     fn serving(spec: &str) -> Serving {
         let served = Served {
@@ -306,6 +312,28 @@ mod tests {
         client.submit(&mut std::iter::once(write).collect::<Bios>());
         let e = drain(&serving, &[]).unwrap_err().to_string();
         assert!(e.contains("ublkb0: "), "{e}");
+    }
+
+    /// U16. The end of a disk writes to its file. It may run in another thread than the one that waits for it.
+    #[test]
+    fn u16_a_disk_is_closed_when_it_is_left() {
+        let path = std::env::temp_dir().join(format!("zoneplug-leave-{}.zbd", std::process::id()));
+        let options =
+            CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..CreateOptions::default() };
+        for turn in 0..30 {
+            create(&path, &options, turn > 0).unwrap();
+            let spec = format!("{},io=threads", path.display());
+            let named = zoneplug_host::DiskSpec::parse(&spec).unwrap();
+            let below = std::sync::Arc::downgrade(&named.device);
+            let disk = HostedDisk::open_named(named).unwrap();
+            let mut io = zoneplug_host::BlockingDisk::new(&disk).unwrap();
+            io.write_from(Sector(0), &vec![7; 1 << 20]).unwrap();
+            drop(io);
+            assert!(close(vec![("a".to_owned(), disk)], &[below]));
+            let said = zoneplug_host::file::check(&path, false).unwrap().to_string();
+            assert!(said.contains("it was closed"), "time {turn}: {said}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     /// U16. A handle of a disk that is still there may still write.

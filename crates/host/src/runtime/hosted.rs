@@ -25,7 +25,7 @@ use crate::spec::meaning::Meaning;
 use crate::threads::Pauses;
 use crate::zone_memory::check_zone_memory;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, Event, Freeze, QueueConfig};
 use zoneplug_core::poison::lock;
@@ -61,6 +61,20 @@ pub struct HostedDisk {
     /// The disks in files that it stands on.
     #[cfg(feature = "file")]
     files: Arc<[Arc<FileDisk>]>,
+}
+
+/// The end of a disk: its files get their last bytes in the thread that drops the last handle, and whoever drops another one does
+/// not wait for that.
+#[cfg(feature = "file")]
+#[derive(Debug)]
+pub struct Closing(Vec<Arc<AtomicBool>>);
+
+#[cfg(feature = "file")]
+impl Closing {
+    /// Whether nothing more is written to its files.
+    pub fn is_over(&self) -> bool {
+        self.0.iter().all(|closed| closed.load(Ordering::Acquire))
+    }
 }
 
 impl HostedDisk {
@@ -134,6 +148,20 @@ impl HostedDisk {
     #[cfg(feature = "file")]
     pub fn changed_file(&self) -> Option<Error> {
         self.files.iter().find_map(|file| file.changed())
+    }
+
+    /// Tells when the disk is closed, after its last handle has gone.
+    ///
+    /// ```
+    /// # use zoneplug_host::HostedDisk;
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let closing = disk.closing();
+    /// drop(disk);
+    /// assert!(closing.is_over(), "nothing of it is in a file");
+    /// ```
+    #[cfg(feature = "file")]
+    pub fn closing(&self) -> Closing {
+        Closing(self.files.iter().map(|file| file.closed()).collect())
     }
 
     /// Whether the disk stands on files.

@@ -77,6 +77,7 @@ use io_uring::squeue::Entry;
 use state::Core;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use storage::{Lock, Purpose};
@@ -265,6 +266,8 @@ struct FileShared {
     core: Arc<Core>,
     engine: Engine,
     epoll_waker: Option<Arc<EpollWaker>>,
+    /// Whether the end of the disk has written its last.
+    closed: Arc<AtomicBool>,
 }
 
 impl Drop for FileShared {
@@ -272,6 +275,7 @@ impl Drop for FileShared {
         // Ends the threads.
         self.pool = None;
         self.core.close();
+        self.closed.store(true, Ordering::Release);
     }
 }
 
@@ -373,7 +377,13 @@ impl FileDisk {
             Pool::new(core.clone(), "zoneplug-file", nr)
         });
         Ok(Arc::new(FileDisk {
-            shared: Arc::new(FileShared { pool, core, engine, epoll_waker }),
+            shared: Arc::new(FileShared {
+                pool,
+                core,
+                engine,
+                epoll_waker,
+                closed: Arc::default(),
+            }),
             notices,
             path: what.to_owned(),
         }))
@@ -393,6 +403,11 @@ impl FileDisk {
     /// it counts as told. `client` is not 0, and the same whatever process serves it.
     pub fn owes(&self, client: u64) -> bool {
         self.shared.core.owes(client)
+    }
+
+    /// Becomes true when the end of the disk has written its last.
+    pub(crate) fn closed(&self) -> Arc<AtomicBool> {
+        self.shared.closed.clone()
     }
 
     /// Further descriptors of the file as it is open. `None`: the disk is in no file.
