@@ -72,7 +72,7 @@ impl Served {
                 .map_or(0, |n| (n.failed_authentications)()),
             paths: self.network.as_ref().map_or_else(Vec::new, |n| n.attributes.paths()),
             io: self.passed.io.clone(),
-            file_changed: self.disk.changed_file().map(|e| e.to_string()),
+            file_changed: self.disk.changed_file().map(|e| e.what().to_owned()),
             enabled: self.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
             measured: measure(self, &c),
         }

@@ -65,9 +65,8 @@ impl Watched {
         }
         if let Err(e) = self.disk.check_files() {
             self.changed = true;
-            let (what, hint) = (e.to_string(), e.what_to_try().unwrap_or_default().to_owned());
-            let what = plain(&what);
-            log::error!(event = "file-changed", disk = &*self.name; "{}: its I/O fails: {what}; {hint}", self.name);
+            let what = e.to_string();
+            log::error!(event = "file-changed", disk = &*self.name; "{}: its I/O fails: {}", self.name, plain(&what));
         }
     }
 
