@@ -5,13 +5,23 @@ use super::nvme_host::{BLOCK, Queue};
 use super::{ZONEPLUG, ok, soon, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use zoneplug_nvme::initiator::{Data, read, write};
 use zoneplug_nvme::spec::{Command as Nvme, opcode};
 
 fn flush() -> (Nvme, Data) {
     (Nvme::new(opcode::FLUSH).with_nsid(1), Data::None)
+}
+
+/// A process that does not outlive its test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// U17. A server whose file is not its disk any more says so, fails I/O, hands nothing over, and writes nothing into it.
@@ -43,7 +53,8 @@ fn u17_a_backup_over_the_file_of_a_running_server_is_not_mixed_with_its_disk() {
         let command =
             command.args(["serve", "--nqn", nqn(), "--socket", &socket, "--forget-hosts"]);
         let command = command.args(["--nvme-tcp", "127.0.0.1:0", &a]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = Ends(child.unwrap());
         let end = Instant::now() + Duration::from_secs(20);
         let status = || soon(Command::new(ZONEPLUG).args(["status", "--socket", &socket]));
         let shown = loop {
@@ -81,17 +92,17 @@ fn u17_a_backup_over_the_file_of_a_running_server_is_not_mixed_with_its_disk() {
             let takeover = [&next[..], &["--nvme-tcp", &address, &a]].concat();
             let refused = soon(Command::new(ZONEPLUG).args(&takeover));
             assert!(!refused.status.success(), "{}", text(&refused.stdout));
-            assert_eq!(last_is(&socket), child.id());
+            assert_eq!(last_is(&socket), child.0.id());
             if left.is_some() {
                 assert!(
                     left == Some(std::fs::read(&a).unwrap()),
                     "the server has written to {what}"
                 );
             }
-            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-            let ended = child.wait().unwrap();
+            kill_process(Pid::from_child(&child.0), Signal::TERM).unwrap();
+            let ended = child.0.wait().unwrap();
             let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             assert!(said.contains(what), "{said}");
             assert_eq!(ended.code(), Some(1), "what was written is not durable: {said}");
             if left.is_some() {
