@@ -11,7 +11,7 @@ use zoneplug_core::Error;
 /// A Diffie-Hellman group (DHGID), from the weakest to the strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum DhGroup {
-    /// No Diffie-Hellman: the responses are as hard to guess as the secrets are.
+    /// No Diffie-Hellman: a response is only as hard to guess as the secret.
     Null = 0,
     /// 2048 bits.
     #[default]
@@ -26,8 +26,8 @@ pub enum DhGroup {
     Ffdhe8192 = 5,
 }
 
-/// Name, bytes, bytes of a private value, the end of the prime. A private value is longer than the bits of RFC 7919,
-/// appendix A: 225, 275, 325, 375, 400. Longer ones take longer and give nothing.
+/// Name, bytes of the prime, bytes of a private value, last digits of the prime. Private values are longer than the
+/// minimum of RFC 7919, appendix A (225, 275, 325, 375, 400 bits); longer ones would cost time and add no strength.
 const GROUPS: [(&str, usize, usize, &str); 6] = [
     ("null", 0, 0, ""),
     ("ffdhe2048", 256, 32, "285c97ffffffffffffffff"),
@@ -38,7 +38,7 @@ const GROUPS: [(&str, usize, usize, &str); 6] = [
 ];
 
 impl DhGroup {
-    /// All, from the weakest to the strongest.
+    /// All groups, from the weakest to the strongest.
     pub const ALL: [DhGroup; 6] = [
         DhGroup::Null,
         DhGroup::Ffdhe2048,
@@ -48,7 +48,7 @@ impl DhGroup {
         DhGroup::Ffdhe8192,
     ];
 
-    /// Its name, as Linux spells it.
+    /// Returns the group's name as Linux spells it.
     pub const fn name(self) -> &'static str {
         GROUPS[self as usize].0
     }
@@ -61,12 +61,12 @@ impl DhGroup {
         DhGroup::ALL.get(usize::from(id)).copied()
     }
 
-    /// The next stronger one, if there is one.
+    /// Returns the next stronger group, if there is one.
     pub(crate) fn next(self) -> DhGroup {
         DhGroup::from_id(self.id() + 1).unwrap_or(self)
     }
 
-    /// Bytes of a value (DHVLEN).
+    /// Returns the length of a value in bytes (DHVLEN).
     pub(crate) const fn len(self) -> usize {
         GROUPS[self as usize].1
     }
@@ -111,7 +111,7 @@ impl fmt::Debug for PrivateValue {
 }
 
 impl PrivateValue {
-    /// The value made of random bytes. The highest bit is set, so that it is never short.
+    /// Makes a private value of random bytes. The highest bit is set, so the value is never short.
     pub(crate) fn new(group: DhGroup, random: &[u8; 64]) -> PrivateValue {
         let mut exponent = Zeroizing::new(random[..GROUPS[group as usize].2].to_vec());
         if let Some(first) = exponent.first_mut() {
@@ -120,14 +120,14 @@ impl PrivateValue {
         PrivateValue { group, exponent }
     }
 
-    /// What the other side gets. Nothing in the group NULL.
+    /// Returns the public value for the other side; empty in the group NULL.
     pub(crate) fn public(&self) -> Vec<u8> {
         let generator = BoxedUint::from(2u8).resize(self.group.len() as u32 * 8);
         self.power(generator).map_or_else(Vec::new, |v| v.to_vec())
     }
 
-    /// What both sides compute, from the other's value. `None`: that has another length, or lies not between 1 and p - 1, so
-    /// that the result would be known to others.
+    /// Computes the shared value from the other side's public value. Returns `None` if that value has the wrong
+    /// length or lies outside 1 to p - 1, where anybody could compute the result.
     pub(crate) fn shared(&self, other: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if other.len() != self.group.len() {
             return None;

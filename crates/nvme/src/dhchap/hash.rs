@@ -13,7 +13,7 @@ pub(crate) enum Hash {
     Sha512 = 3,
 }
 
-/// Whether two secrets are the same, in a time that tells nothing about them.
+/// Compares two secrets in constant time.
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }
@@ -29,7 +29,7 @@ impl Hash {
         self as u8
     }
 
-    /// Bytes of a digest, and of a challenge.
+    /// Returns the length of a digest, and of a challenge, in bytes.
     pub(crate) const fn len(self) -> usize {
         match self {
             Hash::Sha256 => 32,
@@ -46,7 +46,7 @@ impl Hash {
         })
     }
 
-    /// HMAC of `parts`, one after the other.
+    /// Returns the HMAC of `parts`, concatenated.
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         fn of<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
             // HMAC takes a key of any length.
@@ -62,24 +62,24 @@ impl Hash {
     }
 }
 
-/// What the responses of one transaction have in common.
+/// The values that all responses of one transaction are computed from.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) hash: Hash,
     pub(crate) t_id: u16,
     pub(crate) host: &'a str,
     pub(crate) subsystem: &'a str,
-    /// What Diffie-Hellman gave; `None` for the group NULL.
+    /// The shared Diffie-Hellman value; `None` for the group NULL.
     pub(crate) shared: Option<&'a [u8]>,
 }
 
 impl Exchange<'_> {
-    /// The host's response to the challenge of the controller (DH-HMAC-CHAP_Reply, *Response Value*).
+    /// Returns the host's response to the controller's challenge (DH-HMAC-CHAP_Reply, *Response Value*).
     pub(crate) fn host_response(&self, key: &[u8], challenge: &[u8], seqnum: u32) -> Vec<u8> {
         self.response(key, challenge, seqnum, b"HostHost", [self.host, self.subsystem])
     }
 
-    /// The controller's response to the challenge of the host (DH-HMAC-CHAP_Success1, *Response Value*).
+    /// Returns the controller's response to the host's challenge (DH-HMAC-CHAP_Success1, *Response Value*).
     pub(crate) fn controller_response(&self, key: &[u8], challenge: &[u8], seqnum: u32) -> Vec<u8> {
         self.response(key, challenge, seqnum, b"Controller", [self.subsystem, self.host])
     }
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         role: &[u8],
         names: [&str; 2],
     ) -> Vec<u8> {
-        // With Diffie-Hellman the challenge is augmented by what both sides have computed.
+        // With Diffie-Hellman, the challenge is augmented by the shared value.
         let augmented = self.shared.map(|s| self.hash.hmac(&self.hash.digest(s), &[challenge]));
         let parts: [&[u8]; 8] = [
             augmented.as_deref().unwrap_or(challenge),

@@ -29,7 +29,8 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Reads a key as `nvme gen-dhchap-key` writes it. White space around it is ignored. The error does not repeat the text.
+    /// Reads a key as `nvme gen-dhchap-key` writes it. Surrounding white space is ignored. The error does not repeat
+    /// the text.
     pub fn parse(text: &str) -> Result<Key, Error> {
         let wrong = |what: &str| {
             Error::invalid(format!("no key of DH-HMAC-CHAP: {what}"))
@@ -62,7 +63,7 @@ impl Key {
         Ok(Key { secret: Zeroizing::new(secret.to_vec()), transform })
     }
 
-    /// The key of the host or subsystem with this name (section 8.13.5.7).
+    /// Derives the key of the host or subsystem with this name (section 8.13.5.7).
     pub(crate) fn of(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         match self.transform {
             None => self.secret.clone(),
@@ -72,7 +73,7 @@ impl Key {
         }
     }
 
-    /// The hash function that is as strong as the secret is long.
+    /// Returns the hash function whose digest is as long as the secret.
     pub(crate) fn hash(&self) -> Hash {
         match self.secret.len() {
             64 => Hash::Sha512,
@@ -97,7 +98,7 @@ impl Key {
         mac.iter().take(16).map(|b| format!("{b:02x}")).collect()
     }
 
-    /// Whether `other` has the same secret. A host and a subsystem must not.
+    /// Returns whether `other` has the same secret. A host and a subsystem must not share one.
     pub fn is_secret_of(&self, other: &Key) -> bool {
         same(&self.secret, &other.secret)
     }

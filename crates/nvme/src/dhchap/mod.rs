@@ -1,5 +1,5 @@
-//! DH-HMAC-CHAP (Base Specification, section 8.13.5): what a host and a controller compute. Neither a random number nor a
-//! clock is taken here: random bytes are arguments.
+//! DH-HMAC-CHAP (Base Specification, section 8.13.5): the computations of a host and a controller. The module draws
+//! no random numbers and reads no clock: random bytes are arguments.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -21,23 +21,23 @@ pub(crate) use group::PrivateValue;
 pub(crate) use hash::{Exchange, Hash, same};
 pub use key::Key;
 
-/// Most bytes of a message, and of the data of an authentication command: the longest message that there is, with room for
-/// more protocols than one.
+/// Most bytes of a message, and of the data of an authentication command. Leaves room beyond the longest message for
+/// hosts that offer several protocols.
 pub const MAX_MESSAGE: u32 = 4096;
 
 /// Random bytes for one message. Each message needs new ones.
 #[derive(Clone)]
 pub struct Random {
-    /// For a challenge.
+    /// The bytes for a challenge.
     pub challenge: [u8; 64],
-    /// For the private value of Diffie-Hellman.
+    /// The bytes for a private value of Diffie-Hellman.
     pub exponent: [u8; 64],
-    /// For a sequence number.
+    /// The bytes for a sequence number.
     pub seqnum: [u8; 4],
 }
 
 impl Random {
-    /// From bytes that nothing else uses.
+    /// Takes random bytes that nothing else uses.
     pub fn new(bytes: &[u8; 132]) -> Random {
         let (mut challenge, mut exponent, mut seqnum) = ([0; 64], [0; 64], [0; 4]);
         challenge.copy_from_slice(&bytes[..64]);
@@ -46,7 +46,7 @@ impl Random {
         Random { challenge, exponent, seqnum }
     }
 
-    /// A sequence number. 0 has a meaning of its own.
+    /// Returns a sequence number, never 0: 0 means that the controller does not authenticate itself.
     pub(crate) fn seqnum(&self) -> u32 {
         u32::from_le_bytes(self.seqnum).max(1)
     }

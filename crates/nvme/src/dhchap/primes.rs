@@ -2,7 +2,7 @@
 //! b bits and the X of the group, 2^b - 2^(b-64) + (floor(2^(b-130) e) + X) 2^64 - 1. So all of them have the same digits,
 //! those of e, up to their last 22 or 24.
 
-/// The prime of `digits` digits that ends with `end`.
+/// Returns the prime of `digits` digits that ends with `end`.
 pub(super) fn prime(digits: usize, end: &str) -> String {
     format!("{}{end}", &FFDHE8192[..digits - end.len()])
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 pub(crate) const VECTORS: &str = include_str!("vectors.txt");
 
-/// A transaction: what each side knows and sends.
+/// One transaction: the values that each side knows and sends.
 pub(crate) struct Vector {
     fields: BTreeMap<&'static str, &'static str>,
 }
@@ -21,7 +21,7 @@ impl Vector {
         digits.iter().map(byte).collect()
     }
 
-    /// `None` if the transaction has none.
+    /// Returns the key with this name; `None` if the transaction has none.
     pub(crate) fn key(&self, name: &str) -> Option<Key> {
         Some(self.text(name)).filter(|t| *t != "-").map(|t| Key::parse(t).unwrap())
     }
@@ -35,7 +35,7 @@ impl Vector {
     }
 }
 
-/// All transactions. Each knows the names of both sides.
+/// Returns all transactions. Each has the names of both sides.
 pub(crate) fn transactions() -> Vec<Vector> {
     let pairs = |block: &'static str| {
         block.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.split_once(' '))

@@ -9,7 +9,7 @@ fn text(transform: &str, secret: &[u8]) -> String {
     format!("DHHC-1:{transform}:{}:", Base64::encode_string(&[secret, &crc].concat()))
 }
 
-/// J14: what is no key says why, and never shows it.
+/// J14: a malformed key gives an error that says why and never shows the key.
 #[test]
 fn keys_as_text() {
     let secret: Vec<u8> = (0..64).collect();
@@ -47,7 +47,7 @@ fn keys_as_text() {
     assert_eq!(format!("{key:?} {:?}", Random::new(&[7; 132])), "Key Random");
 }
 
-/// J14: a secret that two have is known as the same one.
+/// J14: two keys with the same secret are recognised.
 #[test]
 fn secrets_are_compared() {
     let key = |byte| Key::parse(&text("01", &[byte; 32])).unwrap();
@@ -56,7 +56,7 @@ fn secrets_are_compared() {
     assert!(!key(1).is_secret_of(&Key::parse(&text("01", &[1; 48])).unwrap()));
 }
 
-/// J14: a value whose power is known to others is refused, and so is one of another length.
+/// J14: a public value of the wrong length, or one whose powers are known, is refused.
 #[test]
 fn values_of_diffie_hellman() {
     for group in DhGroup::ALL.into_iter().skip(1) {
@@ -73,7 +73,7 @@ fn values_of_diffie_hellman() {
             small[n - 1] = value;
             assert_eq!(a.shared(&small).is_some(), good, "{group} {value}");
         }
-        // The prime ends with 64 ones. p - 2 is the largest that is taken.
+        // The prime ends with 64 ones. p - 2 is the largest value that is accepted.
         let prime = group.prime();
         let bytes: Vec<u8> = prime.as_bytes().as_chunks::<2>().0.iter().map(hex).collect();
         for (less, good) in [(0, false), (1, false), (2, true)] {
@@ -107,7 +107,7 @@ fn the_vectors_have_each_hash_each_transform_and_weak_and_strong_groups() {
     }
 }
 
-/// A sequence number is never 0, which has a meaning of its own.
+/// A sequence number is never 0, which is reserved.
 #[test]
 fn sequence_numbers() {
     assert_eq!(Random::new(&[0; 132]).seqnum(), 1);

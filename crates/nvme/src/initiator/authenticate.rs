@@ -1,5 +1,5 @@
-//! The host's side of DH-HMAC-CHAP on one queue (Base Specification, section 8.13.5). It trusts nothing that the controller
-//! says: a controller that was to authenticate itself and does not is an error.
+//! The host's side of DH-HMAC-CHAP on one queue (Base Specification, section 8.13.5). The host trusts no message of
+//! the controller: if the controller was to authenticate itself and does not, the authentication fails.
 
 use super::Data;
 use crate::dhchap::{DhGroup, Exchange, Hash, Key, MAX_MESSAGE, PrivateValue, Random, same};
@@ -9,24 +9,24 @@ use crate::spec::auth::{
     Reply, Success1, Success2, auth_id, auth_type, failure,
 };
 
-/// What is awaited from the controller.
+/// The message that the host waits for.
 #[derive(Debug)]
 enum State {
     Begin,
-    /// That AUTH_Negotiate has come.
+    /// The controller's acceptance of AUTH_Negotiate.
     Negotiated,
     Challenge,
-    /// That the reply has come.
+    /// The controller's acceptance of the reply.
     Replied(Expected),
     Success1(Expected),
-    /// That Success2 has come.
+    /// The controller's acceptance of Success2.
     Confirmed,
-    /// That AUTH_Failure2 has come, which says what is wrong.
+    /// The controller's acceptance of AUTH_Failure2. The text is the host's error.
     Refused(String),
     Done,
 }
 
-/// What Success1 must have.
+/// The values that Success1 must carry.
 #[derive(Debug, Clone)]
 struct Expected {
     hash: Hash,
@@ -46,8 +46,8 @@ pub struct Authenticate {
 }
 
 impl Authenticate {
-    /// An authentication of `host` with its key. With `controller_key` the controller has to authenticate itself too. `t_id`
-    /// tells transactions apart.
+    /// Starts an authentication of `host` with its key. With `controller_key` the controller must authenticate itself
+    /// too. `t_id` distinguishes transactions.
     pub fn new(
         (subsystem, host): (&str, &str),
         key: &Key,
@@ -66,11 +66,12 @@ impl Authenticate {
         }
     }
 
-    /// The next command, after the command before it has succeeded with this data. `None`: both sides are who they say.
+    /// Returns the next command, after the previous one has succeeded with this data. `None`: both sides have proved
+    /// their identity.
     ///
     /// # Errors
     ///
-    /// What the controller refused, or did wrong.
+    /// The controller's refusal, or its violation of the protocol.
     pub fn next(&mut self, received: &[u8]) -> Result<Option<(Command, Data)>, String> {
         let next = match std::mem::replace(&mut self.state, State::Done) {
             State::Begin => {
@@ -155,7 +156,7 @@ impl Authenticate {
         [&head.encode()[..], &offer.encode()].concat()
     }
 
-    /// Checks the head of a message of the controller.
+    /// Checks the header of a message from the controller.
     fn message(&self, received: &[u8], id: u8) -> Result<(), String> {
         let head = Failure::read(received).ok_or("a short message")?;
         match (head.auth_type, head.auth_id) {
@@ -167,7 +168,7 @@ impl Authenticate {
         }
     }
 
-    /// The reply to a challenge, or why it is refused.
+    /// Returns the reply to a challenge and the response expected next, or why the challenge is refused.
     fn reply(&self, received: &[u8]) -> Result<(Vec<u8>, Expected), String> {
         let head = Challenge::read(received).ok_or("a short challenge")?;
         let (hash, group) = (Hash::from_id(head.hashid), DhGroup::from_id(head.dhgid));
@@ -223,7 +224,7 @@ impl Authenticate {
     }
 }
 
-/// Whether Success1 has the response that is expected, if one is.
+/// Returns whether Success1 carries the expected response, if one is expected.
 fn is_success(received: &[u8], expected: &Expected) -> bool {
     let Some(head) = Success1::read(received) else { return false };
     let response = received.get(Success1::LEN..Success1::LEN + expected.hash.len());

@@ -1,6 +1,6 @@
 //! A model of an initiator: the host's side of one connection, without a socket. For tests, simulated worlds and load
-//! generators; it is no driver. It trusts the controller's answers no more than a test should: what breaks the protocol is
-//! an error that says what was wrong.
+//! generators; it is no driver. The model trusts no answer of the controller: a violation of the protocol is an error
+//! that names it.
 //!
 //! ```
 //! use zoneplug_nvme::initiator::{Initiator, Options};
@@ -23,14 +23,14 @@ use crate::tcp::pdu::{
 use crate::tcp::{DIGEST_LEN, Digest, IN_CAPSULE_MAX};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What an initiator asks a connection to be.
+/// The parameters that an initiator requests for its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Digests to ask for.
+    /// Digests to request.
     pub digests: Digests,
-    /// HPDA: how data from the controller are aligned, in dwords, 0 meaning 1.
+    /// HPDA: alignment of data from the controller, in dwords less one.
     pub align: u8,
-    /// Data of a write up to so many bytes go in its capsule.
+    /// Write data of up to this many bytes travel in the command capsule.
     pub in_capsule: u32,
 }
 
@@ -43,18 +43,18 @@ impl Default for Options {
 /// The data of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
-    /// None.
+    /// No data.
     None,
-    /// For the controller.
+    /// Data for the controller.
     Out(Vec<u8>),
-    /// Up to so many bytes from the controller.
+    /// Data from the controller, at most this many bytes.
     In(u32),
 }
 
 /// A command that is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// What the controller answered, or would have if its data had not sufficed.
+    /// The controller's completion, or the one that the SUCCESS flag of its last C2HData stands for.
     pub completion: Completion,
     /// Data from the controller.
     pub data: Vec<u8>,
@@ -64,7 +64,7 @@ pub struct Done {
 #[derive(Debug)]
 struct Pending {
     out: Vec<u8>,
-    /// Bytes of `out` that R2Ts have asked for.
+    /// Bytes of `out` that R2Ts have requested so far.
     asked: u32,
     data: Vec<u8>,
     max_in: u32,
@@ -74,11 +74,11 @@ struct Pending {
 #[derive(Debug)]
 pub struct Initiator {
     options: Options,
-    /// What the controller has agreed to, once it has.
+    /// The parameters of the controller's ICResp, once it has arrived.
     agreed: Option<Initialize>,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Commands that wait for the controller to agree.
+    /// Commands that wait for ICResp.
     early: VecDeque<(Command, Data)>,
     pending: BTreeMap<u16, Pending>,
     next_cid: u16,
@@ -86,7 +86,7 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// A connection whose ICReq is in the output.
+    /// Opens a connection. ICReq is in the output.
     pub fn new(options: Options) -> Initiator {
         let digests = u8::from(options.digests.header) | u8::from(options.digests.data) << 1;
         let ask = Initialize { version: 0, align: options.align, digests, max: 0 };
@@ -102,7 +102,7 @@ impl Initiator {
         }
     }
 
-    /// Sends a command. Returns its identifier, which replaces the one that the command has; so does the data pointer.
+    /// Sends a command. Returns its identifier. The initiator overwrites the command's identifier and data pointer.
     pub fn send(&mut self, command: Command, data: Data) -> u16 {
         while self.pending.contains_key(&self.next_cid) {
             self.next_cid = self.next_cid.wrapping_add(1);
@@ -138,7 +138,7 @@ impl Initiator {
         }
     }
 
-    /// Appends a PDU to the output. `rest` is its header behind the common part.
+    /// Appends a PDU to the output. `rest` is the header behind the common part.
     fn pdu(&mut self, kind: Kind, rest: &[u8], data: &[u8], last: bool) {
         let Digests { header, data: data_digest } = self.options.digests;
         let data_digest = data_digest && !data.is_empty();
@@ -166,17 +166,17 @@ impl Initiator {
         }
     }
 
-    /// What is to be sent.
+    /// Takes the bytes to send.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }
 
-    /// Commands in flight.
+    /// Returns the number of commands in flight.
     pub fn in_flight(&self) -> usize {
         self.pending.len()
     }
 
-    /// A command that is complete.
+    /// Takes the next completed command.
     pub fn done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
@@ -185,7 +185,8 @@ impl Initiator {
     ///
     /// # Errors
     ///
-    /// What broke the protocol, or the controller's request to terminate. The connection is of no use then.
+    /// The violation of the protocol, or the controller's request to terminate. The connection cannot be used any
+    /// more.
     pub fn received(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         let mut begin = 0;
@@ -295,7 +296,7 @@ impl Initiator {
         Ok(())
     }
 
-    /// Sends what an R2T asks for, in H2CData PDUs as long as may be.
+    /// Sends the data that an R2T requests, in H2CData PDUs of the largest allowed size.
     fn transfer(&mut self, pdu: &[u8], agreed: Initialize) -> Result<(), String> {
         let t = Transfer::decode(pdu.first_chunk().ok_or("a short R2T")?);
         let pending = self.pending.get_mut(&t.cid).ok_or_else(|| format!("no command: {t:?}"))?;

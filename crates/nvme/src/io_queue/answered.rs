@@ -1,24 +1,24 @@
-//! Which answers of a queue the host may not have.
+//! The last answers of a queue, some of which the host may not have received.
 
 use crate::target::io::IoRequest;
 use std::collections::VecDeque;
 use zoneplug_core::{Op, Sector};
 
-/// A write that was answered, or an append that was with success.
+/// An answer to a write, or to an append that succeeded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer {
     pub(super) disk: u32,
     pub(super) is_append: bool,
-    /// Where the data are.
+    /// The first sector of the data.
     pub(super) sector: Sector,
     pub(super) len_sectors: u32,
     /// Resets of the zone when an append was sent.
     pub(super) resets: u32,
-    /// Where the answer ends in the stream of bytes for the host.
+    /// The end of the answer in the byte stream to the host.
     end: u64,
 }
 
-/// The last writes that were answered, and the last appends that were with success, the oldest first.
+/// The last answers to writes, and to appends that succeeded, oldest first.
 #[derive(Debug)]
 pub(super) struct Answered {
     last: VecDeque<Answer>,
@@ -26,13 +26,13 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// A host has at most `entries` commands in flight, and takes answers in their order: it has taken all answers but the
-    /// last `entries`.
+    /// Keeps at most `entries` answers. A host has at most `entries` commands in flight and takes answers in order,
+    /// so it has taken all earlier ones.
     pub(super) fn new(entries: usize) -> Answered {
         Answered { last: VecDeque::new(), most: entries }
     }
 
-    /// A request was answered, and that answer ends there in the stream.
+    /// Adds the answer to a request. `end` is where the answer ends in the byte stream.
     pub(super) fn push(&mut self, end: u64, r: &IoRequest, resets: u32) {
         if self.last.len() == self.most {
             self.last.pop_front();
@@ -44,7 +44,7 @@ impl Answered {
         self.last.push_back(Answer { disk, is_append, sector, len_sectors, resets, end });
     }
 
-    /// Whether one is to a write of this sector.
+    /// Returns whether one of the answers is to a write of this sector.
     pub(super) fn has_write(&self, disk: u32, at: Sector) -> bool {
         self.last.iter().any(|a| {
             let end = a.sector.plus(u64::from(a.len_sectors));
@@ -52,21 +52,23 @@ impl Answered {
         })
     }
 
-    /// Whether the host's TCP has yet to acknowledge the answer of an append. It has acknowledged so many bytes of the stream.
+    /// Returns whether the answer to an append lies beyond the first `acknowledged` bytes of the stream, which the
+    /// host's TCP has acknowledged.
     pub(super) fn any_append_is_open(&self, acknowledged: u64) -> bool {
         self.last.iter().any(|a| a.is_append && a.end > acknowledged)
     }
 
-    /// Whether one is to an append.
+    /// Returns whether one of the answers is to an append.
     pub(super) fn has_append(&self) -> bool {
         self.last.iter().any(|a| a.is_append)
     }
 
-    /// The answers that the host may not have. Its TCP has acknowledged so many bytes of the stream.
+    /// Returns the answers that the host may not have. Its TCP has acknowledged `acknowledged` bytes of the stream.
     ///
-    /// A host may end a connection with bytes that its TCP has acknowledged and that it has not looked at. So it may miss each
-    /// of the last answers to writes: these are compared with the disk, which does no harm to a new write. An append that was
-    /// acknowledged counts as received, because a new one with the same data would get its place.
+    /// A host may close a connection without reading bytes that its TCP has acknowledged. So each of the last answers
+    /// to writes counts as possibly lost: a resent write is compared with the disk, which does not harm a new write.
+    /// An append whose answer was acknowledged counts as received, because otherwise a new append with the same data
+    /// would get its place.
     pub(super) fn perhaps_lost(&self, acknowledged: u64) -> impl Iterator<Item = &Answer> {
         self.last.iter().filter(move |a| !a.is_append || a.end > acknowledged)
     }

@@ -1,13 +1,14 @@
-//! Writes that a disk refused because those before them had not come, while the server itself holds those back. The host did
-//! nothing wrong, so it does not get the disk's refusal.
+//! Writes that a disk refused because earlier writes of the zone have not arrived, while the server itself holds
+//! those back. The host made no mistake, so the server does not pass the refusal on.
 //!
-//! The queue knows what is on the way to itself, and asks the other queues of the host. When they have answered, it submits the
-//! write again. If none of them had a write before it, this is done without waiting in an order window: a write that was on
-//! the way when the disk refused this one may have reached the disk by then.
+//! The queue knows which writes are on the way to itself, and asks the other queues of the host about theirs. When
+//! they have answered, the queue submits the write again. If none of them had an earlier write, the write does not
+//! wait in an order window this time: an earlier write that was on the way at the refusal may have reached the disk
+//! by now.
 //!
-//! A queue asks for the first refused write of a zone, and for few zones at a time, the first by disk and place. Another queue
-//! answers late if it has a refused write before that one. So of the writes that wait for each other's queues the first never
-//! waits.
+//! A queue asks only for the first refused write of a zone, and for at most 16 zones at a time, lowest disk and
+//! sector first. Another queue delays its answer if it holds a refused write with a lower sector. So if writes wait
+//! for each other's queues, the write with the lowest sector never waits.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::recovery::{Asked, PeerQueryId};
@@ -16,7 +17,7 @@ use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::tcp::Connection;
 use zoneplug_core::{Flags, Op, Sector, Status};
 
-/// Most queries of a queue at a time: other queues look at all of them.
+/// Most queries of a queue at a time. A limit, because every other queue looks at all of them.
 const MAX_QUERIES: usize = 16;
 
 /// The refused writes of a queue that are not answered yet.
@@ -24,15 +25,15 @@ const MAX_QUERIES: usize = 16;
 pub(super) struct Behind {
     writes: Vec<Refused>,
     queries: Vec<PeerQuery>,
-    /// The tokens of BIOs that were refused, of commands that are not answered yet. Each has its slot in it.
+    /// The tokens of refused BIOs of commands that are not answered yet. Each token contains its slot.
     tokens: Vec<u64>,
 }
 
-/// A query to other queues.
+/// A query to the host's other queues.
 #[derive(Debug, Clone, Copy)]
 struct PeerQuery {
     id: PeerQueryId,
-    /// The slot of the write that it is about, and its disk and place.
+    /// The slot of the write that the query is about, then its disk and sector.
     slot: u16,
     place: (u32, Sector),
 }
@@ -41,16 +42,16 @@ struct PeerQuery {
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     slot: u16,
-    /// A write before it was on the way: it may be held once more.
+    /// Whether an earlier write was on the way. If so, the order window may hold this write once more.
     awaited: bool,
 }
 
-/// The state of the writes that a queue has before a place in its zone.
+/// The state of the writes that a queue has before a sector in its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
-    /// A write of which some data are on the way, or which waits for what other queues have carried out.
+    /// A write is waiting for data, for closed connections to drain, or for answers of other queues.
     OnTheWay,
-    /// Refused writes that are not answered yet.
+    /// Only refused writes that are not answered yet.
     HeldBack,
     Nothing,
 }
@@ -60,19 +61,19 @@ impl Behind {
         self.writes.is_empty()
     }
 
-    /// Whether other queues are asked.
+    /// Returns whether queries to other queues are open.
     pub(super) fn asks(&self) -> bool {
         !self.queries.is_empty()
     }
 
-    /// Keeps the token of a refused BIO. One of the same slot is of a command that went unanswered.
+    /// Keeps the token of a refused BIO. Replaces an older token of the same slot, whose command was never answered.
     #[cold]
     pub(super) fn keep_token(&mut self, token: u64) {
         self.take_token(token as u16);
         self.tokens.push(token);
     }
 
-    /// The token that was kept for a slot.
+    /// Takes the token that was kept for a slot.
     #[cold]
     pub(super) fn take_token(&mut self, slot: u16) -> u64 {
         let place = self.tokens.iter().position(|token| *token as u16 == slot);
@@ -85,12 +86,12 @@ fn is_write(r: &IoRequest) -> bool {
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// The server or the controller ends, and takes no more data. What the disks carry out is still answered. A write that a
-    /// disk refuses for its place from now on stays unanswered, because the write before it may not be taken any more: the
-    /// host sends both again to what serves next.
+    /// Stops taking data, because the server or the controller ends. The queue still answers commands that the disks
+    /// carry out. A write that a disk refuses for its place from now on stays unanswered, because an earlier write
+    /// may not be taken any more; the host sends both again to the next server.
     pub fn stop(&mut self) {
         self.stops = true;
-        // Their memory is freed with the queue. Nothing waits for what others answer.
+        // The slots keep the memory of these writes until the queue is freed. No write needs the queries' answers any more.
         self.behind = Behind::default();
         self.refuse_held();
     }
@@ -100,7 +101,7 @@ impl<C: DiskClient> IoQueue<C> {
         self.used.iter_mut().for_each(|u| u.client.refuse_held());
     }
 
-    /// A disk has refused the request of a command for its place, or because it would have had to wait.
+    /// Handles a request that a disk refused for its place, or because it would have had to wait.
     #[cold]
     pub(super) fn refused<D: Disks<Client = C>>(
         &mut self,
@@ -115,7 +116,7 @@ impl<C: DiskClient> IoQueue<C> {
             return running.free(ctx);
         }
         if result.status == Status::WouldBlock && running.tried_last {
-            // There was no tag for it.
+            // The write found no free tag.
             return self.start(slot, running, tcp, ctx);
         }
         if is_write(&r)
@@ -126,7 +127,7 @@ impl<C: DiskClient> IoQueue<C> {
         }
         self.count_refused(slot, &mut running);
         let step = if is_write(&r) && self.namespaces.are_inaccessible() {
-            // As a command that comes now: its host sends it to another port.
+            // A command that arrives now gets the same answer. The host retries at another port.
             Step::Answer(Completion { status: status::INACCESSIBLE, ..Completion::default() }, 0)
         } else {
             if is_write(&r) {
@@ -137,7 +138,7 @@ impl<C: DiskClient> IoQueue<C> {
         self.go_on(slot, running, step, tcp, ctx);
     }
 
-    /// The refused BIO of a command is its last one for this request: the time of the operation ends here.
+    /// Reports the last refused BIO as the end of the operation, for the time that operations take.
     #[cold]
     pub(super) fn count_refused(&mut self, slot: u16, running: &mut Running) {
         let r = running.request;
@@ -150,9 +151,9 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Whether `r` is not answered yet, because the server may hold back a write before it: `Some(true)` if such a write is on
-    /// the way, `Some(false)` if that has yet to be found out. `None`: it is answered. `tried_last`: no other queue has such a
-    /// write.
+    /// Returns whether the server may hold back a write before `r`, so that `r` must not be answered yet:
+    /// `Some(true)` if such a write is on the way, `Some(false)` if other queues must be asked, `None` if `r` is to
+    /// be answered now. `tried_last`: no other queue has such a write.
     fn is_held_back<D: Disks<Client = C>>(
         &self,
         r: &IoRequest,
@@ -173,7 +174,7 @@ impl<C: DiskClient> IoQueue<C> {
         (before == Before::HeldBack || others()).then_some(false)
     }
 
-    /// The state of the writes that the queue has before this place.
+    /// Returns the state of the writes that the queue has before this sector.
     pub(super) fn has_before<D: Disks<Client = C>>(
         &self,
         disk: u32,
@@ -214,8 +215,8 @@ impl<C: DiskClient> IoQueue<C> {
         Some(self.running.get(usize::from(slot))?.as_ref()?.request)
     }
 
-    /// Submits the refused writes again before which nothing is on the way any more, in the order of their places. Asks other
-    /// queues for the first one. False: it has done nothing.
+    /// Submits the refused writes again that no earlier write on the way blocks, in the order of their sectors. Asks
+    /// other queues about the first one. Returns false if it did nothing.
     #[cold]
     pub(super) fn start_behind<D: Disks<Client = C>>(
         &mut self,
@@ -225,7 +226,7 @@ impl<C: DiskClient> IoQueue<C> {
         let mut all = std::mem::take(&mut self.behind.writes);
         all.sort_by_key(|b| self.request(b.slot).map(|r| (r.disk, r.sector)));
         let (mut progress, mut began) = (false, None);
-        // Writes that wait are put back in their order, so each one sees those before it.
+        // Writes that keep waiting go back to the list in order, so each write sees the earlier ones.
         for mut b in all {
             let Some(r) = self.request(b.slot) else { continue };
             let before = self.has_before(r.disk, r.sector, tcp, ctx);
@@ -240,7 +241,7 @@ impl<C: DiskClient> IoQueue<C> {
                 self.behind.writes.push(b);
                 continue;
             };
-            // A write that came before this one came before those behind it.
+            // If an earlier write was on the way to this one, it was also on the way to the later ones.
             began = if awaited { Some(zone) } else { began };
             self.withdraw(|q| q.slot == b.slot, ctx);
             if let Some(running) = self.running[usize::from(b.slot)].take() {
@@ -251,7 +252,7 @@ impl<C: DiskClient> IoQueue<C> {
         progress
     }
 
-    /// Whether another queue had a write before `r` on the way. `None`: that is not known yet.
+    /// Returns whether another queue had a write before `r` on the way; `None` while that is unknown.
     fn answer_about<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -274,14 +275,14 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let what = Asked::Awaits(r.sector);
         let asked = recovery.with(|ledger| ledger.ask(self.host, self.queue, what));
-        // The others may have gone.
+        // The other queues may have ended.
         let Some((id, queues)) = asked else { return Some(false) };
         self.behind.queries.push(PeerQuery { id, slot, place });
         ctx.disks.ask(&queues);
         None
     }
 
-    /// Takes such queries back.
+    /// Withdraws the queries that `which` selects.
     fn withdraw<D: Disks<Client = C>>(
         &mut self,
         which: impl Fn(&PeerQuery) -> bool,
@@ -292,7 +293,8 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// `awaited`: a write before this one was on the way, and the order window may hold this one until that is there.
+    /// Submits a refused write again. `awaited`: an earlier write was on the way, and the order window may hold this
+    /// one until that arrives.
     fn submit_again<D: Disks<Client = C>>(
         &mut self,
         slot: u16,

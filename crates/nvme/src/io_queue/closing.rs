@@ -1,14 +1,15 @@
-//! A queue whose connection has ended. Its commands that are with the disks are carried out; what of them the host may send
-//! again is noted. New connections of the host wait until that is done.
+//! A queue whose connection has ended. The disks carry out the commands that they have; the queue notes those that
+//! the host may send again. New connections of the host wait until the last command has ended.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used, slot_of};
 use crate::recovery::{HostKey, Landed, data_hash};
 use crate::target::QueueId;
 use zoneplug_core::{Bios, Nanos, Op};
 
-/// The longest time that a server takes to end: a disk or a host may not answer.
+/// The longest time that a server waits at its end for disks and hosts that do not answer.
 pub const END_LIMIT: Nanos = Nanos(1_000_000_000);
-/// How long a host may take to look at the answer to an append after its TCP has acknowledged it, when the server ends.
+/// The time that a server gives a host, at its end, to read the answer to an append after the host's TCP acknowledged
+/// it.
 pub const END_LOOK: Nanos = Nanos(100_000_000);
 
 /// A queue without a connection.
@@ -16,16 +17,17 @@ pub const END_LOOK: Nanos = Nanos(100_000_000);
 pub struct ClosingQueue<C> {
     queue: QueueId,
     host: HostKey,
-    /// The disks that have commands of it.
+    /// The disks that hold commands of the queue.
     used: Vec<Used<C>>,
     running: Vec<Option<Running>>,
     done: Bios,
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// The target has ended the queue, and its connection is open. The host's TCP has acknowledged so many bytes.
-    /// True: it has yet to acknowledge the answer of an append, and new connections of the host wait until [`IoQueue::end`].
-    /// The owner ends the queue when [`IoQueue::waits_for_acknowledgement`] no longer holds, or some time later.
+    /// Prepares the end of the queue while its connection is still open. The host's TCP has acknowledged
+    /// `acknowledged` bytes. Returns true if the answer to an append is not acknowledged yet: then new connections of
+    /// the host wait until [`IoQueue::end`], which the owner calls when [`IoQueue::waits_for_acknowledgement`] no
+    /// longer holds, or after a time limit.
     pub fn leave<D: Disks<Client = C>>(
         &mut self,
         acknowledged: u64,
@@ -37,7 +39,7 @@ impl<C: DiskClient> IoQueue<C> {
             for u in &self.used {
                 ctx.disks.recovery(u.disk).with(|ledger| ledger.begin_drain(self.host));
             }
-            // The target does not know the queue any more, so it is not told of queries.
+            // The target has forgotten the queue and tells it of no queries, so it leaves the disks that it does not use.
             let used: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
             for disk in self.shown.extract_if(.., |disk| !used.contains(disk)) {
                 ctx.disks.recovery(disk).with(|ledger| ledger.leave(self.host, self.queue));
@@ -47,20 +49,22 @@ impl<C: DiskClient> IoQueue<C> {
         self.leaves
     }
 
-    /// Whether the host's TCP has yet to acknowledge the answer of an append. It has acknowledged so many bytes.
+    /// Returns whether the host's TCP, which has acknowledged `acknowledged` bytes, has yet to acknowledge the answer
+    /// of an append.
     pub fn waits_for_acknowledgement(&self, acknowledged: u64) -> bool {
         self.answered.any_append_is_open(acknowledged)
     }
 
-    /// Whether one of the last answers is to an append. A host that has not looked at it sends the append again.
+    /// Returns whether one of the last answers is to an append. A host that has not read the answer sends the append
+    /// again.
     pub fn has_answered_append(&self) -> bool {
         self.answered.has_append()
     }
 
-    /// Ends the queue. The host's TCP has acknowledged so many bytes of what was sent to it.
-    /// `None`: no command is with a disk. `idle` gets the clients that are not used any more.
+    /// Ends the queue. The host's TCP has acknowledged `acknowledged` bytes. Returns `None` if no disk holds a
+    /// command. `idle` receives the clients that are no longer used.
     ///
-    /// [`Target::drained`](crate::target::Target::drained) is to be called once no command is with a disk.
+    /// Once no disk holds a command, the caller calls [`Target::drained`](crate::target::Target::drained).
     pub fn end<D: Disks<Client = C>>(
         mut self,
         acknowledged: u64,
@@ -79,7 +83,7 @@ impl<C: DiskClient> IoQueue<C> {
             }
         }
         for u in &mut self.used {
-            // What the disk has not taken is not in flight.
+            // The disk never took these BIOs, so they are not in flight.
             while let Some(mut bio) = u.list.pop_front() {
                 let slot = usize::from(slot_of(&bio));
                 let entry = self.running.get_mut(slot).and_then(Option::take);
@@ -95,7 +99,7 @@ impl<C: DiskClient> IoQueue<C> {
             }
         }
         for entry in &mut self.running {
-            // What waits is with no disk. A write that asks was refused by it.
+            // A waiting request is with no disk. If it waits for other queues, a disk has refused it.
             match entry.take_if(|r| !r.sent) {
                 Some(running) => running.free(ctx),
                 None => entry.iter_mut().for_each(|r| r.lose(self.host, ctx)),
@@ -110,7 +114,7 @@ impl<C: DiskClient> IoQueue<C> {
         for u in &used {
             ctx.disks.recovery(u.disk).with(|ledger| ledger.begin_drain(self.host));
         }
-        // Last: what it had is noted, and what is in flight drains.
+        // Leaves the ledger last: by now lost answers are noted and commands in flight count as draining.
         for disk in disks {
             ctx.disks.recovery(disk).with(|ledger| {
                 ledger.leave(self.host, self.queue);
@@ -131,8 +135,8 @@ impl<C: DiskClient> IoQueue<C> {
 }
 
 impl Running {
-    /// Its connection has ended while a BIO of it is with a disk: notes what its host may send again. An append is noted
-    /// when it has landed.
+    /// Notes a request that the host may send again: the connection has ended while a disk has the BIO. An append is
+    /// noted when it has landed.
     fn lose<D: Disks>(&mut self, host: HostKey, ctx: &IoContext<'_, D>) {
         let r = self.request;
         if let Some(resending) = &mut self.resending {
@@ -144,7 +148,7 @@ impl Running {
         }
     }
 
-    /// Frees its memory, of which no disk has any.
+    /// Frees the command's memory. No disk may hold any of it.
     pub(super) fn free<D>(self, ctx: &mut IoContext<'_, D>) {
         ctx.put(self.buf);
         ctx.put(self.resending.and_then(|r| r.into_data()));
@@ -152,22 +156,23 @@ impl Running {
 }
 
 impl<C: DiskClient> ClosingQueue<C> {
-    /// What it was for the target.
+    /// Returns the queue's identity at the target.
     pub fn queue(&self) -> QueueId {
         self.queue
     }
 
-    /// Whether no command is with a disk any more.
+    /// Returns whether no disk holds a command any more.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
     }
 
-    /// Its clients.
+    /// Returns the queue's clients.
     pub fn clients(&mut self) -> impl Iterator<Item = &mut C> {
         self.used.iter_mut().map(|u| &mut u.client)
     }
 
-    /// Takes what the disks have done. False: nothing. `idle` gets the clients that are not used any more.
+    /// Takes completions from the disks. Returns false if there were none. `idle` receives the clients that are no
+    /// longer used.
     pub fn run<D: Disks<Client = C>>(
         &mut self,
         mut idle: impl FnMut(C),
@@ -175,8 +180,8 @@ impl<C: DiskClient> ClosingQueue<C> {
     ) -> bool {
         let mut progress = false;
         for u in &mut self.used {
-            // Nothing is left that could fill the gaps before them. A write that has waited for a tag may have come too early
-            // since the last call.
+            // No write can arrive any more to fill the gaps. Repeated each time, because a write that waited for a
+            // tag may have entered the order window since the last call.
             u.client.refuse_held();
             u.client.poll(&mut self.done);
             progress |= !self.done.is_empty();
@@ -204,7 +209,7 @@ impl<C: DiskClient> ClosingQueue<C> {
             }
             if u.client.outstanding() == 0 {
                 ctx.disks.recovery(u.disk).with(|ledger| ledger.end_drain(self.host));
-                // Others have waited for this disk, though not for the rest of the queue.
+                // Other queues may wait for this disk only.
                 ctx.disks.queries_answered();
             }
         }
@@ -213,7 +218,7 @@ impl<C: DiskClient> ClosingQueue<C> {
         progress
     }
 
-    /// As [`IoQueue::abandon`].
+    /// See [`IoQueue::abandon`].
     pub fn abandon(mut self) {
         for u in &mut self.used {
             let lent = self

@@ -1,16 +1,16 @@
-//! An I/O queue: its commands as BIOs of the disks, through a client of its own for each disk that it uses. It never
-//! decides anything about zones: order, merging and recovery are the disk's.
+//! An I/O queue. It carries out its commands as BIOs of the disks, through one client for each disk that it uses. The
+//! queue decides nothing about zones: order, merging and recovery belong to the disk.
 //!
-//! The owner of a connection hands [`IoQueue::begin`] each command that comes up, and calls [`IoQueue::run`] to move BIOs
-//! to the disks and back. What a disk and its client are is the owner's: threads and hosted disks in a server, a disk
-//! and virtual time in a simulation. When the connection has ended, [`IoQueue::end`] leaves a [`ClosingQueue`].
+//! The owner of a connection hands [`IoQueue::begin`] each command, and calls [`IoQueue::run`] to move BIOs to the
+//! disks and back. The owner supplies the disks and their clients: threads and hosted disks in a server, a disk and
+//! virtual time in a simulation. When the connection has ended, [`IoQueue::end`] leaves a [`ClosingQueue`].
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `mod.rs` | commands on their way to the disks and back |
-//! | `answered.rs` | which answers the host may not have |
-//! | `peer_query.rs` | refused writes that wait for what the queues of the host's other controllers say; what queues answer |
-//! | `behind.rs` | refused writes that are not answered, because the server holds back what they wait for |
+//! | `answered.rs` | the last answers, which the host may not have |
+//! | `peer_query.rs` | refused writes that wait for the queues of other controllers of the host; answers to such queries |
+//! | `behind.rs` | refused writes that are not answered yet, because the server holds back an earlier write |
 //! | `closing.rs` | a queue without a connection |
 //! | `resend.rs` | commands that their host may have sent before |
 
@@ -37,92 +37,95 @@ use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Flags, Nanos, Op, Sector, Status};
 
-/// A client of a disk, which only one queue uses.
+/// A client of a disk. Only one queue uses it.
 pub trait DiskClient {
-    /// The token of a BIO that is about to be submitted, with the slot of its command in the low 16 bits. What the others are
-    /// for is up to the owner, which may measure how long BIOs take.
+    /// Returns the token of a BIO that is about to be submitted. The low 16 bits must be the slot; the owner may use
+    /// the rest, for example to measure how long BIOs take.
     #[inline(always)]
     fn token(&mut self, slot: u16, _op: Op) -> u64 {
         u64::from(slot)
     }
 
-    /// A BIO with this token is back. It began at `sector`, or has landed there.
+    /// Called when a BIO with this token is back. `sector` is where it began or, for an append, where it landed.
     #[inline(always)]
     fn ended(&mut self, _token: u64, _op: Op, _sector: Sector) {}
 
-    /// Takes BIOs from the front of `bios`, as many as there is room for, and returns how many.
+    /// Takes as many BIOs from the front of `bios` as there is room for. Returns how many.
     fn submit(&mut self, bios: &mut Bios) -> usize;
 
-    /// Does what there is to do, and appends BIOs that have ended to `done`.
+    /// Does pending work and appends BIOs that have ended to `done`.
     fn poll(&mut self, done: &mut Bios);
 
-    /// BIOs that were taken and have not been given back.
+    /// Returns the number of BIOs that were taken and not given back.
     fn outstanding(&self) -> u32;
 
-    /// The buffer that was lent to a BIO that is back. `None`: the BIO came back without it, and the client keeps the loan
-    /// until the memory is back too.
+    /// Takes back the buffer that was lent to a BIO that is back. Returns `None` if the BIO came back without the
+    /// buffer; the client then keeps the loan until the memory is back.
     fn reclaim(&mut self, bio: &mut Bio, lent: Lent) -> Option<AlignedBuf>;
 
-    /// Refuses the writes of this client that an order window holds. They come back with the next poll.
+    /// Refuses this client's writes that an order window holds. They come back with the next poll.
     fn refuse_held(&mut self);
 
-    /// Keeps lent memory until it is back, also when the client has gone.
+    /// Keeps lent memory until it is back, even after the client has gone.
     fn keep_lent(&mut self, lent: impl Iterator<Item = Lent>);
 }
 
 /// The disks of a server.
 pub trait Disks {
-    /// A client of one of them.
+    /// A client of one disk.
     type Client: DiskClient;
 
-    /// A client of the disk with this number, for a queue with so many entries. `None`: there is no place for one.
+    /// Opens a client of the disk with this number, for a queue with `entries` entries. Returns `None` if the disk
+    /// has no room for another client.
     fn open(&self, disk: u32, entries: u32) -> Option<Self::Client>;
 
-    /// Whether a read of the disk writes each byte of its buffer.
+    /// Returns whether a read of the disk writes each byte of its buffer.
     fn fills_buffers(&self, disk: u32) -> bool;
 
-    /// The layout of a disk.
+    /// Returns the layout of a disk.
     fn geometry(&self, disk: u32) -> Geometry;
 
-    /// What is lost of a disk.
+    /// Returns the notes about commands of a disk whose answers may be lost.
     fn recovery(&self, disk: u32) -> &DiskRecovery;
 
-    /// Whether acknowledged writes of this disk were lost and the host does not know: its flush, or its write that is to be
-    /// durable, is answered with an error. From now on it knows.
+    /// Returns whether acknowledged writes of this disk were lost and the host has not been told. The caller then
+    /// answers the host's flush, or FUA write, with an error; that counts as telling it.
     fn owes(&self, _disk: u32, _host: HostKey) -> bool {
         false
     }
 
-    /// A request is about to be sent to its disk, in this form or another. This and the next two are for an owner that keeps a
-    /// journal.
+    /// Called when a request is about to be sent to its disk, possibly in another form. This method and the next two
+    /// serve an owner that keeps a journal.
     fn begins(&self, _request: &IoRequest) {}
 
-    /// A request has come back from its disk.
+    /// Called when a request has come back from its disk.
     fn ended(&self, _request: &IoRequest, _ok: bool) {}
 
-    /// An append that has landed is about to be answered: the next bytes that are sent may tell its host.
+    /// Called when an append that has landed is about to be answered. The next bytes that are sent may inform its
+    /// host.
     fn acknowledges(&self, _append: &IoRequest) {}
 
     /// Counts a command that has ended.
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool);
 
-    /// These queues are asked for a write: [`IoQueue::asked`] is to be called for each, when the bytes that have come for it by now
-    /// are received, and then [`IoQueue::run`]. Nothing is to be done by an owner that calls both for all of its queues again
-    /// and again.
+    /// Called when these queues are asked about a write. For each, the owner calls [`IoQueue::asked`] once it has
+    /// received the bytes that have arrived by now, and then [`IoQueue::run`]. An owner that keeps calling both for
+    /// all of its queues need not react.
     fn ask(&self, _queues: &[QueueId]) {}
 
-    /// A query was answered, or a closed connection has ended on a disk: [`IoQueue::run`] is to be called for the queues
-    /// that wait ([`IoQueue::waits`]), unless the owner calls it for all of its queues again and again.
+    /// Called when a query was answered, or when a disk has ended the last command of a closed connection. The owner
+    /// calls [`IoQueue::run`] for the queues that wait ([`IoQueue::waits`]), unless it keeps calling it for all of
+    /// its queues.
     fn queries_answered(&self) {}
 
-    /// The host is told that this write was refused for its place.
+    /// Called when the host is told that this write was refused for its place.
     fn refuses(&self, _write: &IoRequest) {}
 
-    /// Counts a command that was on the disk already when its host sent it again.
+    /// Counts a command that the disk had carried out already when its host sent it again.
     fn count_replayed(&self, disk: u32);
 }
 
-/// What an I/O queue is called with.
+/// The arguments that every call of an I/O queue needs.
 #[derive(Debug)]
 pub struct IoContext<'a, D> {
     /// The disks.
@@ -133,14 +136,14 @@ pub struct IoContext<'a, D> {
     pub now: Nanos,
 }
 
-/// The queue's use of a disk.
+/// The queue's use of one disk.
 #[derive(Debug)]
 struct Used<C> {
     disk: u32,
     client: C,
-    /// BIOs that are to be submitted.
+    /// BIOs to submit.
     list: Bios,
-    /// False: commands of closed connections of this host are still being carried out, and this queue waits for them.
+    /// False while commands of the host's closed connections are still being carried out: this queue waits for them.
     open: bool,
 }
 
@@ -148,38 +151,38 @@ struct Used<C> {
 #[derive(Debug)]
 struct Running {
     task: Task,
-    /// What its task has asked of a disk last. An append that has landed has its place here.
+    /// The last request that the task made of a disk. After an append has landed, its sector is the place.
     request: IoRequest,
-    /// Resets of the zone of an append when it was sent ([`DiskRecovery::resets`]).
+    /// The number of resets of the zone when an append was sent ([`DiskRecovery::resets`]).
     resets: u32,
-    /// Whether a BIO of it is with the disk, or about to be.
+    /// Whether a BIO of the command is with the disk, or about to be.
     sent: bool,
-    /// Its memory, while no BIO has it.
+    /// The command's memory, while no BIO has it.
     buf: Option<AlignedBuf>,
     lent: Option<Lent>,
-    /// Bytes of its data.
+    /// Bytes of the command's data.
     len: u32,
-    /// What is done instead of the request, if the host may have sent it before.
+    /// The steps that replace the request if the host may have sent it before.
     resending: Option<Box<Resending>>,
-    /// Other queues were asked for it.
+    /// Other queues were asked about the command.
     asked: bool,
-    /// No queue has a write before it: it was submitted once more, and is not after that.
+    /// No queue has an earlier write. The command was submitted once more, and is not submitted again after that.
     tried_last: bool,
-    /// Its last BIO was refused. The next one gets the token of that ([`Behind`]), so that the two count as one operation.
+    /// The last BIO was refused. The next one gets its token ([`Behind`]), so that the two count as one operation.
     refused: bool,
 }
 
-/// The slot of a BIO's command: see [`DiskClient::token`].
+/// Returns the slot of a BIO's command: see [`DiskClient::token`].
 fn slot_of(bio: &Bio) -> u16 {
     bio.token() as u16
 }
 
-/// Whether a disk has refused a BIO for its place, or because it would have had to wait.
+/// Returns whether a disk has refused a BIO for its place, or because it would have had to wait.
 fn is_refused(status: Status) -> bool {
     matches!(status, Status::NotAtWritePointer | Status::WouldBlock)
 }
 
-/// A request for no disk.
+/// A placeholder: a request for no disk.
 const NO_REQUEST: IoRequest = IoRequest {
     disk: u32::MAX,
     op: Op::Flush,
@@ -193,31 +196,33 @@ const NO_REQUEST: IoRequest = IoRequest {
 #[derive(Debug)]
 pub struct IoQueue<C> {
     namespaces: Arc<Namespaces>,
-    /// The disks that are or were shown to it: other queues ask it about them.
+    /// The disks that are or were shown to this queue. Other queues ask it about them.
     shown: Vec<u32>,
     queue: QueueId,
     host: HostKey,
     entries: u32,
     used: Vec<Used<C>>,
-    /// By the slot of the command in its connection.
+    /// The running commands, indexed by the slot of the command in its connection.
     running: Vec<Option<Running>>,
-    /// Slots of commands that wait for those of closed connections: all on a disk that is not open, else appends.
+    /// Slots of commands that wait for commands of closed connections: all commands of a disk that is not open; on an
+    /// open disk, appends only.
     waiting: VecDeque<u16>,
-    /// Refused writes that wait for other queues.
+    /// Refused writes that wait for answers of other queues.
     pending_queries: Vec<PendingQuery>,
-    /// Refused writes that are submitted again when those before them have reached the disk.
+    /// Refused writes that are submitted again when earlier ones have reached the disk.
     behind: Behind,
-    /// The queue answers no write that is refused for its place: [`IoQueue::stop`].
+    /// The queue answers no write that is refused for its place: see [`IoQueue::stop`].
     stops: bool,
     answered: Answered,
-    /// Its host's new connections wait for it ([`IoQueue::leave`]).
+    /// The host's new connections wait for this queue ([`IoQueue::leave`]).
     leaves: bool,
     pool: BioPool,
     done: Bios,
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// A queue of a host, which is this for the target, with so many entries. It has no namespaces before [`IoQueue::show`].
+    /// Makes a queue of a host. `queue` is its identity at the target. The queue has no namespaces before
+    /// [`IoQueue::show`].
     pub fn new(queue: QueueId, host: HostKey, entries: u32) -> IoQueue<C> {
         let n = entries as usize;
         IoQueue {
@@ -239,8 +244,8 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Shows these namespaces to the commands that come from now on. If they are inaccessible, the writes that an order window
-    /// holds are not carried out: what they wait for does not come here any more.
+    /// Shows these namespaces to commands that begin from now on. If they are inaccessible, the order windows refuse
+    /// the writes that they hold, because the writes that those wait for no longer arrive here.
     pub fn show<D: Disks<Client = C>>(&mut self, namespaces: Arc<Namespaces>, disks: &D) {
         self.namespaces = namespaces;
         for (_, n) in self.namespaces.iter() {
@@ -254,27 +259,27 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Whether a disk has work of this queue, or has not taken it yet.
+    /// Returns whether a disk has work of this queue, or has yet to take it.
     pub fn is_busy(&self) -> bool {
         self.waits() || self.used.iter().any(Used::is_busy)
     }
 
-    /// Whether commands wait for other queues, so that no client of this one tells when they go on.
+    /// Returns whether commands wait for other queues. No client of this queue then signals when they can go on.
     pub fn waits(&self) -> bool {
         !self.waiting.is_empty() || !self.pending_queries.is_empty() || self.behind.asks()
     }
 
-    /// Its clients.
+    /// Returns the queue's clients.
     pub fn clients(&self) -> impl Iterator<Item = &C> {
         self.used.iter().map(|u| &u.client)
     }
 
-    /// Its clients with work in flight, or work that they have not taken.
+    /// Returns the clients that have work in flight, or work that they have not taken.
     pub fn busy_clients(&mut self) -> impl Iterator<Item = &mut C> {
         self.used.iter_mut().filter(|u| u.is_busy()).map(|u| &mut u.client)
     }
 
-    /// Begins a command. It may be answered at once.
+    /// Begins a command. The command may be answered at once.
     #[inline(always)]
     pub fn begin<D: Disks<Client = C>>(
         &mut self,
@@ -305,7 +310,7 @@ impl<C: DiskClient> IoQueue<C> {
         self.go_on(c.slot, running, step, tcp, ctx);
     }
 
-    /// Does what the task of a command says.
+    /// Carries out the step that a command's task has returned.
     fn go_on<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -333,7 +338,7 @@ impl<C: DiskClient> IoQueue<C> {
                 }
                 tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
                 match r.op {
-                    // One that has failed may have landed in part.
+                    // A failed write may have landed in part.
                     Op::Write | Op::WriteZeroes => self.answered.push(tcp.output_end(), &r, 0),
                     Op::ZoneAppend if ok => {
                         self.answered.push(tcp.output_end(), &r, running.resets);
@@ -382,7 +387,7 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Begins the requests that have waited, if they may. False: none did.
+    /// Begins the waiting requests that may begin now. Returns false if none did.
     #[cold]
     fn start_waiting<D: Disks<Client = C>>(
         &mut self,
@@ -401,14 +406,14 @@ impl<C: DiskClient> IoQueue<C> {
         let waited = self.waiting.len();
         for slot in std::mem::take(&mut self.waiting) {
             if let Some(running) = self.running[usize::from(slot)].take() {
-                // It waits on if its disk does, or if it is an append that still has to.
+                // A request waits again if its disk is still draining, or if it is an append that must wait.
                 self.start(slot, running, tcp, ctx);
             }
         }
         self.waiting.len() < waited
     }
 
-    /// Makes a BIO of a request.
+    /// Makes a BIO of a request and queues it.
     fn submit<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -421,7 +426,7 @@ impl<C: DiskClient> IoQueue<C> {
         let io = match running.buf.take() {
             Some(mut buf) if bytes > 0 => {
                 if request.op == Op::Read && !disks.fills_buffers(request.disk) {
-                    // The data of another host may be in it (K6).
+                    // The buffer may contain data of another host (K6).
                     buf.as_mut_slice()[offset as usize..][..bytes as usize].fill(0);
                 }
                 let (lent, io) = buf.lend_part(offset, bytes);
@@ -457,7 +462,7 @@ impl<C: DiskClient> IoQueue<C> {
         self.running[at] = Some(running);
     }
 
-    /// The client of a disk, which is opened when it is first needed.
+    /// Returns the index of a disk's client, which is opened on first use.
     fn client<D: Disks<Client = C>>(&mut self, disk: u32, disks: &D) -> Option<usize> {
         if let Some(n) = self.used.iter().position(|u| u.disk == disk) {
             return Some(n);
@@ -468,7 +473,8 @@ impl<C: DiskClient> IoQueue<C> {
         Some(self.used.len() - 1)
     }
 
-    /// Hands BIOs to the disks and takes those that have ended. Answers their commands. False: nothing has happened.
+    /// Hands BIOs to the disks, takes those that have ended, and answers their commands. Returns false if nothing
+    /// happened.
     pub fn run<D: Disks<Client = C>>(
         &mut self,
         tcp: &mut Connection,
@@ -492,7 +498,7 @@ impl<C: DiskClient> IoQueue<C> {
             while let Some(mut bio) = self.done.pop_front() {
                 let slot = slot_of(&bio);
                 let entry = self.running.get_mut(usize::from(slot)).and_then(Option::take);
-                // A token of no command: a faulty device made up the BIO.
+                // The token belongs to no command: a faulty device made up the BIO.
                 let Some(mut running) = entry else { continue };
                 let client = &mut self.used[n].client;
                 let (token, op, sector) = (bio.token(), bio.op, bio.sector);
@@ -501,7 +507,7 @@ impl<C: DiskClient> IoQueue<C> {
                 if let Some(lent) = running.lent.take() {
                     running.buf = client.reclaim(&mut bio, lent);
                     if running.buf.is_none() && result.status.is_ok() {
-                        // A BIO without its memory does not answer the command.
+                        // Without its memory, a BIO cannot give the host the data.
                         result.status = Status::Io;
                     }
                 }
@@ -531,7 +537,7 @@ impl<C: DiskClient> IoQueue<C> {
         progress
     }
 
-    /// The request of a command has ended so.
+    /// Handles the end of a command's request.
     fn ended<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -550,10 +556,10 @@ impl<C: DiskClient> IoQueue<C> {
         self.go_on(slot, running, step, tcp, ctx);
     }
 
-    /// Ends the queue together with the server. What is in flight goes on; its memory is kept until it has ended.
+    /// Ends the queue together with the server. Commands in flight go on; their memory is kept until they have ended.
     pub fn abandon(mut self) {
         for u in &mut self.used {
-            // What the disk has not taken is not in flight.
+            // The disk never took these BIOs, so they are not in flight.
             while let Some(mut bio) = u.list.pop_front() {
                 let slot = usize::from(slot_of(&bio));
                 let entry = self.running.get_mut(slot).and_then(Option::take);

@@ -1,5 +1,5 @@
-//! Refused writes that their host may have sent before, by another controller whose loss was not noticed yet: the queues of
-//! that controller are asked. What is asked and answered is [`crate::recovery`]'s.
+//! Refused writes that their host may have sent before through another controller whose loss the server has not
+//! noticed yet. The queue asks the queues of that controller. [`crate::recovery`] keeps the queries and answers.
 
 use super::behind::Before;
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
@@ -8,7 +8,7 @@ use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_core::{Op, Sector, Status};
 
-/// A write that waits for the answer.
+/// A write that waits for the answers of other queues.
 #[derive(Debug)]
 pub(super) struct PendingQuery {
     slot: u16,
@@ -18,14 +18,15 @@ pub(super) struct PendingQuery {
 }
 
 impl PendingQuery {
-    /// The slot of the write.
+    /// Returns the slot of the write.
     pub(super) fn slot(&self) -> u16 {
         self.slot
     }
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// A write was refused. If another queue may have carried it out, asks, and keeps it; otherwise gives it back.
+    /// Asks other queues about a refused write, if one of them may have carried it out, and keeps the write.
+    /// Otherwise gives the write back.
     pub(super) fn ask<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -50,7 +51,7 @@ impl<C: DiskClient> IoQueue<C> {
         None
     }
 
-    /// Goes on with the writes whose queries are answered. False: none is.
+    /// Continues the writes whose queries are answered. Returns false if there is none.
     #[cold]
     pub(super) fn take_answers<D: Disks<Client = C>>(
         &mut self,
@@ -103,8 +104,8 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Answers what other queues ask this one about the disks that it uses. What is in flight, and what is on the way, is answered
-    /// when it has ended.
+    /// Answers queries of other queues about the disks that this queue uses. A query about a write that is in flight
+    /// or on the way is answered when that write has ended.
     pub(super) fn answer_questions<D: Disks<Client = C>>(
         &self,
         tcp: &Connection,
@@ -118,8 +119,8 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// Another queue asks this one something ([`Disks::ask`]). Looks at the disks that the queue does not use, of which a write
-    /// may be on the way to it; it uses that disk from then on, so that [`IoQueue::run`] answers.
+    /// Handles queries of another queue ([`Disks::ask`]) about disks that this queue does not use. If a write of such
+    /// a disk is on the way, the queue opens a client of the disk, so that [`IoQueue::run`] answers later.
     #[cold]
     pub fn asked<D: Disks<Client = C>>(&mut self, tcp: &Connection, ctx: &IoContext<'_, D>) {
         for n in 0..self.shown.len() {
@@ -130,14 +131,14 @@ impl<C: DiskClient> IoQueue<C> {
                 && self.answer_of(disk, tcp, ctx)
                 && self.client(disk, &ctx.disks).is_none()
             {
-                // Without a client the write that is on the way is not carried out.
+                // Without a client the write that is on the way cannot be carried out.
                 recovery.with(|ledger| ledger.leave(self.host, self.queue));
                 ctx.disks.queries_answered();
             }
         }
     }
 
-    /// Answers what the queue is asked about a disk. True: it answers something later.
+    /// Answers the queries about a disk. Returns true if some are to be answered later.
     #[cold]
     fn answer_of<D: Disks<Client = C>>(
         &self,
@@ -162,7 +163,7 @@ impl<C: DiskClient> IoQueue<C> {
         stays
     }
 
-    /// Whether a write of this sector is with a disk. One that itself waits for other queues is not.
+    /// Returns whether a disk has a write of this sector. A write that itself waits for other queues does not count.
     fn has_in_flight(&self, disk: u32, at: Sector) -> bool {
         self.running.iter().flatten().any(|running| {
             let r = &running.request;

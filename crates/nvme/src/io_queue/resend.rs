@@ -1,5 +1,5 @@
-//! Commands on a disk of which something was lost: each may be one that its host has sent before. The decisions are
-//! [`crate::recovery`]'s; this carries them out.
+//! Commands on a disk for which lost answers are noted: the host may have sent each of them before. This module
+//! carries out the steps that [`crate::recovery`] decides.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::recovery::{
@@ -18,17 +18,17 @@ pub(super) struct Resending {
     resend: Resend,
     /// The step that is being carried out.
     step: ResendStep,
-    /// The data of the command, while another buffer is in their place.
+    /// The command's data, while the command uses another buffer.
     data: Option<AlignedBuf>,
 }
 
 impl Resending {
-    /// The data of the command, if another buffer is in their place.
+    /// Returns the command's data, if the command uses another buffer.
     pub(super) fn into_data(self) -> Option<AlignedBuf> {
         self.data
     }
 
-    /// The connection has ended: the host may send the request once more.
+    /// Notes the request again, because the connection has ended and the host may send it once more.
     pub(super) fn lose(
         &mut self,
         host: HostKey,
@@ -59,7 +59,7 @@ impl<C: DiskClient> IoQueue<C> {
         Sent { host: self.host, sector: r.sector, len_sectors: r.len_sectors, fua }
     }
 
-    /// Begins a request of a command on a disk of which something was lost.
+    /// Begins a request of a command on a disk for which lost answers are noted.
     #[cold]
     pub(super) fn start_after_loss<D: Disks<Client = C>>(
         &mut self,
@@ -73,7 +73,7 @@ impl<C: DiskClient> IoQueue<C> {
         let sent = self.sent(&r);
         let recovery = ctx.disks.recovery(r.disk);
         if r.op == Op::ZoneAppend && recovery.with(|ledger| ledger.is_draining(self.host)) {
-            // Another queue of the host has ended. What it had in flight may be this append.
+            // Another queue of the host has ended, and its command in flight may be this append.
             self.keep(slot, running);
             return self.waiting.push_back(slot);
         }
@@ -101,7 +101,7 @@ impl<C: DiskClient> IoQueue<C> {
         }
     }
 
-    /// A BIO has ended on a disk of which something was lost.
+    /// Handles the end of a BIO on a disk for which lost answers are noted.
     #[cold]
     pub(super) fn ended_after_loss<D: Disks<Client = C>>(
         &mut self,
@@ -143,7 +143,7 @@ impl<C: DiskClient> IoQueue<C> {
                     return self.step(slot, running, n, (resend, step), tcp, ctx);
                 }
             }
-            // Again: what was lost meanwhile may be from before the reset.
+            // Forgets the zone again: commands noted during the reset may be from before it.
             Op::ZoneReset => recovery.forget_zone(r.sector),
             Op::ZoneResetAll => recovery.forget_all(),
             _ => {}
@@ -211,12 +211,12 @@ impl<C: DiskClient> IoQueue<C> {
     }
 }
 
-/// Whether a step has a buffer of its own.
+/// Returns whether a step uses a buffer of its own.
 fn is_apart(step: ResendStep) -> bool {
     matches!(step, ResendStep::Report | ResendStep::Compare { .. })
 }
 
-/// The zone of a report of one.
+/// Returns the zone from a report of one zone.
 fn zone_of(result: &IoResult, buf: Option<&AlignedBuf>) -> Option<ZoneInfo> {
     let buf = buf.filter(|_| result.status.is_ok() && result.zones > 0)?;
     let mut record = [0; ZONE_RECORD_LEN];
@@ -224,7 +224,8 @@ fn zone_of(result: &IoResult, buf: Option<&AlignedBuf>) -> Option<ZoneInfo> {
     ZoneInfo::decode(&record)
 }
 
-/// Whether so many sectors of `found` are those of `data` behind the first `skip` sectors; without data, zeroes.
+/// Compares this many sectors of `found` with `data` behind its first `skip` sectors. Without data, compares with
+/// zeroes.
 fn is_equal(
     found: Option<&AlignedBuf>,
     data: Option<&AlignedBuf>,

@@ -1,4 +1,4 @@
-//! What is lost of one disk, for the threads that share it.
+//! The notes of one disk about commands whose answers may be lost, shared by threads.
 
 use super::host_key::HostKey;
 use super::resend_ledger::{Landed, ResendLedger};
@@ -12,31 +12,31 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Nanos, Op, Sector, Status};
 
-/// Something may be sent again.
+/// The ledger has notes of any kind.
 const ANYTHING: u8 = 1;
-/// An append may be sent again.
+/// The ledger has notes of appends.
 const APPENDS: u8 = 2;
 /// A host has several controllers.
 const CONTROLLERS: u8 = 4;
-/// A queue is asked, or waits for an answer.
+/// A query between queues is open.
 const QUERIES: u8 = 8;
 /// Commands of closed connections are being carried out.
 const DRAINS: u8 = 16;
 
-/// The notes of a disk behind a lock, and bits that say what there is. Where nothing was lost, a command costs a look at
-/// these bits at most.
+/// The ledger of a disk behind a lock, and bits that summarise it. While the ledger is empty, a command at most reads
+/// the bits.
 #[derive(Debug)]
 pub struct DiskRecovery {
-    /// Set while the lock is held. A command that does not see it yet was on its way before the loss was known.
+    /// Set while the lock is held. A command that still reads the old bits was on its way before the loss was known.
     bits: AtomicU8,
     geometry: Geometry,
-    /// By zone: counts the times a reset of it has begun or ended. Changes while the lock is held.
+    /// For each zone, the number of times that a reset of it has begun or ended. Changes only while the lock is held.
     resets: Box<[AtomicU32]>,
     ledger: Mutex<ResendLedger>,
 }
 
 impl DiskRecovery {
-    /// For a disk of which nothing was lost.
+    /// Makes an empty ledger.
     pub fn new(geometry: Geometry) -> DiskRecovery {
         DiskRecovery {
             bits: AtomicU8::new(0),
@@ -46,19 +46,19 @@ impl DiskRecovery {
         }
     }
 
-    /// Of a disk that outlives its server: so many sectors of each zone are written now, when this server starts. Hosts of
-    /// the last one may send again what is there.
+    /// Tells the ledger of a disk that outlives its server how many sectors of each zone are written when this server
+    /// starts. Hosts of the last server may send the commands that wrote them again.
     pub fn set_written_at_start(&self, written: Vec<u32>, now: Nanos) {
         self.with(|ledger| ledger.set_written_at_start(written, now));
     }
 
-    /// Space in these zones, in blocks of this length, that no client of the last server was told of. Comes after
-    /// [`DiskRecovery::set_written_at_start`].
+    /// Sets the space in each zone that no client of the last server was told of, in blocks of this length. Call
+    /// after [`DiskRecovery::set_written_at_start`].
     pub fn set_spaces(&self, spaces: BTreeMap<u32, Space>, block_sectors: u32) {
         self.with(|ledger| ledger.set_spaces(spaces, block_sectors));
     }
 
-    /// Whether the notes are to be asked, or changed, before a request is sent to the disk.
+    /// Returns whether the ledger must be read or changed before a request is sent to the disk.
     #[inline]
     pub(crate) fn is_before(&self, op: Op) -> bool {
         match op {
@@ -68,7 +68,7 @@ impl DiskRecovery {
         }
     }
 
-    /// The same after it has come back from the disk.
+    /// Returns whether the ledger must be read or changed after a request has come back from the disk.
     #[inline]
     pub(crate) fn is_after(&self, op: Op, status: Status) -> bool {
         match op {
@@ -80,7 +80,7 @@ impl DiskRecovery {
         }
     }
 
-    /// Whether a queue is asked, or waits for an answer.
+    /// Returns whether a query between queues is open.
     #[inline]
     pub(crate) fn has_queries(&self) -> bool {
         self.has(QUERIES)
@@ -91,15 +91,16 @@ impl DiskRecovery {
         self.bits.load(Ordering::Acquire) & bits != 0
     }
 
-    /// Counts resets of the zone of a sector. An append takes the count before it is sent to the disk.
+    /// Returns how often the zone of a sector was reset. An append takes this number before it is sent to the disk.
     #[inline]
     pub(crate) fn resets(&self, at: Sector) -> u32 {
         let zone = self.geometry.zone_of(at).0;
         self.resets.get(zone.0 as usize).map_or(0, |n| n.load(Ordering::Acquire))
     }
 
-    /// An append of `host` is on the disk, and its answer may be lost. `resets`: their count when it was sent. If that has
-    /// changed, the append may have landed before a reset, and its place may be another's: it is not noted.
+    /// Notes an append of `host` that is on the disk and whose answer may be lost. `resets` is the number taken when
+    /// it was sent. If that has changed, the append may have landed before a reset and its place may belong to
+    /// another append, so it is not noted.
     pub(crate) fn lose_append(&self, host: HostKey, landed: Landed, resets: u32) {
         self.with(|ledger| {
             if self.resets(landed.at) == resets {
@@ -108,12 +109,12 @@ impl DiskRecovery {
         });
     }
 
-    /// The appends that their hosts may send again, as the server ends: where they landed, and their lengths in sectors.
+    /// Returns the appends that their hosts may send again when the server ends: first sector and length in sectors.
     pub fn lost_appends(&self) -> Vec<(Sector, u32)> {
         lock(&self.ledger).appends().map(|landed| (landed.at, landed.len_sectors)).collect()
     }
 
-    /// A zone is about to be reset, or was.
+    /// Forgets a zone that is about to be reset, or was.
     pub(crate) fn forget_zone(&self, at: Sector) {
         self.with(|ledger| {
             if let Some(n) = self.resets.get(self.geometry.zone_of(at).0.0 as usize) {
@@ -123,7 +124,7 @@ impl DiskRecovery {
         });
     }
 
-    /// All zones are about to be reset, or were.
+    /// Forgets all zones, which are about to be reset, or were.
     pub(crate) fn forget_all(&self) {
         self.with(|ledger| {
             for n in &self.resets {
@@ -133,7 +134,7 @@ impl DiskRecovery {
         });
     }
 
-    /// Calls `f` with the notes.
+    /// Calls `f` with the ledger and updates the bits.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut ResendLedger) -> T) -> T {
         let mut ledger = lock(&self.ledger);
         let result = f(&mut ledger);
@@ -147,14 +148,14 @@ impl DiskRecovery {
     }
 }
 
-/// The hash of the first `bytes` of a buffer.
+/// Returns the hash of the first `bytes` of a buffer.
 pub(crate) fn data_hash(buf: &AlignedBuf, bytes: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&buf.as_slice()[..(bytes as usize).min(buf.len() as usize)]);
     hasher.finish()
 }
 
-/// Sectors of a zone that hold data and must not be written again.
+/// Returns how many sectors of a zone hold data and must not be written again.
 pub fn written_in(z: &ZoneInfo) -> u32 {
     let n = match z.cond {
         Condition::Full => z.capacity_sectors,
@@ -170,7 +171,8 @@ mod tests {
     use crate::recovery::resend_ledger::{AppendData, AppendSearch};
     use zoneplug_core::ZoneNo;
 
-    /// L5. An append whose zone was reset after it was sent is not noted: its place may be another's.
+    /// L5. An append whose zone was reset after it was sent is not noted, because its place may belong to another
+    /// append.
     #[test]
     fn l5_an_append_from_before_a_reset_is_not_noted() {
         let host = HostKey(1);

@@ -1,17 +1,16 @@
-//! What a target needs to know of commands whose answers were lost, so that a host which sends them again finds them carried
-//! out once.
+//! Commands whose answers were lost. A host sends them again, and the target must not carry them out twice.
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `resend_ledger.rs` | the writes and appends of a disk whose answers hosts may not have, and hosts whose old commands still run |
 //! | `notes.rs` | such commands, by zone and host |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
-//! | `host_key.rs` | which host a note is of |
+//! | `host_key.rs` | the key that names a host in notes |
 //! | `peer_queries.rs` | what the queues of a host ask each other |
 //! | `space.rs` | space of a zone that belongs to no client |
 //! | `space_model.rs` | a test: appends that are looked for in such space, several at a time |
 //! | `model.rs` | a test: hosts that lose their connections, against a list of the owner of each block |
-//! | `disk.rs` | the notes of one disk that threads share |
+//! | `disk.rs` | the ledger of one disk, shared by threads |
 
 #[cfg(feature = "target")]
 mod disk;

@@ -1,8 +1,8 @@
-//! A test of `resend_ledger.rs` and `resend.rs`: hosts that lose their connections at random and send again what has no answer, on a
-//! disk that is a list of blocks, against a list of the owner of each block.
+//! A test of `resend_ledger.rs` and `resend.rs`. Hosts lose their connections at random and send commands without an
+//! answer again. The disk is a list of blocks, and a second list has the owner of each block.
 //!
-//! At every answer it checks that no block has two owners, and that an owner finds its data. A command whose zone was not
-//! reset is on the disk once, and succeeds.
+//! At every answer the test checks that no block has two owners, and that an owner finds its data. A command whose
+//! zone was not reset is on the disk once, and succeeds.
 
 use super::host_key::HostKey;
 use super::resend::{Outcome, Resend, ResendStep, Sent};
@@ -20,11 +20,11 @@ const BLOCK: u64 = 8;
 const ZONE: u64 = BLOCKS * BLOCK;
 const NOW: Nanos = Nanos(5);
 
-/// One step. Numbers are taken modulo what exists.
+/// One step of a history. Numbers are taken modulo the number of existing things.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A host sends a write at the end of what it has written, or an append. Zone 0 is written by the first host; the others
-    /// get appends of both. `kind` decides content and length.
+    /// In zone 0, the first host sends a write behind its earlier ones. In the other zones, `host` sends an append.
+    /// `kind` decides content and length.
     Send {
         host: usize,
         zone: u64,
@@ -33,13 +33,14 @@ enum Step {
     Land {
         nth: usize,
     },
-    /// What has landed is answered. The answer arrives and is acknowledged, or only that is not known yet.
+    /// The target answers a command that has landed. `acknowledged`: the answer has arrived at the host, and the
+    /// target knows it.
     Answer {
         nth: usize,
         acknowledged: bool,
     },
-    /// The connection of a host ends. So many of its answers that were not acknowledged have arrived. A part of what has not
-    /// landed still does. The host sends again what has no answer.
+    /// The connection of a host ends. `arrived` of the unacknowledged answers have reached it. Some of the commands
+    /// in flight still land. The host sends every command without an answer again.
     Lose {
         host: usize,
         arrived: usize,
@@ -67,11 +68,11 @@ fn step() -> impl Strategy<Value = Step> {
 struct Sending {
     host: usize,
     zone: u64,
-    /// Where a write begins, in blocks. `None`: an append.
+    /// The first block of a write. `None`: an append.
     at: Option<u64>,
     content: u32,
     blocks: u64,
-    /// Where it is on the disk, in blocks.
+    /// The first block on the disk, after it landed.
     landed: Option<u64>,
     /// Resets of its zone when it was sent.
     resets: u64,
@@ -82,17 +83,17 @@ struct World {
     disk: BTreeMap<u64, u32>,
     written: [u64; ZONES as usize],
     resets: [u64; ZONES as usize],
-    /// The end of what the first host has sent to zone 0.
+    /// The end of the first host's writes to zone 0, sent or landed.
     next: u64,
     in_flight: Vec<Sending>,
     /// Answers that were sent and not acknowledged, by host, in their order.
     answered: [Vec<Sending>; 2],
-    /// The content of each block that a host was told of.
+    /// The content of each block whose place a host knows.
     owners: BTreeMap<u64, u32>,
-    /// Losses so far: data are not the same before and after one.
+    /// Losses so far. Commands sent before and after a loss never have equal data.
     losses: u32,
     replayed: u64,
-    /// Commands that were sent again and were not there.
+    /// Commands that were sent again and not found on the disk.
     repeated: u64,
 }
 
@@ -118,7 +119,7 @@ impl World {
         Status::Ok
     }
 
-    /// The host has the answer.
+    /// Gives the host its answer.
     fn told(&mut self, s: &Sending, at: u64) {
         if s.resets != self.resets[s.zone as usize] {
             return;
@@ -136,7 +137,7 @@ impl World {
             Step::Land { nth } => {
                 if let Some(i) = self.pick(nth).filter(|i| self.in_flight[*i].landed.is_none()) {
                     let mut s = self.in_flight[i].clone();
-                    // An order window would hold a write that comes too early.
+                    // Here a write that comes too early just does not land; a real order window would hold it.
                     if self.land(&mut s).is_ok() {
                         self.in_flight[i] = s;
                     }
@@ -186,7 +187,7 @@ impl World {
     }
 
     fn reset(&mut self, ledger: &mut ResendLedger, zone: u64) {
-        // Nothing of the one host that writes is on its way: it would not reset the zone then.
+        // A host does not reset a zone while its own writes to it are in flight.
         let busy = |s: &Sending| s.zone == 0;
         if zone == 0 && (self.in_flight.iter().any(busy) || self.answered[0].iter().any(busy)) {
             return;
@@ -199,7 +200,7 @@ impl World {
         if zone == 0 {
             self.next = 0;
         }
-        // Appends to the old zone that have not landed land in the new one; their hosts do not care.
+        // Appends in flight land in the reset zone; their hosts accept that.
         for s in self.in_flight.iter_mut().filter(|s| s.zone == zone && s.landed.is_none()) {
             s.resets += 1;
         }
@@ -245,8 +246,8 @@ impl World {
                     }
                 }
             }
-            // An append that is not there could get the place of this one, if that has arrived although its acknowledgement was
-            // lost. Nothing tells the two apart.
+            // If this answer arrived and only its acknowledgement was lost, a missing append with the same data could
+            // get its place. The target cannot tell the two apart, so the model does not let such an answer arrive.
             let equal = missing.contains(&(s.zone, s.content));
             if again.is_empty() && i < arrived && !equal {
                 self.told(&s, at);
@@ -266,11 +267,11 @@ impl World {
         }
         ledger.is_back(key(host), NOW);
         self.losses += 1;
-        // Writes that have not landed are sent in their order, as if the disk held those that come early.
+        // Writes that have not landed go last, in order: a real disk's order window would hold early ones.
         again.sort_by_key(|s| (s.landed.is_none(), s.at));
         let old = again.iter().take_while(|s| s.landed.is_some()).count();
-        // Of commands with the same data: how many were on the disk, and how many were found there. Either of two appends may get
-        // the place of the other.
+        // For commands with equal data, counts those that were on the disk and those that were found there. Two
+        // appends with equal data may swap their places.
         let mut counts: BTreeMap<(u64, u32), (u32, u32)> = BTreeMap::new();
         for first in 0..again.len() {
             if first < old {
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// Whether it was found on the disk.
+    /// Sends a command again. Returns whether it was found on the disk.
     fn resend(&mut self, ledger: &mut ResendLedger, mut s: Sending) -> bool {
         let zone = s.zone as usize;
         let sector = Sector(s.at.unwrap_or(s.zone * BLOCKS) * BLOCK);
@@ -389,7 +390,7 @@ fn run(steps: &[Step]) -> World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// L2, L4, L5.
+    /// L2, L4, L5. A command that is sent again is on the disk once and has one owner.
     #[test]
     fn l4_what_is_sent_again_is_on_the_disk_once_and_has_one_owner(
         steps in proptest::collection::vec(step(), 1..200),
@@ -398,7 +399,7 @@ proptest! {
     }
 }
 
-/// The histories of the test above contain commands that are found, and some that are not.
+/// The histories of the test above contain both commands that are found and commands that are not.
 #[test]
 fn such_histories_have_commands_that_are_found() {
     use proptest::strategy::ValueTree;

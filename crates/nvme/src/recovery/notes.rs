@@ -1,28 +1,28 @@
-//! Notes of one kind, by zone and host: what a command is compared with is looked for among those of its own zone and host,
-//! and what is too old is found without a look at the rest.
+//! Notes of one kind, by zone and host. A command is compared only with notes of its own zone and host, and expired
+//! notes are found without scanning the rest.
 //!
-//! There is room for a number of them. When that is used up, the host that has most loses its oldest.
+//! The number of notes is limited. When the limit is reached, the host with the most notes loses its oldest.
 
 use super::host_key::HostKey;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoneplug_core::{Nanos, ZoneNo};
 
-/// Where a note is.
+/// The position of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) zone: ZoneNo,
     pub(super) host: HostKey,
-    /// Counts notes.
+    /// The serial number of the note.
     pub(super) number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Note<T> {
     number: u64,
-    /// Commands that are being compared with it.
+    /// Commands that are being compared with this note.
     compared: u32,
-    /// Its time is over. It goes when it is not compared any more.
+    /// The note has expired. It is removed when the last comparison ends.
     is_over: bool,
     what: T,
 }
@@ -30,9 +30,9 @@ struct Note<T> {
 /// The notes of a host.
 #[derive(Debug, Default)]
 struct OfHost {
-    /// The zones of its notes, by their numbers.
+    /// The zone of each of the host's notes, by note number.
     zones: BTreeMap<u64, ZoneNo>,
-    /// Those up to this number have an end.
+    /// The notes up to this number have an end.
     ending: u64,
 }
 
@@ -41,20 +41,20 @@ struct OfHost {
 pub(super) struct Notes<T> {
     most: usize,
     len: usize,
-    /// In the order of their numbers.
+    /// The notes of a zone and host, in the order of their numbers.
     all: BTreeMap<(ZoneNo, HostKey), VecDeque<Note<T>>>,
     hosts: BTreeMap<HostKey, OfHost>,
-    /// How many notes each host has.
+    /// The number of notes of each host, ordered.
     sizes: BTreeSet<(usize, HostKey)>,
-    /// Then the notes of the host up to this number are too old.
+    /// By time and host: the notes up to this number expire then.
     ends: BTreeMap<(Nanos, HostKey), u64>,
-    /// Notes that were looked at.
+    /// Counts the notes that were looked at.
     #[cfg(test)]
     pub(super) looked: std::cell::Cell<u64>,
 }
 
 impl<T: Copy> Notes<T> {
-    /// Room for so many.
+    /// Makes an empty collection with room for `most` notes.
     pub(super) fn new(most: usize) -> Notes<T> {
         Notes {
             most,
@@ -68,17 +68,17 @@ impl<T: Copy> Notes<T> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no notes.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of them.
+    /// Returns all notes.
     pub(super) fn iter(&self) -> impl Iterator<Item = T> {
         self.all.values().flatten().map(|note| note.what)
     }
 
-    /// Adds one, whose number is above all others.
+    /// Adds a note. Its number must be above all others.
     pub(super) fn add(&mut self, place: Place, what: T) {
         if self.len == self.most
             && let Some((_, host)) = self.sizes.last().copied()
@@ -95,7 +95,7 @@ impl<T: Copy> Notes<T> {
         });
     }
 
-    /// The last note of a host in a zone that is the one. It is looked for among those with a number below `below`.
+    /// Returns the last note of a host in a zone that `is` accepts, among those with a number below `below`.
     pub(super) fn last(
         &self,
         (zone, host): (ZoneNo, HostKey),
@@ -112,14 +112,14 @@ impl<T: Copy> Notes<T> {
         Some((Place { zone, host, number: note.number }, note.what))
     }
 
-    /// A command is being compared with it: it does not become too old.
+    /// Marks the start of a comparison with a note. Until it ends, the note does not expire.
     pub(super) fn begin_comparison(&mut self, place: Place) {
         if let Some(note) = self.find(place) {
             note.compared += 1;
         }
     }
 
-    /// A command is not compared with it any more.
+    /// Marks the end of a comparison with a note.
     pub(super) fn end_comparison(&mut self, place: Place) {
         let Some(note) = self.find(place) else { return };
         note.compared -= 1;
@@ -128,7 +128,7 @@ impl<T: Copy> Notes<T> {
         }
     }
 
-    /// The host is back. The notes that it has, and that have no end yet, end then.
+    /// Sets the end of all notes of a host that is back, except those that already have one.
     pub(super) fn end_at(&mut self, host: HostKey, until: Nanos) {
         let Some(of) = self.hosts.get_mut(&host) else { return };
         if let Some((last, _)) = of.zones.last_key_value().filter(|(last, _)| **last > of.ending) {
@@ -137,7 +137,7 @@ impl<T: Copy> Notes<T> {
         }
     }
 
-    /// Forgets what is too old.
+    /// Forgets the notes that have expired.
     pub(super) fn expire(&mut self, now: Nanos) {
         while let Some(first) = self.ends.first_entry().filter(|e| e.key().0 <= now) {
             let ((_, host), last) = first.remove_entry();
@@ -155,7 +155,7 @@ impl<T: Copy> Notes<T> {
         }
     }
 
-    /// Forgets a note. False: there is none.
+    /// Forgets a note. Returns false if there is none.
     pub(super) fn remove(&mut self, Place { zone, host, number }: Place) -> bool {
         let Entry::Occupied(mut notes) = self.all.entry((zone, host)) else { return false };
         let Ok(n) = notes.get().binary_search_by_key(&number, |n| n.number) else { return false };
@@ -185,7 +185,7 @@ impl<T: Copy> Notes<T> {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all notes.
     pub(super) fn clear(&mut self) {
         *self = Notes::new(self.most);
     }
@@ -196,7 +196,7 @@ impl<T: Copy> Notes<T> {
         notes.get_mut(n)
     }
 
-    /// Changes how many notes a host has.
+    /// Changes the number of notes of a host and updates the order of hosts.
     fn change_host(&mut self, host: HostKey, change: impl FnOnce(&mut OfHost)) {
         let of = self.hosts.entry(host).or_default();
         let before = of.zones.len();
@@ -218,7 +218,7 @@ mod tests {
 
     const MOST: usize = 12;
 
-    /// One step. Numbers are taken modulo what exists.
+    /// One step of a history. Numbers are taken modulo the number of existing things.
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Add { zone: u32, host: u64 },
@@ -243,7 +243,7 @@ mod tests {
         ]
     }
 
-    /// A note of the model, which is a list.
+    /// A note of the model, which is a plain list.
     #[derive(Debug, Clone, Copy)]
     struct Plain {
         place: Place,
@@ -321,7 +321,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// L2, L4, L5. As a list that is searched as a whole.
+        /// L2, L4, L5. The notes behave like a list that is searched as a whole.
         #[test]
         fn l4_notes_by_zone_and_host_are_those_of_a_list(
             steps in proptest::collection::vec(step(), 1..200),

@@ -1,37 +1,38 @@
-//! Queries between the queues of a host about a write that a disk has refused.
+//! Queries between the queues of a host about a write that a disk has refused. A refusal may have two causes:
 //!
-//! The host may have sent it before, through another controller whose loss this server has not noticed: a host that has lost
-//! one of two paths goes on by the other at once, and may be ahead of the news. The queue that has got such a write asks the
-//! queues of the host's other controllers: have you carried out a write of this sector, or are you about to? What they answer,
-//! and what a drain of this host brings, decides whether the write is compared with the disk.
-//!
-//! Or the write has come before its place, and the data of one before it are on the way by another connection. So the queue
-//! asks all other queues of the host whether they wait for such data, and submits the write again when they have answered.
+//! - The host may have sent the write before, through another controller whose loss this server has not noticed. A
+//!   host that loses one of two paths continues on the other at once, perhaps before the server learns of the loss.
+//!   The queue with the write asks the queues of the host's other controllers whether they have carried out a write
+//!   of this sector or are about to. Their answers, and the host's draining queues, decide whether the write is
+//!   compared with the disk.
+//! - The write may have arrived before its turn, while the data of an earlier one are on the way on another
+//!   connection. The queue asks all other queues of the host whether they wait for such data, and submits the write
+//!   again when they have answered.
 
 use super::host_key::HostKey;
 use crate::target::QueueId;
 use std::collections::BTreeMap;
 use zoneplug_core::Sector;
 
-/// The name of a query.
+/// The identity of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerQueryId(u64);
 
-/// A query about the write of a sector.
+/// A question about a write, which starts at this sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// Whether they have carried it out.
+    /// Has the queue carried out this write?
     Had(Sector),
-    /// Whether they have a write before it in its zone that no disk has yet.
+    /// Does the queue have an earlier write of the same zone that no disk has yet?
     Awaits(Sector),
 }
 
 /// The answer of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Yes or no.
+    /// The final answer: yes or no.
     Now(bool),
-    /// The queue answers later. True: yes, in any case.
+    /// The queue answers later. True: the answer will be yes.
     Later(bool),
 }
 
@@ -40,13 +41,13 @@ struct PeerQuery {
     host: HostKey,
     from: QueueId,
     what: Asked,
-    /// Who has not answered yet.
+    /// Queues that have not answered yet.
     asked: Vec<QueueId>,
-    /// A queue says yes.
+    /// Whether a queue has said yes.
     found: bool,
 }
 
-/// The queues to which a disk is shown, and what they ask each other.
+/// The queues to which a disk is shown, and the queries between them.
 #[derive(Debug, Default)]
 pub(super) struct PeerQueries {
     queues: BTreeMap<HostKey, Vec<QueueId>>,
@@ -55,12 +56,12 @@ pub(super) struct PeerQueries {
 }
 
 impl PeerQueries {
-    /// The disk is shown to a queue of `host` from now on.
+    /// Adds a queue of `host`, to which the disk is shown from now on.
     pub(super) fn enter(&mut self, host: HostKey, queue: QueueId) {
         self.queues.entry(host).or_default().push(queue);
     }
 
-    /// The queue has ended. What it had is noted.
+    /// Removes a queue that has ended and whose commands are noted. Its open answers become no.
     pub(super) fn leave(&mut self, host: HostKey, queue: QueueId) {
         if let Some(queues) = self.queues.get_mut(&host) {
             queues.retain(|q| *q != queue);
@@ -72,17 +73,17 @@ impl PeerQueries {
         self.open.values_mut().for_each(|q| q.end(queue, false));
     }
 
-    /// Whether a host may use the disk through several controllers.
+    /// Returns whether a host may use the disk through several controllers.
     pub(super) fn are_possible(&self) -> bool {
         self.queues.values().any(|all| all.iter().any(|q| q.controller != all[0].controller))
     }
 
-    /// Whether a queue is asked, or an answer waits.
+    /// Returns whether a query is open.
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The queues that are asked so.
+    /// Returns the queues that a query of this kind goes to.
     pub(super) fn peers(
         &self,
         host: HostKey,
@@ -96,8 +97,9 @@ impl PeerQueries {
         })
     }
 
-    /// Asks the other queues of the host, for a write that it had those of its other controllers. Also returns those, which are
-    /// to be told of each query: one that knows of another may have looked at its queries before this one was asked.
+    /// Opens a query to the other queues of the host, for [`Asked::Had`] only to those of its other controllers. Also
+    /// returns these queues. The caller must tell them of every query: a queue that was told of an earlier one may
+    /// have looked at its queries before this one was opened.
     pub(super) fn ask(
         &mut self,
         host: HostKey,
@@ -111,13 +113,13 @@ impl PeerQueries {
         (id, asked)
     }
 
-    /// Takes a query back.
+    /// Withdraws a query.
     pub(super) fn withdraw(&mut self, id: PeerQueryId) {
         self.open.remove(&id);
     }
 
-    /// Has a queue of `host` answer what it is asked. The first says whether it has answered anything, the second whether it is
-    /// still asked something.
+    /// Answers the queries to a queue of `host` with `reply`. Returns whether it answered any, and whether any stay
+    /// open.
     pub(super) fn answer(
         &mut self,
         host: HostKey,
@@ -141,7 +143,8 @@ impl PeerQueries {
         (answered, stays)
     }
 
-    /// Takes the answer of all, if they have answered and no queue of the host that could have carried the write out `drains`.
+    /// Takes the combined answer of all queues. Returns `None` while a queue has not answered, or while `drains`
+    /// reports a closed connection of the host that may still carry out the write.
     pub(super) fn take(
         &mut self,
         id: PeerQueryId,
@@ -177,7 +180,7 @@ mod tests {
         QueueId { controller, qid }
     }
 
-    /// L10. A queue asks those of its host's other controllers, and none else.
+    /// L10. A queue asks only the queues of its host's other controllers.
     #[test]
     fn l10_the_other_controllers_of_a_host_are_asked() {
         let mut all = PeerQueries::default();
@@ -199,7 +202,7 @@ mod tests {
         let nobody = |_| panic!("it is not asked");
         assert_eq!(all.answer(host(2), queue(3, 1), nobody), (false, false));
         assert_eq!(all.answer(host(1), queue(2, 1), nobody), (false, false));
-        // One answers the first query, and has a write of the second in flight.
+        // The queue answers the first query; a write of the second is in flight.
         let reply = |what| if what == had(8) { Reply::Now(false) } else { Reply::Later(true) };
         assert_eq!(all.answer(host(1), queue(1, 1), reply), (true, true));
         assert_eq!(all.answer(host(1), queue(1, 1), reply), (false, true));
@@ -207,7 +210,7 @@ mod tests {
         let answered = all.answer(host(1), queue(1, 2), |what| Reply::Now(what == had(8)));
         assert_eq!(answered, (true, false));
         assert_eq!((all.take(first, quiet), all.take(second, quiet)), (Some(true), None));
-        // A queue that ends has noted what it had, and says no more. One that asks and ends wants no answer.
+        // A queue that ends has its commands noted and counts as no. A query of a queue that ends disappears.
         all.leave(host(1), queue(1, 1));
         assert_eq!(
             (all.take(second, |h| h == host(1)), all.take(second, quiet)),
@@ -218,7 +221,7 @@ mod tests {
         assert!(!all.any() && !all.are_possible());
     }
 
-    /// L12. For a write before another one all queues of the host are asked, and a drain is not waited for.
+    /// L12. A query about an earlier write goes to all queues of the host and does not wait for draining queues.
     #[test]
     fn l12_all_other_queues_of_a_host_are_asked_for_writes_before_one() {
         let mut all = PeerQueries::default();

@@ -1,14 +1,14 @@
-//! A write or an append that may have been sent again: what to ask the disk about it, step by step. The caller carries out
-//! the steps, compares data, and answers.
+//! The steps that recognise a write or an append which may have been sent again. The caller carries out the steps,
+//! compares data, and answers.
 //!
-//! A write comes here after the disk has refused it, because it begins behind the write pointer. What is between its start
-//! and the write pointer is compared with its data. If that is equal it is this write's, and the rest is written. If it
-//! differs, the write is refused.
+//! A write comes here after the disk has refused it because it begins behind the write pointer. The data between its
+//! start and the write pointer are compared with its own. If they are equal, they are this write's, and the rest is
+//! written. If they differ, the write is refused.
 //!
-//! An append comes here before the disk is asked. The data of each place that may be its own are compared with its data.
-//! If none is equal, it is appended.
+//! An append comes here before it reaches the disk. Its data are compared with those of each place that may be its
+//! own. If none is equal, the append is carried out.
 //!
-//! Data that are to be durable when they are answered (FUA) are flushed.
+//! Data of a FUA command are flushed before the answer.
 
 use super::disk::written_in;
 use super::host_key::HostKey;
@@ -16,44 +16,44 @@ use super::resend_ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
-/// Sectors of a write that are read at a time, to compare them: 1 MiB. A write of zeroes may be as long as a zone.
+/// Sectors of a write that are read at a time for comparison: 1 MiB. A write of zeroes may be as long as a zone.
 const PIECE: u32 = 2048;
 
-/// A command that a host has sent.
+/// A command as a host has sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Its host.
     pub(crate) host: HostKey,
-    /// Where a write begins; the start of the zone of an append.
+    /// The first sector of a write; for an append, the start of the zone.
     pub(crate) sector: Sector,
     pub(crate) len_sectors: u32,
     pub(crate) fua: bool,
 }
 
-/// What to do next.
+/// The next step for the caller. Each variant names the [`Outcome`] that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResendStep {
     /// Report the zone of the command: [`Outcome::Zone`].
     Report,
-    /// Compare so many sectors at this place with the command's data behind the first `skip` sectors:
+    /// Compare `len_sectors` sectors at this place with the command's data behind the first `skip` sectors:
     /// [`Outcome::Compared`].
     Compare { at: Sector, len_sectors: u32, skip: u32 },
-    /// Write the command's data without the first so many sectors: [`Outcome::Ended`].
+    /// Write the command's data without this many leading sectors: [`Outcome::Ended`].
     WriteRest(u32),
     /// Flush: [`Outcome::Ended`].
     Flush,
-    /// Append the data: the command was not sent before.
+    /// Carry out the append: it was not sent before.
     Append,
-    /// The command is done: answer it, an append with this sector.
+    /// Answer the command with success; an append gets this sector.
     Done(Sector),
-    /// The command has failed so.
+    /// Answer the command with this failure.
     Failed(Status),
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The state of the zone, if it could be read.
+    /// The state of the zone, or `None` if it could not be read.
     Zone(Option<ZoneInfo>),
     /// Whether the data are equal.
     Compared(bool),
@@ -63,17 +63,17 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A write asks for the write pointer.
+    /// A write waits for the write pointer.
     Report(ClaimId),
-    /// A write compares its first `sectors`. So many of them are equal.
+    /// A write compares its first `sectors`, of which `equal` have matched so far.
     Write { id: ClaimId, sectors: u32, equal: u32 },
-    /// An append compares its data with those at a place.
+    /// An append is compared with the data at a place.
     Append { id: ClaimId, at: Sector },
-    /// The rest of a write is written.
+    /// The rest of a write is being written.
     Rest,
-    /// The data are flushed.
+    /// The data are being flushed.
     Flush(Sector),
-    /// Nothing more is asked for.
+    /// No step is left.
     End,
 }
 
@@ -82,22 +82,23 @@ enum Stage {
 pub(crate) struct Resend {
     sent: Sent,
     zone: ZoneNo,
-    /// The data of an append.
+    /// The hashes of an append's data.
     data: AppendData,
-    /// The places that it was compared with.
+    /// The places that an append was compared with.
     search: AppendSearch,
-    /// Why a write was refused.
+    /// The status with which the disk refused a write.
     refused: Status,
     stage: Stage,
 }
 
 impl Resend {
-    /// Whether a write that ended so may have been sent before.
+    /// Returns whether a write with this status may have been sent before.
     pub(crate) fn is_refused(status: Status) -> bool {
         matches!(status, Status::NotAtWritePointer | Status::ZoneFull)
     }
 
-    /// A write that was `refused`. `None`: it is a new one. `known`: another queue of the host has had it.
+    /// Starts the search for a write that was `refused`. Returns `None` for a new write. `known`: another queue of
+    /// the host has carried it out.
     pub(crate) fn of_write(
         sent: Sent,
         refused: Status,
@@ -115,7 +116,7 @@ impl Resend {
         Some((Resend { sent, zone, data, search, refused, stage }, ResendStep::Report))
     }
 
-    /// An append with these data. `None`: it is a new one.
+    /// Starts the search for an append with these data. Returns `None` for a new append.
     pub(crate) fn of_append(
         sent: Sent,
         data: AppendData,
@@ -145,7 +146,7 @@ impl Resend {
         }
     }
 
-    /// The step has ended.
+    /// Takes the outcome of a step and returns the next.
     pub(crate) fn next(
         &mut self,
         outcome: Outcome,
@@ -155,7 +156,7 @@ impl Resend {
         match (self.stage, outcome) {
             (Stage::Report(id), Outcome::Zone(zone)) => match self.there(zone) {
                 Some(sectors) => self.compare(id, sectors, 0),
-                // What was there when it was refused has failed: the disk decides again.
+                // The zone no longer holds these sectors, or could not be read: the disk decides again.
                 None => {
                     ledger.reject(id);
                     self.stage = Stage::Rest;
@@ -191,9 +192,9 @@ impl Resend {
                 ResendStep::Done(at)
             }
             (Stage::Rest | Stage::Flush(_), Outcome::Ended(status)) => self.fail(status),
-            // Data that cannot be read are not this write's: it stays refused.
+            // Data that cannot be read do not count as this write's, so it stays refused.
             (Stage::Write { id, .. }, Outcome::Ended(_)) => self.refuse(id, ledger),
-            // What is there is not known, so nothing is written.
+            // The data there are unknown, so the append is not carried out.
             (Stage::Append { .. }, Outcome::Ended(status)) => {
                 self.abandon(ledger);
                 self.fail(status)
@@ -212,7 +213,7 @@ impl Resend {
         ResendStep::Compare { at, len_sectors: PIECE.min(sectors - equal), skip: equal }
     }
 
-    /// How many sectors of the write are behind the write pointer.
+    /// Returns how many sectors of the write the zone already holds; `None` for none.
     fn there(&self, zone: Option<ZoneInfo>) -> Option<u32> {
         let zone = zone?;
         let end = zone.start.plus(u64::from(written_in(&zone)));
@@ -239,7 +240,8 @@ impl Resend {
         ResendStep::Failed(status)
     }
 
-    /// Where an append was found, while that is being made durable. Its answer is lost if the connection ends now.
+    /// Returns the place of an append that was found and is being flushed. If the connection ends now, the answer is
+    /// lost.
     pub(crate) fn found_at(&self) -> Option<Sector> {
         match self.stage {
             Stage::Flush(at) => Some(at),
@@ -247,7 +249,7 @@ impl Resend {
         }
     }
 
-    /// Nothing is compared any more: the connection has ended.
+    /// Gives the search up, because the connection has ended.
     pub(crate) fn abandon(&mut self, ledger: &mut ResendLedger) {
         match std::mem::replace(&mut self.stage, Stage::End) {
             Stage::Report(id) | Stage::Write { id, .. } | Stage::Append { id, .. } => {
@@ -280,7 +282,7 @@ mod tests {
         ResendStep::Compare { at: Sector(at), len_sectors, skip }
     }
 
-    /// L2. A write of zeroes may be as long as a zone, and is not read into memory as a whole.
+    /// L2. A long write of zeroes is compared in pieces, not read into memory as a whole.
     #[test]
     fn l2_a_long_write_is_compared_in_pieces() {
         let mut ledger = ledger();
@@ -305,8 +307,8 @@ mod tests {
         assert_eq!(next(Outcome::Ended(Status::Ok)), ResendStep::Done(Sector(0)));
     }
 
-    /// L4. An append that cannot be compared with what is there is not written: it may be there. The next attempt finds the
-    /// note again.
+    /// L4. An append that cannot be compared with the data at its place is not written, because it may be there
+    /// already. The next attempt finds the note again.
     #[test]
     fn l4_what_cannot_be_read_is_not_appended_again() {
         let mut ledger = ledger();

@@ -31,27 +31,28 @@ use std::collections::BTreeMap;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Sector, ZoneNo};
 
-/// How long a host that is back may send commands again, counted from the first.
+/// Time in which a host that is back may send commands again, from its first command on.
 pub(crate) const WINDOW: Nanos = Nanos(20_000_000_000);
-/// How long after the start of a server a host of the last one may come back.
+/// Time after the start of a server in which a host of the last one may come back.
 const RESTART: Nanos = Nanos(3_600_000_000_000);
-/// How long appends are looked for in space of the last server, once a host is back: each of them is hashed until then.
+/// Time in which appends are looked for in space of the last server, from the first returning host on. A limit,
+/// because each append is hashed until then.
 const SPACES: Nanos = Nanos(60_000_000_000);
-/// Most notes of the writes of a disk, and of the appends. The oldest of the host that has most make way.
+/// Most notes of a disk's writes, and of its appends. Beyond that, the host with the most notes loses its oldest.
 const MAX_NOTES: usize = 1 << 16;
 
-/// Names the note that a comparison is about.
+/// Names a comparison of a command with a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClaimId(u64);
 
 /// An append that is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Landed {
-    /// Where.
+    /// The first sector.
     pub(crate) at: Sector,
     /// How long it is.
     pub(crate) len_sectors: u32,
-    /// The hash of its data, if it is known.
+    /// The hash of the data, if known.
     pub(crate) hash: Option<u64>,
 }
 
@@ -62,51 +63,51 @@ struct Written {
     len_sectors: u32,
 }
 
-/// A note that is being compared with the disk.
+/// A comparison of a command with the disk.
 #[derive(Debug)]
 struct Claim {
     zone: ZoneNo,
-    /// False: the zone was reset meanwhile.
+    /// False if the zone was reset meanwhile.
     alive: bool,
     reservation: Reservation,
 }
 
-/// The note that a claim keeps from other claims.
+/// The note that a comparison is about. No variant reserves its note: several commands may be compared with it.
 #[derive(Debug)]
 enum Reservation {
     Nothing,
-    /// Nothing, but compares with the note of an append.
+    /// A note of an append.
     Append(Place),
-    /// Nothing, but compares with so many blocks at this offset of the zone, in the space of the last server.
+    /// Blocks of the last server's space: their offset in the zone in sectors, and their number.
     Blocks(u32, usize),
 }
 
-/// Where an append has been looked for.
+/// The places that an append was already compared with.
 #[derive(Debug)]
 pub(crate) struct AppendSearch {
-    /// All notes but those of a lower number.
+    /// All notes with at least this number were compared.
     below: u64,
-    /// These offsets in the space of its zone.
+    /// The offsets in the last server's space that were compared.
     offsets: Vec<u32>,
 }
 
 impl AppendSearch {
-    /// Nowhere yet.
+    /// Starts a search.
     pub(crate) fn nowhere() -> AppendSearch {
         AppendSearch { below: u64::MAX, offsets: Vec::new() }
     }
 }
 
-/// The data of an append, as far as they are compared without the disk.
+/// The hashes of an append's data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AppendData {
-    /// The hash of all.
+    /// The hash of all data.
     pub(crate) hash: u64,
-    /// The hashes of the blocks, if there is space to look for them.
+    /// The hashes of the blocks, if the last server left space to search.
     pub(crate) blocks: Vec<u64>,
 }
 
-/// What is known of one disk.
+/// The ledger of one disk.
 #[derive(Debug)]
 pub(crate) struct ResendLedger {
     geometry: Geometry,
@@ -115,17 +116,18 @@ pub(crate) struct ResendLedger {
     claims: BTreeMap<ClaimId, Claim>,
     queries: PeerQueries,
     last: u64,
-    /// Closed connections of each host whose commands are still being carried out.
+    /// The number of closed connections of each host whose commands are still being carried out.
     draining: BTreeMap<HostKey, u32>,
-    /// For a disk whose last server may have died: sectors of each zone that were written when this one started.
+    /// If the last server may have died: the sectors of each zone that were written when this one started.
     at_start: Vec<u32>,
-    /// How long these count.
+    /// The time until which these sectors count.
     at_start_until: Nanos,
-    /// Until when each host may send commands again that the last server had.
+    /// For each host that is back after a restart, the time until which it may send commands of the last server
+    /// again.
     back: BTreeMap<HostKey, Nanos>,
-    /// Space in zones that no client of the last server was told of, by zone.
+    /// By zone: space that no client of the last server was told of.
     spaces: BTreeMap<u32, Space>,
-    /// How long it counts, once a host is back.
+    /// The time until which that space counts, set when the first host is back.
     spaces_until: Option<Nanos>,
     block_sectors: u32,
 }
@@ -134,7 +136,7 @@ pub(crate) struct ResendLedger {
 const MAX_HOSTS: usize = 1024;
 
 impl ResendLedger {
-    /// Nothing is lost.
+    /// Makes an empty ledger.
     pub(crate) fn new(geometry: Geometry) -> ResendLedger {
         ResendLedger {
             geometry,
@@ -153,24 +155,24 @@ impl ResendLedger {
         }
     }
 
-    /// Space in these zones, in blocks of this length, that no client of the last server was told of.
+    /// Sets the space in each zone that no client of the last server was told of, in blocks of this length.
     pub(crate) fn set_spaces(&mut self, spaces: BTreeMap<u32, Space>, block_sectors: u32) {
         (self.spaces, self.block_sectors) = (spaces, block_sectors.max(1));
     }
 
-    /// The length of a block, if appends are to be looked for in space of the last server.
+    /// Returns the length of a block, if appends must be looked for in space of the last server.
     pub(crate) fn looks_for_blocks(&self) -> Option<u32> {
         (!self.spaces.is_empty()).then_some(self.block_sectors)
     }
 
-    /// A disk of which so many sectors of each zone are written now, when this server starts: hosts of the last server may
-    /// send again what is there.
+    /// Sets how many sectors of each zone are written when this server starts. Hosts of the last server may send the
+    /// commands that wrote them again.
     pub(crate) fn set_written_at_start(&mut self, written: Vec<u32>, now: Nanos) {
         self.at_start = if written.iter().any(|n| *n > 0) { written } else { Vec::new() };
         self.at_start_until = now.plus(RESTART);
     }
 
-    /// Whether there is no note.
+    /// Returns whether the ledger has no note.
     pub(crate) fn is_empty(&self) -> bool {
         self.writes.is_empty()
             && self.appends.is_empty()
@@ -179,43 +181,43 @@ impl ResendLedger {
             && self.spaces.is_empty()
     }
 
-    /// Whether there is a note of an append.
+    /// Returns whether the ledger has a note of an append.
     pub(crate) fn has_appends(&self) -> bool {
         !self.appends.is_empty() || !self.spaces.is_empty()
     }
 
-    /// The appends of which there is a note.
+    /// Returns the appends with a note.
     pub(crate) fn appends(&self) -> impl Iterator<Item = Landed> {
         self.appends.iter()
     }
 
-    /// The disk is shown to a queue of `host` from now on.
+    /// Adds a queue of `host`, to which the disk is shown from now on.
     pub(crate) fn enter(&mut self, host: HostKey, queue: QueueId) {
         self.queries.enter(host, queue);
     }
 
-    /// The queue has ended. What it had is noted.
+    /// Removes a queue that has ended and whose commands are noted.
     pub(crate) fn leave(&mut self, host: HostKey, queue: QueueId) {
         self.queries.leave(host, queue);
     }
 
-    /// Whether a host uses the disk through several controllers.
+    /// Returns whether a host uses the disk through several controllers.
     pub(crate) fn has_controllers(&self) -> bool {
         self.queries.are_possible()
     }
 
-    /// Whether commands of closed connections are being carried out.
+    /// Returns whether commands of closed connections are being carried out.
     pub(crate) fn drains(&self) -> bool {
         !self.draining.is_empty()
     }
 
-    /// Whether a queue is asked, or waits for an answer.
+    /// Returns whether a query between queues is open.
     pub(crate) fn has_queries(&self) -> bool {
         self.queries.any()
     }
 
-    /// A write of `host` was refused: asks other queues of the host about it. Also returns those, which are to be told. `None`:
-    /// there is no other, and nothing of the host is being carried out.
+    /// Asks other queues of `host` about a write that was refused. Also returns these queues, which the caller must
+    /// tell. Returns `None` if there are no other queues and no closed connection of the host is draining.
     pub(crate) fn ask(
         &mut self,
         host: HostKey,
@@ -229,18 +231,18 @@ impl ResendLedger {
         Some(self.queries.ask(host, from, what))
     }
 
-    /// Whether there are queues that [`ResendLedger::ask`] would ask.
+    /// Returns whether [`ResendLedger::ask`] would ask any queue.
     pub(crate) fn has_peers(&self, host: HostKey, from: QueueId, what: Asked) -> bool {
         self.queries.peers(host, from, what).next().is_some()
     }
 
-    /// Takes a query back.
+    /// Withdraws a query.
     pub(crate) fn withdraw(&mut self, id: PeerQueryId) {
         self.queries.withdraw(id);
     }
 
-    /// Has a queue of `host` answer what it is asked. The first says whether it has answered anything, the second whether it is
-    /// still asked something.
+    /// Answers the queries to a queue of `host` with `reply`. Returns whether it answered any, and whether any stay
+    /// open.
     pub(crate) fn answer(
         &mut self,
         host: HostKey,
@@ -250,18 +252,18 @@ impl ResendLedger {
         self.queries.answer(host, queue, reply)
     }
 
-    /// Takes the answer of all. `None`: one is missing, or commands of closed connections are still being carried out.
+    /// Takes the combined answer of all queues. Returns `None` while one is missing or closed connections drain.
     pub(crate) fn take_answer(&mut self, id: PeerQueryId) -> Option<bool> {
         let draining = &self.draining;
         self.queries.take(id, |host| draining.contains_key(&host))
     }
 
-    /// A connection of `host` has ended, and commands of it are still being carried out.
+    /// Counts a closed connection of `host` whose commands are still being carried out.
     pub(crate) fn begin_drain(&mut self, host: HostKey) {
         *self.draining.entry(host).or_default() += 1;
     }
 
-    /// They have ended.
+    /// Counts the end of these commands.
     pub(crate) fn end_drain(&mut self, host: HostKey) {
         if let Some(n) = self.draining.get_mut(&host) {
             *n -= 1;
@@ -271,7 +273,7 @@ impl ResendLedger {
         }
     }
 
-    /// Whether a new connection of `host` has to wait.
+    /// Returns whether a new connection of `host` must wait.
     pub(crate) fn is_draining(&self, host: HostKey) -> bool {
         self.draining.contains_key(&host)
     }
@@ -281,7 +283,7 @@ impl ResendLedger {
         Place { zone: self.zone(at), host, number: self.last }
     }
 
-    /// A write of `host` may have been carried out, and its answer may be lost.
+    /// Notes a write of `host` that may have been carried out and whose answer may be lost.
     pub(crate) fn lose_write(&mut self, host: HostKey, at: Sector, len_sectors: u32) {
         if at >= self.geometry.capacity() || self.is_conventional(at) {
             return;
@@ -290,14 +292,14 @@ impl ResendLedger {
         self.writes.add(place, Written { at, len_sectors });
     }
 
-    /// An append of `host` is on the disk, and its answer may be lost. Of several that were answered, the first one comes
-    /// first.
+    /// Notes an append of `host` that is on the disk and whose answer may be lost. The caller notes several in the
+    /// order of their answers.
     pub(crate) fn lose_append(&mut self, host: HostKey, landed: Landed) {
         let place = self.place(host, landed.at);
         self.appends.add(place, landed);
     }
 
-    /// `host` is back: its first command on a new connection has come.
+    /// Starts the time limit of `host`, whose first command on a new connection has come.
     pub(crate) fn is_back(&mut self, host: HostKey, now: Nanos) {
         self.expire(now);
         let until = now.plus(WINDOW);
@@ -309,7 +311,7 @@ impl ResendLedger {
         }
     }
 
-    /// Forgets what is too old.
+    /// Forgets expired notes.
     fn expire(&mut self, now: Nanos) {
         self.writes.expire(now);
         self.appends.expire(now);
@@ -319,7 +321,7 @@ impl ResendLedger {
         if !self.spaces.is_empty()
             && (now >= self.at_start_until || self.spaces_until.is_some_and(|until| now >= until))
         {
-            // What is being compared does not become too old.
+            // Space that is being compared does not expire.
             let claims = &self.claims;
             let is_compared = |zone: u32| {
                 let of = |c: &Claim| {
@@ -339,8 +341,9 @@ impl ResendLedger {
         self.geometry.is_conventional(self.zone(at))
     }
 
-    /// Whether a write of `host` at `at` that was refused may have been sent again. The disk is to be asked then, and
-    /// [`ResendLedger::confirm`] says whether the answer counts. `known`: another queue of the host has had it.
+    /// Starts a comparison for a refused write of `host` at `at`, if it may have been sent again. The caller compares
+    /// the disk's data and calls [`ResendLedger::confirm`] or [`ResendLedger::reject`]. `known`: another queue of the
+    /// host has carried it out.
     pub(crate) fn claim_write(
         &mut self,
         host: HostKey,
@@ -367,9 +370,9 @@ impl ResendLedger {
             && self.back.get(&host).is_some_and(|until| now < *until)
     }
 
-    /// The last place where an append may be that was not searched yet. The data there are to be compared then, and
-    /// [`ResendLedger::confirm`] says whether the place is this append's. Several appends may be compared with a place at once: it
-    /// stays, because only one of them, and not always the first, is the one that was lost.
+    /// Starts a comparison of an append with its next possible place, the last one first. The caller compares the
+    /// data there and calls [`ResendLedger::confirm`] or [`ResendLedger::reject`]. Several appends may be compared
+    /// with one place at once: only one of them is the lost one, and not always the first.
     pub(crate) fn claim_append(
         &mut self,
         host: HostKey,
@@ -394,7 +397,7 @@ impl ResendLedger {
         }
     }
 
-    /// The same in the space of the last server, the best place first.
+    /// Like `claim_append`, in the space of the last server, the best place first.
     fn claim_blocks(
         &mut self,
         host: HostKey,
@@ -422,8 +425,8 @@ impl ResendLedger {
         id
     }
 
-    /// The data are there. An append has its place now, and no other gets it. False: the zone was reset meanwhile, or another
-    /// append has got the place.
+    /// Ends a comparison whose data are equal. An append now owns its place. Returns false if the zone was reset
+    /// meanwhile, or if another append has got the place.
     pub(crate) fn confirm(&mut self, id: ClaimId) -> bool {
         let Some(claim) = self.end_claim(id).filter(|c| c.alive) else { return false };
         match claim.reservation {
@@ -440,7 +443,7 @@ impl ResendLedger {
         }
     }
 
-    /// The data are not those of this command: they may be another's. Or the comparison was given up.
+    /// Ends a comparison whose data differ, or that was given up. The note stays for other commands.
     pub(crate) fn reject(&mut self, id: ClaimId) {
         if let Some(Claim { alive: true, reservation: Reservation::Append(place), .. }) =
             self.end_claim(id)
@@ -453,7 +456,7 @@ impl ResendLedger {
         self.claims.remove(&id)
     }
 
-    /// A zone is to be reset, or was.
+    /// Forgets a zone that is about to be reset, or was.
     pub(crate) fn forget_zone(&mut self, at: Sector) {
         if at >= self.geometry.capacity() {
             return;
@@ -468,7 +471,7 @@ impl ResendLedger {
         self.spaces.remove(&zone.0);
     }
 
-    /// All zones are to be reset, or were.
+    /// Forgets all zones, which are about to be reset, or were.
     pub(crate) fn forget_all(&mut self) {
         self.writes.clear();
         self.appends.clear();

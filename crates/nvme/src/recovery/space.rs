@@ -1,8 +1,8 @@
-//! Space of a zone that holds data and belongs to no client: appends whose clients were never told of it. Only its edges
-//! are known, so an append may be anywhere in it. The data are kept as a hash for each block.
+//! Space of a zone that holds data and belongs to no client: appends whose clients were never told of them. Only the
+//! edges of the space are known, so an append may be anywhere in it. The data are kept as one hash for each block.
 //!
-//! If the data of an append are there twice, it may get the wrong copy, a part of a longer append that repeats it. That
-//! longer append is then not found. (This cannot happen to data of one length, or without repetition.)
+//! If the data of an append are there twice, it may get the wrong copy: a part of a longer append that repeats it.
+//! That longer append is then not found. Data of one length, or without repetition, are safe.
 
 use std::hash::{DefaultHasher, Hasher};
 use zoneplug_buf::AlignedBuf;
@@ -22,25 +22,25 @@ pub struct Space {
 }
 
 impl Space {
-    /// None, in a zone with blocks of this length.
+    /// Makes an empty space of a zone with blocks of this length.
     pub fn new(block_sectors: u32) -> Space {
         Space { block_sectors: block_sectors.max(1), pieces: Vec::new() }
     }
 
-    /// Adds a piece that begins at this offset, whose blocks have these [hashes](block_hashes).
+    /// Adds a piece that begins at this offset and whose blocks have these [hashes](block_hashes).
     pub fn add(&mut self, at: u32, blocks: Vec<u64>) {
         if !blocks.is_empty() {
             self.pieces.push(Piece { at, blocks });
         }
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no space is left.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// The offsets at which blocks with these hashes may be, the best first: where they fill a piece, then at an end of one,
-    /// then inside.
+    /// Returns the offsets at which blocks with these hashes may lie. Offsets where they fill a piece come first,
+    /// then those at an end of a piece, then those inside one.
     pub fn places(&self, wanted: &[u64]) -> Vec<u32> {
         if wanted.is_empty() {
             return Vec::new();
@@ -64,8 +64,8 @@ impl Space {
         all.into_iter().map(|(_, _, at)| at).collect()
     }
 
-    /// Takes so many blocks from this offset on out of the space. False: one of them is not there, or they are not in one
-    /// piece. Then nothing is taken.
+    /// Removes this many blocks from this offset on. Returns false and removes nothing if one is missing, or if they
+    /// do not lie in one piece.
     pub fn cut(&mut self, at: u32, blocks: usize) -> bool {
         let end = |p: &Piece| p.at + p.blocks.len() as u32 * self.block_sectors;
         let behind = at + blocks as u32 * self.block_sectors;
@@ -81,7 +81,7 @@ impl Space {
     }
 }
 
-/// The hashes of the blocks in the first `len_sectors` of a buffer.
+/// Returns the hashes of the blocks in the first `len_sectors` of a buffer.
 pub fn block_hashes(buf: &AlignedBuf, len_sectors: u32, block_sectors: u32) -> Vec<u64> {
     let mut block = vec![0; (block_sectors << 9) as usize];
     let mut one = |i: u32| {

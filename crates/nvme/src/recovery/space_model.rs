@@ -17,7 +17,7 @@ const NOW: Nanos = Nanos(5);
 const BLOCK: u32 = 8;
 const ZONE: u32 = 256 * BLOCK;
 
-/// The data of an append. Those that differ in the last bit of `content` alone have the same hashes.
+/// The data of an append. Two whose `content` differs only in the last bit have the same hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Append {
     blocks: u32,
@@ -39,14 +39,14 @@ fn append() -> impl Strategy<Value = Append> {
     (1..4u32, 0..4u32).prop_map(|(blocks, content)| Append { blocks, content })
 }
 
-/// What happens to an append that is looked for, or to the next one if none is.
+/// An event for an append that is being compared, or for the next one if none is.
 #[derive(Debug, Clone)]
 enum Turn {
     Begin,
     Compared,
     NotRead,
     Lost,
-    /// The time for which the space counts is over, for those that come later.
+    /// The limit of the space expires for appends that begin later.
     Late,
 }
 
@@ -63,13 +63,13 @@ fn turn() -> impl Strategy<Value = (usize, Turn)> {
 struct World {
     ledger: ResendLedger,
     now: Nanos,
-    /// What landed, and where.
+    /// The appends that landed, with their sectors.
     landed: Vec<(u32, Append)>,
-    /// What is to be sent.
+    /// The appends to send.
     waiting: Vec<Append>,
-    /// What is compared with this place.
+    /// The appends in comparison, with the sector that each is compared with.
     compared: Vec<(Append, Resend, Sector)>,
-    /// Who has got a place.
+    /// The appends that got a place, with their sectors.
     found: Vec<(u32, Append)>,
     anew: Vec<Append>,
 }
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// Lets all end.
+    /// Runs until no append waits or is compared.
     fn end(&mut self) {
         while !self.waiting.is_empty() || !self.compared.is_empty() {
             self.turn(0, &Turn::Compared);
@@ -164,7 +164,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// L4, L9.
+    /// L4, L9. Each append that landed is found once.
     #[test]
     fn l9_each_append_that_landed_is_found_once(
         landed in proptest::collection::vec(append(), 0..12),
@@ -179,7 +179,8 @@ proptest! {
     }
 }
 
-/// L9. Of two appends with the same hashes that are compared with a place at the same time, the second is the one that landed.
+/// L9. Of two appends with the same hashes that are compared with one place at the same time, the second is the one
+/// that landed.
 #[test]
 fn l9_an_append_finds_its_place_though_another_is_compared_with_it() {
     let (landed, other) = (Append { blocks: 1, content: 0 }, Append { blocks: 1, content: 1 });
@@ -190,7 +191,7 @@ fn l9_an_append_finds_its_place_though_another_is_compared_with_it() {
     assert_eq!((world.found, world.anew), (vec![(0, landed)], vec![other]));
 }
 
-/// L9. What is being compared when the time of the space ends still gets its place.
+/// L9. A comparison that runs when the limit of the space expires can still confirm its place.
 #[test]
 fn l9_a_place_that_is_compared_does_not_become_too_old() {
     let landed = Append { blocks: 2, content: 0 };

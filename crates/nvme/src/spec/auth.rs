@@ -41,29 +41,29 @@ pub mod auth_id {
 /// AUTHID of DH-HMAC-CHAP in a [`ProtocolDescriptor`].
 pub const PROTOCOL_DHCHAP: u8 = 0x01;
 
-/// RESCODE of a failure: authentication failed. It is the only one.
+/// RESCODE of a failure: authentication failed. The specification has no other.
 pub const AUTHENTICATION_FAILURE: u8 = 0x01;
 
 /// RESCODEEXP of a failure: why.
 pub mod failure {
     /// The response is wrong.
     pub const FAILED: u8 = 0x01;
-    /// No protocol that both sides know.
+    /// The two sides have no common protocol.
     pub const PROTOCOL: u8 = 0x02;
-    /// Secure channel concatenation was asked for, and is not offered.
+    /// The host requested secure channel concatenation, which is not offered.
     pub const CONCATENATION: u8 = 0x03;
-    /// No hash function that both sides take.
+    /// The two sides have no common hash function.
     pub const HASH: u8 = 0x04;
-    /// No Diffie-Hellman group that both sides take.
+    /// The two sides have no common Diffie-Hellman group.
     pub const GROUP: u8 = 0x05;
     /// A field of the message is wrong.
     pub const PAYLOAD: u8 = 0x06;
-    /// The message does not belong here.
+    /// The message does not fit the state of the transaction.
     pub const MESSAGE: u8 = 0x07;
 }
 
 structure! {
-    /// What all messages begin with.
+    /// The beginning of every message.
     MessageHeader: 6 {
         /// [`auth_type`].
         auth_type: u8 = 0,
@@ -83,9 +83,9 @@ structure! {
         auth_id: u8 = 1,
         /// T_ID: the host's choice.
         t_id: u16 = 4,
-        /// SC_C: what secure channel is to follow; 0: none.
+        /// SC_C: the secure channel that follows; 0: none.
         sc_c: u8 = 6,
-        /// NAPD: protocol descriptors.
+        /// NAPD: number of protocol descriptors.
         napd: u8 = 7,
     }
 }
@@ -95,11 +95,11 @@ structure! {
     ProtocolDescriptor: 64 {
         /// AUTHID: [`PROTOCOL_DHCHAP`].
         authid: u8 = 0,
-        /// HALEN: hash functions.
+        /// HALEN: number of hash functions.
         halen: u8 = 2,
-        /// DHLEN: Diffie-Hellman groups.
+        /// DHLEN: number of Diffie-Hellman groups.
         dhlen: u8 = 3,
-        /// Hash functions, those that the host likes best first.
+        /// Hash functions, the host's favourite first.
         hashes: [u8; 30] = 4,
         /// Diffie-Hellman groups.
         groups: [u8; 30] = 34,
@@ -107,7 +107,7 @@ structure! {
 }
 
 structure! {
-    /// DH-HMAC-CHAP_Challenge. Behind it: the challenge (HL bytes), the controller's Diffie-Hellman value.
+    /// DH-HMAC-CHAP_Challenge. The challenge (HL bytes) and the controller's Diffie-Hellman value follow.
     Challenge: 16 {
         /// [`auth_type`].
         auth_type: u8 = 0,
@@ -115,7 +115,7 @@ structure! {
         auth_id: u8 = 1,
         /// T_ID.
         t_id: u16 = 4,
-        /// HL: bytes of the hash function.
+        /// HL: length of a digest of the hash function in bytes.
         hl: u8 = 6,
         /// HASHID: the hash function.
         hashid: u8 = 8,
@@ -129,8 +129,8 @@ structure! {
 }
 
 structure! {
-    /// DH-HMAC-CHAP_Reply. Behind it: the response (HL bytes), the host's challenge (HL bytes, used or not), the host's
-    /// Diffie-Hellman value.
+    /// DH-HMAC-CHAP_Reply. The response (HL bytes), the host's challenge (HL bytes, used or not) and the host's
+    /// Diffie-Hellman value follow.
     Reply: 16 {
         /// [`auth_type`].
         auth_type: u8 = 0,
@@ -150,7 +150,7 @@ structure! {
 }
 
 structure! {
-    /// DH-HMAC-CHAP_Success1. Behind it: the response (HL bytes), if there is one.
+    /// DH-HMAC-CHAP_Success1. The response (HL bytes) follows, if there is one.
     Success1: 16 {
         /// [`auth_type`].
         auth_type: u8 = 0,
@@ -194,12 +194,12 @@ structure! {
 }
 
 impl Command {
-    /// Authentication Send of a message of `len` bytes.
+    /// Makes an Authentication Send of a message of `len` bytes.
     pub const fn authentication_send(len: u32) -> Command {
         Command::authentication(fctype::AUTHENTICATION_SEND, len)
     }
 
-    /// Authentication Receive into `len` bytes.
+    /// Makes an Authentication Receive into `len` bytes.
     pub const fn authentication_receive(len: u32) -> Command {
         Command::authentication(fctype::AUTHENTICATION_RECEIVE, len)
     }
@@ -210,12 +210,13 @@ impl Command {
         Command::fabrics(fctype).with_cdw(10, secp | specific).with_cdw(11, len)
     }
 
-    /// Whether SECP, SPSP1 and SPSP0 (bytes 43 to 41) of an authentication command are those of NVMe over Fabrics.
+    /// Returns whether SECP, SPSP1 and SPSP0 (bytes 43 to 41) of an authentication command are those of NVMe over
+    /// Fabrics.
     pub const fn is_nvme_authentication(&self) -> bool {
         self.cdw(10) >> 8 == Command::authentication(0, 0).cdw(10) >> 8
     }
 
-    /// TL or AL of an authentication command: bytes of the message, or room for it.
+    /// Returns TL or AL of an authentication command: the length of the message, or the room for it, in bytes.
     pub const fn authentication_len(&self) -> u32 {
         self.cdw(11)
     }

@@ -19,29 +19,29 @@ pub const COMPLETION_LEN: usize = 16;
 pub struct Command(pub [u8; COMMAND_LEN]);
 
 impl Command {
-    /// A command whose other fields are 0.
+    /// Makes a command whose other fields are 0.
     pub const fn new(opcode: u8) -> Command {
         let mut bytes = [0; COMMAND_LEN];
         bytes[0] = opcode;
         Command(bytes)
     }
 
-    /// The operation code.
+    /// Returns the operation code.
     pub const fn opcode(&self) -> u8 {
         self.0[0]
     }
 
-    /// FUSE, PSDT and the bits between them.
+    /// Returns FUSE, PSDT and the bits between them.
     pub const fn flags(&self) -> u8 {
         self.0[1]
     }
 
-    /// The command identifier.
+    /// Returns the command identifier.
     pub const fn cid(&self) -> u16 {
         u16::from_le_bytes([self.0[2], self.0[3]])
     }
 
-    /// The namespace identifier.
+    /// Returns the namespace identifier.
     pub const fn nsid(&self) -> u32 {
         self.cdw(1)
     }
@@ -65,20 +65,20 @@ impl Command {
         self.cdw(n) as u64 | (self.cdw(n + 1) as u64) << 32
     }
 
-    /// With this command identifier.
+    /// Returns the command with this command identifier.
     #[must_use]
     pub const fn with_cid(mut self, cid: u16) -> Command {
         [self.0[2], self.0[3]] = cid.to_le_bytes();
         self
     }
 
-    /// With this namespace identifier.
+    /// Returns the command with this namespace identifier.
     #[must_use]
     pub const fn with_nsid(self, nsid: u32) -> Command {
         self.with_cdw(1, nsid)
     }
 
-    /// With this command dword.
+    /// Returns the command with this command dword.
     ///
     /// # Panics
     ///
@@ -90,7 +90,7 @@ impl Command {
         self
     }
 
-    /// With `value` in command dwords `n` and `n + 1`.
+    /// Returns the command with `value` in command dwords `n` and `n + 1`.
     ///
     /// # Panics
     ///
@@ -101,7 +101,7 @@ impl Command {
     }
 }
 
-/// Which way the data of a command goes: bits 1:0 of its opcode, or of its type if it is a fabrics command.
+/// The direction of a command's data: bits 1:0 of its opcode, or of its type if it is a fabrics command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// No data.
@@ -115,24 +115,24 @@ pub enum Direction {
 /// The kind of an SGL descriptor: type and subtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SglKind {
-    /// A data block at an address. On a fabric, only of length 0: no data.
+    /// A data block at an address. On a fabric, the length must be 0: no data.
     Address,
     /// A data block at an offset in the capsule.
     InCapsule,
-    /// The transport moves the data.
+    /// A data block that the transport moves.
     Transport,
-    /// Any other, with its byte.
+    /// Any other kind, with its byte.
     Other(u8),
 }
 
-/// The first SGL descriptor of a command: where its data is and how long it is.
+/// The first SGL descriptor of a command: position and length of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sgl {
     /// Address, or offset in the capsule.
     pub address: u64,
     /// Bytes.
     pub length: u32,
-    /// How the data comes.
+    /// The kind of the descriptor.
     pub kind: SglKind,
 }
 
@@ -148,7 +148,7 @@ impl SglKind {
 }
 
 impl Command {
-    /// Which way the data goes. `None`: both ways, which no command of a fabric does.
+    /// Returns the direction of the data. `None`: both directions, which no fabrics command has.
     pub const fn direction(&self) -> Option<Direction> {
         let bits = if self.opcode() == opcode::FABRICS { self.fctype() } else { self.opcode() };
         Some(match bits & 3 {
@@ -159,7 +159,7 @@ impl Command {
         })
     }
 
-    /// The first SGL descriptor.
+    /// Returns the first SGL descriptor.
     pub const fn sgl(&self) -> Sgl {
         let kind = match self.0[39] {
             0x00 => SglKind::Address,
@@ -170,7 +170,7 @@ impl Command {
         Sgl { address: self.cdw_pair(6), length: self.cdw(8), kind }
     }
 
-    /// With this SGL descriptor, and PSDT saying that there is one.
+    /// Returns the command with this SGL descriptor, and with PSDT set to SGL.
     #[must_use]
     pub const fn with_sgl(self, sgl: Sgl) -> Command {
         let mut c = self.with_cdw_pair(6, sgl.address).with_cdw(8, sgl.length);
@@ -183,9 +183,9 @@ impl Command {
 /// A completion queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Completion {
-    /// Dwords 0 and 1: what the command answers, such as the LBA of an append.
+    /// Dwords 0 and 1: the command's result, such as the LBA of an append.
     pub result: u64,
-    /// How far the controller has read the submission queue.
+    /// The submission queue entry up to which the controller has read.
     pub sq_head: u16,
     /// The submission queue. 0 on a fabric.
     pub sq_id: u16,
@@ -196,7 +196,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// As it lies in a queue, the phase bit 0.
+    /// Encodes the entry for a queue, with a phase bit of 0.
     pub const fn encode(&self) -> [u8; COMPLETION_LEN] {
         let r = self.result.to_le_bytes();
         let [h, i, c] =
@@ -208,7 +208,7 @@ impl Completion {
         ]
     }
 
-    /// From a queue; the phase bit is ignored.
+    /// Decodes an entry of a queue. The phase bit is ignored.
     pub const fn decode(b: &[u8; COMPLETION_LEN]) -> Completion {
         Completion {
             result: u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(ways, [Some(No), Some(ToController), Some(ToHost), None]);
         assert_eq!(Command::new(opcode::ZONE_APPEND).direction(), Some(ToController));
         assert_eq!(Command::new(opcode::ZONE_MANAGEMENT_RECEIVE).direction(), Some(ToHost));
-        // 7Fh would be both ways.
+        // 7Fh would be both directions.
         assert_eq!(Command::fabrics(6).direction(), Some(ToHost));
         assert_eq!(Command::fabrics(7).direction(), None);
     }

@@ -10,7 +10,7 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Most bytes of an NQN, without the zero behind it.
 pub const MAX_NQN: usize = 223;
 
-/// The type of a fabrics command: byte 4 of the command. Bits 1:0 say which way the data goes, as in an opcode.
+/// The type of a fabrics command: byte 4 of the command. Bits 1:0 give the direction of the data, as in an opcode.
 pub mod fctype {
     /// Property Set.
     pub const PROPERTY_SET: u8 = 0x00;
@@ -90,10 +90,10 @@ pub mod connect_offset {
 }
 
 impl Connect {
-    /// CATTR: the host would do without flow control of the submission queue.
+    /// CATTR: the host requests no flow control of the submission queue.
     pub const NO_SQ_FLOW_CONTROL: u8 = 1 << 2;
 
-    /// The fields of `c`.
+    /// Decodes the fields of `c`.
     pub const fn decode(c: &Command) -> Connect {
         Connect {
             recfmt: c.cdw(10) as u16,
@@ -104,7 +104,7 @@ impl Connect {
         }
     }
 
-    /// The command.
+    /// Encodes the command.
     pub const fn encode(&self) -> Command {
         Command::fabrics(fctype::CONNECT)
             .with_cdw(10, self.recfmt as u32 | (self.qid as u32) << 16)
@@ -114,23 +114,23 @@ impl Connect {
 }
 
 impl Command {
-    /// A fabrics command of this type, whose other fields are 0.
+    /// Makes a fabrics command of this type whose other fields are 0.
     pub const fn fabrics(fctype: u8) -> Command {
         Command::new(opcode::FABRICS).with_cdw(1, fctype as u32)
     }
 
-    /// The type of a fabrics command.
+    /// Returns the type of a fabrics command.
     pub const fn fctype(&self) -> u8 {
         self.0[4]
     }
 
-    /// Property Get of `bytes`, 4 or 8.
+    /// Makes a Property Get of `bytes`, 4 or 8.
     pub const fn property_get(offset: u32, bytes: u32) -> Command {
         let c = Command::fabrics(fctype::PROPERTY_GET);
         c.with_cdw(10, (bytes == 8) as u32).with_cdw(11, offset)
     }
 
-    /// Property Set of 4 bytes.
+    /// Makes a Property Set of 4 bytes.
     pub const fn property_set(offset: u32, value: u32) -> Command {
         Command::fabrics(fctype::PROPERTY_SET).with_cdw(11, offset).with_cdw(12, value)
     }
@@ -148,12 +148,12 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The property. Queues are contiguous (CQR), and pages have 4096 bytes (MPSMIN, MPSMAX).
+    /// Encodes the property. Queues are contiguous (CQR), and pages have 4096 bytes (MPSMIN, MPSMAX).
     pub const fn encode(&self) -> u64 {
         self.mqes as u64 | 1 << 16 | (self.to as u64) << 24 | (self.css as u64) << 37
     }
 
-    /// From the property.
+    /// Decodes the property.
     pub const fn decode(cap: u64) -> Capabilities {
         Capabilities { mqes: cap as u16, to: (cap >> 24) as u8, css: (cap >> 37) as u8 }
     }
@@ -162,7 +162,7 @@ impl Capabilities {
 /// The property CC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Configuration {
-    /// EN: the controller works.
+    /// EN: the controller is enabled.
     pub enable: bool,
     /// The command sets: 0 NVM, 6 those of Identify, 7 admin commands only.
     pub css: u8,
@@ -179,11 +179,11 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// What a host sets to start a controller with all command sets.
+    /// The configuration with which a host starts a controller with all command sets.
     pub const START: Configuration =
         Configuration { enable: true, css: 6, mps: 0, ams: 0, shn: 0, iosqes: 6, iocqes: 4 };
 
-    /// The property.
+    /// Encodes the property.
     pub const fn encode(&self) -> u32 {
         self.enable as u32
             | (self.css as u32) << 4
@@ -194,7 +194,7 @@ impl Configuration {
             | (self.iocqes as u32) << 20
     }
 
-    /// From the property.
+    /// Decodes the property.
     pub const fn decode(cc: u32) -> Configuration {
         Configuration {
             enable: cc & 1 != 0,
@@ -248,7 +248,7 @@ mod tests {
         let cap = Capabilities { mqes: 127, to: 20, css: 0x41 };
         assert_eq!(cap.encode(), 127 | 1 << 16 | 20 << 24 | 1 << 37 | 1 << 43);
         assert_eq!(Capabilities::decode(cap.encode()), cap);
-        // What Linux sets.
+        // Linux sets the same value.
         assert_eq!(Configuration::START.encode(), 0x0046_0061);
         let cc =
             Configuration { enable: false, css: 5, mps: 9, ams: 3, shn: 2, iosqes: 7, iocqes: 8 };

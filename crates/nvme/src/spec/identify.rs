@@ -94,7 +94,7 @@ structure! {
         nanagrpid: u32 = 348,
         /// Bits 3:0 log2 of the smallest submission queue entry, 7:4 of the largest.
         sqes: u8 = 512,
-        /// The same for completion queue entries.
+        /// log2 of completion queue entries: bits 3:0 the smallest, 7:4 the largest.
         cqes: u8 = 513,
         /// Most commands of a queue at a time.
         maxcmd: u16 = 514,
@@ -106,7 +106,7 @@ structure! {
         vwc: u8 = 525,
         /// Blocks that are written atomically, less one.
         awun: u16 = 526,
-        /// The same when power fails.
+        /// Blocks that are written atomically when power fails, less one.
         awupf: u16 = 528,
         /// SGLs.
         sgls: u32 = 536,
@@ -120,7 +120,8 @@ structure! {
         iorcsz: u32 = 1796,
         /// Where data begins in a capsule, in 16 bytes behind the command.
         icdoff: u16 = 1800,
-        /// Attributes of a fabrics controller. Bit 0: static controllers; 0 means that a host cannot choose its number.
+        /// Attributes of a fabrics controller. Bit 0: 0 means the dynamic controller model, in which a host cannot
+        /// choose its controller.
         fcatt: u8 = 1802,
         /// Most SGL data blocks of a command.
         msdbd: u8 = 1803,
@@ -160,7 +161,7 @@ structure! {
         flbas: u8 = 26,
         /// Sharing: bit 0 several controllers.
         nmic: u8 = 30,
-        /// Deallocated blocks: bits 2:0 what they read as (1 zeroes).
+        /// Deallocated blocks: bits 2:0 give the value that they read as (1 zeroes).
         dlfeat: u8 = 33,
         /// The ANA group.
         anagrpid: u32 = 92,
@@ -178,7 +179,8 @@ structure! {
 }
 
 impl IdentifyNamespace {
-    /// The number of the format in use: bits 3:0 of FLBAS, and 6:5 above them where there are more than 16 formats.
+    /// Returns the number of the format in use: bits 3:0 of FLBAS, and 6:5 above them where there are more than 16
+    /// formats.
     pub const fn format(&self) -> usize {
         let high = if self.nlbaf > 15 { (self.flbas >> 5 & 3) << 4 } else { 0 };
         (self.flbas & 15 | high) as usize
@@ -204,7 +206,7 @@ structure! {
 }
 
 structure! {
-    /// What a zoned namespace says of a format.
+    /// A format of a zoned namespace.
     ZonedLbaFormat: 16 {
         /// Blocks of a zone.
         zsze: u64 = 0,
@@ -224,7 +226,7 @@ structure! {
         mar: u32 = 4,
         /// Most open zones, less one; [`NO_LIMIT`].
         mor: u32 = 8,
-        /// Of each format.
+        /// The zone size of each format.
         lbafe: [ZonedLbaFormat; 64] = 2816,
     }
 }
@@ -240,9 +242,9 @@ structure! {
         wusl: u8 = 2,
         /// Ranges of a Dataset Management command; 0: no limit is told.
         dmrl: u8 = 3,
-        /// Blocks of a range of it; 0: no limit is told.
+        /// Blocks of a range of a Dataset Management command; 0: no limit is told.
         dmrsl: u32 = 4,
-        /// Blocks of all its ranges; 0: no limit is told.
+        /// Blocks of all ranges of a Dataset Management command; 0: no limit is told.
         dmsl: u64 = 8,
     }
 }
@@ -293,7 +295,7 @@ pub fn encode_namespace_ids(ids: &[NamespaceId]) -> [u8; IDENTIFY_LEN] {
     list
 }
 
-/// Decodes such a list. Descriptors of other types are left out, and so is what follows a descriptor that is none.
+/// Decodes a list of descriptors. Descriptors of other types are skipped; a malformed one ends the list.
 pub fn decode_namespace_ids(mut list: &[u8]) -> Vec<NamespaceId> {
     let mut ids = Vec::new();
     while let [kind @ 1..=255, len, _, _, rest @ ..] = list {
@@ -320,7 +322,7 @@ pub fn encode_namespace_list(numbers: impl IntoIterator<Item = u32>) -> [u8; IDE
     list
 }
 
-/// Decodes such a list: the numbers up to the first 0.
+/// Decodes a list of namespaces: the numbers up to the first 0.
 pub fn decode_namespace_list(list: &[u8]) -> Vec<u32> {
     let number = |b: &[u8]| b.iter().rev().fold(0, |n, b| n << 8 | u32::from(*b));
     list.chunks_exact(4).map(number).take_while(|n| *n != 0).collect()
@@ -384,7 +386,7 @@ mod tests {
         assert_eq!(list[..6], [3, 16, 0, 0, 0, 1]);
         assert_eq!((&list[20..25], &list[32..38]), (&[1, 8, 0, 0, 7][..], &[4, 1, 0, 0, 2, 0][..]));
         assert_eq!(decode_namespace_ids(&list), ids);
-        // An unknown type is skipped, a length past the end is the end.
+        // An unknown type is skipped; a length past the end ends the list.
         list[0] = 9;
         assert_eq!(decode_namespace_ids(&list), ids[1..]);
         list[33] = 255;

@@ -5,7 +5,7 @@ use super::structure::structure;
 
 /// Log page identifiers: bits 7:0 of command dword 10.
 pub mod lid {
-    /// The log pages that there are.
+    /// The supported log pages.
     pub const SUPPORTED: u8 = 0x00;
     /// Errors.
     pub const ERROR: u8 = 0x01;
@@ -13,21 +13,21 @@ pub mod lid {
     pub const HEALTH: u8 = 0x02;
     /// Firmware slots.
     pub const FIRMWARE: u8 = 0x03;
-    /// Namespaces that came, went or changed.
+    /// Namespaces that were added, removed or changed.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// The commands that there are, and their effects.
+    /// The supported commands and their effects.
     pub const EFFECTS: u8 = 0x05;
     /// Endurance groups.
     pub const ENDURANCE_GROUP: u8 = 0x09;
     /// Asymmetric namespace access.
     pub const ANA: u8 = 0x0c;
-    /// The features that there are, and their effects.
+    /// The supported features and their effects.
     pub const FEATURES: u8 = 0x12;
     /// Media that turn.
     pub const ROTATIONAL_MEDIA: u8 = 0x16;
-    /// What a discovery controller knows.
+    /// The entries of a discovery controller.
     pub const DISCOVERY: u8 = 0x70;
-    /// Zones of which the controller changed the state.
+    /// Zones whose state the controller changed.
     pub const CHANGED_ZONES: u8 = 0xbf;
 }
 
@@ -42,7 +42,7 @@ pub const CHANGES_CONTENT: u32 = 1 << 1;
 structure! {
     /// Supported Log Pages (00h).
     SupportedLogs: 1024 {
-        /// Of each page: bit 0 whether there is one.
+        /// For each page, bit 0: whether it is supported.
         pages: [u32; 256] = 0,
     }
 }
@@ -50,7 +50,7 @@ structure! {
 structure! {
     /// An entry of Error Information (01h).
     ErrorEntry: 64 {
-        /// Number of the error since the controller exists; 0: no entry.
+        /// Serial number of the error in the controller's lifetime; 0: no entry.
         error_count: u64 = 0,
         /// The submission queue.
         sqid: u16 = 8,
@@ -90,7 +90,7 @@ structure! {
         power_on_hours: u128 = 128,
         /// Errors of the medium.
         media_errors: u128 = 160,
-        /// Entries of the error log since the controller exists.
+        /// Entries of the error log in the controller's lifetime.
         error_entries: u128 = 176,
     }
 }
@@ -108,9 +108,9 @@ structure! {
 structure! {
     /// Commands Supported and Effects (05h), of one command set.
     EffectsLog: 4096 {
-        /// Of each admin command: [`SUPPORTED`] and others.
+        /// For each admin command: [`SUPPORTED`] and other bits.
         acs: [u32; 256] = 0,
-        /// Of each I/O command.
+        /// For each I/O command: [`SUPPORTED`] and other bits.
         iocs: [u32; 256] = 1024,
     }
 }
@@ -146,13 +146,13 @@ structure! {
 structure! {
     /// Feature Identifiers Supported and Effects (12h).
     FeatureLog: 1024 {
-        /// Of each feature: [`SUPPORTED`] and others.
+        /// For each feature: [`SUPPORTED`] and other bits.
         fis: [u32; 256] = 0,
     }
 }
 
 structure! {
-    /// What the log Asymmetric Namespace Access (0Ch) begins with.
+    /// The header of the log Asymmetric Namespace Access (0Ch).
     AnaHeader: 16 {
         /// Counts changes.
         change_count: u64 = 0,
@@ -166,7 +166,7 @@ structure! {
     AnaGroup: 32 {
         /// The group.
         id: u32 = 0,
-        /// Its namespaces.
+        /// The number of its namespaces.
         nsids: u32 = 4,
         /// Counts changes.
         change_count: u64 = 8,
@@ -181,15 +181,15 @@ pub const MAX_CHANGED_ZONES: usize = 511;
 structure! {
     /// Changed Zone List (BFh) of a namespace.
     ChangedZones: 4096 {
-        /// Zones; FFFFh: more than fit.
+        /// The number of zones; FFFFh: more than fit.
         nrzid: u16 = 0,
-        /// The first block of each.
+        /// The first block of each zone.
         zslba: [u64; MAX_CHANGED_ZONES] = 8,
     }
 }
 
 structure! {
-    /// What the discovery log (70h) begins with.
+    /// The header of the discovery log (70h).
     DiscoveryHeader: 1024 {
         /// Changes whenever the log does.
         genctr: u64 = 0,
@@ -200,19 +200,19 @@ structure! {
     }
 }
 
-/// Transport TCP (TRTYPE).
+/// TRTYPE: TCP.
 pub const TRANSPORT_TCP: u8 = 3;
-/// IPv4 (ADRFAM).
+/// ADRFAM: IPv4.
 pub const FAMILY_IPV4: u8 = 1;
-/// IPv6.
+/// ADRFAM: IPv6.
 pub const FAMILY_IPV6: u8 = 2;
-/// An NVM subsystem with I/O controllers (SUBTYPE).
+/// SUBTYPE: an NVM subsystem with I/O controllers.
 pub const SUBSYSTEM_NVM: u8 = 2;
-/// The discovery subsystem that answers (SUBTYPE).
+/// SUBTYPE: the discovery subsystem that answers.
 pub const SUBSYSTEM_CURRENT_DISCOVERY: u8 = 3;
-/// A secure channel is not required (TREQ).
+/// TREQ: a secure channel is not required.
 pub const NO_SECURE_CHANNEL: u8 = 2;
-/// A host may do without flow control of submission queues (TREQ).
+/// TREQ: a host may do without flow control of submission queues.
 pub const FLOW_CONTROL_MAY_BE_OFF: u8 = 1 << 2;
 
 structure! {
@@ -222,17 +222,18 @@ structure! {
         trtype: u8 = 0,
         /// Address family.
         adrfam: u8 = 1,
-        /// What the entry describes.
+        /// The kind of subsystem that the entry describes (SUBTYPE).
         subtype: u8 = 2,
         /// Requirements of the transport: [`NO_SECURE_CHANNEL`], [`FLOW_CONTROL_MAY_BE_OFF`].
         treq: u8 = 3,
         /// The port of the subsystem.
         portid: u16 = 4,
-        /// The controller; FFFFh: a new one for each association.
+        /// The controller; FFFFh: each association gets a new one.
         cntlid: u16 = 6,
         /// Largest admin queue.
         asqsz: u16 = 8,
-        /// Flags. Bit 0: the other ports of this discovery subsystem tell the same; 1: it keeps the connection.
+        /// Flags. Bit 0: the other ports of this discovery subsystem return the same entries; 1: the controller keeps
+        /// the connection.
         eflags: u16 = 10,
         /// The TCP port in digits, spaces behind it.
         trsvcid: [u8; 32] = 32,

@@ -1,4 +1,5 @@
-//! Formats of the NVM Express specifications, both ways: a drive's answers are decoded with what a target encodes.
+//! Formats of the NVM Express specifications. Each has an encoder and a decoder: a target encodes what a drive's user
+//! decodes.
 
 pub mod auth;
 mod command;
@@ -13,8 +14,8 @@ pub use command::{COMMAND_LEN, COMPLETION_LEN, Command, Completion, Direction, S
 pub use structure::text;
 pub use zone::{PARTIAL_REPORT, SELECT_ALL, ZoneAction};
 
-/// Operation codes of I/O commands, and of fabrics commands. Bits 1:0 say which way the data goes: 1 to the controller,
-/// 2 to the host, 0 none.
+/// Operation codes of I/O commands, and of fabrics commands. Bits 1:0 give the direction of the data: 1 to the
+/// controller, 2 to the host, 0 none.
 pub mod opcode {
     /// Flush (NVM Command Set).
     pub const FLUSH: u8 = 0x00;

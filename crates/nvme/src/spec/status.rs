@@ -60,7 +60,7 @@ pub const CONNECT_PARAMETERS: u16 = 0x182;
 pub const CONNECT_HOST: u16 = 0x184;
 /// Invalid Queue Type: Disconnect on the admin queue.
 pub const QUEUE_TYPE: u16 = 0x185;
-/// Authentication Required: the queue takes no other command before its host has authenticated.
+/// Authentication Required: the queue takes no other command until its host has authenticated.
 pub const AUTHENTICATION_REQUIRED: u16 = 0x191;
 /// Zone Boundary Error.
 pub const ZONE_BOUNDARY: u16 = 0x1b8;
@@ -69,7 +69,7 @@ pub const ZONE_TRANSITION: u16 = 0x1bf;
 
 /// Unrecovered Read Error.
 pub const UNRECOVERED_READ: u16 = 0x281;
-/// Asymmetric Access Inaccessible: another port takes the command.
+/// Asymmetric Access Inaccessible: the host must use another port.
 pub const INACCESSIBLE: u16 = 0x302;
 
 #[cfg(test)]

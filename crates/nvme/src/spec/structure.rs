@@ -3,7 +3,7 @@
 
 /// A value of fixed length in a data structure, little endian.
 pub(crate) trait Field: Copy {
-    /// Bytes.
+    /// The length in bytes.
     const LEN: usize;
 
     /// Reads the first `LEN` bytes of `b`.
@@ -63,17 +63,17 @@ macro_rules! structure {
         }
 
         impl $name {
-            /// Bytes.
+            /// The length in bytes.
             pub const LEN: usize = $len;
 
-            /// The bytes of the structure.
+            /// Encodes the structure.
             pub fn encode(&self) -> [u8; $len] {
                 let mut b = [0; $len];
                 $($crate::spec::structure::Field::put(&self.$field, &mut b[$at..]);)*
                 b
             }
 
-            /// The structure with these bytes.
+            /// Decodes the structure.
             pub fn decode(b: &[u8; $len]) -> $name {
                 $name { $($field: $crate::spec::structure::Field::get(&b[$at..]),)* }
             }
@@ -116,7 +116,7 @@ macro_rules! structure {
 
 pub(crate) use structure;
 
-/// `text` in a field of `N` bytes, cut there, with `pad` behind it.
+/// Returns `text` as a field of `N` bytes, truncated or padded with `pad`.
 pub fn text<const N: usize>(text: &str, pad: u8) -> [u8; N] {
     let mut field = [pad; N];
     for (to, from) in field.iter_mut().zip(text.bytes()) {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     structure! {
-        /// Of many parts.
+        /// A structure of nested parts.
         Whole: 24 {
             /// A number.
             number: u64 = 1,

@@ -20,7 +20,7 @@ pub enum ZoneAction {
 }
 
 impl ZoneAction {
-    /// The action with this number.
+    /// Returns the action with this number.
     pub const fn from_u8(n: u8) -> Option<ZoneAction> {
         Some(match n {
             1 => ZoneAction::Close,
@@ -35,8 +35,8 @@ impl ZoneAction {
 
 /// Select all: command dword 13 of Zone Management Send.
 pub const SELECT_ALL: u32 = 1 << 8;
-/// Partial report: command dword 13 of Zone Management Receive. The count is that of the descriptors in the report,
-/// not of the zones that match.
+/// Partial report: command dword 13 of Zone Management Receive. The report then counts the descriptors that it
+/// contains, not all matching zones.
 pub const PARTIAL_REPORT: u32 = 1 << 16;
 
 /// Report Zones: the action of Zone Management Receive, bits 7:0 of command dword 13.
@@ -68,7 +68,7 @@ pub enum ZoneState {
 }
 
 impl ZoneState {
-    /// The state with this number. `None` if there is none.
+    /// Returns the state with this number, if there is one.
     pub const fn from_u8(n: u8) -> Option<ZoneState> {
         Some(match n {
             0x1 => ZoneState::Empty,
@@ -82,8 +82,8 @@ impl ZoneState {
         })
     }
 
-    /// The state that a report with this filter is about: bits 15:8 of command dword 13 of Zone Management Receive, 1 to
-    /// 7. `None`: all states (0), or no filter.
+    /// Returns the state that a report with this filter selects: bits 15:8 of command dword 13 of Zone Management
+    /// Receive, 1 to 7. `None`: all states (0), or no such filter.
     pub const fn from_filter(n: u8) -> Option<ZoneState> {
         Some(match n {
             1 => ZoneState::Empty,
@@ -99,9 +99,9 @@ impl ZoneState {
 }
 
 structure! {
-    /// What a zone report begins with.
+    /// The header of a zone report.
     ZoneReportHeader: 64 {
-        /// Zones of the report, or with a report that is not partial those that match.
+        /// The number of zones in a partial report; otherwise the number of all matching zones.
         nr_zones: u64 = 0,
     }
 }
@@ -109,9 +109,9 @@ structure! {
 structure! {
     /// One zone of a report, in logical blocks.
     ZoneDescriptor: 64 {
-        /// Bits 3:0 the type of the zone.
+        /// Bits 3:0: the type of the zone.
         zt: u8 = 0,
-        /// Bits 7:4 its state.
+        /// Bits 7:4: the state of the zone.
         zs: u8 = 1,
         /// Attributes.
         za: u8 = 2,
@@ -127,12 +127,12 @@ structure! {
 }
 
 impl ZoneDescriptor {
-    /// The type of the zone.
+    /// Returns the type of the zone.
     pub const fn zone_type(&self) -> u8 {
         self.zt & 0xf
     }
 
-    /// The number of its state.
+    /// Returns the number of the zone's state.
     pub const fn state(&self) -> u8 {
         self.zs >> 4
     }
@@ -142,7 +142,7 @@ impl ZoneDescriptor {
 mod tests {
     use super::*;
 
-    /// Y3.
+    /// Y3. A descriptor has its fields at the offsets of the figure.
     #[test]
     fn a_descriptor_has_its_fields_where_the_figure_has_them() {
         let d = ZoneDescriptor {

@@ -1,4 +1,4 @@
-//! A target with two ports: what it says of them, and what hosts learn when one is not to be used.
+//! A target with two ports: what its structures and logs report, and what hosts learn when a port is not to be used.
 
 use super::testing::*;
 use super::{AnaState, Connected, Event, Hosts, SubsystemConfig, Target};
@@ -20,7 +20,7 @@ fn two_ports() -> Target {
     t
 }
 
-/// A controller that a host has made through a port, and its I/O queue.
+/// Connects a controller of one host through a port, and its I/O queue.
 fn connect_at(t: &mut Target, port: usize) -> (u16, Connected) {
     let send = |t: &mut Target, h: &Hello| {
         let c = with_data(h.fields.encode().with_cid(77), ConnectData::LEN as u32);
@@ -36,7 +36,7 @@ fn controller(t: &mut Target, id: u16) -> IdentifyController {
     IdentifyController::read(&ok(t, id, identify(cns::CONTROLLER, 0, 0)).1).unwrap()
 }
 
-/// The group and its namespaces in the log page, and how often it has changed.
+/// Reads the ANA log page: the group, its namespaces, and the number of changes.
 fn ana(t: &mut Target, id: u16) -> (AnaGroup, Vec<u8>, u64) {
     let log = ok(t, id, log_page(lid::ANA, 64, 0)).1;
     let header = AnaHeader::read(&log).unwrap();
@@ -46,7 +46,7 @@ fn ana(t: &mut Target, id: u16) -> (AnaGroup, Vec<u8>, u64) {
     (group, log[48..].to_vec(), header.change_count)
 }
 
-/// J16: several ports are told, one is not.
+/// J16: structures mention several ports only if there are several.
 #[test]
 fn what_is_said_of_several_ports() {
     let mut t = two_ports();
@@ -62,7 +62,7 @@ fn what_is_said_of_several_ports() {
         let n = IdentifyNamespaceIndependent::read(&n).unwrap();
         assert_eq!((n.nmic, n.anagrpid), (1, 1));
     }
-    // A namespace that there is not is all zeroes, also now.
+    // The structure of a namespace that does not exist is all zeroes here, too.
     assert!(ok(&mut t, id, identify(cns::NAMESPACE, 0, 9)).1.iter().all(|b| *b == 0));
     let logs = ok(&mut t, id, log_page(lid::SUPPORTED, 1024, 0)).1;
     assert_eq!(logs[4 * usize::from(lid::ANA)], 1);
@@ -79,7 +79,7 @@ fn what_is_said_of_several_ports() {
     assert_eq!(refused, status::INVALID_FIELD | status::DNR);
 }
 
-/// J16: the log page of each port, with and without namespaces.
+/// J16: the ANA log page of each port, with and without namespaces.
 #[test]
 fn the_log_of_ana() {
     let mut t = two_ports();
@@ -98,16 +98,16 @@ fn the_log_of_ana() {
     t.set_ana_state(1, AnaState::NonOptimized);
     let states = [first, second].map(|id| ana(&mut t, id).0.state);
     assert_eq!((states, t.ana_state(1)), ([1, 2], AnaState::NonOptimized));
-    // The same again is no change, and there is no third port.
+    // Setting a state again is no change, and there is no third port.
     t.set_ana_state(1, AnaState::NonOptimized);
     t.set_ana_state(2, AnaState::Inaccessible);
     assert_eq!(ana(&mut t, first).2, 1);
-    // A host that comes later finds the state of its port.
+    // A host that connects later finds the state of its port.
     let (third, _) = connect_at(&mut t, 1);
     assert_eq!(ana(&mut t, third).0.state, 2);
 }
 
-/// J16: only hosts of the port are told, once until they have read the log; other events go their way.
+/// J16: hosts of the port get one event until they have read the log. Other events are independent of it.
 #[test]
 fn changes_are_announced() {
     let mut t = two_ports();
@@ -129,14 +129,14 @@ fn changes_are_announced() {
     assert_eq!(announced(&mut t), [(second, 40, ANA)]);
     t.set_ana_state(1, AnaState::Inaccessible);
     assert_eq!(announced(&mut t), [], "not read yet");
-    // The other kind is not kept from the host.
+    // An event of the other kind still reaches the host.
     t.remove_namespaces(&nqn(NQN), 0).unwrap();
     let changed = 2 | 4 << 16;
     assert_eq!(announced(&mut t), [(first, 40, changed), (second, 41, changed)]);
     assert_eq!(ana(&mut t, second).0.state, 3);
     t.set_ana_state(1, AnaState::Optimized);
     assert_eq!(announced(&mut t), [(second, 42, ANA)]);
-    // Reading one log does not end the wait for the other.
+    // Reading one log does not rearm the event of the other.
     ana(&mut t, second);
     t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
     request_event(&mut t, second, 43);
@@ -146,7 +146,7 @@ fn changes_are_announced() {
     assert_eq!(announced(&mut t), [(second, 43, changed)]);
 }
 
-/// J16: at an inaccessible port I/O fails so that hosts send it elsewhere; queues learn of it at once.
+/// J16: I/O at an inaccessible port fails so that hosts send it elsewhere, and queues learn of it at once.
 #[test]
 fn an_inaccessible_port_takes_no_io() {
     let mut t = two_ports();
@@ -161,14 +161,14 @@ fn an_inaccessible_port_takes_no_io() {
     t.set_ana_state(1, AnaState::Inaccessible);
     let events = t.take_events();
     let [Event::Namespaces(of, all)] = &events[..] else { panic!("{events:?}") };
-    // Without *do not retry*.
+    // The status comes without *do not retry*.
     assert_eq!((*of, answer(all)), (id, status::INACCESSIBLE));
     assert_eq!(answer(&other.namespaces.unwrap()), 0);
-    // A namespace that there is not stays one.
+    // A namespace that does not exist still gives its own error.
     let none = with_data(Command::new(opcode::READ).with_nsid(9), 4096);
     let Step::Answer(c, _) = Task::begin(&none, all, None).1 else { panic!("it is begun") };
     assert_eq!(c.status, status::INVALID_NAMESPACE | status::DNR);
-    // So does one that connects now, and one that learns of a disk.
+    // A queue that connects now, or that learns of a disk, behaves the same.
     let (late, io) = connect_at(&mut t, 1);
     assert_eq!(answer(&io.namespaces.unwrap()), status::INACCESSIBLE);
     t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
@@ -177,7 +177,7 @@ fn an_inaccessible_port_takes_no_io() {
         let want = if [id, late].contains(&of) { status::INACCESSIBLE } else { 0 };
         assert_eq!(answer(&all), want, "{of}");
     }
-    // Admin commands go on.
+    // Admin commands still work.
     assert_eq!(controller(&mut t, id).cmic, 11);
     t.set_ana_state(1, AnaState::Optimized);
     let events = t.take_events();

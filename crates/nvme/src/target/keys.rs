@@ -3,15 +3,15 @@
 use super::nqn::Nqn;
 use crate::dhchap::{DhGroup, Key};
 
-/// The keys of a subsystem. Hosts that have one must authenticate.
+/// The keys of a subsystem. Hosts with a key must authenticate.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    /// The keys of hosts. They may connect.
+    /// The hosts with a key. They may connect.
     pub hosts: Vec<(Nqn, Key)>,
-    /// The key by which the subsystem authenticates itself to hosts that want it to.
+    /// The key with which the subsystem authenticates itself to hosts that request it.
     pub controller: Option<Key>,
-    /// The weakest Diffie-Hellman group that is taken. Of those that a host offers, it is the weakest that is not weaker. It may
-    /// be the next stronger one, or ffdhe3072, and none that takes longer.
+    /// The weakest Diffie-Hellman group that is accepted. The controller chooses the weakest offered group that is at
+    /// least as strong. Groups up to `ffdhe3072` are always accepted; above that, at most one step above this group.
     pub group: DhGroup,
 }
 

@@ -1,19 +1,19 @@
-//! What a target answers, without a transport: commands and data go in, completions and data come out.
+//! A target without a transport: commands and data go in, completions and data come out.
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `mod.rs` | [`Target`]: subsystems, the discovery subsystem, controllers; Connect |
 //! | `subsystem.rs`, `nqn.rs`, `keys.rs` | a subsystem: namespaces, hosts that may connect; names; keys |
-//! | `auth/` | whether a host is who it says, on each of its queues |
-//! | `namespace.rs` | what a disk looks like as a namespace |
+//! | `auth/` | proof of a host's identity, on each of its queues |
+//! | `namespace.rs` | the namespaces that represent a disk |
 //! | `room.rs` | the room for controllers, and which hosts have places in it |
 //! | `port.rs` | the addresses at which a target listens, and their ANA states |
 //! | `controller/` | admin commands: properties, Identify, logs, features, events, keep alive |
-//! | `io/` | I/O commands: what to ask of a disk, and what its answer means |
+//! | `io/` | I/O commands: the requests to a disk, and the meaning of its answers |
 //!
 //! The caller keeps one [`Target`] for all connections and calls it for the first command of each connection and for
-//! the commands of admin queues. I/O queues need it no more after Connect: they have the list of [`Namespaces`] and call
-//! [`io`].
+//! the commands of admin queues. After Connect, I/O queues no longer need it: they have the list of [`Namespaces`]
+//! and call [`io`].
 
 #[cfg(test)]
 mod ana_tests;
@@ -58,7 +58,7 @@ const DISCOVERY_ENTRIES: u16 = 128;
 /// Longest data of a discovery controller's command, in bytes.
 const DISCOVERY_DATA: u32 = 1 << 20;
 
-/// A queue: a connection is one for its whole life.
+/// A queue of a controller. A connection carries one queue for its whole life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueId {
     /// The controller.
@@ -67,7 +67,8 @@ pub struct QueueId {
     pub qid: u16,
 }
 
-/// A host: its name, and the identifier that tells hosts of one name apart (Fabrics, *Connect Command - Data*, HOSTID).
+/// A host: its name, and the identifier that distinguishes hosts with one name (Fabrics, *Connect Command - Data*,
+/// HOSTID).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId {
     /// Its NQN.
@@ -79,54 +80,54 @@ pub struct HostId {
 /// The answer to a Connect that succeeded.
 #[derive(Debug)]
 pub struct Connected {
-    /// To be sent.
+    /// The completion to send.
     pub completion: Completion,
-    /// What the connection is from now on.
+    /// The queue that the connection carries from now on.
     pub queue: QueueId,
     /// The host at the other end.
     pub host: HostId,
-    /// Entries of the submission queue. So many commands less one are in flight at most.
+    /// Entries of the submission queue. At most this many commands, less one, are in flight.
     pub entries: u16,
-    /// Whether completions say how far the submission queue was read. If not, the host has asked to do without, and every
-    /// completion has FFFFh there, this one included.
+    /// Whether completions report the head of the submission queue. If not, because the host has disabled flow
+    /// control, every completion has FFFFh there, including this one.
     pub sq_flow_control: bool,
-    /// Bytes of a command's data, of either direction.
+    /// Most bytes of a command's data, in either direction.
     pub max_data: u32,
-    /// Bytes of data within a capsule.
+    /// Most bytes of data in a capsule.
     pub in_capsule: u32,
-    /// For an I/O queue: the namespaces. [`Event::Namespaces`] brings a new list.
+    /// The namespaces of an I/O queue. [`Event::Namespaces`] replaces them.
     pub namespaces: Option<Arc<Namespaces>>,
-    /// If the host has to authenticate on this queue: what takes the commands of the queue until then. When it has admitted
-    /// the host, [`Target::admitted`] has to be told. An I/O queue is none of the target's before: there are no events for
-    /// it, and its end is not told.
+    /// The authentication, if the host must authenticate on this queue. It takes the queue's commands until the host
+    /// is admitted; then the caller calls [`Target::admitted`]. Until then the target does not know an I/O queue: it
+    /// sends it no events, and the caller need not report its end.
     pub authentication: Option<Box<Authentication>>,
 }
 
 /// The answer to an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// The completion, and the data that goes before it: nothing, or as long as the command's SGL.
+    /// The completion, and the data to send before it: empty, or as long as the command's SGL.
     Now(Completion, Vec<u8>),
     /// The command stays in flight: [`Event::Complete`] answers it.
     Later,
 }
 
-/// What the caller has to do besides answering, for other connections than that of the command. Events are taken with
+/// A request to the caller about another connection than that of the command. The caller takes events with
 /// [`Target::take_events`] after every call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Send this on the admin queue of the controller.
+    /// Send this completion on the admin queue of the controller.
     Complete(u16, Completion),
     /// The I/O queues of the controller show these namespaces from now on.
     Namespaces(u16, Arc<Namespaces>),
-    /// Close the connections of the I/O queues of the controller, and call [`Target::drained`] for each once its commands
+    /// Close the connections of the controller's I/O queues, and call [`Target::drained`] for each once its commands
     /// have ended.
     CloseIo(u16),
-    /// Close all connections of the controller, which is gone.
+    /// Close all connections of the controller, which has ended.
     Close(u16),
 }
 
-/// What a subsystem has done, for the health log. The caller counts it.
+/// The work that a subsystem has done, for the health log. The caller counts it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Reads that succeeded.
@@ -139,7 +140,7 @@ pub struct Activity {
     pub written_bytes: u64,
 }
 
-/// What is common to all controllers.
+/// The state that all controllers share.
 #[derive(Debug)]
 struct Registry {
     subsystems: Vec<Subsystem>,
@@ -180,14 +181,14 @@ pub struct Target {
     controllers: BTreeMap<u16, Controller>,
     /// The number of the last controller that was made.
     last: u16,
-    /// When a host was found late. Those that are late since then end at the next look.
+    /// The time of the last look that found a host late. Hosts late since then end at the next look.
     late: Option<Nanos>,
     events: Vec<Event>,
 }
 
 impl Target {
-    /// A target that listens at `ports`, without subsystems. A port of every address (such as `0.0.0.0`) is shown with
-    /// the address by which the host that asks has come.
+    /// Makes a target that listens at `ports`, without subsystems. To a host that asks, a wildcard port (such as
+    /// `0.0.0.0`) is shown with the address at which that host came in.
     pub fn new(ports: Vec<SocketAddr>) -> Target {
         let ports = Ports::new(ports);
         let registry = Registry { subsystems: Vec::new(), ports, generation: 1 };
@@ -195,7 +196,7 @@ impl Target {
         Target { registry, controllers, last: 0, late: None, events }
     }
 
-    /// Adds a subsystem. Fails if there is one of this name, or if a number of `config` is out of its bounds.
+    /// Adds a subsystem. Fails if its name exists already, or if a number of `config` is out of bounds.
     pub fn add_subsystem(&mut self, config: SubsystemConfig) -> Result<(), Error> {
         if self.registry.find(&config.nqn).is_some() || config.nqn.as_str() == DISCOVERY_NQN {
             return Err(Error::new(ErrorKind::Invalid, format!("two subsystems {}", config.nqn))
@@ -231,7 +232,7 @@ impl Target {
         Ok(())
     }
 
-    /// Adds namespaces to a subsystem and returns their numbers. Hosts that are connected learn of them.
+    /// Adds namespaces to a subsystem and returns their numbers. Connected hosts are notified.
     pub fn add_namespaces(
         &mut self,
         nqn: &Nqn,
@@ -243,12 +244,12 @@ impl Target {
         Ok(numbers)
     }
 
-    /// As [`Target::add_namespaces`], under numbers by which hosts know them already. Namespaces that are added later
-    /// without numbers get higher ones.
+    /// Like [`Target::add_namespaces`], under numbers by which hosts know the namespaces already. Namespaces that are
+    /// added later without numbers get higher ones.
     ///
     /// # Errors
     ///
-    /// A number is another namespace's, or there are not as many numbers as namespaces.
+    /// Another namespace has one of the numbers, or there are not as many numbers as namespaces.
     pub fn add_known_namespaces(
         &mut self,
         nqn: &Nqn,
@@ -261,25 +262,25 @@ impl Target {
         Ok(())
     }
 
-    /// The longest append that hosts of a subsystem read, as ZASL has it; 0 if there is no such subsystem.
+    /// Returns the longest append of a subsystem, encoded as ZASL; 0 if the subsystem does not exist.
     pub fn append_limit(&self, nqn: &Nqn) -> u8 {
         self.registry.find(nqn).map_or(0, |s| s.zasl())
     }
 
-    /// Removes the namespaces of a disk from a subsystem and returns their numbers. Hosts that are connected learn of
-    /// it. I/O queues ask nothing of the disk any more once they have the new list.
+    /// Removes the namespaces of a disk from a subsystem and returns their numbers. Connected hosts are notified. I/O
+    /// queues make no more requests to the disk once they have the new list.
     pub fn remove_namespaces(&mut self, nqn: &Nqn, disk: u32) -> Result<Vec<u32>, Error> {
         let numbers = self.registry.find_mut(nqn)?.remove(disk);
         self.namespaces_changed(nqn, &numbers);
         Ok(numbers)
     }
 
-    /// Shows the namespaces of a disk to hosts, or does not, and returns the numbers of those that change. They keep their
-    /// numbers. Hosts that are connected learn of it, and what they have in flight is carried out.
+    /// Shows or hides the namespaces of a disk and returns the numbers of those that change. They keep their numbers.
+    /// Connected hosts are notified, and their commands in flight are carried out.
     ///
     /// # Errors
     ///
-    /// There is no such subsystem.
+    /// The subsystem does not exist.
     pub fn enable_namespaces(
         &mut self,
         nqn: &Nqn,
@@ -291,18 +292,19 @@ impl Target {
         Ok(numbers)
     }
 
-    /// The namespaces of a subsystem that are shown.
+    /// Returns the namespaces of a subsystem that are shown.
     pub fn namespaces(&self, nqn: &Nqn) -> Option<Arc<Namespaces>> {
         self.registry.find(nqn).map(|s| s.namespaces.clone())
     }
 
-    /// Most bytes of a command's data, before it is known which subsystem the command is for.
+    /// Returns the most bytes of a command's data while the subsystem is still unknown.
     pub const fn max_connect_data() -> u32 {
         ConnectData::LEN as u32
     }
 
-    /// The first command of a connection, which must be Connect. `data` is its data, `local` the address at which the
-    /// connection came in. The error is the completion to send; the connection is to be closed then (J1).
+    /// Handles the first command of a connection, which must be Connect. `data` is its data, `local` the address at
+    /// which the connection came in. The error is the completion to send before the caller closes the connection
+    /// (J1).
     pub fn connect(
         &mut self,
         command: &Command,
@@ -313,8 +315,9 @@ impl Target {
         self.connect_as(command, data, local, true, now)
     }
 
-    /// As [`Target::connect`]. `kept`: a place is kept for the host. All others have half of the controllers of a subsystem. If it
-    /// has keys, hosts without one leave a quarter to those that have one.
+    /// Like [`Target::connect`]. `kept`: a place is kept for the host. All other hosts share half of a subsystem's
+    /// controllers. In a subsystem with keys, hosts without a key leave a quarter of the controllers to hosts with
+    /// one.
     pub fn connect_as(
         &mut self,
         command: &Command,
@@ -343,7 +346,7 @@ impl Target {
         if fields.recfmt != 0 {
             return Err(refuse(status::CONNECT_FORMAT, 0));
         }
-        // Which field: in the command, or (bit 16) in the data.
+        // The result names the wrong field: its offset in the command or, with bit 16, in the data.
         let in_command = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset));
         let in_data = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset) | 1 << 16);
         let host = Nqn::decode(&data.hostnqn).ok_or(in_data(connect_offset::HOSTNQN))?;
@@ -377,7 +380,7 @@ impl Target {
                 false => Keeps::Nothing,
             };
             let Some(id) = self.free_number(&kind, kept) else {
-                // Another host may go, so this one may try again.
+                // Another host may leave, so this one may try again.
                 return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
             };
             let mut controller =
@@ -429,15 +432,16 @@ impl Target {
         })
     }
 
-    /// A command came on the admin queue that is not for [`Target::admin`]: its host lives, if it has authenticated.
+    /// Notes a command on the admin queue that is not for [`Target::admin`]. If the host has authenticated, the
+    /// command is a sign of life.
     pub fn heard(&mut self, controller: u16, now: Nanos) {
         if let Some(c) = self.controllers.get_mut(&controller).filter(|c| !c.locked) {
             c.heard(now);
         }
     }
 
-    /// A command of an admin queue. None of the commands that are supported brings data, so data that came is dropped. A
-    /// controller that is gone answers *Command Abort Requested*.
+    /// Handles a command of an admin queue. No supported command brings data, so any data are dropped. If the
+    /// controller has ended, the answer is *Command Abort Requested*.
     pub fn admin(&mut self, controller: u16, command: &Command, now: Nanos) -> Reply {
         match self.controllers.get_mut(&controller) {
             Some(c) => c.admin(&self.registry, command, now, &mut self.events),
@@ -451,21 +455,22 @@ impl Target {
         }
     }
 
-    /// Says what a controller's subsystem has done so far, before a command that [`asks_for_activity`].
+    /// Sets the work that a controller's subsystem has done so far, before a command that [`asks_for_activity`].
     pub fn set_activity(&mut self, controller: u16, activity: Activity) {
         if let Some(c) = self.controllers.get_mut(&controller) {
             c.activity = activity;
         }
     }
 
-    /// A connection has ended, and no command of it is being carried out. If it was an admin queue, its controller ends.
+    /// Notes that a connection has ended and that no command of it is being carried out. If it carried an admin
+    /// queue, the controller ends.
     pub fn disconnected(&mut self, queue: QueueId) {
         self.draining(queue);
         self.drained(queue);
     }
 
-    /// A connection has ended. If it was an I/O queue whose commands are still being carried out, [`Target::drained`] says
-    /// when they have ended.
+    /// Notes that a connection has ended. If it carried an I/O queue whose commands are still being carried out, the
+    /// caller calls [`Target::drained`] when they have ended.
     pub fn draining(&mut self, queue: QueueId) {
         match queue.qid {
             0 => self.end(queue.controller),
@@ -477,22 +482,22 @@ impl Target {
         }
     }
 
-    /// The last command of an I/O queue without a connection has ended: once for each queue that was connected. Until then a
-    /// controller that is reset or shut down does not say that it is done (L8).
+    /// Notes that the last command of an I/O queue without a connection has ended, once for each queue that was
+    /// connected. Until then, a controller that is reset or shut down does not report completion (L8).
     pub fn drained(&mut self, queue: QueueId) {
         if let Some(c) = self.controllers.get_mut(&queue.controller).filter(|_| queue.qid != 0) {
             c.drained();
         }
     }
 
-    /// When [`Target::expire`] has something to do next.
+    /// Returns the time at which [`Target::expire`] has work to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.controllers.values().filter_map(|c| c.deadline).min()
     }
 
-    /// Ends the controllers whose hosts were silent for too long, for a server that looks now and then. A host that is late
-    /// for the first time gets until the next look: after a stall of the server, what the host has sent may not have been
-    /// read yet (J6).
+    /// Ends the controllers whose hosts were silent for too long, for a server that checks now and then. A host that
+    /// is late for the first time gets until the next check: after a stall of the server, commands of the host may
+    /// not have been read yet (J6).
     pub fn expire_at_second_look(&mut self, now: Nanos) {
         if let Some(at) = self.late.take() {
             self.expire(at);
@@ -500,7 +505,7 @@ impl Target {
         self.late = self.next_deadline().filter(|at| *at <= now).map(|_| now);
     }
 
-    /// Ends the controllers whose hosts have not been heard of in time (J6).
+    /// Ends the controllers whose hosts were silent for too long (J6).
     pub fn expire(&mut self, now: Nanos) {
         let late = |c: &&Controller| c.deadline.is_some_and(|d| d <= now);
         let late: Vec<u16> = self.controllers.values().filter(late).map(|c| c.id).collect();
@@ -509,8 +514,7 @@ impl Target {
         }
     }
 
-    /// Sets how hosts reach the namespaces through a port, by its place among the ports. Hosts that are connected there learn
-    /// of it.
+    /// Sets the ANA state of a port, which is named by its index. Hosts connected there are notified.
     ///
     /// ```
     /// use zoneplug_nvme::target::{AnaState, Target};
@@ -533,23 +537,23 @@ impl Target {
         }
     }
 
-    /// How hosts reach the namespaces through a port.
+    /// Returns the ANA state of a port.
     pub fn ana_state(&self, port: usize) -> AnaState {
         self.registry.ports.state(Some(port))
     }
 
-    /// What there is to do for other connections, in order.
+    /// Takes the requests for other connections, in order.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// The hosts that are connected to a subsystem, one for each controller. Those that have yet to authenticate are not
-    /// among them.
+    /// Returns the hosts that are connected to a subsystem, one for each controller. Hosts that have yet to
+    /// authenticate are left out.
     pub fn hosts(&self, nqn: &Nqn) -> impl Iterator<Item = (u16, &Nqn)> {
         self.of_subsystem(nqn).filter(|c| !c.locked).map(|c| (c.id, &c.host))
     }
 
-    /// Whether a host has to authenticate to connect to a subsystem.
+    /// Returns whether a host must authenticate to connect to a subsystem.
     pub fn has_key(&self, nqn: &Nqn, host: &Nqn) -> bool {
         self.registry.find(nqn).is_some_and(|s| s.config.keys.of(host).is_some())
     }

@@ -1,4 +1,4 @@
-//! What a disk looks like as a namespace.
+//! Namespaces that represent a disk.
 
 use crate::spec::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceZoned, LbaFormat, NO_LIMIT,
@@ -11,10 +11,10 @@ use zoneplug_core::{Error, ErrorKind, FNV_START, Sector, ZoneNo, fnv1a};
 const ROTATIONAL: u8 = 1 << 4;
 /// NSFEAT of Independent Identify Namespace: no volatile write cache, whatever the controller says.
 const NO_WRITE_CACHE: u8 = 1 << 5;
-/// The endurance group of media that do not turn. A controller with rotational media has endurance groups, and all namespaces
-/// of a group have the same kind of media (Base Specification, *Rotational Media*).
+/// The endurance group of media that do not turn. A controller with rotational media must have endurance groups, and
+/// all namespaces of a group have the same kind of media (Base Specification, *Rotational Media*).
 pub(super) const STILL_GROUP: u16 = 1;
-/// The endurance group of media that turn. The highest one.
+/// The endurance group of media that turn, and the highest number of a group.
 pub(super) const ROTATIONAL_GROUP: u16 = 2;
 /// Largest logical block, in sectors: a page.
 const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
@@ -23,7 +23,7 @@ const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
 pub(super) const MAX_NAMESPACES: u32 = 1024;
 /// The highest number of a namespace (NN).
 pub(super) const LAST_NSID: u32 = MAX_NAMESPACES << 10;
-/// Shortest limit of appends that ZASL can express: one page is 0, which means no limit but MDTS.
+/// The shortest limit of appends that ZASL can express. One page would be 0, which means no limit but MDTS.
 const MIN_APPEND_BYTES: u32 = 8192;
 
 /// A namespace: a range of a disk's zones, either all sequential (Zoned Namespace Command Set) or all conventional (NVM
@@ -47,25 +47,25 @@ pub struct Namespace {
 /// The zones of a zoned namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Zones {
-    /// The zones, from sector 0 of the namespace on. Their capacities are not told here.
+    /// The zones, from sector 0 of the namespace on. Their capacities are not kept here.
     pub(super) layout: Geometry,
     /// Sectors of the longest append.
     pub(super) append_sectors: u32,
     /// Whether these are all sequential zones of the disk.
     pub(super) all: bool,
-    /// Sectors that can be written, of all zones together.
+    /// Writable sectors of all zones together.
     capacity_sectors: u64,
     max_open: u32,
     max_active: u32,
 }
 
 impl Namespace {
-    /// The namespaces of a disk: a conventional one if the disk begins with conventional zones, and a zoned one. `disk`
-    /// is the caller's number of the disk; it comes back in each request. `uuid` identifies the disk for ever; the
-    /// conventional namespace has one that differs in its eleventh byte. A last zone that is shorter than the others is
-    /// not shown (J3).
+    /// Makes the namespaces of a disk: a conventional one if the disk begins with conventional zones, and a zoned
+    /// one. `disk` is the caller's number of the disk, which each request contains. `uuid` identifies the disk for
+    /// ever; the conventional namespace's UUID differs in its eleventh byte. A last zone that is shorter than the
+    /// others is not shown (J3).
     ///
-    /// Fails with [`ErrorKind::NotSupported`] if namespaces cannot say what the disk is.
+    /// Fails with [`ErrorKind::NotSupported`] if namespaces cannot describe the disk.
     ///
     /// ```
     /// use zoneplug_core::ZoneNo;
@@ -87,7 +87,7 @@ impl Namespace {
             Err(Error::new(ErrorKind::NotSupported, what).hint(hint))
         };
         let size = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
-        // NVMe has no write granularity, so granularity and block are shown as one block size.
+        // NVMe has no write granularity, so the larger of granularity and block is shown as the block size.
         let block = limits.logical_block_sectors.max(limits.write_granularity_sectors);
         if block > MAX_BLOCK_SECTORS {
             return refused(
@@ -163,7 +163,8 @@ impl Namespace {
         let count = whole - conventional;
         let layout = Geometry::new(u64::from(count), zone_sectors, zone_sectors);
         let layout = layout.map_err(|e| Error::invalid(e.to_string()))?;
-        // A limit that cannot be reached is shown as none. An open zone is active, so without a limit of its own MOR is MAR.
+        // A limit that cannot be reached is shown as none. Open zones are active, so without a limit of its own MOR
+        // equals MAR.
         let limit = |n: u32| if n >= count { 0 } else { n };
         let max_active = limit(limits.max_active_zones);
         let max_open = match limit(limits.max_open_zones) {
@@ -194,29 +195,29 @@ impl Namespace {
         Ok(namespaces)
     }
 
-    /// The caller's number of the disk.
+    /// Returns the caller's number of the disk.
     pub fn disk(&self) -> u32 {
         self.disk
     }
 
-    /// Whether it belongs to the Zoned Namespace Command Set.
+    /// Returns whether the namespace belongs to the Zoned Namespace Command Set.
     pub fn is_zoned(&self) -> bool {
         self.zones.is_some()
     }
 
-    /// The identifier that hosts know it by.
+    /// Returns the identifier by which hosts know the namespace.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
 
-    /// Blocks of a zone; `None` if it is not zoned.
+    /// Returns the blocks of a zone; `None` if the namespace is not zoned.
     pub fn zone_blocks(&self) -> Option<u64> {
         Some(u64::from(self.zones?.layout.zone_sectors()) >> self.shift)
     }
 
-    /// A number that is equal for namespaces of which a host reads the same, their identifier aside. Whether the medium turns, and
-    /// so the endurance group, is not in it: a host that has read another value loses nothing, and servers of earlier versions
-    /// told neither.
+    /// Returns a number that is equal for namespaces whose structures look the same to a host, apart from the
+    /// identifier. The kind of medium, and so the endurance group, does not count: hosts do not depend on it, and
+    /// servers of earlier versions did not report it.
     pub fn digest(&self) -> u64 {
         let still = Namespace { rotational: false, ..*self };
         let common = IdentifyNamespace { endgid: 0, ..still.identify() }.encode();
@@ -227,17 +228,18 @@ impl Namespace {
         fnv1a(FNV_START, bytes.copied())
     }
 
-    /// Bytes of a logical block.
+    /// Returns the bytes of a logical block.
     pub fn block_bytes(&self) -> u32 {
         512 << self.shift
     }
 
-    /// Blocks.
+    /// Returns the size in blocks.
     pub fn blocks(&self) -> u64 {
         self.sectors >> self.shift
     }
 
-    /// Why Linux makes no block device of this namespace, and what helps. Its character device works.
+    /// Returns why Linux makes no block device of this namespace, and what helps. The character device works in any
+    /// case.
     pub fn refused_by_linux(&self) -> Option<Error> {
         let zone_sectors = self.zones?.layout.zone_sectors();
         if zone_sectors.is_power_of_two() {
@@ -279,7 +281,7 @@ impl Namespace {
         if self.rotational { ROTATIONAL_GROUP } else { STILL_GROUP }
     }
 
-    /// Identify Namespace (CNS 00h).
+    /// Returns Identify Namespace (CNS 00h).
     pub(super) fn identify(&self) -> IdentifyNamespace {
         let capacity = self.zones.map_or(self.sectors, |z| z.capacity_sectors) >> self.shift;
         let mut id = IdentifyNamespace {
@@ -294,10 +296,10 @@ impl Namespace {
         id
     }
 
-    /// Identify Namespace of the Zoned Namespace Command Set (CNS 05h).
+    /// Returns Identify Namespace of the Zoned Namespace Command Set (CNS 05h).
     pub(super) fn identify_zoned(&self) -> Option<IdentifyNamespaceZoned> {
         let zones = self.zones?;
-        // Counted from 0.
+        // MAR and MOR are one less than the limit.
         let limit = |n: u32| if n == 0 { NO_LIMIT } else { n - 1 };
         let mut id = IdentifyNamespaceZoned {
             // Reads may cross zones.
@@ -311,7 +313,7 @@ impl Namespace {
         Some(id)
     }
 
-    /// I/O Command Set Independent Identify Namespace (CNS 08h).
+    /// Returns I/O Command Set Independent Identify Namespace (CNS 08h).
     pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
         IdentifyNamespaceIndependent {
             nsfeat: if self.write_cache { 0 } else { NO_WRITE_CACHE }
@@ -323,13 +325,13 @@ impl Namespace {
         }
     }
 
-    /// Namespace Identification Descriptors (CNS 03h).
+    /// Returns Namespace Identification Descriptors (CNS 03h).
     pub(super) fn descriptors(&self) -> [u8; 4096] {
         encode_namespace_ids(&[NamespaceId::Uuid(self.uuid), NamespaceId::Csi(self.csi())])
     }
 }
 
-/// A namespace with its number, which it keeps while it is not enabled.
+/// A namespace and its number, which stays while the namespace is hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     nsid: u32,
@@ -337,14 +339,14 @@ struct Slot {
     namespace: Namespace,
 }
 
-/// The namespaces that a controller shows. It never changes: another list takes its place.
+/// The namespaces that a controller shows. A list never changes; a new list replaces it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Namespaces {
-    /// Each at the place of its number, less one, modulo [`MAX_NAMESPACES`].
+    /// The namespaces, each at the index of its number, less one, modulo [`MAX_NAMESPACES`].
     slots: Vec<Option<Slot>>,
     /// Most bytes of a command (MDTS).
     max_data: u32,
-    /// Whether hosts are to send I/O to another port.
+    /// Whether hosts must send I/O to another port.
     inaccessible: bool,
 }
 
@@ -353,7 +355,7 @@ impl Namespaces {
         Namespaces { slots: Vec::new(), max_data, inaccessible: false }
     }
 
-    /// The namespace with this number.
+    /// Returns the namespace with this number.
     pub fn get(&self, nsid: u32) -> Option<&Namespace> {
         let place = nsid.checked_sub(1)? % MAX_NAMESPACES;
         match self.slots.get(place as usize)? {
@@ -362,17 +364,18 @@ impl Namespaces {
         }
     }
 
-    /// All, with their numbers.
+    /// Returns all namespaces with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Namespace)> {
         self.slots.iter().flatten().filter(|s| s.enabled).map(|s| (s.nsid, &s.namespace))
     }
 
-    /// Most bytes of a command's data.
+    /// Returns the most bytes of a command's data.
     pub fn max_data(&self) -> u32 {
         self.max_data
     }
 
-    /// Adds a namespace under the first number after `last` that is free and whose place is. `None`: no place is free.
+    /// Adds a namespace under the first number after `last` that is free and whose slot is free. Returns `None` if
+    /// all slots are taken.
     pub(super) fn add(&mut self, namespace: Namespace, last: u32) -> Option<u32> {
         let after = |n: u32| if n >= LAST_NSID { 1 } else { n + 1 };
         let mut nsid = last;
@@ -390,7 +393,8 @@ impl Namespaces {
         None
     }
 
-    /// Adds a namespace under a number that it had before. False: that or its place is another's.
+    /// Adds a namespace under a number that it had before. Returns false if another namespace has that number or its
+    /// slot.
     pub(super) fn put(&mut self, namespace: Namespace, nsid: u32) -> bool {
         let Some(n) = nsid.checked_sub(1).filter(|_| nsid <= LAST_NSID) else { return false };
         let place = (n % MAX_NAMESPACES) as usize;
@@ -415,7 +419,7 @@ impl Namespaces {
         gone
     }
 
-    /// Shows the namespaces of a disk, or does not, and returns the numbers of those that change.
+    /// Shows or hides the namespaces of a disk and returns the numbers of those that change.
     pub(super) fn enable(&mut self, disk: u32, enabled: bool) -> Vec<u32> {
         let slots = self.slots.iter_mut().flatten();
         let changed = slots.filter(|s| s.namespace.disk == disk && s.enabled != enabled);
@@ -427,18 +431,18 @@ impl Namespaces {
             .collect()
     }
 
-    /// Those of the NVM Command Set only, as a host sees them that has not enabled the others.
+    /// Returns only the namespaces of the NVM Command Set, for a host that has not enabled the others.
     pub(super) fn nvm_only(&self) -> Namespaces {
         let keep = |slot: &Option<Slot>| slot.filter(|s| !s.namespace.is_zoned());
         Namespaces { slots: self.slots.iter().map(keep).collect(), ..*self }
     }
 
-    /// The same, at a port that does not take I/O.
+    /// Returns the same namespaces for a port that does not take I/O.
     pub(super) fn without_access(self) -> Namespaces {
         Namespaces { inaccessible: true, ..self }
     }
 
-    /// Whether hosts are to send I/O to another port.
+    /// Returns whether hosts must send I/O to another port.
     pub(crate) fn are_inaccessible(&self) -> bool {
         self.inaccessible
     }
@@ -452,7 +456,7 @@ mod tests {
         Namespace::of(5, [1; 16], g, l)
     }
 
-    /// J3.
+    /// J3. A disk of sequential zones is one namespace.
     #[test]
     fn a_disk_of_sequential_zones_is_one_namespace() {
         let g = Geometry::new(8, 0x8000, 0x6000).unwrap();
@@ -474,7 +478,7 @@ mod tests {
         assert!(n.refused_by_linux().is_none());
     }
 
-    /// A server takes over from one that did not tell whether the medium turns.
+    /// A server takes over from one that did not report whether the medium turns.
     #[test]
     fn a_medium_that_turns_is_no_other_disk() {
         let g = Geometry::new(8, 0x8000, 0x8000).unwrap();
@@ -482,11 +486,11 @@ mod tests {
         let digest = |l: &Limits| of(&g, l).unwrap()[0].digest();
         assert_eq!(digest(&Limits { rotational: true, ..still.clone() }), digest(&still));
         assert_ne!(digest(&Limits { write_cache: false, ..still.clone() }), digest(&still));
-        // Servers of other versions have it in their notes.
+        // Other versions of the server keep this number in their notes.
         assert_eq!(digest(&still), 7_182_351_100_350_915_313);
     }
 
-    /// J3: the granularity is the block; the last zone has a capacity of its own; a shorter one is not shown.
+    /// J3: the granularity is the block size; the last zone has its own capacity; a shorter last zone is not shown.
     #[test]
     fn blocks_and_the_last_zone() {
         let g = Geometry::new(3, 24, 24).unwrap().with_last_zone(24, 16).unwrap();
@@ -502,7 +506,7 @@ mod tests {
         assert_eq!((n.block_bytes(), n.blocks(), n.zones().unwrap().all), (512, 48, false));
     }
 
-    /// J3: leading conventional zones are a namespace of their own.
+    /// J3: leading conventional zones form their own namespace.
     #[test]
     fn a_disk_with_conventional_zones_is_two_namespaces() {
         let g =
@@ -546,7 +550,7 @@ mod tests {
         assert_eq!([10, 11, 12].map(|d| all.add(n(d), d - 10)), [1, 2, 3].map(Some));
         assert_eq!((all.remove(11), all.remove(11)), (vec![2], vec![]));
         assert!([0, 2, 4, 1025].iter().all(|i| all.get(*i).is_none()));
-        // A number comes back late: a host may still use it for the disk that had it.
+        // A number is not reused soon: a host may still use it for the disk that had it.
         assert_eq!((all.add(n(13), 3), all.get(4).map(Namespace::disk)), (Some(4), Some(13)));
         assert_eq!(all.add(n(14), 1024), Some(1026), "the place of 1025 is taken");
         assert_eq!((all.get(2), all.get(1026).map(Namespace::disk)), (None, Some(14)));

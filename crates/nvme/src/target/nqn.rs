@@ -25,9 +25,9 @@ impl Nqn {
             .hint("nqn.YYYY-MM.DOMAIN:NAME, at most 223 bytes"))
     }
 
-    /// A name that this program gives itself. Only what people can read is taken: a name that looks like another one, or that
-    /// steers a terminal, is a mistake at best. A host brings its name along, so there [`Nqn::new`] takes what the
-    /// specification takes, and whatever shows the name makes it [plain](zoneplug_core::plain).
+    /// Accepts a name that this program gives itself, if people can read it: a name that looks like another one, or
+    /// that steers a terminal, is refused. Names of hosts come from outside, so [`Nqn::new`] accepts all that the
+    /// specification allows, and whatever displays such a name makes it [plain](zoneplug_core::plain).
     ///
     /// ```
     /// use zoneplug_nvme::target::Nqn;
@@ -50,13 +50,13 @@ impl Nqn {
             .hint("nqn.YYYY-MM.DOMAIN:NAME, of what can be printed"))
     }
 
-    /// From a field of a command's data: the bytes up to the first 0.
+    /// Decodes a field of a command's data: the bytes up to the first 0.
     pub fn decode(field: &[u8; 256]) -> Option<Nqn> {
         let end = field.iter().position(|b| *b == 0)?;
         Nqn::new(std::str::from_utf8(&field[..end]).ok()?).ok()
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,5 +1,6 @@
-//! The addresses at which a target listens, and how a host reaches the namespaces through each (Base Specification, section
-//! 8.1, *Asymmetric Namespace Access Reporting*). All namespaces are in one ANA group, whose state is that of the port.
+//! The addresses at which a target listens, and how a host reaches the namespaces through each (Base Specification,
+//! section 8.1, *Asymmetric Namespace Access Reporting*). All namespaces are in one ANA group. Its state depends on
+//! the port.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ pub enum AnaState {
     Optimized = 1,
     /// Hosts use this port if there is no optimized one.
     NonOptimized = 2,
-    /// I/O commands fail here, and hosts send them to another port.
+    /// I/O commands fail here; hosts must send them to another port.
     Inaccessible = 3,
 }
 
@@ -23,7 +24,7 @@ impl AnaState {
     pub const ALL: [AnaState; 3] =
         [AnaState::Optimized, AnaState::NonOptimized, AnaState::Inaccessible];
 
-    /// Its name, as Linux spells it.
+    /// Returns the state's name as Linux spells it.
     pub const fn name(self) -> &'static str {
         match self {
             AnaState::Optimized => "optimized",
@@ -44,7 +45,7 @@ struct Port {
 #[derive(Debug)]
 pub(super) struct Ports {
     all: Vec<Port>,
-    /// How often a state has changed.
+    /// The number of state changes.
     pub(super) changes: u64,
 }
 
@@ -54,7 +55,7 @@ impl Ports {
         Ports { all: addresses.into_iter().map(port).collect(), changes: 0 }
     }
 
-    /// Whether a host may have several ways to a namespace.
+    /// Returns whether a host may have several paths to a namespace.
     pub(super) fn are_several(&self) -> bool {
         self.all.len() > 1
     }
@@ -63,7 +64,7 @@ impl Ports {
         self.all.iter().map(|p| p.address)
     }
 
-    /// The port of a connection that came in at this address: the one with it, or the one of every address.
+    /// Returns the port of a connection that came in at this address: the port with the address, or a wildcard port.
     pub(super) fn at(&self, local: SocketAddr) -> Option<usize> {
         let ip = local.ip().to_canonical();
         let same = |p: &Port| p.address.port() == local.port();
@@ -75,7 +76,7 @@ impl Ports {
         port.and_then(|n| self.all.get(n)).map_or(AnaState::default(), |p| p.state)
     }
 
-    /// False: it was so.
+    /// Sets the state of a port. Returns false if the port does not exist or had this state.
     pub(super) fn set(&mut self, port: usize, state: AnaState) -> bool {
         let port = self.all.get_mut(port).filter(|p| p.state != state);
         let Some(port) = port else { return false };

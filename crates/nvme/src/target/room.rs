@@ -3,7 +3,7 @@
 use super::Target;
 use super::controller::{Controller, Keeps, Kind};
 
-/// Most controllers of a subsystem, and of discovery: one for each host and subsystem that it has connected.
+/// Most controllers of a subsystem, and of discovery. A controller serves one host.
 pub(super) const MAX_CONTROLLERS: usize = 256;
 /// Most controllers of hosts for which no place is kept.
 const MAX_OTHERS: usize = MAX_CONTROLLERS / 2;
@@ -13,11 +13,11 @@ const MAX_KNOWN: usize = MAX_CONTROLLERS / 4 * 3;
 pub(super) const LAST_CONTROLLER: u16 = 0xffef;
 
 impl Target {
-    /// A number that no controller has: the next one, so that a number comes back late. If there are too many, the
-    /// controller that has been silent for the longest ends, of those that are for discovery, because its host can ask again
-    /// at any time, and of those whose hosts have yet to authenticate: they may be strangers (J11).
+    /// Returns a number for a new controller: the next free one, so that a number is not reused soon. If all places
+    /// are taken, the longest silent controller ends of those that may give way: discovery controllers, whose hosts
+    /// can ask again at any time, and controllers whose hosts have yet to authenticate and may be strangers (J11).
     ///
-    /// `None`: there are too many, or too many of hosts for which no place is kept, and this is one more.
+    /// Returns `None` if no controller may give way, or if the share of hosts like this one is used up.
     pub(super) fn free_number(&mut self, kind: &Kind, kept: Keeps) -> Option<u16> {
         let all = || self.controllers.values().filter(|c| c.kind == *kind);
         let has_keys = match kind {

@@ -19,7 +19,7 @@ pub enum Hosts {
 }
 
 impl Hosts {
-    /// Whether `host` may connect.
+    /// Returns whether `host` may connect.
     pub fn admits(&self, host: &Nqn) -> bool {
         match self {
             Hosts::Any => true,
@@ -28,7 +28,7 @@ impl Hosts {
     }
 }
 
-/// What a subsystem is to be.
+/// The parameters of a subsystem.
 #[derive(Debug, Clone)]
 pub struct SubsystemConfig {
     /// Its name.
@@ -45,19 +45,19 @@ pub struct SubsystemConfig {
     pub queue_entries: u16,
     /// Longest data of a command in bytes: a power of two, at least 4096.
     pub max_data: u32,
-    /// Longest data within a command capsule of an I/O queue in bytes, a multiple of 16, at most
+    /// Longest data in a command capsule of an I/O queue in bytes: a multiple of 16, at most
     /// [`IN_CAPSULE_MAX`](crate::tcp::IN_CAPSULE_MAX).
     pub in_capsule: u32,
-    /// Namespaces that are added without numbers get higher ones than this: hosts may know those up to it from an earlier
-    /// target.
+    /// Namespaces that are added without numbers get numbers above this one, because hosts may know lower ones from
+    /// an earlier target.
     pub last_nsid: u32,
 }
 
 impl SubsystemConfig {
-    /// A subsystem for any host, with a serial number made of its name: 64 I/O queues of 1024 entries, commands of up to 1
-    /// MiB, 8 KiB in a capsule.
+    /// Makes the parameters of a subsystem for any host: 64 I/O queues of 1024 entries, commands of up to 1 MiB, 8
+    /// KiB in a capsule, and a serial number derived from the name.
     pub fn new(nqn: Nqn) -> SubsystemConfig {
-        // A name has the same serial number after a restart.
+        // A subsystem keeps its serial number across restarts.
         let hash = fnv1a(FNV_START, nqn.as_str().bytes());
         SubsystemConfig {
             nqn,
@@ -72,7 +72,7 @@ impl SubsystemConfig {
         }
     }
 
-    /// Whether `host` may connect. If it has a key, it has to authenticate then.
+    /// Returns whether `host` may connect. A host with a key must then authenticate.
     pub(super) fn admits(&self, host: &Nqn) -> bool {
         self.hosts.admits(host) || self.keys.of(host).is_some()
     }
@@ -83,9 +83,9 @@ impl SubsystemConfig {
 pub(super) struct Subsystem {
     pub(super) config: SubsystemConfig,
     pub(super) namespaces: Arc<Namespaces>,
-    /// The number that was given last.
+    /// The last number that was given to a namespace.
     last: u32,
-    /// The append that every zoned namespace takes, in sectors. `None`: there was none yet.
+    /// The longest append that every zoned namespace takes, in sectors; `None` before the first one.
     append_sectors: Option<u32>,
 }
 
@@ -96,9 +96,9 @@ impl Subsystem {
         Subsystem { config, namespaces, last, append_sectors: None }
     }
 
-    /// Adds namespaces and returns their numbers, or adds none. `known`: the numbers that they had before; without them they
-    /// get numbers behind all that were ever given. `in_use`: a host is connected. It has asked for the longest append once,
-    /// at the first zoned namespace, so that may not become shorter.
+    /// Adds namespaces and returns their numbers, or adds none. `known` are the numbers that they had before; without
+    /// them they get numbers above all earlier ones. `in_use`: a host is connected. Hosts read the longest append
+    /// only once, at the first zoned namespace, so it must not become shorter.
     pub(super) fn add(
         &mut self,
         namespaces: Vec<Namespace>,
@@ -140,13 +140,13 @@ impl Subsystem {
         Ok(numbers)
     }
 
-    /// log2 of the longest append in pages: ZASL.
+    /// Returns ZASL: log2 of the longest append in pages.
     pub(super) fn zasl(&self) -> u8 {
         let bytes = self.append_sectors.map_or(u64::MAX, |n| u64::from(n) << 9);
         (bytes.min(u64::from(self.config.max_data)) / 4096).max(1).ilog2() as u8
     }
 
-    /// Entries of an admin queue: the specification wants 32 at least.
+    /// Returns the entries of an admin queue: at least 32, as the specification requires.
     pub(super) fn admin_entries(&self) -> u16 {
         self.config.queue_entries.max(MIN_ADMIN_ENTRIES)
     }
@@ -159,7 +159,7 @@ impl Subsystem {
         numbers
     }
 
-    /// Shows the namespaces of a disk, or does not, and returns the numbers of those that change.
+    /// Shows or hides the namespaces of a disk and returns the numbers of those that change.
     pub(super) fn enable(&mut self, disk: u32, enabled: bool) -> Vec<u32> {
         let mut all = Namespaces::clone(&self.namespaces);
         let numbers = all.enable(disk, enabled);

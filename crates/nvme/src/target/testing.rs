@@ -21,14 +21,14 @@ pub(super) fn local() -> SocketAddr {
     "10.0.2.2:4420".parse().unwrap()
 }
 
-/// 8 zones of 32 blocks of 4096 bytes, 24 of which can be written.
+/// A disk with 8 zones of 32 blocks of 4096 bytes, 24 of which can be written.
 pub(super) fn zoned(disk: u32) -> Vec<Namespace> {
     let g = Geometry::new(8, 256, 192).unwrap();
     let l = Limits { write_cache: true, zone_append_max_sectors: 64, ..Limits::default() };
     Namespace::of(disk, [disk as u8; 16], &g, &l).unwrap()
 }
 
-/// The same with two conventional zones.
+/// A disk like `zoned`, with two conventional zones.
 pub(super) fn mixed(disk: u32) -> Vec<Namespace> {
     let g = Geometry::new(8, 256, 192).unwrap().with_conventional([ZoneNo(0), ZoneNo(1)]).unwrap();
     Namespace::of(disk, [disk as u8; 16], &g, &Limits::default()).unwrap()
@@ -125,7 +125,7 @@ pub(super) fn log_page(lid: u8, bytes: u32, offset: u64) -> Command {
         .with_cdw_pair(12, offset)
 }
 
-/// The answer to an admin command.
+/// Returns the answer to an admin command.
 pub(super) fn ask(t: &mut Target, id: u16, c: Command) -> (Completion, Vec<u8>) {
     match t.admin(id, &c.with_cid(5), NOW) {
         Reply::Now(completion, data) => {
@@ -138,14 +138,14 @@ pub(super) fn ask(t: &mut Target, id: u16, c: Command) -> (Completion, Vec<u8>) 
     }
 }
 
-/// The status of a command that fails, which sends no data.
+/// Returns the status of a command that must fail without data.
 pub(super) fn fails(t: &mut Target, id: u16, c: Command) -> u16 {
     let (completion, data) = ask(t, id, c);
     assert!(completion.status != 0 && data.is_empty(), "{c:?}");
     completion.status
 }
 
-/// The result and the data of a command that succeeds.
+/// Returns the result and the data of a command that must succeed.
 pub(super) fn ok(t: &mut Target, id: u16, c: Command) -> (u64, Vec<u8>) {
     let (completion, data) = ask(t, id, c);
     assert_eq!(completion.status, 0, "{c:?}");
@@ -158,7 +158,7 @@ pub(super) fn request_event(t: &mut Target, id: u16, cid: u16) {
     assert_eq!(t.admin(id, &c, NOW), Reply::Later);
 }
 
-/// The events so far, of which only completions are wanted.
+/// Takes the completions among the events; there must be no other events.
 pub(super) fn completions(t: &mut Target) -> Vec<(u16, u16, u64)> {
     let complete = |e| match e {
         Event::Complete(id, c) => (id, c.cid, c.result),

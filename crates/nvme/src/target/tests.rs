@@ -1,4 +1,4 @@
-//! Connect, and what concerns several controllers.
+//! Connect, and behaviour that involves several controllers.
 
 use super::testing::*;
 use super::{Event, Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
@@ -12,7 +12,7 @@ use zoneplug_core::zone::{Geometry, Limits};
 
 const DNR: u16 = status::DNR;
 
-/// J1.
+/// J1. A host connects an admin queue and I/O queues.
 #[test]
 fn a_host_connects_its_queues() {
     let mut t = target();
@@ -31,7 +31,7 @@ fn a_host_connects_its_queues() {
     let mut without = Hello::new(NQN, 1, 2);
     without.fields.cattr = 4;
     assert!(!without.send(&mut t).unwrap().sq_flow_control);
-    // Another association has a controller of its own.
+    // Another association gets its own controller.
     assert_eq!(Hello::new(NQN, ANY_CONTROLLER, 0).send(&mut t).unwrap().queue.controller, 2);
     let hosts: Vec<_> = t.hosts(&nqn(NQN)).map(|(id, h)| (id, h.as_str().to_owned())).collect();
     assert_eq!(hosts, [(1, HOST.to_owned()), (2, HOST.to_owned())]);
@@ -64,12 +64,12 @@ fn a_connect_that_is_wrong_says_what_is() {
         let c = h.send(&mut t).unwrap_err();
         assert_eq!((c.status, c.result, c.cid), (status, result, 77), "{i}");
     }
-    // Nothing was made of them.
+    // No controller was made.
     assert_eq!(t.controllers.len(), 0);
 
     let id = connect(&mut t);
     let io: [(Change, u16, u64); 5] = [
-        // No queues were granted.
+        // The host has requested no queues.
         (|_| {}, PARAMETERS, 42),
         (|h| h.data.hostid = [8; 16], PARAMETERS, 1 << 16),
         (|h| h.data.hostnqn = text("nqn.stranger", 0), status::CONNECT_HOST | DNR, 0),
@@ -82,7 +82,7 @@ fn a_connect_that_is_wrong_says_what_is() {
         let c = h.send(&mut t).unwrap_err();
         assert_eq!((c.status, c.result), (status, result), "I/O {i}");
     }
-    // The controller is another host's, which may connect as well.
+    // The controller belongs to another host, which may also connect.
     t.add_subsystem(SubsystemConfig::new(nqn("nqn.other"))).unwrap();
     let other = Hello::new("nqn.other", ANY_CONTROLLER, 0).send(&mut t).unwrap();
     let mut h = Hello::new("nqn.other", other.queue.controller, 1);
@@ -90,7 +90,7 @@ fn a_connect_that_is_wrong_says_what_is() {
     let c = h.send(&mut t).unwrap_err();
     assert_eq!((c.status, c.result), (PARAMETERS, 1 << 16 | 512));
     t.disconnected(other.queue);
-    // The controller is another subsystem's.
+    // The controller belongs to another subsystem.
     let mut h = Hello::new("nqn.other", id, 1);
     assert_eq!(h.send(&mut t).unwrap_err().result, 1 << 16 | 16);
     ok(&mut t, id, set_feature(feature::QUEUES, 0));
@@ -105,7 +105,7 @@ fn a_connect_that_is_wrong_says_what_is() {
     assert!(again(1).send(&mut t).is_ok(), "it was gone");
 }
 
-/// J1.
+/// J1. Any first command but Connect is refused.
 #[test]
 fn the_first_command_is_connect() {
     let mut t = target();
@@ -131,7 +131,7 @@ fn queues_of_a_controller_that_is_not_ready() {
     assert_eq!((c.status, c.result), (status::CONNECT_PARAMETERS | DNR, 42));
 }
 
-/// J6. Each host has a second look of its own, also if another one was late before it.
+/// J6. Each host gets its own second look, also if another one was late before it.
 #[test]
 fn a_host_ends_at_the_second_look_that_finds_it_late() {
     let at = |ms: u64| NOW.plus(Nanos(ms * 1_000_000));
@@ -160,7 +160,7 @@ fn a_host_ends_at_the_second_look_that_finds_it_late() {
     assert_eq!(look(5300, None), [Event::Close(c)]);
 }
 
-/// J6.
+/// J6. The controller of a host that is silent for too long ends.
 #[test]
 fn a_host_that_is_silent_is_given_up() {
     const SECOND: u64 = 1_000_000_000;
@@ -170,13 +170,13 @@ fn a_host_that_is_silent_is_given_up() {
     h.fields.kato = 1500;
     let id = h.send(&mut t).unwrap().queue.controller;
     assert_eq!(t.next_deadline(), Some(at(120)), "until it is ready");
-    // The timeout runs from then on, in whole seconds.
+    // The timeout runs from this command on, in whole seconds.
     enable(&mut t, id, Configuration::START);
     assert_eq!(t.next_deadline(), Some(at(2)));
     let alive = without_data(Command::new(admin::KEEP_ALIVE));
     t.admin(id, &alive, at(1));
     assert_eq!(t.next_deadline(), Some(at(3)));
-    // Every sign of life counts.
+    // Every command counts as a sign of life.
     t.admin(id, &set_feature(feature::QUEUES, 0), at(2));
     assert_eq!(t.next_deadline(), Some(at(4)));
     let h = Hello::new(NQN, id, 1);
@@ -191,20 +191,20 @@ fn a_host_that_is_silent_is_given_up() {
     assert_eq!((t.take_events(), t.next_deadline()), (vec![Event::Close(id)], None));
     assert_eq!(fails(&mut t, id, alive), status::ABORTED | DNR);
 
-    // Without keep alive a controller that is ready waits for ever, and one that is not does not.
+    // Without keep alive, a controller that is ready has no time limit, and one that is not ready has.
     let id = connect(&mut t);
     assert_eq!(t.next_deadline(), None);
     enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
     assert_eq!(t.next_deadline(), Some(at(120)));
     t.disconnected(QueueId { controller: id, qid: 0 });
-    // A discovery controller without keep alive lives as long as it is asked.
+    // A discovery controller without keep alive lives as long as its host sends commands.
     let id = discover(&mut t);
     assert_eq!(t.next_deadline(), Some(at(120)));
     t.admin(id, &log_page(lid::DISCOVERY, 1024, 0), at(60));
     assert_eq!(t.next_deadline(), Some(at(180)));
 }
 
-/// J5, J9: hosts learn of disks that come and go.
+/// J5, J9: hosts learn of disks that are added and removed.
 #[test]
 fn namespaces_come_and_go() {
     let mut t = target();
@@ -219,17 +219,17 @@ fn namespaces_come_and_go() {
     };
     assert_eq!((*of, *at, event.cid, event.result), (id, id, 40, 2 | 4 << 16));
     assert_eq!(list.iter().map(|(i, _)| i).collect::<Vec<_>>(), [1, 2, 3]);
-    // A disk that the subsystem has not: nothing has changed.
+    // The subsystem does not have this disk, so nothing changes.
     assert_eq!(t.remove_namespaces(&nqn(NQN), 77).unwrap(), []);
     assert_eq!(t.take_events(), []);
-    // Announced once, until the log page is read.
+    // The event comes once, until the log page is read.
     request_event(&mut t, id, 41);
     assert_eq!(t.remove_namespaces(&nqn(NQN), 0).unwrap(), [1]);
     assert!(matches!(&t.take_events()[..], [Event::Namespaces(..)]));
     let changed = ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4096, 0)).1;
     assert_eq!(changed[..16], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4, 0)).1, [0; 4]);
-    // The other host hears of it when it asks, and has no I/O queue to tell.
+    // The other host gets the event when it asks. It has no I/O queue.
     ok(&mut t, other, set_feature(feature::ASYNC_EVENTS, 1 << 8));
     request_event(&mut t, other, 42);
     assert_eq!(completions(&mut t), [(other, 42, 2 | 4 << 16)]);
@@ -237,7 +237,7 @@ fn namespaces_come_and_go() {
     assert!(matches!(&t.take_events()[..], [Event::Namespaces(..), Event::Complete(..)]));
 }
 
-/// J17.
+/// J17. A hidden disk keeps its namespace numbers.
 #[test]
 fn j17_a_disk_that_is_not_enabled_keeps_its_numbers() {
     let mut t = target();
@@ -259,18 +259,18 @@ fn j17_a_disk_that_is_not_enabled_keeps_its_numbers() {
     assert_eq!(decode_namespace_list(&all), [1]);
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, false).unwrap(), [], "nothing has changed");
     assert_eq!(t.take_events(), []);
-    // A disk that comes meanwhile gets other numbers.
+    // A disk that is added meanwhile gets other numbers.
     assert_eq!(t.add_namespaces(&nqn(NQN), mixed(2)).unwrap(), [4, 5]);
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, true).unwrap(), [2, 3]);
     assert_eq!(shown(&t), [1, 2, 3, 4, 5]);
     assert_eq!(t.namespaces(&nqn(NQN)).unwrap().get(3).unwrap().disk(), 1);
-    // One that goes takes them along, enabled or not.
+    // A disk that is removed gives its numbers up, shown or hidden.
     t.enable_namespaces(&nqn(NQN), 1, false).unwrap();
     assert_eq!(t.remove_namespaces(&nqn(NQN), 1).unwrap(), [2, 3]);
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, true).unwrap(), []);
 }
 
-/// J9.
+/// J9. The discovery log lists the subsystems to which the host may connect.
 #[test]
 fn the_discovery_log_has_what_the_host_may_connect_to() {
     let mut t = target();
@@ -286,7 +286,7 @@ fn the_discovery_log_has_what_the_host_may_connect_to() {
     let e = &entries[0];
     assert_eq!((e.trtype, e.adrfam, e.subtype, e.cntlid, e.portid), (3, 1, 2, 0xffff, 1));
     assert_eq!((e.subnqn, e.trsvcid), (text(NQN, 0), text("4420", b' ')));
-    // The port of every address is where this host came in.
+    // A wildcard port is shown with the address where this host came in.
     assert_eq!(e.traddr, text("10.0.2.2", b' '));
 
     ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 31));
@@ -318,11 +318,12 @@ fn a_controller_ends_with_its_admin_queue() {
     assert_eq!(t.take_events(), [Event::Close(id)]);
     t.disconnected(io);
     assert_eq!(t.take_events(), []);
-    // Its number does not come back at once.
+    // A controller's number is not reused at once.
     assert_eq!(connect(&mut t), id + 1);
 }
 
-/// J11: controllers are bounded, each subsystem and discovery by itself; one more may come when another has gone.
+/// J11: the number of controllers is limited for each subsystem and for discovery. When one has gone, another may
+/// come.
 #[test]
 fn more_hosts_than_there_is_room_for() {
     let mut t = target();
@@ -339,7 +340,7 @@ fn more_hosts_than_there_is_room_for() {
     assert_eq!(hello.send(&mut t).unwrap().queue.controller, 3, "after the last comes the first");
 }
 
-/// J11: hosts for which no place is kept have half of the controllers, and leave the others to known hosts.
+/// J11: hosts for which no place is kept have half of the controllers; the others remain for known hosts.
 #[test]
 fn j11_half_of_the_controllers_are_kept_for_known_hosts() {
     let mut t = target();
@@ -353,7 +354,7 @@ fn j11_half_of_the_controllers_are_kept_for_known_hosts() {
     assert_eq!(known, super::room::MAX_CONTROLLERS / 2);
 }
 
-/// J11: hosts that ask for discovery and stay do not keep others from asking. The one that was silent for the longest goes.
+/// J11: hosts that stay in discovery do not keep others out. The longest silent one must go.
 #[test]
 fn discovery_has_room_for_one_more_host() {
     let mut t = target();
@@ -362,7 +363,7 @@ fn discovery_has_room_for_one_more_host() {
     let all: Vec<u16> = (0..super::room::MAX_CONTROLLERS)
         .map(|_| hello.send(&mut t).unwrap().queue.controller)
         .collect();
-    // All but the eighth show a sign of life a second later.
+    // All but the eighth send a command a second later.
     let later = NOW.plus(Nanos(1_000_000_000));
     for id in all.iter().filter(|id| **id != all[7]) {
         t.admin(*id, &Command::property_get(property::VS, 4), later);
@@ -373,8 +374,8 @@ fn discovery_has_room_for_one_more_host() {
     assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [io]);
 }
 
-/// J12: what a host asks once is true of disks that come later. Linux asks for the cache and the longest append when it
-/// connects.
+/// J12: values that hosts read only once hold for disks that are added later. Linux reads the cache and the longest
+/// append when it connects.
 #[test]
 fn a_disk_that_comes_later_keeps_what_hosts_were_told() {
     let mut t = target();
@@ -399,7 +400,7 @@ fn a_disk_that_comes_later_keeps_what_hosts_were_told() {
     t.add_namespaces(&nqn(NQN), shorter()).unwrap();
     let id = connect(&mut t);
     assert_eq!(zasl(&mut t, id), 1);
-    // The cache: the controller may have one, and a namespace says that it has none.
+    // The cache: the controller says that it may have one, and the namespace that it has none.
     let vwc = ok(&mut t, id, identify(0x01, 0, 0)).1[525];
     let of_namespace = |t: &mut Target, nsid| ok(t, id, identify(0x08, 0, nsid)).1[0];
     let all = t.namespaces(&nqn(NQN)).unwrap();
@@ -409,7 +410,7 @@ fn a_disk_that_comes_later_keeps_what_hosts_were_told() {
     assert_eq!(of_namespace(&mut t, cached[0]), 0);
 }
 
-/// J12: the number of a namespace does not come back while hosts may still use it for another disk.
+/// J12: the number of a namespace is not reused while hosts may still use it for another disk.
 #[test]
 fn a_number_of_a_namespace_comes_back_late() {
     let mut t = target();
@@ -425,12 +426,12 @@ fn a_number_of_a_namespace_comes_back_late() {
     let many = (6..6 + 1023).map(|disk| zoned(disk)[0]).collect();
     t.add_namespaces(&nqn(NQN), many).unwrap();
     assert!(t.add_namespaces(&nqn(NQN), zoned(9999)).is_err(), "1024 at a time");
-    // In ascending order, from any number on.
+    // The list is in ascending order and begins at any number.
     let list = decode_namespace_list(&ok(&mut t, id, identify(0x02, 0, 1000)).1);
     assert_eq!(list, (1001..=1028).collect::<Vec<_>>());
 }
 
-/// An admin queue has 32 entries, whatever I/O queues have: Linux asks for as many.
+/// An admin queue has 32 entries even if I/O queues have fewer, because Linux requests 32.
 #[test]
 fn short_io_queues() {
     let mut t = target();
@@ -460,7 +461,7 @@ fn a_subsystem_that_cannot_be_says_why() {
         (|c| c.queue_entries = 1, "queue size"),
         (|c| c.max_data = 2048, "longest transfer"),
         (|c| c.max_data = 3 << 20, "longest transfer"),
-        // The transport takes 8 KiB.
+        // The transport takes at most 8 KiB.
         (|c| c.in_capsule = 16384, "capsule"),
     ];
     for (change, what) in table {
@@ -522,8 +523,8 @@ fn any_call() -> impl Strategy<Value = Call> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// J1, J5, J6: whatever hosts say, the target does not panic, answers each command once, with as much data as was asked
-    /// for or none, and completes only requests that it has kept.
+    /// J1, J5, J6: for any sequence of calls, the target does not panic, answers each command once with all requested
+    /// data or none, and completes only requests that it has kept.
     #[test]
     fn any_calls(calls in prop::collection::vec(any_call(), 1..60)) {
         let mut t = target();

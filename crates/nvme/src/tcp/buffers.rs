@@ -1,4 +1,4 @@
-//! Free memory for the data of commands, kept for the next ones. Owned by a thread and shared by its connections.
+//! Free memory for the data of commands, kept for later commands. A thread owns it and its connections share it.
 
 use zoneplug_buf::AlignedBuf;
 
@@ -20,29 +20,29 @@ const CLASSES: usize = 16;
 #[derive(Debug)]
 pub struct Buffers {
     free: [Vec<AlignedBuf>; CLASSES],
-    /// The fewest that were free since the last trim, by their length.
+    /// The fewest free buffers since the last trim, by length.
     fewest: [usize; CLASSES],
     free_bytes: usize,
     max_free_bytes: usize,
 }
 
 impl Buffers {
-    /// Keeps at most `max_free_bytes` bytes that nothing uses.
+    /// Makes a pool that keeps at most `max_free_bytes` bytes of free memory.
     pub fn new(max_free_bytes: usize) -> Buffers {
         Buffers { free: Default::default(), fewest: [0; CLASSES], free_bytes: 0, max_free_bytes }
     }
 
-    /// Bytes that are kept and not used.
+    /// Returns the bytes of free memory that the pool keeps.
     pub fn free_bytes(&self) -> usize {
         self.free_bytes
     }
 
-    /// The class of the shortest buffer with `len` bytes.
+    /// Returns the class of the shortest buffer with at least `len` bytes.
     fn class(len: u32) -> usize {
         (u32::BITS - len.saturating_sub(1).leading_zeros()).saturating_sub(MIN_SHIFT) as usize
     }
 
-    /// A buffer of at least `len` bytes. What is in it is left from an earlier command: a caller that sends it has to
+    /// Takes a buffer of at least `len` bytes. It contains data of an earlier command: a caller that sends it must
     /// write each byte first.
     #[inline(always)]
     pub fn take(&mut self, len: u32) -> AlignedBuf {
@@ -58,7 +58,7 @@ impl Buffers {
         }
     }
 
-    /// Takes a buffer back. It is freed if there are too many.
+    /// Takes a buffer back. The pool frees it if its limit is reached.
     pub fn put(&mut self, buf: AlignedBuf) {
         let len = buf.len() as usize;
         let class = Self::class(buf.len());
@@ -75,7 +75,7 @@ impl Buffers {
     /// Frees the buffers that were not needed since the last call.
     pub fn trim(&mut self) {
         for (free, fewest) in self.free.iter_mut().zip(&mut self.fewest) {
-            // The ones at the end come and go.
+            // `take` and `put` work at the end, so the first buffers are the unused ones.
             let unused = free.drain(..*fewest);
             self.free_bytes -= unused.map(|buf| buf.len() as usize).sum::<usize>();
             *fewest = free.len();
@@ -96,7 +96,7 @@ mod tests {
             b.put(buf);
         }
         assert_eq!(b.free_bytes(), 4096 + 8192, "the one of 1 MiB is more than is kept");
-        // One that the pool did not make.
+        // A buffer that the pool did not make.
         b.put(AlignedBuf::zeroed(5000));
         assert_eq!(b.free_bytes(), 4096 + 8192);
         let (one, two) = (b.take(4000), b.take(4000));

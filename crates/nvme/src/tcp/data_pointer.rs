@@ -1,4 +1,4 @@
-//! Where a command says that its data are: SGL descriptor 1, bytes 24 to 39 of a command (Base Specification, *Scatter
+//! The position of a command's data: SGL descriptor 1, bytes 24 to 39 of a command (Base Specification, *Scatter
 //! Gather List*; TCP Transport Specification, *Data Transfers*).
 
 use crate::spec::fabrics::fctype;
@@ -12,16 +12,16 @@ use crate::spec::{Command, Direction, Sgl, SglKind, opcode};
 pub enum DataPointer {
     /// No data.
     None,
-    /// So many bytes in the capsule, behind the command.
+    /// This many bytes in the capsule, behind the command.
     InCapsule(u32),
-    /// So many bytes that the controller asks for by R2T.
+    /// This many bytes that the controller requests by R2T.
     Fetch(u32),
-    /// At most so many bytes that the controller sends.
+    /// At most this many bytes that the controller sends.
     Send(u32),
 }
 
 impl DataPointer {
-    /// Reads the data pointer of a command that came with `in_capsule` bytes of data, where commands may have up to
+    /// Reads the data pointer of a command that came with `in_capsule` bytes of data. Commands may have up to
     /// `max_data` bytes. The error is the status of the command.
     pub fn of(command: &Command, in_capsule: u32, max_data: u32) -> Result<DataPointer, u16> {
         let connect = command.opcode() == opcode::FABRICS && command.fctype() == fctype::CONNECT;
@@ -33,7 +33,7 @@ impl DataPointer {
     }
 
     fn read(command: &Command, in_capsule: u32, max_data: u32) -> Result<DataPointer, u16> {
-        // PSDT: fabrics use SGLs.
+        // PSDT: fabrics must use SGLs.
         if command.flags() >> 6 != 1 {
             return Err(INVALID_FIELD);
         }
@@ -41,7 +41,7 @@ impl DataPointer {
         let to_controller = match command.direction() {
             Some(Direction::ToController) => true,
             Some(Direction::ToHost) => false,
-            // No command has data both ways: the target refuses its operation code.
+            // No command has data in both directions; the target refuses the operation code.
             Some(Direction::None) | None if in_capsule == 0 => return Ok(DataPointer::None),
             Some(Direction::None) | None => return Err(SGL_LENGTH),
         };
@@ -62,13 +62,13 @@ impl DataPointer {
 }
 
 impl Command {
-    /// With data of `len` bytes in the capsule.
+    /// Returns the command with data of `len` bytes in the capsule.
     #[must_use]
     pub const fn with_data_in_capsule(self, len: u32) -> Command {
         self.with_sgl(Sgl { address: 0, length: len, kind: SglKind::InCapsule })
     }
 
-    /// With `len` bytes of data that are transferred apart from the capsule. 0: no data.
+    /// Returns the command with `len` bytes of data that are transferred apart from the capsule. 0: no data.
     #[must_use]
     pub const fn with_data_apart(self, len: u32) -> Command {
         self.with_sgl(Sgl { address: 0, length: len, kind: SglKind::Transport })

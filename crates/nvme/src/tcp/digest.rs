@@ -16,7 +16,7 @@ pub const DIGEST_LEN: usize = 4;
 pub struct Digest(u32);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Returns the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(crc32c::crc32c(bytes))
     }
@@ -26,7 +26,7 @@ impl Digest {
         self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
-    /// As it is sent.
+    /// Returns the digest in transmission order.
     pub fn bytes(self) -> [u8; DIGEST_LEN] {
         self.0.to_le_bytes()
     }

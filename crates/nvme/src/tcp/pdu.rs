@@ -42,7 +42,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The type with this number.
+    /// Returns the type with this number.
     pub const fn from_u8(n: u8) -> Option<Kind> {
         Some(match n {
             0 => Kind::IcReq,
@@ -58,7 +58,7 @@ impl Kind {
         })
     }
 
-    /// Bytes of its header.
+    /// Returns the bytes of the type's header.
     pub const fn header_len(self) -> usize {
         match self {
             Kind::IcReq | Kind::IcResp => INITIALIZE_LEN,
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Whether a header digest follows its header on a connection that has them.
+    /// Returns whether a header digest follows the header on a connection that uses them.
     pub const fn has_header_digest(self) -> bool {
         !matches!(self, Kind::IcReq | Kind::IcResp | Kind::H2cTerm | Kind::C2hTerm)
     }
@@ -81,13 +81,13 @@ pub mod flag {
     pub const HEADER_DIGEST: u8 = 1;
     /// DDGSTF: a digest follows the data.
     pub const DATA_DIGEST: u8 = 1 << 1;
-    /// LAST_PDU of H2CData and C2HData: the data of the R2T, or of the command, end here.
+    /// LAST_PDU of H2CData and C2HData: last data of the R2T, or of the command.
     pub const LAST: u8 = 1 << 2;
     /// SUCCESS of C2HData: the command is complete without a response capsule.
     pub const SUCCESS: u8 = 1 << 3;
 }
 
-/// Where a field lies, in bytes from the start of its PDU: the Fatal Error Information of a wrong one.
+/// Offset of a field from the start of its PDU, for the Fatal Error Information about a wrong field.
 pub mod field {
     /// PDU-Type.
     pub const KIND: u32 = 0;
@@ -122,32 +122,32 @@ pub struct Common {
     pub flags: u8,
     /// HLEN: bytes of the header, without digest.
     pub hlen: u8,
-    /// PDO: where the data begin, in bytes from the start of the PDU. 0: there are none.
+    /// PDO: offset of the data from the start of the PDU in bytes. 0: no data.
     pub pdo: u8,
     /// PLEN: bytes of the whole PDU.
     pub plen: u32,
 }
 
 impl Common {
-    /// As it is sent.
+    /// Encodes the header.
     pub const fn encode(&self) -> [u8; COMMON_LEN] {
         let l = self.plen.to_le_bytes();
         [self.kind, self.flags, self.hlen, self.pdo, l[0], l[1], l[2], l[3]]
     }
 
-    /// As it came.
+    /// Decodes the header.
     pub const fn decode(b: &[u8; COMMON_LEN]) -> Common {
         let plen = u32::from_le_bytes([b[4], b[5], b[6], b[7]]);
         Common { kind: b[0], flags: b[1], hlen: b[2], pdo: b[3], plen }
     }
 
-    /// Whether this flag is set.
+    /// Returns whether this flag is set.
     pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// Which digests a connection has.
+/// The digests that a connection uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digests {
     /// HDGST_ENABLE.
@@ -161,18 +161,18 @@ pub struct Digests {
 pub struct Initialize {
     /// PFV: the version of the format. 0 is the only one.
     pub version: u16,
-    /// HPDA of ICReq: how the host wants the data of a PDU aligned. CPDA of ICResp: the same of the controller. In
-    /// dwords, 0 meaning 1.
+    /// HPDA of ICReq or CPDA of ICResp: the alignment that the host, or the controller, requires for the data of a
+    /// PDU, in dwords less one.
     pub align: u8,
     /// DGST: bit 0 header digests, bit 1 data digests.
     pub digests: u8,
-    /// MAXR2T of ICReq: R2Ts that a command may have outstanding, 0 meaning 1. MAXH2CDATA of ICResp: most bytes of data
+    /// MAXR2T of ICReq: R2Ts that a command may have outstanding, less one. MAXH2CDATA of ICResp: most bytes of data
     /// in an H2CData PDU.
     pub max: u32,
 }
 
 impl Initialize {
-    /// The whole PDU, `kind` being ICReq or ICResp.
+    /// Encodes the whole PDU. `kind` is ICReq or ICResp.
     pub fn encode(&self, kind: Kind) -> [u8; INITIALIZE_LEN] {
         let common = Common {
             kind: kind as u8,
@@ -189,7 +189,7 @@ impl Initialize {
         b
     }
 
-    /// From the whole PDU.
+    /// Decodes the whole PDU.
     pub const fn decode(b: &[u8; INITIALIZE_LEN]) -> Initialize {
         Initialize {
             version: u16::from_le_bytes([b[8], b[9]]),
@@ -205,16 +205,16 @@ impl Initialize {
 pub struct Transfer {
     /// CCCID: the identifier of the command.
     pub cid: u16,
-    /// TTAG of R2T and H2CData: how the controller knows the transfer. Reserved in C2HData.
+    /// TTAG of R2T and H2CData: the controller's tag for the transfer. Reserved in C2HData.
     pub tag: u16,
-    /// DATAO or R2TO: bytes of the command's data before these.
+    /// DATAO or R2TO: offset in the command's data, in bytes.
     pub offset: u32,
-    /// DATAL or R2TL: bytes.
+    /// DATAL or R2TL: length in bytes.
     pub len: u32,
 }
 
 impl Transfer {
-    /// The header, behind its common part.
+    /// Encodes the header. `common` is its common part.
     pub fn encode(&self, common: Common) -> [u8; DATA_LEN] {
         let mut b = [0; DATA_LEN];
         b[..8].copy_from_slice(&common.encode());
@@ -225,7 +225,7 @@ impl Transfer {
         b
     }
 
-    /// From the header with its common part.
+    /// Decodes the header with its common part.
     pub const fn decode(b: &[u8; DATA_LEN]) -> Transfer {
         Transfer {
             cid: u16::from_le_bytes([b[8], b[9]]),
@@ -242,7 +242,7 @@ pub struct FatalError {
     /// FES: one of [`fatal`].
     pub status: u16,
     /// FEI. For [`fatal::HEADER_FIELD`] and [`fatal::PARAMETER`] the offset of the field, see [`field`]; for
-    /// [`fatal::HEADER_DIGEST`] the digest that came; else 0.
+    /// [`fatal::HEADER_DIGEST`] the digest that arrived; otherwise 0.
     pub info: u32,
 }
 
@@ -263,8 +263,8 @@ pub mod fatal {
 }
 
 impl FatalError {
-    /// The PDU that tells the other side, `kind` being H2CTermReq or C2HTermReq. `wrong` is the header of the PDU with
-    /// the error; its first 128 bytes are sent with it.
+    /// Encodes the PDU that reports the error. `kind` is H2CTermReq or C2HTermReq. `wrong` is the header of the wrong
+    /// PDU; its first 128 bytes are sent along.
     pub fn encode(&self, kind: Kind, wrong: &[u8]) -> Vec<u8> {
         let wrong = &wrong[..wrong.len().min(TERMINATE_MAX - TERMINATE_LEN)];
         let plen = (TERMINATE_LEN + wrong.len()) as u32;
@@ -277,7 +277,7 @@ impl FatalError {
         b
     }
 
-    /// From the header with its common part.
+    /// Decodes the header with its common part.
     pub const fn decode(b: &[u8; TERMINATE_LEN]) -> FatalError {
         FatalError {
             status: u16::from_le_bytes([b[8], b[9]]),

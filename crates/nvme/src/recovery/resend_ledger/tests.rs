@@ -1,4 +1,4 @@
-//! Notes without a disk.
+//! The ledger without a disk.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const B: HostKey = HostKey(2);
 const NOW: Nanos = Nanos(7);
 const LATE: Nanos = Nanos(7 + WINDOW.0);
 
-/// Zones of 0x800 sectors.
+/// A ledger of zones of 0x800 sectors.
 fn ledger() -> ResendLedger {
     ResendLedger::new(Geometry::new(4, 0x800, 0x800).unwrap())
 }
@@ -32,7 +32,7 @@ fn write(l: &mut ResendLedger, host: HostKey, at: u64, now: Nanos) -> bool {
     l.claim_write(host, Sector(at), false, now).is_some_and(|id| l.confirm(id))
 }
 
-/// L2, L3.
+/// L2, L3. A resent write is recognised by its host, its range and its time.
 #[test]
 fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
     let mut l = ledger();
@@ -51,7 +51,7 @@ fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
     assert!(l.is_empty());
 }
 
-/// L4.
+/// L4. Equal appends get each place once, the last place first.
 #[test]
 fn l4_an_append_gets_a_place_once_and_the_last_first() {
     let mut l = ledger();
@@ -68,7 +68,7 @@ fn l4_an_append_gets_a_place_once_and_the_last_first() {
     assert_eq!(append(&mut l, A, 1, 6, LATE), None, "too late");
 }
 
-/// L4. Also of appends that are compared at the same time.
+/// L4. Also if another append is compared at the same time.
 #[test]
 fn l4_an_append_finds_its_place_while_others_are_compared_with_it() {
     let mut l = ledger();
@@ -121,7 +121,7 @@ fn l5_a_reset_forgets_its_zone_and_no_other() {
     }
 }
 
-/// L7. Each host has its time, from its first command on.
+/// L7. Each host has its own time limit, from its first command on.
 #[test]
 fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
     let mut l = ledger();
@@ -131,7 +131,7 @@ fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
     for (at, is) in [(0, false), (0x800, true), (0x83f, true), (0x840, false), (0x1000, false)] {
         assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
     }
-    // A queue that connects later does not begin it anew.
+    // A second queue of the host does not restart the limit.
     l.is_back(A, Nanos(NOW.0 + WINDOW.0 / 2));
     l.is_back(B, LATE);
     assert!(!write(&mut l, A, 0x800, LATE) && write(&mut l, B, 0x800, LATE));
@@ -177,7 +177,7 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
     for _ in 0..2 {
         let (id, at) = find(&mut l, B, 1, &[6], NOW).unwrap();
         assert_eq!(at, 0x820);
-        // It has other data with that hash. The block may be the next one's.
+        // The place has other data with that hash. The next block may be the right one.
         l.reject(id);
     }
     assert!(l.has_appends());
@@ -185,14 +185,14 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
     l.forget_zone(Sector(0x800));
     l.reject(id);
     assert!(!l.has_appends());
-    // After a minute no append is hashed any more.
+    // After a minute, appends are no longer hashed.
     let mut l = ledger();
     l.is_back(A, NOW);
     l.is_back(B, NOW.plus(SPACES));
     assert!(!l.has_appends());
 }
 
-/// L1.
+/// L1. A new connection waits for all old ones of its host.
 #[test]
 fn l1_a_host_waits_for_all_of_its_old_connections() {
     let mut l = ledger();
@@ -204,7 +204,7 @@ fn l1_a_host_waits_for_all_of_its_old_connections() {
     assert!(!l.is_draining(A));
 }
 
-/// L2, L4. A host that loses much does not push out the notes of another.
+/// L2, L4. A host that loses many answers does not push out the notes of another.
 #[test]
 fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
     let mut l = ledger();
@@ -228,7 +228,7 @@ fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
     assert_eq!(l.back.len(), MAX_HOSTS);
 }
 
-/// A command looks at the notes of its own host and zone, and hosts that come back at none.
+/// A command looks only at notes of its own host and zone, and a returning host at none.
 #[test]
 fn notes_of_other_zones_and_hosts_cost_nothing() {
     let mut l = ledger();

@@ -1,10 +1,10 @@
-//! Every status that a target answers, beside what the specifications say of it.
+//! Every status that a target answers, with the rules of the specifications for it.
 //!
-//! The numbers were compared in two sources that are not Linux's header: the text of the NVM Express Base Specification
-//! 2.0, 2.1 and 2.2 (sections are those of 2.1) with the Zoned Namespace Command Set Specification 1.1, and the
-//! headers of SPDK (`include/spdk/nvme_spec.h`, `nvmf_spec.h`), which agree with libnvme's `src/nvme/types.h`. QEMU's
-//! `include/block/nvme.h` has *I/O Command Set Combination Rejected* and *Invalid I/O Command Set* among the generic
-//! statuses, where Base keeps 2Bh to 7Fh reserved (4.2.3.1, figure 102).
+//! The numbers were compared in two sources that are not Linux's header: the text of the NVM Express Base
+//! Specification 2.0, 2.1 and 2.2 (sections are those of 2.1) with the Zoned Namespace Command Set Specification 1.1,
+//! and the headers of SPDK (`include/spdk/nvme_spec.h`, `nvmf_spec.h`), which agree with libnvme's
+//! `src/nvme/types.h`. QEMU's `include/block/nvme.h` has *I/O Command Set Combination Rejected* and *Invalid I/O
+//! Command Set* among the generic statuses, where Base keeps 2Bh to 7Fh reserved (4.2.3.1, figure 102).
 
 use super::*;
 use crate::target::io;
@@ -17,9 +17,9 @@ use zoneplug_core::{Op, Status};
 enum Dnr {
     /// A repeated command fails again.
     Set,
-    /// A repeated command may do better, here or on another path.
+    /// A repeated command may succeed, here or on another path.
     Clear,
-    /// Either, as the cause is.
+    /// Depends on the cause.
     ByCause,
 }
 
@@ -31,8 +31,8 @@ const SPECIFIC: u16 = 1;
 const MEDIA: u16 = 2;
 const PATH: u16 = 3;
 
-/// A row: the constant, or "" for a status of `zoneplug_core::Status` without one; type; code; *do not retry*; the section of
-/// the specification; for which cause it is answered, and why with or without *do not retry*.
+/// A row: the constant, or "" for a status of `zoneplug_core::Status` without one; type; code; *do not retry*; the
+/// section of the specification; the cause of the answer, and the reason for *do not retry* set or clear.
 type Row = (&'static str, u16, u16, Dnr, &'static str, &'static str);
 
 const TABLE: &[Row] = &[
@@ -273,7 +273,7 @@ fn code(row: &Row) -> u16 {
     row.1 << 8 | row.2
 }
 
-/// Name and value of each constant of the module.
+/// Returns name and value of each constant of the module.
 fn constants() -> BTreeMap<String, u16> {
     let lines = include_str!("../status.rs").lines();
     let constant = |line: &str| {
@@ -288,7 +288,7 @@ fn constants() -> BTreeMap<String, u16> {
     lines.filter_map(constant).collect()
 }
 
-/// J4: each constant has its row, with the type and code of the specification, and each row its constant.
+/// J4: each constant has one row, with the type and code of the specification, and each row its constant.
 #[test]
 fn each_constant_is_what_the_specification_says() {
     let mut rows: BTreeMap<_, _> = constants();
@@ -306,7 +306,7 @@ fn each_constant_is_what_the_specification_says() {
     assert_eq!(wrong, [""; 0]);
 }
 
-/// J4: what a disk answers to any command becomes a status of the table, with *do not retry* as the table says.
+/// J4: each status of a disk becomes a status of the table, with *do not retry* as the table says.
 #[test]
 fn each_status_of_a_disk_is_in_the_table() {
     for status in Status::all() {
@@ -323,7 +323,7 @@ fn each_status_of_a_disk_is_in_the_table() {
     }
 }
 
-/// No constant is there that nothing answers, and no status is answered as a bare number.
+/// Each constant is used in an answer, and no status is answered as a bare number.
 #[test]
 fn each_constant_is_answered() {
     let mut used = BTreeSet::new();

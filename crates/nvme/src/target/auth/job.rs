@@ -1,5 +1,5 @@
-//! The computations of Diffie-Hellman that an authentication needs. They are data, so that a caller may have another thread
-//! compute them.
+//! The Diffie-Hellman computations that an authentication needs. They are data, so that a caller may have another
+//! thread compute them.
 
 use crate::dhchap::PrivateValue;
 use zeroize::Zeroizing;
@@ -9,20 +9,20 @@ use zeroize::Zeroizing;
 pub struct Job {
     pub(super) cid: u16,
     pub(super) private: PrivateValue,
-    /// The host's value, for the shared one. `None`: this side's public value.
+    /// The host's public value, to compute the shared one. `None`: compute this side's public value.
     pub(super) other: Option<Vec<u8>>,
 }
 
-/// What a [`Job`] has computed.
+/// The result of a [`Job`].
 pub struct Computed {
     pub(super) cid: u16,
     pub(super) private: PrivateValue,
-    /// `None`: the host's value is not one of the group.
+    /// `None`: the host's value does not belong to the group.
     pub(super) value: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Job {
-    /// Computes it: a millisecond in the weakest group, a hundred in the strongest.
+    /// Computes the value: about 1 ms in the weakest group, 100 ms in the strongest.
     pub fn run(self) -> Computed {
         let Job { cid, private, other } = self;
         let value = match &other {

@@ -7,7 +7,7 @@ use crate::spec::auth::{
     Reply, Success1, auth_id, auth_type, failure,
 };
 
-/// What the controller has chosen of what the host offers.
+/// The controller's choice from the host's offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) hash: Hash,
@@ -15,9 +15,10 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Reads AUTH_Negotiate and chooses: the hash function that is as strong as the key, or the next stronger one, or the
-    /// strongest that is offered; the weakest group that is not weaker than `group`, and not much stronger: a peer that knows
-    /// no key makes this side compute in it, and the strongest takes a hundred times as long as the weakest.
+    /// Reads AUTH_Negotiate and chooses. Hash: the function as strong as the key, else the next stronger one, else
+    /// the strongest offered. Group: the weakest offered one that is at least `group`, with an upper bound: a peer
+    /// without a key makes this side compute in it, and the strongest group takes a hundred times as long as the
+    /// weakest.
     pub(super) fn of(data: &[u8], key: Hash, group: DhGroup) -> Result<Chosen, Refused> {
         let negotiate = Negotiate::read(data).ok_or(failure::PAYLOAD)?;
         if negotiate.sc_c != 0 {
@@ -47,12 +48,12 @@ impl Chosen {
     }
 }
 
-/// DH-HMAC-CHAP_Reply.
+/// The fields of DH-HMAC-CHAP_Reply.
 #[derive(Debug)]
 pub(super) struct HostReply<'a> {
     pub(super) response: &'a [u8],
-    /// The host's challenge and its sequence number, if the controller is to authenticate itself. The number 0 means that it is
-    /// not, whatever CVALID says.
+    /// The host's challenge and its sequence number, if the controller must authenticate itself. With the number 0 it
+    /// must not, whatever CVALID says.
     pub(super) challenge: Option<(&'a [u8], u32)>,
     /// The host's Diffie-Hellman value.
     pub(super) value: &'a [u8],

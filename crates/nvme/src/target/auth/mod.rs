@@ -1,17 +1,17 @@
 //! The controller's side of DH-HMAC-CHAP on one queue (Base Specification, section 8.13.5). The caller hands over the
-//! Fabrics commands of the queue and random bytes; nothing here knows a clock, a socket or a thread. Diffie-Hellman takes up
-//! to a tenth of a second, so its values are not computed here: a command that needs one gives a [`Job`].
+//! Fabrics commands of the queue and random bytes; this module has no clock, socket or thread. Diffie-Hellman takes
+//! up to a tenth of a second, so its values are not computed here: a command that needs one returns a [`Job`].
 //!
-//! | message | from | this side then |
+//! | message | from | the controller then |
 //! | --- | --- | --- |
 //! | AUTH_Negotiate | host | has chosen hash and group |
 //! | Challenge | controller | waits for the reply |
 //! | Reply | host | has compared the response |
-//! | Success1 | controller | has admitted the host, unless the host wants to see what this side knows |
+//! | Success1 | controller | has admitted the host, unless the host also authenticates the controller |
 //! | Success2 | host | has admitted the host |
 //!
-//! What is wrong with a message is told by AUTH_Failure1, which the host gets by its next Authentication Receive. That ends
-//! the queue. A queue whose host is admitted goes on to take commands while its host authenticates again.
+//! If a message is wrong, the host's next Authentication Receive returns AUTH_Failure1 with the reason. That ends the
+//! queue. An admitted queue keeps taking commands while its host authenticates again.
 
 mod job;
 mod messages;
@@ -32,10 +32,10 @@ pub use job::{Computed, Job};
 use messages::{Chosen, HostReply};
 use zeroize::Zeroizing;
 
-/// What an authentication command has changed.
+/// A change in the state of a queue's authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The host is who it says, for the first time or again: the queue takes all commands.
+    /// The host has proved its identity, for the first time or again: the queue takes all commands.
     Admitted,
     /// The authentication has failed. The queue takes no other commands any more.
     Failed,
@@ -46,58 +46,58 @@ pub enum Change {
 pub struct AuthReply {
     /// The completion.
     pub completion: Completion,
-    /// The data that goes before it: nothing, or as long as the command's SGL.
+    /// The data to send before the completion: empty, or as long as the command's SGL.
     pub data: Vec<u8>,
-    /// What has changed.
+    /// A change of the queue's state, if any.
     pub change: Option<Change>,
 }
 
-/// What a command leads to.
+/// The result of beginning a command.
 #[derive(Debug)]
 pub enum Begun {
     /// Its answer.
     Answer(AuthReply),
-    /// A value of Diffie-Hellman, by which [`Authentication::finish`] answers it.
+    /// A Diffie-Hellman value to compute. [`Authentication::finish`] then answers the command.
     Job(Box<Job>),
 }
 
-/// What a command does at once: data for the host and what has changed, or a value that has to be computed first.
+/// The immediate result of a command: data for the host and a change, or a value that must be computed first.
 enum Step {
     Done(Vec<u8>, Option<Change>),
     Job(Box<Job>),
 }
 
-/// What comes next.
+/// The state of a transaction, named by its next event.
 #[derive(Debug)]
 enum State {
-    /// AUTH_Negotiate.
+    /// The host sends AUTH_Negotiate.
     Idle,
-    /// The host gets the challenge.
+    /// The host receives the challenge.
     Challenge(Transaction),
-    /// The public value, for the challenge.
+    /// The caller computes the public value for the challenge.
     ComputingChallenge { of: Transaction, challenged: Box<Challenged>, room: usize },
-    /// The host replies to it.
+    /// The host replies to the challenge.
     Reply(Transaction, Box<Challenged>),
-    /// The shared value, for the response in this reply.
+    /// The caller computes the shared value for the response in this reply.
     ComputingResponse { of: Transaction, challenged: Box<Challenged>, reply: Vec<u8> },
-    /// The host gets Success1, with the response to its own challenge.
+    /// The host receives Success1, with the response to its own challenge.
     Success1 { of: Transaction, response: Option<Vec<u8>> },
-    /// The host says whether that is right.
+    /// The host confirms the controller's response.
     Success2(Transaction),
-    /// The host gets to know why it failed.
+    /// The host receives AUTH_Failure1 with the reason.
     Failure { t_id: u16, why: u8 },
-    /// Nothing.
+    /// The transaction and the queue have ended.
     Over,
 }
 
-/// What both sides agree on.
+/// A transaction: its identifier and the chosen algorithms.
 #[derive(Debug, Clone, Copy)]
 struct Transaction {
     t_id: u16,
     chosen: Chosen,
 }
 
-/// What the host was sent.
+/// The challenge that the host was sent.
 #[derive(Debug)]
 struct Challenged {
     challenge: Vec<u8>,
@@ -122,7 +122,7 @@ pub struct Authentication {
 type Refused = u8;
 
 impl Authentication {
-    /// The authentication of a queue of `host`; `None` if the host has no key.
+    /// Starts the authentication of a queue of `host`. Returns `None` if the host has no key.
     pub(super) fn of(host: &Nqn, subsystem: &Nqn, keys: &Keys) -> Option<Authentication> {
         Some(Authentication {
             host: host.clone(),
@@ -135,29 +135,29 @@ impl Authentication {
         })
     }
 
-    /// Whether the queue takes all commands.
+    /// Returns whether the queue takes all commands.
     pub fn is_admitted(&self) -> bool {
         self.admitted
     }
 
-    /// Whether the queue is to be closed once the answer is sent.
+    /// Returns whether the queue must be closed once the answer is sent.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Whether a command of the queue is for [`Authentication::begin`]: the commands of authentication, and every command
-    /// of a queue whose host is not admitted.
+    /// Returns whether [`Authentication::begin`] must handle a command of the queue: the authentication commands, and
+    /// every command while the host is not admitted.
     pub fn concerns(&self, c: &Command) -> bool {
         let types = [fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
         !self.admitted || c.opcode() == opcode::FABRICS && types.contains(&c.fctype())
     }
 
-    /// Whether the host has begun to authenticate and has neither been admitted nor refused.
+    /// Returns whether the host has begun to authenticate and has neither been admitted nor refused.
     pub fn is_underway(&self) -> bool {
         !matches!(self.state, State::Idle | State::Failure { .. } | State::Over)
     }
 
-    /// The host has taken too long: what it has begun fails as with a wrong response.
+    /// Fails a transaction that has taken too long, as if the response were wrong.
     pub fn time_out(&mut self) -> Option<Change> {
         let t_id = match &self.state {
             State::Challenge(of)
@@ -172,7 +172,8 @@ impl Authentication {
         Some(Change::Failed)
     }
 
-    /// Takes a command. `data` is what came with it. After a [`Begun::Job`] the next call is [`Authentication::finish`].
+    /// Takes a command. `data` is the data that came with it. After a [`Begun::Job`] the next call must be
+    /// [`Authentication::finish`].
     pub fn begin(&mut self, c: &Command, data: &[u8], random: &Random) -> Begun {
         let step = match c.fctype() {
             _ if self.is_computing() => Err(status::SEQUENCE),
@@ -191,7 +192,7 @@ impl Authentication {
         Begun::Answer(AuthReply { completion, data, change })
     }
 
-    /// Answers the command that the job was for.
+    /// Answers the command that the job belongs to.
     pub fn finish(&mut self, computed: Computed) -> AuthReply {
         let Computed { cid, private, value } = computed;
         let completion = Completion { cid, ..Completion::default() };
@@ -210,7 +211,8 @@ impl Authentication {
                 };
                 change = self.compared(of, compared);
             }
-            // It has timed out meanwhile, or was not asked for: a Receive gets nothing.
+            // The transaction has timed out meanwhile, or no job was requested: an Authentication Receive gets no
+            // data.
             other => {
                 self.state = other;
                 let completion =
@@ -234,7 +236,7 @@ impl Authentication {
         if c.sgl().length == len { Ok(()) } else { Err(status::SGL_LENGTH) }
     }
 
-    /// Authentication Send.
+    /// Handles Authentication Send.
     fn send(&mut self, c: &Command, data: &[u8]) -> Result<Step, u16> {
         Authentication::check(c)?;
         if data.len() != c.authentication_len() as usize {
@@ -255,7 +257,7 @@ impl Authentication {
         self.state = State::Failure { t_id, why };
     }
 
-    /// A message of the host.
+    /// Handles a message of the host.
     fn message(&mut self, cid: u16, data: &[u8]) -> Result<Step, Refused> {
         let done = |change| Ok(Step::Done(Vec::new(), change));
         let header = MessageHeader::read(data).ok_or(failure::PAYLOAD)?;
@@ -263,7 +265,7 @@ impl Authentication {
             State::Idle => (auth_type::COMMON, auth_id::NEGOTIATE),
             State::Reply(..) => (auth_type::DHCHAP, auth_id::REPLY),
             State::Success2(_) => (auth_type::DHCHAP, auth_id::SUCCESS2),
-            // The host is to receive now.
+            // The host must receive now.
             _ => return Err(failure::MESSAGE),
         };
         let t_id = match &self.state {
@@ -272,7 +274,7 @@ impl Authentication {
         };
         let is = (header.auth_type, header.auth_id);
         if is == (auth_type::COMMON, auth_id::FAILURE2) && t_id.is_none_or(|t| t == header.t_id) {
-            // The host has refused what it was sent.
+            // The host has refused the controller's message.
             self.admitted = false;
             self.state = State::Over;
             return done(Some(Change::Failed));
@@ -307,7 +309,7 @@ impl Authentication {
         }
     }
 
-    /// Goes on after the comparison of a response.
+    /// Continues after the comparison of a response.
     fn compared(
         &mut self,
         of: Transaction,
@@ -325,8 +327,8 @@ impl Authentication {
         }
     }
 
-    /// Compares the response in a reply. `shared` is the value of Diffie-Hellman, unless the group is NULL. Returns the response
-    /// to the host's challenge, if it sent one that counts.
+    /// Compares the response in a reply. `shared` is the Diffie-Hellman value, unless the group is NULL. Returns the
+    /// response to the host's challenge, if it sent a valid one.
     fn compare(
         &self,
         data: &[u8],
@@ -342,7 +344,7 @@ impl Authentication {
             return Err(failure::FAILED);
         }
         let Some((challenge, seqnum)) = reply.challenge else { return Ok(None) };
-        // The same challenge back: the peer may want to use the answer elsewhere.
+        // The host sends the controller's own challenge back, perhaps to use the answer elsewhere.
         if challenge == challenged.challenge {
             return Err(failure::FAILED);
         }
@@ -361,7 +363,7 @@ impl Authentication {
         Exchange { hash, t_id, host, subsystem, shared: shared.map(|s| &s[..]) }
     }
 
-    /// Authentication Receive: the message, with zeroes behind it.
+    /// Handles Authentication Receive: returns the message, padded with zeroes.
     fn receive(&mut self, c: &Command, random: &Random) -> Result<Step, u16> {
         Authentication::check(c)?;
         if matches!(self.state, State::Over) {
@@ -369,7 +371,7 @@ impl Authentication {
         }
         let room = c.authentication_len() as usize;
         if room < self.message_len() {
-            // The state is as before: the host may come with more room.
+            // The state is unchanged, so the host may retry with a longer buffer.
             return Err(status::INVALID_FIELD);
         }
         let (mut message, change) = match std::mem::replace(&mut self.state, State::Idle) {
@@ -399,7 +401,7 @@ impl Authentication {
                 self.state = State::Over;
                 (messages::failure1(t_id, why), None)
             }
-            // It is the host's turn.
+            // The host must send now.
             State::Reply(t, _) | State::Success2(t) => {
                 self.admitted = false;
                 self.state = State::Over;
@@ -415,7 +417,7 @@ impl Authentication {
         Ok(Step::Done(message, change))
     }
 
-    /// Bytes of the message that the host receives next.
+    /// Returns the length of the message that the host receives next.
     fn message_len(&self) -> usize {
         match &self.state {
             State::Challenge(Transaction { chosen: Chosen { hash, group }, .. }) => {
@@ -426,7 +428,7 @@ impl Authentication {
         }
     }
 
-    /// Challenges the host. `value` is the public value of Diffie-Hellman, if there is one.
+    /// Makes the challenge for the host. `value` is the public Diffie-Hellman value, if there is one.
     fn challenge(&mut self, of: Transaction, challenged: Box<Challenged>, value: &[u8]) -> Vec<u8> {
         let Challenged { challenge, seqnum, .. } = &*challenged;
         let message = messages::challenge(of.t_id, of.chosen, *seqnum, challenge, value);

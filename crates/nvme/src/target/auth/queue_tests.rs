@@ -1,4 +1,4 @@
-//! What peers that do not authenticate can do to a target and to the hosts that do.
+//! Attacks of peers that do not authenticate, on a target and on the hosts that do.
 
 use crate::dhchap::Key;
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration};
@@ -37,7 +37,7 @@ fn queue(controller: u16, qid: u16) -> QueueId {
     QueueId { controller, qid }
 }
 
-/// A controller whose host has authenticated, and may have 4 I/O queues.
+/// A controller whose host has authenticated and may have 4 I/O queues.
 fn admitted(t: &mut Target) -> u16 {
     let id = stranger(t);
     assert_eq!(t.admitted(queue(id, 0), NOW), Ok(None));
@@ -46,20 +46,20 @@ fn admitted(t: &mut Target) -> u16 {
     id
 }
 
-/// J11: peers that know the name of a host and not its key leave room for the host.
+/// J11: peers that know the name of a host but not its key leave room for the host.
 #[test]
 fn strangers_take_no_room_from_a_host() {
     let mut t = keyed();
     let host = admitted(&mut t);
     let strangers: Vec<u16> = (1..MAX_CONTROLLERS).map(|_| stranger(&mut t)).collect();
-    // What the first of them sends does not make another one the oldest.
+    // Commands of an unauthenticated peer do not protect it from being the oldest.
     t.heard(strangers[0], NOW.plus(Nanos(SECOND)));
     for gone in &strangers[..3] {
         stranger(&mut t);
         assert_eq!(t.take_events(), [Event::Close(*gone)]);
     }
     assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [host]);
-    // Hosts that have authenticated stay.
+    // Controllers of authenticated hosts stay.
     let mut t = keyed();
     for _ in 0..MAX_CONTROLLERS {
         admitted(&mut t);
@@ -69,7 +69,7 @@ fn strangers_take_no_room_from_a_host() {
     assert!(t.take_events().is_empty());
 }
 
-/// J11: where some hosts have keys, those without one leave them a quarter.
+/// J11: where some hosts have keys, hosts without one leave them a quarter of the controllers.
 #[test]
 fn j11_hosts_without_keys_leave_room_for_those_with_one() {
     let mut t = keyed_for(Hosts::Any);
@@ -83,7 +83,7 @@ fn j11_hosts_without_keys_leave_room_for_those_with_one() {
     }
 }
 
-/// J13: an I/O queue whose host does not authenticate keeps no number of a queue, and no controller alive.
+/// J13: an I/O queue whose host does not authenticate occupies no queue number and keeps no controller alive.
 #[test]
 fn strangers_take_no_queue_from_a_host() {
     let mut t = keyed();
@@ -96,7 +96,7 @@ fn strangers_take_no_queue_from_a_host() {
     assert!(t.admitted(second.queue, NOW).unwrap().is_some(), "the namespaces");
     assert_eq!(t.admitted(first.queue, NOW), Err(status::SEQUENCE), "it is connected now");
     assert_eq!(hello.send(&mut t).unwrap_err().status, status::SEQUENCE | status::DNR);
-    // It is bound by what holds when the host is admitted.
+    // The controller's state at the admission counts, not that at the Connect.
     let late = Hello::new(NQN, id, 2).send(&mut t).unwrap();
     enable(&mut t, id, Configuration::default());
     assert_eq!(t.take_events(), [Event::CloseIo(id)]);
@@ -105,7 +105,7 @@ fn strangers_take_no_queue_from_a_host() {
     assert_eq!(t.admitted(late.queue, NOW), Err(status::SEQUENCE));
 }
 
-/// J13: an admin queue that fails to authenticate again takes its I/O queues along at once.
+/// J13: an admin queue that fails to authenticate again ends its I/O queues at once.
 #[test]
 fn a_host_that_fails_again_loses_its_queues() {
     let mut t = keyed();
@@ -113,7 +113,7 @@ fn a_host_that_fails_again_loses_its_queues() {
     let io = Hello::new(NQN, id, 1).send(&mut t).unwrap().queue;
     let late = Hello::new(NQN, id, 2).send(&mut t).unwrap().queue;
     t.admitted(io, NOW).unwrap();
-    // The failure of an I/O queue is its own.
+    // The failure of an I/O queue ends only that queue.
     t.refused(io);
     assert!(t.take_events().is_empty());
     t.refused(queue(id, 0));
@@ -124,7 +124,7 @@ fn a_host_that_fails_again_loses_its_queues() {
     assert_eq!(refused, status::CONNECT_PARAMETERS | status::DNR);
 }
 
-/// J12: a peer that has not authenticated was told nothing that a disk could contradict.
+/// J12: a peer that has not authenticated was told no values that a later disk must respect.
 #[test]
 fn strangers_keep_no_disk_away() {
     let mut t = keyed();

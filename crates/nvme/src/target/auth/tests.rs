@@ -1,4 +1,4 @@
-//! Transactions against those of another implementation, and what a hostile peer may try.
+//! Transactions against those of another implementation, and attempts of a hostile peer.
 
 mod slow;
 
@@ -34,7 +34,7 @@ fn host(v: &Vector) -> Authenticate {
     Authenticate::new(names, &key, v.key("controller_key").as_ref(), t_id, v.random("host_random"))
 }
 
-/// A transaction without Diffie-Hellman and both ways, and one with it and one way.
+/// Two transactions: mutual authentication without Diffie-Hellman, and one-way authentication with it.
 fn two() -> [Vector; 2] {
     let mut all = transactions();
     let one_way = all.swap_remove(5);
@@ -42,7 +42,7 @@ fn two() -> [Vector; 2] {
 }
 
 impl Authentication {
-    /// A command from its begin to its answer.
+    /// Runs a command from its beginning to its answer.
     fn command(&mut self, c: &Command, data: &[u8], random: &Random) -> AuthReply {
         match self.begin(c, data, random) {
             Begun::Answer(reply) => reply,
@@ -81,7 +81,7 @@ fn challenged(v: &Vector) -> Authentication {
     a
 }
 
-/// That the host gets AUTH_Failure1 with this code, once, and the queue is over then.
+/// Checks that the host gets AUTH_Failure1 with this code once, and that the queue is over then.
 fn fails(a: &mut Authentication, t_id: u16, why: u8) {
     assert!(!a.is_admitted() && !a.is_over());
     let (message, change) = receive(a);
@@ -95,14 +95,14 @@ fn fails(a: &mut Authentication, t_id: u16, why: u8) {
     assert_eq!(again, status::SEQUENCE | DNR);
 }
 
-/// That a message fails with this code.
+/// Checks that a message fails with this code.
 fn refused(mut a: Authentication, message: &[u8], why: u8) {
     let t_id = MessageHeader::read(message).map_or(0, |h| h.t_id);
     assert_eq!(send(&mut a, message), (0, Some(Change::Failed)), "{message:x?}");
     fails(&mut a, t_id, why);
 }
 
-/// J13, J14: every byte of both sides is that of the other implementation.
+/// J13, J14: every byte of both sides equals that of the other implementation.
 #[test]
 fn transactions_of_another_implementation() {
     for v in transactions() {
@@ -142,7 +142,7 @@ fn transactions_of_another_implementation() {
     }
 }
 
-/// J13: which commands come here, and what those get that are not for now.
+/// J13: an unauthenticated queue handles authentication commands only and refuses all others.
 #[test]
 fn a_queue_takes_nothing_else_before() {
     let [v, _] = two();
@@ -156,7 +156,7 @@ fn a_queue_takes_nothing_else_before() {
         (Command::property_get(0, 8), status::AUTHENTICATION_REQUIRED),
         (Command::fabrics(fctype::DISCONNECT), status::AUTHENTICATION_REQUIRED),
         (Command::fabrics(fctype::CONNECT), status::SEQUENCE),
-        // An I/O command whose namespace has the number of the type of an authentication command.
+        // An I/O command whose namespace number equals the type of an authentication command.
         (Command::new(opcode::WRITE).with_nsid(5), status::AUTHENTICATION_REQUIRED),
     ];
     for (c, want) in others {
@@ -164,7 +164,7 @@ fn a_queue_takes_nothing_else_before() {
         let reply = a.command(&c, &[], &random);
         assert_eq!((reply.completion.status, reply.change), (want | DNR, None), "{c:?}");
     }
-    // None of this has changed anything.
+    // None of these commands has changed the state.
     assert_eq!(send(&mut a, &v.bytes("negotiate")), (0, None));
     receive_as(&mut a, &v.random("controller_random"));
     assert!(a.concerns(&io));
@@ -177,7 +177,7 @@ fn a_queue_takes_nothing_else_before() {
     assert!(a.concerns(&Command::authentication_send(8)), "the host may do so again");
 }
 
-/// J13: fields of the commands themselves.
+/// J13: wrong fields of the authentication commands.
 #[test]
 fn commands_that_are_wrong() {
     let [v, _] = two();
@@ -207,7 +207,7 @@ fn commands_that_are_wrong() {
     let short = a.command(&good, &message[..71], &random);
     assert_eq!(short.completion.status, status::SGL_LENGTH | DNR);
     assert_eq!(send(&mut a, &message), (0, None));
-    // Too little room for the challenge: the host may come again.
+    // The host's buffer is too short for the challenge; the host may retry.
     let len = v.bytes("challenge").len() as u32;
     for room in [1, 8, len - 1] {
         let c = with_sgl(Command::authentication_receive(room), room);
@@ -218,7 +218,7 @@ fn commands_that_are_wrong() {
     assert_eq!(reply.data, v.bytes("challenge"));
 }
 
-/// J14: what a host offers, and what is chosen.
+/// J14: offers of a host, and the controller's choice.
 #[test]
 fn negotiation() {
     use DhGroup::*;
@@ -241,7 +241,7 @@ fn negotiation() {
         (Hash::Sha384, Null, (&[3, 2, 1], &[1]), Hash::Sha384, Ffdhe2048),
         (Hash::Sha256, Ffdhe2048, (&[3, 2], &[0, 5, 3, 2]), Hash::Sha384, Ffdhe3072),
         (Hash::Sha512, Ffdhe8192, (&[1, 2], &[0, 1, 2, 3, 4, 5]), Hash::Sha384, Ffdhe8192),
-        // Numbers that are not known are as if they were not there.
+        // Unknown numbers are ignored.
         (Hash::Sha256, Null, (&[0, 4, 255, 1], &[6, 255, 0]), Hash::Sha256, Null),
         (Hash::Sha256, Ffdhe4096, (&all, &[255, 3]), Hash::Sha256, Ffdhe4096),
         (Hash::Sha256, Null, (&[1; 30], &[0; 30]), Hash::Sha256, Null),
@@ -276,7 +276,7 @@ fn negotiation() {
         (Null, message(0, 1, &[offer(&all, &[6])]), failure::GROUP),
         (Ffdhe2048, message(0, 1, &[offer(&all, &[0])]), failure::GROUP),
         (Ffdhe8192, message(0, 1, &[offer(&all, &[0, 1, 2, 3, 4])]), failure::GROUP),
-        // A group that takes long is not for a peer to choose.
+        // A peer cannot choose a group that takes long.
         (Null, message(0, 1, &[offer(&all, &[3, 4, 5])]), failure::GROUP),
         (Ffdhe2048, message(0, 1, &[offer(&all, &[3, 4, 5])]), failure::GROUP),
         (Ffdhe3072, message(0, 1, &[offer(&all, &[4, 5])]), failure::GROUP),
@@ -288,7 +288,7 @@ fn negotiation() {
     }
 }
 
-/// J14: messages that come in another order, of another transaction, of another kind, or too short.
+/// J14: messages out of order, of another transaction, of another kind, or too short.
 #[test]
 fn messages_out_of_turn() {
     let [v, _] = two();
@@ -309,7 +309,7 @@ fn messages_out_of_turn() {
         receive(&mut a);
         a
     };
-    // First: neither a reply nor anything else but AUTH_Negotiate.
+    // The first message must be AUTH_Negotiate.
     refused(controller(&v), &reply, failure::MESSAGE);
     refused(controller(&v), &success2, failure::MESSAGE);
     refused(controller(&v), &v.bytes("challenge"), failure::MESSAGE);
@@ -317,7 +317,7 @@ fn messages_out_of_turn() {
     let mut other = negotiate.clone();
     other[0] = 1;
     refused(controller(&v), &other, failure::MESSAGE);
-    // While the host is to receive.
+    // A message while the host must receive.
     let mut a = controller(&v);
     send(&mut a, &negotiate);
     refused(a, &negotiate, failure::MESSAGE);
@@ -326,13 +326,13 @@ fn messages_out_of_turn() {
     refused(a, &reply, failure::MESSAGE);
     refused(replied(), &reply, failure::MESSAGE);
     refused(replied(), &success2, failure::MESSAGE);
-    // Instead of the reply.
+    // AUTH_Negotiate instead of the reply.
     refused(challenged(&v), &negotiate, failure::MESSAGE);
     refused(challenged(&v), &success2, failure::MESSAGE);
-    // Instead of Success2, the same reply again among others.
+    // Other messages instead of Success2, among them the same reply again.
     refused(told(), &reply, failure::MESSAGE);
     refused(told(), &negotiate, failure::MESSAGE);
-    // Of another transaction.
+    // A reply of another transaction.
     let mut other = reply.clone();
     other[4] ^= 1;
     refused(challenged(&v), &other, failure::PAYLOAD);
@@ -345,14 +345,14 @@ fn messages_out_of_turn() {
         assert_eq!(send(&mut a, &failure2(t_id)), (0, Some(Change::Failed)));
         assert!(a.is_over() && !a.is_admitted());
     }
-    // Out of turn the other way round: nothing is to be received.
+    // The host receives while no message is due.
     for mut a in [controller(&v), challenged(&v), told()] {
         let (message, change) = receive(&mut a);
         let failure = Failure::read(&message).unwrap();
         assert_eq!((failure.auth_id, failure.rescode_exp), (auth_id::FAILURE1, failure::MESSAGE));
         assert!(change == Some(Change::Failed) && a.is_over() && !a.is_admitted());
     }
-    // Nothing brings a failed queue back.
+    // A failed queue stays failed.
     let mut a = challenged(&v);
     send(&mut a, &negotiate);
     assert_eq!(send(&mut a, &negotiate), (status::SEQUENCE | DNR, None));
@@ -360,7 +360,7 @@ fn messages_out_of_turn() {
     assert_eq!(send(&mut a, &negotiate), (status::SEQUENCE | DNR, None));
 }
 
-/// J14: the sequence number of a challenge is random, and never 0: that means that there is no challenge.
+/// J14: the sequence number of a challenge is random and never 0, which means no challenge.
 #[test]
 fn sequence_numbers() {
     for v in two() {
@@ -374,7 +374,7 @@ fn sequence_numbers() {
     }
 }
 
-/// J14: each field of a reply, and each byte of a response.
+/// J14: each wrong field of a reply, and each wrong byte of a response.
 #[test]
 fn replies_that_are_wrong() {
     let [v, one_way] = two();
@@ -408,7 +408,7 @@ fn replies_that_are_wrong() {
             refused(challenged(v), &good[..len], failure::PAYLOAD);
         }
     }
-    // Diffie-Hellman values that a third side would know the result of.
+    // Diffie-Hellman values whose shared result anybody could compute.
     let good = one_way.bytes("reply");
     let hl = usize::from(good[6]);
     for value in [[0; 256], [0xff; 256]] {
@@ -417,7 +417,7 @@ fn replies_that_are_wrong() {
     }
 }
 
-/// J14: a reply answers one challenge, of one transaction, of one host.
+/// J14: a reply fits one challenge of one transaction of one host.
 #[test]
 fn replies_do_not_fit_another_challenge() {
     let [v, _] = two();
@@ -425,14 +425,14 @@ fn replies_do_not_fit_another_challenge() {
     send(&mut a, &v.bytes("negotiate"));
     receive_as(&mut a, &Random::new(&[1; 132]));
     refused(a, &v.bytes("reply"), failure::FAILED);
-    // The same challenge under another sequence number.
+    // The same challenge with another sequence number.
     let mut random = v.random("controller_random");
     random.seqnum[0] ^= 1;
     let mut a = controller(&v);
     send(&mut a, &v.bytes("negotiate"));
     receive_as(&mut a, &random);
     refused(a, &v.bytes("reply"), failure::FAILED);
-    // The same in another transaction.
+    // The same challenge in another transaction.
     let mut other = controller(&v);
     let (mut negotiate, mut reply) = (v.bytes("negotiate"), v.bytes("reply"));
     negotiate[4] ^= 1;
@@ -440,7 +440,7 @@ fn replies_do_not_fit_another_challenge() {
     send(&mut other, &negotiate);
     receive_as(&mut other, &v.random("controller_random"));
     refused(other, &reply, failure::FAILED);
-    // Another host that has the same key, and another subsystem.
+    // Another host with the same key, and another subsystem.
     let a = Authentication { host: nqn("nqn.other"), ..challenged(&v) };
     refused(a, &v.bytes("reply"), failure::FAILED);
     let a = Authentication { subsystem: nqn("nqn.other"), ..challenged(&v) };
@@ -451,10 +451,10 @@ fn replies_do_not_fit_another_challenge() {
 #[test]
 fn challenges_of_the_host() {
     let [v, _] = two();
-    // No key of the controller: it does not pretend.
+    // Without a key of its own, the controller does not authenticate itself.
     let a = Authentication { controller_key: None, ..challenged(&v) };
     refused(a, &v.bytes("reply"), failure::FAILED);
-    // The challenge of the controller, reflected.
+    // The host sends the controller's challenge back.
     let mut reflected = v.bytes("reply");
     let hl = usize::from(reflected[6]);
     let own = v.bytes("challenge")[Challenge::LEN..Challenge::LEN + hl].to_vec();
@@ -473,7 +473,7 @@ fn challenges_of_the_host() {
     }
 }
 
-/// J14: what an initiator accepts of a controller.
+/// J14: the messages of a controller that an initiator accepts.
 #[test]
 fn a_host_that_wants_to_know_its_controller() {
     let [v, _] = two();
@@ -490,7 +490,7 @@ fn a_host_that_wants_to_know_its_controller() {
     let (mut h, next) = until_success1(&good);
     assert_eq!(next.unwrap().unwrap().1, Data::Out(v.bytes("success2")));
     assert_eq!(h.next(&[]), Ok(None));
-    // A controller that says nothing of itself, or something wrong.
+    // A controller that sends no response, or a wrong one.
     let mut silent = good.clone();
     silent[8] = 0;
     let mut wrong = good.clone();
@@ -508,7 +508,7 @@ fn a_host_that_wants_to_know_its_controller() {
     assert!(until_success1(&[]).1.is_err());
 }
 
-/// J13: a host authenticates again; its queue goes on meanwhile, and ends if that fails.
+/// J13: a host authenticates again. Its queue goes on meanwhile, and ends if that fails.
 #[test]
 fn authentication_again() {
     let [v, _] = two();
@@ -527,7 +527,7 @@ fn authentication_again() {
     assert_eq!(send(&mut a, &v.bytes("reply")), (0, None));
     receive(&mut a);
     assert_eq!(send(&mut a, &v.bytes("success2")), (0, Some(Change::Admitted)));
-    // A challenge of its own each time.
+    // Each transaction has a new challenge.
     send(&mut a, &v.bytes("negotiate"));
     receive(&mut a);
     assert_eq!(send(&mut a, &v.bytes("reply")), (0, Some(Change::Failed)));
@@ -538,14 +538,14 @@ fn authentication_again() {
 }
 
 proptest! {
-    /// J14: whatever comes in whatever order, no host is admitted that does not know the key.
+    /// J14: no sequence of messages admits a host that does not know the key.
     #[test]
     fn messages_of_a_stranger(
         steps in prop::collection::vec((0..6usize, any::<u16>(), any::<u8>(), 0..80usize), 1..12),
     ) {
         for v in two() {
             let mut a = controller(&v);
-            // The right reply is not among them: it is one to a challenge that is not given here.
+            // The list has no correct reply: its reply belongs to a challenge that the controller does not send here.
             let messages = ["negotiate", "reply", "success2", "challenge", "success1"];
             let mut messages: Vec<_> = messages.map(|m| v.text(m)).into_iter().collect();
             messages.retain(|m| *m != "-");

@@ -11,7 +11,7 @@ use crate::target::Registry;
 use std::net::{IpAddr, SocketAddr};
 
 impl Controller {
-    /// The subsystems to which the host may connect, at every port.
+    /// Returns the log: the subsystems to which the host may connect, at every port.
     pub(super) fn discovery_log(&self, registry: &Registry) -> Vec<u8> {
         let mut entries = Vec::new();
         for s in registry.subsystems.iter().filter(|s| s.config.admits(&self.host)) {
@@ -38,7 +38,7 @@ impl Controller {
     }
 }
 
-/// The address of a port. One of every address is reached by the address at which this host came in.
+/// Returns the address of a port. For a wildcard port, the address at which this host came in.
 fn address(port: SocketAddr, local: SocketAddr) -> DiscoveryEntry {
     let ip = if port.ip().is_unspecified() { local.ip() } else { port.ip() }.to_canonical();
     DiscoveryEntry {

@@ -1,7 +1,7 @@
 //! Asynchronous events (Base Specification, *Asynchronous Event Request command*).
 //!
-//! An event is announced once; the next of its kind is announced only after the host has read the log page that tells
-//! of it. What changes in between is in that log page.
+//! An event is announced once; the next of its kind only after the host has read the log page for it. That log page
+//! contains the changes in between.
 
 use super::{Controller, Kind, check_flags, no_data};
 use crate::spec::log::lid;
@@ -9,24 +9,25 @@ use crate::spec::{Command, Completion, status};
 use crate::target::{Event, Registry};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Requests that a controller keeps at a time (AERL, which is one less).
+/// Most event requests that a controller keeps at a time (AERL plus one).
 pub(super) const MAX_EVENT_REQUESTS: usize = 4;
 
 /// The events of an I/O controller (OAES, Asynchronous Event Configuration): the namespaces have changed.
 pub(super) const IO_EVENTS: u32 = 1 << 8;
-/// The same where there are several ports: how namespaces are reached through this one has changed.
+/// Additional events of an I/O controller if there are several ports: the access to namespaces through this port has
+/// changed.
 pub(super) const ANA_EVENTS: u32 = 1 << 11;
 /// The events of a discovery controller: the discovery log has changed.
 pub(super) const DISCOVERY_EVENTS: u32 = 1 << 31;
-/// Bits for warnings of health, which never come.
+/// Bits for health warnings, which never occur.
 const HEALTH_BITS: u32 = 0xff;
 
-/// What has happened.
+/// A change that hosts may want to know of.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::target) enum Notice<'a> {
-    /// These namespaces came, went or changed.
+    /// These namespaces were added, removed or changed.
     Namespaces(&'a [u32]),
-    /// How namespaces are reached through the controller's port has changed.
+    /// The access to namespaces through the controller's port has changed.
     Access,
     /// The discovery log has changed.
     Discovery,
@@ -42,12 +43,12 @@ const KINDS: [(u32, u64, u8); 3] = [
 /// The state of a kind of event.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing has happened that the host has not read of.
+    /// The host has read about all changes.
     #[default]
     Quiet,
-    /// To be announced.
+    /// A change must be announced.
     Pending,
-    /// Announced, and the log page not read yet.
+    /// The change was announced; the host has not read the log page yet.
     Announced,
 }
 
@@ -58,9 +59,9 @@ pub(super) struct Events {
     requests: VecDeque<u16>,
     /// Asynchronous Event Configuration.
     enabled: u32,
-    /// By kind.
+    /// The state of each kind.
     states: [State; KINDS.len()],
-    /// Namespaces that changed since the host has read the log page.
+    /// Namespaces that changed since the host last read the log page.
     changed: BTreeSet<u32>,
 }
 
@@ -71,7 +72,7 @@ impl Events {
 }
 
 impl Controller {
-    /// The events that the controller has.
+    /// Returns the events that the controller supports.
     pub(super) fn supported_events(&self, registry: &Registry) -> u32 {
         match self.kind {
             Kind::Discovery => DISCOVERY_EVENTS,
@@ -80,7 +81,7 @@ impl Controller {
         }
     }
 
-    /// An Asynchronous Event Request.
+    /// Handles an Asynchronous Event Request.
     pub(super) fn request_event(
         &mut self,
         c: &Command,
@@ -96,7 +97,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Ends the requests, and forgets what has happened and what the host wants.
+    /// Ends the requests, and forgets all changes and the host's configuration.
     pub(super) fn abort_event_requests(&mut self, events: &mut Vec<Event>) {
         let status = status::ABORTED | status::DNR;
         for cid in std::mem::take(&mut self.events).requests {
@@ -105,7 +106,7 @@ impl Controller {
         }
     }
 
-    /// Sets which events the host wants.
+    /// Sets the events that the host wants.
     pub(super) fn enable_events(
         &mut self,
         registry: &Registry,
@@ -120,7 +121,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Something has happened. What does not concern this kind of controller is ignored.
+    /// Notes a change. Changes that do not concern this kind of controller are ignored.
     pub(in crate::target) fn note(&mut self, notice: Notice<'_>, events: &mut Vec<Event>) {
         let kind = match (notice, &self.kind) {
             (Notice::Namespaces(numbers), Kind::Io(_)) => {
@@ -137,12 +138,12 @@ impl Controller {
         self.announce(events);
     }
 
-    /// The namespaces of the log page Changed Namespace List.
+    /// Returns the namespaces of the log page Changed Namespace List.
     pub(super) fn changed_namespaces(&self) -> impl Iterator<Item = u32> {
         self.events.changed.iter().copied()
     }
 
-    /// The host has read a log page as it is now.
+    /// Rearms the event of a log page that the host has read in its present state.
     pub(super) fn log_was_read(&mut self, id: u8) {
         let Some(kind) = KINDS.iter().position(|(_, _, log)| *log == id) else { return };
         if id == lid::CHANGED_NAMESPACES {
@@ -151,7 +152,7 @@ impl Controller {
         self.events.states[kind] = State::Quiet;
     }
 
-    /// Answers requests, as far as there is something to announce.
+    /// Answers requests while there are changes to announce.
     fn announce(&mut self, events: &mut Vec<Event>) {
         for (kind, (bit, information, log)) in KINDS.into_iter().enumerate() {
             if self.events.states[kind] != State::Pending || self.events.enabled & bit == 0 {

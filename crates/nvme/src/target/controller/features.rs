@@ -5,7 +5,7 @@ use super::{Answer, Controller, Kind, check_length, no_data};
 use crate::spec::{Command, feature, status};
 use crate::target::{Event, Registry};
 
-/// The features of an I/O controller. A discovery controller has keep alive and events only.
+/// The features of an I/O controller. A discovery controller supports keep alive and events only.
 pub(super) const FEATURES: [u8; 12] = [
     feature::ARBITRATION,
     feature::POWER_MANAGEMENT,
@@ -58,10 +58,10 @@ impl Controller {
             feature::ASYNC_EVENTS => self.events.enabled(),
             feature::KEEP_ALIVE_TIMER => self.kato,
             feature::WRITE_CACHE => 1,
-            // THSEL, bits 21:20: 0 for the threshold above which it is too warm, 1 for that below which it is too cold.
+            // THSEL, bits 21:20: 0 for the upper threshold, 1 for the lower one.
             feature::TEMPERATURE_THRESHOLD if c.cdw(11) >> 20 & 3 == 0 => u32::from(WARM_KELVIN),
-            // Nothing is arbitrated, saved, measured, or written atomically beyond a block, and there is one combination
-            // of command sets, with the number 0.
+            // All other features are 0: no arbitration, no saved values, no measurement, no atomic write beyond a
+            // block, and one combination of command sets, with the number 0.
             _ => 0,
         };
         Ok((u64::from(value), Vec::new()))
@@ -78,13 +78,13 @@ impl Controller {
             return Err(status::NOT_SAVEABLE);
         }
         if id == feature::HOST_IDENTIFIER {
-            // Connect has set it.
+            // Connect has set the identifier already.
             return Err(status::SEQUENCE);
         }
         no_data(c)?;
         let result = match id {
             feature::QUEUES => {
-                // NSQR and NCQR: the numbers of queues that the host asks for, less one.
+                // NSQR and NCQR: the numbers of queues that the host requests, less one.
                 let (sq, cq) = (value as u16, (value >> 16) as u16);
                 if sq == u16::MAX || cq == u16::MAX {
                     return Err(status::INVALID_FIELD);
@@ -101,8 +101,8 @@ impl Controller {
                 self.enable_events(registry, value, events)?;
                 0
             }
-            // TCP requires Keep Alive (TCP Transport Specification, *Keep Alive Model*). A discovery controller has a time of
-            // its own without it.
+            // TCP requires Keep Alive (TCP Transport Specification, *Keep Alive Model*). A discovery controller
+            // without it has its own time limit.
             feature::KEEP_ALIVE_TIMER if value == 0 && self.kind != Kind::Discovery => {
                 return Err(status::KEEP_ALIVE_INVALID);
             }
@@ -110,7 +110,7 @@ impl Controller {
                 self.kato = value;
                 0
             }
-            // The only values that there are.
+            // 0 is the only value that exists.
             feature::POWER_MANAGEMENT | feature::COMMAND_SET_PROFILE | feature::SPINUP_CONTROL
                 if value == 0 =>
             {
@@ -123,7 +123,7 @@ impl Controller {
     }
 }
 
-/// The value of Number of Queues: submission and completion queues, less one each.
+/// Returns the value of Number of Queues: submission and completion queues, less one each.
 fn queues(n: u16) -> u32 {
     let n = u32::from(n) - 1;
     n | n << 16

@@ -18,7 +18,7 @@ use crate::target::subsystem::Subsystem;
 /// Model and firmware revision.
 const MODEL: &str = "zoneplug";
 const REVISION: &str = env!("CARGO_PKG_VERSION");
-/// Warning and critical temperature in kelvin. The specification wants some; nothing has a temperature here.
+/// Warning and critical temperature in kelvin. The specification requires values; the target measures none.
 pub(super) const WARM_KELVIN: u16 = 343;
 const CRITICAL_KELVIN: u16 = 353;
 
@@ -32,7 +32,7 @@ const ANA: u8 = 1 << 3;
 /// ANACAP: optimized, non-optimized and inaccessible are reported; a namespace stays in its group.
 const ANA_STATES: u8 = 1 | 1 << 1 | 1 << 2;
 const ANA_GROUPS_STAY: u8 = 1 << 6;
-/// ANATT. No state takes time to change.
+/// ANATT. State changes take no time.
 const ANA_TRANSITION_SECONDS: u8 = 1;
 
 impl Controller {
@@ -51,7 +51,7 @@ impl Controller {
                 cntrltype: 2,
                 oaes: DISCOVERY_EVENTS,
                 maxcmd: crate::target::DISCOVERY_ENTRIES,
-                // Linux takes a controller for a discovery controller by this name.
+                // Linux recognises a discovery controller by this name.
                 subnqn: text(DISCOVERY_NQN, 0),
                 ..self.common()
             }
@@ -60,7 +60,7 @@ impl Controller {
         }
     }
 
-    /// What all controllers say.
+    /// Returns the fields that all controllers share.
     fn common(&self) -> IdentifyController {
         IdentifyController {
             mn: text(MODEL, b' '),
@@ -91,7 +91,7 @@ impl Controller {
         let (nmic, anagrpid) = (u8::from(several), if several { GROUP } else { 0 });
         let (set, nsid) = ((c.cdw(11) >> 24) as u8, c.nsid());
         let all = self.shown(subsystem);
-        // Nothing is said of a namespace that there is not; the broadcast number is none.
+        // A namespace that does not exist gives zeroes; the broadcast number is not allowed.
         let of = |say: &dyn Fn(&Namespace) -> [u8; IDENTIFY_LEN]| match all.get(nsid) {
             Some(n) => Ok(say(n)),
             None if nsid == 0 || nsid == ALL_NAMESPACES => Err(status::INVALID_NAMESPACE),
@@ -120,7 +120,7 @@ impl Controller {
                 (Some(n), csi::ZONED) => {
                     n.identify_zoned().map(|id| id.encode()).ok_or(status::COMMAND_SET)
                 }
-                // Metadata and larger tags: there are none.
+                // Metadata and larger tags are not supported, so all fields are 0.
                 (Some(_), csi::NVM) => Ok([0; IDENTIFY_LEN]),
                 (None, csi::NVM | csi::ZONED) => of(&|_| [0; IDENTIFY_LEN]),
                 _ => Err(status::INVALID_FIELD),
@@ -149,7 +149,7 @@ impl Controller {
                 Ok(list)
             }
             cns::COMMAND_SETS => {
-                // The controller of the question: this one, or FFFFh.
+                // The controller that the host asks about: this one, or FFFFh.
                 let id = (c.cdw(10) >> 16) as u16;
                 if id != self.id && id != u16::MAX {
                     return Err(status::INVALID_FIELD);
@@ -178,7 +178,8 @@ impl Controller {
                 nanagrpid: 1,
                 ..self.common()
             },
-            // A block device of several ways has no scheduler, which some programs insist on.
+            // One port is not marked as shared: Linux gives a multipath block device no scheduler, and some programs
+            // insist on one.
             false => self.common(),
         };
         let config = &subsystem.config;
@@ -205,8 +206,8 @@ impl Controller {
             nn: LAST_NSID,
             mnan: MAX_NAMESPACES,
             oncs: u16::from(discard) << 2 | u16::from(zeroes) << 3,
-            // A host asks once, and disks with a cache may come later; a disk without one takes flushes, too. A flush takes
-            // one namespace.
+            // A host reads this once, and disks with a cache may be added later; a disk without one takes flushes,
+            // too. A flush affects one namespace.
             vwc: 1 | 2 << 1,
             subnqn: text(config.nqn.as_str(), 0),
             ioccsz: (64 + config.in_capsule) / 16,

@@ -28,7 +28,7 @@ const IO_LOGS: &[u8] = &[
     lid::ROTATIONAL_MEDIA,
     lid::CHANGED_ZONES,
 ];
-/// The same where there are several ports.
+/// The log pages of an I/O controller if there are several ports.
 const MULTIPATH_LOGS: &[u8] = &[
     lid::SUPPORTED,
     lid::ERROR,
@@ -60,7 +60,7 @@ const NVM_COMMANDS: [(u8, u32); 5] = [
     (opcode::WRITE_ZEROES, CHANGES_CONTENT),
     (opcode::DATASET_MANAGEMENT, CHANGES_CONTENT),
 ];
-/// Without append, Linux makes a namespace read-only (Y2).
+/// Linux makes a namespace without append read-only (Y2).
 const ZONED_COMMANDS: [(u8, u32); 3] = [
     (opcode::ZONE_MANAGEMENT_SEND, CHANGES_CONTENT),
     (opcode::ZONE_MANAGEMENT_RECEIVE, 0),
@@ -68,7 +68,7 @@ const ZONED_COMMANDS: [(u8, u32); 3] = [
 ];
 
 impl Controller {
-    /// A part of a log page: NUMD dwords from the offset LPO. What is past the end of the page is 0.
+    /// Returns a part of a log page: NUMD dwords from the offset LPO. Bytes past the end of the page are 0.
     pub(super) fn log_page(&mut self, registry: &Registry, c: &Command) -> Answer {
         // NUMD: command dwords 10 (31:16) and 11 (15:0), less one.
         let dwords = u64::from(c.cdw(10) >> 16 | c.cdw(11) << 16) + 1;
@@ -94,7 +94,7 @@ impl Controller {
     }
 
     fn health(&self) -> HealthLog {
-        // Figure *SMART / Health Information Log Page*: in thousands of 512 bytes, rounded up.
+        // Figure *SMART / Health Information Log Page*: units of 1000 times 512 bytes, rounded up.
         let units = |bytes: u64| u128::from(bytes.div_ceil(512_000));
         let done = self.activity;
         HealthLog {
@@ -108,7 +108,7 @@ impl Controller {
         }
     }
 
-    /// Asymmetric Namespace Access: one group of all namespaces, with their numbers unless only groups are asked for.
+    /// Returns the ANA log: one group of all namespaces, with their numbers unless only groups are requested.
     fn ana_log(&self, registry: &Registry, groups_only: bool) -> Vec<u8> {
         let change_count = registry.ports.changes;
         let mut numbers: Vec<u32> = match self.subsystem(registry) {
@@ -143,11 +143,11 @@ impl Controller {
                 }
                 pages.encode().to_vec()
             }
-            // One entry (ELPE 0), which is none: no completion has the bit *more*.
+            // One empty entry (ELPE 0), because no completion sets the bit *more*.
             lid::ERROR => ErrorEntry::default().encode().to_vec(),
             lid::HEALTH => {
                 if !matches!(c.nsid(), 0 | ALL_NAMESPACES) {
-                    // LPA bit 0: a namespace has no health of its own.
+                    // LPA bit 0: a namespace has no health log of its own.
                     return Err(status::INVALID_FIELD);
                 }
                 self.health().encode().to_vec()
@@ -178,7 +178,7 @@ impl Controller {
                 _ => return Err(status::INVALID_FIELD),
             },
             lid::ROTATIONAL_MEDIA => match group(c) {
-                // No disk tells its speed or how often it was started.
+                // Disks report neither their speed nor how often they were started.
                 ROTATIONAL_GROUP => RotationalMediaLog {
                     endgid: ROTATIONAL_GROUP,
                     actuators: 1,
@@ -189,7 +189,7 @@ impl Controller {
                 _ => return Err(status::INVALID_FIELD),
             },
             lid::ANA => self.ana_log(registry, c.cdw(10) & GROUPS_ONLY != 0),
-            // No disk tells when a zone becomes read-only or offline.
+            // Disks do not report when a zone becomes read-only or offline.
             lid::CHANGED_ZONES => match self.subsystem(registry).map(|s| self.shown(s)) {
                 Some(all) if all.get(c.nsid()).is_some_and(|n| n.is_zoned()) => {
                     ChangedZones::default().encode().to_vec()
@@ -201,17 +201,17 @@ impl Controller {
     }
 }
 
-/// The endurance group of a log page: LSI, bits 31:16 of command dword 11.
+/// Returns the endurance group of a log page: LSI, bits 31:16 of command dword 11.
 fn group(c: &Command) -> u16 {
     (c.cdw(11) >> 16) as u16
 }
 
-/// Whether an admin command asks for a page that has an [`Activity`](crate::target::Activity) in it.
+/// Returns whether an admin command requests a page that contains an [`Activity`](crate::target::Activity).
 pub fn asks_for_activity(c: &Command) -> bool {
     c.opcode() == admin::GET_LOG_PAGE && c.cdw(10) as u8 == lid::HEALTH
 }
 
-/// The commands of a command set.
+/// Returns the commands of a command set and their effects.
 fn effects(set: u8) -> Result<EffectsLog, u16> {
     let more: &[(u8, u32)] = match set {
         csi::NVM => &[],

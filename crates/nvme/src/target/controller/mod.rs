@@ -37,14 +37,14 @@ use zoneplug_core::Nanos;
 const READY_TIMEOUT: u8 = 20;
 /// Granularity of keep alive timeouts in milliseconds (KAS).
 const KEEP_ALIVE_MS: u32 = 1000;
-/// How long a controller that is not ready, or a discovery controller without keep alive, waits for a command, in
-/// milliseconds (Base Specification, *Discovery Controller*).
+/// Time in milliseconds for which a controller that is not ready, or a discovery controller without keep alive, waits
+/// for a command (Base Specification, *Discovery Controller*).
 const IDLE_MS: u32 = 120_000;
 
-/// What a controller is for.
+/// The type of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// I/O, of the subsystem of this name.
+    /// I/O, of the subsystem with this name.
     Io(Nqn),
     /// Discovery.
     Discovery,
@@ -53,7 +53,7 @@ pub(super) enum Kind {
 /// An answer: the result and the data of a command, or its status.
 type Answer = Result<(u64, Vec<u8>), u16>;
 
-/// Whether a place among the controllers is kept for a host.
+/// The reason for which a place among the controllers is kept for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Keeps {
     Nothing,
@@ -71,22 +71,22 @@ pub(super) struct Controller {
     host_id: [u8; 16],
     /// The address at which the host came in.
     local: SocketAddr,
-    /// The host has yet to authenticate on the admin queue.
+    /// Whether the host has yet to authenticate on the admin queue.
     pub(super) locked: bool,
-    /// Whether a place is kept for its host ([`Target::connect_as`](super::Target::connect_as)).
+    /// The reason for which a place is kept for the host ([`Target::connect_as`](super::Target::connect_as)).
     pub(super) kept: Keeps,
-    /// The port at which the host came in, and how it reaches the namespaces there.
+    /// The port at which the host came in; `access` is that port's ANA state.
     pub(super) port: Option<usize>,
     pub(super) access: AnaState,
     cc: Configuration,
     csts: u32,
-    /// Milliseconds; 0: none.
+    /// Keep alive timeout in milliseconds; 0: none.
     kato: u32,
-    /// When the host was heard of last.
+    /// The time of the host's last command.
     pub(super) heard_at: Nanos,
-    /// When the host is given up.
+    /// The time at which the controller ends unless its host sends a command.
     pub(super) deadline: Option<Nanos>,
-    /// I/O queues that the host may have, once it has asked.
+    /// I/O queues that the host may connect, once it has requested a number.
     granted: Option<u16>,
     /// I/O queues that are connected.
     queues: BTreeSet<u16>,
@@ -95,7 +95,7 @@ pub(super) struct Controller {
     /// CC.EN was cleared, and commands of the I/O queues are still being carried out.
     resetting: bool,
     events: Events,
-    /// What the health log says.
+    /// The numbers of the health log.
     pub(super) activity: Activity,
 }
 
@@ -135,24 +135,24 @@ impl Controller {
         c
     }
 
-    /// Whether it belongs to the subsystem of this name.
+    /// Returns whether the controller belongs to the subsystem with this name.
     pub(super) fn is_of(&self, nqn: &Nqn) -> bool {
         matches!(&self.kind, Kind::Io(of) if of == nqn)
     }
 
-    /// Whether it belongs to the host of this name.
+    /// Returns whether the controller belongs to the host with this name.
     pub(super) fn is_of_host(&self, host: &Nqn) -> bool {
         self.host == *host
     }
 
-    /// Whether its host has this identifier.
+    /// Returns whether the controller's host has this identifier.
     pub(super) fn has_host_id(&self, host_id: &[u8; 16]) -> bool {
         self.host_id == *host_id
     }
 
-    /// Whether an I/O queue can be connected now.
+    /// Checks whether an I/O queue can be connected now.
     pub(super) fn may_open_queue(&self, qid: u16) -> Result<(), u16> {
-        // A controller whose host has yet to authenticate has not been enabled, or no longer counts as enabled.
+        // A controller whose host has yet to authenticate counts as not enabled, even if it was enabled before.
         if self.locked || !self.is_ready() || self.granted.is_none_or(|n| qid > n) {
             return Err(status::CONNECT_PARAMETERS);
         }
@@ -171,12 +171,12 @@ impl Controller {
         Ok(())
     }
 
-    /// The connection of an I/O queue has ended. Its commands may still be carried out.
+    /// Notes the end of an I/O queue's connection. Its commands may still be carried out.
     pub(super) fn close_queue(&mut self, qid: u16) {
         self.queues.remove(&qid);
     }
 
-    /// The connections of all I/O queues are to end.
+    /// Ends the connections of all I/O queues.
     pub(super) fn close_queues(&mut self, events: &mut Vec<Event>) {
         if self.has_io_queues() {
             self.queues.clear();
@@ -184,7 +184,7 @@ impl Controller {
         }
     }
 
-    /// The last command of an I/O queue without a connection has ended.
+    /// Notes that the last command of an I/O queue without a connection has ended.
     pub(super) fn drained(&mut self) {
         self.undrained = self.undrained.saturating_sub(1);
         if self.is_drained() {
@@ -197,7 +197,7 @@ impl Controller {
         }
     }
 
-    /// Whether no command of an I/O queue without a connection is being carried out.
+    /// Returns whether all commands of I/O queues without a connection have ended.
     fn is_drained(&self) -> bool {
         self.undrained as usize <= self.queues.len()
     }
@@ -206,8 +206,8 @@ impl Controller {
         !self.queues.is_empty()
     }
 
-    /// The namespaces that the controller shows: without zoned ones if the host has enabled the NVM Command Set only, and
-    /// without I/O where the port is inaccessible.
+    /// Returns the namespaces that the controller shows: no zoned ones if the host has enabled the NVM Command Set
+    /// only, and none with I/O if the port is inaccessible.
     pub(super) fn shown(&self, subsystem: &Subsystem) -> Arc<Namespaces> {
         let inaccessible = self.access == AnaState::Inaccessible;
         match (self.cc.css, inaccessible) {
@@ -222,7 +222,8 @@ impl Controller {
         self.csts & csts::READY != 0 && !self.resetting
     }
 
-    /// The host lives: its time begins anew. Its keep alive timeout counts while the controller is ready.
+    /// Restarts the host's time limit after a sign of life. The keep alive timeout counts while the controller is
+    /// ready.
     pub(super) fn heard(&mut self, now: Nanos) {
         self.heard_at = now;
         let runs = self.is_ready() && self.csts & csts::SHUTDOWN_COMPLETE == 0;
@@ -235,7 +236,7 @@ impl Controller {
         self.deadline = (ms != 0).then(|| now.plus(Nanos(ms * 1_000_000)));
     }
 
-    /// An admin command. None of those that are supported brings data.
+    /// Handles an admin command. No supported admin command brings data.
     pub(super) fn admin(
         &mut self,
         registry: &Registry,
@@ -256,7 +257,7 @@ impl Controller {
             },
             _ => check_flags(command).and_then(|()| self.work(registry, command, events)),
         };
-        // The timeout may be another now, or run from now on.
+        // The timeout may have changed or started with this command.
         self.heard(now);
         let (result, data, status) = match answer {
             Ok((result, data)) => (result, data, status::SUCCESS),
@@ -273,13 +274,13 @@ impl Controller {
             admin::GET_FEATURES => self.get_features(registry, c),
             admin::SET_FEATURES => self.set_features(registry, c, events),
             admin::KEEP_ALIVE => no_data(c).map(|()| (0, Vec::new())),
-            // Bit 0: the command was not aborted. It is being carried out, or has ended.
+            // Bit 0: the command was not aborted. The command is being carried out, or has ended.
             admin::ABORT if io => no_data(c).map(|()| (1, Vec::new())),
             _ => Err(status::INVALID_OPCODE),
         }
     }
 
-    /// Commands that a controller takes before it is ready.
+    /// Handles the commands that a controller takes before it is ready.
     fn fabrics(&mut self, registry: &Registry, c: &Command, events: &mut Vec<Event>) -> Answer {
         match c.fctype() {
             fctype::PROPERTY_GET => self.get_property(registry, c).map(|v| (v, Vec::new())),
@@ -292,7 +293,7 @@ impl Controller {
 
     fn get_property(&self, registry: &Registry, c: &Command) -> Result<u64, u16> {
         no_data(c)?;
-        // ATTRIB: bits 2:0 of byte 40, 0 for 4 bytes and 1 for 8.
+        // ATTRIB, bits 2:0 of byte 40: 0 for 4 bytes and 1 for 8.
         match (c.cdw(11), c.cdw(10) & 7) {
             (property::CAP, 1) => Ok(self.capabilities(registry).encode()),
             (property::VS, 0) => Ok(u64::from(VERSION)),
@@ -304,14 +305,14 @@ impl Controller {
 
     fn capabilities(&self, registry: &Registry) -> Capabilities {
         let (entries, css) = match self.subsystem(registry) {
-            // NVM, and the command sets of Identify.
+            // CSS: NVM, and the command sets of Identify.
             Some(s) => (s.config.queue_entries, 0x41),
             None => (super::DISCOVERY_ENTRIES, 0x01),
         };
         Capabilities { mqes: entries - 1, to: READY_TIMEOUT, css }
     }
 
-    /// CC is the only property that can be set (Base Specification, *Controller Configuration*).
+    /// Sets CC, the only property that can be set (Base Specification, *Controller Configuration*).
     fn set_property(&mut self, c: &Command, events: &mut Vec<Event>) -> Result<(), u16> {
         no_data(c)?;
         if (c.cdw(11), c.cdw(10) & 7) != (property::CC, 0) {
@@ -319,7 +320,7 @@ impl Controller {
         }
         let (old, new) = (self.cc, Configuration::decode(c.cdw(12)));
         if self.resetting && new.enable {
-            // The host waits for CSTS.RDY 0 before it sets CC.EN.
+            // The host must wait for CSTS.RDY 0 before it sets CC.EN.
             return Err(status::SEQUENCE);
         }
         self.cc = new;
@@ -345,8 +346,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Controller level reset: I/O queues are gone, event requests are aborted, the admin queue stays. CSTS.RDY stays set
-    /// until the commands of the I/O queues have ended (L8).
+    /// Resets the controller (*Controller Level Reset*): I/O queues end, event requests are aborted, the admin queue
+    /// stays. CSTS.RDY stays set until the commands of the I/O queues have ended (L8).
     fn reset(&mut self, events: &mut Vec<Event>) {
         self.granted = None;
         self.abort_event_requests(events);
@@ -365,7 +366,7 @@ impl Controller {
     }
 }
 
-/// Checks FUSE, of which there is none, and PSDT: data is described by SGLs on a fabric.
+/// Checks FUSE and PSDT: fused commands are not supported, and on a fabric data are described by SGLs.
 pub(super) fn check_flags(c: &Command) -> Result<(), u16> {
     let (fuse, psdt) = (c.flags() & 3, c.flags() >> 6);
     if fuse == 0 && matches!(psdt, 1 | 2) { Ok(()) } else { Err(status::INVALID_FIELD) }

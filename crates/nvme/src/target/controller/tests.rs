@@ -34,13 +34,13 @@ fn a_controller_starts_and_stops() {
     assert_eq!(get(&mut t, property::CSTS, 4), u64::from(csts::READY));
     assert_eq!(get(&mut t, property::CC, 4), u64::from(Configuration::START.encode()));
     io_queue(&mut t, id);
-    // A reset ends the I/O queues, not the controller.
+    // A reset ends the I/O queues but not the controller.
     enable(&mut t, id, Configuration { enable: false, ..Configuration::START });
     assert_eq!(t.take_events(), [Event::CloseIo(id)]);
     t.drained(QueueId { controller: id, qid: 1 });
     assert_eq!(get(&mut t, property::CSTS, 4), 0);
     enable(&mut t, id, Configuration::START);
-    // Queues are granted anew.
+    // The host must request queues again.
     assert_eq!(Hello::new(NQN, id, 1).send(&mut t).unwrap_err().result, 42);
     io_queue(&mut t, id);
     enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
@@ -48,8 +48,8 @@ fn a_controller_starts_and_stops() {
     assert_eq!(get(&mut t, property::CSTS, 4), shut);
 }
 
-/// L8. A reset and a shutdown are done when the commands of the I/O queues have ended: those whose connections the
-/// reset ends, and those whose connections had ended before.
+/// L8. A reset or a shutdown is complete when the commands of all I/O queues have ended, also those of queues whose
+/// connections had ended before.
 #[test]
 fn l8_a_reset_is_done_when_the_commands_in_flight_have_ended() {
     let reset = Configuration { enable: false, ..Configuration::START };
@@ -87,7 +87,7 @@ fn l8_a_reset_is_done_when_the_commands_in_flight_have_ended() {
         t.drained(queue(1));
         assert_eq!(state(&mut t), then);
     }
-    // A queue that is connected does not keep a shutdown from being complete.
+    // A connected queue does not delay a shutdown.
     let mut t = target();
     let id = connect(&mut t);
     io_queue(&mut t, id);
@@ -131,7 +131,7 @@ fn a_host_that_knows_no_zones_sees_none() {
     assert_eq!(io.namespaces.unwrap().iter().count(), 1);
 }
 
-/// Y1, J3.
+/// Y1, J3. The Identify structures describe the disk.
 #[test]
 fn identify_says_what_the_disk_is() {
     let mut t = target();
@@ -169,7 +169,7 @@ fn identify_says_what_the_disk_is() {
         let sets = ok(&mut t, id, c.with_cdw(10, 0x1c | u32::from(of) << 16)).1;
         assert_eq!(sets[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
-    // Nothing is said of a namespace that there is not.
+    // A namespace that does not exist gives zeroes.
     for cns in [cns::NAMESPACE, cns::COMMAND_SET_NAMESPACE, cns::INDEPENDENT_NAMESPACE] {
         assert_eq!(get(&mut t, cns, 0, 9), [0; 4096]);
     }
@@ -195,7 +195,8 @@ fn a_discovery_controller_has_the_well_known_name() {
     }
 }
 
-/// Y1: a disk that turns is told as Linux tells it: in the namespace, in its endurance group, and in a log page of that.
+/// Y1: a rotational disk is marked in the three places that Linux reads: the namespace, its endurance group, and the
+/// group's log page.
 #[test]
 fn a_disk_that_turns_says_so() {
     let mut t = target();
@@ -234,7 +235,7 @@ fn a_disk_that_turns_says_so() {
     ok(&mut t, id, set_feature(feature::SPINUP_CONTROL, 0));
 }
 
-/// Y2.
+/// Y2. The effects log of the zoned command set lists append.
 #[test]
 fn the_effects_log_has_append_for_zoned_namespaces() {
     let mut t = target();
@@ -258,7 +259,7 @@ fn log_pages_come_in_parts() {
     let whole = ok(&mut t, id, log_page(lid::SUPPORTED, 1024, 0)).1;
     let part = ok(&mut t, id, log_page(lid::SUPPORTED, 512, 4)).1;
     assert_eq!(part, whole[4..516]);
-    // Zeroes behind the end.
+    // Bytes past the end are zeroes.
     let over = ok(&mut t, id, log_page(lid::SUPPORTED, 2048, 1020)).1;
     assert_eq!((&over[..4], &over[4..]), (&whole[1020..], &[0; 2044][..]));
     assert_eq!(fails(&mut t, id, log_page(lid::SUPPORTED, 4, 1028)), status::INVALID_FIELD | DNR);
@@ -271,7 +272,7 @@ fn log_pages_come_in_parts() {
     let h = HealthLog::read(&h).unwrap();
     assert_eq!((h.data_units_read, h.data_units_written), (1, 2));
     assert_eq!((h.host_reads, h.host_writes), (3, 2));
-    // Every page that is said to be there is.
+    // Every page that is listed can be read, and no other.
     for (page, there) in SupportedLogs::read(&whole).unwrap().pages.iter().enumerate() {
         let c =
             log_page(page as u8, 64, 0).with_nsid(u32::from(page == 0xbf)).with_cdw(11, 2 << 16);
@@ -280,7 +281,7 @@ fn log_pages_come_in_parts() {
     }
 }
 
-/// J5.
+/// J5. An event is announced again only after its log page was read.
 #[test]
 fn an_event_is_announced_again_after_its_log_was_read() {
     let mut t = target();
@@ -302,7 +303,7 @@ fn an_event_is_announced_again_after_its_log_was_read() {
     assert_eq!(decode_namespace_list(&ok(&mut t, id, changed).1), [2, 3]);
     t.add_namespaces(&nqn(NQN), zoned(3)).unwrap();
     assert_eq!(completions(&mut t), [(id, 2, 0x4_0002)]);
-    // A reset aborts the requests, which the transport would else keep for ever.
+    // A reset aborts the requests; otherwise the transport would keep them for ever.
     enable(&mut t, id, Configuration::default());
     let aborted: Vec<_> = t
         .take_events()
@@ -417,7 +418,7 @@ fn an_admin_command_that_is_wrong_says_what_is() {
     // An event request is checked, too.
     let event = with_data(Command::new(admin::ASYNC_EVENT_REQUEST), 4);
     assert_eq!(fails(&mut t, id, event), status::SGL_LENGTH | DNR);
-    // A conventional namespace is no zoned one.
+    // A conventional namespace does not take zoned commands.
     t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
     let c = identify(cns::COMMAND_SET_NAMESPACE, csi::ZONED, 2);
     assert_eq!(fails(&mut t, id, c), status::COMMAND_SET | DNR);

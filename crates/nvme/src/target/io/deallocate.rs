@@ -1,7 +1,7 @@
 //! Dataset Management with the attribute *deallocate* (NVM Command Set Specification, *Dataset Management command*).
 //!
-//! A conventional namespace discards the ranges. In a zoned one the command succeeds and does nothing: deallocation is a
-//! hint, and only a reset frees the blocks of a sequential zone.
+//! A conventional namespace discards the ranges. In a zoned one the command succeeds and has no effect: deallocation
+//! is a hint, and only a reset frees the blocks of a sequential zone.
 
 use super::Namespace;
 use crate::spec::{Command, status};
@@ -25,13 +25,13 @@ pub(super) struct Deallocation {
 }
 
 impl Deallocation {
-    /// Checks all ranges, and returns the length of the list as well.
+    /// Checks the command. Also returns the length of the list in bytes.
     pub(super) fn new(
         c: &Command,
         n: &Namespace,
         data: Option<&AlignedBuf>,
     ) -> Result<(Deallocation, u32), u16> {
-        // NR, less one. The list may be followed by more.
+        // NR, less one. More data may follow the list.
         let ranges = (c.cdw(10) & 0xff) + 1;
         let data = data.filter(|d| {
             let bytes = ranges * RANGE_BYTES;
@@ -50,7 +50,7 @@ impl Deallocation {
         Ok((Deallocation { ranges, next: 0, done: 0, start, shift }, c.sgl().length))
     }
 
-    /// The next sectors to discard.
+    /// Returns the next sectors to discard.
     pub(super) fn next(&mut self, data: &AlignedBuf) -> Option<(Sector, u32)> {
         while self.next < self.ranges {
             let (lba, blocks) = range(data, self.next);
@@ -68,7 +68,7 @@ impl Deallocation {
     }
 }
 
-/// First block and number of blocks of a range.
+/// Returns the first block and the number of blocks of a range.
 fn range(data: &AlignedBuf, i: u32) -> (u64, u32) {
     let (mut len, mut lba) = ([0; 4], [0; 8]);
     data.read(i * RANGE_BYTES + 4, &mut len);

@@ -1,10 +1,10 @@
-//! I/O commands: what to ask of a disk, and what its answer means.
+//! I/O commands: their requests to a disk, and the meaning of its answers.
 //!
-//! [`Task::begin`] checks a command and says what to do: submit a BIO to the disk, or send a completion.
-//! [`Task::next`] says what to do when the BIO has ended. Reads, writes and the management of a zone take one BIO; reports,
-//! the management of all zones and deallocation may take several.
+//! [`Task::begin`] checks a command and returns the first step: submit a BIO to the disk, or send a completion.
+//! [`Task::next`] returns the step after the BIO has ended. Reads, writes and the management of a zone take one BIO;
+//! reports, the management of all zones and deallocation may take several.
 //!
-//! Nothing here is locked or allocated.
+//! This module takes no lock and allocates nothing.
 
 mod deallocate;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use zones::{AllZones, Report};
 pub struct IoRequest {
     /// The caller's number of the disk.
     pub disk: u32,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// First sector.
     pub sector: Sector,
@@ -36,21 +36,21 @@ pub struct IoRequest {
     pub memory: (u32, u32),
 }
 
-/// What to do next.
+/// The next step of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Submit this, and call [`Task::next`] when it has ended.
+    /// Submit this request, and call [`Task::next`] when it has ended.
     Submit(IoRequest),
-    /// Send the completion, after so many bytes from the start of the command's buffer.
+    /// Send this many bytes from the start of the command's buffer, then the completion.
     Answer(Completion, u32),
 }
 
-/// How the BIO of an [`IoRequest`] ended.
+/// The result of the BIO of an [`IoRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoResult {
     /// Its status.
     pub status: Status,
-    /// Its sector: where the data of an append landed.
+    /// The BIO's sector. For an append, the place where the data landed.
     pub sector: Sector,
     /// Zones of a report.
     pub zones: u32,
@@ -68,11 +68,11 @@ pub struct Task {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// One BIO; then so many bytes are sent.
+    /// One BIO; then this many bytes are sent.
     Single {
         send: u32,
     },
-    /// An append: the completion says where the data landed.
+    /// An append: the completion contains the place where the data landed.
     Append {
         start: Sector,
         shift: u32,
@@ -83,9 +83,8 @@ enum Work {
 }
 
 impl Task {
-    /// Checks a command of an I/O queue and says what to do first. `data` is the whole data of a command that brings
-    /// some. A command that fails a check is answered at once and asks nothing of a disk (J2).
-    ///
+    /// Checks a command of an I/O queue and returns the first step. `data` is all the data of a command that brings
+    /// some. A command that fails a check is answered at once and makes no request to a disk (J2).
     /// ```
     /// use zoneplug_core::{Op, Sector};
     /// # use zoneplug_core::zone::{Geometry, Limits};
@@ -118,7 +117,7 @@ impl Task {
                 (task, step)
             }
             Err(status) => {
-                // With *do not retry* a host would not send the command to another port.
+                // With *do not retry*, a host would not send the command to another port.
                 let dnr = if status == status::INACCESSIBLE { 0 } else { status::DNR };
                 let task = Task {
                     cid: command.cid(),
@@ -131,7 +130,7 @@ impl Task {
         }
     }
 
-    /// Bytes of the buffer that the command needs: at least those of its data.
+    /// Returns the size of the buffer that the command needs: at least the length of its data.
     pub fn buffer_bytes(&self) -> u32 {
         self.buffer_bytes
     }
@@ -202,7 +201,7 @@ impl Task {
             Work::Single { .. } | Work::Append { .. } => Step::Submit(self.request),
             Work::Report(report) => match report.submit() {
                 Some((sector, memory)) => self.report(sector, memory),
-                // It asks once at least.
+                // A report makes at least one request, so this does not happen.
                 None => self.end(status::INTERNAL, 0, 0),
             },
             Work::AllZones(all) => {
@@ -213,10 +212,11 @@ impl Task {
         }
     }
 
-    /// The BIO has ended. `buffer` is the command's buffer, of at least [`Task::buffer_bytes`].
+    /// Takes the result of a BIO and returns the next step. `buffer` is the command's buffer, of at least
+    /// [`Task::buffer_bytes`].
     pub fn next(&mut self, result: IoResult, buffer: Option<&mut AlignedBuf>) -> Step {
         if !result.status.is_ok() {
-            // A range that a disk cannot discard keeps its data: deallocation is a hint.
+            // If a disk cannot discard a range, its data stay: deallocation is a hint.
             let hint = self.request.op == Op::Discard && result.status == Status::NotSupported;
             if !hint {
                 return self.end(code(self.request.op, result.status), 0, 0);
@@ -275,7 +275,7 @@ impl Task {
         self.end(status::SUCCESS, 0, report.bytes())
     }
 
-    /// The next range of the list, or the end.
+    /// Discards the next range of the list, or ends.
     fn deallocate(&mut self, data: Option<&AlignedBuf>) -> Step {
         let Work::Deallocation(work) = &mut self.work else {
             return self.end(status::INTERNAL, 0, 0);
@@ -294,12 +294,12 @@ impl Task {
     }
 }
 
-/// A request without range, flags or data.
+/// Returns a request without range, flags or data.
 fn request(disk: u32, op: Op) -> IoRequest {
     IoRequest { disk, op, sector: Sector(0), len_sectors: 0, flags: Flags::NONE, memory: (0, 0) }
 }
 
-/// The range of a command: SLBA in command dwords 10 and 11, NLB in 12, less one.
+/// Returns the range of a command: SLBA in command dwords 10 and 11, NLB in 12, less one.
 fn range(c: &Command, n: &Namespace, op: Op) -> Result<IoRequest, u16> {
     let (lba, blocks) = (c.cdw_pair(10), (c.cdw(12) & 0xffff) + 1);
     if lba >= n.blocks() || u64::from(blocks) > n.blocks() - lba {
@@ -314,7 +314,7 @@ fn range(c: &Command, n: &Namespace, op: Op) -> Result<IoRequest, u16> {
     })
 }
 
-/// The range of a command, which moves as much data.
+/// Returns the range of a command whose data are as long as the range.
 fn transfer(c: &Command, n: &Namespace, all: &Namespaces, op: Op) -> Result<IoRequest, u16> {
     let mut r = range(c, n, op)?;
     let bytes = u64::from(r.len_sectors) << 9;
@@ -326,7 +326,7 @@ fn transfer(c: &Command, n: &Namespace, all: &Namespaces, op: Op) -> Result<IoRe
     Ok(r)
 }
 
-/// A write does not leave its zone. zoneplug would split it; NVMe has it refused.
+/// Checks that a write does not leave its zone. NVMe requires a refusal where zoneplug would split the write.
 fn in_one_zone(n: &Namespace, r: &IoRequest) -> Result<(), u16> {
     let Some(zones) = n.zones() else { return Ok(()) };
     let (_, offset) = zones.layout.zone_of(Sector(r.sector.0 - n.start().0));
@@ -336,22 +336,22 @@ fn in_one_zone(n: &Namespace, r: &IoRequest) -> Result<(), u16> {
     Ok(())
 }
 
-/// An append, or the management of a zone, names the start of the zone.
+/// Checks that an append, or the management of a zone, names the start of the zone.
 fn zone_start(n: &Namespace, zones: &Zones, sector: Sector) -> Result<(), u16> {
     let (_, offset) = zones.layout.zone_of(Sector(sector.0 - n.start().0));
     if offset == 0 { Ok(()) } else { Err(status::INVALID_FIELD) }
 }
 
-/// The status of a completion. Hosts repeat a command unless it says *do not retry*; only a disk that was busy, or a read
-/// that came short, may do better then (J4).
+/// Returns the status of a completion. Hosts repeat a command unless it says *do not retry*; a repetition may succeed
+/// only if a disk was busy or a read came short (J4).
 pub fn code(op: Op, s: Status) -> u16 {
     match s {
         Status::Ok => status::SUCCESS,
         Status::Busy | Status::WouldBlock => s.nvme(),
         Status::ShortTransfer if op == Op::Read => s.nvme(),
-        // Write Fault is the table's; this is Unrecovered Read Error.
+        // The common table says Write Fault; a read needs Unrecovered Read Error.
         Status::Medium if op == Op::Read => status::UNRECOVERED_READ | status::DNR,
-        // The table has a status of the path, which is the host's to give.
+        // The common table has a path status, which only the host may report.
         Status::NoDevice => status::NOT_READY | status::DNR,
         s => s.nvme() | status::DNR,
     }

@@ -24,7 +24,7 @@ fn command(opcode: u8, nsid: u32, bytes: u32) -> Command {
     if bytes == 0 { without_data(c) } else { with_data(c, bytes) }
 }
 
-/// A command of so many blocks from `lba` on, with its data.
+/// A command of `blocks` blocks from `lba` on, with its data.
 fn transfer(opcode: u8, nsid: u32, lba: u64, blocks: u32) -> Command {
     command(opcode, nsid, blocks * 4096).with_cdw_pair(10, lba).with_cdw(12, blocks - 1)
 }
@@ -93,7 +93,7 @@ fn reads_and_writes_go_where_the_namespace_lies() {
     assert_eq!((r.op, r.len_sectors), (Op::Flush, 0));
 }
 
-/// Y5: the block, in the namespace.
+/// Y5: the result is the block in the namespace where the data landed.
 #[test]
 fn an_append_says_where_its_data_landed() {
     let (mut task, r) = submitted(&transfer(opcode::ZONE_APPEND, 3, 64, 8));
@@ -102,7 +102,7 @@ fn an_append_says_where_its_data_landed() {
     assert_eq!(answered(task.next(landed, None)), (0, 69, 0));
 }
 
-/// J2: each wrong field and the status that it gets. Nothing is asked of the disk.
+/// J2: each wrong field and the status that it gets. The disk gets no request.
 #[test]
 fn a_command_that_is_wrong_says_what_is() {
     let flags = |f: u8| {
@@ -144,7 +144,7 @@ fn a_command_that_is_wrong_says_what_is() {
         (command(opcode::WRITE_ZEROES, 1, 4096), status::SGL_LENGTH),
         (command(opcode::WRITE_ZEROES, 1, 0).with_cdw_pair(10, 256), status::LBA_RANGE),
         (command(opcode::WRITE_ZEROES, 1, 0).with_cdw(12, 32), status::ZONE_BOUNDARY),
-        // Its data did not come.
+        // The list of ranges did not arrive.
         (dsm, status::SGL_LENGTH),
         (manage(2, 0, ZoneAction::Reset as u32), status::INVALID_OPCODE),
         (manage(1, 256, ZoneAction::Reset as u32), status::LBA_RANGE),
@@ -181,7 +181,7 @@ fn a_command_that_is_wrong_says_what_is() {
     assert_eq!((status(256), status(257)), (0, status::INVALID_FIELD | DNR));
 }
 
-/// J4.
+/// J4. Only statuses after which a retry may succeed lack *do not retry*.
 #[test]
 fn a_status_says_whether_it_is_of_use_to_try_again() {
     let (mut task, _) = submitted(&transfer(opcode::WRITE, 1, 0, 1));
@@ -202,7 +202,8 @@ fn a_status_says_whether_it_is_of_use_to_try_again() {
     }
 }
 
-/// A disk of which only the conditions of zones matter: zones of 256 sectors, `first` is not in the namespace.
+/// A disk that models only the conditions of zones. Zones have 256 sectors; those before `first` are not in the
+/// namespace.
 struct Zones {
     first: u64,
     conds: Vec<Condition>,
@@ -276,7 +277,7 @@ fn decode(report: &[u8]) -> (u64, Vec<ZoneDescriptor>) {
     (header.nr_zones, zones.filter(|z| z.zt != 0).collect())
 }
 
-/// J7, Y3.
+/// J7, Y3. A report contains all zones.
 #[test]
 fn a_report_has_all_zones() {
     let all = namespaces();
@@ -289,14 +290,14 @@ fn a_report_has_all_zones() {
     assert_eq!((zones[1].zslba, zones[1].zcap, zones[1].wp, zones[1].zone_type()), (32, 24, 40, 2));
     assert_eq!((zones[0].wp, zones[4].wp, zones[5].wp), (0, u64::MAX, u64::MAX));
     assert!(bytes[64 * 9..].iter().all(|b| *b == 0), "nothing of older data");
-    // In a namespace that begins behind conventional zones.
+    // A namespace that begins behind conventional zones.
     let mut disk = Zones::new(2, &MIX[..6]);
     let (_, zones) = decode(&disk.run(&report(3, 0, 4096, 0), &all).2);
     assert_eq!((zones.len(), zones[1].zslba, zones[1].wp, disk.log[0].1), (6, 32, 40, 2));
 }
 
-/// J7: it begins with the zone of the block that is named, and the number of zones is that of the report or, if it is not
-/// partial, that of the zones that match.
+/// J7: a report begins with the zone of the named block. The number of zones is that of the report if it is partial,
+/// otherwise that of the matching zones.
 #[test]
 fn a_report_of_some_zones() {
     let all = namespaces();
@@ -308,7 +309,7 @@ fn a_report_of_some_zones() {
     };
     assert_eq!(numbers(96 + 5, 64 + 2 * 64, PARTIAL_REPORT), (2, vec![3, 4]));
     assert_eq!(numbers(96 + 5, 64 + 2 * 64, 0), (5, vec![3, 4]));
-    // A header alone, as to learn the number of zones; and half a descriptor, which is none.
+    // A report of the header only, to learn the number of zones; and half a descriptor, which is not written.
     assert_eq!(numbers(0, 64, 0), (8, vec![]));
     assert_eq!(numbers(0, 64, PARTIAL_REPORT), (0, vec![]));
     assert_eq!(numbers(0, 64 + 100, 0), (8, vec![0]));
@@ -323,7 +324,7 @@ fn a_report_of_some_zones() {
     }
 }
 
-/// A disk whose report is none gets an error, not a wrong report.
+/// A wrong report of a disk leads to an error, not to a wrong report for the host.
 #[test]
 fn a_report_that_is_none() {
     let (mut task, _) = submitted(&report(1, 0, 4096, 0));
@@ -335,7 +336,7 @@ fn a_report_that_is_none() {
     assert_eq!(answered(task.next(OK, None)).0, status::INTERNAL);
 }
 
-/// J8.
+/// J8. *Select all* manages the zones whose state the action changes.
 #[test]
 fn all_zones_that_an_action_is_for() {
     let all = namespaces();
@@ -355,7 +356,7 @@ fn all_zones_that_an_action_is_for() {
     assert_eq!((r.op, r.sector, r.len_sectors), (Op::ZoneFinish, Sector(768), 256));
 }
 
-/// J8: a shorter last zone is not shown, and not reset either. More zones than are reported at a time.
+/// J8: a shorter last zone is neither shown nor reset. The disk has more zones than are reported at a time.
 #[test]
 fn a_reset_of_all_zones_leaves_one_that_is_not_shown() {
     const FULL: [u64; 6] = [0, 63, 64, 127, 128, 148];
@@ -384,7 +385,7 @@ fn ranges(list: &[(u64, u32)]) -> AlignedBuf {
     data
 }
 
-/// J10.
+/// J10. Deallocation discards blocks of conventional zones.
 #[test]
 fn deallocation_discards_conventional_blocks() {
     let all = namespaces();
@@ -397,7 +398,7 @@ fn deallocation_discards_conventional_blocks() {
         while let Step::Submit(r) = step {
             assert_eq!((r.op, r.disk), (Op::Discard, 1));
             log.push((r.sector.0, r.len_sectors));
-            // A hint: a disk may not know it.
+            // A disk need not support discard: deallocation is a hint.
             let status = if log.len() == 1 { Status::NotSupported } else { Status::Ok };
             step = task.next(IoResult { status, ..OK }, Some(&mut data));
         }
@@ -441,7 +442,7 @@ fn a_range_longer_than_a_bio() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// J2: whatever a command says, a request is within its namespace and its memory within the buffer; and every command
+    /// J2: for any command, requests stay within its namespace and their memory within the buffer; and every command
     /// ends.
     #[test]
     fn any_command_ends(

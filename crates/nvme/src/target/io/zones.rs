@@ -12,10 +12,10 @@ use zoneplug_core::{Op, Sector};
 
 const RECORD: u32 = ZONE_RECORD_LEN as u32;
 const HEADER: u32 = ZoneReportHeader::LEN as u32;
-// A record of the disk and a descriptor have the same length, so a report is converted where it lies.
+// A record of the disk and a descriptor have the same length, so a report is converted in place.
 const _: () = assert!(ZONE_RECORD_LEN == ZoneDescriptor::LEN);
 
-/// Where the zones of a namespace lie on its disk.
+/// The position of a namespace's zones on its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ZoneMap {
     start: Sector,
@@ -41,12 +41,12 @@ impl ZoneMap {
         ZoneInfo::decode(&record).filter(|z| z.start == self.sector(zone))
     }
 
-    /// The descriptor of a zone.
+    /// Returns the descriptor of a zone.
     fn descriptor(&self, z: &ZoneInfo) -> ZoneDescriptor {
         let state = state(z.cond);
         let lba = |s: Sector| s.0.saturating_sub(self.start.0) >> self.shift;
         let wp = match state {
-            // Not valid.
+            // The write pointer is not valid in these states.
             ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => u64::MAX,
             _ => lba(z.wp),
         };
@@ -61,7 +61,7 @@ impl ZoneMap {
     }
 }
 
-/// The state of a zone in this condition. A report of a disk never has the last two.
+/// Returns the state of a zone in this condition. A disk's report never has the last two conditions.
 fn state(cond: Condition) -> ZoneState {
     match cond {
         Condition::Empty => ZoneState::Empty,
@@ -75,7 +75,7 @@ fn state(cond: Condition) -> ZoneState {
     }
 }
 
-/// Zone Management Send.
+/// The requests of a Zone Management Send.
 pub(super) enum Manage {
     /// One request.
     One(IoRequest),
@@ -83,8 +83,8 @@ pub(super) enum Manage {
     All(AllZones),
 }
 
-/// Zone Management Send: the action in bits 7:0 of command dword 13. *Set zone descriptor extension* is not
-/// supported, and there are no random write areas.
+/// Checks a Zone Management Send: the action is in bits 7:0 of command dword 13. *Set zone descriptor extension* is
+/// not supported, and there are no random write areas.
 pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
     let zones = n.zones().ok_or(status::INVALID_OPCODE)?;
     let map = ZoneMap::of(n, zones);
@@ -94,11 +94,11 @@ pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
         Some(action @ ZoneAction::Finish) => (Op::ZoneFinish, action),
         Some(action @ ZoneAction::Open) => (Op::ZoneOpen, action),
         Some(action @ ZoneAction::Reset) => (Op::ZoneReset, action),
-        // Only a zone that is read-only may become offline, and no disk has a command for it.
+        // Only a read-only zone may become offline, and no disk has a command for it.
         Some(ZoneAction::Offline) => return Err(status::ZONE_TRANSITION),
         None => return Err(status::INVALID_FIELD),
     };
-    // ZSASO: bits that belong to random write areas.
+    // ZSASO: these bits are for random write areas.
     if c.cdw(13) & !(0xff | SELECT_ALL) != 0 {
         return Err(status::INVALID_FIELD);
     }
@@ -118,24 +118,24 @@ pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
     Ok(Manage::One(IoRequest { sector, len_sectors: map.zone_sectors, ..request(n.disk(), op) }))
 }
 
-/// What comes next of the management of all zones.
+/// The next step in the management of all zones.
 pub(super) enum NextZone {
     /// Manage this zone.
     Manage(Op, Sector, u32),
-    /// Report from this sector on, into this memory.
+    /// Report from this sector on, into this part of the buffer.
     Report(Sector, (u32, u32)),
-    /// Nothing.
+    /// No zone is left.
     End,
 }
 
-/// The management of all zones in the states from which the action leads somewhere: *select all*. Zones are reported 64
-/// at a time, and those of them that match are managed one by one.
+/// The management of all zones whose state the action changes: *select all*. Zones are reported 64 at a time, and the
+/// matching ones are managed one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AllZones {
     map: ZoneMap,
     action: ZoneAction,
     op: Op,
-    /// The zone of the lowest bit of `mask`.
+    /// The zone that the lowest bit of `mask` stands for.
     base: u32,
     /// Zones that are still to be managed.
     mask: u64,
@@ -146,13 +146,13 @@ impl AllZones {
     /// Bytes of a report.
     pub(super) const BUFFER_BYTES: u32 = AllZones::ZONES * RECORD;
 
-    /// The first report.
+    /// Returns the first report to request: sector and memory.
     pub(super) fn first(&self) -> (Sector, (u32, u32)) {
         let zones = (self.map.count - self.base).min(AllZones::ZONES);
         (self.map.sector(self.base), (0, zones * RECORD))
     }
 
-    /// Takes a report of so many zones. False: it is none.
+    /// Takes a report of `zones` zones. Returns false if the report is wrong.
     pub(super) fn take(&mut self, buffer: &AlignedBuf, zones: u32) -> bool {
         let asked = (self.map.count - self.base).min(AllZones::ZONES);
         if zones != asked {
@@ -195,7 +195,7 @@ impl AllZones {
     }
 }
 
-/// Bytes of memory for zones that are only counted.
+/// Bytes of buffer for records of zones that are only counted.
 const SCRATCH: u32 = 4096;
 
 /// A report for the host. The disk's records are converted in the command's buffer.
@@ -204,22 +204,24 @@ pub(super) struct Report {
     map: ZoneMap,
     /// Bytes of the report.
     bytes: u32,
-    /// The state that is asked for; `None`: all.
+    /// The requested state; `None`: all.
     filter: Option<ZoneState>,
     partial: bool,
-    /// The next zone to ask for.
+    /// The next zone to report.
     next: u32,
     /// Descriptors that are in the buffer.
     filled: u32,
     /// Zones that match.
     matched: u32,
-    /// Whether the disk was asked. It is asked once at least: the report is written when it has answered.
+    /// Whether the disk was asked. It is asked at least once, because the report is written when the disk has
+    /// answered.
     asked: bool,
 }
 
 impl Report {
-    /// Zone Management Receive: command dword 12 is the length in dwords, less one; 13 the action (7:0), the filter (15:8)
-    /// and *partial report* (16). Zones have no descriptor extensions, so there are no extended reports.
+    /// Checks a Zone Management Receive. Command dword 12 is the length in dwords, less one; 13 has the action (7:0),
+    /// the filter (15:8) and *partial report* (16). Zones have no descriptor extensions, so extended reports are not
+    /// supported.
     pub(super) fn new(c: &Command, n: &Namespace, all: &Namespaces) -> Result<Report, u16> {
         let zones = n.zones().ok_or(status::INVALID_OPCODE)?;
         let map = ZoneMap::of(n, zones);
@@ -238,23 +240,23 @@ impl Report {
         let (zone, _) = zones.layout.zone_of(Sector(lba << n.shift()));
         let next = zone.0;
         let partial = c.cdw(13) & PARTIAL_REPORT != 0;
-        // The number of all zones is known without asking for them.
+        // Without a filter, the number of zones is known without asking the disk.
         let matched = if state.is_none() { map.count - next } else { 0 };
         let bytes = bytes as u32;
         Ok(Report { map, bytes, filter: state, partial, next, filled: 0, matched, asked: false })
     }
 
-    /// Bytes to send.
+    /// Returns the number of bytes to send.
     pub(super) fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Whether zones are asked for that the report has no room for.
+    /// Returns whether zones must be read for which the report has no room.
     fn counts_on(&self) -> bool {
         self.filter.is_some() && !self.partial || self.room() == 0 && !self.asked
     }
 
-    /// Where zones that are only counted are reported to: behind the report.
+    /// Returns the offset of the memory for records that are only counted: behind the report.
     fn scratch(&self) -> u32 {
         self.bytes.next_multiple_of(RECORD)
     }
@@ -263,12 +265,12 @@ impl Report {
         self.scratch() + if self.counts_on() { SCRATCH } else { 0 }
     }
 
-    /// Descriptors that the report has room for.
+    /// Returns the number of descriptors for which the report has room.
     fn room(&self) -> u32 {
         (self.bytes - HEADER) / RECORD
     }
 
-    /// The next part to ask for: from which sector on, and where to. `None`: there is nothing more to ask for.
+    /// Returns the next part to request from the disk: sector and memory. `None`: the report is complete.
     pub(super) fn submit(&self) -> Option<(Sector, (u32, u32))> {
         let left = self.map.count - self.next;
         let free = self.room() - self.filled;
@@ -284,7 +286,7 @@ impl Report {
         Some((self.map.sector(self.next), memory))
     }
 
-    /// Takes `zones` records of the part that [`Report::submit`] has asked for. False: it is none.
+    /// Takes `zones` records of the part that [`Report::submit`] requested. Returns false if they are wrong.
     pub(super) fn take(&mut self, buffer: &mut AlignedBuf, zones: u32) -> bool {
         let Some((_, (offset, bytes))) = self.submit() else { return false };
         let counted = offset == self.scratch();
@@ -301,7 +303,7 @@ impl Report {
                 continue;
             }
             if !counted {
-                // Never past the record that was just read.
+                // The descriptor never lies past the record that was just read.
                 let to = HEADER + self.filled * RECORD;
                 buffer.write(to, &self.map.descriptor(&z).encode());
                 self.filled += 1;
@@ -313,7 +315,7 @@ impl Report {
         true
     }
 
-    /// Writes the header, and zeroes behind the last descriptor, where older data may lie.
+    /// Writes the header, and zeroes behind the last descriptor, where old data may lie.
     pub(super) fn finish(&self, buffer: &mut AlignedBuf) {
         let nr_zones = u64::from(if self.partial { self.filled } else { self.matched });
         buffer.write(0, &ZoneReportHeader { nr_zones }.encode());

@@ -1,4 +1,4 @@
-//! Reads that expect capsules, under hosts that send what is expected and others.
+//! Reads that expect capsules, under hosts that send the expected capsules and others.
 
 use super::tests::{BLOCK, Memory, digests, exchange, pattern, queue};
 use super::*;
@@ -6,7 +6,7 @@ use crate::initiator::{Data, Initiator, Options, read, write};
 use crate::spec::opcode;
 use proptest::prelude::*;
 
-/// What a host does next: blocks that it writes, or none for a flush.
+/// The host's next commands: the length of each write in blocks; an empty list stands for a flush.
 fn steps() -> impl Strategy<Value = Vec<u32>> {
     let run = prop_oneof![
         4 => (1usize..40, prop_oneof![Just(1u32), Just(8), Just(16)]).prop_map(|(n, b)| vec![b; n]),
@@ -19,7 +19,7 @@ fn steps() -> impl Strategy<Value = Vec<u32>> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-    /// K1. All data arrive where they belong, whatever was expected and however the stream is cut.
+    /// K1. All data arrive at their place for any expectation and any cut of the stream.
     #[test]
     fn k1_what_is_expected_changes_nothing(
         steps in steps(),
@@ -66,8 +66,8 @@ proptest! {
     }
 }
 
-/// Receives `n` writes of 4 KiB that are sent together, as far as there is room. Returns how many bytes have to be copied, and in
-/// how many reads they came.
+/// Receives `n` writes of 4 KiB that are sent together, as far as there is room. Returns how many bytes had to be
+/// copied, and how many reads received them.
 fn copied(target: &mut Memory, n: u32) -> (usize, usize) {
     let mut host = Initiator::new(Options::default());
     let _ = host.take_output();
@@ -99,7 +99,8 @@ fn copied(target: &mut Memory, n: u32) -> (usize, usize) {
     (copied, reads)
 }
 
-/// Data of writes of one length are not copied: a read puts them where they stay. A wrong expectation ends that for a while.
+/// Data of writes of one length are not copied: a read puts them at their final place. A wrong expectation suspends
+/// that for a while.
 #[test]
 fn data_of_equal_writes_are_read_to_where_they_stay() {
     let mut target = Memory::new(Config::default(), queue(true));

@@ -1,18 +1,19 @@
 //! One connection as a state machine.
 //!
-//! The owner has a socket, or a model of one. It reads in [`Connection::receive_with`], takes [`Connection::next_event`] until
-//! there is none, answers commands, writes [`Connection::output`], and then asks for events again: commands may have waited
-//! for the memory of those whose answers were sent.
+//! The owner has a socket, or a model of one. It reads in [`Connection::receive_with`], takes
+//! [`Connection::next_event`] until there is none, answers commands, writes [`Connection::output`], and then asks for
+//! events again: commands may have waited for the memory of those whose answers were sent.
 //!
-//! * Data go from the socket to the memory of their command, and from there to the disk; they are not copied in between, but
-//!   for those that were read ahead with a header (`stage.rs`). Data that are sent leave from the memory that the disk filled.
-//! * Commands come up in the order of their capsules, except that one whose data have to be fetched comes up when they
-//!   are there.
-//! * What a peer can use is bounded (K3): commands by the size of the queue, memory by [`Config::max_bytes`], time by
-//!   [`Config::patience`].
+//! * Data go from the socket to the memory of their command, and from there to the disk, without a copy. Only data
+//!   that were read ahead with a header are copied (`stage.rs`). Outgoing data leave from the memory that the disk
+//!   filled.
+//! * Commands come up in the order of their capsules. A command whose data must be fetched comes up when they have
+//!   arrived.
+//! * The resources of a peer are limited (K3): commands by the size of the queue, memory by [`Config::max_bytes`],
+//!   time by [`Config::patience`].
 //!
-//! What a server calls for each wait or each command is always inlined. A server has its code twice, measuring and not, and
-//! the compiler inlines by itself only what is called from one place.
+//! Functions that a server calls for each wait or each command are always inlined. A server contains its code twice,
+//! with and without measurement, and the compiler by itself inlines only functions with one caller.
 
 #[cfg(test)]
 mod ahead_tests;
@@ -38,25 +39,25 @@ use std::io::{IoSlice, IoSliceMut};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
 
-/// Pieces of memory that a read fills: the rest of data, headers and data by turns, and what is behind them.
+/// Pieces of memory that a read fills: the rest of data, headers and data in turn, and the bytes behind them.
 const SLICES: usize = 2 + 2 * MAX_EXPECTED;
 
-/// Bounds of a connection.
+/// Limits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Most bytes of data of a command. A command with more fails.
+    /// Most bytes of a command's data. A command with more fails.
     pub max_data: u32,
     /// MAXH2CDATA: most bytes of data of an H2CData PDU; a multiple of 4, and at least 4096.
     pub max_h2c_data: u32,
-    /// Most bytes of data of commands in flight together. Further commands wait, in their order; one is always let
-    /// through. Data in capsules do not count: they are bounded by the size of the queue.
+    /// Most bytes of data of commands in flight together. Further commands wait, in their order; a single command is
+    /// always let through. Data in capsules do not count, because the size of the queue limits them.
     pub max_bytes: u64,
-    /// How long a PDU that has begun, data that were asked for, and output may make no progress.
+    /// Time in which a PDU that has begun, requested data, and output must make progress.
     pub patience: Nanos,
-    /// How long a connection may exist without ICReq.
+    /// Time in which ICReq must arrive.
     pub handshake: Nanos,
-    /// How long it may then exist without having become a queue, and without its host having authenticated if it has to. An
-    /// initiator opens the connections of all queues before it connects the first of them.
+    /// Time in which the connection must then become a queue, and its host must authenticate if required. An
+    /// initiator opens the connections of all queues before it sends the first Connect.
     pub connect: Nanos,
 }
 
@@ -76,17 +77,17 @@ impl Default for Config {
 /// The queue that a connection has become by a Connect command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
-    /// Entries of the submission queue: SQSIZE + 1. As many commands may be in flight.
+    /// Entries of the submission queue: SQSIZE + 1. At most this many commands may be in flight.
     pub entries: u32,
-    /// Whether the host goes by the head of the submission queue: bit 2 of CATTR is clear. If it does not, reads that
-    /// succeed are answered without a response capsule.
+    /// Whether the host uses the head of the submission queue: bit 2 of CATTR is clear. If not, successful reads are
+    /// answered without a response capsule.
     pub sq_flow_control: bool,
 }
 
 /// A command with its data.
 #[derive(Debug)]
 pub struct Received {
-    /// What [`Connection::answer`] is told.
+    /// The handle for [`Connection::answer`].
     pub slot: u16,
     /// The command.
     pub command: Command,
@@ -96,20 +97,20 @@ pub struct Received {
     pub len: u32,
 }
 
-/// What the owner of a connection has to know.
+/// An event for the owner of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A command is to be carried out and answered.
+    /// The owner must carry out and answer this command.
     Command(Received),
-    /// The connection takes no more commands, and sends no more answers. What is left to send is an error for the peer. The
-    /// owner writes it, discards what still comes for a moment, and closes.
+    /// The connection takes no more commands and sends no more answers. Any remaining output is an error for the
+    /// peer. The owner writes it, discards input for a moment, and closes.
     Ended(Ended),
 }
 
-/// Why a connection has ended.
+/// The reason for which a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The peer has done something wrong. It is told by a C2HTermReq.
+    /// The peer broke the protocol. A C2HTermReq tells it so.
     Wrong(FatalError),
     /// The peer has terminated the connection by an H2CTermReq.
     Terminated(FatalError),
@@ -117,16 +118,16 @@ pub enum Ended {
     Slow(TimedOut),
 }
 
-/// What took too long.
+/// The part of the exchange that took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedOut {
-    /// To send ICReq, to become a queue, or to authenticate.
+    /// ICReq, Connect, or authentication.
     Handshake,
-    /// To receive the rest of a PDU.
+    /// The rest of a PDU.
     Pdu,
-    /// To receive data that were asked for.
+    /// Data that were requested.
     Data,
-    /// To send.
+    /// Sending output.
     Output,
 }
 
@@ -135,37 +136,37 @@ pub enum TimedOut {
 pub struct Connection {
     config: Config,
     queue: Queue,
-    /// When the handshake ends, if the connection does not take all commands yet, and most bytes of a command's data until
-    /// then.
+    /// The end of the handshake, while the connection does not take all commands yet, and most bytes of a command's
+    /// data until then.
     handshake_until: Option<Nanos>,
     handshake_data: u32,
     initialized: bool,
     digests: Digests,
-    /// HPDA: the alignment of data that are sent, in bytes.
+    /// HPDA: the alignment of outgoing data, in bytes.
     align: u32,
     stage: Stage,
     rx: Rx,
     slots: Slots,
-    /// Commands that are complete, or whose data are to be fetched, in their order.
+    /// Commands that are complete, or whose data must be fetched, in their order.
     ready: VecDeque<u16>,
     /// Bytes of data of commands in flight.
     bytes: u64,
     output: Output,
-    /// Commands that were answered, modulo the entries of the queue.
+    /// Answered commands, modulo the entries of the queue.
     sq_head: u32,
     ended: Option<Ended>,
     ended_told: bool,
-    /// The time of the last call that brought one.
+    /// The time that the last call with a time argument gave.
     now: Nanos,
-    /// When the PDU that is incomplete began.
+    /// The time at which the incomplete PDU began.
     pdu_since: Option<Nanos>,
-    /// Commands whose data are fetched, and when data last came or output was last sent.
+    /// The number of commands whose data are being fetched, and the time of the last data or output.
     fetching: u32,
     fetch_progress: Nanos,
 }
 
 impl Connection {
-    /// A connection that has just been accepted.
+    /// Makes the state of a connection that was just accepted.
     pub fn new(config: Config, now: Nanos) -> Connection {
         Connection {
             config,
@@ -191,43 +192,43 @@ impl Connection {
         }
     }
 
-    /// Most bytes of a command's data. Before the peer is known, those of Connect.
+    /// Returns the most bytes of a command's data. Before the peer is known, those of Connect.
     fn max_data(&self) -> u32 {
         if self.handshake_until.is_some() { self.handshake_data } else { self.config.max_data }
     }
 
-    /// Has the host of a queue authenticate: commands bring or get `max_data` bytes at most, and the connection ends if
-    /// [`Connection::lift`] does not come in time.
+    /// Limits the connection while the host of a queue authenticates: commands have at most `max_data` bytes of data,
+    /// and the connection ends unless [`Connection::lift`] is called in time.
     pub fn restrict(&mut self, max_data: u32, now: Nanos) {
         self.handshake_until = Some(now.plus(self.config.connect));
         self.handshake_data = max_data;
     }
 
-    /// The host has authenticated.
+    /// Lifts the limits, because the host has authenticated.
     pub fn lift(&mut self) {
         self.handshake_until = None;
     }
 
-    /// Makes the connection a queue, after a Connect command that succeeds and before it is answered.
+    /// Makes the connection a queue. Called after a successful Connect and before its answer.
     pub fn set_queue(&mut self, queue: Queue) {
         self.queue = Queue { entries: queue.entries.max(2), ..queue };
         self.handshake_until = None;
         self.stage.grow();
     }
 
-    /// Where the last answer ends in the stream of bytes for the peer: how many bytes there were before its end.
+    /// Returns the end of the last answer in the byte stream to the peer: the number of bytes up to there.
     pub fn output_end(&self) -> u64 {
         self.output.pushed()
     }
 
-    /// How many bytes of that stream were sent.
+    /// Returns how many bytes of that stream were sent.
     pub fn bytes_sent(&self) -> u64 {
         self.output.bytes_sent()
     }
 
-    /// Receives bytes by `read`, which puts them into the slices in their order and returns how many. The slices are the rest of
-    /// the data of a command, data that are expected, and a buffer for what is behind them. Returns what `read` does, and whether
-    /// it has filled them all.
+    /// Receives bytes through `read`, which fills the slices in order and returns the number of bytes. The slices are
+    /// the rest of a command's data, expected data, and a buffer for the bytes behind them. Returns that number, and
+    /// whether all slices were filled.
     ///
     /// # Errors
     ///
@@ -264,7 +265,8 @@ impl Connection {
         read.map(|n| (n, full))
     }
 
-    /// Receives the beginning of `bytes`, at most `limit`, for callers that have them in memory. Returns how many.
+    /// Receives the beginning of `bytes`, at most `limit`, for callers that have them in memory. Returns how many it
+    /// took.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -288,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// What has come. `None`: nothing more until more bytes are received, or an answer was sent.
+    /// Returns the next event. After `None`, more events need more bytes or a sent answer.
     pub fn next_event(&mut self, buffers: &mut Buffers) -> Option<Event> {
         loop {
             if let Some(ended) = self.ended {
@@ -310,9 +312,9 @@ impl Connection {
         }
     }
 
-    /// Answers a command. `data` are the memory and the bytes of it that go to the host, at most the length of the
-    /// command's data; they are sent if the completion says that the command succeeded. The identifier of the command and
-    /// the head of the queue in the completion are filled in here.
+    /// Answers a command. `data` are the memory and the number of its bytes that go to the host, at most the length
+    /// of the command's data; they are sent if the completion is a success. The connection fills in the completion's
+    /// command identifier and queue head.
     pub fn answer(
         &mut self,
         slot: u16,
@@ -332,7 +334,7 @@ impl Connection {
         }
         completion.cid = command.cid();
         self.sq_head = (self.sq_head + 1) % self.queue.entries;
-        // FFFFh: the head is not told (Fabrics, *Submission Queue Flow Control*).
+        // FFFFh: the head is not reported (Fabrics, *Submission Queue Flow Control*).
         completion.sq_head =
             if self.queue.sq_flow_control { self.sq_head as u16 } else { u16::MAX };
         let was_empty = self.output.is_empty();
@@ -358,41 +360,41 @@ impl Connection {
         self.output.began(was_empty, now);
     }
 
-    /// What to send, in order. Returns how many of `slices` it has filled.
+    /// Returns the output in `slices`, in order, and how many of them it has filled.
     #[inline(always)]
     pub fn output<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.output.fill(slices)
     }
 
-    /// Whether there is something to send.
+    /// Returns whether there is output.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// The first `n` bytes of [`Connection::output`] were sent.
+    /// Notes that the first `n` bytes of [`Connection::output`] were sent.
     #[inline(always)]
     pub fn sent(&mut self, n: usize, buffers: &mut Buffers, now: Nanos) {
         self.now = now;
         let (slots, bytes) = (&mut self.slots, &mut self.bytes);
         self.output.sent(n, buffers, now, |slot| *bytes -= slots.free(slot));
         if n > 0 && self.fetching > 0 {
-            // The R2T may have been behind this.
+            // The R2T may have waited behind these bytes.
             self.fetch_progress = now;
         }
     }
 
-    /// The commands that have not come up because some of their data are on the way. A command that waits for memory is not
-    /// among them: what bounds its wait is not the patience of the connection.
+    /// Returns the commands that have not come up because some of their data are on the way. Commands that wait for
+    /// memory are left out, because the connection's patience does not limit their wait.
     pub fn awaited(&self) -> impl Iterator<Item = &Command> {
         self.slots.awaited()
     }
 
-    /// Commands in flight: received in whole or in part, and not yet answered to the end.
+    /// Returns the number of commands in flight: received in whole or in part, and answer not completely sent.
     pub fn in_flight(&self) -> usize {
         self.slots.used()
     }
 
-    /// When [`Connection::expire`] has to be called, if nothing happens before.
+    /// Returns the time at which [`Connection::expire`] must be called unless something happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.deadline().map(|(at, _)| at)
     }
@@ -413,7 +415,7 @@ impl Connection {
         .min_by_key(|(at, _)| *at)
     }
 
-    /// Ends the connection if a deadline is over: [`Connection::next_event`] says so.
+    /// Ends the connection if a deadline is over. [`Connection::next_event`] then reports it.
     pub fn expire(&mut self, now: Nanos) {
         self.now = now;
         if let Some((at, what)) = self.deadline()
@@ -423,7 +425,7 @@ impl Connection {
         }
     }
 
-    /// The command that comes up next, or `None`. Asks for data that are to be fetched.
+    /// Returns the command that comes up next, if any. Requests data that must be fetched.
     fn admit(&mut self, buffers: &mut Buffers) -> Option<Received> {
         while self.can_admit() {
             let slot = self.ready.pop_front()?;
@@ -456,7 +458,8 @@ impl Connection {
         None
     }
 
-    /// Whether a command has waited for the memory of others, and may use its own now: [`Connection::next_event`] has it.
+    /// Returns whether a command is ready and has the memory that it may have waited for. [`Connection::next_event`]
+    /// then returns it or requests its data.
     pub fn can_admit(&self) -> bool {
         let Some(entry) = self.ready.front().and_then(|slot| self.slots.get(*slot)) else {
             return false;

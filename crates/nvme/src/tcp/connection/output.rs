@@ -1,4 +1,4 @@
-//! What a connection sends: PDUs in order, of which some bytes may have been sent.
+//! The output of a connection: PDUs in order, partly sent.
 
 use crate::spec::{Command, Completion};
 use crate::tcp::Buffers;
@@ -11,16 +11,16 @@ use std::io::IoSlice;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
 
-/// The most that data are aligned to: 32 dwords.
+/// Padding for the largest alignment: 32 dwords.
 static PAD: [u8; 128] = [0; 128];
 
 /// The data of a PDU.
 #[derive(Debug)]
 pub(super) enum Body {
     None,
-    /// The first so many bytes of a buffer.
+    /// The first bytes of a buffer, and their number.
     Buf(AlignedBuf, u32),
-    /// A whole PDU that is not sent often.
+    /// A whole PDU of a rare kind.
     Bytes(Box<[u8]>),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Pdu {
     body: Body,
     tail: [u8; DIGEST_LEN],
     tail_len: u8,
-    /// The slot that is free once this is sent.
+    /// The slot that becomes free once this is sent.
     frees: Option<u16>,
 }
 
@@ -57,7 +57,7 @@ impl Pdu {
     }
 }
 
-/// A header of 24 bytes, with its digest if the connection has them.
+/// Makes a PDU from a header of 24 bytes, with a digest if the connection uses them.
 fn with_header(header: [u8; DATA_LEN], digests: Digests) -> Pdu {
     let mut head = [0; DATA_LEN + DIGEST_LEN];
     head[..DATA_LEN].copy_from_slice(&header);
@@ -74,12 +74,12 @@ fn header_flag(digests: Digests) -> u8 {
     if digests.header { flag::HEADER_DIGEST } else { 0 }
 }
 
-/// Bytes of a header with its digest.
+/// Returns the bytes of a header with its digest.
 fn header_len(digests: Digests) -> u32 {
     (DATA_LEN + if digests.header { DIGEST_LEN } else { 0 }) as u32
 }
 
-/// What is common to all PDUs, for one of `hlen` bytes that has no data.
+/// Returns the common header of a PDU without data whose header has `hlen` bytes.
 fn without_data(kind: Kind, hlen: usize, digests: Digests) -> Common {
     Common {
         kind: kind as u8,
@@ -90,7 +90,7 @@ fn without_data(kind: Kind, hlen: usize, digests: Digests) -> Common {
     }
 }
 
-/// A PDU that is encoded already.
+/// Makes a PDU that is encoded already.
 pub(super) fn whole(body: Body) -> Pdu {
     Pdu {
         head: [0; DATA_LEN + DIGEST_LEN],
@@ -103,7 +103,7 @@ pub(super) fn whole(body: Body) -> Pdu {
     }
 }
 
-/// A response capsule (figure *CapsuleResp*).
+/// Makes a response capsule (figure *CapsuleResp*).
 pub(super) fn response(completion: &Completion, digests: Digests) -> Pdu {
     let common = without_data(Kind::CapsuleResp, CAPSULE_RESPONSE_LEN, digests);
     let mut header = [0; CAPSULE_RESPONSE_LEN];
@@ -112,14 +112,14 @@ pub(super) fn response(completion: &Completion, digests: Digests) -> Pdu {
     with_header(header, digests)
 }
 
-/// An R2T for all data of a command.
+/// Makes an R2T for all data of a command.
 pub(super) fn ready_to_transfer(command: &Command, tag: u16, len: u32, digests: Digests) -> Pdu {
     let common = without_data(Kind::R2t, DATA_LEN, digests);
     with_header(Transfer { cid: command.cid(), tag, offset: 0, len }.encode(common), digests)
 }
 
-/// All data of a command for the host, `alone` without a response capsule behind them. Data begin at a multiple of
-/// `align` bytes.
+/// Makes a C2HData PDU with all data of a command for the host. `alone`: no response capsule follows. Data begin at a
+/// multiple of `align` bytes.
 pub(super) fn data(
     command: &Command,
     (buf, len): (AlignedBuf, u32),
@@ -153,12 +153,12 @@ pub(super) fn data(
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pdus: VecDeque<Pdu>,
-    /// Bytes of the first one that were sent.
+    /// Bytes of the first PDU that were sent.
     done: usize,
-    /// Bytes of all PDUs that were ever pushed, and of these that were sent.
+    /// Bytes of all PDUs ever pushed, and how many of them were sent.
     pushed: u64,
     sent: u64,
-    /// When something was last sent, or began to wait.
+    /// The time when output was last sent or began to wait.
     progress: Nanos,
 }
 
@@ -173,24 +173,24 @@ impl Output {
         self.pdus.push_back(pdu);
     }
 
-    /// The first PDU since the last one was sent has been pushed, if there was none before it.
+    /// Starts the clock of output that begins to wait, if the output `was_empty`.
     pub(super) fn began(&mut self, was_empty: bool, now: Nanos) {
         if was_empty {
             self.progress = now;
         }
     }
 
-    /// Since when nothing was sent, if there is something to send.
+    /// Returns the time since which no output was sent, if there is output.
     pub(super) fn progress(&self) -> Option<Nanos> {
         (!self.pdus.is_empty()).then_some(self.progress)
     }
 
-    /// Bytes that were ever pushed.
+    /// Returns the bytes ever pushed.
     pub(super) fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Bytes that were ever sent.
+    /// Returns the bytes ever sent.
     pub(super) fn bytes_sent(&self) -> u64 {
         self.sent
     }
@@ -213,7 +213,7 @@ impl Output {
         filled
     }
 
-    /// `n` bytes were sent. Calls `free` for each slot that is free now.
+    /// Notes that `n` bytes were sent. Calls `free` for each slot that becomes free.
     #[inline(always)]
     pub(super) fn sent(
         &mut self,

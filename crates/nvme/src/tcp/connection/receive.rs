@@ -1,5 +1,5 @@
-//! What a connection receives: from bytes to PDUs, and what each of them does. Nothing of a PDU is used before its header
-//! was checked (K1), and no memory is taken for data before the command was (K2).
+//! The input of a connection: from bytes to PDUs and their effects. Nothing of a PDU is used before its header was
+//! checked (K1), and no memory is taken for data before the command was checked (K2).
 
 use super::output::{self, Body};
 use super::slots::SlotState;
@@ -12,7 +12,7 @@ use crate::tcp::pdu::{
 };
 use crate::tcp::{Buffers, DIGEST_LEN, DataPointer, Digest, IN_CAPSULE_MAX};
 
-/// What comes next.
+/// The kind of bytes that come next.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rx {
     Header,
@@ -33,7 +33,7 @@ pub(super) enum Rx {
     },
 }
 
-/// A wrong field of a header.
+/// Returns the error for a wrong field of a header.
 const fn wrong(field: u32) -> FatalError {
     FatalError { status: fatal::HEADER_FIELD, info: field }
 }
@@ -53,7 +53,7 @@ struct Checked {
 }
 
 impl Connection {
-    /// Goes one step on. False: that needs more bytes.
+    /// Processes the next piece of input. Returns false if that needs more bytes.
     pub(super) fn step(&mut self, buffers: &mut Buffers) -> bool {
         self.step_in_one_piece(buffers) || self.stage.join(buffers)
     }
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// `n` bytes were put where the data of `slot` go.
+    /// Notes that `n` bytes were put into the data of `slot`.
     pub(super) fn took_data(&mut self, slot: u16, n: usize) {
         let Rx::Data { left, mut digest, .. } = self.rx else { return };
         if self.digests.data {
@@ -116,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// A PDU with data has ended.
+    /// Handles the end of a PDU with data.
     fn end_of_data(&mut self, slot: u16) {
         self.rx = Rx::Header;
         self.pdu_since = None;
@@ -127,7 +127,7 @@ impl Connection {
                 return;
             }
             self.fetching -= 1;
-            // It has its memory, so it does not wait for those before it that have none.
+            // The command has its memory, so it does not wait for earlier commands that have none.
             self.ready.push_front(slot);
         } else {
             self.ready.push_back(slot);
@@ -135,11 +135,11 @@ impl Connection {
         entry.state = SlotState::Ready;
     }
 
-    /// Answers a command that does not come up.
+    /// Fails a command before it comes up.
     pub(super) fn fail(&mut self, slot: u16, status: u16) {
         if let Some(entry) = self.slots.get_mut(slot) {
             entry.state = SlotState::Up;
-            // Freed here and not kept for the next command: this is rare.
+            // Freed instead of returned to the pool, because this is rare.
             entry.data = None;
         }
         let completion = Completion { status, ..Completion::default() };
@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection because of the header that is next, of which the peer is sent the first `len` bytes.
+    /// Ends the connection because of the next header. The peer is sent the header's first `len` bytes.
     #[cold]
     fn wrong(&mut self, error: FatalError, len: usize) -> bool {
         let header = self.stage.bytes()[..len].to_vec();
@@ -193,13 +193,13 @@ impl Connection {
         true
     }
 
-    /// Checks a common header. Its fields are those of the figure *PDU Header*.
+    /// Checks a common header. Fields are named as in the figure *PDU Header*.
     fn check(&self, common: Common) -> Result<Checked, FatalError> {
         let kind = match Kind::from_u8(common.kind) {
             Some(Kind::IcReq) if self.initialized => return Err(SEQUENCE),
             Some(Kind::CapsuleCmd | Kind::H2cData) if !self.initialized => return Err(SEQUENCE),
             Some(k @ (Kind::IcReq | Kind::CapsuleCmd | Kind::H2cData | Kind::H2cTerm)) => k,
-            // Unknown, or of the other direction.
+            // The kind is unknown or has the other direction.
             _ => return Err(wrong(field::KIND)),
         };
         if usize::from(common.hlen) != kind.header_len() {
@@ -258,7 +258,7 @@ impl Connection {
         if self.handshake_until.is_some() {
             self.handshake_until = Some(self.now.plus(self.config.connect));
         }
-        // MAXR2T is not needed: a command has one R2T, which asks for all of its data.
+        // MAXR2T is not needed: a command has one R2T, which requests all of its data.
         let max = self.config.max_h2c_data;
         let answer = Initialize { version: 0, align: 0, digests: asked.digests, max };
         let pdu = Body::Bytes(answer.encode(Kind::IcResp).into());
@@ -309,7 +309,7 @@ impl Connection {
         Ok(())
     }
 
-    /// H2CData: the part of the data of a command that comes next (K4).
+    /// Handles H2CData, which must be the next part of a command's data (K4).
     fn data(&mut self, checked: &Checked) -> Result<(), FatalError> {
         let Some(header) = self.stage.bytes().first_chunk::<DATA_LEN>() else { return Ok(()) };
         let transfer = Transfer::decode(header);

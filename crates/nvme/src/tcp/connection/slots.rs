@@ -1,27 +1,27 @@
-//! The commands of a connection. The number of a slot is the transfer tag of its command.
+//! The commands of a connection. A slot's number is the transfer tag of its command.
 
 use super::Received;
 use crate::spec::Command;
 use zoneplug_buf::AlignedBuf;
 
-/// How far a command is.
+/// The progress of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// There is none.
+    /// The slot has no command.
     Free,
-    /// Its data are being received with its capsule.
+    /// The data are being received with the capsule.
     InCapsule,
-    /// It is complete, and comes up next.
+    /// The command is complete, and comes up next.
     Ready,
-    /// Its data are to be fetched, once there is memory for them.
+    /// The data must be fetched, once there is memory for them.
     WaitsToFetch,
-    /// It comes up once there is memory for the data that it asks for.
+    /// The command comes up once there is memory for the data that it requests.
     WaitsToSend,
-    /// Its data were asked for.
+    /// The data were requested.
     Fetching,
-    /// It has come up.
+    /// The command has come up.
     Up,
-    /// It is answered, and its answer has not been sent in whole.
+    /// The command is answered, and its answer is not completely sent.
     Answered,
 }
 
@@ -30,12 +30,12 @@ pub(super) enum SlotState {
 pub(super) struct Slot {
     pub(super) state: SlotState,
     pub(super) command: Command,
-    /// Where the data of the host go, until the command comes up.
+    /// The memory for the host's data, until the command comes up.
     pub(super) data: Option<AlignedBuf>,
-    /// Bytes of data, in either direction, and how many have come.
+    /// Bytes of data, in either direction, and how many of them have arrived.
     pub(super) len: u32,
     pub(super) got: u32,
-    /// Bytes that count for the limit of the connection.
+    /// Bytes that count towards the connection's limit.
     pub(super) holds: u32,
     /// A data digest was wrong.
     pub(super) spoilt: bool,
@@ -49,12 +49,12 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Commands in flight.
+    /// Returns the number of commands in flight.
     pub(super) fn used(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// A slot for a command, if fewer than `max` are in flight.
+    /// Takes a slot for a command, if fewer than `max` are in flight.
     pub(super) fn take(
         &mut self,
         command: Command,
@@ -83,13 +83,13 @@ impl Slots {
         self.all.get_mut(usize::from(slot))
     }
 
-    /// The commands whose data were asked for, or are being received with their capsules.
+    /// Returns the commands whose data were requested or are being received with their capsules.
     pub(super) fn awaited(&self) -> impl Iterator<Item = &Command> {
         let awaits = |e: &&Slot| matches!(e.state, SlotState::Fetching | SlotState::InCapsule);
         self.all.iter().filter(awaits).map(|e| &e.command)
     }
 
-    /// The `left` bytes of data that come next.
+    /// Returns the memory for the last `left` bytes of a command's data.
     pub(super) fn rest_of_data(&mut self, slot: u16, left: u32) -> &mut [u8] {
         let Some(entry) = self.get_mut(slot) else { return &mut [] };
         let got = entry.got as usize;
@@ -107,7 +107,8 @@ impl Slots {
         Some(Received { slot, command, data, len })
     }
 
-    /// The command of the slot, which is answered now. `None`: it has none that came up, or that failed on its way.
+    /// Marks the slot's command as answered and returns it. `None`: no command of the slot has come up, or failed on
+    /// its way.
     pub(super) fn answered(&mut self, slot: u16) -> Option<Command> {
         let entry = self.get_mut(slot).filter(|e| e.state == SlotState::Up)?;
         entry.state = SlotState::Answered;

@@ -1,19 +1,20 @@
-//! Bytes that were read ahead of what is understood: headers, and data that came with them.
+//! Bytes that were read ahead: headers, and data that came with them.
 //!
-//! Writes of one length that carry their data in their capsules come one after another, as header, data, header, data. A
-//! read that expects this puts the headers here and the data of each into memory of its own, where they stay. If something
-//! else came, what follows is copied back into one piece.
+//! Writes of one length with data in their capsules arrive as header, data, header, data. A read that expects this
+//! puts the headers here and each write's data into its own memory, where they stay. If other bytes arrive instead,
+//! they are copied back into one piece.
 
 use crate::tcp::Buffers;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use zoneplug_buf::AlignedBuf;
 
-/// Bytes that are read ahead before a connection is a queue, and after. A header with its pad fits into the first.
+/// Bytes that are read ahead before a connection is a queue. A header with its pad fits. The constant below holds
+/// afterwards.
 const STAGE_FIRST: usize = 2048;
 const STAGE: usize = 16 << 10;
-/// Bytes that are read ahead behind long data and behind what is expected: some headers. What is read of data with them is
-/// copied.
+/// Bytes that are read ahead behind long data and behind expected capsules: room for some headers. Data that arrive
+/// with them must be copied.
 const STAGE_SHORT: usize = 1024;
 /// Most capsules that a read expects.
 pub(super) const MAX_EXPECTED: usize = 16;
@@ -33,12 +34,12 @@ pub(super) struct Shape {
     pub(super) tail: usize,
 }
 
-/// Data that a read has put into memory of their own. They come before the byte `at` of the stage.
+/// Data that a read has put into their own memory. In the stream they come before the byte `at` of the stage.
 #[derive(Debug)]
 struct Apart {
     at: usize,
     buf: AlignedBuf,
-    /// Bytes that came.
+    /// Bytes that arrived.
     got: u32,
 }
 
@@ -48,17 +49,18 @@ pub(super) struct Stage {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
-    /// In the order in which they came. Only the last may be incomplete, and nothing follows it then.
+    /// Data apart from the stage, in the order of arrival. Only the last may be incomplete, and then no bytes follow
+    /// it.
     apart: VecDeque<Apart>,
     /// Bytes of data of each in `apart`.
     len: u32,
-    /// What the next read expects: the shape of the last capsules, and how many.
+    /// The capsules that the next read expects: the shape of the last ones, and how many.
     shape: Option<Shape>,
     expected: usize,
-    /// How many came since the last read, and whether that one expected some and filled all its room.
+    /// The number of capsules since the last read, and whether that read expected some and filled all its room.
     capsules: usize,
     was_full: bool,
-    /// Reads of the present window, and the most capsules of one.
+    /// Reads of the present window, and the most capsules of one of them.
     reads: u32,
     most: usize,
     pause: u32,
@@ -99,20 +101,21 @@ impl Stage {
         self.apart.clear();
     }
 
-    /// A capsule with data of this shape has come.
+    /// Notes that a capsule with data of this shape has come.
     pub(super) fn note_capsule(&mut self, shape: Shape) {
         self.capsules = if self.shape == Some(shape) { self.capsules + 1 } else { 1 };
         self.shape = Some(shape);
         self.long = false;
     }
 
-    /// Something else has come: a capsule without data, or long data.
+    /// Notes that something else has come: a capsule without data, or long data.
     pub(super) fn note_other(&mut self, long: bool) {
         self.shape = None;
         self.long |= long;
     }
 
-    /// Decides how many capsules the next read expects. That grows at once; it shrinks to the most of several reads.
+    /// Decides how many capsules the next read expects. The number grows at once and shrinks to the maximum of
+    /// several reads.
     fn expect(&mut self) {
         let came = std::mem::take(&mut self.capsules);
         self.most = self.most.max(came);
@@ -127,8 +130,8 @@ impl Stage {
         self.expected = expected.clamp(1, MAX_EXPECTED);
     }
 
-    /// Where the next bytes go, behind the first `filled` of `slices`. `before` are bytes that come before the next header.
-    /// Returns how many slices are filled now, and the bytes that they have room for.
+    /// Appends the memory for the next bytes to the first `filled` of `slices`. `before` are bytes that come before
+    /// the next header. Returns how many slices are filled now, and how many bytes the new ones hold.
     #[inline(always)]
     pub(super) fn space<'a>(
         &'a mut self,
@@ -140,7 +143,7 @@ impl Stage {
         if !self.apart.is_empty() {
             self.join(buffers);
         }
-        // What is there already is moved to the front: it is less than a header.
+        // Moves the bytes that are already here to the front. They are less than a header.
         self.bytes.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
         if self.end == 0 && self.bytes.len() > STAGE {
@@ -167,7 +170,7 @@ impl Stage {
                 let (head, behind) = rest.split_at_mut(chunk);
                 rest = behind;
                 slices[filled] = IoSliceMut::new(head);
-                // The place of the data, which is filled in below.
+                // The next slice is for the data. The loop below fills it in.
                 filled += 2;
                 room += chunk + shape.len as usize;
             }
@@ -186,7 +189,7 @@ impl Stage {
         (filled + 1, room)
     }
 
-    /// `n` bytes were put into [`Stage::space`], which are all that there was room for if it is `full`.
+    /// Notes that `n` bytes were put into [`Stage::space`]. `full`: they fill all of it.
     #[inline(always)]
     pub(super) fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
         self.was_full = full && !self.apart.is_empty();
@@ -208,7 +211,7 @@ impl Stage {
         assert!(self.end <= self.bytes.len(), "more was received than there was space for");
     }
 
-    /// The bytes that come next, as far as they lie in one piece.
+    /// Returns the next bytes, as far as they lie in one piece.
     pub(super) fn bytes(&self) -> &[u8] {
         let end = self.apart.front().map_or(self.end, |a| a.at);
         &self.bytes[self.begin..end]
@@ -220,7 +223,8 @@ impl Stage {
         &self.bytes[self.begin - n..self.begin]
     }
 
-    /// The data behind the next `head` bytes, if a read has put them into memory of their own, and how many came.
+    /// Takes the data behind the next `head` bytes, if a read has put them into their own memory, and how many
+    /// arrived.
     pub(super) fn data_behind(&mut self, head: usize, len: u32) -> Option<(AlignedBuf, u32)> {
         let next = self.apart.front()?;
         if next.at != self.begin + head || self.len != len {
@@ -229,7 +233,8 @@ impl Stage {
         self.apart.pop_front().map(|a| (a.buf, a.got))
     }
 
-    /// Puts what was read apart back to where it came, because the bytes are not what was expected. False: nothing was apart.
+    /// Copies data in their own memory back into the stream, because the bytes are not the expected ones. Returns
+    /// false if there were none.
     #[cold]
     pub(super) fn join(&mut self, buffers: &mut Buffers) -> bool {
         if self.apart.is_empty() {

@@ -1,4 +1,4 @@
-//! A connection under a wire that cuts as it likes, and under peers that break the protocol.
+//! A connection under a wire that cuts the stream anywhere, and under peers that break the protocol.
 
 mod bounds;
 
@@ -12,12 +12,12 @@ use proptest::prelude::*;
 const NOW: Nanos = Nanos(1_000);
 pub(super) const BLOCK: u32 = 512;
 
-/// A controller with memory of its own: blocks that were written are read.
+/// A controller with its own memory: a read returns the blocks that were written.
 pub(super) struct Memory {
     pub(super) connection: Connection,
     pub(super) buffers: Buffers,
     memory: Vec<u8>,
-    /// Commands that are answered at the next turn, so that several are in flight.
+    /// Commands that are answered in the next turn, so that several are in flight.
     pub(super) taken: VecDeque<Received>,
     ended: Option<Ended>,
     largest: u64,
@@ -161,7 +161,7 @@ pub(super) fn digests(header: bool, data: bool) -> Digests {
     Digests { header, data }
 }
 
-/// K1. A byte at a time, or all at once.
+/// K1. The stream arrives a byte at a time, or all at once.
 #[test]
 fn every_cut_of_the_stream_gives_the_same() {
     for (header, data, align, flow) in [
@@ -179,7 +179,7 @@ fn every_cut_of_the_stream_gives_the_same() {
     }
 }
 
-/// Reads that succeed have a response capsule only if the host goes by the head of its queue.
+/// Successful reads have a response capsule only if the host uses the head of its queue.
 #[test]
 fn a_read_needs_no_response_without_flow_control() {
     let (with, _) = workload(Options::default(), Config::default(), true, [usize::MAX; 2]);
@@ -187,7 +187,7 @@ fn a_read_needs_no_response_without_flow_control() {
     assert_eq!(with.len() - without.len(), 7 * 24);
 }
 
-/// K3.
+/// K3. Commands beyond the memory limit wait, in their order.
 #[test]
 fn commands_wait_for_memory_in_their_order() {
     let config = Config { max_bytes: 70_000, ..Config::default() };
@@ -195,7 +195,7 @@ fn commands_wait_for_memory_in_their_order() {
     let (all, more) = workload(Options::default(), Config::default(), true, [usize::MAX; 2]);
     assert!(largest <= 70_000 && more > 70_000, "{largest} {more}");
     assert_eq!(bytes.len(), all.len());
-    // A command that is larger than the limit is let through alone.
+    // A command larger than the limit is let through alone.
     let config = Config { max_bytes: 4096, ..Config::default() };
     assert_eq!(workload(Options::default(), config, true, [usize::MAX; 2]).1, 65_536);
 }
@@ -234,13 +234,13 @@ proptest! {
             bytes[at % len] = value;
         }
         target.receive(&bytes, cut);
-        // What a command addresses may be nonsense by now.
+        // Commands that remain may address nonsense by now.
         target.taken.clear();
         target.send(usize::MAX);
     }
 }
 
-/// A connection that is initialized, and has a write of 12 KiB whose data it has asked for by tag 0.
+/// A connection that is initialized and has a write of 12 KiB whose data it has requested with tag 0.
 fn fetching(digests: Digests) -> Memory {
     let mut target = Memory::new(Config { max_h2c_data: 8192, ..Config::default() }, queue(true));
     let mut host = Initiator::new(Options { digests, ..Options::default() });
@@ -265,7 +265,7 @@ fn bytes_of((common, transfer, data): (Common, Transfer, Vec<u8>)) -> Vec<u8> {
     [&transfer.encode(common)[..], &data].concat()
 }
 
-/// Data that come in pieces over a slow link are progress, each of them.
+/// Each piece of data counts as progress on a slow link.
 #[test]
 fn a_host_that_sends_data_in_pieces_is_waited_for() {
     let mut target = fetching(Digests::default());
@@ -297,7 +297,7 @@ fn capsule(command: Command, data: u32) -> (Common, Vec<u8>) {
     (common, [&command.0[..], &vec![9; data as usize]].concat())
 }
 
-/// What the peer is told if it sends `bytes`; the same for any cut.
+/// Returns the error that the peer gets if it sends `bytes`; the error must not depend on how the stream is cut.
 fn told(new: impl Fn() -> Memory, bytes: &[u8]) -> Option<(u16, u32)> {
     let tell = |cut| {
         let mut target = new();
@@ -364,7 +364,7 @@ fn k4_wrong_data_pdus_are_told_apart() {
     assert_eq!(told(|| fetching(Digests::default()), &more), header(field::TTAG));
 }
 
-/// K1.
+/// K1. Each wrong field of a header ends the connection with the error that names it.
 #[test]
 fn k1_wrong_headers_are_told_apart() {
     let flush = Command::new(opcode::FLUSH).with_data_apart(0);
@@ -407,7 +407,7 @@ fn k1_wrong_headers_are_told_apart() {
     assert_eq!(told(new, &bytes_of(h2c(0, 0, 0, 4, true))), Some((fatal::SEQUENCE, 0)));
 }
 
-/// A header whose digest is wrong is not looked at; data whose digest is wrong fail their command, which may be sent
+/// A header with a wrong digest is not interpreted. Data with a wrong digest fail their command, which may be sent
 /// again.
 #[test]
 fn k5_digests_are_checked() {
@@ -447,7 +447,7 @@ fn k5_digests_are_checked() {
     }
 }
 
-/// K2. The command fails, no memory is taken, and what follows is understood.
+/// K2. The command fails, no memory is taken, and the following bytes are understood.
 #[test]
 fn k2_a_command_with_a_wrong_data_pointer_fails_alone() {
     let write = Command::new(opcode::WRITE).with_cid(5);
@@ -470,7 +470,7 @@ fn k2_a_command_with_a_wrong_data_pointer_fails_alone() {
     assert_eq!(target.taken.len(), 1);
 }
 
-/// K2. A peer that is not known yet gets no memory but for Connect.
+/// K2. An unknown peer gets memory for Connect only.
 #[test]
 fn k2_before_connect_there_is_memory_for_connect_only() {
     let mut target = Memory::new(Config::default(), queue(true));

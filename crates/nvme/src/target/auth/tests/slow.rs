@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// J13: a transaction that has begun fails at any step when its time is over, and nothing else does.
+/// J13: a transaction that has begun fails at any step when its time is over. An authentication that is not underway
+/// does not.
 #[test]
 fn a_host_that_takes_too_long() {
     for v in two() {
@@ -21,7 +22,7 @@ fn a_host_that_takes_too_long() {
                 }
             }
             if a.is_admitted() {
-                // One way: Success1 is the last message.
+                // In a one-way transaction, Success1 is the last message.
                 assert!(!a.is_underway());
                 assert_eq!((a.time_out(), a.is_admitted()), (None, true));
                 continue;
@@ -32,7 +33,7 @@ fn a_host_that_takes_too_long() {
             assert_eq!(a.time_out(), None);
             fails(&mut a, t_id, failure::FAILED);
         }
-        // While a value is computed: it changes nothing then, and neither does another command.
+        // While a value is being computed, neither its result nor another command changes the failure.
         if v.text("group") == "0" {
             continue;
         }

@@ -1,8 +1,8 @@
-//! What a peer can use of a connection: commands, memory and time.
+//! The limits on a peer of a connection: commands, memory and time.
 
 use super::*;
 
-/// K3.
+/// K3. A host that must authenticate gets little memory and a deadline.
 #[test]
 fn k3_a_host_that_has_to_authenticate_has_little_memory_and_time() {
     let config = Config::default();
@@ -18,7 +18,7 @@ fn k3_a_host_that_has_to_authenticate_has_little_memory_and_time() {
     let status: Vec<u16> = all_done(&mut host).iter().map(|d| d.completion.status).collect();
     assert!(status.contains(&0) && status.iter().any(|s| *s != 0), "{status:x?}");
     assert!(target.largest <= 1024);
-    // What it has sent meanwhile does not count.
+    // Bytes sent meanwhile do not extend the deadline.
     assert_eq!(target.connection.next_deadline(), Some(at(config.connect.0)));
     target.connection.expire(at(config.connect.0 - 1));
     target.events();
@@ -28,14 +28,14 @@ fn k3_a_host_that_has_to_authenticate_has_little_memory_and_time() {
     host.send(write(3).0, write(3).1);
     exchange(&mut host, &mut target, [usize::MAX; 2]);
     assert_eq!(all_done(&mut host)[0].completion.status, 0);
-    // It fails to do so again.
+    // The host fails to authenticate again.
     target.connection.restrict(1024, NOW);
     target.connection.expire(at(config.connect.0));
     target.events();
     assert_eq!(target.ended, Some(Ended::Slow(TimedOut::Handshake)));
 }
 
-/// K3. A host that sends more commands than its queue has entries, or does not take its answers, is cut off.
+/// K3. A host that sends more commands than its queue has entries, or does not take its answers, is disconnected.
 #[test]
 fn k3_commands_in_flight_are_bounded_by_the_queue() {
     let flush = Command::new(opcode::FLUSH).with_data_apart(0);
@@ -46,7 +46,7 @@ fn k3_commands_in_flight_are_bounded_by_the_queue() {
     target.receive(&full, 1000);
     assert_eq!((target.taken.len(), target.ended), (128, None));
     target.answer();
-    // They are answered, but nothing was sent.
+    // The commands are answered, but no answer was sent.
     assert_eq!(target.connection.in_flight(), 128);
     target.receive(&one, 1000);
     assert_eq!(target.ended, Some(Ended::Wrong(FatalError { status: fatal::SEQUENCE, info: 0 })));
@@ -57,14 +57,14 @@ fn k3_commands_in_flight_are_bounded_by_the_queue() {
         assert_eq!(target.send(100).len(), 128 * 24);
     }
     assert_eq!(target.ended, None);
-    // The head goes round the queue of 128.
+    // The head wraps round the queue of 128.
     target.receive(&one, 1000);
     target.answer();
     let last = target.send(usize::MAX);
     assert_eq!(Completion::decode(last[8..24].try_into().unwrap()).sq_head, 1);
 }
 
-/// K3.
+/// K3. A peer that makes no progress is disconnected.
 #[test]
 fn k3_a_peer_that_makes_no_progress_is_cut_off() {
     let config = Config::default();
@@ -105,7 +105,7 @@ fn k3_a_peer_that_makes_no_progress_is_cut_off() {
     assert_eq!(slow(&mut target.connection, NOW.0 + patience), TimedOut::Data);
 }
 
-/// K3.
+/// K3. A host is not disconnected while its link is slow but makes progress.
 #[test]
 fn k3_a_slow_way_to_the_host_is_no_fault_of_it() {
     let (config, mut host) = (Config::default(), Initiator::new(Options::default()));
@@ -118,7 +118,7 @@ fn k3_a_slow_way_to_the_host_is_no_fault_of_it() {
     target.receive(&host.take_output(), usize::MAX);
     target.answer();
     assert_eq!(target.connection.fetching, 1);
-    // The R2T is behind the data of the read, of which the host takes some before each deadline.
+    // The R2T is behind the data of the read. The host takes some of these before each deadline.
     let mut now = NOW;
     for _ in 0..3 {
         now = now.plus(Nanos(config.patience.0 - 1));
@@ -127,7 +127,7 @@ fn k3_a_slow_way_to_the_host_is_no_fault_of_it() {
         target.events();
         assert_eq!(target.ended, None);
     }
-    // It takes no more.
+    // The host takes no more data.
     target.connection.expire(now.plus(config.patience));
     target.events();
     assert!(matches!(target.ended, Some(Ended::Slow(_))));
