@@ -21,29 +21,30 @@ use std::task::Waker;
 
 /// The control plane of a device: rare calls.
 pub trait Device: Send + Sync {
-    /// The layout of zones as the device has it now. It may grow while a disk is open; a revalidation adopts it.
+    /// Returns the layout of zones as the device has it now. The layout may grow while a disk is open; a revalidation
+    /// adopts it.
     fn geometry(&self) -> &Geometry;
 
-    /// What the device can do.
+    /// The limits and abilities of the device.
     fn limits(&self) -> &Limits;
 
-    /// Whether the device uses the argument `now` of its queues. If not, a driver may pass an old time and need not
-    /// read a clock.
+    /// Returns whether the device uses the argument `now` of its queues. If not, a driver may pass an old time and
+    /// need not read a clock.
     fn is_timed(&self) -> bool {
         true
     }
 
-    /// Whether the device's queues never panic. If they may, a disk keeps notes of the commands that they hold, which
-    /// costs 40 to 300 instructions a BIO (see `survive_panics` of [`DiskConfig`](crate::disk::DiskConfig)). Devices
-    /// that wait for hardware, and devices of other crates, should return false: beside the device's own time that
-    /// cost is nothing.
+    /// Returns whether the device's queues never panic. If they may, a disk keeps notes of the commands that they
+    /// hold, which costs 40 to 300 instructions a BIO (see `survive_panics` of
+    /// [`DiskConfig`](crate::disk::DiskConfig)). Devices that wait for hardware, and devices of other crates, should
+    /// return false: beside the device's own time that cost is nothing.
     fn never_panics(&self) -> bool {
         false
     }
 
-    /// Which zones share a head. A layer returns what the device below it returns, and a layer on several devices
-    /// joins their answers. A device that returns the default gets one single writer for all its zones. A disk asks
-    /// once, when it is opened.
+    /// Returns the spindle of each zone; zones of one spindle share a head. A layer returns what the device below it
+    /// returns, and a layer on several devices joins their answers. A device that returns the default gets one single
+    /// writer for all its zones. A disk asks once, when it is opened.
     fn spindles(&self) -> Spindles {
         Spindles::one(std::ptr::from_ref(self).cast::<()>().addr())
     }
@@ -53,9 +54,9 @@ pub trait Device: Send + Sync {
     /// descriptors.
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error>;
 
-    /// As [`Device::open_queue`], for an owner that calls the queue by value. A layer that only adds to the sector of
-    /// most commands returns the queue of the device below with an [`AddressMap`]. Such a command then costs no call
-    /// of the layer.
+    /// Like [`Device::open_queue`], for an owner that calls the queue by value. A layer that only adds to the sector
+    /// of most commands returns the queue of the device below with an [`AddressMap`]. Such a command then costs no
+    /// call of the layer.
     fn open_mapped_queue(&self, depth: u16, waker: Waker) -> Result<MappedQueue, Error> {
         self.open_queue(depth, waker).map(MappedQueue::from)
     }

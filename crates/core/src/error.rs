@@ -12,11 +12,11 @@ pub enum ErrorKind {
     Invalid,
     /// The thing that was named does not exist.
     NotFound,
-    /// It is in use, or not in the right state now.
+    /// The thing is in use, or not in the right state now.
     Busy,
     /// A device returned an error.
     Io,
-    /// This build, device or system cannot do it.
+    /// This build, device or system does not support it.
     NotSupported,
 }
 
@@ -38,7 +38,7 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// A text of an error, which may quote a path, a label or a specification.
+/// Makes a text of an error safe to show. It may quote a path, a label or a specification.
 fn shown(text: String) -> String {
     match one_line(&text) {
         Cow::Borrowed(_) => text,
@@ -47,17 +47,17 @@ fn shown(text: String) -> String {
 }
 
 impl Error {
-    /// An error that says `what` is wrong.
+    /// Makes an error. `what` says what is wrong.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Error {
         Error { kind, what: shown(what.into()), hint: None, source: None }
     }
 
-    /// An error of kind [`ErrorKind::Invalid`].
+    /// Makes an error of kind [`ErrorKind::Invalid`].
     pub fn invalid(what: impl Into<String>) -> Error {
         Self::new(ErrorKind::Invalid, what)
     }
 
-    /// Adds what to try.
+    /// Adds a suggestion what to try.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = Some(shown(hint.into()));
@@ -76,12 +76,12 @@ impl Error {
         self.kind
     }
 
-    /// What is wrong, without what to try.
+    /// Returns the line that says what is wrong.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// What to try, if anything is known.
+    /// Returns the suggestion what to try, if there is one.
     pub fn what_to_try(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -1,4 +1,5 @@
-//! Keys and the forms of their values: what each key of a specification, and each attribute of a disk, accepts.
+//! Keys and the forms of their values: the values that each key of a specification, and each attribute of a disk,
+//! accepts.
 //!
 //! The parser, the errors, `zoneplug help spec` and the man page all read the same [`Key`]. So names and bounds are
 //! the same everywhere.
@@ -8,9 +9,9 @@ use std::fmt;
 
 /// Units of sizes: powers of 1024.
 const SIZES: [(&str, u64); 4] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-/// Units of times, in nanoseconds. A name that ends with another name stands before it.
+/// Units of times, in nanoseconds. A name stands before every name that it ends with.
 const TIMES: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-/// Units of times that are read, but never shown.
+/// Units of times that are read but never shown.
 const LONG_TIMES: [(&str, u64); 2] = [("m", 60_000_000_000), ("h", 3_600_000_000_000)];
 
 /// Nanoseconds of a microsecond.
@@ -40,22 +41,22 @@ pub struct Key {
     pub name: &'static str,
     /// Other names with the same meaning.
     pub aliases: &'static [&'static str],
-    /// Which values it takes.
+    /// The form of its values.
     pub form: Form,
-    /// The value where the key is not given.
+    /// The value if the key is not given.
     pub default: DefaultValue,
-    /// What the key is, in one sentence.
+    /// A description in one sentence.
     pub about: &'static str,
 }
 
 impl Key {
-    /// Whether `name` is the key's name or one of its aliases.
+    /// Returns whether `name` is the key's name or one of its aliases.
     pub fn is(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 }
 
-/// The value where a key is not given.
+/// The value of a key that is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultValue {
     /// This value, as it would be written.
@@ -87,7 +88,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The number. 0 for a value that is not a number.
+    /// Returns the number. 0 for a value that is not a number.
     pub fn number(&self) -> u64 {
         match self {
             Value::Number(n) => *n,
@@ -96,7 +97,7 @@ impl Value {
     }
 }
 
-/// Which values a key takes, and how they are written.
+/// The form of a key's values: which are allowed, and how they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// 0 or 1.
@@ -109,7 +110,7 @@ pub enum Form {
         min: u64,
         /// The most.
         max: u64,
-        /// What is counted, for people; may be empty.
+        /// The things that are counted, for people; may be empty.
         unit: &'static str,
     },
     /// Bytes, with `K`, `M`, `G` or `T`: a multiple of 512. The value is in sectors of 512 bytes.
@@ -144,7 +145,7 @@ pub enum Form {
     Rate,
     /// A fraction between 0 and 1, with up to six decimal places. The value is in millionths.
     Fraction,
-    /// Any text; the words say which.
+    /// Any text, which these words describe.
     Text(&'static str),
 }
 
@@ -180,7 +181,7 @@ impl Form {
         self.has(&value).then_some(value)
     }
 
-    /// Whether a value is within the bounds.
+    /// Returns whether a value is within the bounds.
     pub fn has(&self, value: &Value) -> bool {
         let n = match (self, value) {
             (Form::Balance { max }, Value::Pair(a, b)) => return a.max(b) <= max,
@@ -192,7 +193,7 @@ impl Form {
         (min..=max).contains(&n)
     }
 
-    /// The least and the most number.
+    /// Returns the least and the most number.
     fn bounds(&self) -> (u64, u64) {
         match *self {
             Form::Flag => (0, 1),
@@ -208,7 +209,7 @@ impl Form {
         }
     }
 
-    /// The text of a value, as [`read`](Form::read) accepts it.
+    /// Returns the text of a value, as [`read`](Form::read) accepts it.
     pub fn show(&self, value: &Value) -> String {
         let n = match value {
             Value::Text(text) => return text.clone(),
@@ -233,7 +234,8 @@ impl Form {
         }
     }
 
-    /// The unit of the shown value, as in `us` or `zones`. Empty if there is none, or if the shown value contains it.
+    /// Returns the unit of the shown value, as in `us` or `zones`. Empty if there is none, or if the shown value
+    /// contains it.
     pub fn unit(&self) -> &'static str {
         match *self {
             Form::Number { unit, .. } | Form::Span { unit, .. } => unit,
@@ -242,7 +244,7 @@ impl Form {
         }
     }
 
-    /// The range in a few words, for tables: `1..4096 tags`.
+    /// Returns the range in a few words, for tables: `1..4096 tags`.
     pub fn range(&self) -> String {
         let shown = |n: u64| self.show(&Value::Number(n));
         let (min, max) = self.bounds();
@@ -277,7 +279,7 @@ impl Form {
         .to_owned()
     }
 
-    /// The allowed values, as the end of a sentence: `zones is a whole number from 1 to 4096`.
+    /// Returns the allowed values as the end of a sentence: `zones is a whole number from 1 to 4096`.
     pub fn allowed(&self) -> String {
         let shown = |n: u64| self.show(&Value::Number(n));
         let (min, max) = self.bounds();
@@ -318,7 +320,7 @@ impl Form {
         }
     }
 
-    /// Texts at the bounds, and texts just beyond them, for tests of every place that reads values.
+    /// Returns texts at the bounds, and texts just beyond them, for tests of every place that reads values.
     pub fn edges(&self) -> (Vec<String>, Vec<String>) {
         let (min, max) = self.bounds();
         let mut good = vec![self.show(&Value::Number(min)), self.show(&Value::Number(max))];
@@ -353,7 +355,7 @@ impl Form {
     }
 }
 
-/// Nanoseconds of a number of units, or of a time with its own unit.
+/// Reads nanoseconds from a number of units, or from a time with its own unit.
 fn read_span(text: &str, unit: &str) -> Option<u64> {
     match plain(text) {
         Some(n) => n.checked_mul(nanos_of(unit)),
@@ -370,7 +372,7 @@ fn show_span(nanos: u64, unit: &str) -> String {
     Time(Nanos(nanos)).to_string()
 }
 
-/// A whole number without a sign.
+/// Reads a whole number without a sign.
 fn plain(text: &str) -> Option<u64> {
     // `parse` would accept a plus sign.
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
@@ -464,7 +466,7 @@ mod tests {
         Form::Number { min: 0, max: 7, unit: "" },
     ];
 
-    /// Fails if a bound of a form is off by one in either direction.
+    /// The test fails if a bound of a form is off by one in either direction.
     #[test]
     fn a_form_takes_its_bounds_and_nothing_beyond() {
         for form in FORMS {

@@ -1,22 +1,22 @@
-//! Text from outside, made fit to be shown: names of hosts and disks, labels, paths, specifications, what a socket or a trace
-//! says. A terminal obeys control characters, and some characters change the direction of what stands beside them. Whatever
-//! shows such text, in a terminal, a log, a metric or a page, passes it through here.
+//! Text from outside, made fit to be shown: names of hosts and disks, labels, paths, specifications, data from
+//! sockets and traces. A terminal obeys control characters, and some characters change the direction of their
+//! neighbours. Code that shows such text, in a terminal, a log, a metric or a page, passes it through this module.
 
 use std::borrow::Cow;
 
-/// Whether a character shows something, and nothing else.
+/// Returns whether a character shows something, and nothing else.
 ///
 /// ```
 /// use zoneplug_core::is_plain;
 /// assert!(is_plain('ü') && is_plain('\\') && !is_plain('\n') && !is_plain('\u{202e}'));
 /// ```
 pub fn is_plain(c: char) -> bool {
-    // The escapes of a debug output are for what is not printable (Unicode's Cc, Cf, Zl and others), and for three
+    // The escapes of a debug output are for unprintable characters (Unicode's Cc, Cf, Zl and others), and for three
     // others.
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }
 
-/// `text` on one line, with what is not printable as `\u{1b}`. Text that is plain already stays as it is.
+/// Returns `text` on one line, with unprintable characters as `\u{1b}`. Text that is plain already stays unchanged.
 ///
 /// ```
 /// assert_eq!(zoneplug_core::plain("nqn.a\u{202e}\x1b[2J"), "nqn.a\\u{202e}\\u{1b}[2J");
@@ -34,7 +34,7 @@ pub fn plain_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || is_plain(c))
 }
 
-/// `text`, with all but these characters escaped.
+/// Escapes all characters of `text` except those that `is_kept` accepts.
 fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.chars().all(&is_kept) {
         return Cow::Borrowed(text);

@@ -1,7 +1,7 @@
-//! Locks whose holder may have panicked. This is the one place that decides to go on.
+//! Locks whose holder may have panicked. This module is the only place that decides to go on.
 //!
 //! The standard library poisons a lock when a thread panics while it holds it. The engine's own code does not panic
-//! under a lock, and client code never runs under one (I8). So the data under a poisoned lock is still consistent.
+//! under a lock, and client code never runs under one (I8). So the data under a poisoned lock are still consistent.
 
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -23,8 +23,8 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// Locks the mutex of a static, unless another thread keeps it. In a child of a fork the holder may be a thread that exists
-/// in the parent only, and then the mutex never opens. So the caller must be able to do without.
+/// Locks the mutex of a static, unless another thread keeps it. In a child of a fork, the holder may be a thread that
+/// exists in the parent only, and then the mutex never opens. So the caller must be able to do without the lock.
 pub fn lock_soon<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     /// More than enough for a holder that changes a list, and a few milliseconds where there is none.
     const TRIES: u32 = 10_000;

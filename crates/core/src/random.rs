@@ -13,12 +13,12 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Starts the sequence of `seed`.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -27,22 +27,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which must not be 0. The deviation from uniform is below 2^-32.
+    /// Returns a number below `n`, which must not be 0. The deviation from uniform is below 2^-32.
     pub fn below(&mut self, n: u32) -> u32 {
         (self.draw() % u64::from(n)) as u32
     }
 
-    /// From `a` to `b`, both included.
+    /// Returns a number from `a` to `b`, both included.
     pub fn range(&mut self, a: u32, b: u32) -> u32 {
         a + self.below(b - a + 1)
     }
 
-    /// True once in `n` calls on average.
+    /// Returns true once in `n` calls on average.
     pub fn one_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
     }
 
-    /// One element of `of`, which must not be empty.
+    /// Returns one element of `of`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u32) as usize]
     }

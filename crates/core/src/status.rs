@@ -1,4 +1,4 @@
-//! How a BIO or a command ended: one byte, one table.
+//! The results of BIOs and commands: one byte, one table.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum Status {
     #[default]
     Ok = 0,
 
-    // ---- the layer's own answers, given before a device saw anything: nothing changed ----
+    // ---- the layer's own answers, given before a device saw the BIO: nothing changed ----
     /// The write does not start at the zone's write pointer.
     NotAtWritePointer,
     /// The write or append does not fit below the zone's capacity.
@@ -83,10 +83,10 @@ pub enum Status {
     NoDevice,
 }
 
-/// What the status of a completed write says about its zone's write pointer.
+/// The effect of a completed write on the write pointer of its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePointer {
-    /// It is where the reservation put it.
+    /// The write pointer is where the reservation put it.
     Advanced,
     /// Provably no data was written: the reservation is undone, and the write pointer stays known.
     Kept,
@@ -180,7 +180,7 @@ impl Status {
     /// The number of statuses.
     pub(crate) const NUMBER: usize = Status::NoDevice as usize + 1;
 
-    /// Every status, in the order of its number.
+    /// Returns every status, in the order of its number.
     pub fn all() -> impl Iterator<Item = Status> {
         TABLE.iter().map(|r| r.status)
     }
@@ -189,22 +189,22 @@ impl Status {
         &TABLE[self as usize]
     }
 
-    /// Whether it is [`Status::Ok`].
+    /// Returns whether the status is [`Status::Ok`].
     pub const fn is_ok(self) -> bool {
         matches!(self, Status::Ok)
     }
 
-    /// A few words for people.
+    /// Returns a few words for people.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// The positive Linux `errno`, 0 for success.
+    /// Returns the positive Linux `errno`, 0 for success.
     pub const fn errno(self) -> i32 {
         self.row().errno
     }
 
-    /// The NVMe status: status code type in the high byte, status code in the low one.
+    /// Returns the NVMe status: status code type in the high byte, status code in the low one.
     pub const fn nvme(self) -> u16 {
         self.row().nvme
     }
@@ -241,19 +241,19 @@ impl Status {
         }
     }
 
-    /// The SCSI sense.
+    /// Returns the SCSI sense.
     pub const fn sense(self) -> Sense {
         self.row().sense
     }
 
-    /// Whether a write that a device has answered with this status may succeed if it is sent again. The caller first
-    /// makes sure that nothing of it was written. Excludes failures caused by a limit, the medium or the command, and
-    /// failures with an unknown outcome.
+    /// Returns whether a write that a device has answered with this status may succeed if it is sent again. The
+    /// caller first makes sure that no part of it was written. Excludes failures caused by a limit, the medium or the
+    /// command, and failures with an unknown outcome.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Status::Busy | Status::Io | Status::ShortTransfer | Status::UnalignedWrite)
     }
 
-    /// What this status, as a *device's* answer to a write, says about the zone's write pointer.
+    /// Returns what this status, as a *device's* answer to a write, proves about the zone's write pointer.
     pub const fn write_pointer(self) -> WritePointer {
         self.row().wp
     }
@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(Status::all().count(), Status::NoDevice as usize + 1);
     }
 
-    /// A limit proves that nothing was written; an error, or a device that disagrees with the layer, does not.
-    /// O3, E1.
+    /// O3, E1. A limit proves that nothing was written; an error, or a device that disagrees with the layer, does
+    /// not.
     #[test]
     fn limits_keep_the_write_pointer_and_errors_do_not() {
         for s in [S::OpenLimit, S::ActiveLimit, S::Boundary, S::InvalidField, S::ZoneReadOnly] {
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(S::ActiveLimit.errno(), 75);
     }
 
-    /// A device's answer does not become a status of the layer, and an unknown code is an error (Y6).
+    /// A device's answer never becomes a status of the layer, and an unknown code is an error (Y6).
     #[test]
     fn nvme_statuses_by_name() {
         assert_eq!(Status::from_nvme(0), S::Ok);

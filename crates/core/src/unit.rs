@@ -14,18 +14,18 @@ pub const SECTOR_SHIFT: u32 = 9;
 pub struct Sector(pub u64);
 
 impl Sector {
-    /// In bytes.
+    /// Returns the bytes.
     pub const fn to_bytes(self) -> Bytes {
         Bytes(self.0 << SECTOR_SHIFT)
     }
 
-    /// The address that is `sectors` higher.
+    /// Returns the address that is `sectors` higher.
     #[must_use]
     pub const fn plus(self, sectors: u64) -> Sector {
         Sector(self.0 + sectors)
     }
 
-    /// In device blocks of `block` bytes, rounded down.
+    /// Returns the device block, of `block` bytes, rounded down.
     pub const fn to_lba(self, block: Bytes) -> Lba {
         Lba(self.0 / (block.0 >> SECTOR_SHIFT))
     }
@@ -55,7 +55,7 @@ impl Lba {
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// In sectors, rounded down.
+    /// Returns the sectors, rounded down.
     pub const fn to_sectors(self) -> Sector {
         Sector(self.0 >> SECTOR_SHIFT)
     }
@@ -95,7 +95,7 @@ pub struct ZoneOffset(pub u32);
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The moment `span` later.
+    /// Returns the moment `span` later.
     #[must_use]
     pub const fn plus(self, span: Nanos) -> Nanos {
         Nanos(self.0 + span.0)

@@ -1,4 +1,4 @@
-//! What crosses the device seam.
+//! Commands: the requests and answers of the seam between a disk and its device.
 
 use super::{Bio, Flags, Op, Status, WritePointer, ZoneClaim};
 use crate::unit::{Nanos, SECTOR_SHIFT, Sector};
@@ -9,8 +9,8 @@ use std::ops::Range;
 /// One command for a device; Linux calls it a request. It carries the BIOs that were merged into it, contiguous and
 /// in the order of their sectors. The device goes through them for their memory.
 ///
-/// Commands belong to the queue that sends them and are its tags. There are as many as the queue has tags, and each
-/// comes back through [`Queue::poll`](crate::Queue::poll) to be used again.
+/// Commands belong to the queue that sends them and are its tags. A queue has as many commands as tags. Each comes
+/// back through [`Queue::poll`](crate::Queue::poll) and is used again.
 #[derive(Debug)]
 pub struct Command {
     /// First sector. For a native append: the start of the zone on the way down, and where the data landed on the way
@@ -18,15 +18,15 @@ pub struct Command {
     pub sector: Sector,
     /// Sum of the lengths of the BIOs, in sectors; for zone management the length of the range.
     pub len_sectors: u32,
-    /// What to do. An emulated append is a write here.
+    /// The operation. An emulated append is a write here.
     pub op: Op,
-    /// `FUA` and `PREFLUSH`. The device carries out both itself. One without FUA is not asked for it.
+    /// `FUA` and `PREFLUSH`. The device carries out both itself. A device without FUA never gets that flag.
     pub flags: Flags,
     /// Set by the device.
     pub status: Status,
     /// The operation that was sent. A faulty device may change `op`.
     pub(crate) asked: Op,
-    /// What waits for the command.
+    /// The party that waits for the command.
     pub(crate) waits: Waits,
     /// The zone of `sector`, where the engine needs it.
     pub(crate) zone: u32,
@@ -35,9 +35,9 @@ pub struct Command {
     pub(crate) generation: u32,
     /// The disk's error epoch when a report was sent (E6).
     pub(crate) epoch: u32,
-    /// For zone management: the zones of its BIO. `zone` is the one that the device works on.
+    /// The zones of the BIO of a zone management command. `zone` is the one that the device works on.
     pub(crate) managed: Range<u32>,
-    /// For a reset or finish: what its BIO has claimed.
+    /// The claim of the BIO of a reset or finish.
     pub(crate) claim: ZoneClaim,
     /// The queue of all BIOs, or [`MIXED`].
     pub(crate) owner: u32,
@@ -48,22 +48,22 @@ pub struct Command {
     pub(crate) slot: u32,
     /// The step that carries out FUA on a device without it, while the command is at such a device.
     pub(crate) fua: FuaStep,
-    /// What an [`AddressMap`](crate::device::AddressMap) added to `sector` while the command is below the map: at
-    /// most 0. Elsewhere 0.
+    /// The number that an [`AddressMap`](crate::device::AddressMap) added to `sector` while the command is below the
+    /// map: at most 0. Elsewhere 0.
     pub(crate) moved: i64,
-    /// For the device, which may keep any number here while it holds the command.
+    /// A number for the device, which may keep any here while it holds the command.
     pub tag: u32,
-    /// For the device: when the command completes. The engine does not look at it.
+    /// The completion time, for the device. The engine does not look at it.
     pub due: Nanos,
     /// The BIOs, first sector first. Empty for a command of the engine's own.
     pub bios: Vec<Box<Bio>>,
-    /// A report's answer: the device appends at most `report_max` zones.
+    /// The answer to a report: the device appends at most `report_max` zones.
     pub report: Vec<ZoneInfo>,
-    /// How many zones a report may describe.
+    /// The most zones that a report may describe.
     pub report_max: u32,
 }
 
-/// What waits for a command. It decides which path the completion takes.
+/// The party that waits for a command. It decides which path the completion takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// The owners of the BIOs. No plug waits.
@@ -81,15 +81,15 @@ pub(crate) enum Waits {
 /// The part of a command in the FUA of a [`FuaQueue`](crate::device::FuaQueue).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FuaStep {
-    /// No part in it.
+    /// The command has no part in it.
     None,
     /// A write whose FUA a flush carries out.
     Write,
-    /// That flush.
+    /// The flush of such writes.
     Flush,
 }
 
-/// `owner` of a command whose BIOs are of several queues.
+/// `owner` of a command whose BIOs belong to several queues.
 pub(crate) const MIXED: u32 = u32::MAX;
 
 /// `slot` of a command without a note.
@@ -97,11 +97,11 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 /// `slot` of a command that did not reach the device, so it changed nothing.
 pub(crate) const UNSENT: u32 = u32::MAX - 1;
 
-/// Commands on their way down or up, first in first out.
+/// Commands on their way down or up, first in, first out.
 pub type Commands = VecDeque<Box<Command>>;
 
 impl Command {
-    /// An empty command with room for `bios` BIOs.
+    /// Makes an empty command with room for `bios` BIOs.
     pub fn new(bios: usize) -> Box<Command> {
         Box::new(Command {
             sector: Sector(0),
@@ -117,7 +117,7 @@ impl Command {
             managed: 0..0,
             claim: ZoneClaim::None,
             owner: 0,
-            // Room for the usual number, so that the list rarely grows.
+            // Room for the usual number of owners, so that the list rarely grows.
             owners: Vec::with_capacity(bios.min(32)),
             slot: NO_SLOT,
             fua: FuaStep::None,
@@ -139,7 +139,7 @@ impl Command {
         self.claim = claim;
     }
 
-    /// What its status says about the write pointer of its zone.
+    /// Returns what the command's status says about the write pointer of its zone.
     #[inline]
     pub(crate) fn write_pointer(&self) -> WritePointer {
         match self.status.write_pointer() {
@@ -148,14 +148,14 @@ impl Command {
         }
     }
 
-    /// The first BIO of the command belongs to `queue`.
+    /// Notes that the first BIO of the command belongs to `queue`.
     #[inline]
     pub(crate) fn begin_owners(&mut self, queue: u32) {
         self.owner = queue;
     }
 
-    /// The next `nr` BIOs, which are about to be pushed, belong to `queue`. The list keeps runs of one owner, so
-    /// completing a merged command does not touch BIOs of other clients.
+    /// Notes that the next `nr` BIOs, which are about to be pushed, belong to `queue`. The list keeps runs of one
+    /// owner, so completing a merged command does not touch BIOs of other clients.
     #[inline]
     pub(crate) fn add_owner(&mut self, queue: u32, nr: u32) {
         if self.owner == queue {
@@ -172,7 +172,7 @@ impl Command {
         }
     }
 
-    /// A command without BIOs: what tests of a device and stacked devices send.
+    /// Makes a command without BIOs, as tests of a device and stacked devices send it.
     ///
     /// ```
     /// use zoneplug_core::{Command, Op, Sector};
@@ -185,7 +185,7 @@ impl Command {
         c
     }
 
-    /// A command of one BIO: what tests of a device send.
+    /// Makes a command of one BIO, as tests of a device send it.
     pub fn of(bio: Box<Bio>) -> Box<Command> {
         let mut c = Self::new(1);
         c.set(bio.op, bio.sector, bio.len_sectors, bio.flags);

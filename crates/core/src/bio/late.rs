@@ -14,12 +14,12 @@ use std::num::NonZeroU32;
 pub struct Late(NonZeroU32);
 
 impl Late {
-    /// The ticket in the field `late` of a BIO.
+    /// Returns the ticket in the field `late` of a BIO.
     pub(crate) fn of(field: u32) -> Option<Late> {
         NonZeroU32::new(field).map(Late)
     }
 
-    /// The number that the field `late` of a BIO has.
+    /// Returns the number of the ticket in the field `late` of a BIO.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
     }

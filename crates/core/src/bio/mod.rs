@@ -1,6 +1,6 @@
-//! BIOs, commands and their pools: what moves through the engine, always by handle.
+//! BIOs, commands and their pools. The engine moves both by handle.
 //!
-//! A client fills a [`Bio`]. The engine puts one or more of them into a [`Command`], which is what a device sees.
+//! A client fills a [`Bio`]. The engine puts one or more of them into a [`Command`], the unit that a device handles.
 //! Neither is ever copied: a `Box` of it moves from list to list.
 
 mod command;
@@ -32,45 +32,45 @@ pub(crate) const NO_PARENT: u32 = u32::MAX;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Bio {
-    /// First sector. After an append: where the data landed.
+    /// First sector. After an append: the sector where the data landed.
     pub sector: Sector,
     /// The memory, exactly `len_sectors` long where the operation has data.
     buf: IoBuf,
-    /// A number of the client's; the engine does not look at it.
+    /// A number of the client, which the engine does not look at.
     token: u64,
     /// Length of the range in sectors.
     pub len_sectors: u32,
-    /// What to do. Never changed by the engine: an emulated append stays an append.
+    /// The operation. The engine never changes it: an emulated append stays an append.
     pub op: Op,
     /// Flags: FUA, preflush, priorities and others.
     pub flags: Flags,
-    /// How the BIO ended. Set before the BIO comes back.
+    /// The result of the BIO. Set before the BIO comes back.
     pub status: Status,
     /// Whether the engine or a device has the BIO. A BIO that is dropped there is lost, which is a bug (see
     /// [`lost_bios`]).
     pub(crate) in_flight: bool,
-    /// How many zones a report described. 0 after an error, except *zone busy* of a resync.
+    /// The number of zones that a report described. 0 after an error, except *zone busy* of a resync.
     pub result: u32,
-    /// The queue that it was submitted to.
+    /// The queue that the BIO was submitted to.
     pub(crate) queue: u32,
-    /// The split BIO of that queue that it is a part of, or [`NO_PARENT`].
+    /// The split BIO of that queue of which this BIO is a part, or [`NO_PARENT`].
     pub(crate) parent: u32,
     /// A ticket (see `disk/guard/late.rs`) if the BIO came back before the device was done with it; else 0.
     pub(crate) late: u32,
     /// For a report: the disk's error epoch when it was submitted.
     pub(crate) epoch: u32,
-    /// What a reset or finish has claimed of its zones.
+    /// The claim of a reset or finish on its zones.
     pub(crate) claim: ZoneClaim,
 }
 
-/// What a reset or finish has claimed of its zones until it has ended.
+/// The claim of a reset or finish on its zones until it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZoneClaim {
-    /// Nothing: it is not in flight, or the disk has no plugs.
+    /// No claim: the BIO is not in flight, or the disk has no plugs.
     None,
-    /// Its zones are listed, so that none of them recovers by itself meanwhile (`disk/guard/resets.rs`).
+    /// The zones are listed, so that none of them recovers by itself meanwhile (`disk/guard/resets.rs`).
     Listed,
-    /// Its zones are listed, and take no writes (strict management).
+    /// The zones are listed, and take no writes (strict management).
     Exclusive,
 }
 
@@ -78,8 +78,8 @@ const _: () = assert!(size_of::<Bio>() == 64);
 
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// How many BIOs were dropped while the engine held them, since the process started. 0 unless there is a bug, or a
-/// program has dropped the last handle of a disk with BIOs in flight.
+/// Returns how many BIOs were dropped while the engine held them, since the process started. A number above 0 means a
+/// bug, or that a program has dropped the last handle of a disk with BIOs in flight.
 pub fn lost_bios() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
@@ -215,7 +215,7 @@ impl Bio {
         self.token
     }
 
-    /// Sets what [`Bio::token`] returns. The engine and devices never look at it.
+    /// Sets the number that [`Bio::token`] returns. The engine and devices never look at it.
     #[inline]
     pub fn set_token(&mut self, token: u64) {
         self.token = token;
@@ -243,7 +243,7 @@ impl Bio {
         }
     }
 
-    /// One past the last sector, or `None` if that is past the largest address.
+    /// Returns the sector behind the last one, or `None` if that exceeds the largest address.
     pub fn end(&self) -> Option<Sector> {
         self.sector.0.checked_add(u64::from(self.len_sectors)).map(Sector)
     }
@@ -271,13 +271,13 @@ impl BioNote {
         bio
     }
 
-    /// Whether `bio` has the memory that the noted BIO had.
+    /// Returns whether `bio` has the memory that the noted BIO had.
     pub(crate) fn has_memory_of(&self, bio: &Bio) -> bool {
         bio.buf.range() == self.memory
     }
 }
 
-/// A list of BIOs, first in first out.
+/// A list of BIOs, first in, first out.
 pub type Bios = VecDeque<Box<Bio>>;
 
 /// BIOs to use again. Nothing is allocated once the pool has as many as are ever in flight at a time.
@@ -313,12 +313,12 @@ impl BioPool {
         self.0.push(bio);
     }
 
-    /// How many are in the pool.
+    /// Returns the number of BIOs in the pool.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the pool is empty.
+    /// Returns whether the pool is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

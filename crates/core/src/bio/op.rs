@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Op {
-    /// Read into the buffer. What is past the write pointer reads as zeroes.
+    /// Read into the buffer. Data past the write pointer read as zeroes.
     Read = 0,
     /// Write the buffer at `sector`, which must be the write pointer of a sequential zone.
     Write = 1,
@@ -47,7 +47,7 @@ impl Op {
         Op::ReportZones,
     ];
 
-    /// Whether the operation changes zones rather than data. A reset of all zones is one.
+    /// Returns whether the operation changes zones rather than data. A reset of all zones is one.
     pub const fn is_zone_management(self) -> bool {
         matches!(
             self,
@@ -55,17 +55,17 @@ impl Op {
         )
     }
 
-    /// Whether the operation needs permission to write. All zone management does.
+    /// Returns whether the operation needs permission to write. All zone management does.
     pub const fn is_write(self) -> bool {
         !matches!(self, Op::Read | Op::Flush | Op::ReportZones)
     }
 
-    /// Whether it carries data in a buffer.
+    /// Returns whether the operation carries data in a buffer.
     pub const fn has_data(self) -> bool {
         matches!(self, Op::Read | Op::Write | Op::ZoneAppend)
     }
 
-    /// The name that tools show.
+    /// Returns the name that tools show.
     pub const fn name(self) -> &'static str {
         match self {
             Op::Read => "read",
@@ -90,7 +90,7 @@ impl Op {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// None.
+    /// No flags.
     pub const NONE: Flags = Flags(0);
     /// The data is durable when the BIO completes (force unit access).
     pub const FUA: Flags = Flags(1);
@@ -106,15 +106,15 @@ impl Flags {
     /// changed them. The status is *zone busy* if a zone of the range had writes in flight.
     pub const RESYNC: Flags = Flags(16);
 
-    /// With a scheduler: before the others. Writes to one zone stay in order whatever their class.
+    /// Priority, with a scheduler: served before the others. Writes to one zone stay in order in any class.
     pub const RT: Flags = Flags(32);
-    /// With a scheduler: when the others have nothing to send.
+    /// Priority, with a scheduler: served when the others have nothing to send.
     pub const IDLE: Flags = Flags(64);
 
     /// The flags that reach a device.
     pub(crate) const DEVICE: u8 = Self::FUA.0 | Self::PREFLUSH.0;
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }

@@ -69,7 +69,7 @@ impl AddressMap {
         })
     }
 
-    /// Whether every sector has the same number on both devices.
+    /// Returns whether every sector has the same number on both devices.
     pub fn is_identity(&self) -> bool {
         self.minus_gap == 0
     }
@@ -80,21 +80,21 @@ impl AddressMap {
         Sector(sector.0.wrapping_add_signed(self.displacement(sector)))
     }
 
-    /// The displacement of a sector on the way down: minus the gaps of all zones before it.
+    /// Returns the displacement of a sector on the way down: minus the gaps of all zones before it.
     #[inline]
     fn displacement(&self, sector: Sector) -> i64 {
         (sector.0 >> self.shift) as i64 * self.minus_gap
     }
 
-    /// The last sector of a range, as an offset in the zone of the first one. It is less than `size` if the range is
-    /// in one zone and outside of its gap. For an empty range it is larger than any zone.
+    /// Returns the last sector of a range, as an offset in the zone of the first one. The offset is less than `size`
+    /// if the range is in one zone and outside of its gap. For an empty range it is larger than any zone.
     #[inline]
     fn last_offset(&self, sector: Sector, len_sectors: u32) -> u64 {
         (sector.0 & self.mask) + u64::from(len_sectors.wrapping_sub(1))
     }
 
-    /// Translates a command in place if it has a range of data that is in one zone and outside of its gap. Otherwise
-    /// changes nothing and returns false. Does the same if another map has moved the command already.
+    /// Translates a command in place if its data range is in one zone and outside of its gap. Otherwise changes
+    /// nothing and returns false. Also returns false if another map has moved the command already.
     #[inline(always)]
     pub fn lower(&self, c: &mut Command) -> bool {
         // A command that another map has moved has a negative displacement. As a `u64` that is larger than any zone.
@@ -114,7 +114,7 @@ impl AddressMap {
         c.moved = 0;
     }
 
-    /// As [`AddressMap::lower`], for a command that the map of a device further up may have moved. Returns the
+    /// Like [`AddressMap::lower`], for a command that the map of a device further up may have moved. Returns the
     /// displacement of that map. The caller keeps it for [`AddressMap::raise_again`].
     pub fn lower_again(&self, c: &mut Command) -> Option<Displacement> {
         let before = std::mem::take(&mut c.moved);
@@ -131,7 +131,7 @@ impl AddressMap {
         c.moved = before.0;
     }
 
-    /// Whether an operation is for the whole device, and so passes without translation.
+    /// Returns whether an operation concerns the whole device, and so passes without translation.
     #[cold]
     #[inline(never)]
     pub fn passes(&self, op: Op) -> bool {
@@ -148,7 +148,7 @@ impl AddressMap {
         }
     }
 
-    /// A list that wraps around in its buffer is rare. A function of its own leaves all registers to the usual case.
+    /// Lists that wrap around in their buffer are rare. A separate function leaves all registers to the usual case.
     #[cold]
     #[inline(never)]
     fn lower_wrapped(&self, a: &mut [Box<Command>], b: &mut [Box<Command>]) -> bool {
@@ -167,7 +167,7 @@ impl AddressMap {
         true
     }
 
-    /// As [`AddressMap::raise`], for a list.
+    /// Like [`AddressMap::raise`], for a list.
     #[inline(never)]
     pub fn raise_all(commands: &mut Commands) {
         match commands.as_mut_slices() {
@@ -193,7 +193,8 @@ fn raise_wrapped(a: &mut [Box<Command>], b: &mut [Box<Command>]) {
     raise_slice(b);
 }
 
-/// Four at a time: with single steps, the loop counter would be a third of the work.
+/// Raises the commands of a slice. It takes four at a time: with single steps, the loop counter would be a third of
+/// the work.
 #[inline]
 fn raise_slice(commands: &mut [Box<Command>]) {
     let (fours, rest) = commands.as_chunks_mut::<4>();

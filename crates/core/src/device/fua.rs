@@ -1,8 +1,8 @@
 //! FUA on a device that has none: a write, and a flush behind it.
 //!
-//! A write with FUA goes down without the flag. When it has succeeded, it waits here for a flush that was sent after that, and
-//! ends with it. One flush is at the device at a time; all writes that have ended before it was sent end with it, and those that
-//! end meanwhile wait for the next. Linux's block layer does the same for such a device.
+//! A write with FUA goes down without the flag. When it has succeeded, it waits here for a flush that is sent
+//! afterwards, and ends with that flush. One flush is at the device at a time. All writes that ended before it was
+//! sent end with it; later ones wait for the next. Linux's block layer does the same for such a device.
 
 use super::Queue;
 use crate::bio::{Command, Commands, Flags, FuaStep, Op, Status, WritePointer};
@@ -11,7 +11,7 @@ use crate::unit::{Nanos, Sector};
 /// A queue of a device without FUA. Allocates nothing after it was made.
 pub(crate) struct FuaQueue {
     below: Box<dyn Queue>,
-    /// Whether there is a cache. A device without one needs no flush.
+    /// Whether the device has a cache. Without one it needs no flush.
     write_cache: bool,
     /// Commands that the device has returned, while they are sorted.
     ended: Commands,
@@ -27,7 +27,8 @@ pub(crate) struct FuaQueue {
 }
 
 impl FuaQueue {
-    /// `below` must have a place for one command more than the owner sends, for the flush. `places`: how many the owner sends.
+    /// Wraps a queue. `places` is the number of commands that the owner sends at a time; `below` must have one place
+    /// more, for the flush.
     pub(crate) fn new(below: Box<dyn Queue>, places: u16, write_cache: bool) -> FuaQueue {
         let places = usize::from(places) + 1;
         let list = || Commands::with_capacity(places);
@@ -46,7 +47,7 @@ impl FuaQueue {
         }
     }
 
-    /// Sorts what the device has returned. The commands of the owner that have ended go to `done`.
+    /// Sorts the commands that the device has returned. The owner's commands that have ended go to `done`.
     fn sort(&mut self, done: &mut Commands) {
         while let Some(mut c) = self.ended.pop_front() {
             match c.fua {
@@ -88,8 +89,8 @@ impl FuaQueue {
     }
 }
 
-/// The status of the writes that a flush was for, if it has failed. Their data are at the device, so none of the statuses that
-/// prove the contrary is theirs.
+/// Returns the status of writes whose flush has failed. Their data are at the device, so statuses that prove the
+/// contrary are replaced.
 fn failure(flush: Status) -> Option<Status> {
     match flush {
         Status::Ok => None,
@@ -98,7 +99,7 @@ fn failure(flush: Status) -> Option<Status> {
     }
 }
 
-/// Makes the command what the owner has sent.
+/// Restores the command as the owner has sent it.
 fn give_back(c: &mut Command) {
     if c.fua == FuaStep::Write {
         (c.fua, c.flags) = (FuaStep::None, c.flags.with(Flags::FUA));

@@ -10,19 +10,19 @@ use crate::unit::Nanos;
 /// A layer implements this beside its map. The methods that send or take back commands get the queue of the device
 /// below, which belongs to the [`MappedQueue`]. As in a [`Queue`], no method blocks or reads a clock.
 pub trait MapFallback: Send {
-    /// As [`Queue::submit`]. Called for a list with a command that the map cannot translate, and for all lists while
-    /// the fallback is not [idle](MapFallback::is_idle).
+    /// Like [`Queue::submit`]. Called for a list with a command that the map cannot translate, and for all lists
+    /// while the fallback is not [idle](MapFallback::is_idle).
     fn submit(&mut self, below: &mut dyn Queue, now: Nanos, commands: &mut Commands);
 
-    /// As [`Queue::poll`]. Called while the fallback is not idle. Also undoes the translation of commands that the
+    /// Like [`Queue::poll`]. Called while the fallback is not idle. Also undoes the translation of commands that the
     /// map had sent before.
     fn poll(&mut self, below: &mut dyn Queue, now: Nanos, done: &mut Commands);
 
-    /// Whether all commands may bypass the fallback: it has none, and need not see the next one. Asked before the
-    /// first list and after each poll.
+    /// Returns whether all commands may bypass the fallback: it holds none, and need not see the next one. Asked
+    /// before the first list and after each poll.
     fn is_idle(&self) -> bool;
 
-    /// The time at which a command ended in the fallback, if one waits to be polled.
+    /// Returns the time at which a command ended in the fallback, if one waits to be polled.
     fn next_deadline(&self) -> Option<Nanos>;
 
     /// Asks for a wake-up when the next command ends in the fallback. If one has ended already, wakes the queue's
@@ -88,12 +88,12 @@ impl MappedQueue {
         queue
     }
 
-    /// Whether the map is in use. If not, there is no map, or the fallback has commands.
+    /// Returns whether the map is in use. If not, there is no map, or the fallback has commands.
     pub fn is_mapping(&self) -> bool {
         self.way == Way::Map
     }
 
-    /// The queue for a caller that does not know maps. Without a map this is the queue below itself.
+    /// Returns the queue for a caller that does not know maps. Without a map this is the queue below itself.
     pub fn boxed(self) -> Box<dyn Queue> {
         if self.way == Way::Direct { self.below } else { Box::new(self) }
     }
@@ -103,7 +103,7 @@ impl MappedQueue {
         MappedQueue::from(Box::new(Gone) as Box<dyn Queue>)
     }
 
-    /// As [`Queue::submit`]. An empty list is not passed on.
+    /// Like [`Queue::submit`]. An empty list is not passed on.
     #[inline(always)]
     pub fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         if self.way == Way::Direct {
@@ -147,7 +147,7 @@ impl MappedQueue {
         layer.fallback.submit(&mut *self.below, now, commands);
     }
 
-    /// As [`Queue::poll`], except that the caller takes the commands from `done` with [`MappedQueue::pop`], which
+    /// Like [`Queue::poll`], except that the caller takes the commands from `done` with [`MappedQueue::pop`], which
     /// undoes the translation of each. `done` must be empty before.
     #[inline(always)]
     pub fn poll_lowered(&mut self, now: Nanos, done: &mut Commands) {
@@ -185,13 +185,13 @@ impl MappedQueue {
         }
     }
 
-    /// As [`Queue::next_deadline`].
+    /// Like [`Queue::next_deadline`].
     pub fn next_deadline(&self) -> Option<Nanos> {
         let ended = self.layer.as_ref().and_then(|l| l.fallback.next_deadline());
         ended.or_else(|| self.below.next_deadline())
     }
 
-    /// As [`Queue::arm`].
+    /// Like [`Queue::arm`].
     pub fn arm(&mut self) {
         // The fallback may be idle now and get a command before the owner sleeps. It wakes the owner then.
         if let Some(layer) = &mut self.layer {
@@ -200,7 +200,7 @@ impl MappedQueue {
         self.below.arm();
     }
 
-    /// As [`Queue::arm_fd`].
+    /// Like [`Queue::arm_fd`].
     pub fn arm_fd(&mut self) -> Option<i32> {
         if let Some(layer) = &mut self.layer
             && layer.fallback.arm()
@@ -212,7 +212,7 @@ impl MappedQueue {
     }
 }
 
-/// For layers and owners that do not know maps.
+/// Serves layers and owners that do not know maps.
 impl Queue for MappedQueue {
     #[inline]
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {

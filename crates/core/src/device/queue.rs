@@ -15,24 +15,24 @@ pub trait Queue: Send {
     /// Appends the commands that have finished by `now` to `done`.
     fn poll(&mut self, now: Nanos, done: &mut Commands);
 
-    /// The next time at which a call of `poll` has something to do. `None`: nothing is in flight, or the waker will
-    /// be woken.
+    /// Returns the next time at which a call of `poll` has something to do. `None`: nothing is in flight, or the
+    /// waker will be woken.
     fn next_deadline(&self) -> Option<Nanos>;
 
     /// Asks that the waker be woken at the next completion. A command that has finished before this call need not
     /// wake anything, so the caller polls once more before it sleeps.
     fn arm(&mut self);
 
-    /// As [`Queue::arm`], for an owner that sleeps in poll(2). Returns a descriptor that becomes readable at the next
-    /// completion, if the device has one. The device then need not wake the waker for that completion. This saves
-    /// some microseconds for each thread between the device and the owner. `None`: the same as `arm`.
+    /// Like [`Queue::arm`], for an owner that sleeps in poll(2). Returns a descriptor that becomes readable at the
+    /// next completion, if the device has one. The device then need not wake the waker for that completion. This
+    /// saves some microseconds for each thread between the device and the owner. `None`: the same as `arm`.
     fn arm_fd(&mut self) -> Option<i32> {
         self.arm();
         None
     }
 }
 
-/// Stands in place of a queue that was closed or has panicked.
+/// A placeholder for a queue that was closed or has panicked.
 pub(crate) struct Gone;
 
 impl Queue for Gone {

@@ -5,16 +5,16 @@ use crate::sync::lock;
 use crate::unit::ZoneNo;
 use crate::zone::Condition;
 
-/// What the layer knows of all zones, without asking the device.
+/// A count of all zones as the layer knows them, without asking the device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Census {
-    /// Zones by condition; no condition without a zone. An open zone and a closed one are both *active* (M10). Stale zones
-    /// are not among them.
+    /// The number of zones in each condition that occurs. Open and closed zones are both *active* (M10). Stale zones
+    /// are not counted here.
     pub conditions: Vec<(Condition, u32)>,
     /// Zones whose write pointer is unknown.
     pub stale: u32,
-    /// The zones in whose plugs the most BIOs wait, with how many, the most first.
+    /// The zones with the most waiting BIOs, and their numbers of BIOs, in descending order.
     pub waiting: Vec<(ZoneNo, u32)>,
 }
 
@@ -82,7 +82,7 @@ impl Census {
 mod tests {
     use super::*;
 
-    /// Also when the list is full, and when equals come in any order.
+    /// The order holds also when the list is full, and when equal numbers come in any order.
     #[test]
     fn the_zones_with_the_most_waiting_bios_are_kept() {
         let mut census = Census::default();

@@ -3,7 +3,7 @@
 use super::config::DiskConfig;
 use crate::form::Value;
 
-/// One change that waits.
+/// A change of an attribute that waits.
 #[derive(Debug)]
 pub(crate) struct PendingChange {
     /// The attribute.
@@ -23,7 +23,7 @@ impl PendingChange {
         config
     }
 
-    /// Whether both changes give the same value to the same attribute.
+    /// Returns whether both changes give the same value to the same attribute.
     pub(crate) fn is(&self, other: &PendingChange) -> bool {
         self.name == other.name && self.value == other.value
     }

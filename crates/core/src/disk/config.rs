@@ -97,7 +97,8 @@ pub struct DiskConfig {
     /// Let a reset and a finish fail with *zone busy* while writes of the zone are in flight, so that one client
     /// cannot abort the writes of another.
     pub strict_management: bool,
-    /// Also count for each zone: [`Disk::zone_counters`](super::Disk::zone_counters). Every write then takes a lock.
+    /// Also keep counters for each zone: [`Disk::zone_counters`](super::Disk::zone_counters). Every write then takes
+    /// a lock.
     pub zone_counters: bool,
     /// The single writer: one write to sequential zones at a time for each spindle, zone after zone. `None`: on
     /// rotational devices only. Only with plugs.
@@ -107,8 +108,8 @@ pub struct DiskConfig {
     /// How long the single writer waits for the next write of the zone that it has just written, while other zones
     /// wait.
     pub anticipation: Nanos,
-    /// After how long a waiting zone is next for the single writer, whatever the policy says. The zone that has its
-    /// turn then gives way as soon as it has written what waited there when its turn began. 0: never.
+    /// The time after which a waiting zone is next for the single writer, whatever the policy says. The zone that has
+    /// its turn then gives way as soon as it has written the data that waited there when its turn began. 0: never.
     pub zone_deadline: Nanos,
     /// How many writes of a sequential zone may be at the device at a time, on one queue and in order. More than 1
     /// needs plugs, a device that declares [`Limits::keeps_write_order`](crate::zone::Limits), no single writer, and
@@ -126,14 +127,14 @@ pub struct DiskConfig {
     pub scheduler: Scheduler,
     /// The attributes of `mq-deadline`.
     pub deadline: DeadlineConfig,
-    /// With a scheduler: most commands at the device, whatever the queues' tags add up to. 0: no limit besides the
+    /// The most commands at the device with a scheduler, whatever the queues' tags add up to. 0: no limit besides the
     /// tags.
     pub queue_depth: u32,
-    /// With a scheduler: how time is shared while both reads and writes wait. `None`: as the scheduler decides.
+    /// The shares of time with a scheduler while both reads and writes wait. `None`: as the scheduler decides.
     pub read_write_balance: Option<Balance>,
-    /// How long a command may take. A command that is not back by then ends with
-    /// [`Status::Timeout`](crate::Status::Timeout), and its outcome is unknown. [`Bio::late`](crate::Bio::late) says
-    /// what becomes of its memory. `None`: no limit.
+    /// The time limit of a command. A command that is not back by then ends with
+    /// [`Status::Timeout`](crate::Status::Timeout), and its outcome is unknown; [`Bio::late`](crate::Bio::late)
+    /// describes the fate of its memory. `None`: no limit.
     pub timeout: Option<Nanos>,
     /// Survive a panic in a queue of the device: the panic does not reach the thread that polls. All commands that
     /// the queue had, and all that are sent to it later, end with [`Status::NoDevice`](crate::Status::NoDevice). The

@@ -11,21 +11,21 @@ use std::fmt::{self, Write};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskCounters {
-    /// What the plugs have done.
+    /// Counts of the plugs.
     pub plugs: Counters,
     /// Zones for which Linux would have a plug now: busy, stale or partly written.
     pub live_plugs: u32,
     /// BIOs that wait in plugs now.
     pub waiting: u64,
-    /// What the order window has done, and what it holds.
+    /// Counts of the order window, and its present content.
     pub window: WindowCounters,
-    /// Commands that were given up because their time was over.
+    /// Commands that were given up because they exceeded their time.
     pub timeouts: u64,
-    /// Of these, the commands that a device still has, or will never give back.
+    /// The commands among `timeouts` that a device still has, or will never give back.
     pub late: u64,
     /// Queues of the device that have panicked.
     pub dead_queues: u64,
-    /// What the single writers have done, all of them together. [`Disk::writers`] has each of them.
+    /// The sum of the counts of all single writers. [`Disk::writers`] has each of them.
     pub writer: WriterCounters,
 }
 
@@ -73,7 +73,7 @@ impl Disk {
         self.shared.window().counters()
     }
 
-    /// The counters as they are now.
+    /// Returns the present counters.
     pub fn counters(&self) -> DiskCounters {
         let mut all = DiskCounters {
             timeouts: self.shared.late.timeouts.load(Ordering::Relaxed),
@@ -121,7 +121,7 @@ impl Disk {
         shard.per_zone.get(i).copied()
     }
 
-    /// The error epoch. It grows with every write pointer that is lost, and with every resync.
+    /// Returns the error epoch, which grows with every write pointer that is lost, and with every resync.
     pub fn error_epoch(&self) -> u32 {
         self.shared.epoch.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! Events: what an owner of a disk wants to hear of, although no completion of its own tells it.
+//! Events: what the owner of a disk should know although no completion tells it.
 //!
 //! Only code that handles failures, reports and resets records events, so a write that succeeds pays nothing. The log
 //! keeps the last [`EVENTS_KEPT`] events. Its lock is taken under any other lock, and nothing is locked under it. A
@@ -13,16 +13,16 @@ use crate::unit::{Sector, ZoneNo};
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
-/// How many events a disk keeps for its readers. A new one takes the place of the oldest.
+/// The number of events that a disk keeps for its readers. A new one replaces the oldest.
 pub const EVENTS_KEPT: usize = 256;
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A command failed at the device, with `status`: an error of the medium, a limit of open zones, a command that did
-    /// not end in time, a device that is gone. The layer may still make up for it, where it sends writes again.
+    /// A command failed at the device, with `status`: an error of the medium, a limit of open zones, a command that
+    /// did not end in time, a device that is gone. The layer may still recover where it sends writes again.
     Failed = 1,
     /// The write pointer of the zone is unknown. Its writes are refused until a report, a reset or a finish.
     Stale = 2,
@@ -50,7 +50,7 @@ impl EventKind {
         EventKind::Revalidated,
     ];
 
-    /// A word for it.
+    /// Returns a word for the kind.
     ///
     /// ```
     /// assert_eq!(zoneplug_core::disk::EventKind::DataMissing.name(), "data-missing");
@@ -74,24 +74,25 @@ impl EventKind {
 pub struct Event {
     /// Counts up from 1 without gaps.
     pub sequence: u64,
-    /// What has happened.
+    /// The kind.
     pub kind: EventKind,
-    /// Of a command.
+    /// The operation of the command concerned, if there is one.
     pub op: Option<Op>,
-    /// Of a failure.
+    /// The status, for a failure.
     pub status: Status,
-    /// The zone, if it is one zone's.
+    /// The zone, if the event concerns one.
     pub zone: Option<ZoneNo>,
-    /// Where the command began; else the start of the zone.
+    /// The first sector of the command; without a command, the start of the zone.
     pub sector: Sector,
-    /// How many events of this kind, zone, operation and status came one after the other, before a reader saw them.
-    /// `sector` is that of the first.
+    /// The number of consecutive events with this kind, zone, operation and status before a reader saw them. `sector`
+    /// is that of the first.
     pub count: u32,
     /// BIOs that waited behind the failed writes and were aborted.
     pub aborted: u32,
 }
 
-/// Calls the waker of a log when it is dropped. To be made before the locks are taken under which events are recorded.
+/// Calls the waker of a log when it is dropped. Callers make it before they take the locks under which events are
+/// recorded.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredWake(Option<Waker>);
 
@@ -113,7 +114,7 @@ struct Inner {
     /// Zones whose write pointer a failure has made unknown, and whether an event said so.
     doubtful: BTreeMap<u32, bool>,
     waker: Option<Waker>,
-    /// How many of each kind there were, also those that are not kept.
+    /// The number of events of each kind, including those that are not kept.
     counts: [u64; EventKind::ALL.len()],
 }
 
@@ -162,12 +163,12 @@ fn of_zone(kind: EventKind, layout: &Layout, zone: ZoneNo, status: Status) -> Ev
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     inner: Mutex<Inner>,
-    /// The number of doubtful zones, for a look without the lock. It changes under the lock of the zone's shard.
+    /// The number of doubtful zones, which can be read without the lock. Changes under the lock of the zone's shard.
     nr_doubtful: AtomicU32,
 }
 
 impl EventLog {
-    /// Forgets everything: the disk is open now.
+    /// Forgets all events, because the disk is open now.
     pub(crate) fn begin(&self) {
         *lock(&self.inner) = Inner::default();
         self.nr_doubtful.store(0, Ordering::Relaxed);
@@ -182,19 +183,19 @@ impl EventLog {
         inner.read = inner.read.max(read);
     }
 
-    /// How many events of a kind there were.
+    /// Returns how many events of a kind there were.
     pub(crate) fn count(&self, kind: EventKind) -> u64 {
         lock(&self.inner).counts[kind as usize - 1]
     }
 
-    /// Wakes `waker` once, when the next event is recorded, and no other.
+    /// Wakes `waker` once, when the next event is recorded. Replaces an earlier waker.
     pub(crate) fn wake_at_next(&self, waker: &Waker) {
         let old = lock(&self.inner).waker.replace(waker.clone());
-        // Its drop is the code of its owner.
+        // The drop of a waker runs client code, so it happens outside the lock.
         drop(old);
     }
 
-    /// A command has failed, and `aborted` BIOs behind it.
+    /// Records that a command has failed, with `aborted` BIOs behind it.
     #[cold]
     pub(crate) fn failed(
         &self,
@@ -213,7 +214,7 @@ impl EventLog {
         lock(&self.inner).push(wake, event);
     }
 
-    /// The event of a command that was given up and has come back, for [`EventLog::record_late_back`].
+    /// Makes the event of a command that was given up and has come back, for [`EventLog::record_late_back`].
     #[cold]
     pub(crate) fn late_back(&self, cmd: &Command) -> Event {
         let ordered = matches!(cmd.op, Op::Write | Op::WriteZeroes | Op::ZoneAppend);
@@ -222,7 +223,7 @@ impl EventLog {
         Event { op, zone, sector, ..event(EventKind::LateBack) }
     }
 
-    /// Commands have come back late, and their memory can be had. Called under no lock of the disk.
+    /// Records commands that have come back late and whose memory is available. Called under no lock of the disk.
     #[cold]
     pub(crate) fn record_late_back(&self, events: Vec<Event>) {
         let mut wake = DeferredWake::default();
@@ -231,7 +232,7 @@ impl EventLog {
         }
     }
 
-    /// A queue of the device has panicked. Called under no lock of the disk.
+    /// Records that a queue of the device has panicked. Called under no lock of the disk.
     #[cold]
     pub(crate) fn queue_died(&self) {
         let event = Event { status: Status::NoDevice, ..event(EventKind::QueueDied) };
@@ -239,7 +240,7 @@ impl EventLog {
         lock(&self.inner).push(&mut wake, event);
     }
 
-    /// The zones were read again: all write pointers are known.
+    /// Records that the zones were read again, so all write pointers are known.
     #[cold]
     pub(crate) fn revalidated(&self, wake: &mut DeferredWake) {
         let mut inner = lock(&self.inner);
@@ -248,8 +249,8 @@ impl EventLog {
         inner.push(wake, event(EventKind::Revalidated));
     }
 
-    /// The write pointer of `zone` is unknown, and the layer asks for it. Called, as the next three, under the lock of the
-    /// zone's shard.
+    /// Notes that the write pointer of `zone` is unknown and that the layer asks for it. This method and the next
+    /// three are called under the lock of the zone's shard.
     #[cold]
     pub(crate) fn doubtful(&self, zone: ZoneNo) {
         let mut inner = lock(&self.inner);
@@ -257,7 +258,7 @@ impl EventLog {
         self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
     }
 
-    /// The write pointer of `zone` is unknown, and the layer does not ask for it.
+    /// Records that the write pointer of `zone` is unknown and that the layer does not ask for it.
     #[cold]
     pub(crate) fn stale(
         &self,
@@ -273,7 +274,7 @@ impl EventLog {
         self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
     }
 
-    /// A report shows less data in `zone` than was acknowledged.
+    /// Records that a report shows less data in `zone` than was acknowledged.
     #[cold]
     pub(crate) fn missing(&self, wake: &mut DeferredWake, layout: &Layout, zone: ZoneNo) {
         let mut inner = lock(&self.inner);
@@ -282,7 +283,7 @@ impl EventLog {
         inner.push(wake, of_zone(EventKind::DataMissing, layout, zone, Status::Io));
     }
 
-    /// Something that may make the write pointer of `zone` known has happened to its plug.
+    /// Records the recovery of `zone` if its write pointer was doubtful and is known again.
     #[inline]
     pub(crate) fn settled(
         &self,
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(numbers(&log), [(1, 2), (2, 1), (3, 1), (4, 1)]);
     }
 
-    /// Those that are the same again, those that a reader has seen and those that are gone.
+    /// Repeated events, events that a reader has seen, and events that are gone all count.
     #[test]
     fn every_event_is_counted_by_its_kind() {
         let (log, mut wake) = (EventLog::default(), DeferredWake::default());

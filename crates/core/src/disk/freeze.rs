@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub struct Freeze {
     shared: Arc<Shared>,
     version: u32,
-    /// The progress that [`Freeze::overdue`] saw last, and since when it has not changed.
+    /// The progress that [`Freeze::overdue`] saw last, and the time since which it has not changed.
     seen: Option<(Progress, Nanos)>,
 }
 
@@ -91,7 +91,8 @@ impl Shared {
 }
 
 impl Freeze {
-    /// Whether the disk is frozen: nothing is in flight. Until then every queue of the disk must be polled.
+    /// Returns whether the disk is frozen: nothing is in flight. Until then the caller must poll every queue of the
+    /// disk.
     pub fn poll(&self) -> bool {
         // The lock is held to the end of the loop. `dispatch/handoff.rs` says why.
         lock(&self.shared.queues)
@@ -102,9 +103,9 @@ impl Freeze {
 }
 
 impl Freeze {
-    /// Says whether to give up the freeze: returns an error of kind *busy* if the disk still drains and no command
-    /// has ended for the drain limit ([`Disk::set_drain_limit`]). Call this after [`Freeze::poll`] has returned
-    /// false, with the time that queues are polled with.
+    /// Returns an error of kind *busy* if the disk still drains and no command has ended for the drain limit
+    /// ([`Disk::set_drain_limit`]). Call this after [`Freeze::poll`] has returned false, with the time that queues
+    /// are polled with.
     ///
     /// The freeze goes on until it is dropped. Dropping it lets the disk go on, and does not change commands in
     /// flight.

@@ -43,21 +43,21 @@ impl Disk {
         self.layout().limits.clone()
     }
 
-    /// How the disk was opened, with the present values of attributes.
+    /// Returns the configuration with which the disk was opened, with the present values of attributes.
     pub fn config(&self) -> DiskConfig {
         self.layout().config.clone()
     }
 
-    /// Whether the device or the layer uses the time that queues are given. If not, a driver may pass an old time.
-    /// The answer may change with attributes.
+    /// Returns whether the device or the layer uses the time that queues are given. If not, a driver may pass an old
+    /// time. The answer may change with attributes.
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.shared.timed.load(Ordering::Relaxed)
     }
 
-    /// Whether an operation of this length can be for this disk: for a caller that would have to get memory of that length
-    /// first. The error is the status with which a queue would refuse the operation. A queue checks each BIO for all that is
-    /// wrong, so a caller need not ask before it submits one.
+    /// Returns whether an operation of this length can be for this disk: for a caller that would have to get memory
+    /// of that length first. The error is the status with which a queue would refuse the operation. A queue checks
+    /// each BIO for all that is wrong, so a caller need not ask before it submits one.
     ///
     /// ```
     /// use zoneplug_core::{Op, Sector, Status, disk::{Disk, DiskConfig}, Nanos};

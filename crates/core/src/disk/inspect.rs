@@ -1,4 +1,5 @@
-//! What a disk shows without asking the device: events, cached zones, single writers, the scheduler, late commands.
+//! The state that a disk shows without asking the device: events, cached zones, single writers, the scheduler, late
+//! commands.
 
 use super::events::{Event, EventKind};
 use super::handle::Disk;
@@ -37,7 +38,7 @@ impl Disk {
         self.shared.events.read(after, max, events);
     }
 
-    /// How many events of a kind there were since the disk was opened, also those that it does not keep.
+    /// Returns how many events of a kind there were since the disk was opened, also those that it does not keep.
     ///
     /// ```
     /// # use zoneplug_core::disk::{Disk, EventKind};
@@ -49,14 +50,14 @@ impl Disk {
         self.shared.events.count(kind)
     }
 
-    /// Wakes `waker` once, when the next event is recorded. It replaces the one of an earlier call. Call this, then
+    /// Wakes `waker` once, when the next event is recorded. It replaces the waker of an earlier call. Call this, then
     /// [`Disk::events`], then sleep. The queue that records the event is in use while the waker runs.
     pub fn wake_at_event(&self, waker: &Waker) {
         self.shared.events.wake_at_next(waker);
     }
 
-    /// What the layer knows of `zone` without asking the device (M10, M11): an open zone and a closed one are both
-    /// *active*.
+    /// Returns the layer's view of `zone` without asking the device (M10, M11): an open zone and a closed one are
+    /// both *active*.
     ///
     /// Fails if the disk has no such zone (*invalid*), if the write pointer is unknown (*busy*), or if the disk has
     /// no plugs or has used native appends (*not supported*, A8).
@@ -104,14 +105,14 @@ impl Disk {
         })
     }
 
-    /// How many requests wait in the scheduler.
+    /// Returns how many requests wait in the scheduler.
     pub fn scheduled(&self) -> u32 {
         let elevator: &Elevator = &lock(&self.shared.elevator.0);
         elevator.waiting()
     }
 
-    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once this is false it
-    /// stays so, and [`Disk::reclaim`] returns the memory. The answer changes only while the queue that sent the
+    /// Returns whether a device may still use the memory of a BIO that came back with this ticket. Once this is false
+    /// it stays so, and [`Disk::reclaim`] returns the memory. The answer changes only while the queue that sent the
     /// command is polled. A command that never comes back, or comes back with other memory, is late for ever.
     ///
     /// ```
@@ -148,7 +149,7 @@ impl Disk {
 pub struct WriterState {
     /// The number of the spindle: see [`Device::spindles`](crate::Device::spindles).
     pub spindle: usize,
-    /// What it has done.
+    /// Its counts.
     pub counters: WriterCounters,
     /// The zone that has its turn.
     pub turn: Option<ZoneNo>,
@@ -157,7 +158,7 @@ pub struct WriterState {
 }
 
 impl Disk {
-    /// The single writers, one for every spindle of the device: what each has done, and which zones wait for it.
+    /// Returns the single writers, one for every spindle of the device, with their counts and waiting zones.
     ///
     /// ```
     /// use zoneplug_core::disk::{Disk, DiskConfig};
@@ -176,7 +177,7 @@ impl Disk {
         (0..self.shared.single_writers.len()).map(|spindle| self.writer(spindle)).collect()
     }
 
-    /// The single writer that `zone` waits for.
+    /// Returns the single writer that `zone` waits for.
     pub fn writer_of(&self, zone: ZoneNo) -> WriterState {
         self.writer(self.shared.spindles.of(zone))
     }
@@ -187,8 +188,8 @@ impl Disk {
         WriterState { spindle, counters: writer.counters, turn, listed: listed.to_vec() }
     }
 
-    /// The single writer of a device with one spindle: its counters, the zone of its turn, and the waiting zones. On
-    /// other devices it is that of the first spindle; [`Disk::writers`] has all.
+    /// Returns the single writer of a device with one spindle: its counters, the zone of its turn, and the waiting
+    /// zones. On other devices it is that of the first spindle; [`Disk::writers`] has all.
     pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
         let WriterState { counters, turn, listed, .. } = self.writer(0);
         (counters, turn, listed)

@@ -1,4 +1,4 @@
-//! The mailbox of a queue, in which other queues put the BIOs that they have completed for its owner.
+//! The mailbox of a queue. Other queues put BIOs into it that they have completed for the queue's owner.
 
 use crate::bio::Bio;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
@@ -25,8 +25,8 @@ fn call(waker: Option<Waker>) {
     }
 }
 
-/// What the writes of one queue have done. Only the queue's owner writes these counts, so counting is a load and a
-/// store; any thread may read them.
+/// Counts of the writes of one queue. Only the queue's owner writes these counts, so counting is a load and a store;
+/// any thread may read them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) issued: AtomicU64,
@@ -40,7 +40,7 @@ impl Counts {
         counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }
 
-    /// A command of `bios` BIOs was sent.
+    /// Counts a command of `bios` BIOs that was sent.
     #[inline]
     pub(crate) fn issued(&self, bios: usize) {
         Self::bump(&self.issued, 1);
@@ -64,12 +64,12 @@ impl Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    /// Whether there may be something to collect. It saves the owner the lock.
+    /// Whether there may be something to collect. Saves the owner the lock.
     filled: AtomicBool,
     /// The version of the freeze that the owner has seen last. The lowest bit is set while the owner still had work
     /// then (`state.rs`).
     pub(crate) ack: AtomicU32,
-    /// How much work the owner had when it last answered a freeze. A freeze that sees it change is making progress.
+    /// The owner's remaining work when it last answered a freeze. A freeze that sees it change is making progress.
     pub(crate) work_left: AtomicU32,
     /// Whether there are errands.
     errands: AtomicBool,
@@ -101,7 +101,7 @@ impl Mailbox {
         lock(&self.inner).bios.reserve(n);
     }
 
-    /// Whether there may be something to collect.
+    /// Returns whether there may be something to collect.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.load(Ordering::Acquire)
@@ -152,7 +152,7 @@ impl Mailbox {
         true
     }
 
-    /// Whether there are errands.
+    /// Returns whether there are errands.
     #[inline]
     pub(crate) fn has_errands(&self) -> bool {
         self.errands.load(Ordering::Acquire)
@@ -223,9 +223,8 @@ mod loom_tests {
         bios.iter().filter(|b| b.status == Status::Ok).count()
     }
 
-    /// After arming and polling once more, either the owner has seen the BIO, or its waker has been called or will
-    /// be. If neither holds, the owner would sleep for ever.
-    /// R6.
+    /// R6. After arming and polling once more, either the owner has seen the BIO, or its waker has been called or
+    /// will be. Otherwise the owner would sleep for ever.
     #[test]
     fn loom_arm_against_push() {
         loom::model(|| {
@@ -254,8 +253,7 @@ mod loom_tests {
         });
     }
 
-    /// If an owner closes while a peer delivers, one of them has the BIO; it is never lost.
-    /// R6.
+    /// R6. If an owner closes while a peer delivers, one of them has the BIO; it is never lost.
     #[test]
     fn loom_close_against_push() {
         loom::model(|| {

@@ -1,8 +1,8 @@
 //! The rare kinds of BIOs: zone management, reports, flush, discard and native append. This file also handles the end
 //! of every command that no plug waits for, except reads and writes that succeeded.
 //!
-//! `validate.rs` checks such a BIO and changes nothing. `begin`, in this file, notes what is about to be sent. When
-//! the command has come back, its effect on the plugs is noted, and what `begin` claimed is given up.
+//! `validate.rs` checks such a BIO and changes nothing. `begin`, in this file, notes its effect before it is sent.
+//! When the command has come back, its effect on the plugs is noted, and the claim of `begin` is given up.
 
 mod validate;
 
@@ -41,7 +41,7 @@ impl QueueState {
         self.submit_unplugged(layout, bio);
     }
 
-    /// Notes in the disk and the BIO what a valid BIO is about to do. An error means that nothing was noted.
+    /// Notes in the disk and the BIO the effect that a valid BIO is about to have. After an error, nothing was noted.
     fn begin(&mut self, shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
         match bio.op {
             Op::ZoneAppend => self.begin_native_append(shared, layout, bio),
@@ -54,8 +54,8 @@ impl QueueState {
         }
     }
 
-    /// A native append is not plugged: from its submission on, the layer does not know the zone's write pointer (A7,
-    /// A8). `plug/appends.rs` says when it is known again.
+    /// Begins a native append, which is not plugged: from its submission on, the layer does not know the zone's write
+    /// pointer (A7, A8). `plug/appends.rs` says when it is known again.
     fn begin_native_append(
         &mut self,
         shared: &Shared,
@@ -122,7 +122,7 @@ impl QueueState {
         Ok(())
     }
 
-    /// Whether a management operation aborts the writes that wait for its zones.
+    /// Returns whether a management operation aborts the writes that wait for its zones.
     fn aborts(op: Op) -> bool {
         matches!(op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish)
     }
@@ -149,7 +149,7 @@ impl QueueState {
         }
     }
 
-    /// A management command has ended: gives up what [`QueueState::begin_management`] claimed.
+    /// Gives up the claim of [`QueueState::begin_management`], because a management command has ended.
     fn end_management(shared: &Shared, cmd: &mut Command) {
         let claim = std::mem::replace(&mut cmd.claim, ZoneClaim::None);
         if claim == ZoneClaim::None {
@@ -166,7 +166,8 @@ impl QueueState {
         }
     }
 
-    /// A native append has ended. The write pointer is known from now on if the account of the zone's appends tells.
+    /// Handles the end of a native append. The write pointer is known from now on if the account of the zone's
+    /// appends tells it.
     fn end_native_append(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
@@ -182,8 +183,8 @@ impl QueueState {
         }
     }
 
-    /// A write or native append of a zone whose write pointer is unknown has ended: takes the write pointer from the
-    /// account of the zone's native appends if nothing of the zone is under way any more.
+    /// Called when a write or native append of a zone with an unknown write pointer has ended. Takes the write
+    /// pointer from the account of the zone's native appends if no command of the zone is under way any more.
     #[cold]
     #[inline(never)]
     pub(crate) fn settle_appends(shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
@@ -294,7 +295,7 @@ impl QueueState {
         self.tags.put(cmd);
     }
 
-    /// The effect of a management command that succeeded (M2, M3).
+    /// Applies the effect of a management command that succeeded (M2, M3).
     fn managed(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         if !layout.plugs {
             return;
@@ -334,8 +335,8 @@ impl QueueState {
         }
     }
 
-    /// A reset or finish has an unknown outcome: the device may have carried it out, or may still do so, perhaps for
-    /// some of its zones only. Only a report can say where their write pointers are.
+    /// Handles a reset or finish with an unknown outcome: the device may have carried it out, or may still do so,
+    /// perhaps for some of its zones only. Only a report can tell where their write pointers are.
     #[cold]
     fn in_doubt(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         if !layout.plugs || !Self::aborts(cmd.op) {

@@ -107,7 +107,7 @@ impl Disk {
         let device = &self.shared.device;
         let limits = device.limits();
         let (lower, watched) = if settings.timeout.is_some() || settings.survive_panics {
-            // The notes must be of commands as the disk sends them, so an address map may only be below them.
+            // The notes must describe commands as the disk sends them, so an address map may only be below them.
             let device = open_below(&**device, limits, places, waker)?;
             let losses = Arc::new(Losses::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());

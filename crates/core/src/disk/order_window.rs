@@ -1,4 +1,5 @@
-//! The order window of a disk: its lock, what queues see of it without the lock, and what a revalidation does to it.
+//! The order window of a disk: its lock, its state that queues see without the lock, and its treatment by a
+//! revalidation.
 
 use super::shared::Shared;
 use super::state::EARLY;
@@ -14,8 +15,8 @@ pub(crate) const PAUSED: u64 = 0;
 /// Its value while no early write has a time at which it is refused.
 pub(crate) const NOTHING_DUE: u64 = u64::MAX;
 
-/// The lock of the window. It is taken under that of a shard; nothing is locked under it. At its end, queues see what
-/// has changed.
+/// The lock of the window. It is taken under that of a shard; nothing is locked under it. Its drop publishes the
+/// changes to the queues.
 pub(crate) struct WindowGuard<'a> {
     shared: &'a Shared,
     window: MutexGuard<'a, OrderWindow>,
@@ -54,19 +55,19 @@ impl Drop for WindowGuard<'_> {
     }
 }
 
-/// What a revalidation compares of a zone with early writes.
+/// The state of a zone with early writes that a revalidation compares.
 pub(crate) struct ZoneBefore {
     zone: ZoneNo,
     wp: u32,
 }
 
 impl Shared {
-    /// The order window, locked.
+    /// Locks the order window.
     pub(crate) fn window(&self) -> WindowGuard<'_> {
         WindowGuard { shared: self, window: lock(&self.order_window) }
     }
 
-    /// The zones with early writes, before a revalidation makes their plugs anew.
+    /// Returns the zones with early writes, before a revalidation makes their plugs anew.
     pub(super) fn early_before(&self) -> Vec<ZoneBefore> {
         let zones = self.window().zones(None);
         let before = |zone| {
@@ -76,8 +77,8 @@ impl Shared {
         zones.into_iter().map(before).collect()
     }
 
-    /// A revalidation has made the plugs anew: keeps the early writes of zones that are as they were, and refuses the
-    /// others.
+    /// Called when a revalidation has made the plugs anew: keeps the early writes of zones that have not changed, and
+    /// refuses the others.
     pub(super) fn early_after(
         &self,
         before: Vec<ZoneBefore>,
@@ -94,7 +95,7 @@ impl Shared {
             let mut window = self.window();
             if same && shard.plugs[i].write_pointer() == wp {
                 window.keep_zone(zone, &mut shard.plugs[i]);
-                // The zone may take no writes any more.
+                // The new plug may refuse all writes of the zone.
                 window.settle(zone, &mut shard, i, ended);
             } else {
                 window.drop_zone(zone, Some((&mut shard, i)), ended);

@@ -117,7 +117,7 @@ impl QueueState {
         self.then(layout, then, cmd);
     }
 
-    /// Does what is next for the zone of `cmd`. `cmd` is free to be used again.
+    /// Carries out the next step for the zone of `cmd`. `cmd` is free for new use.
     pub(super) fn then(&mut self, layout: &Layout, then: Then, cmd: Box<Command>) {
         match then {
             Then::Nothing => {}

@@ -1,7 +1,7 @@
 //! Revalidation: reads the zones of the device again, checks them, and makes them the zones of the disk.
 //!
-//! The disk is frozen first. The report is then sent with a command that no freeze waits for, so what takes effect is
-//! what the device has (V5, I9). If anything is wrong, the old state stays (V6).
+//! The disk is frozen first. The report is then sent with a command that no freeze waits for, so the report shows the
+//! state that the device has when it takes effect (V5, I9). If anything is wrong, the old state stays (V6).
 
 use super::events::DeferredWake;
 use super::freeze::Freeze;
@@ -31,7 +31,7 @@ pub struct Revalidation {
     geometry: Geometry,
     retries: u32,
     state: State,
-    /// Since when the report has been waited for.
+    /// The time since which the report has been awaited.
     asked: Option<Nanos>,
 }
 
@@ -172,7 +172,7 @@ impl Revalidation {
         Some(check_zones(&self.geometry, &self.zones))
     }
 
-    /// The disk is drained and the report is good: makes it the state of the disk.
+    /// Makes the report the state of the disk, which is drained.
     fn commit(&mut self, queue: &mut DiskQueue) -> Result<(), Error> {
         let shared = &self.disk.shared;
         let limits = shared.device.limits().clone();
@@ -182,7 +182,7 @@ impl Revalidation {
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;
-        // A held write was checked, and cut into parts, for what the device took before.
+        // Held writes were checked, and cut into parts, for the limits that held before.
         let same = current.geometry == self.geometry && current.limits == limits;
         let words = shared.room_for_plugs(self.zones.len());
         let words = words.ok_or_else(|| self.geometry.too_large(None))?;

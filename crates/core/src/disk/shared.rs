@@ -34,7 +34,7 @@ pub(crate) trait Orphan: Send {
     /// Arms the orphan's queue of the device.
     fn arm_orphan(&mut self);
 
-    /// The time at which the orphan has work to do by itself.
+    /// Returns the time at which the orphan has work to do by itself.
     fn own_deadline(&self) -> Option<Nanos>;
 }
 
@@ -91,13 +91,14 @@ pub(crate) struct Shared {
     pub(crate) past: Counts,
     /// Tickets of commands that were given up and are still at the device.
     pub(crate) late: Arc<LateTable>,
-    /// What its owner wants to hear of. Locked under any lock; nothing is locked under it.
+    /// The events for the disk's owner. Locked under any lock; nothing is locked under it.
     pub(crate) events: Arc<EventLog>,
     /// Resets and finishes that have not ended.
     pub(crate) resets: Resets,
     /// Writes that have come before their place. Locked under a shard; nothing is locked under it.
     pub(crate) order_window: Mutex<OrderWindow>,
-    /// When the first of them is to be refused, in nanoseconds, for a look without the lock (`order_window.rs`).
+    /// The time at which the first of them is to be refused, in nanoseconds, for a look without the lock
+    /// (`order_window.rs`).
     pub(crate) window_due: AtomicU64,
     /// Whether a native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
@@ -109,7 +110,7 @@ pub(crate) struct Shared {
     pub(crate) spindles: Spindles,
     /// Changes of attributes that wait for the disk to drain. While this is locked, the layout may be locked.
     pub(crate) changes: Mutex<Vec<PendingChange>>,
-    /// How long a freeze waits without progress, in nanoseconds.
+    /// The time that a freeze waits without progress, in nanoseconds.
     pub(crate) drain_limit: AtomicU64,
     /// The scheduler with its requests. While this is locked, nothing else is locked.
     pub(crate) elevator: Padded<Mutex<Elevator>>,
@@ -134,29 +135,29 @@ impl Shared {
         ((zone.0 ^ mix) as usize & mask, row as usize)
     }
 
-    /// The zone whose [`Shared::place`] this is.
+    /// Returns the zone whose [`Shared::place`] this is.
     pub(crate) fn zone_at(&self, (s, i): (usize, usize)) -> ZoneNo {
         let mix = ((i as u32).wrapping_mul(0x9e37_79b1)) >> 16;
         let low = (s as u32 ^ mix) & (self.shards.len() - 1) as u32;
         ZoneNo((i as u32) << self.shard_bits | low)
     }
 
-    /// The shard of a zone, locked, with the zone's plug locked, and the zone's index in it.
+    /// Returns the shard of a zone, locked, with the zone's plug locked, and the zone's index in it.
     #[inline]
     pub(crate) fn shard(&self, zone: ZoneNo) -> (PlugGuard<'_>, usize) {
         let (shard, i) = self.shard_of(zone);
         (PlugGuard { shard, i }, i)
     }
 
-    /// As [`Shared::shard`] for code that unlocks the plug itself ([`Shard::unlock_plug`]), which is in vain while a write
-    /// waits in it or the disk keeps all plugs.
+    /// Like [`Shared::shard`], for callers that unlock the plug themselves ([`Shard::unlock_plug`]). Unlocking has no
+    /// effect while a write waits in the plug or the disk keeps all plugs.
     #[inline]
     pub(crate) fn shard_of(&self, zone: ZoneNo) -> (MutexGuard<'_, Shard>, usize) {
         let place = self.place(zone);
         (self.lock_plug(place), place.1)
     }
 
-    /// As [`Shared::shard_of`], for what [`Shared::place`] has returned.
+    /// Like [`Shared::shard_of`], for a place that [`Shared::place`] has returned.
     #[inline(always)]
     pub(crate) fn lock_plug(&self, (s, i): (usize, usize)) -> MutexGuard<'_, Shard> {
         let mut shard = lock(&self.shards[s & (self.shards.len() - 1)].0);
@@ -179,7 +180,7 @@ impl Shared {
         for s in &self.shards {
             let mut shard = lock(&s.0);
             shard.keep_tracks(layout.zone_depth > 1);
-            // Other code than the ordinary one asks the plug alone, and so do counts of each zone.
+            // The code of arbitrated disks, and the counts of each zone, read the plug and not its word.
             shard.keep_locked(layout.arbitrated || layout.config.zone_counters);
         }
     }
@@ -188,8 +189,8 @@ impl Shared {
         self.state.0.fetch_add(VERSION, Ordering::AcqRel);
     }
 
-    /// Makes room for the plugs of so many zones, and returns words for them. `None`: there is too little memory, and nothing
-    /// has changed.
+    /// Makes room for the plugs of `zones` zones, and returns words for them. `None`: there is too little memory, and
+    /// nothing has changed.
     pub(crate) fn room_for_plugs(&self, zones: usize) -> Option<Arc<Words>> {
         let rows = zones.div_ceil(self.shards.len());
         for shard in &self.shards {
@@ -229,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// How many requests usually wait at most. A queue that is opened makes room for its own.
+    /// Returns how many requests usually wait at most. A queue that is opened makes room for its own.
     pub(crate) fn usual_waiting(&self) -> usize {
         self.depths.load(Ordering::Relaxed).min(4096) as usize
     }
@@ -286,7 +287,7 @@ impl Drop for TakenOrphans<'_> {
         }
         drop(list);
         if missed {
-            // That visitor may sleep by now, and this queue's owner may have no reason to poll again.
+            // That other visitor may sleep by now, and this queue's owner may have no reason to poll again.
             shared.wake_all();
         }
     }

@@ -50,7 +50,7 @@ pub(crate) struct Layout {
     write_mask: u32,
 }
 
-/// Why a disk may have only one write of a zone in flight, and what to try. `None`: it may have several.
+/// Returns why a disk may have only one write of a zone in flight, and what to try. `None`: it may have several.
 pub(crate) fn no_zone_depth(
     limits: &Limits,
     config: &DiskConfig,
@@ -206,7 +206,7 @@ impl Layout {
         }
     }
 
-    /// Checks what limits the length of an operation, before there is a BIO with memory of that length.
+    /// Checks the limits on the length of an operation, before there is a BIO with memory of that length.
     pub(crate) fn check_length(
         &self,
         op: Op,
@@ -228,7 +228,7 @@ impl Layout {
         self.check_append(offset, len)
     }
 
-    /// The write granularity is a rule of sequential zones; conventional ones take any block.
+    /// Checks the write granularity of a write to a sequential zone. Conventional zones take any block.
     #[cold]
     fn finer_grain(&self, bio: &Bio, status: Status) -> Result<(), Status> {
         if status != Status::Unaligned {

@@ -11,7 +11,7 @@ pub(crate) const EARLY: u32 = 0x200;
 /// One step of the version, which changes with layout, freezes and queues.
 pub(crate) const VERSION: u32 = 0x400;
 
-/// Whether the disk is frozen.
+/// Returns whether the disk is frozen.
 pub(crate) fn is_frozen(state: u32) -> bool {
     state & FREEZES != 0
 }
@@ -31,7 +31,8 @@ pub(crate) fn first_word(state: u32) -> u32 {
     word(version(state), true)
 }
 
-/// Whether a word says that the queue is idle, and answers the freeze that began with `version` or a later one.
+/// Returns whether a word says that the queue is idle, and answers the freeze that began with `version` or a later
+/// one.
 pub(crate) fn is_idle_since(said: u32, began: u32) -> bool {
     let newer = (said >> 1).wrapping_sub(began) & (u32::MAX / VERSION);
     newer < u32::MAX / VERSION / 2 && said & 1 == 0

@@ -1,4 +1,4 @@
-//! What the plugs do, for those that watch: trace events (T3) and probes.
+//! Observation of the plugs: trace events (T3) and probes.
 //!
 //! With the cargo feature `trace`, events go through the `tracing` crate with target `zoneplug` and level TRACE. With
 //! the feature `probes` they are USDT probes of the provider `zoneplug`, which bpftrace, perf and SystemTap can attach
@@ -60,33 +60,33 @@ macro_rules! event {
 }
 
 event!(
-    /// Writes wait in their plug.
+    /// Writes that must wait in their plug.
     add_to_plug, "add-to-plug", zone: u32, sector: u64, count: u32, bios: u32
 );
 event!(
-    /// A write is held in the order window.
+    /// A write that is held in the order window.
     hold_write, "hold-write", zone: u32, sector: u64, count: u32
 );
 event!(
-    /// A write was held for too long.
+    /// A write that was held for too long.
     expire_write, "expire-write", zone: u32, sector: u64, count: u32
 );
 event!(
-    /// Writes that waited are being sent.
+    /// Writes that waited and are being sent.
     issue_from_plug, "issue-from-plug", zone: u32, sector: u64, count: u32, bios: u32
 );
 event!(
-    /// The layer asks for the write pointer of a zone.
+    /// A request of the layer for the write pointer of a zone.
     zone_recovery, "zone-recovery", zone: u32, number: u32
 );
 
-/// Writes that waited are being sent.
+/// Reports writes that waited and are being sent.
 #[inline(always)]
 pub(super) fn issued(cmd: &Command) {
     issue_from_plug(cmd.zone, cmd.sector.0, cmd.len_sectors, cmd.bios.len() as u32);
 }
 
-/// A management BIO was accepted.
+/// Reports a management BIO that was accepted.
 #[inline(always)]
 #[cfg_attr(not(feature = "traced"), allow(dead_code, unused_variables))]
 pub(super) fn zone_management(op: Op, sector: u64, count: u64) {
@@ -106,7 +106,7 @@ pub(super) fn landed(layout: &Layout, bios: &[Box<Bio>]) {
     }
 }
 
-/// The places of appends are known.
+/// Reports the places of appends, which are known now.
 #[inline(always)]
 #[cfg_attr(not(feature = "probes"), allow(unused_variables))]
 pub(super) fn append_positions(layout: &Layout, bios: &[Box<Bio>]) {
@@ -116,7 +116,7 @@ pub(super) fn append_positions(layout: &Layout, bios: &[Box<Bio>]) {
     }
 }
 
-/// A command goes to the device.
+/// Reports a command that goes to the device.
 #[inline(always)]
 #[cfg_attr(not(feature = "probes"), allow(unused_variables))]
 pub(super) fn issue(cmd: &Command) {
@@ -126,7 +126,7 @@ pub(super) fn issue(cmd: &Command) {
     }
 }
 
-/// A command comes back.
+/// Reports a command that comes back.
 #[inline(always)]
 #[cfg_attr(not(feature = "probes"), allow(unused_variables))]
 pub(super) fn complete(cmd: &Command) {
@@ -165,14 +165,14 @@ mod seen {
     }
 }
 
-/// A command has failed. Zone `u32::MAX`: of no zone.
+/// Reports a command that has failed. `zone` is `u32::MAX` if it belongs to no zone.
 #[inline(always)]
 #[cfg_attr(not(feature = "probes"), allow(unused_variables))]
 pub(super) fn error(op: Option<Op>, status: Status, zone: u32, sector: u64, aborted: u32) {
     probe!(error, op.map_or(0, |op| op as u8), status as u8, zone, sector, aborted);
 }
 
-/// The disk has recorded something else.
+/// Reports another event that the disk has recorded.
 #[inline(always)]
 #[cfg_attr(not(feature = "probes"), allow(unused_variables))]
 pub(super) fn zone_event(kind: u8, zone: u32, sector: u64) {

@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Zones that are read before the layout is unlocked for a moment.
 const AT_ONCE: u32 = 64;
 
-/// What the layer knows of a zone, without asking the device.
+/// The layer's view of a zone, without asking the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneState {
@@ -60,7 +60,7 @@ impl Disk {
         }
     }
 
-    /// The layout is locked.
+    /// Reads a zone. The caller holds the layout's lock.
     fn zone_state(&self, zone: ZoneNo) -> ZoneState {
         let (shard, i) = self.shared.shard(zone);
         let plug = &shard.plugs[i];

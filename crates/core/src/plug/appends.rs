@@ -22,7 +22,7 @@ use crate::bio::{Bio, Command, WritePointer};
 use crate::unit::Sector;
 
 impl Shard {
-    /// Whether a native append of zone `i` is on its way.
+    /// Returns whether a native append of zone `i` is on its way.
     pub(super) fn has_appends(&self, i: usize) -> bool {
         self.tracks.get(i).is_some_and(|t| t.appends.any())
     }
@@ -33,8 +33,8 @@ impl Shard {
         !self.has_appends(i) && self.plugs[i].begin_management()
     }
 
-    /// A native append of `len_sectors` to zone `i`, which begins at `start`, is about to be sent, at error epoch `epoch`.
-    /// The writes that wait in the zone are aborted.
+    /// Prepares for a native append of `len_sectors` to zone `i`, which begins at `start`, before it is sent at error
+    /// epoch `epoch`. Aborts the writes that wait in the zone.
     pub(crate) fn begin_append(
         &mut self,
         i: usize,
@@ -65,9 +65,9 @@ impl Shard {
         self.tracks[i].appends.note(&self.plugs[i]);
     }
 
-    /// A native append of zone `i` has ended, at error epoch `epoch`. A report that the device carried out meanwhile may
-    /// not include the append (E6), so the write pointer stays unknown until [`Shard::settle_appends`] or a report that
-    /// is sent from now on.
+    /// Notes the end of a native append of zone `i`, at error epoch `epoch`. A report that the device carried out
+    /// meanwhile may not include the append (E6), so the write pointer stays unknown until [`Shard::settle_appends`]
+    /// or a report that is sent from now on.
     pub(crate) fn end_append(
         &mut self,
         i: usize,
@@ -96,9 +96,9 @@ impl Shard {
         self.tracks[i].appends.note(&self.plugs[i]);
     }
 
-    /// A write or native append of zone `i` has ended. Takes the write pointer from the account of the appends if it is
-    /// known now. `under_way` says whether a command that was given up under this ticket (0: none), or a reset or finish,
-    /// may still be carried out.
+    /// Called when a write or native append of zone `i` has ended. Takes the write pointer from the account of the
+    /// appends if it is known now. `under_way` says whether a command that was given up under this ticket (0: none),
+    /// or a reset or finish, may still be carried out.
     pub(crate) fn settle_appends(&mut self, i: usize, under_way: impl FnOnce(u32) -> bool) {
         let Some(track) = self.tracks.get_mut(i) else { return };
         let (plug, appends) = (&mut self.plugs[i], &mut track.appends);

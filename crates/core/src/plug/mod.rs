@@ -1,10 +1,10 @@
 //! The zone write plug.
 //!
-//! Owns the write pointer of every sequential zone and the writes that wait for it. A plug is a plain `&mut` state
-//! machine without a lock, a device or a clock; `disk` calls it under the lock of the [`Shard`] that holds it. Two steps
-//! need no lock: a write that finds its zone idle and healthy, and its end while no other has come (`word.rs`). Plugs
-//! are permanent, one for each zone in a flat array. So there is nothing to look up, no reference to count and
-//! nothing to free, and the bugs of Linux in these places (B1, B5-B7, B18, B32) cannot occur.
+//! A plug owns the write pointer of its sequential zone and the writes that wait for it. A plug is a plain `&mut`
+//! state machine without a lock, a device or a clock; `disk` calls it under the lock of the [`Shard`] that holds it.
+//! Two steps need no lock: a write that finds its zone idle and healthy, and its end while no other write has come
+//! (`word.rs`). Plugs are permanent, one for each zone in a flat array. So the engine looks up no plug, counts no
+//! references and frees none.
 //!
 //! The rules, in the order in which a write meets them:
 //!
@@ -67,18 +67,18 @@ use state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, R
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What becomes of a write.
+/// The fate of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admit {
     /// The plug was idle: the caller sends it.
     Issue,
     /// The caller parks it.
     Park,
-    /// It fails; nothing changed.
+    /// The write fails; nothing changed.
     Reject(Status),
 }
 
-/// How the layer itself finds a write pointer that a failure has made unknown.
+/// The layer's own way to a write pointer that a failure has made unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recovery {
     /// The layer does not look for it: the zone is healthy, or stale until the client acts.
@@ -94,15 +94,15 @@ pub(crate) enum Recovery {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Plug {
-    /// Offset after the last reserved write, in sectors. At or past `capacity`: full.
+    /// Offset after the last reserved write, in sectors. At or past `capacity`, the zone is full.
     wp: u32,
-    /// How much can be written, in sectors.
+    /// Writable sectors.
     capacity: u32,
     /// First parked write.
     head: u32,
     /// Last parked write.
     tail: u32,
-    /// How many are parked.
+    /// The number of parked writes.
     parked: u32,
     /// Counts resets and finishes, modulo 2^24. A failed write undoes its reservation only if none came since it was
     /// sent (M4).
@@ -129,7 +129,7 @@ pub struct Plug {
 const _: () = assert!(size_of::<Plug>() == 36);
 
 impl Plug {
-    /// The plug of a zone as a report describes it, so the write pointer is known from the start (P4, A6).
+    /// Makes the plug of a zone as a report describes it, so the write pointer is known from the start (P4, A6).
     pub fn new(zone: &ZoneInfo) -> Plug {
         let mut plug = Plug {
             wp: 0,
@@ -162,40 +162,41 @@ impl Plug {
         }
     }
 
-    /// Offset of the next write in sectors, reserved ones included.
+    /// Returns the offset of the next write in sectors, reserved ones included.
     #[inline]
     pub fn write_pointer(&self) -> u32 {
         self.wp
     }
 
-    /// How much can be written, in sectors.
+    /// Returns the writable sectors.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// How many writes are parked.
+    /// Returns how many writes are parked.
     #[inline]
     pub fn parked(&self) -> u32 {
         self.parked
     }
 
-    /// Whether a write is in flight, or about to be.
+    /// Returns whether a write is in flight, or about to be.
     #[inline]
     pub fn is_plugged(&self) -> bool {
         self.state & PLUGGED != 0
     }
 
-    /// Whether a write is at the device or waits. Neither is the case in a zone that is in line for a tag and whose
-    /// writes were all aborted.
+    /// Returns whether a write is at the device or waits. Neither is the case in a zone that is in line for a tag and
+    /// whose writes were all aborted.
     fn has_writes(&self) -> bool {
         let sent = !self.in_line;
-        // While the layer only asks for the write pointer, no write of the zone is at the device.
+        // While the layer asks for the write pointer after a single failed write, no write of the zone is at the
+        // device.
         let sent = sent && self.recovery != Recovery::Asked;
         let several = self.in_flight > 0 || self.recovery == Recovery::Held;
         several || self.is_plugged() && (sent || self.parked != 0)
     }
 
-    /// How many writes are in flight, or about to be.
+    /// Returns how many writes are in flight, or about to be.
     pub(crate) fn nr_in_flight(&self) -> u32 {
         u32::from(self.in_flight).max(u32::from(self.has_writes()))
     }
@@ -207,12 +208,12 @@ impl Plug {
         self.in_line = true;
     }
 
-    /// Whether the write pointer is unknown. It still is while the layer asks the device for it.
+    /// Returns whether the write pointer is unknown. It still is while the layer asks the device for it.
     pub fn is_stale(&self) -> bool {
         self.state & NEED_WP != 0 || self.recovery == Recovery::Asked
     }
 
-    /// How often the zone was reset or finished through the layer, modulo 2^24.
+    /// Returns how often the zone was reset or finished through the layer, modulo 2^24.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -235,8 +236,8 @@ impl Plug {
         }
     }
 
-    /// Whether a write of `len` sectors at `offset` would be admitted. The error is the status with which it would be
-    /// refused.
+    /// Returns whether a write of `len` sectors at `offset` would be admitted. The error is the status with which it
+    /// would be refused.
     pub fn check(&self, offset: u32, len: u32) -> Result<(), Status> {
         if self.fits(offset, len) && self.state & !(PLUGGED | RESYNC | EARLY) == 0 {
             Ok(())
@@ -311,7 +312,7 @@ impl Plug {
         free
     }
 
-    /// Whether a reset or finish in strict mode is in flight.
+    /// Returns whether a reset or finish in strict mode is in flight.
     pub(crate) fn is_managed(&self) -> bool {
         self.state & MANAGED != 0
     }
@@ -334,18 +335,18 @@ impl Plug {
         true
     }
 
-    /// The only write of the zone has ended.
+    /// Clears the plug's state, because the only write of the zone has ended.
     pub(crate) fn unlock_zone(&mut self) {
         self.state &= !PLUGGED;
     }
 
-    /// Linux's flag bits for the plug dump (T2): 1 plugged, 2 needs a write pointer update.
+    /// Returns Linux's flag bits for the plug dump (T2): 1 plugged, 2 needs a write pointer update.
     pub(crate) fn linux_flags(&self) -> u8 {
         let plugged = if self.nr_in_flight() > 0 { PLUGGED } else { 0 };
         plugged | if self.is_stale() { NEED_WP } else { 0 }
     }
 
-    /// Whether Linux would have a plug for this zone: it is busy, stale, or partly written (P11).
+    /// Returns whether Linux would have a plug for this zone: it is busy, stale, or partly written (P11).
     pub(crate) fn is_live(&self) -> bool {
         self.linux_flags() != 0 || self.condition() == Condition::Active
     }
@@ -362,8 +363,8 @@ impl Kind {
     const ZEROES: u8 = 0x10;
     const ALONE: u8 = 0x80;
 
-    /// Plain writes and emulated appends are one kind, write-zeroes another. `FUA` makes a further kind of each. A
-    /// preflush goes alone.
+    /// Returns the kind of a write. Plain writes and emulated appends are one kind, write-zeroes another. `FUA` makes
+    /// a further kind of each. A preflush goes alone.
     #[inline]
     pub(crate) fn of(bio: &Bio) -> Kind {
         let mut k = bio.flags.0 & Flags::DEVICE;

@@ -22,14 +22,14 @@ use super::track::{Held, MAX_ATTEMPTS, Then, Track};
 use crate::bio::{Bio, Command, Status, WritePointer};
 use crate::unit::Sector;
 
-/// What was sent of a zone that was in line.
+/// The result of sending writes of a zone that was in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Nothing: no write waits, or those that wait cannot be sent yet.
+    /// Nothing was sent: no write waits, or those that wait cannot be sent yet.
     Nothing,
-    /// A command.
+    /// One command was sent.
     One,
-    /// A command. More waits, and the zone goes to the end of the line.
+    /// One command was sent. More writes wait, and the zone goes to the end of the line.
     More,
 }
 
@@ -50,20 +50,20 @@ impl Shard {
         }
     }
 
-    /// Whether `queue` cannot send the next write of zone `i` now, even with a free tag. A later completion in the zone
-    /// decides what follows.
+    /// Returns whether `queue` cannot send the next write of zone `i` now, even with a free tag. A later completion
+    /// in the zone decides what follows.
     pub(crate) fn must_wait(&self, i: usize, queue: u32, depth: u16) -> bool {
         let (plug, track) = (&self.plugs[i], &self.tracks[i]);
         let elsewhere = plug.in_flight > 0 && track.home != queue;
         plug.recovery != Recovery::None || plug.in_flight >= depth || elsewhere
     }
 
-    /// Takes the zone out of the line; it has no tag.
+    /// Takes the zone out of the line, without a tag.
     pub(crate) fn leave_line(&mut self, i: usize) {
         self.plugs[i].in_line = false;
     }
 
-    /// As [`Shard::fill`], for a zone that was in the line of `queue` and may have `depth` writes in flight.
+    /// Like [`Shard::fill`], for a zone that was in the line of `queue` and may have `depth` writes in flight.
     pub(crate) fn fill_in_order(
         &mut self,
         i: usize,
@@ -93,7 +93,7 @@ impl Shard {
         Sent::One
     }
 
-    /// Whether exactly one command of zone `i` is at the device, and none has failed.
+    /// Returns whether exactly one command of zone `i` is at the device, and none has failed.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
         let plug = &self.plugs[i];
         plug.in_flight == 1
@@ -142,7 +142,7 @@ impl Shard {
             }));
         } else {
             if cmd.status == Status::Busy {
-                // The device has done nothing of it, and it is not sent again.
+                // The device has done no part of it, and it is not sent again.
                 aborted.append(&mut cmd.bios);
             }
             let lost = cmd.write_pointer() == WritePointer::Unknown;
@@ -168,7 +168,7 @@ impl Shard {
         self.next_in_order(i)
     }
 
-    /// The next step of a zone without a failure.
+    /// Returns the next step of a zone without a failure.
     pub(super) fn next_in_order(&mut self, i: usize) -> Then {
         let plug = &mut self.plugs[i];
         if plug.in_line {
@@ -183,7 +183,7 @@ impl Shard {
         }
     }
 
-    /// Nothing is in flight, and writes have failed: decides whether the layer reports the zone.
+    /// Decides whether the layer reports the zone. Writes have failed, and none is in flight.
     fn decide(
         &mut self,
         i: usize,

@@ -1,9 +1,9 @@
 //! Locking a plug against code that does not take the lock of its shard, and unlocking it.
 //!
 //! While the word of a plug is locked, code under the lock of the [`Shard`] owns the plug as a whole, and reads and
-//! changes it as plain data. At the end ([`Shard::unlock_plug`]) the word is written back and unlocked, but only if write
-//! pointer and `PLUGGED` say all that there is to say of the plug. Otherwise it stays locked, and the next holder finds
-//! it so. A plug that is not unlocked costs only time: its next writes take the lock.
+//! changes it as plain data. At the end ([`Shard::unlock_plug`]) the word is written back and unlocked, but only if
+//! write pointer, generation and `PLUGGED` describe the plug completely. Otherwise it stays locked, and the next
+//! holder finds it so. A plug that is not unlocked costs only time: its next writes take the lock.
 
 use super::state::PLUGGED;
 use super::word::{Word, Words};
@@ -11,7 +11,7 @@ use super::{Plug, Recovery, Shard};
 use std::sync::Arc;
 
 impl Plug {
-    /// Whether write pointer, generation and `PLUGGED` say all that there is to say of a plug in which no write waits.
+    /// Returns whether write pointer, generation and `PLUGGED` describe a plug completely, in which no write waits.
     fn is_plain(&self) -> bool {
         self.state & !PLUGGED == 0
             && self.ticket == 0
@@ -64,7 +64,7 @@ impl Shard {
         }
     }
 
-    /// Unlocks plug `i`, if there is no more to it than its word says.
+    /// Unlocks plug `i`, if its word describes it completely.
     #[inline(always)]
     pub(crate) fn unlock_plug(&mut self, i: usize) {
         let Some(plug) = self.plugs.get_mut(i) else { return };
@@ -106,7 +106,7 @@ pub(super) mod loom_tests {
         (words, shard)
     }
 
-    /// What has become of a write.
+    /// The fate of a write.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Write {
         Sent { offset: u32, generation: u32 },
@@ -170,7 +170,7 @@ pub(super) mod loom_tests {
             shard.unlock_plug(0);
         }
 
-        /// Write pointer, whether a write is in flight, and how many wait.
+        /// Returns the write pointer, whether a write is in flight, and how many wait.
         fn state(&self) -> (u32, bool, u32) {
             let mut shard = lock(&self.shard);
             shard.lock_plug(0);
@@ -181,7 +181,7 @@ pub(super) mod loom_tests {
         }
     }
 
-    /// Of two writes one is sent and the other parks, and none is lost.
+    /// Two concurrent writes: one is sent and the other parks, and none is lost.
     #[test]
     fn loom_admit_against_park() {
         loom::model(|| {
@@ -213,7 +213,7 @@ pub(super) mod loom_tests {
         });
     }
 
-    /// An append is before a reset or after it, in the generation that it was admitted in (M4).
+    /// An append counts as before a reset or after it, in the generation in which it was admitted (M4).
     #[test]
     fn loom_reset_against_admit() {
         loom::model(|| {

@@ -27,7 +27,7 @@ use crate::bio::{Bio, Command, Op, Status};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
 
-/// The answer to the layer's own report of a zone, and what only the disk knows.
+/// The answer to the layer's own report of a zone, and facts that only the disk knows.
 pub(crate) struct RecoveryReport<'a> {
     /// The report command that has come back.
     pub(crate) cmd: &'a Command,
@@ -133,8 +133,8 @@ impl Shard {
             |z: &ZoneInfo| z.zone_type == ZoneType::SeqWriteRequired && z.cond != Condition::NotWp;
         let info = cmd.report.first();
         let info = info.filter(|z| cmd.status.is_ok() && z.start == start && sequential(z));
-        // What is before the first failure was acknowledged. If it is missing, something else has happened, such as a
-        // power cut. The client has to look at that before anything is written in its place.
+        // Data before the first failure were acknowledged. If they are missing, something else has happened, such as
+        // a power cut. The client must look at that before anything is written in their place.
         let head = track.held.first().map_or(start.plus(u64::from(track.done)), |h| h.bio.sector);
         let missing = |z: &&ZoneInfo| match z.cond {
             Condition::Empty => start < head,

@@ -10,7 +10,7 @@ use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
 use std::sync::Arc;
 
-/// Counts of what the plugs of a disk have done since it was opened.
+/// Counts of the plugs of a disk since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -58,17 +58,17 @@ impl std::fmt::Debug for Rejections {
 }
 
 impl Rejections {
-    /// How many for this reason.
+    /// Returns how many were refused for this reason.
     pub fn by(&self, reason: Status) -> u64 {
         self.0[reason as usize]
     }
 
-    /// How many for any reason.
+    /// Returns how many were refused in all.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Each reason that there was, with how many there were.
+    /// Returns each reason that occurred, with its number.
     pub fn iter(&self) -> impl Iterator<Item = (Status, u64)> {
         Status::all().zip(self.0).filter(|(_, n)| *n > 0)
     }
@@ -95,7 +95,7 @@ impl Counters {
     }
 }
 
-/// Counts of what the plug of one zone has done, on disks that keep the side table.
+/// Counts of the plug of one zone, on disks that keep the side table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneCounters {
@@ -113,7 +113,7 @@ pub struct ZoneCounters {
     pub resynced: u64,
 }
 
-/// What follows the completion of a zone's write.
+/// The next step after the completion of a zone's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// No write waits: the plug is idle.
@@ -138,7 +138,8 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// How many BIOs at the front of a run make one command, and their length in sectors. At least one BIO does.
+    /// Returns how many BIOs at the front of a run make one command, and their length in sectors. At least one BIO
+    /// does.
     #[cold]
     pub(crate) fn prefix(&self, kind: Kind, run: &[Box<Bio>]) -> (usize, u32) {
         let max = self.max_of(kind);
@@ -168,12 +169,12 @@ pub struct Shard {
     pub(crate) counters: Counters,
     /// Counters of each zone, indexed like `plugs`. Empty on disks that do not keep them.
     pub(crate) per_zone: Vec<ZoneCounters>,
-    /// What recoveries and several writes in flight need to know of each zone. Empty until one of them needs it.
+    /// State of each zone for recoveries and several writes in flight. Empty until one of them needs it.
     pub(crate) tracks: Vec<Track>,
     /// The words of all plugs of the disk, and the number of this shard, which says where its own are.
     pub(super) words: Arc<Words>,
     pub(super) number: usize,
-    /// Whether no plug leaves the lock.
+    /// Whether all plugs stay under the lock.
     pub(super) keeps_locked: bool,
 }
 
@@ -186,8 +187,7 @@ impl Shard {
         }
     }
 
-    /// Makes room for what `n` parked writes usually need. Runs need fewer slots than writes, and the table grows
-    /// when it is full.
+    /// Makes room for `n` parked writes. Runs need fewer slots than writes, and the table grows when it is full.
     pub(crate) fn reserve(&mut self, n: usize) {
         self.slots.reserve(n.min(64));
     }
@@ -276,7 +276,7 @@ impl Shard {
         true
     }
 
-    /// The range of sectors that waits in zone `i`, which starts at `start`: its first sector and its end.
+    /// Returns the range of sectors that waits in zone `i`, which starts at `start`: its first sector and its end.
     pub(crate) fn extent(&self, i: usize, start: Sector) -> Option<(Sector, Sector)> {
         let plug = &self.plugs[i];
         (plug.parked != 0)
@@ -289,13 +289,13 @@ impl Shard {
         if plug.parked == 0 { Flags::NONE } else { self.slots.get(plug.head).flags() }
     }
 
-    /// As [`Shard::fill`], for a zone that was in line and has got `cmd` as its tag.
+    /// Like [`Shard::fill`], for a zone that was in line and has got `cmd` as its tag.
     pub(crate) fn fill_from_line(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
         self.plugs[i].in_line = false;
         self.fill(i, merge, cmd)
     }
 
-    /// Ends a write command of zone `i`. `offset` is where in the zone it started, in sectors.
+    /// Ends a write command of zone `i`. `offset` is the write's offset in the zone, in sectors.
     #[inline(always)]
     pub(crate) fn complete(
         &mut self,
@@ -336,7 +336,7 @@ impl Shard {
         self.next(i)
     }
 
-    /// The only write in flight of zone `i` has ended, and nothing is to be undone. Says what is next.
+    /// Ends the only write in flight of zone `i`, of which nothing is to be undone. Returns the next step.
     #[inline(always)]
     pub(crate) fn next(&mut self, i: usize) -> Next {
         let plug = &mut self.plugs[i];
@@ -350,7 +350,7 @@ impl Shard {
     }
 
     /// Moves every waiting write of zone `i` to `aborted`. The plug keeps its `PLUGGED` bit, because a write may be
-    /// in flight (B30). Only if the zone is in the single writer's list is nothing in flight, and the bit is cleared.
+    /// in flight. Only if the zone is in the single writer's list is nothing in flight, and the bit is cleared.
     #[cold]
     pub(super) fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
         self.end_recovery(i, aborted);
@@ -371,12 +371,12 @@ impl Shard {
         self.count(i, |c| c.aborted += waiting);
     }
 
-    /// A reset of zone `i` succeeded (M3).
+    /// Notes that a reset of zone `i` succeeded (M3).
     pub(crate) fn reset(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
         self.restart(i, 0, aborted);
     }
 
-    /// A finish of zone `i`, `zone_sectors` long, succeeded (M3).
+    /// Notes that a finish of zone `i`, `zone_sectors` long, succeeded (M3).
     pub(crate) fn finish(&mut self, i: usize, zone_sectors: u32, aborted: &mut Vec<Box<Bio>>) {
         let wp = zone_sectors;
         self.restart(i, wp, aborted);
@@ -411,8 +411,8 @@ impl Shard {
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         // The difference may wrap around: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
-        // On a zone that may have several writes in flight, or has native appends, some may be at the device now, and
-        // what the report says will change.
+        // On a zone that may have several writes in flight, or has native appends, some may be at the device now, so
+        // the report is already out of date.
         let rests = plug.in_flight == 0 && !appends;
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
         let lost = plug.state & NEED_WP != 0;
@@ -450,7 +450,7 @@ impl Shard {
         self.plugs[i].error_epoch = epoch;
     }
 
-    /// The runs that wait in zone `i`: first sector, length in sectors, number of BIOs, and whether it is
+    /// Returns the runs that wait in zone `i`: first sector, length in sectors, number of BIOs, and whether it is
     /// write-zeroes.
     #[cfg(test)]
     pub(crate) fn waiting(&self, i: usize) -> Vec<(u64, u32, u32, bool)> {
@@ -466,7 +466,7 @@ impl Shard {
         all
     }
 
-    /// Moves everything that waits in any zone to `aborted`, because the layout has changed (V7).
+    /// Moves all waiting writes of all zones to `aborted`, because the layout has changed (V7).
     pub(crate) fn abort_all(&mut self, aborted: &mut Vec<Box<Bio>>) {
         for i in 0..self.plugs.len() {
             if self.plugs[i].parked != 0 {

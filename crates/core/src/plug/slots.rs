@@ -1,9 +1,9 @@
-//! The table of parked writes. Linked lists of runs share one table, so the list of a plug takes three words, and
-//! parking allocates nothing once the table is as large as it has to be.
+//! The table of parked writes. Linked lists of runs share one table, so the list of a plug takes three words. Parking
+//! allocates nothing once the table has grown to its final size.
 //!
-//! A run is what one client submitted in one call: contiguous, of one kind, and no longer than one command. Sector,
-//! length and kind are copied into the slot, so that neither parking nor sending a run touches its BIOs, which are in
-//! another core's cache. Each slot keeps the room of its list, so nothing is allocated after warm-up.
+//! A run is the contiguous BIOs of one kind that one client submitted in one call, no longer than one command.
+//! Sector, length and kind are copied into the slot, so that neither parking nor sending a run touches its BIOs,
+//! which are in another core's cache. Each slot keeps the room of its list, so nothing is allocated after warm-up.
 
 use super::{Kind, NONE};
 use crate::bio::{Bio, Flags};
@@ -13,7 +13,7 @@ use crate::unit::Sector;
 pub(crate) struct Slot {
     bios: Vec<Box<Bio>>,
     next: u32,
-    /// Where the run starts. Copied, so that its first BIO need not be read.
+    /// The start of the run. Copied, so that its first BIO need not be read.
     pub(crate) sector: Sector,
     /// Length of the whole run.
     pub(crate) len_sectors: u32,
@@ -28,7 +28,7 @@ impl Slot {
         self.bios.first().map_or(Flags::NONE, |b| b.flags)
     }
 
-    /// BIOs of the run.
+    /// Returns the number of BIOs.
     pub(crate) fn nr(&self) -> u32 {
         self.bios.len() as u32
     }

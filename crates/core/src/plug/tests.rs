@@ -16,7 +16,7 @@ const CAP: u32 = 5;
 const ZONE: u32 = 7;
 const MERGE: Merge = Merge { max_sectors: 3, max_zeroes_sectors: 3, max_bios: 2 };
 
-/// One step of a sequence. The number of a write is its length in sectors.
+/// One step of a sequence. A write's number is its length in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write(u32),
@@ -36,8 +36,8 @@ enum Step {
     Fail(Status),
     FailLate,
     LateBack,
-    /// The layer's own report comes back; `OldAnswer`: that of a recovery that has ended; `AnswerFailed`: it has
-    /// failed.
+    /// The layer's own report comes back. `OldAnswer`: the report of a recovery that has ended. `AnswerFailed`: the
+    /// report has failed.
     Answer(Condition),
     OldAnswer(Condition),
     AnswerFailed,
@@ -184,7 +184,7 @@ impl Real {
         }
     }
 
-    /// A write fails while the layer finds write pointers. `late`: a write that was given up may be at the device.
+    /// Fails a write while the layer finds write pointers. `late`: a write that was given up may be at the device.
     fn fail(&mut self, status: Status, epoch: u32, late: bool) {
         let mut cmd = self.flight.take().expect("one in flight");
         cmd.status = status;
@@ -200,7 +200,7 @@ impl Real {
         }
     }
 
-    /// The layer's own report comes back.
+    /// Delivers the layer's own report.
     fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32, in_doubt: bool) {
         let mut cmd = Command::new(0);
         cmd.epoch = number;
@@ -270,7 +270,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         S::Fail(_) | S::FailLate => {
             let Some((_, _, generation)) = model.flight else { return false };
             let status = if let S::Fail(s) = what { s } else { Status::Timeout };
-            // A limit proves that nothing was written. The write is from before a reset, so what waits goes on.
+            // A limit proves that nothing was written. The write is from before a reset, so the waiting writes go on.
             if generation != model.generation && status == Status::OpenLimit {
                 return false;
             }
@@ -305,7 +305,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             assert!(ends.is_some(), "E3: its client may look");
         }
         S::OldAnswer(cond) => {
-            // The number of the last recovery, also if that has ended.
+            // The number of the last recovery, also after its end.
             let last = real.shard.tracks.first().map_or(0, |t| t.asked);
             let number = last.wrapping_sub(u32::from(model.asked.is_some()));
             model.answer(Some(cond), number);
@@ -417,7 +417,7 @@ fn check(real: &Real, model: &Model) {
     assert_eq!(plug.is_live(), busy || plug.is_stale() || expected == Condition::Active);
 }
 
-/// Everything that decides what can happen next, of shard and model. Counters and tokens are left out.
+/// Returns everything in shard and model that decides future steps. Counters and tokens are left out.
 fn state_of(real: &Real, model: &Model) -> String {
     let p = &real.shard.plugs[0];
     let rel = |epoch: u32| epoch.wrapping_sub(model.epoch) as i32;
@@ -483,15 +483,15 @@ fn explore_all(sequence: &mut Vec<Step>, depth: usize, steps: &[Step]) -> u64 {
     n
 }
 
-/// Every sequence of six operations and statuses.
-/// I1, I3, I4, R2, R7-R10, R14, E6, E12.
+/// I1, I3, I4, R2, R7-R10, R14, E6, E12. The plug and the model agree in every sequence of six operations and
+/// statuses.
 #[test]
 fn every_short_sequence_of_operations_agrees_with_the_naive_model() {
     let (sequences, states) = explore(&[], 6);
     assert!(sequences > 500_000_000 && states > 10_000, "{sequences} sequences, {states} states");
 }
 
-/// The same from a zone with one write in flight and two waiting, where most mistakes would show.
+/// Every short sequence from a zone with one write in flight and two waiting, where most mistakes would show.
 #[test]
 fn every_short_sequence_behind_three_writes_agrees_with_the_naive_model() {
     let (sequences, states) = explore(&[S::Write(1), S::Append, S::Write(1)], 4);
@@ -524,8 +524,7 @@ fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     assert!(!real.shard.plugs[0].begin_management(), "a write is in flight");
 }
 
-/// Some kinds of writes merge and some do not (A5).
-/// W15.
+/// W15. Some kinds of writes merge and some do not (A5).
 #[test]
 fn kinds_merge_with_their_like() {
     let kind = |op, flags| {

@@ -27,34 +27,34 @@ pub(crate) struct Track {
     pub(super) generation: u32,
     /// The ticket of writes that were given up and may still be at the device.
     pub(super) late: u32,
-    /// The native appends of the zone.
+    /// The account of the zone's native appends.
     pub(super) appends: Appends,
 }
 
 /// The account of the native appends of a zone (`appends.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Appends {
-    /// How many are on their way.
+    /// Appends on their way.
     pub(super) in_flight: u32,
-    /// Length in sectors of those that are on their way or have landed since the account began.
+    /// Total length in sectors of the appends that are on their way or have landed since the account began.
     pub(super) len_sectors: u32,
-    /// The offset behind the last of them in the zone. 0: none has landed.
+    /// The offset behind the last landed append of the zone. 0: none has landed.
     pub(super) end: u32,
     /// Whether an account is kept: the write pointer was known when it began.
     pub(super) kept: bool,
-    /// Error epoch and generation of the plug when the account was last brought up to date. Whatever else makes the
-    /// write pointer unknown, or known, changes one of them or clears `NEED_WP`.
+    /// Error epoch and generation of the plug when the account was last brought up to date. Any other event that
+    /// makes the write pointer unknown, or known, changes one of them or clears `NEED_WP`.
     pub(super) error_epoch: u32,
     pub(super) generation: u32,
 }
 
 impl Appends {
-    /// Whether one is on its way.
+    /// Returns whether an append is on its way.
     pub(super) fn any(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// Whether an account is kept, and only the appends in it have made the write pointer unknown.
+    /// Returns whether an account is kept, and only the appends in it have made the write pointer unknown.
     pub(super) fn explains(&self, plug: &Plug) -> bool {
         self.kept
             && plug.state & NEED_WP != 0
@@ -62,8 +62,8 @@ impl Appends {
             && (self.error_epoch, self.generation) == (plug.error_epoch, plug.generation)
     }
 
-    /// A write of the zone has ended while the write pointer is unknown. A new error epoch begins, which the account
-    /// outlives if the write succeeded.
+    /// Notes that a write of the zone has ended while the write pointer is unknown. A new error epoch begins, which
+    /// the account outlives if the write succeeded.
     pub(super) fn write_ended(&mut self, plug: &mut Plug, ok: bool, epoch: u32) {
         self.kept = ok && self.explains(plug);
         plug.error_epoch = epoch;
@@ -95,7 +95,7 @@ impl Held {
     }
 }
 
-/// What follows the end of a command.
+/// The next step after the end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     /// This queue has nothing to do.
@@ -106,5 +106,5 @@ pub(crate) enum Then {
     Report(u32),
 }
 
-/// How many recoveries in a row a zone gets without any progress in between.
+/// The number of recoveries in a row that a zone gets without any progress in between.
 pub(super) const MAX_ATTEMPTS: u8 = 3;

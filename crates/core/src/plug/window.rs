@@ -34,9 +34,9 @@ struct Room {
     sectors: u64,
 }
 
-/// Most that is held on a disk: 65,536 writes, 4 GiB. Each client may use an equal share.
+/// The limit of held writes on a disk: 65,536 writes, 4 GiB. Each client may use an equal share.
 const DISK: Room = Room { writes: 65_536, sectors: 4096 << 11 };
-/// Most that is held in a zone: 1024 writes, 256 MiB. It is not shared out, because the clients of a zone depend on each
+/// The limit of held writes in a zone: 1024 writes, 256 MiB. It is not shared out, because the clients of a zone depend on each
 /// other anyway.
 const ZONE: Room = Room { writes: 1024, sectors: 256 << 11 };
 
@@ -53,14 +53,15 @@ impl Room {
         self.writes <= all.writes && self.sectors <= all.sectors
     }
 
-    /// Whether this is at most what one of `clients` may use of `all`. Each may use room for one write.
+    /// Returns whether this is at most one client's share of `all` among `clients`. Each client may use room for one
+    /// write.
     fn fits_share(self, all: Room, clients: u64) -> bool {
         let share = Room { writes: all.writes / clients, sectors: all.sectors / clients };
         self.writes <= 1 || self.fits(share)
     }
 }
 
-/// What the order window of a disk has done since the disk was opened, and what it holds now.
+/// Counts of a disk's order window since the disk was opened, and its present content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WindowCounters {
@@ -85,7 +86,7 @@ pub struct WindowCounters {
     pub over_disk: u64,
 }
 
-/// Why an early write was refused.
+/// The reason for which an early write was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Expired,
@@ -100,7 +101,7 @@ struct Early {
     queue: u32,
     /// The zone's generation when the write came.
     generation: u32,
-    /// When it is refused. `None` until the call that submitted it ends.
+    /// The time of its refusal. `None` until the call that submitted it ends.
     due: Option<Nanos>,
 }
 
@@ -108,21 +109,21 @@ struct Early {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EarlyWrite {
     pub(crate) zone: ZoneNo,
-    /// Where in the zone it starts, in sectors.
+    /// Its offset in the zone, in sectors.
     pub(crate) offset: u32,
     pub(crate) len_sectors: u32,
-    /// The queue that it was submitted to.
+    /// The queue to which it was submitted.
     pub(crate) queue: u32,
-    /// How many queues the disk has.
+    /// The number of queues of the disk.
     pub(crate) queues: usize,
 }
 
-/// What [`OrderWindow::settle`] has done.
+/// The result of [`OrderWindow::settle`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// How many BIOs were admitted. They are parked, one behind the other.
+    /// The number of admitted BIOs. They are parked, one behind the other.
     pub(crate) bios: usize,
-    /// Where in the zone the first of them is, and their length in sectors.
+    /// The offset of the first of them in the zone, and their length in sectors.
     pub(crate) offset: u32,
     pub(crate) len_sectors: u32,
     /// Whether the first of them found the plug idle. The caller puts the zone in line.
@@ -142,32 +143,32 @@ struct EarlyZone {
 pub(crate) struct OrderWindow {
     /// The zones that have early writes.
     zones: BTreeMap<ZoneNo, EarlyZone>,
-    /// When they are refused, earliest first. The others are in `fresh`.
+    /// The times of refusal, earliest first. Writes without a time are in `fresh`.
     due: BTreeSet<(Nanos, ZoneNo, u32)>,
     /// Zone and offset of early writes that have come with calls that have not ended. Some of them may have left.
     fresh: Vec<(ZoneNo, u32)>,
-    /// What each client has here.
+    /// The room that each client uses.
     clients: BTreeMap<u32, Room>,
     all: Room,
-    /// Since when the disk is frozen, as far as a call has seen it. Nothing expires meanwhile.
+    /// The time since which the disk is frozen, as far as a call has seen it. Nothing expires meanwhile.
     paused: Option<Nanos>,
     counters: WindowCounters,
 }
 
 impl Plug {
-    /// Whether the zone has early writes.
+    /// Returns whether the zone has early writes.
     #[inline]
     pub(crate) fn has_early(&self) -> bool {
         self.state & EARLY != 0
     }
 
-    /// Whether early writes of the zone go on waiting. Strict management may be in flight.
+    /// Returns whether early writes of the zone go on waiting. Strict management may be in flight.
     fn keeps_early(&self) -> bool {
         self.state & !(PLUGGED | RESYNC | MANAGED | EARLY) == 0 && self.wp < self.capacity
     }
 
-    /// As [`Plug::admit`], also for a zone that has early writes. If the zone has any and the write is admitted, the
-    /// caller parks the write, and then calls [`OrderWindow::settle`] before it gives up the lock.
+    /// Like [`Plug::admit`], also for a zone that has early writes. If the zone has any and the write is admitted,
+    /// the caller parks the write, and then calls [`OrderWindow::settle`] before it gives up the lock.
     pub(crate) fn admit_beside_early(&mut self, offset: u32, len: u32) -> Admit {
         let early = self.state & EARLY;
         self.state &= !EARLY;
@@ -176,11 +177,11 @@ impl Plug {
         admit
     }
 
-    /// The status with which an early write is refused: that of a write that came now, without a window and without
-    /// strict management.
+    /// Returns the status with which an early write is refused: that of a write that came now, without a window and
+    /// without strict management.
     fn early_refusal(&self, offset: u32) -> Status {
         match self.refusal(offset) {
-            // The write pointer has come to the place of a write that can no longer be admitted.
+            // The write pointer has reached the place of a write that can no longer be admitted.
             Status::PastCapacity => Status::NotAtWritePointer,
             Status::ZoneBusy if self.state & NEED_WP != 0 => Status::StaleWritePointer,
             Status::ZoneBusy if self.wp >= self.capacity => Status::ZoneFull,
@@ -201,23 +202,23 @@ impl Shard {
 }
 
 impl OrderWindow {
-    /// Whether nothing is held.
+    /// Returns whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.zones.is_empty()
     }
 
-    /// What has been done so far, and what is held now.
+    /// Returns the counts so far, and the present content.
     pub(crate) fn counters(&self) -> WindowCounters {
         let Room { writes, sectors } = self.all;
         WindowCounters { writes, sectors, ..self.counters.clone() }
     }
 
-    /// How many writes of `zone` are held.
+    /// Returns how many writes of `zone` are held.
     pub(crate) fn nr_of(&self, zone: ZoneNo) -> usize {
         self.zones.get(&zone).map_or(0, |z| z.writes.len())
     }
 
-    /// The zones that have early writes, or early writes of one client.
+    /// Returns the zones that have early writes, or early writes of one client.
     pub(crate) fn zones(&self, of: Option<u32>) -> Vec<ZoneNo> {
         let has = |zone: &EarlyZone| {
             of.is_none_or(|queue| zone.writes.values().any(|e| e.queue == queue))
@@ -225,8 +226,8 @@ impl OrderWindow {
         self.zones.iter().filter(|(_, zone)| has(zone)).map(|(&zone, _)| zone).collect()
     }
 
-    /// Whether a write that the plug has refused may be held: it starts past the write pointer of a healthy zone, ends
-    /// within the capacity, overlaps no early write, and there is room. Counts the bound that it exceeds.
+    /// Returns whether a write that the plug has refused may be held: it starts past the write pointer of a healthy
+    /// zone, ends within the capacity, overlaps no early write, and there is room. Counts the bound that it exceeds.
     pub(crate) fn may_hold(&mut self, plug: &Plug, write: EarlyWrite) -> bool {
         let EarlyWrite { zone, offset, len_sectors, queue, queues } = write;
         let end = u64::from(offset) + u64::from(len_sectors);
@@ -276,12 +277,12 @@ impl OrderWindow {
         plug.state |= EARLY;
     }
 
-    /// A call of `queue` ends. The writes that have come with it are refused at `due`.
+    /// Sets the time of refusal of the writes that a call of `queue` has submitted, at its end.
     pub(crate) fn set_due(&mut self, queue: u32, due: Nanos) {
         let zones = &mut self.zones;
         let set = &mut self.due;
         self.fresh.retain(|&(zone, offset)| {
-            // The write may have left, and that of another queue may have its place.
+            // The write may have left, and a write of another queue may have its place.
             let Some(early) = zones.get_mut(&zone).and_then(|early| early.writes.get_mut(&offset))
             else {
                 return false;
@@ -295,7 +296,7 @@ impl OrderWindow {
         });
     }
 
-    /// When the next write is to be refused. `None`: nothing is held, or the disk is frozen.
+    /// Returns the time at which the next write is to be refused. `None`: nothing is held, or the disk is frozen.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         if self.paused.is_some() {
             return None;
@@ -303,19 +304,19 @@ impl OrderWindow {
         self.due.first().map(|&(due, ..)| due)
     }
 
-    /// Notes that the disk is frozen at `now`: no gap can fill, so no time passes for what is held.
+    /// Notes that the disk is frozen at `now`: no gap can fill, so the time limits of held writes stop.
     pub(crate) fn pause(&mut self, now: Nanos) {
         if !self.is_empty() {
             self.paused.get_or_insert(now);
         }
     }
 
-    /// Whether [`OrderWindow::pause`] was called and [`OrderWindow::resume`] was not.
+    /// Returns whether [`OrderWindow::pause`] was called and [`OrderWindow::resume`] was not.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 
-    /// Notes that the disk is not frozen any more: the time of what is held goes on.
+    /// Notes that the disk is not frozen any more: the time limits of held writes go on.
     pub(crate) fn resume(&mut self, now: Nanos) {
         let Some(since) = self.paused.take() else { return };
         let pause = now.0.saturating_sub(since.0);
@@ -326,7 +327,7 @@ impl OrderWindow {
         }
     }
 
-    /// The zones in which a write is to be refused at `now`.
+    /// Returns the zones in which a write is to be refused at `now`.
     pub(crate) fn zones_due(&self, now: Nanos) -> Vec<ZoneNo> {
         let due = self.due.iter().take_while(|&&(due, ..)| due <= now && self.paused.is_none());
         let zones: BTreeSet<_> = due.map(|&(_, zone, _)| zone).collect();
@@ -499,7 +500,7 @@ impl OrderWindow {
         Some(early)
     }
 
-    /// The plug of a zone without early writes is like any other.
+    /// Makes the plug of a zone without early writes ordinary again.
     fn clear(&self, zone: ZoneNo, shard: &mut Shard, i: usize) {
         if !self.zones.contains_key(&zone) {
             shard.plugs[i].state &= !EARLY;
@@ -559,8 +560,7 @@ mod loom_tests {
         }
     }
 
-    /// A write that comes early is admitted by itself or by the one that fills its gap, never by none.
-    /// H3.
+    /// H3. A write that comes early is admitted, either by its own call or by the write that fills its gap.
     #[test]
     fn loom_early_against_its_gap() {
         loom::model(|| {

@@ -14,23 +14,23 @@ use crate::sync::{AtomicU64, Ordering};
 /// How many bits of a generation there are.
 const GENERATION_BITS: u32 = 24;
 const STATE_SHIFT: u32 = 32 + GENERATION_BITS;
-/// The plug belongs to the lock of its shard.
+/// The bit that gives the plug to the lock of its shard.
 const LOCKED: u64 = 1 << 63;
 const IN_FLIGHT: u64 = (PLUGGED as u64) << STATE_SHIFT;
 const _: () = assert!((EARLY as u64) << STATE_SHIFT == LOCKED, "early writes keep a plug locked");
 
-/// What a word says of a write.
+/// The outcome of trying a write without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quick {
-    /// It is admitted at this offset, in this generation of the zone: the caller sends it.
+    /// The write is admitted at this offset, in this generation of the zone: the caller sends it.
     Admitted { offset: u32, generation: u32 },
-    /// Nothing has changed, and the caller takes the lock.
+    /// Nothing has changed, and the caller must take the lock.
     Locked,
     /// The zone is conventional, and no plug orders its writes.
     Conventional,
 }
 
-/// Words on cache lines of their own: neighbours are zones of one shard.
+/// Words of a block. A block has its own cache lines; its words belong to zones of one shard.
 const PER_BLOCK: usize = 16;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Words {
     bits: u32,
 }
 
-/// A generation, as far as a plug counts it.
+/// Reduces a number to the bits of a generation that a plug counts.
 #[inline]
 pub(super) fn generation(n: u32) -> u32 {
     n & ((1 << GENERATION_BITS) - 1)
@@ -75,7 +75,7 @@ impl Word {
 }
 
 impl Words {
-    /// Words for `shards` shards of at most `plugs` plugs each. Every plug belongs to the lock of its shard.
+    /// Makes words for `shards` shards of at most `plugs` plugs each. Every plug belongs to the lock of its shard.
     /// `None`: there is too little memory.
     pub(crate) fn new(shards: usize, plugs: usize) -> Option<Words> {
         let bits = plugs.max(PER_BLOCK).next_power_of_two().trailing_zeros();
@@ -87,7 +87,7 @@ impl Words {
         Some(Words { blocks: blocks.into(), bits })
     }
 
-    /// The word of plug `i` of shard `s`.
+    /// Returns the word of plug `i` of shard `s`.
     #[inline]
     fn at(&self, s: usize, i: usize) -> Option<&AtomicU64> {
         let n = (s << self.bits) + i;
@@ -95,7 +95,7 @@ impl Words {
         Some(&block.0[n % PER_BLOCK])
     }
 
-    /// Whether the words are more than the caches next to a core hold.
+    /// Returns whether the words exceed the caches next to a core.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
         self.blocks.len() > 4096 / PER_BLOCK
@@ -150,7 +150,8 @@ impl Words {
                 .is_ok()
     }
 
-    /// Makes plug `i` of shard `s` belong to the lock of the shard, and returns its word as it was. `None`: it has none.
+    /// Makes plug `i` of shard `s` belong to the lock of the shard, and returns its word from before. `None`: it has
+    /// no word.
     pub(super) fn lock(&self, s: usize, i: usize) -> Option<Word> {
         let was = self.at(s, i)?.fetch_or(LOCKED, Ordering::AcqRel);
         debug_assert!(
@@ -160,14 +161,15 @@ impl Words {
         Some(Word::unpack(was))
     }
 
-    /// Shows the state of a plug that belongs to the lock.
+    /// Stores the state of a plug that belongs to the lock, for other readers.
     pub(super) fn show(&self, s: usize, i: usize, word: Word) {
         if let Some(at) = self.at(s, i) {
             at.store(word.pack() | LOCKED, Ordering::Release);
         }
     }
 
-    /// Ends what [`Words::lock`] has begun: the plug is as `word` says. Returns false if it has no word.
+    /// Ends the ownership that [`Words::lock`] began, and stores `word` as the plug's state. Returns false if the
+    /// plug has no word.
     #[inline]
     pub(super) fn unlock(&self, s: usize, i: usize, word: Word) -> bool {
         let Some(at) = self.at(s, i) else { return false };

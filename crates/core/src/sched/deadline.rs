@@ -21,15 +21,15 @@ use crate::unit::{Nanos, Sector};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlineConfig {
-    /// How long a read may wait before it goes first.
+    /// The time after which a waiting read goes first.
     pub read_expire: Nanos,
-    /// How long a write may wait before it goes first.
+    /// The time after which a waiting write goes first.
     pub write_expire: Nanos,
     /// Most requests of a batch.
     pub fifo_batch: u32,
-    /// How many batches of reads may pass waiting writes.
+    /// Batches of reads that may pass waiting writes.
     pub writes_starved: u32,
-    /// How long a class waits for those above it.
+    /// The time that a class waits for those above it.
     pub prio_aging_expire: Nanos,
 }
 
@@ -72,14 +72,14 @@ impl Class {
         self.sorted[dir].binary_search(&(r.sector, i))
     }
 
-    /// The next request upward, from where the last one ended, that may be sent.
+    /// Returns the next request upward, from where the last one ended, that may be sent.
     fn upward(&self, t: &Table, dir: usize, may: &dyn Fn(&Request) -> bool) -> Option<u32> {
         let list = &self.sorted[dir];
         let first = list.partition_point(|e| e.0 < self.at[dir]);
         list[first..].iter().map(|e| e.1).find(|&i| may(t.get(i)))
     }
 
-    /// The oldest request that may be sent.
+    /// Returns the oldest request that may be sent.
     fn oldest(&self, t: &Table, dir: usize, may: &dyn Fn(&Request) -> bool) -> Option<u32> {
         t.iter(&self.fifo[dir]).find(|&i| may(t.get(i)))
     }
@@ -106,7 +106,7 @@ impl Deadline {
         t.append(&mut class.fifo[dir], i);
     }
 
-    /// The write of this class that ends where `sector` is.
+    /// Returns the write of this class that ends where `sector` is.
     pub(crate) fn ends_at(&self, t: &Table, class: u8, sector: Sector) -> Option<u32> {
         let list = &self.classes[usize::from(class)].sorted[WRITE];
         let after = list.partition_point(|e| e.0 < sector);
@@ -126,7 +126,7 @@ impl Deadline {
         class.at[dir] = r.end();
     }
 
-    /// The first write to arrive of those that `is` accepts.
+    /// Returns the first write to arrive of those that `is` accepts.
     pub(crate) fn first_of(&self, t: &Table, is: impl Fn(&Request) -> bool) -> Option<u32> {
         self.classes.iter().find_map(|c| t.iter(&c.fifo[WRITE]).find(|&i| is(t.get(i))))
     }

@@ -30,12 +30,12 @@ pub(crate) struct Setup {
     pub(crate) locks: u32,
 }
 
-/// How time is shared while both reads and writes wait: `write` for writes, then `read` for reads.
+/// The times of writes and reads while both wait: `write` for writes, then `read` for reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
-    /// How long writes are sent while reads wait.
+    /// The time for which writes are sent while reads wait.
     pub write: Nanos,
-    /// How long reads are sent while writes wait.
+    /// The time for which reads are sent while writes wait.
     pub read: Nanos,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Elevator {
     flying: [u32; 3],
     /// A bit for each zone, set while the zone is locked.
     locked: Vec<u64>,
-    /// The direction whose time it is, and since when.
+    /// The direction whose time it is, and when that began.
     phase: (usize, Nanos),
 }
 
@@ -143,7 +143,7 @@ impl Elevator {
             && self.table.nr_bios(i) < merge.max_bios
     }
 
-    /// The next request, if one may be sent now. It counts as being at the device from now on.
+    /// Returns the next request, if one may be sent now. It counts as being at the device from now on.
     pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<Chosen> {
         let flying: u32 = self.flying.iter().sum();
         if self.setup.depth != 0 && flying >= self.setup.depth {
@@ -184,7 +184,7 @@ impl Elevator {
         Some(Chosen::Request(request))
     }
 
-    /// Of the waiting writes of a locked zone, the one that came first. Zone order holds whatever the scheduler's
+    /// Returns the first to arrive of the waiting writes of a locked zone. Zone order holds whatever the scheduler's
     /// order is.
     fn first_of_zone(table: &Table, order: &Order, i: u32) -> u32 {
         let zone = table.get(i).lock;
@@ -195,7 +195,7 @@ impl Elevator {
         }
     }
 
-    /// The directions that may be sent now: both, or with a balance only the one whose time it is.
+    /// Returns the directions that may be sent now: both, or with a balance only the one whose time it is.
     fn allowed(&mut self, now: Nanos) -> [bool; 2] {
         let Some(balance) = self.setup.balance else { return [true; 2] };
         let (dir, since) = self.phase;
@@ -213,7 +213,7 @@ impl Elevator {
         [self.phase.0 == READ, self.phase.0 == WRITE]
     }
 
-    /// A command has come back, or was not sent.
+    /// Counts a command that has come back, or was not sent.
     pub(crate) fn ended(&mut self, op: Op, lock: Option<ZoneNo>) {
         let n = &mut self.flying[Dir::of(op) as usize];
         debug_assert!(*n > 0, "what ends has been sent");
@@ -223,18 +223,18 @@ impl Elevator {
         }
     }
 
-    /// A command that has come back continues as another one, and keeps its place at the device.
+    /// Lets a command that has come back continue as another one, with the same place at the device.
     pub(crate) fn becomes(&mut self, from: Op, to: Op) {
         self.ended(from, None);
         self.flying[Dir::of(to) as usize] += 1;
     }
 
-    /// A zone that was to send a write had none left.
+    /// Frees the place of a zone's write, because the zone had none left.
     pub(crate) fn not_sent(&mut self) {
         self.ended(Op::Write, None);
     }
 
-    /// How many requests wait.
+    /// Returns how many requests wait.
     pub(crate) fn waiting(&self) -> u32 {
         self.table.len() + self.first.len() as u32
     }

@@ -1,6 +1,7 @@
 //! The order in which requests are sent: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
-//! Everything here is a plain `&mut` state machine: it is given the time and returns what is next. `disk` owns the
+//! Everything here is a plain `&mut` state machine: it is given the time and returns the next request or zone. `disk`
+//! owns the
 //! locks around these machines and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`).
 //! Nothing here calls a device, reads a clock, or knows queues and tags. The plugs guarantee that every order is
 //! safe, because a scheduler sees at most one write of each sequential zone. A scheduler decides only when it is
@@ -37,7 +38,7 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Scheduler {
-    /// No scheduler: requests get the tags of their queue in the order in which they came.
+    /// No scheduler: requests get the tags of their queue in the order of arrival.
     #[default]
     None,
     /// `mq-deadline`: in the order of sectors, in batches, with deadlines and priorities.
@@ -60,9 +61,9 @@ impl Scheduler {
         }
     }
 
-    /// Whether the scheduler sends the writes of a zone in the order in which they came, and each on the queue that
-    /// it came from. A disk with several writes of a zone in flight needs this. The other schedulers hand a request
-    /// to the queue that asks first.
+    /// Returns whether the scheduler sends the writes of a zone in the order in which they came, and each on the
+    /// queue that it came from. A disk with several writes of a zone in flight needs this. The other schedulers hand
+    /// a request to the queue that asks first.
     pub const fn keeps_zone_order(self) -> bool {
         matches!(self, Scheduler::None)
     }

@@ -5,7 +5,7 @@ use crate::random::Random;
 
 #[derive(Debug)]
 pub(crate) struct Shuffle {
-    /// From a seed that the client gave; the engine draws no random numbers of its own.
+    /// Starts from a seed that the client gave; the engine draws no random numbers of its own.
     rng: Random,
     waiting: Vec<u32>,
 }
@@ -27,7 +27,7 @@ impl Shuffle {
         self.waiting.retain(|&w| w != i);
     }
 
-    /// The first to arrive of those that `is` accepts.
+    /// Returns the first to arrive of those that `is` accepts.
     pub(crate) fn first_of(&self, t: &Table, is: impl Fn(&Request) -> bool) -> Option<u32> {
         self.waiting.iter().copied().find(|&i| is(t.get(i)))
     }

@@ -1,5 +1,5 @@
 //! The requests that wait in a scheduler. They are in one table, so that schedulers work with numbers. Nothing is
-//! allocated once the table is as large as it has to be.
+//! allocated once the table has grown to its final size.
 
 use crate::bio::{Bio, Op};
 use crate::plug::Kind;
@@ -7,7 +7,7 @@ use crate::unit::{Nanos, Sector, ZoneNo};
 
 /// No request.
 pub(crate) const NONE: u32 = u32::MAX;
-/// How many priority classes there are.
+/// The number of priority classes.
 pub(crate) const CLASSES: usize = 3;
 
 /// The direction of a request's data.
@@ -29,7 +29,7 @@ impl Dir {
     }
 }
 
-/// What a request consists of.
+/// The content of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// BIOs, which are in the request's slot.
@@ -94,7 +94,7 @@ impl Default for Fifo {
 }
 
 impl Table {
-    /// How many requests wait.
+    /// Returns how many requests wait.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
@@ -142,7 +142,7 @@ impl Table {
         self.slots[i as usize].request.as_ref().expect("a request that waits")
     }
 
-    /// How many BIOs a request has.
+    /// Returns how many BIOs a request has.
     pub(crate) fn nr_bios(&self, i: u32) -> u32 {
         self.slots[i as usize].bios.len() as u32
     }
@@ -181,7 +181,7 @@ impl Table {
         list.len -= 1;
     }
 
-    /// The requests of `list`, in the order of arrival.
+    /// Returns the requests of `list`, in the order of arrival.
     pub(crate) fn iter(&self, list: &Fifo) -> impl Iterator<Item = u32> {
         let mut at = list.head;
         std::iter::from_fn(move || {

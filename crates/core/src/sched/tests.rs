@@ -1,4 +1,4 @@
-//! The schedulers alone: which request is next, of requests that a test makes up.
+//! The schedulers alone: the order in which they choose requests that a test makes up.
 
 use super::elevator::{Chosen, Elevator, Setup};
 use super::table::{Dir, Request, What};
@@ -216,7 +216,7 @@ fn balance_is_of_no_concern_while_only_one_direction_waits() {
     }
 }
 
-/// Nothing waits for ever: after random requests and random completions, all requests have been sent.
+/// No request waits for ever: after random requests and random completions, all requests have been sent.
 #[test]
 fn every_request_leaves() {
     let mut rng = crate::Random::new(5);

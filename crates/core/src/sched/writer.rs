@@ -19,15 +19,15 @@ use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 /// Classes of the histogram of turns.
 const CLASSES: usize = 16;
 
-/// Counts of what a single writer has done.
+/// Counts of a single writer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterCounters {
-    /// Turns: how often the writer went to a zone.
+    /// Turns: moves of the writer to a zone.
     pub turns: u64,
     /// Turns that ended although their zone had more to write, because another zone had waited past its deadline.
     pub cut_off: u64,
-    /// How often the writer waited for more from the zone of its turn, and got it.
+    /// Waits for more from the zone of the turn that were successful.
     pub anticipated: u64,
     /// The longest time that a zone has waited for its turn.
     pub longest_wait: Nanos,
@@ -48,7 +48,7 @@ impl WriterCounters {
     }
 }
 
-/// Where the token of the writer is.
+/// The place of the writer's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Token {
     /// In the [`SingleWriter`]. No zone is listed.
@@ -64,9 +64,9 @@ enum Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WriterParams {
     pub(crate) policy: Policy,
-    /// How long to wait for more from the zone of the turn.
+    /// The longest wait for more from the zone of the turn.
     pub(crate) anticipation: Nanos,
-    /// After how long a waiting zone is next, whatever the policy says. 0: never.
+    /// The time after which a waiting zone is next, whatever the policy says. 0: never.
     pub(crate) deadline: Nanos,
     pub(crate) capacity: Sector,
 }
@@ -86,15 +86,15 @@ pub(crate) struct SingleWriter {
     waits: u64,
     /// The zone of the last turn.
     last: Option<ZoneNo>,
-    /// The sector at which its last write ended, and when.
+    /// The sector at which its last write ended, and the time.
     head: Sector,
     ended: Option<Nanos>,
-    /// When the zone of the turn was listed, and the end of what waited there when the turn began. Before that sector
-    /// is reached, only a zone that was listed earlier cuts off the turn.
+    /// When the zone of the turn was listed, and the end of its writes that waited when the turn began. Before that
+    /// sector is reached, only a zone that was listed earlier cuts off the turn.
     since: Nanos,
     start: Sector,
     until: Sector,
-    /// What policies see of the turn.
+    /// The turn as policies see it.
     turn: Turn,
     /// Commands of this turn so far.
     commands: u64,
@@ -103,10 +103,10 @@ pub(crate) struct SingleWriter {
     pub(crate) counters: WriterCounters,
 }
 
-/// What a queue does after it has listed a zone.
+/// The next step of a queue that has listed a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Nothing: another queue has the token. The number is the entry's ticket, here and in the next variant.
+    /// Do nothing: another queue has the token. The number is the entry's ticket, here and in the next variant.
     Queued(u16),
     /// Take the token and call [`SingleWriter::next`].
     Go(u16),
@@ -118,7 +118,7 @@ pub(crate) enum Listed {
 }
 
 impl SingleWriter {
-    /// The single writer of one of several spindles, whose zones are between these sectors.
+    /// Makes the single writer of one of several spindles, whose zones are between these sectors.
     pub(crate) fn of_span(start: Sector, end: Sector) -> SingleWriter {
         SingleWriter { head: start, span: Some(Sector(end.0 - start.0)), ..SingleWriter::default() }
     }
@@ -158,8 +158,8 @@ impl SingleWriter {
     }
 
     /// Ends the turn of a zone at sector `end` although the zone has more. If the turn has written everything that
-    /// waited when it began, the zone goes to the end of the list. Otherwise it goes to the place where it was, so
-    /// that what is left keeps its deadline.
+    /// waited when it began, the zone goes to the end of the list. Otherwise it returns to its old place, so that the
+    /// rest keeps its deadline.
     pub(crate) fn list_again(&mut self, zone: ZoneNo, end: Sector, now: Nanos) -> u16 {
         self.counters.cut_off += 1;
         let ticket = self.push(zone, now);
@@ -225,14 +225,14 @@ impl SingleWriter {
         }
     }
 
-    /// Whether the zone that was listed first has waited past its deadline.
+    /// Returns whether the zone that was listed first has waited past its deadline.
     fn is_overdue(&self, now: Nanos, params: &WriterParams) -> bool {
         let deadline = params.deadline.0;
         deadline != 0
             && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) >= deadline)
     }
 
-    /// Begins the turn of `zone`. What waits there starts and ends at `waits`.
+    /// Begins the turn of `zone`. Its waiting writes start and end at `waits`.
     pub(crate) fn begin_turn(&mut self, zone: ZoneNo, waits: (Sector, Sector), now: Nanos) {
         self.last = Some(zone);
         (self.start, self.until) = waits;
@@ -243,23 +243,23 @@ impl SingleWriter {
         self.counters.turns += 1;
     }
 
-    /// A write of the turn has ended, at sector `end`.
+    /// Notes that a write of the turn has ended, at sector `end`.
     pub(crate) fn wrote(&mut self, end: Sector) {
         self.commands += 1;
         self.turn.written = Sector(end.0.saturating_sub(self.start.0)).to_bytes();
     }
 
-    /// Whether the turn ends although its zone has more; its last write ended at `end`. It does if the zone that was
-    /// listed first is past its deadline, and one of two things holds: this turn has written what its zone had when
-    /// the turn began, or that zone was listed before this one (earliest deadline first).
+    /// Returns whether the turn ends although its zone has more; its last write ended at `end`. It does if the zone
+    /// that was listed first is past its deadline, and one of two things holds: this turn has written what its zone
+    /// had when the turn began, or that zone was listed before this one (earliest deadline first).
     pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, params: &WriterParams) -> bool {
         self.is_overdue(now, params)
             && (end >= self.until || self.listed.first().is_some_and(|c| c.since < self.since))
     }
 
-    /// The zone has nothing more to write; its last write ended at `end`, if that is known. Returns the number of a
-    /// wait for more, and the time at which the wait ends. `None`: no wait. There is never a wait if no other zone is
-    /// listed.
+    /// Handles a turn whose zone has nothing more to write; its last write ended at `end`, if that is known. Returns
+    /// the number of a wait for more, and the time at which the wait ends. `None`: no wait. There is never a wait if
+    /// no other zone is listed.
     pub(crate) fn drained(
         &mut self,
         end: Option<Sector>,
@@ -304,12 +304,13 @@ impl SingleWriter {
         on
     }
 
-    /// Whether wait number `wait` still lasts.
+    /// Returns whether wait number `wait` still lasts.
     pub(crate) fn is_waiting(&self, wait: u64) -> bool {
         self.token == Token::Waiting && self.waits == wait
     }
 
-    /// Calls `f` for every entry and its ticket. `f` fills in what waits there, or returns false to remove the entry.
+    /// Calls `f` for every entry and its ticket. `f` fills in the waiting writes, or returns false to remove the
+    /// entry.
     pub(crate) fn review(&mut self, mut f: impl FnMut(&mut Candidate, u16) -> bool) {
         let mut i = 0;
         while i < self.listed.len() {
@@ -322,12 +323,12 @@ impl SingleWriter {
         }
     }
 
-    /// The zone of the turn, if there is one, and the waiting zones, first listed first.
+    /// Returns the zone of the turn, if there is one, and the waiting zones, first listed first.
     pub(crate) fn state(&self) -> (Option<ZoneNo>, &[Candidate]) {
         (self.last.filter(|_| self.token != Token::Free), &self.listed)
     }
 
-    /// Whether no zone waits and none has a turn.
+    /// Returns whether no zone waits and none has a turn.
     pub(crate) fn is_idle(&self) -> bool {
         self.listed.is_empty() && self.token == Token::Free
     }

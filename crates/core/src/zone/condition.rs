@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How a zone may be written (`BLK_ZONE_TYPE_*`).
+/// The way in which a zone may be written (`BLK_ZONE_TYPE_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ZoneType {
@@ -53,17 +53,17 @@ impl Condition {
         })
     }
 
-    /// Whether it counts against the limit of open zones.
+    /// Returns whether a zone in this condition counts against the limit of open zones.
     pub const fn is_open(self) -> bool {
         matches!(self, Condition::ImpOpen | Condition::ExpOpen)
     }
 
-    /// Whether it counts against the limit of active zones.
+    /// Returns whether a zone in this condition counts against the limit of active zones.
     pub const fn is_active(self) -> bool {
         self.is_open() || matches!(self, Condition::Closed)
     }
 
-    /// Linux's name, as in `zone_wplugs`.
+    /// Returns Linux's name, as in `zone_wplugs`.
     pub const fn name(self) -> &'static str {
         match self {
             Condition::NotWp => "NOT_WP",
@@ -78,7 +78,7 @@ impl Condition {
         }
     }
 
-    /// The two letters that `blkzone` shows.
+    /// Returns the two letters that `blkzone` shows.
     pub const fn short_name(self) -> &'static str {
         match self {
             Condition::NotWp => "nw",

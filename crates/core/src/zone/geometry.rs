@@ -40,9 +40,9 @@ pub struct Geometry {
     conventional_capacity_sectors: u32,
     nr_zones: u32,
     nr_conventional: u32,
-    /// How many zones at the start of the disk are conventional.
+    /// The number of conventional zones at the start of the disk.
     leading: u32,
-    /// A bit for each zone, set for conventional zones behind these. Empty if there are none.
+    /// A bit for each zone, set for the other conventional zones. Empty if there are none.
     others: &'static [u64],
     /// log2 of the zone size, or `NOT_PO2`.
     shift: u32,
@@ -66,7 +66,7 @@ fn kept(bits: Vec<u64>) -> &'static [u64] {
     new
 }
 
-/// Why these numbers make no geometry.
+/// The reason for which numbers make no geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -112,12 +112,13 @@ impl fmt::Display for GeometryError {
 impl std::error::Error for GeometryError {}
 
 impl Geometry {
-    /// The memory that the zones take while a disk is opened, at most.
+    /// Returns the most memory that the zones take while a disk is opened.
     pub fn memory(&self) -> Bytes {
         Bytes(u64::from(self.nr_zones) * ZONE_BYTES)
     }
 
-    /// The error of a disk whose zones take more memory than there is. `available`: how much there is, if that is known.
+    /// Returns the error of a disk whose zones take more memory than there is. `available`: how much there is, if
+    /// that is known.
     pub fn too_large(&self, available: Option<Bytes>) -> Error {
         // In whole MiB, for people.
         let whole = |bytes: u64| Bytes(bytes >> 20 << 20);
@@ -280,7 +281,7 @@ impl Geometry {
         self.last_zone_capacity_sectors
     }
 
-    /// How much of a conventional zone can be used, in sectors. A last zone that is shorter has less.
+    /// Returns the usable sectors of a conventional zone. A shorter last zone has less.
     pub fn conventional_capacity_sectors(&self) -> u32 {
         self.conventional_capacity_sectors
     }
@@ -316,7 +317,7 @@ impl Geometry {
         if zone.0 + 1 == self.nr_zones { self.last_zone_sectors } else { self.zone_sectors }
     }
 
-    /// How much of a zone can be written, in sectors.
+    /// Returns the writable sectors of a zone.
     #[inline(always)]
     pub fn capacity_of(&self, zone: ZoneNo) -> u32 {
         if self.is_conventional(zone) {
@@ -326,7 +327,7 @@ impl Geometry {
         }
     }
 
-    /// How much of a zone can be written if it is sequential, in sectors.
+    /// Returns the writable sectors of a zone if it is sequential.
     #[inline]
     pub(crate) fn sequential_capacity(&self, zone: ZoneNo) -> u32 {
         if zone.0 + 1 == self.nr_zones {
@@ -336,7 +337,7 @@ impl Geometry {
         }
     }
 
-    /// Whether a zone is conventional.
+    /// Returns whether a zone is conventional.
     #[inline]
     pub fn is_conventional(&self, zone: ZoneNo) -> bool {
         zone.0 < self.leading
@@ -371,7 +372,7 @@ impl Geometry {
         Ok((zone, offset))
     }
 
-    /// The zone that the range is, from its start to its end: what a device manages at a time. Any other range is an
+    /// Returns the zone whose whole range this is: the unit of management by a device. Any other range is an
     /// [`InvalidField`](Status::InvalidField).
     ///
     /// ```
@@ -392,7 +393,7 @@ impl Geometry {
         Ok(zone)
     }
 
-    /// Whether the range is within the disk and not empty.
+    /// Returns whether the range is within the disk and not empty.
     #[inline]
     pub fn contains(&self, sector: Sector, len_sectors: u32) -> bool {
         len_sectors != 0
@@ -407,7 +408,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// N1, N2.
+        /// N1, N2. The reciprocal gives the exact quotient for every zone size and sector.
         #[test]
         fn dividing_by_any_zone_size_is_exact(d in 1u32..=u32::MAX, n in 0u64..=u64::MAX, near in 0u64..3) {
             let g = Geometry::new(1, d, d).unwrap();
@@ -419,7 +420,7 @@ mod tests {
         }
     }
 
-    /// A set of zones has one form, whatever the order in which it was named.
+    /// A set of zones has one form, in whatever order it was named.
     #[test]
     fn conventional_zones_are_a_set() {
         let g = |zones: &[u32]| {
@@ -474,7 +475,7 @@ mod tests {
         assert!(!g.contains(Sector(u64::MAX), 1) && !g.contains(Sector(0), 0));
     }
 
-    /// V3.
+    /// V3. An invalid layout gives an error with the reason.
     #[test]
     fn a_layout_that_is_none_says_why() {
         assert_eq!(Geometry::new(0, 8, 8), Err(GeometryError::Zones(0)));

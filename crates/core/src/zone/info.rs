@@ -27,7 +27,7 @@ pub struct ZoneInfo {
 }
 
 impl ZoneInfo {
-    /// The report of a zone in this state.
+    /// Returns the report of a zone in this state.
     pub fn of(g: &Geometry, zone: ZoneNo, state: ZoneState) -> ZoneInfo {
         let start = g.zone_start(zone);
         let len = u64::from(g.zone_len_sectors(zone));

@@ -1,4 +1,4 @@
-//! What a device can do.
+//! The limits and abilities of a device.
 
 use crate::error::Error;
 
@@ -63,16 +63,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// `max_transfer_sectors`, rounded down to the write granularity so that all parts of a split are aligned. No
-    /// limit is returned as the largest number.
+    /// Returns `max_transfer_sectors`, rounded down to the write granularity so that all parts of a split are
+    /// aligned. No limit is returned as the largest number.
     pub fn transfer_sectors(&self) -> u32 {
         let max = if self.max_transfer_sectors == 0 { u32::MAX } else { self.max_transfer_sectors };
         (max / self.write_granularity_sectors * self.write_granularity_sectors)
             .max(self.write_granularity_sectors)
     }
 
-    /// The longest write-zeroes command, rounded down to the write granularity so that all parts of a split are
-    /// aligned. 0: the device has none.
+    /// Returns the longest write-zeroes command, rounded down to the write granularity so that all parts of a split
+    /// are aligned. 0: the device has none.
     pub fn write_zeroes_sectors(&self) -> u32 {
         self.max_write_zeroes_sectors / self.write_granularity_sectors
             * self.write_granularity_sectors

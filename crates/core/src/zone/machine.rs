@@ -15,9 +15,9 @@ use crate::unit::ZoneNo;
 /// The state of one zone: 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneState {
-    /// The write pointer as an offset in sectors: how much was written since the zone was empty. A zone that was
-    /// finished early or became read-only keeps it, so that sectors that were written can be told from others (O7). A
-    /// report does not show it then. 0 for a conventional zone.
+    /// The write pointer as an offset in sectors: the amount written since the zone was empty. A zone that was
+    /// finished early or became read-only keeps it, so that written sectors can be told from others (O7). A report
+    /// does not show it then. 0 for a conventional zone.
     pub wp: u32,
     /// The condition. Only a [`Budget`] changes it.
     pub cond: Condition,
@@ -64,7 +64,7 @@ impl ZoneState {
         Advance::At(start)
     }
 
-    /// Why a zone in this condition takes no write.
+    /// Returns the status for a write to a zone in this condition that takes none.
     #[cold]
     fn refusal(self) -> Status {
         match self.cond {
@@ -134,12 +134,12 @@ impl Budget {
         }
     }
 
-    /// How many zones are open now, implicitly or explicitly.
+    /// Returns how many zones are open now, implicitly or explicitly.
     pub fn open_zones(&self) -> u32 {
         self.open
     }
 
-    /// How many zones are open or closed now.
+    /// Returns how many zones are open or closed now.
     pub fn active_zones(&self) -> u32 {
         self.active
     }
@@ -363,7 +363,7 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Do {
-        /// A write of so many sectors at the write pointer.
+        /// A write of this many sectors at the write pointer.
         Write(u32),
         /// A write one sector past the write pointer.
         Misplaced,
@@ -501,8 +501,7 @@ mod tests {
         }
     }
 
-    /// R33: O1, O4, O5 and O7, every sequence of operations to a small depth, against the model above.
-    /// O4, O5.
+    /// R33, O1, O4, O5, O7. Every sequence of operations to a small depth gives the results of the model above.
     #[test]
     fn every_short_sequence_of_operations_agrees_with_the_naive_model() {
         let all = [
@@ -534,7 +533,7 @@ mod tests {
         assert!(n > 5_000_000, "{n} steps");
     }
 
-    /// A14.
+    /// A14. An append writes at the write pointer and must fit its zone.
     #[test]
     fn an_append_goes_to_the_write_pointer_and_must_fit() {
         let mut zones = vec![ZoneState::EMPTY; 2];
@@ -547,7 +546,7 @@ mod tests {
         assert_eq!((b.open_zones(), b.active_zones()), (0, 0));
     }
 
-    /// M3.
+    /// M3. A reset of all zones skips conventional, read-only and offline ones.
     #[test]
     fn reset_all_leaves_conventional_read_only_and_offline_zones_alone() {
         let mut zones = vec![ZoneState::EMPTY; 5];

@@ -1,8 +1,9 @@
-//! Which zones share a head.
+//! The zones that share a head.
 
 use crate::unit::ZoneNo;
 
-/// Which zones of a device share a head, as [`Device::spindles`](crate::Device::spindles) reports it. A disk with a
+/// The spindle of each zone of a device, as [`Device::spindles`](crate::Device::spindles) reports it. Zones of one
+/// spindle share a head.
 /// single writer has one for each spindle.
 ///
 /// ```
@@ -77,7 +78,7 @@ mod tests {
         let both = Spindles::join([(&a, zone(0)), (&b, zone(0)), (&a, zone(1)), (&b, zone(1))]);
         assert_eq!((0..4).map(|z| both.of(zone(z))).collect::<Vec<_>>(), [0, 1, 0, 1]);
         assert_eq!(both.of(zone(99)), 0, "one that has come since");
-        // A join of a join: the disks are told apart, and no more.
+        // A join of joins still distinguishes exactly the disks.
         let again =
             Spindles::join([(&both, zone(1)), (&both, zone(0)), (&a, zone(0)), (&both, zone(3))]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the attribute table has of an attribute, and how its value is read and set.
+//! An entry of the attribute table, and how the value of its attribute is read and set.
 
 use crate::disk::config::DiskConfig;
 use crate::disk::snapshot::Layout;
@@ -45,17 +45,17 @@ pub enum Change {
 }
 
 impl AttributeInfo {
-    /// Whether a specification accepts the attribute as a key.
+    /// Returns whether a specification accepts the attribute as a key.
     pub fn is_key(&self) -> bool {
         self.config.is_some()
     }
 
-    /// Whether [`Disk::change_attribute`](crate::disk::Disk::change_attribute) accepts the attribute.
+    /// Returns whether [`Disk::change_attribute`](crate::disk::Disk::change_attribute) accepts the attribute.
     pub fn is_writable(&self) -> bool {
         matches!(self.change, Change::InUse | Change::Drained)
     }
 
-    /// Its value on a disk, as text: `none` if it has no value.
+    /// Returns its value on a disk, as text: `none` if it has no value.
     pub(super) fn text(&self, view: &View<'_>) -> String {
         let value = match (self.shown, self.config) {
             (Some(shown), _) => Some(shown(view)),

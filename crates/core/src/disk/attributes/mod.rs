@@ -1,10 +1,10 @@
 //! Attributes of a disk: their values, and how a change takes effect.
 //!
-//! The table in `table.rs` says what each is called, what it takes, and when it can be changed. Specifications,
+//! The table in `table.rs` has the name, the form and the time of change of each attribute. Specifications,
 //! [`Disk::change_attribute`] and [`Disk::open`] all read that table.
 //!
-//! Most changes take effect at each queue's next call. A change of how commands are dispatched is made while the disk
-//! is drained (Q9): [`Disk::change_attribute`] freezes the disk for as long as that takes.
+//! Most changes take effect at each queue's next call. A change of the dispatch of commands is made while the disk is
+//! drained (Q9): [`Disk::change_attribute`] freezes the disk for as long as that takes.
 
 mod info;
 mod table;
@@ -95,12 +95,13 @@ impl AttributeChange {
         self.done
     }
 
-    /// Says whether to give up, because the disk has not drained for too long: see [`Freeze::overdue`].
+    /// Returns an error if the disk has not drained for too long, so that the caller gives up: see
+    /// [`Freeze::overdue`].
     pub fn overdue(&mut self, now: Nanos) -> Option<Error> {
         self.freeze.as_mut()?.overdue(now)
     }
 
-    /// The change is no longer pending.
+    /// Removes the change from the pending ones.
     fn end(&mut self) {
         self.freeze = None;
         if let Some(this) = self.attribute.pending(&self.value) {
@@ -121,7 +122,7 @@ impl Drop for AttributeChange {
 }
 
 impl Disk {
-    /// All attributes, in the order of the table.
+    /// Returns all attributes, in the order of the table.
     pub fn attributes(&self) -> Vec<Attribute> {
         let layout = self.layout();
         let view = View { layout: &layout, spindles: self.shared.spindles.count() };

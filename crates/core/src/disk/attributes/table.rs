@@ -318,7 +318,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
 /// The index of `none` among the values of `zone_append`.
 const NO_APPEND: u32 = 2;
 
-/// The index of what carries out appends. Without plugs nothing emulates them.
+/// Returns the index among the values of `zone_append`. Without plugs nothing emulates appends.
 fn append(l: &Layout) -> u32 {
     match (l.native_append, l.plugs) {
         (true, _) => 0,
@@ -327,7 +327,8 @@ fn append(l: &Layout) -> u32 {
     }
 }
 
-/// A disk without limits shows 128 open zones, a hint that may be exceeded. Conventional zones do not count (O2).
+/// Returns the shown limit of open zones. A disk without a limit shows 128, a hint that may be exceeded. Conventional
+/// zones do not count (O2).
 fn open_zones(l: &Layout) -> u32 {
     const POOL: u32 = 128;
     match (l.limits.max_open_zones, l.limits.max_active_zones) {
@@ -336,7 +337,7 @@ fn open_zones(l: &Layout) -> u32 {
     }
 }
 
-/// A limit that no workload can reach is shown as none (O1).
+/// Returns the shown limit of zones: a limit that no workload can reach is shown as none (O1).
 fn reachable(l: &Layout, limit: u32) -> Value {
     let sequential = l.geometry.nr_zones() - l.geometry.nr_conventional();
     number(if limit >= sequential { 0 } else { limit })

@@ -2,9 +2,9 @@
 //! more.
 //!
 //! With a scheduler or a single writer, a queue that has a free tag sends the next work of any queue. A queue is
-//! *down* if its device's queue has died, or if late commands fill it. Such a queue has a free tag at once each time,
-//! so it would take the work of all queues and fail it. Instead it leaves its zones to another queue as an *errand*.
-//! Only queues that are watched for late commands (`guard/inflight.rs`) use this file.
+//! *down* if its device's queue has died, or if late commands fill it. The tags of such a queue are always free at
+//! once, so it would take the work of all queues and fail it. Instead it leaves its zones to another queue as an
+//! *errand*. Only queues that are watched for late commands (`guard/inflight.rs`) use this file.
 //!
 //! An errand moves work from a busy queue to one that may have told a freeze that it is idle. So the sender sets the
 //! receiver's word to *busy*, under the mailbox's lock. A freeze cannot miss the errand and also find the sender

@@ -1,8 +1,8 @@
-//! Which queue sends what, and when. `direct.rs` is the ordinary case: work is sent in the order in which it came.
+//! The order in which queues send commands. `direct.rs` is the ordinary case: work is sent in the order of arrival.
 //! The other files are for disks with a single writer, with a scheduler, or with several writes of a zone in flight.
 //!
-//! On such a disk a queue keeps its free tags where the ordinary code finds none (`queue_state/tags.rs`). The ordinary code
-//! therefore puts its work into the backlog, and this room sends it at the end of each submit and poll.
+//! On such a disk a queue keeps its free tags where the ordinary code finds none (`queue_state/tags.rs`). The
+//! ordinary code therefore puts its work into the backlog, and this room sends it at the end of each submit and poll.
 
 mod direct;
 mod handoff;
@@ -20,7 +20,7 @@ use crate::plug::Next;
 use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl QueueState {
-    /// Sorts the work that has come in, handles the commands that have ended, and sends what may be sent.
+    /// Sorts new work, handles the commands that have ended, and sends the work that may be sent.
     #[cold]
     pub(crate) fn dispatch(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let ended = self.tags.any_ended();
@@ -94,7 +94,7 @@ impl QueueState {
         }
     }
 
-    /// Sends the next write of a zone, merged with what has come meanwhile. Returns false if no write waits.
+    /// Sends the next write of a zone, merged with writes that have come meanwhile. Returns false if no write waits.
     pub(crate) fn send_zone(
         &mut self,
         shared: &Shared,
@@ -119,7 +119,7 @@ impl QueueState {
         false
     }
 
-    /// Handles the end of a plugged write. What the plug says is next goes through `ready`.
+    /// Handles the end of a plugged write. The plug's next step goes through `ready`.
     #[inline(always)]
     pub(crate) fn finished_arbitrated(
         &mut self,

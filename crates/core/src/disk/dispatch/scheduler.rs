@@ -93,7 +93,7 @@ impl QueueState {
         any
     }
 
-    /// In `lock` mode: the zone whose lock a command in `zone` needs.
+    /// Returns the zone whose lock a command in `zone` needs in `lock` mode.
     fn lock_of(layout: &Layout, op: Op, zone: ZoneNo) -> Option<ZoneNo> {
         let locks = matches!(op, Op::Write | Op::WriteZeroes);
         (locks && !layout.geometry.is_conventional(zone)).then_some(zone)

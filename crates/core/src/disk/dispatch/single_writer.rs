@@ -95,7 +95,7 @@ impl QueueState {
         }
     }
 
-    /// The zone of the turn has more to write: the turn goes on, unless another zone has waited too long.
+    /// Goes on with a turn whose zone has more to write, unless another zone has waited too long.
     pub(crate) fn go_on(
         &mut self,
         shared: &Shared,
@@ -116,8 +116,8 @@ impl QueueState {
         self.next_turn(shared, layout, (writer, spindle), now);
     }
 
-    /// The zone of a turn has nothing to write: waits for more if the policy wants to, or goes on with the next zone
-    /// of the spindle.
+    /// Ends or extends a turn whose zone has nothing to write: waits for more if the policy wants to, or goes on with
+    /// the next zone of the spindle.
     pub(crate) fn turn_over(
         &mut self,
         shared: &Shared,

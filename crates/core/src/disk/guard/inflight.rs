@@ -1,11 +1,11 @@
-//! What a queue remembers of its commands while the device has them. A queue has this layer only if the disk was
-//! opened with a timeout or with `survive_panics`.
+//! A queue's notes of its commands while the device has them. A queue has this layer only if the disk was opened with
+//! a timeout or with `survive_panics`.
 //!
-//! Before a command goes down, its contents and those of its BIOs are noted here. If the command is not back when its
-//! time is over, BIOs made from the note go up in its place with status *timeout*, and the engine treats them like
-//! any error of unknown outcome. The command itself is *late*: it keeps its place at the device until it comes back,
-//! which changes nothing else. If late commands have all places of a device, commands to it fail at once, and leave
-//! write pointers as they are.
+//! Before a command goes down, its contents and those of its BIOs are noted here. If the command is not back in time,
+//! BIOs made from the note go up in its place with status *timeout*, and the engine treats them like any error of
+//! unknown outcome. The command itself is *late*: it keeps its place at the device until it comes back, which changes
+//! nothing else. If late commands fill all places of a device, new commands to it fail at once, and leave write
+//! pointers as they are.
 //!
 //! A queue of the device that panics is dead. It is not called any more, and not dropped, because the device may go
 //! on using it. All commands that it had go up with status *no device*, and so does every later one.
@@ -37,9 +37,9 @@ enum State {
 /// The note of a command.
 struct Slot {
     state: State,
-    /// When the command is given up.
+    /// The time at which the command is given up.
     due: Nanos,
-    /// Counts up in the order in which commands were sent.
+    /// The serial number of the command, in the order of sending.
     nr: u64,
     /// The command that goes up in place of this one if this one is given up. It has no BIOs until then.
     stand_in: Box<Command>,
@@ -55,7 +55,7 @@ pub(crate) struct GuardedQueue {
     panicked: Cell<bool>,
     /// The device's queue has panicked, and everything that it had has been failed.
     dead: bool,
-    /// How long a command may take. `None`: no limit.
+    /// The time limit of a command. `None`: no limit.
     timeout: Option<Nanos>,
     /// How many commands the device takes at a time.
     places: usize,
@@ -67,7 +67,7 @@ pub(crate) struct GuardedQueue {
     nr: u64,
     /// No command is due before this.
     next_due: Nanos,
-    /// What the device's queue has lost, shared with the queue_state.
+    /// The losses of the device's queue, shared with the queue state.
     losses: Arc<Losses>,
     /// The tickets of the disk.
     table: Arc<LateTable>,
@@ -77,7 +77,7 @@ pub(crate) struct GuardedQueue {
     seen: Nanos,
 }
 
-/// What a queue of the device has lost, for the queue state above it.
+/// The losses of a device's queue, for the queue state above it.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// Commands that were given up and are not back.
@@ -86,7 +86,7 @@ pub(crate) struct Losses {
     pub(crate) dead: AtomicBool,
 }
 
-/// Calls into a device. Returns `None` if it panicked.
+/// Calls into a device. Returns `None` if the call panicked.
 fn caught<R>(f: impl FnOnce() -> R) -> Option<R> {
     // A panic's payload may panic again when it is dropped.
     catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
@@ -203,11 +203,11 @@ impl GuardedQueue {
             }
             done.push_back(c);
         }
-        // Now that its memory can be had.
+        // Recorded now, because the memory is available from here on.
         self.table.events.record_late_back(back);
     }
 
-    /// Sends up what was noted, in place of the command.
+    /// Sends up a stand-in made from the note, in place of the command.
     #[cold]
     fn replace(&mut self, i: u32, status: Status, ticket: u32, done: &mut Commands) {
         let slot = &mut self.slots[i as usize];
@@ -221,7 +221,7 @@ impl GuardedQueue {
         done.push_back(stand_in);
     }
 
-    /// The slots of commands that are at the device and due by `now`, in the order in which they were sent.
+    /// Returns the slots of commands that are at the device and due by `now`, in the order in which they were sent.
     fn due(&self, now: Nanos) -> Vec<u32> {
         let all = self.slots.iter().enumerate();
         let due = all.filter(|(_, s)| s.state == State::Sent && s.due <= now);
@@ -246,14 +246,14 @@ impl GuardedQueue {
         self.next_due = self.first_due().unwrap_or(Nanos(u64::MAX));
     }
 
-    /// Fails everything that a queue of the device had when it panicked.
+    /// Fails all commands that a queue of the device had when it panicked.
     #[cold]
     fn bury(&mut self) {
         self.dead = true;
         self.losses.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
         self.table.events.queue_died();
-        // The queue is not dropped, because threads or the kernel may still use what it holds.
+        // The queue is not dropped, because threads or the kernel may still use its resources.
         std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
         let mut failed = std::mem::take(&mut self.failed);
         for i in self.due(Nanos(u64::MAX)) {

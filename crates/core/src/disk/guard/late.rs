@@ -1,5 +1,5 @@
-//! Which commands that were given up are still at a device. This tells clients when the memory of their BIOs is free
-//! again.
+//! The tickets of commands that were given up and may still be at a device. They tell clients when the memory of
+//! their BIOs is free again.
 //!
 //! A BIO that comes back before the device is done with it carries a ticket ([`Bio::late`](crate::Bio::late)).
 //! Tickets belong to the disk, not to a queue: the queue that completes a write sends the next parked one, so a BIO
@@ -34,7 +34,7 @@ impl Inner {
         ticket == FOREVER || self.open.contains(&ticket) || self.joined.contains_key(&ticket)
     }
 
-    /// Takes back memory: it is a part of what a split BIO had, or a lender's whole range.
+    /// Takes back memory: a part of a split BIO's memory, or a lender's whole range.
     fn take_back(&mut self, mut buf: IoBuf) {
         for i in 0..self.split.len() {
             match self.split[i].put_back(buf) {
@@ -70,7 +70,7 @@ pub(crate) struct LateTable {
     pub(crate) timeouts: AtomicU64,
     /// How many queues of the device have panicked.
     pub(crate) dead_queues: AtomicU64,
-    /// Where a command that comes back late, and a queue that dies, is recorded.
+    /// The log that records late commands and dead queues.
     pub(crate) events: Arc<EventLog>,
 }
 
@@ -130,7 +130,7 @@ impl LateTable {
         });
     }
 
-    /// A ticket that is open while one of the two is; 0 is none. `whole` is not valid any more afterwards.
+    /// Returns a ticket that is open while one of the two is; 0 is none. Afterwards `whole` is not valid any more.
     pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -155,7 +155,7 @@ impl LateTable {
         lock(&self.inner).is_open(ticket.number())
     }
 
-    /// How many commands are late now.
+    /// Returns how many commands are late now.
     pub(crate) fn len(&self) -> u64 {
         lock(&self.inner).open.len() as u64
     }

@@ -1,5 +1,5 @@
-//! Commands that may come late: what a queue remembers of its commands while the device has them, the tickets of
-//! commands that were given up, and the zones that a reset or finish may still change.
+//! Commands that may come late: a queue's notes of its commands while the device has them, the tickets of commands
+//! that were given up, and the zones that a reset or finish may still change.
 
 pub(crate) mod inflight;
 pub(crate) mod late;

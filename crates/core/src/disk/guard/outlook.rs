@@ -1,4 +1,4 @@
-//! What a queue knows of its commands that may come late.
+//! A queue's view of its commands that may come late.
 
 use super::inflight::Losses;
 use super::late::LateTable;
@@ -6,8 +6,8 @@ use crate::sync::Ordering;
 use std::sync::Arc;
 use zoneplug_buf::{IoBuf, Parts};
 
-/// What a queue knows of its commands that may come late. There are none on a disk without a timeout, unless it has
-/// to survive a device that panics.
+/// A queue's view of its commands that may come late. There are none on a disk without a timeout, unless it has to
+/// survive a device that panics.
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
     losses: Option<Arc<Losses>>,
@@ -26,18 +26,18 @@ impl Outlook {
         Outlook { losses, places, tickets }
     }
 
-    /// Whether commands may come late at all.
+    /// Returns whether commands may come late at all.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.losses.is_some()
     }
 
-    /// How many commands were given up and are not back.
+    /// Returns how many commands were given up and are not back.
     pub(crate) fn nr_late(&self) -> u32 {
         self.losses.as_ref().map_or(0, |losses| losses.late.load(Ordering::Acquire))
     }
 
-    /// Whether the device takes nothing any more: its queue has died, or late commands have all its places.
+    /// Returns whether the device takes nothing any more: its queue has died, or late commands have all its places.
     pub(crate) fn is_down(&self) -> bool {
         self.losses.as_ref().is_some_and(|losses| {
             losses.dead.load(Ordering::Acquire)
@@ -45,14 +45,14 @@ impl Outlook {
         })
     }
 
-    /// The device's queue is closed. Nothing waits for its late commands any more.
+    /// Gives the late commands up, because the device's queue is closed.
     pub(crate) fn abandon(&self) {
         if let Some(losses) = &self.losses {
             losses.late.store(0, Ordering::Release);
         }
     }
 
-    /// A ticket that is open while one of the two is. 0 is none.
+    /// Returns a ticket that is open while one of the two is. 0 is none.
     pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
         self.tickets.join(whole, part)
     }

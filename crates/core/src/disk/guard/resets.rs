@@ -1,4 +1,4 @@
-//! The zones of each reset and finish that has not ended. What a report says of such a zone may change at any moment.
+//! The zones of each reset and finish that has not ended. A report of such a zone may become wrong at any moment.
 //!
 //! A device may have carried out a reset whose completion has not been seen yet. A report by the layer then says
 //! *empty*, and writes that failed before the reset would be sent again into the emptied zone. So a zone does not
@@ -24,12 +24,12 @@ struct Entry {
 }
 
 impl Resets {
-    /// A reset or finish of `zones` is about to be sent.
+    /// Lists `zones`, because a reset or finish of them is about to be sent.
     pub(crate) fn begin(&self, zones: Range<u32>) {
         lock(&self.0).push(Entry { zones, ticket: 0 });
     }
 
-    /// A reset or finish of a range has done one more zone: those before `left` are done.
+    /// Notes that a reset or finish of a range has done one more zone: those before `left` are done.
     pub(crate) fn go_on(&self, left: Range<u32>) {
         let mut all = lock(&self.0);
         let before = left.start - 1..left.end;
@@ -41,8 +41,8 @@ impl Resets {
         }
     }
 
-    /// A reset or finish has ended, with `left` of its zones not done. If it was given up, `late` has the zones that
-    /// the device may still change, and the ticket of its BIO.
+    /// Notes the end of a reset or finish, with `left` of its zones not done. If it was given up, `late` has the
+    /// zones that the device may still change, and the ticket of its BIO.
     pub(crate) fn end(
         &self,
         left: &Range<u32>,
@@ -61,12 +61,12 @@ impl Resets {
         }
     }
 
-    /// Whether a command that was given up may still empty or fill `zone`.
+    /// Returns whether a command that was given up may still empty or fill `zone`.
     pub(crate) fn is_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
         self.any(table, |e| e.ticket != 0 && e.zones.contains(&zone.0))
     }
 
-    /// Whether any command, given up or in flight, may empty or fill `zone`.
+    /// Returns whether any command, given up or in flight, may empty or fill `zone`.
     pub(crate) fn may_move(&self, zone: ZoneNo, table: &LateTable) -> bool {
         self.any(table, |e| e.zones.contains(&zone.0))
     }

@@ -25,7 +25,7 @@ pub(super) fn validate(
     }
 }
 
-/// Only conventional zones can be discarded.
+/// Checks a discard. Only conventional zones can be discarded.
 fn discard(layout: &Layout, bio: &Bio) -> Result<(), Status> {
     layout.check_write(bio)?;
     let (first, _) = layout.geometry.zone_of(bio.sector);
@@ -65,7 +65,7 @@ fn would_not_wait(bio: &Bio, idle_tags: impl Fn() -> usize) -> Result<(), Status
     if would_wait { Err(Status::WouldBlock) } else { Ok(()) }
 }
 
-/// Management takes whole zones, and no conventional ones (M1, M6).
+/// Checks zone management. The BIO must cover whole zones, and no conventional ones (M1, M6).
 fn management(layout: &Layout, bio: &Bio) -> Result<(), Status> {
     if layout.limits.read_only {
         return Err(Status::ReadOnlyDisk);
@@ -99,7 +99,7 @@ pub(super) fn zones_of(layout: &Layout, bio: &Bio) -> Range<u32> {
     first.0..last.0 + 1
 }
 
-/// Whether a BIO resets all zones. A reset of exactly the whole disk does too (M1).
+/// Returns whether a BIO resets all zones. A reset of exactly the whole disk does too (M1).
 pub(super) fn resets_all(layout: &Layout, bio: &Bio) -> bool {
     bio.op == Op::ZoneResetAll
         || bio.op == Op::ZoneReset

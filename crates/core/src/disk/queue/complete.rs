@@ -1,8 +1,8 @@
 //! A client's queue, on the way up: completions, what follows them, and deliveries.
 //!
-//! For each command there are three steps. The plug's state is updated first; then the next command of the zone is
-//! put on its way; only then do the BIOs reach their owners. Linux does this the other way round, which led to B7,
-//! B32c and CODE-4.
+//! Each command takes three steps. The plug's state is updated first; then the next command of the zone is put on its
+//! way; only then do the BIOs reach their owners. So an owner that is told of a completion never finds the plug in an
+//! older state (CODE-4).
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waits};
@@ -32,8 +32,8 @@ impl DiskQueue {
         self.poll_seen(now, done);
     }
 
-    /// Arbitrated disks (see [`Layout::arbitrated`]) have a copy of the code of their own, so that the ordinary copy
-    /// keeps its registers.
+    /// Polls a queue that has seen the latest state. Arbitrated disks (see [`Layout::arbitrated`]) have their own
+    /// copy of the code, so that the ordinary copy keeps its registers.
     #[inline(always)]
     fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
         if self.state.duties & duty::ARBITRATED != 0 {
@@ -54,7 +54,7 @@ impl DiskQueue {
         self.poll_as::<true>(now, done);
     }
 
-    /// `ARBITRATED`: the value of [`Layout::arbitrated`].
+    /// Polls as one of the two copies. `ARBITRATED` is the value of [`Layout::arbitrated`].
     #[inline(always)]
     fn poll_as<const ARBITRATED: bool>(&mut self, now: Nanos, done: &mut Bios) {
         let DiskQueue { shared, layout, state } = self;
@@ -106,7 +106,7 @@ impl QueueState {
             return self.send(cmd);
         }
         if cmd.waits != Waits::Plug {
-            // The operation alone does not say so: a faulty device may have changed it.
+            // The test covers more than the operation, because a faulty device may have changed it.
             let plain = cmd.waits == Waits::Client
                 && matches!(cmd.op, Op::Read | Op::Write | Op::WriteZeroes);
             if plain && cmd.status.is_ok() {
@@ -181,8 +181,8 @@ impl QueueState {
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
 
-    /// Does what follows the end of `cmd`, a write of plug `i` of the shard: sends the writes that wait, or gives the
-    /// plug back. Then delivers the BIOs, those that the plug has aborted first.
+    /// Handles what follows the end of `cmd`, a write of plug `i` of the shard: sends the writes that wait, or gives
+    /// the plug back. Then delivers the BIOs, those that the plug has aborted first.
     #[inline(always)]
     fn follow_up<const ARBITRATED: bool>(
         &mut self,
@@ -212,8 +212,8 @@ impl QueueState {
         self.tags.put(cmd);
     }
 
-    /// Sends the writes that wait in plug `i` of the shard, with the tag of the write that has ended, and delivers what it
-    /// carried.
+    /// Sends the writes that wait in plug `i` of the shard, with the tag of the write that has ended, and delivers
+    /// that write's BIOs.
     #[inline(always)]
     fn send_next(
         &mut self,
@@ -246,7 +246,7 @@ impl QueueState {
         self.send_write(cmd);
     }
 
-    /// As [`QueueState::send_next`], after a command of any number of BIOs of any owners.
+    /// Like [`QueueState::send_next`], after a command of any number of BIOs of any owners.
     #[inline(never)]
     fn send_next_of_all(
         &mut self,

@@ -1,8 +1,8 @@
-//! Early writes on disks with an order window: those that are held, those whose place has come, and those whose time
-//! is over.
+//! Early writes on disks with an order window: writes that are held, admitted when their turn comes, or refused when
+//! their time is over.
 //!
-//! `plug/window.rs` decides; this file takes the locks and provides the time. All of it is off the usual path: a write
-//! comes here only when its plug refuses it, and a call looks at the window only while something is held.
+//! `plug/window.rs` decides; this file takes the locks and provides the time. All of it is off the usual path: a
+//! write comes here only when its plug refuses it, and a call looks at the window only while something is held.
 
 use super::handle::DiskQueue;
 use super::write::Run;
@@ -18,8 +18,9 @@ use crate::sync::{MutexGuard, Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
 
 impl QueueState {
-    /// `self.run` was refused by plug `i` of the shard, with `status`. If the plug refuses everything because its zone
-    /// has early writes, admits the run and the early writes that follow it. A single BIO that comes early is held.
+    /// Handles a refusal of `self.run` by plug `i` of the shard, with `status`. If the plug refuses everything
+    /// because its zone has early writes, admits the run and the early writes that follow it. Holds a single BIO that
+    /// comes early.
     #[cold]
     #[inline(never)]
     pub(super) fn not_admitted(
@@ -58,7 +59,7 @@ impl QueueState {
         self.run_refused(shared, layout, run, status);
     }
 
-    /// Parks an admitted run, and behind it the early writes whose place has come. `at`: where the run starts, if it
+    /// Parks an admitted run, and behind it the early writes whose turn has come. `at`: where the run starts, if it
     /// is one of appends. `lines_up`: the plug was idle.
     #[allow(clippy::too_many_arguments)] // one step of `not_admitted`
     fn park_before_early(
@@ -90,7 +91,7 @@ impl QueueState {
         self.finish_early(shared, layout);
     }
 
-    /// Completes the early writes that were refused, and sends what can be sent.
+    /// Completes the early writes that were refused, and sends the writes that can be sent.
     pub(super) fn finish_early(&mut self, shared: &Shared, layout: &Layout) {
         if !self.aborted.is_empty() {
             self.abort_to_intake(shared, layout);
@@ -100,8 +101,8 @@ impl QueueState {
         }
     }
 
-    /// If a write that `plug` has refused for its place may be held, returns what [`QueueState::hold`] needs, with the lock
-    /// of the window.
+    /// If a write that `plug` has refused for its place may be held, returns the arguments for [`QueueState::hold`],
+    /// with the lock of the window.
     pub(super) fn may_hold<'a>(
         &self,
         shared: &'a Shared,
@@ -139,7 +140,7 @@ impl QueueState {
         self.duties |= duty::SET_DUE;
     }
 
-    /// The call ends that has submitted early writes.
+    /// Sets the time limit of the early writes that this call has submitted, at its end.
     #[cold]
     #[inline(never)]
     pub(super) fn set_due(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
@@ -161,8 +162,8 @@ impl QueueState {
         }
     }
 
-    /// Called under the lock of the shard when plug `i` has changed: its early writes are parked if their place has
-    /// come, and go to the abort list if they can no longer be admitted.
+    /// Called under the lock of the shard when plug `i` has changed: parks its early writes whose turn has come, and
+    /// puts those that can no longer be admitted into the abort list.
     #[inline]
     pub(crate) fn settle_early(
         &mut self,
@@ -199,8 +200,8 @@ impl QueueState {
 }
 
 impl DiskQueue {
-    /// Handles what has changed since the last call: writes are held in the order window, or the layout, the queues or
-    /// a freeze have changed. Returns false if the disk is frozen.
+    /// Handles changes since the last call: writes are held in the order window, or the layout, the queues or a
+    /// freeze have changed. Returns false if the disk is frozen.
     #[cold]
     #[inline(never)]
     pub(crate) fn catch_up(&mut self, now: Nanos) -> bool {
@@ -244,13 +245,13 @@ impl DiskQueue {
     }
 
     /// Refuses the writes of this queue that are held in the order window, because its client goes away. They come
-    /// back through [`DiskQueue::poll`] with the status *not at the write pointer*. Nothing of them was accepted.
+    /// back through [`DiskQueue::poll`] with the status *not at the write pointer*. No part of them was accepted.
     /// Dropping the queue does the same.
     pub fn refuse_held(&mut self) {
         self.refuse_early();
     }
 
-    /// As [`DiskQueue::refuse_held`]. Returns whether any was refused.
+    /// Like [`DiskQueue::refuse_held`]. Returns whether any was refused.
     fn refuse_early(&mut self) -> bool {
         if self.shared.state.0.load(Ordering::Acquire) & EARLY == 0 {
             return false;
@@ -272,7 +273,7 @@ impl DiskQueue {
         any
     }
 
-    /// Drops the writes of a queue that closes and that the window holds.
+    /// Drops the writes of a closing queue that the window holds.
     pub(super) fn drop_held(&mut self) {
         if !self.refuse_early() {
             return;

@@ -59,39 +59,39 @@ impl DiskQueue {
         DiskQueue { shared, layout, state }
     }
 
-    /// BIOs that were taken and not given back yet.
+    /// Returns how many BIOs were taken and not given back yet.
     pub fn outstanding(&self) -> u32 {
         self.state.intake.outstanding()
     }
 
-    /// How many BIOs can be submitted now.
+    /// Returns how many BIOs can be submitted now.
     pub fn room(&self) -> u32 {
         self.state.intake.room()
     }
 
-    /// Whether commands of this queue are at the device or wait for a tag. If so, polling the queue can make
+    /// Returns whether commands of this queue are at the device or wait for a tag. If so, polling the queue can make
     /// progress, perhaps for other queues. BIOs that are parked behind another queue's write do not count.
     pub fn is_busy(&self) -> bool {
         self.state.is_busy()
     }
 
-    /// Whether [`DiskQueue::poll`] would return a BIO at once.
+    /// Returns whether [`DiskQueue::poll`] would return a BIO at once.
     pub fn has_completions(&self) -> bool {
         self.state.intake.nr_ended() != 0 || self.state.mailbox.is_filled()
     }
 
-    /// Whether only the owner can go on: all BIOs of the queue have finished and wait for its poll, and the queue does no
-    /// work for others. False if it has no BIO.
+    /// Returns whether only the owner can go on: all BIOs of the queue have finished and wait for its poll, and the
+    /// queue does no work for others. False if it has no BIO.
     pub fn waits_for_owner(&self) -> bool {
         let ended = self.state.intake.nr_ended();
         ended != 0 && ended == self.outstanding() as usize && !self.is_busy()
     }
 
-    /// How many commands of this queue were given up because their time was over
-    /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be
-    /// those of other queues, and BIOs of this queue may be late on others: [`Bio::late`](crate::Bio::late) says
-    /// which memory is still in use. A freeze does not wait for late commands. A queue that is dropped is kept until
-    /// they are back, or until the disk has no handle any more; [`DiskQueue::abandon`] does not wait.
+    /// Returns how many commands of this queue were given up because they exceeded their time
+    /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may belong
+    /// to other queues, and BIOs of this queue may be late on others: [`Bio::late`](crate::Bio::late) says which
+    /// memory is still in use. A freeze does not wait for late commands. A queue that is dropped is kept until they
+    /// are back, or until the disk has no handle any more; [`DiskQueue::abandon`] does not wait.
     pub fn late(&self) -> u32 {
         self.state.outlook.nr_late()
     }
@@ -122,14 +122,14 @@ impl DiskQueue {
         late
     }
 
-    /// The next moment at which `poll` has work to do by itself: for this queue, for queues that were dropped with work
-    /// in flight, or for writes of any queue that the order window holds.
+    /// Returns the next moment at which `poll` has work to do by itself: for this queue, for queues that were dropped
+    /// with work in flight, or for writes of any queue that the order window holds.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let mut own = self.state.next_deadline();
         let state = self.shared.state.0.load(Ordering::Acquire);
         if state & EARLY != 0 {
             let due = self.shared.window_due.load(Ordering::Acquire);
-            // After a freeze the next call, whenever it comes, lets the time of what is held go on.
+            // After a freeze the next call, whenever it comes, restarts the time limits of held writes.
             let paused = due == PAUSED && state::is_frozen(state);
             let held = (!paused && due != NOTHING_DUE).then_some(Nanos(due));
             own = own.into_iter().chain(held).min();
@@ -155,7 +155,7 @@ impl DiskQueue {
         self.arm_mailbox(waker)
     }
 
-    /// As [`DiskQueue::arm`], for an owner that sleeps in poll(2). If a descriptor is returned, it becomes readable
+    /// Like [`DiskQueue::arm`], for an owner that sleeps in poll(2). If a descriptor is returned, it becomes readable
     /// when a command of this queue finishes, and the device's waker is not woken (see
     /// [`Queue::arm_fd`](crate::Queue::arm_fd)).
     pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
@@ -193,8 +193,8 @@ impl DiskQueue {
         !frozen
     }
 
-    /// Polls on behalf of the owner. Keeps what has finished for the owner's next poll, and wakes an armed owner.
-    /// Returns whether anything finished that was not kept before this call.
+    /// Polls on behalf of the owner. Keeps finished BIOs for the owner's next poll, and wakes an armed owner. Returns
+    /// whether any BIO finished that was not kept before this call.
     pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
         let kept = self.state.intake.nr_ended();
         let mut done = Bios::new();
@@ -249,8 +249,8 @@ impl DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// The disk's other queues finish what is in flight. If this is the last handle of the disk, the device's queue is
-    /// dropped, which may wait for the commands that it has, and their BIOs are lost.
+    /// Closes the queue. The disk's other queues finish the work in flight. If this is the last handle of the disk,
+    /// the device's queue is dropped, which may wait for the commands that it has, and their BIOs are lost.
     fn drop(&mut self) {
         self.close();
     }

@@ -104,7 +104,7 @@ impl QueueState {
             return self.split_unordered(layout, bio);
         }
         let Some(mut cmd) = self.tags.take() else { return self.wait_for_tag(bio) };
-        // The same as `launch`, for operations that need no `prepare` but the zone.
+        // Does the work of `launch`, for operations whose `prepare` needs the zone only.
         cmd.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
         cmd.begin_owners(self.id);
         cmd.zone = zone.0;

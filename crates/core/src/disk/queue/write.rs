@@ -1,4 +1,4 @@
-//! Plugged writes on the way down: forms runs, admits them, and parks what has to wait.
+//! Plugged writes on the way down: forms runs, admits them, and parks writes that must wait.
 
 use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
 use crate::disk::queue_state::QueueState;
@@ -8,13 +8,13 @@ use crate::disk::trace;
 use crate::plug::{Admit, Kind, Quick, Shard};
 use crate::unit::{Sector, ZoneNo};
 
-/// What there is to know of the run in [`QueueState::run`]: contiguous writes of one kind to one zone.
+/// A description of the run in [`QueueState::run`]: contiguous writes of one kind to one zone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub(super) zone: ZoneNo,
     pub(super) zone_start: Sector,
     pub(super) kind: Kind,
-    /// Where in the zone it starts, in sectors. `None`: appends, which go wherever the write pointer is.
+    /// The run's offset in its zone, in sectors. `None`: appends, which go wherever the write pointer is.
     pub(super) offset: Option<u32>,
     pub(super) len_sectors: u32,
 }
@@ -93,8 +93,8 @@ impl QueueState {
         total
     }
 
-    /// Admits `self.run` as a whole. If the zone is idle and a tag is free, sends what fits into one command and parks the
-    /// rest. Otherwise parks all of it.
+    /// Admits `self.run` as a whole. If the zone is idle and a tag is free, sends the part that fits into one command
+    /// and parks the rest. Otherwise parks all of it.
     #[inline(always)]
     fn send_run(&mut self, shared: &Shared, layout: &Layout, run: Run) {
         let place = shared.place(run.zone);
@@ -119,14 +119,14 @@ impl QueueState {
         self.send_run_locked(shared, layout, run, place);
     }
 
-    /// Whether `self.run` fits into one command.
+    /// Returns whether `self.run` fits into one command.
     #[inline(always)]
     fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
         let merge = &layout.merge;
         run.len_sectors <= merge.max_of(run.kind) && self.run.len() as u32 <= merge.max_bios
     }
 
-    /// As [`QueueState::send_run`], under the lock of the zone's shard.
+    /// Like [`QueueState::send_run`], under the lock of the zone's shard.
     #[inline(always)]
     fn send_run_locked(
         &mut self,
@@ -190,7 +190,7 @@ impl QueueState {
         self.send_write(cmd);
     }
 
-    /// The appends of `self.run` get their sectors, from `offset` in the zone on.
+    /// Gives the appends of `self.run` their sectors, from `offset` in the zone on.
     #[inline]
     pub(super) fn place_appends(&mut self, layout: &Layout, zone_start: Sector, mut offset: u32) {
         for bio in &mut self.run {
@@ -241,7 +241,7 @@ impl QueueState {
         }
     }
 
-    /// The run was not admitted as a whole, so each of its BIOs gets an answer of its own.
+    /// Answers each BIO of a run that was not admitted as a whole.
     #[cold]
     pub(super) fn run_refused(
         &mut self,

@@ -1,10 +1,10 @@
-//! The backlog of one queue: what it has to send and has no tag for yet, in the order in which it is sent.
+//! The backlog of one queue: work that waits for a tag, in the order in which it is sent.
 
 use crate::bio::Bio;
 use crate::unit::{Sector, ZoneNo};
 use std::collections::VecDeque;
 
-/// What waits for a tag.
+/// Work that waits for a tag.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// A BIO that no plug orders.
@@ -22,7 +22,7 @@ pub(crate) enum TurnEvent {
     More(ZoneNo, Sector),
     /// The zone has nothing more to write; its last write ended at this sector.
     Done(ZoneNo, Sector),
-    /// The turn ends because a write failed, or because what waited was aborted.
+    /// The turn ends because a write failed, or because the waiting writes were aborted.
     Broken(ZoneNo),
 }
 
@@ -61,20 +61,20 @@ impl Backlog {
         self.turns.shrink_to_fit();
     }
 
-    /// How many entries wait.
+    /// Returns how many entries wait.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.ready.len() + self.line.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         debug_assert!(self.events.is_empty() && self.turns.is_empty(), "settled in each call");
         self.ready.is_empty() && self.line.is_empty()
     }
 
-    /// Whether there is something that `dispatch` has not handled.
+    /// Returns whether there is work that `dispatch` has not handled.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.ready.is_empty() || !self.events.is_empty()

@@ -21,13 +21,13 @@ impl Intake {
         Intake { depth, outstanding: 0, turned_away: false, early: Vec::with_capacity(room) }
     }
 
-    /// BIOs that were taken and are not back with the client.
+    /// Returns how many BIOs were taken and are not back with the client.
     #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// How many BIOs can be taken now.
+    /// Returns how many BIOs can be taken now.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
         self.depth - self.outstanding
@@ -71,7 +71,7 @@ impl Intake {
         }
     }
 
-    /// How many BIOs have ended without the device.
+    /// Returns how many BIOs have ended without the device.
     #[inline]
     pub(crate) fn nr_ended(&self) -> usize {
         self.early.len()
@@ -97,7 +97,7 @@ impl Intake {
         self.turned_away = more;
     }
 
-    /// Whether a client that was turned away can submit again. True once for each end of a freeze.
+    /// Returns whether a client that was turned away can submit again. True once for each end of a freeze.
     #[inline]
     pub(crate) fn is_thawed(&mut self, frozen: bool) -> bool {
         let thawed = self.turned_away && !frozen;

@@ -27,11 +27,11 @@ use std::sync::Arc;
 use tags::Tags;
 use waits::Waits;
 
-/// What the calls of some queues have to do besides the ordinary. One test of a byte asks for all of it.
+/// Extra duties of the calls of some queues. One test of a byte covers all of them.
 pub(crate) mod duty {
     /// `dispatch` decides what is sent: see `Layout::arbitrated`.
     pub(crate) const ARBITRATED: u8 = 1;
-    /// The call has submitted early writes, and says at its end how long they are held. Clear between two calls.
+    /// The call has submitted early writes, and sets their time limit at its end. Clear between two calls.
     pub(crate) const SET_DUE: u8 = 2;
 }
 
@@ -41,11 +41,11 @@ pub(crate) struct QueueState {
     pub(crate) id: u32,
     /// `Shared::state` as it was when `layout` was taken.
     pub(crate) seen: u32,
-    /// What the client has submitted and not got back.
+    /// The BIOs that the client has submitted and not got back.
     pub(crate) intake: Intake,
     /// The queue of the device.
     pub(crate) lower: MappedQueue,
-    /// What its calls have to do besides the ordinary: bits of [`duty`].
+    /// The extra duties of the queue's calls: bits of [`duty`].
     pub(crate) duties: u8,
     pub(crate) tags: Tags,
     /// The command for the disk's own reports.
@@ -54,7 +54,7 @@ pub(crate) struct QueueState {
     pub(crate) out: Commands,
     /// Commands that have come back from it.
     pub(crate) fin: Commands,
-    /// What waits for a tag.
+    /// Work that waits for a tag.
     pub(crate) backlog: Backlog,
     /// Single writers that wait with this queue.
     pub(crate) waits: Waits,
@@ -68,7 +68,7 @@ pub(crate) struct QueueState {
     pub(crate) aborted: Vec<Box<Bio>>,
     /// Split BIOs whose parts have not all come back.
     pub(crate) splits: SplitTable,
-    /// Where other queues put what they have completed for this one.
+    /// The mailbox into which other queues put BIOs that they have completed for this one.
     pub(crate) mailbox: Arc<Mailbox>,
     /// The waker of its queue of the device.
     pub(crate) bell: Option<Arc<Bell>>,
@@ -93,7 +93,7 @@ impl QueueState {
         let (nr_tags, nr_bios) = (usize::from(tags), depth.min(4096) as usize);
         QueueState {
             id,
-            // Never equal to a real state, so the first call updates the queue_state.
+            // Never equal to a real state, so the first call updates the queue state.
             seen: u32::MAX,
             intake: Intake::new(depth, nr_bios),
             lower,
@@ -120,8 +120,8 @@ impl QueueState {
         QueueState::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
     }
 
-    /// Takes no more BIOs and frees memory that only these would need. It can still send what other queues leave to it, one
-    /// command at a time. Nothing of it is in flight. Returns the depth that it had.
+    /// Takes no more BIOs and frees memory that only these would need. The queue can still send work that other
+    /// queues leave to it, one command at a time. It must have nothing in flight. Returns the depth that it had.
     pub(crate) fn shrink(&mut self) -> u32 {
         self.tags.shrink(self.duties & duty::ARBITRATED != 0);
         self.backlog.shrink();
@@ -156,22 +156,22 @@ impl QueueState {
         (self.tags.nr_out() + self.backlog.len()) as u32
     }
 
-    /// The next moment at which polling this queue does something by itself.
+    /// Returns the next moment at which polling this queue does something by itself.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.lower.next_deadline().into_iter().chain(self.waits.next_deadline()).min()
     }
 
-    /// How many BIOs can be sent now, besides those that wait already.
+    /// Returns how many BIOs can be sent now, besides those that wait already.
     pub(crate) fn idle_tags(&self) -> usize {
         self.tags.idle(self.backlog.len())
     }
 
-    /// Whether the queue must still be polled after its owner has gone.
+    /// Returns whether the queue must still be polled after its owner has gone.
     pub(crate) fn holds_commands(&self) -> bool {
         !self.only_late() || self.outlook.nr_late() > 0
     }
 
-    /// Whether nothing is at the device except commands that were given up.
+    /// Returns whether nothing is at the device except commands that were given up.
     pub(crate) fn only_late(&self) -> bool {
         self.intake.outstanding() == 0 && !self.is_busy() && !self.own_report.is_out()
     }

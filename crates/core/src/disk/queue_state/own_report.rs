@@ -21,7 +21,7 @@ impl OwnReport {
         self.idle.take().or_else(|| self.answer.take())
     }
 
-    /// The command has come back from the device.
+    /// Keeps the command, which has come back from the device.
     pub(crate) fn answered(&mut self, cmd: Box<Command>) {
         self.answer = Some(cmd);
     }
@@ -36,7 +36,7 @@ impl OwnReport {
         self.idle = Some(cmd);
     }
 
-    /// Whether the device has the command.
+    /// Returns whether the device has the command.
     pub(crate) fn is_out(&self) -> bool {
         self.idle.is_none() && self.answer.is_none()
     }

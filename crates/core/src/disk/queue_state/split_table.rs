@@ -49,7 +49,7 @@ impl SplitTable {
         }
     }
 
-    /// The BIO that is being split.
+    /// Returns the BIO that is being split.
     pub(crate) fn whole(&self, id: u32) -> &Bio {
         self.parents[id as usize].bio.as_ref().expect("the parent is being split")
     }

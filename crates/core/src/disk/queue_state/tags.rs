@@ -19,7 +19,7 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// `nr` free tags, each with room for `bios` BIOs.
+    /// Makes `nr` free tags, each with room for `bios` BIOs.
     pub(crate) fn new(nr: u16, bios: usize) -> Tags {
         Tags {
             nr,
@@ -29,8 +29,8 @@ impl Tags {
         }
     }
 
-    /// Frees the memory of all tags but one. None is in use. Where the layout has `dispatch` hold them, those of commands that
-    /// have just ended stay.
+    /// Frees the memory of all tags but one. No tag may be in use. Where the layout has `dispatch` hold the tags,
+    /// those of commands that have just ended stay.
     pub(crate) fn shrink(&mut self, arbitrated: bool) {
         debug_assert!(!self.any_out(), "a tag in use comes back");
         let list = if arbitrated { &mut self.held } else { &mut self.free };
@@ -40,24 +40,25 @@ impl Tags {
         self.nr -= (before - list.len()) as u16;
     }
 
-    /// How many are free.
+    /// Returns how many are free.
     #[inline]
     pub(crate) fn nr_free(&self) -> usize {
         self.free.len() + self.held.len()
     }
 
-    /// Whether a command of this queue is at the device or on its way there.
+    /// Returns whether a command of this queue is at the device or on its way there.
     #[inline]
     pub(crate) fn any_out(&self) -> bool {
         self.nr_free() < usize::from(self.nr)
     }
 
-    /// How many commands of this queue are at the device. With zone locks a queue may also hold tags of another one.
+    /// Returns how many commands of this queue are at the device. With zone locks a queue may also hold tags of
+    /// another one.
     pub(crate) fn nr_out(&self) -> usize {
         usize::from(self.nr).saturating_sub(self.nr_free())
     }
 
-    /// How many BIOs can be sent now, besides the `waiting` ones that came before.
+    /// Returns how many BIOs can be sent now, besides the `waiting` ones that came before.
     #[inline]
     pub(crate) fn idle(&self, waiting: usize) -> usize {
         self.nr_free()
@@ -65,7 +66,7 @@ impl Tags {
             .saturating_sub(waiting)
     }
 
-    /// Whether [`Tags::take`] would find a tag.
+    /// Returns whether [`Tags::take`] would find a tag.
     #[inline]
     pub(crate) fn any_free(&self) -> bool {
         !self.free.is_empty()
@@ -105,7 +106,7 @@ impl Tags {
         }
     }
 
-    /// Whether a command has ended since the last [`Tags::hold`].
+    /// Returns whether a command has ended since the last [`Tags::hold`].
     #[inline]
     pub(crate) fn any_ended(&self) -> bool {
         !self.free.is_empty()
@@ -137,7 +138,7 @@ impl Tags {
         self.entered += 1;
     }
 
-    /// In `lock` mode: `nr` requests of this queue have ended, on this queue or on others.
+    /// In `lock` mode: counts `nr` requests of this queue as ended, on this queue or on others.
     #[inline]
     pub(crate) fn leave(&mut self, nr: u32) {
         debug_assert!(self.entered >= nr, "what comes back has entered");
@@ -168,7 +169,7 @@ mod tests {
         assert!(!tags.any_out() && tags.idle(0) == 4);
     }
 
-    /// A queue that has shrunk can still carry out what others leave to it.
+    /// A queue that has shrunk can still carry out work that others leave to it.
     #[test]
     fn one_tag_is_left_wherever_the_free_ones_are() {
         for arbitrated in [false, true] {

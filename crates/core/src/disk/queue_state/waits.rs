@@ -27,8 +27,8 @@ impl Waits {
         self.0.is_empty()
     }
 
-    /// Adds a wait of the single writer of a spindle. An older wait of it here is replaced: another queue has gone on
-    /// with that one.
+    /// Adds a wait of the single writer of a spindle. It replaces an older wait of the same writer here: another
+    /// queue has gone on with that one.
     pub(crate) fn put(&mut self, wait: Wait) {
         match self.0.iter_mut().find(|w| w.spindle == wait.spindle) {
             Some(w) => *w = wait,
@@ -36,7 +36,7 @@ impl Waits {
         }
     }
 
-    /// Wait number `i`.
+    /// Returns wait number `i`.
     #[inline]
     pub(crate) fn get(&self, i: usize) -> Option<Wait> {
         self.0.get(i).copied()
@@ -47,7 +47,7 @@ impl Waits {
         self.0.remove(i);
     }
 
-    /// The time at which the first wait ends.
+    /// Returns the time at which the first wait ends.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.0.iter().map(|w| w.until).min()

@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    /// A write has failed; the layer finds the write pointer by itself if it may (E12).
+    /// Fails a write. The layer then finds the write pointer by itself if it may (E12).
     pub(super) fn fail(&mut self, status: Status) {
         let (offset, _, generation) = self.flight.expect("one in flight");
         let was_stale = self.stale;
@@ -149,7 +149,7 @@ impl Model {
         (self.stale, self.wp) = (false, done);
     }
 
-    /// The layer's own report number `number` comes back with `cond`; `None`: it has failed.
+    /// Delivers the layer's own report number `number` with `cond`; `None`: it has failed.
     pub(super) fn answer(&mut self, cond: Option<Condition>, number: u32) {
         if self.asked != Some(number) {
             return;
@@ -170,7 +170,7 @@ impl Model {
         }
     }
 
-    /// Believes the write pointer and places what waits from there on.
+    /// Takes the reported write pointer and places the waiting writes from there on.
     pub(super) fn settle(&mut self, cond: Condition, epoch: u32, done: u32) {
         self.wp = match cond {
             Condition::Empty => 0,
@@ -210,7 +210,7 @@ impl Model {
         }
     }
 
-    /// A client's report comes back (E4-E6, E10). Returns whether a resync was not allowed to correct the zone.
+    /// Delivers a client's report (E4-E6, E10). Returns whether a resync was not allowed to correct the zone.
     pub(super) fn report(&mut self, cond: Condition, epoch: u32, resync: bool) -> bool {
         let newer = epoch as i32 >= self.lost_at as i32;
         let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);

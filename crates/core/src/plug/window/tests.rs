@@ -29,7 +29,7 @@ enum Step {
     Finish,
     /// A report comes back: the zone has one sector.
     Report,
-    /// The same, and it moves the write pointer of an idle zone.
+    /// A report that moves the write pointer of an idle zone.
     Resync,
     Tick,
     /// The client of a queue goes away.
@@ -46,12 +46,12 @@ fn steps() -> Vec<Step> {
     all
 }
 
-/// What names a write: a later one to the same place has the same name, so that states repeat.
+/// Returns the name of a write. A later write to the same place has the same name, so that states repeat.
 fn token(offset: u32, len: u32) -> u64 {
     u64::from(offset * 10 + len)
 }
 
-/// The requirements written down as simply as possible.
+/// A model: the requirements written down as simply as possible.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Model {
     wp: u32,
@@ -59,10 +59,10 @@ struct Model {
     read_only: bool,
     /// By offset: length, ticks that are left.
     held: BTreeMap<u32, (u32, u64)>,
-    /// Offset, length, and whether the zone was not reset since.
+    /// Offset, length, and whether the zone has not been reset since.
     flight: Option<(u32, u32, bool)>,
     waiting: VecDeque<(u32, u32)>,
-    /// What has come back with this step, except writes that succeeded.
+    /// The writes that this step has returned, except those that succeeded.
     back: Vec<(u64, Status)>,
 }
 
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// Held writes whose turn has come follow, and those that can no longer be admitted are refused.
+    /// Admits held writes whose turn has come, and refuses those that can no longer be admitted.
     fn settle(&mut self) {
         while let Some((&offset, &(len, _))) = self.held.first_key_value() {
             let status = self.refusal(offset, len);
@@ -297,7 +297,7 @@ impl Real {
         }
     }
 
-    /// What there is to see of it, compared with the model.
+    /// Compares all visible state with the model.
     fn compare(&self, model: &Model) {
         let plug = &self.shard.plugs[0];
         assert_eq!((plug.write_pointer(), plug.is_stale()), (model.wp, model.stale), "I3");
@@ -334,7 +334,7 @@ impl Real {
     }
 }
 
-/// H2-H6, H8, H10, H12, M4.
+/// H2-H6, H8, H10, H12, M4. The window and the model agree in every sequence of steps.
 #[test]
 fn every_sequence_of_steps() {
     let steps = steps();
@@ -367,7 +367,7 @@ fn every_sequence_of_steps() {
     assert!(compared > 200_000 && known.len() > 9000, "{compared}, {} states", known.len());
 }
 
-/// H6: a disk that holds all it may holds no more, whatever the share of a client.
+/// H6. A full disk holds no more writes, whatever the share of a client.
 #[test]
 fn h6_a_disk_holds_so_many_writes_and_bytes() {
     let mut shard = Shard::default();

@@ -13,7 +13,7 @@ const LONG: Bytes = Bytes(2 << 20);
 /// zone. A sweep of `fifo` over as many zones takes about that long (docs/models.md).
 const PATIENCE: [Nanos; 2] = [Nanos(55_000_000), Nanos(16_000_000)];
 
-/// The zone that has been listed longest.
+/// Picks the zone that has been listed longest.
 pub(super) fn pick(_: &View<'_>) -> usize {
     0
 }

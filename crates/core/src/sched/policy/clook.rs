@@ -5,7 +5,8 @@
 
 use super::view::View;
 
-/// The zone with the lowest number above that of the last turn. If there is none, the zone with the lowest number.
+/// Picks the zone with the lowest number above that of the last turn. If there is none, the zone with the lowest
+/// number.
 pub(super) fn pick(view: &View<'_>) -> usize {
     let (mut up, mut low) = (None, 0);
     for (i, c) in view.listed.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::view::View;
 
-/// The zone that has been listed longest.
+/// Picks the zone that has been listed longest.
 pub(super) fn pick(_: &View<'_>) -> usize {
     0
 }
@@ -11,7 +11,7 @@ pub(super) fn pick(_: &View<'_>) -> usize {
 mod tests {
     use super::super::{candidates, view};
 
-    /// Q3.
+    /// Q3. The policy picks the zone that was listed first.
     #[test]
     fn the_first_listed_is_next() {
         let listed = candidates(&[(9, 4), (2, 4096), (5, 4)]);

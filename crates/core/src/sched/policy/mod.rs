@@ -11,11 +11,11 @@ pub(crate) use view::{candidates, view};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// Returns the index in `listed` of the zone that is next.
+/// Returns the index in `listed` of the next zone.
 pub type Pick = fn(&View<'_>) -> usize;
 
-/// Whether to wait for more from the zone of the turn, which has nothing to write just now, while other zones wait.
-/// Called only if waiting is allowed at all (`anticipation_us`) and no listed zone is past its deadline.
+/// Returns whether to wait for more from the zone of the turn, which has nothing to write just now, while other zones
+/// wait. Called only if waiting is allowed at all (`anticipation_us`) and no listed zone is past its deadline.
 pub type Stay = fn(&View<'_>) -> bool;
 
 /// A policy of the program's own, for experiments. It has no name that an attribute takes.
@@ -34,17 +34,17 @@ pub type Stay = fn(&View<'_>) -> bool;
 /// ```
 #[derive(Debug)]
 pub struct OwnPolicy {
-    /// What it is called where a disk's state is shown.
+    /// The name that is shown with a disk's state.
     pub name: &'static str,
     /// Chooses the next zone. For a wrong index the writer takes the zone that was listed last.
     pub pick: Pick,
     /// Decides whether to wait for more.
     pub stay: Stay,
-    /// Whether it looks at [`Candidate::bytes`] and [`Candidate::sector`].
+    /// Whether the policy looks at [`Candidate::bytes`] and [`Candidate::sector`].
     pub wants_bytes: bool,
 }
 
-/// Two are the same if they are one record: functions have no identity.
+/// Two own policies are equal if they are one record: functions have no identity.
 impl PartialEq for OwnPolicy {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -75,7 +75,7 @@ macro_rules! policies {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
         pub enum Policy {
             $($(#[$doc])* $variant,)*
-            /// One of the program's own.
+            /// A policy of the program's own.
             Own(&'static OwnPolicy),
         }
 
@@ -109,8 +109,8 @@ macro_rules! policies {
                 }
             }
 
-            /// Whether the policy is about when to wait (`anticipation_us`). Without waits it only chooses the order
-            /// of zones.
+            /// Returns whether the policy is designed around waits (`anticipation_us`). Without waits it only chooses
+            /// the order of zones.
             pub const fn is_about_waiting(self) -> bool {
                 match self {
                     $(Policy::$variant => $waits,)*
@@ -118,7 +118,8 @@ macro_rules! policies {
                 }
             }
 
-            /// Whether the policy looks at what waits in each zone, and where. The writer then asks each plug first.
+            /// Returns whether the policy looks at the waiting bytes of each zone, and their place. The writer then
+            /// asks each plug first.
             pub const fn wants_bytes(self) -> bool {
                 match self {
                     $(Policy::$variant => $bytes,)*

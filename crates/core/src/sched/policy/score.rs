@@ -1,7 +1,7 @@
-//! The most bytes for the time: what waits in a zone, divided by the time to get there, half a turn of the platter,
-//! and the transfer.
+//! The most bytes for the time: the bytes that wait in a zone, divided by the time to get there, half a turn of the
+//! platter, and the transfer.
 //!
-//! A zone with little waiting may be passed over as long as others have more, so use this policy with a deadline
+//! A zone with few waiting bytes may be passed over as long as others have more, so use this policy with a deadline
 //! (`zone_deadline_ms`). The costs are those of a 3.5 inch disk with 7200 rpm; only their ratios matter.
 
 use super::view::{Candidate, View};
@@ -15,7 +15,7 @@ const HALF_TURN_US: u64 = 4_167;
 /// The mean rate of the medium: the published rate for one zone at a random place, 192 MB/s.
 const BYTES_PER_US: u64 = 192;
 
-/// The zone with the best ratio. Of equal ones, the zone that has waited longest.
+/// Picks the zone with the best ratio. Among equal ones, the zone that has waited longest.
 pub(super) fn pick(view: &View<'_>) -> usize {
     let mut best = (0, 0, 1);
     for (i, c) in view.listed.iter().enumerate() {

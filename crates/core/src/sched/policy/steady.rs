@@ -1,4 +1,4 @@
-//! With few zones turns are long, with many zones they are short, and no zone has much longer turns than the others.
+//! Turns that are long with few zones and short with many, and no zone has much longer turns than the others.
 //!
 //! A move to another zone costs a seek, however much is written there. Waiting in a zone costs no seek, but it delays
 //! the other zones. A sweep over many zones already takes long, so turns are shorter there. The limits were found by

@@ -1,4 +1,4 @@
-//! What a policy sees of the zones that wait for a single writer.
+//! The view that a policy gets of the zones that wait for a single writer.
 
 use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 
@@ -9,24 +9,24 @@ pub struct Candidate {
     pub zone: ZoneNo,
     /// The first sector that waits. Filled in only for policies that look at bytes.
     pub sector: Sector,
-    /// How much waits. Filled in only for policies that look at bytes.
+    /// The bytes that wait. Filled in only for policies that look at bytes.
     pub bytes: Bytes,
-    /// When it was listed.
+    /// The time at which it was listed.
     pub since: Nanos,
 }
 
 /// The turn of a zone so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// When it began.
+    /// The time at which it began.
     pub began: Nanos,
-    /// How much it has written.
+    /// The bytes that it has written.
     pub written: Bytes,
-    /// How often the writer has waited for more, and got it.
+    /// Waits for more that were successful.
     pub waits: u32,
 }
 
-/// What a policy sees of the single writer and its zones.
+/// A policy's view of the single writer and its zones.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The time now.
@@ -45,7 +45,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// How long the zone that was listed first has waited.
+    /// Returns how long the zone that was listed first has waited.
     pub fn longest_wait(&self) -> Nanos {
         self.listed.first().map_or(Nanos(0), |c| Nanos(self.now.0.saturating_sub(c.since.0)))
     }
@@ -66,7 +66,7 @@ pub(crate) fn candidates(of: &[(u32, u64)]) -> Vec<Candidate> {
         .collect()
 }
 
-/// The view of these zones.
+/// Returns a view of these zones.
 #[cfg(test)]
 pub(crate) fn view(listed: &[Candidate], last: Option<u32>) -> View<'_> {
     View {
