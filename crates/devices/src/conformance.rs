@@ -1,9 +1,9 @@
-//! The conformance suite of the device seam: what every [`Device`] must do, whatever it is made of. Tests of any
-//! crate run it on their devices; programs do not.
+//! The conformance suite of the device seam: the duties of every [`Device`]. Tests of any crate run it on their
+//! devices; programs do not.
 //!
-//! It uses only the seam of the device that it is given, and takes time from [`Queue::next_deadline`]. A check that
-//! fails panics with its name. The suite accepts both the statuses of a drive and those of a layer, because a layer
-//! is a device too.
+//! The suite uses only the seam of the device that it is given, and takes time from [`Queue::next_deadline`]. A check
+//! that fails panics with its name. The suite accepts both the statuses of a drive and those of a layer, because a
+//! layer is a device too.
 //!
 //! ```
 //! use zoneplug_devices::conformance::{Target, run};
@@ -34,12 +34,12 @@ pub struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// Checks the devices that `make` returns. It may return a new one for each check, or the same one again, because
-    /// each check empties it. `keeps_data`: whether a read returns what was written.
+    /// each check empties it. `keeps_data`: whether a read returns the written data.
     pub fn new(make: &'a mut dyn FnMut() -> Arc<dyn Device>, keeps_data: bool) -> Target<'a> {
         Target { make, keeps_data, drive: false }
     }
 
-    /// Says that the device is a drive, or another program's emulation of one. Where the standards leave a choice, or
+    /// Marks the device as a drive, or another program's emulation of one. Where the standards leave a choice, or
     /// known drives differ in a way that no client relies on, every behaviour is accepted.
     #[must_use]
     pub fn of_a_drive(mut self) -> Target<'a> {
@@ -51,7 +51,7 @@ impl<'a> Target<'a> {
 /// One check. It panics if the device fails it.
 pub type Check = fn(&mut Ctx);
 
-/// Every check and its name.
+/// Returns every check and its name.
 pub fn checks() -> &'static [(&'static str, Check)] {
     checks::ALL
 }
@@ -73,9 +73,9 @@ pub fn run_one(target: &mut Target<'_>, name: &'static str, check: Check) {
     assert!(result.is_ok(), "the device does not conform: {name}");
 }
 
-/// Bytes of the memory for writes, and of that for reads.
+/// Bytes of memory for writes, and as many for reads.
 const HALF: u32 = 256 << 10;
-/// How many polls without a deadline make a device count as hung.
+/// Polls without a deadline after which a device counts as hung.
 const PATIENCE: u64 = 20_000_000;
 
 // Statuses of a drive and of a layer for the same refusal.
@@ -111,7 +111,7 @@ pub struct Ctx {
     bell: Arc<Bell>,
     now: Nanos,
     name: &'static str,
-    /// Memory that commands have, and memory that they had. Memory that a check drops with its command is leaked.
+    /// Memory that commands have, or have had. Memory that a check drops with its command is leaked.
     lent: Vec<Lent>,
     free: Vec<AlignedBuf>,
     keeps_data: bool,
@@ -146,19 +146,19 @@ impl Ctx {
         (0..g.nr_zones()).map(ZoneNo).find(|&z| g.is_conventional(z))
     }
 
-    /// The first sequential zone, its start and its capacity in sectors.
+    /// Returns the first sequential zone, its start and its capacity in sectors.
     fn zone(&self) -> (ZoneNo, Sector, u32) {
         let g = self.geometry();
         let z = self.sequential()[0];
         (z, g.zone_start(z), g.capacity_of(z))
     }
 
-    /// The write granularity in sectors.
+    /// Returns the write granularity in sectors.
     fn unit(&self) -> u32 {
         self.limits().write_granularity_sectors
     }
 
-    /// The longest write of the checks, in sectors, as device and memory allow.
+    /// Returns the longest write of the checks, in sectors, as device and memory allow.
     fn longest(&self) -> u32 {
         let max = self.limits().transfer_sectors().min(HALF >> SECTOR_SHIFT);
         max / self.unit() * self.unit()
@@ -222,7 +222,7 @@ impl Ctx {
         c
     }
 
-    /// Memory of `sectors`, with undefined content.
+    /// Takes memory of `sectors`, with undefined content.
     fn memory(&mut self, sectors: u32) -> IoBuf {
         let len = sectors * SECTOR_SIZE;
         let free = self.free.iter().position(|b| b.len() == len);
@@ -234,7 +234,7 @@ impl Ctx {
         buf
     }
 
-    /// Takes a command that is not needed any more, to use its memory again.
+    /// Takes a command that is no longer needed, to use its memory again.
     fn retire(&mut self, mut c: Command) {
         for bio in &mut c.bios {
             let buf = bio.take_buf();
@@ -245,7 +245,7 @@ impl Ctx {
         }
     }
 
-    /// A write or append of `len` sectors, with data [`stamp`]ed with `seed`.
+    /// Makes a write or append of `len` sectors, with data [`stamp`]ed with `seed`.
     fn data_out(&mut self, op: Op, sector: Sector, len: u32, seed: u64) -> Box<Command> {
         let mut buf = self.memory(len);
         for i in 0..len {
@@ -263,7 +263,7 @@ impl Ctx {
         status
     }
 
-    /// A read into memory that is full of ones.
+    /// Makes a read into memory that is full of ones.
     fn data_in(&mut self, sector: Sector, len: u32) -> Box<Command> {
         let mut buf = self.memory(len);
         for i in 0..len {
@@ -297,7 +297,7 @@ impl Ctx {
         self.retire(*c);
     }
 
-    /// A management command for one zone.
+    /// Runs a management command for one zone.
     #[track_caller]
     fn manage(&mut self, op: Op, zone: ZoneNo, allowed: &[Status]) -> Status {
         let g = self.geometry();
@@ -305,7 +305,7 @@ impl Ctx {
         self.expect(Command::without_data(op, start, len), allowed).status
     }
 
-    /// Closes a zone that is empty or full. That is an error; a ZBC drive may also do nothing and succeed.
+    /// Closes a zone that is empty or full. The device must fail this; a ZBC drive may also do nothing and succeed.
     #[track_caller]
     fn close_in_vain(&mut self, zone: ZoneNo) {
         let nothing: &[Status] = if self.drive { &[Status::Ok] } else { &[] };
@@ -318,7 +318,7 @@ impl Ctx {
         self.expect(c, &[Status::Ok]).report
     }
 
-    /// Condition of one zone, and its write pointer as an offset in sectors.
+    /// Returns the condition of one zone, and its write pointer as an offset in sectors.
     fn info(&mut self, zone: ZoneNo) -> (Condition, u64) {
         let start = self.geometry().zone_start(zone);
         let r = self.report(start, 1);
@@ -357,7 +357,7 @@ impl Ctx {
     }
 }
 
-/// The content of sector `i` of a write with this seed.
+/// Returns the content of sector `i` of a write with this seed.
 fn stamp(seed: u64, i: u32) -> [u8; SECTOR_SIZE as usize] {
     let mut s = [0x5a; SECTOR_SIZE as usize];
     s[..8].copy_from_slice(&(seed + 1).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Devices without hardware: for tests, for building on, and for measurements.
+//! Devices without hardware: for tests, as building blocks, and for measurements.
 //!
 //! | room | owns |
 //! | --- | --- |

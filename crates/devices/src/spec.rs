@@ -20,13 +20,13 @@
 use zoneplug_core::form::{Form, Key, Value};
 use zoneplug_core::{Error, ErrorKind};
 
-/// A specification: a kind and options. It remembers which keys were asked for, so that errors can name them.
+/// A specification: a kind and options. It remembers which keys were requested, so that errors can name them.
 #[derive(Debug, Clone)]
 pub struct Spec {
     kind: String,
     /// In the order given.
     options: Vec<Given>,
-    /// Names of the keys that were asked for.
+    /// Names of the keys that were requested.
     known: Vec<&'static str>,
     /// The help page that errors name.
     page: &'static str,
@@ -36,9 +36,9 @@ pub struct Spec {
 #[derive(Debug, Clone)]
 struct Given {
     key: String,
-    /// `None`: it was taken.
+    /// The value; `None` after it was taken.
     value: Option<String>,
-    /// Where it was given, if not in the specification: `profile mine, line 3`.
+    /// The place of a default that was given elsewhere: `profile mine, line 3`.
     place: Option<String>,
 }
 
@@ -104,12 +104,12 @@ impl Spec {
         Err(Error::invalid(format!("{place}: there is no key {key}")).hint(hint))
     }
 
-    /// The kind: what is before the first comma.
+    /// Returns the kind: the text before the first comma.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The error for a kind that is not in `kinds`.
+    /// Makes the error for a kind that is not in `kinds`.
     pub fn unknown_kind(&self, kinds: &[&str]) -> Error {
         let hint = match nearest(&self.kind, kinds) {
             Some(k) => format!("did you mean {k}? There are: {}", kinds.join(", ")),
@@ -158,17 +158,17 @@ impl Spec {
         Ok(Some(value))
     }
 
-    /// As [`Spec::take`], for a key whose value is a number, in the unit of its form.
+    /// Like [`Spec::take`], for a key whose value is a number, in the unit of its form.
     pub fn number(&mut self, key: &Key) -> Result<Option<u64>, Error> {
         Ok(self.take(key)?.map(|v| v.number()))
     }
 
-    /// As [`Spec::take`], for a flag.
+    /// Like [`Spec::take`], for a flag.
     pub fn flag(&mut self, key: &Key) -> Result<Option<bool>, Error> {
         Ok(self.number(key)?.map(|n| n == 1))
     }
 
-    /// As [`Spec::take`], for a key whose value is a text.
+    /// Like [`Spec::take`], for a key whose value is a text.
     pub fn text(&mut self, key: &Key) -> Result<Option<String>, Error> {
         Ok(self.take(key)?.and_then(|v| match v {
             Value::Text(text) => Some(text),
@@ -180,7 +180,7 @@ impl Spec {
         self.options.iter().any(|o| o.key == name && o.value.is_some())
     }
 
-    /// The names of the keys that were asked for, given or not, in order.
+    /// Returns the names of the keys that were requested, given or not, in order.
     pub fn known(&self) -> Vec<&'static str> {
         let mut known = self.known.clone();
         known.sort_unstable();
@@ -205,7 +205,7 @@ impl Spec {
 /// The page that explains specifications.
 const PAGE: &str = "zoneplug help spec";
 
-/// A specification without blanks at the ends of its parts.
+/// Removes blanks at the ends of the parts of a specification.
 fn parts_without_blanks(text: &str) -> String {
     let part = |p: &str| match p.split_once('=') {
         Some((key, value)) => format!("{}={}", key.trim(), value.trim()),
@@ -214,7 +214,7 @@ fn parts_without_blanks(text: &str) -> String {
     text.split(',').map(part).collect::<Vec<_>>().join(",")
 }
 
-/// The name that was probably meant by `text`. Of a long text only the first 64 characters count.
+/// Returns the name that was probably meant by `text`. Only the first 64 characters of a text count.
 pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
     let text: String = text.chars().take(64).collect();
     let text = text.as_str();

@@ -51,7 +51,7 @@ list![
     an_armed_queue_wakes_or_has_a_deadline,
 ];
 
-/// V2, V3.
+/// V2, V3. The reported zones agree with the geometry.
 fn the_layout_is_one(x: &mut Ctx) {
     let g = *x.geometry();
     let zones = x.report(Sector(0), u32::MAX);
@@ -169,7 +169,7 @@ fn a_write_that_is_not_at_the_write_pointer_changes_nothing(x: &mut Ctx) {
     x.write(start.plus(u64::from(2 * u)), u, 6, OK);
 }
 
-/// W10.
+/// W10. A write past the capacity fails and changes nothing.
 fn a_write_past_the_capacity_changes_nothing(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let u = x.unit();
@@ -189,7 +189,7 @@ fn a_write_past_the_capacity_changes_nothing(x: &mut Ctx) {
     x.is(zone, &[Full], cap);
 }
 
-/// O6.
+/// O6. A zone whose capacity is written is full.
 fn a_filled_zone_is_full(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     x.fill(zone, 0);
@@ -205,8 +205,7 @@ fn a_filled_zone_is_full(x: &mut Ctx) {
     x.write(start, u, 1, OK);
 }
 
-/// Closing a zone that was never written leaves it empty (ZBC) or closed (ZNS).
-/// O4.
+/// O4. Closing a zone that was never written leaves it empty (ZBC) or closed (ZNS).
 fn conditions_follow_the_rules(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let u = x.unit();
@@ -278,7 +277,7 @@ fn management_takes_exactly_one_zone(x: &mut Ctx) {
     }
 }
 
-/// O3, O4, O5, R33.
+/// O3, O4, O5, R33. The device enforces its limits of open and active zones.
 fn open_zones_are_limited(x: &mut Ctx) {
     let (max, active) = (x.limits().max_open_zones as usize, x.limits().max_active_zones as usize);
     let zones = x.sequential();
@@ -357,8 +356,7 @@ fn active_zones_are_limited(x: &mut Ctx) {
     x.write(at, u, 1, OK);
 }
 
-/// Data of before a reset does not show.
-/// O7.
+/// O7. Data from before a reset do not show.
 fn reads_past_the_write_pointer_are_zeroes(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let (u, len) = (x.unit(), x.geometry().zone_len_sectors(zone));
@@ -380,8 +378,7 @@ fn reads_past_the_write_pointer_are_zeroes(x: &mut Ctx) {
     x.verify(end, u, None);
 }
 
-/// Such a read is refused, or returns the right data.
-/// N6.
+/// N6. A read across the end of a zone is refused, or returns the right data.
 fn reads_do_not_leak_over_the_end_of_a_zone(x: &mut Ctx) {
     let zones = x.sequential();
     let u = x.unit();
@@ -427,7 +424,7 @@ fn zeroes_are_written_in_order(x: &mut Ctx) {
     x.verify(start.plus(u64::from(2 * u)), u, Some((6, 0)));
 }
 
-/// A1, A4, A9.
+/// A1, A4, A9. A native append reports the sector where its data landed.
 fn a_native_append_says_where_it_landed(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let u = x.unit();
@@ -505,7 +502,7 @@ fn conventional_zones_are_written_anywhere(x: &mut Ctx) {
     assert_eq!(x.info(zone).0, Condition::NotWp);
 }
 
-/// W18.
+/// W18. The last zone may have a smaller capacity.
 fn the_last_zone_has_its_own_capacity(x: &mut Ctx) {
     let Some(&zone) = x.sequential().last() else { return };
     if zone.0 + 1 != x.geometry().nr_zones() {
@@ -579,7 +576,7 @@ fn flush_and_forced_writes_complete(x: &mut Ctx) {
     let u = x.unit();
     x.expect(Command::without_data(Op::Flush, Sector(0), 0), OK);
     let mut c = x.data_out(Op::Write, start, u, 1);
-    // A device without FUA is not asked for it.
+    // A device without FUA never gets that flag.
     c.flags =
         if x.device.limits().fua { Flags::FUA.with(Flags::PREFLUSH) } else { Flags::PREFLUSH };
     x.expect(c, OK);

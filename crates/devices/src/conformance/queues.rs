@@ -7,7 +7,7 @@ use std::task::Waker;
 use zoneplug_core::bio::{Commands, Status};
 use zoneplug_core::unit::Nanos;
 
-/// `n` reads of one block each.
+/// Makes `n` reads of one block each.
 fn reads(x: &mut Ctx, n: u64) -> Commands {
     let (b, start) = (x.limits().logical_block_sectors, x.zone().1);
     let len = u64::from(x.geometry().zone_len_sectors(x.zone().0) / b);
@@ -85,7 +85,7 @@ pub(super) fn deadlines_lead_to_completion(x: &mut Ctx) {
         polls += 1;
         assert!(done.len() > before || polls < 100, "a deadline without work");
     }
-    // A real device has no deadlines: the rest comes by itself.
+    // A real device has no deadlines: the remaining commands end by themselves.
     let rest = 8 - done.len();
     if rest > 0 {
         x.wait(rest);
@@ -93,7 +93,7 @@ pub(super) fn deadlines_lead_to_completion(x: &mut Ctx) {
 }
 
 pub(super) fn an_armed_queue_wakes_or_has_a_deadline(x: &mut Ctx) {
-    // Writes something to read, because a device may know the content of unwritten sectors at once.
+    // Writes data to read, because a device may know the content of unwritten sectors at once.
     let (start, unit) = (x.zone().1, x.unit());
     x.write(start, unit, 1, &[Status::Ok]);
     for arm_first in [false, true] {

@@ -9,17 +9,17 @@ use zoneplug_core::form::Time;
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::{Geometry, Limits};
 
-/// Where the data of an emulated disk is kept.
+/// The place of an emulated disk's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmuKind {
-    /// Nowhere. A read leaves its buffer unchanged.
+    /// The disk keeps no data. A read leaves its buffer unchanged.
     Null,
-    /// In memory, which is allocated when it is first written.
+    /// In memory, which is allocated on first write.
     Mem,
 }
 
 impl EmuKind {
-    /// The name in a specification.
+    /// Returns the name in a specification.
     pub const fn name(self) -> &'static str {
         match self {
             EmuKind::Null => "null",
@@ -37,11 +37,11 @@ pub struct EmuConfig {
     pub geometry: Geometry,
     /// The limits that the disk declares and enforces.
     pub limits: Limits,
-    /// How long each command takes, from submit to the first poll that returns it.
+    /// The time that each command takes, from submit to the first poll that returns it.
     pub latency: Nanos,
     /// With a seed, a queue carries out and completes the commands that it holds in a random order. Each queue draws
-    /// numbers of its own, which depend on the seed and on how many queues were opened before it. On a disk that
-    /// keeps the order of writes ([`Limits::keeps_write_order`]), the writes of one zone keep their order.
+    /// its own numbers, which depend on the seed and on how many queues were opened before it. On a disk that keeps
+    /// the order of writes ([`Limits::keeps_write_order`]), the writes of one zone keep their order.
     pub reorder: Option<u64>,
     /// Also check the buffers of a `null` disk in a release build, and count overlapping writes
     /// ([`Stats::overlaps`](super::Stats::overlaps)).
@@ -49,7 +49,7 @@ pub struct EmuConfig {
 }
 
 impl EmuConfig {
-    /// A disk with this layout, default limits and no latency.
+    /// Makes the description of a disk with this layout, default limits and no latency.
     pub fn new(kind: EmuKind, geometry: Geometry) -> EmuConfig {
         EmuConfig {
             kind,
@@ -121,7 +121,7 @@ impl EmuKind {
     /// All kinds.
     pub const ALL: [EmuKind; 2] = [EmuKind::Null, EmuKind::Mem];
 
-    /// Sectors of a zone if `zone-size=` is not given: a realistic size where that costs nothing.
+    /// Returns the sectors of a zone if `zone-size=` is not given: a realistic size where that costs nothing.
     const fn zone_sectors(self) -> u32 {
         match self {
             EmuKind::Null => (256 << 20) >> SECTOR_SHIFT,

@@ -68,7 +68,7 @@ impl Chunks {
         }
     }
 
-    /// Fills the memory of `bios` from offset `at`. What is at or past offset `valid` reads as zeroes.
+    /// Fills the memory of `bios` from offset `at`. Data at or past offset `valid` read as zeroes.
     pub(super) fn read(&self, at_sectors: u32, valid_sectors: u32, bios: &mut [Box<Bio>]) {
         let (mut at, valid) = (bytes(at_sectors), bytes(valid_sectors));
         for bio in bios {

@@ -27,14 +27,14 @@ pub(super) struct Shared {
     /// `max_transfer_sectors` and `max_bios`, with the largest number for no limit.
     max_transfer: u32,
     max_bios: usize,
-    /// How many zones are offline. While it is 0, a read of a `null` disk need not look at its zone.
+    /// The number of offline zones. While it is 0, a read of a `null` disk need not look at its zone.
     offline: AtomicU32,
-    /// How many queues were opened so far.
+    /// The number of queues opened so far.
     queues: AtomicU32,
 }
 
 impl Shared {
-    /// `config` must have been checked.
+    /// Makes the shared state. `config` must have been checked.
     pub(super) fn new(mut config: EmuConfig) -> Shared {
         let (g, l) = (&config.geometry, &mut config.limits);
         let sequential = g.nr_zones() - g.nr_conventional();
@@ -59,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// The number of a queue that is being opened.
+    /// Returns the number of a queue that is being opened.
     pub(super) fn next_queue(&self) -> u64 {
         u64::from(self.queues.fetch_add(1, Relaxed))
     }
@@ -90,9 +90,9 @@ impl Shared {
         }
     }
 
-    /// On a queue that keeps the order of writes: the command to carry out instead of the one at `i`. It is the first
-    /// of `waiting` that writes to the same sequential zone. A command that is not such a write is carried out
-    /// itself.
+    /// Returns the index of the command to carry out instead of the one at `i`, on a queue that keeps the order of
+    /// writes: the first of `waiting` that writes to the same sequential zone. For a command that is not such a
+    /// write, returns `i`.
     pub(super) fn first_of_zone(&self, waiting: &Commands, i: usize) -> usize {
         let g = &self.config.geometry;
         let zone = |c: &Command| {
@@ -131,7 +131,7 @@ impl Shared {
             && torn > 0
         {
             let sector = c.sector;
-            // The command ends with the fault's status, whether or not it was refused here.
+            // The command ends with the fault's status, even if the disk would have refused it.
             let _ = self.run(c, torn.min(c.len_sectors), counters);
             c.sector = sector;
         }
@@ -152,7 +152,8 @@ impl Shared {
         }
     }
 
-    /// Carries out a command of any operation. Away from [`Self::run`], whose reads and writes it need not slow down.
+    /// Carries out a command of any operation. Kept out of [`Self::run`], so that it does not slow down reads and
+    /// writes.
     #[inline(never)]
     fn other(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
         match c.op {
@@ -184,7 +185,7 @@ impl Shared {
         if whole { Ok(()) } else { Err(Status::InvalidField) }
     }
 
-    /// Write, write-zeroes and append.
+    /// Carries out a write, write-zeroes or append.
     #[inline(never)]
     fn write(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
         let l = &self.config.limits;
@@ -255,8 +256,8 @@ impl Shared {
         at: Option<u32>,
         take: u32,
     ) -> Result<u32, Status> {
-        // Locked until the data is copied. A reader that sees the write pointer past this write thus sees its data
-        // (O7).
+        // Locked until the data are copied. So a reader that sees the write pointer past this write also sees its
+        // data (O7).
         let mut data = mem.write(zone);
         let start = self.advance(c, zone, at, take)?;
         if c.op == Op::WriteZeroes {

@@ -1,6 +1,6 @@
-//! Counters, and faults that tests inject. `exec.rs` carries out what a fault does to a zone.
+//! Counters, and faults that tests inject. `exec.rs` carries out the effect of a fault on a zone.
 //!
-//! While nothing is injected, this costs a command one load and two increments of memory that belongs to its queue.
+//! While no fault is injected, this costs a command one load and two increments of memory that belongs to its queue.
 
 use super::table::lock;
 use std::collections::BTreeMap;
@@ -11,25 +11,25 @@ use zoneplug_core::bio::{Command, Op, Status};
 /// One command that is to fail: the first command of `op` after `skip` others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// How many matching commands go unharmed before it.
+    /// Matching commands that go unharmed before it.
     pub skip: u64,
-    /// Which commands match. `None`: all.
+    /// The operation that matches. `None`: all.
     pub op: Option<Op>,
     /// The status with which the command ends.
     pub status: Status,
-    /// For a write, write-zeroes or append that the disk would have taken: how many sectors reach the medium and move
-    /// the write pointer before it fails (E8). `None`: the command does nothing.
+    /// For a write, write-zeroes or append that the disk would have taken: the sectors that reach the medium and move
+    /// the write pointer before it fails (E8). `None`: the command has no effect.
     pub torn_sectors: Option<u32>,
 }
 
 impl Fault {
-    /// A fault of the next command of `op`: it fails with `status` and does nothing.
+    /// Makes a fault of the next command of `op`: it fails with `status` and has no effect.
     pub fn next(op: Op, status: Status) -> Fault {
         Fault { skip: 0, op: Some(op), status, torn_sectors: None }
     }
 }
 
-/// What a disk has carried out.
+/// Counts of a disk's work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     ops: [u64; Op::ALL.len()],
@@ -43,22 +43,22 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How many commands of one operation came, whether or not they failed.
+    /// Returns how many commands of one operation came, whether or not they failed.
     pub fn commands(&self, op: Op) -> u64 {
         self.ops[op as usize]
     }
 
-    /// How many commands came in all.
+    /// Returns how many commands came in all.
     pub fn total(&self) -> u64 {
         self.ops.iter().sum()
     }
 
-    /// How many commands ended with `status`. 0 for success, which is not counted.
+    /// Returns how many commands ended with `status`. 0 for success, which is not counted.
     pub fn failed(&self, status: Status) -> u64 {
         self.failed.get(&status).copied().unwrap_or(0)
     }
 
-    /// The statuses of failed commands, with how many there were.
+    /// Returns the statuses of failed commands, with their numbers.
     pub fn failures(&self) -> impl Iterator<Item = (Status, u64)> {
         self.failed.iter().map(|(&s, &n)| (s, n))
     }
@@ -68,7 +68,7 @@ impl Stats {
 const STATUSES: usize = 64;
 const _: () = assert!((Status::NoDevice as usize) < STATUSES);
 
-/// What one queue has carried out. The thread that has the queue writes it; any thread may read it.
+/// Counts of one queue's work. The thread that has the queue writes them; any thread may read them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -128,7 +128,7 @@ pub(super) struct Hooks {
     armed: AtomicBool,
     faults: Mutex<Vec<Fault>>,
     busy: AtomicU64,
-    /// What closed queues have done, and the counters of open ones.
+    /// Counts of closed queues, and the counters of open ones.
     counters: Mutex<(Stats, Vec<Arc<Counters>>)>,
     /// If paranoid: for each zone the number of writes at the device, and the queue of the last one. Else empty.
     writes: Box<[(AtomicU32, AtomicUsize)]>,
@@ -147,7 +147,7 @@ impl Hooks {
         }
     }
 
-    /// Whether a fault or a busy call waits.
+    /// Returns whether a fault or a busy call waits.
     #[inline]
     pub(super) fn armed(&self) -> bool {
         self.armed.load(Relaxed)
@@ -164,7 +164,7 @@ impl Hooks {
         self.armed.store(true, Relaxed);
     }
 
-    /// Whether this call of submit takes nothing.
+    /// Returns whether this call of submit takes nothing.
     #[cold]
     pub(super) fn take_busy(&self) -> bool {
         let faults = lock(&self.faults);
@@ -174,7 +174,7 @@ impl Hooks {
         left > 0
     }
 
-    /// The fault that hits this command, if there is one. Every fault that matches the command counts it.
+    /// Returns the fault that hits this command, if there is one. Every fault that matches the command counts it.
     #[cold]
     pub(super) fn take_fault(&self, c: &Command) -> Option<Fault> {
         let mut faults = lock(&self.faults);
@@ -215,7 +215,7 @@ impl Hooks {
         sum
     }
 
-    /// A write to a sequential zone arrives at the device, on the queue with the counters `queue`.
+    /// Counts a write to a sequential zone that arrives at the device, on the queue with the counters `queue`.
     pub(super) fn write_arrives(&self, zone: u32, queue: &Counters, ordered: bool) {
         let (writes, last) = &self.writes[zone as usize];
         let queue = std::ptr::from_ref(queue).addr();
@@ -225,7 +225,7 @@ impl Hooks {
         }
     }
 
-    /// Such a write is handed back.
+    /// Counts a write that is handed back.
     pub(super) fn write_leaves(&self, zone: u32) {
         self.writes[zone as usize].0.fetch_sub(1, Relaxed);
     }

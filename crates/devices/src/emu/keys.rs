@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(spec.known(), table);
     }
 
-    /// The default of a key in the table is the value that a disk has without the key.
+    /// A specification with the default of a key gives the same disk as one without the key.
     #[test]
     fn a_default_may_as_well_be_written() {
         for kind in ["mem", "null"] {
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// One beyond a bound is refused with the name under which the key was given.
+    /// A value one beyond a bound is refused, under each name of the key.
     #[test]
     fn a_value_beyond_a_bound_is_refused_under_every_name() {
         for key in &KEYS {

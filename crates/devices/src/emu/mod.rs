@@ -60,7 +60,7 @@ use zoneplug_core::{Error, ErrorKind};
 #[derive(Debug)]
 pub struct EmuDisk {
     shared: Arc<Shared>,
-    /// The drive model that times its commands, if it has one.
+    /// The drive model that times commands, if there is one.
     drive: Option<Arc<Drive>>,
 }
 
@@ -80,8 +80,8 @@ impl EmuDisk {
         Self::timed_with(profile, config)
     }
 
-    /// As [`EmuDisk::timed`], with the settings of `config` that a profile does not have, such as `paranoid`. Ignores
-    /// `latency` and `reorder` of `config`. Fails if the zones of `config` are not those of the profile.
+    /// Like [`EmuDisk::timed`], with the settings of `config` that a profile does not have, such as `paranoid`.
+    /// Ignores `latency` and `reorder` of `config`. Fails if the zones of `config` are not those of the profile.
     pub fn timed_with(profile: &Profile, config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
         config.check()?;
         if config.geometry != profile.geometry()? {
@@ -92,13 +92,13 @@ impl EmuDisk {
         Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive }))
     }
 
-    /// The description that the disk was made from. Limits of open and active zones that no workload can reach are 0
-    /// here.
+    /// Returns the description from which the disk was made. Limits of open and active zones that no workload can
+    /// reach are 0 here.
     pub fn config(&self) -> &EmuConfig {
         &self.shared.config
     }
 
-    /// The report of one zone.
+    /// Returns the report of one zone.
     ///
     /// # Panics
     ///
@@ -138,12 +138,12 @@ impl EmuDisk {
         self.shared.set_data(at, data);
     }
 
-    /// What the disk's queues have carried out so far. Exact when no queue is in use.
+    /// Returns the counts of the disk's queues so far. Exact when no queue is in use.
     pub fn stats(&self) -> Stats {
         self.shared.hooks.stats()
     }
 
-    /// What the drive model has done. `None` if the disk has none.
+    /// Returns the counts of the drive model. `None` if the disk has none.
     pub fn drive_stats(&self) -> Option<DriveStats> {
         self.drive.as_ref().map(|d| d.stats())
     }
@@ -158,7 +158,7 @@ impl EmuDisk {
         self.shared.hooks.set_busy(n);
     }
 
-    /// How many zones are open now, and how many are active.
+    /// Returns how many zones are open now, and how many are active.
     pub fn open_and_active(&self) -> (u32, u32) {
         self.shared.table.open_and_active()
     }

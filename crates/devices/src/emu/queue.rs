@@ -1,5 +1,5 @@
-//! One queue of an emulated disk: commands that wait for their time, and commands that have ended. It uses nothing
-//! that another queue uses.
+//! One queue of an emulated disk: commands that wait for their time, and commands that have ended. Queues share no
+//! state here.
 //!
 //! * Without a latency or a reordering, a command is carried out in `submit` and waits in `done`. A whole list moves
 //!   by exchange with an empty one.
@@ -34,7 +34,7 @@ pub(super) struct EmuQueue {
     paranoid: bool,
     /// Whether the owner has armed.
     armed: bool,
-    /// Whether the last submit took nothing although there was room. The caller is to try again.
+    /// Whether the last submit took nothing although there was room. The caller must try again.
     turned_away: bool,
     /// The time of the last call.
     seen: Nanos,
@@ -77,7 +77,7 @@ impl EmuQueue {
         }
     }
 
-    /// Whether `poll` would find something, or `submit` would take more than the last time.
+    /// Returns whether `poll` would find something, or `submit` would take more than the last time.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
             || !self.ready.is_empty()
@@ -158,7 +158,7 @@ impl Queue for EmuQueue {
         if !self.inline {
             self.submit_later(now, commands, n);
         } else if n == commands.len() {
-            // A list is one slice already, unless its ring has just begun again.
+            // A list is almost always one slice already.
             for c in commands.make_contiguous() {
                 self.shared.execute(c, &self.counters);
             }
@@ -181,7 +181,7 @@ impl Queue for EmuQueue {
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         self.seen = now;
-        // After this the caller tries again, or it has nothing more to send.
+        // After this poll the caller tries again, or has nothing more to send.
         self.turned_away = false;
         if !self.inline {
             self.ripen(now);

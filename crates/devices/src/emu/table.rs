@@ -82,12 +82,12 @@ impl Table {
         shard as usize * self.stride + block as usize
     }
 
-    /// The budget, for an operation that changes a condition.
+    /// Locks the budget, for an operation that changes a condition.
     pub(super) fn budget(&self) -> MutexGuard<'_, Budget> {
         lock(&self.budget)
     }
 
-    /// One zone as it is now.
+    /// Returns the present state of one zone.
     pub(super) fn get(&self, zone: ZoneNo) -> ZoneState {
         (&mut &*self).update(zone, |s| *s)
     }
@@ -115,7 +115,7 @@ impl Table {
         self.budget().reset_all(&mut &*self, self.nr_zones);
     }
 
-    /// How many zones are open, and how many are active.
+    /// Returns how many zones are open, and how many are active.
     pub(super) fn open_and_active(&self) -> (u32, u32) {
         let b = self.budget();
         (b.open_zones(), b.active_zones())

@@ -1,5 +1,5 @@
 //! Layers: devices on devices. A layer takes commands at the seam and sends them to the device below it. Each layer
-//! passes the conformance suite, alone and on itself.
+//! passes the conformance suite, alone and on top of itself.
 //!
 //! | file | layer |
 //! | --- | --- |

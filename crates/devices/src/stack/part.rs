@@ -1,4 +1,4 @@
-//! Shared by layers that send less down than they were given: a command of which only a part is below.
+//! Commands of which only a part is below. Layers that send less down than they were given share this.
 
 use zoneplug_buf::Parts;
 use zoneplug_core::bio::{Bio, Command};
@@ -8,14 +8,14 @@ pub(super) fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }
 
-/// A command whose first sectors are below in a command of their own, with the memory of these sectors.
+/// A command whose first sectors are below in a separate command, with the memory of these sectors.
 pub(super) struct Cut {
     whole: Box<Command>,
     /// The memory of the BIO that the cut goes through.
     split: Option<Parts>,
 }
 
-/// Returns a command of the first `take` sectors of `whole`, and what is needed to undo the cut.
+/// Returns a command of the first `take` sectors of `whole`, and the data needed to undo the cut.
 pub(super) fn cut(mut whole: Box<Command>, take: u32) -> (Box<Command>, Cut) {
     let mut part = Command::new(whole.bios.len());
     part.set(whole.op, whole.sector, take, whole.flags);
@@ -39,7 +39,7 @@ pub(super) fn cut(mut whole: Box<Command>, take: u32) -> (Box<Command>, Cut) {
 }
 
 impl Cut {
-    /// The whole command, with the memory that came back in `part`. Memory that a device has kept is missing.
+    /// Returns the whole command, with the memory that came back in `part`. Memory that a device has kept is missing.
     pub(super) fn rejoin(self, part: &mut Command) -> Box<Command> {
         let Cut { mut whole, mut split } = self;
         for (bio, b) in whole.bios.iter_mut().zip(&mut part.bios) {

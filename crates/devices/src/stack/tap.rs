@@ -79,7 +79,7 @@ impl TapDisk {
         Arc::new(TapDisk { inner, listener, queues: AtomicU32::new(0) })
     }
 
-    /// The device below.
+    /// Returns the device below.
     pub fn inner(&self) -> &Arc<dyn Device> {
         &self.inner
     }
@@ -94,7 +94,7 @@ impl Device for TapDisk {
         self.inner.limits()
     }
 
-    /// True, because every event carries a time.
+    /// Returns true, because every event carries a time.
     fn is_timed(&self) -> bool {
         true
     }
@@ -117,7 +117,7 @@ struct TapQueue {
     inner: Box<dyn Queue>,
     listener: Arc<Listener>,
     nr: u32,
-    /// Events of commands that are offered to the device. Afterwards it is known which of them it took.
+    /// Events of commands that are offered to the device. Afterwards the device's answer shows which of them it took.
     going: Vec<TapEvent>,
 }
 

@@ -1,5 +1,5 @@
 //! The writes in a disk's write cache. Each zone has a run of writes in the order of their arrival, and the runs are
-//! in the order of their zones. `smr.rs` decides when something is written.
+//! in the order of their zones. `smr.rs` decides when a write goes to the medium.
 //!
 //! Zones in ascending order are cylinders in ascending order. So the search for the nearest run starts at the head
 //! and goes outwards both ways. It ends where the seek alone takes longer than the best run found. Entries are in a
@@ -37,13 +37,13 @@ struct Run {
 }
 
 impl Run {
-    /// How long the head seeks to the first write.
+    /// Returns how long the head seeks to the first write.
     fn seek_ns(&self, platter: &Platter, head: &Head) -> u32 {
         let here = self.zone == head.zone && self.offset == head.offset;
         if here { 0 } else { platter.seek_ns(head.cylinder, self.place.cylinder) }
     }
 
-    /// How long the head takes to the first write, starting `phase_ns` into a turn.
+    /// Returns how long the head takes to the first write, starting `phase_ns` into a turn.
     fn reach_ns(&self, platter: &Platter, head: &Head, phase_ns: u32) -> u32 {
         let seek = self.seek_ns(platter, head);
         seek + platter.wait_ns(self.place.angle_ns, phase_ns + seek)
@@ -78,12 +78,12 @@ impl Runs {
         self.runs.is_empty()
     }
 
-    /// The number of runs.
+    /// Returns the number of runs.
     pub(super) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// The index of a zone's run, or the index at which to insert it.
+    /// Returns the index of a zone's run, or the index at which to insert it.
     fn search(&self, zone: u32) -> Result<usize, usize> {
         self.runs.binary_search_by(|r| r.zone.cmp(&zone))
     }
@@ -140,7 +140,7 @@ impl Runs {
         (entry, place)
     }
 
-    /// Whether the write with this number of arrival is still here.
+    /// Returns whether the write with this number of arrival is still here.
     pub(super) fn contains(&self, seq: u64) -> bool {
         self.runs.iter().any(|r| {
             let mut i = r.first;
@@ -155,13 +155,13 @@ impl Runs {
         })
     }
 
-    /// The run that continues where the head is.
+    /// Returns the run that continues where the head is.
     pub(super) fn at(&self, head: &Head) -> Option<usize> {
         self.search(head.zone).ok().filter(|&i| self.runs[i].offset == head.offset)
     }
 
-    /// Of the `most` runs whose first writes arrived first, the one that the head reaches first, starting `phase_ns` into a
-    /// turn.
+    /// Returns the run that the head reaches first, starting `phase_ns` into a turn, among the `most` runs whose
+    /// first writes arrived first.
     pub(super) fn nearest_of_oldest(
         &self,
         platter: &Platter,
@@ -184,13 +184,14 @@ impl Runs {
         best.map(|(_, i)| i)
     }
 
-    /// Whether another run's first write arrived before that of run `i`.
+    /// Returns whether another run's first write arrived before that of run `i`.
     pub(super) fn has_older_than(&self, i: usize) -> bool {
         let seq = self.runs[i].seq;
         self.runs.iter().any(|r| r.seq < seq)
     }
 
-    /// The run that the head reaches first, starting `phase_ns` into a turn. Leaves out the run of zone `except`.
+    /// Returns the run that the head reaches first, starting `phase_ns` into a turn. Leaves out the run of zone
+    /// `except`.
     pub(super) fn nearest(
         &self,
         platter: &Platter,
@@ -261,8 +262,8 @@ mod tests {
             prop_assert_eq!(found, naive);
         }
 
-        /// A window of one is the order of arrival, one that is wide enough is the nearest, and between them no run is taken that
-        /// is younger than so many others, or further than one of those.
+        /// A window of one gives the order of arrival, and a wide one the nearest run. In between, the chosen run is
+        /// among the oldest of the window, and no other of those is nearer.
         #[test]
         fn a_window_takes_the_nearest_of_the_oldest(seed: u64, n in 1u32..40, most in 1u32..50) {
             let (p, mut rng) = (platter(), Random::new(seed));
@@ -287,7 +288,7 @@ mod tests {
             }
         }
 
-        /// Each zone is first in, first out, no write is lost, and places are those of the first write.
+        /// Each zone is first in, first out; no write is lost; and places are those of the first write.
         #[test]
         fn a_zone_is_first_in_first_out(seed: u64, steps in 1u64..300) {
             let (p, mut rng) = (platter(), Random::new(seed));

@@ -133,7 +133,7 @@ mod tests {
                     let what = format!("{}={bad} is not possible", key.name);
                     assert_eq!(read(&bad).unwrap_err().what(), what);
                 }
-                // If a line is missing, its key has its default, or the profile is refused.
+                // Without a line, its key has its default, or the profile is refused.
                 let start = format!("{} =", key.name);
                 let without: Vec<&str> = text.lines().filter(|l| !l.starts_with(&start)).collect();
                 let mut spec = Spec::parse(&format!("sim-{name}")).unwrap();

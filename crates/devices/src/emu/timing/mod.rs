@@ -63,7 +63,7 @@ impl Outbox {
     }
 }
 
-/// What a drive has done, as its model counts it.
+/// Counts of a drive's work, by its model.
 ///
 /// ```
 /// use zoneplug_devices::emu::{EmuDisk, EmuKind, timing::Profile};
@@ -74,14 +74,14 @@ impl Outbox {
 pub struct DriveStats {
     /// Accesses for which the head had to seek or to wait for the platter. An SSD has none.
     pub moves: u64,
-    /// How long these seeks and waits took.
+    /// The time that these seeks and waits took.
     pub positioning: Nanos,
-    /// How long the medium was busy, including positioning: the head of a disk, or the data path of an SSD.
+    /// The time for which the medium was busy, including positioning: the head of a disk, or the data path of an SSD.
     pub busy: Nanos,
 }
 
 impl DriveStats {
-    /// What was done since `earlier` was taken.
+    /// Returns the work since `before` was taken.
     #[must_use]
     pub fn since(self, before: DriveStats) -> DriveStats {
         let less = |a: Nanos, b: Nanos| Nanos(a.0.saturating_sub(b.0));
@@ -113,7 +113,7 @@ enum ModelState {
 }
 
 impl State {
-    /// Lets everything happen that happens by `now`.
+    /// Advances the model to `now`.
     fn advance(&mut self, now: Nanos) {
         match &mut self.model {
             ModelState::Smr(m) => m.advance(now, &mut self.out),
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// A time before which no command completes.
+    /// Returns a time before which no command completes.
     fn next(&self) -> Option<Nanos> {
         match &self.model {
             ModelState::Smr(m) => m.next(),
@@ -163,7 +163,7 @@ impl Drive {
     }
 }
 
-/// How long the transfer of `bytes` takes at a rate.
+/// Returns how long the transfer of `bytes` takes at a rate.
 fn span(bytes: u64, bytes_per_s: u64) -> Nanos {
     Nanos((bytes * 1_000_000_000 + bytes_per_s / 2) / bytes_per_s)
 }

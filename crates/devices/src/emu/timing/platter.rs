@@ -1,4 +1,4 @@
-//! The platter: where a zone lies, how fast it passes under the head, and how long a seek takes. It has no state:
+//! The platter: the place of a zone, its speed under the head, and the time of a seek. The platter has no state:
 //! everything follows from the profile.
 //!
 //! Linear density is constant and tracks lie evenly, so the capacity outside of radius `r` grows with `1 - r^2`. At
@@ -67,7 +67,7 @@ impl Platter {
         (1.0 - self.k * (sector as f64 / self.sectors)).sqrt()
     }
 
-    /// The place of an offset in a zone.
+    /// Returns the place of an offset in a zone.
     pub(super) fn place(&self, zone: u32, offset: u32) -> Place {
         let inward = 1.0 - self.radius(zone, offset);
         // The time to write everything before: the integral of 1 / rate.
@@ -78,18 +78,18 @@ impl Platter {
         }
     }
 
-    /// How long a transfer takes on the medium, at the rate of the zone's start, in nanoseconds.
+    /// Returns how long a transfer takes on the medium, at the rate of the zone's start, in nanoseconds.
     pub(super) fn transfer_ns(&self, zone: u32, sectors: u32) -> u64 {
         (f64::from(sectors) / (self.outer_rate * self.radius(zone, 0)) + 0.5) as u64
     }
 
-    /// How long a seek between two cylinders takes, in nanoseconds. It grows with the distance.
+    /// Returns how long a seek between two cylinders takes, in nanoseconds. The time grows with the distance.
     pub(super) fn seek_ns(&self, from: f64, to: f64) -> u32 {
         let d = if from < to { to - from } else { from - to };
         (self.seek_settle_ns + self.seek_sqrt_ns * d.sqrt() + self.seek_linear_ns * d + 0.5) as u32
     }
 
-    /// How long it takes until `angle_ns` passes under the head, starting `phase_ns` into a turn.
+    /// Returns how long it takes until `angle_ns` passes under the head, starting `phase_ns` into a turn.
     pub(super) fn wait_ns(&self, angle_ns: u32, phase_ns: u32) -> u32 {
         let phase = phase_ns % self.turn_ns;
         if angle_ns >= phase { angle_ns - phase } else { angle_ns + self.turn_ns - phase }

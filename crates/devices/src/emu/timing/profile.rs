@@ -30,7 +30,7 @@ pub struct Profile {
     pub zones: u32,
     /// Length of a zone, in sectors.
     pub zone_sectors: u32,
-    /// How much of a zone can be written, in sectors.
+    /// Writable sectors of a zone.
     pub capacity_sectors: u32,
     /// Most open zones; 0: no limit.
     pub max_open_zones: u32,
@@ -40,7 +40,7 @@ pub struct Profile {
     pub max_transfer_sectors: u32,
     /// Longest native zone append, in sectors; 0: none.
     pub append_max_sectors: u32,
-    /// How many commands its interface holds: the tags of a host.
+    /// Commands that the drive's interface holds: the tags of a host.
     pub queue_depth: u16,
     /// The numbers of its model.
     pub model: Model,
@@ -88,25 +88,25 @@ pub struct SmrParams {
     pub command_time: Nanos,
     /// `cache`: size of the write cache, in sectors. The disk chooses among the writes in it.
     pub cache_sectors: u64,
-    /// `protected`: how many sectors of the cache the drive saves over a power cut.
+    /// `protected`: sectors of the cache that the drive saves over a power cut.
     pub protected_sectors: u64,
     /// `write-cache`: whether the cache is on. Off: a write is acknowledged when the drive saves it, or it is on the medium.
     pub write_cache: bool,
     /// `cache-entries`: most writes in the cache; 0: no limit.
     pub cache_entries: u32,
-    /// `max-run`: how many sectors of one run are written before an older write goes first; 0: no limit.
+    /// `max-run`: sectors of one run that are written before an older write goes first; 0: no limit.
     pub max_run_sectors: u32,
     /// `destage`: `satf` or `fifo`.
     pub destage: Destage,
     /// `queued-fifo`: with this many writes not acknowledged, the disk keeps the order of arrival; 0: never.
     pub queued_fifo: u32,
-    /// `queued-window`: in that order the disk takes the nearest of so many runs, the oldest ones; 1: the oldest.
+    /// `queued-window`: in that order the disk takes the nearest among this many of the oldest runs; 1: the oldest.
     pub queued_window: u32,
     /// `queued-runs`: whether the head then goes on with the run that it is at, as far as `max-run`.
     pub queued_runs: bool,
-    /// `read-burst`: how many reads go before writes, if both wait.
+    /// `read-burst`: reads that go before writes, if both wait.
     pub read_burst: u32,
-    /// `write-burst`: how many sectors of writes then go before reads.
+    /// `write-burst`: sectors of writes that then go before reads.
     pub write_burst_sectors: u32,
 }
 
@@ -115,13 +115,13 @@ pub struct SmrParams {
 pub struct ZnsParams {
     /// `latency`: the time of a command besides its data.
     pub latency: Nanos,
-    /// `zone-rate`: how fast one zone takes data, in bytes per second.
+    /// `zone-rate`: the rate at which one zone takes data, in bytes per second.
     pub zone_rate: u64,
-    /// `drive-rate`: how fast all zones together take data, in bytes per second.
+    /// `drive-rate`: the rate at which all zones together take data, in bytes per second.
     pub drive_rate: u64,
     /// `read-latency`: the time of a read besides its data.
     pub read_latency: Nanos,
-    /// `write-occupancy`: how long a write keeps the drive from the next one, besides its data.
+    /// `write-occupancy`: the time for which a write keeps the drive from the next one, besides its data.
     pub write_occupancy: Nanos,
 }
 
@@ -137,17 +137,17 @@ const BUILTIN: [(&str, &str); 4] = [
 const PREFIX: &str = "sim-";
 
 impl Profile {
-    /// The names of the built-in profiles.
+    /// Returns the names of the built-in profiles.
     pub fn builtin_names() -> [&'static str; BUILTIN.len()] {
         BUILTIN.map(|(name, _)| name)
     }
 
-    /// The file of a built-in profile, to copy for another drive.
+    /// Returns the file of a built-in profile, to copy for another drive.
     pub fn builtin_text(name: &str) -> Option<&'static str> {
         BUILTIN.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
     }
 
-    /// A built-in profile. Fails if there is none of this name.
+    /// Returns a built-in profile. Fails if no profile has this name.
     pub fn builtin(name: &str) -> Result<Profile, Error> {
         let Some(text) = Self::builtin_text(name) else {
             let e = Error::new(ErrorKind::NotFound, format!("no profile is called '{name}'"));
@@ -173,17 +173,17 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The built-in profile that the kind of a specification names, as in `sim-smr30`, changed by the options of the
-    /// specification. `None` if the kind names no built-in profile. The inner result is an error if the value of an
-    /// option is not allowed.
+    /// Returns the built-in profile that the kind of a specification names, as in `sim-smr30`, changed by the options
+    /// of the specification. `None` if the kind names no built-in profile. The inner result is an error if the value
+    /// of an option is not allowed.
     pub fn from_spec(spec: &mut Spec) -> Option<Result<Profile, Error>> {
         let name = spec.kind().strip_prefix(PREFIX)?.to_owned();
         let text = Self::builtin_text(&name)?;
         Some(Self::from_text(spec, &name, &name, text))
     }
 
-    /// The profile of a data file, changed by the options of a specification. `file`: what errors call the file, its name or its path. Fails
-    /// as [`Profile::parse`] does, and if the value of an option is not allowed.
+    /// Returns the profile of a data file, changed by the options of a specification. `file` is the file's name in
+    /// errors. Fails as [`Profile::parse`] does, and if the value of an option is not allowed.
     pub fn from_text(
         spec: &mut Spec,
         name: &str,
@@ -206,18 +206,18 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The source of the value of `key`.
+    /// Returns the source of the value of `key`.
     pub fn source(&self, key: &str) -> Option<&str> {
         self.sources.iter().find(|(k, _)| k == key).map(|(_, s)| s.as_str())
     }
 
-    /// All keys with their sources, in the order of the file.
+    /// Returns all keys with their sources, in the order of the file.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.sources.iter().map(|(k, s)| (k.as_str(), s.as_str()))
     }
 
-    /// The same drive with a medium rate of `ppm` millionths of this one. Where a drive's tracks lie is not known. A
-    /// result that depends on it shows that by its spread over a few such rates.
+    /// Returns the drive with a medium rate of `ppm` millionths of the present one. The positions of a drive's tracks
+    /// are not known. A result that depends on them shows that by its spread over a few such rates.
     #[must_use]
     pub fn with_rate(&self, ppm: u32) -> Profile {
         let scale = |rate: &mut u64| *rate = *rate * u64::from(ppm) / 1_000_000;
@@ -232,12 +232,12 @@ impl Profile {
         p
     }
 
-    /// The layout of its zones. Fails if the numbers make no geometry.
+    /// Returns the layout of the drive's zones. Fails if the numbers make no geometry.
     pub fn geometry(&self) -> Result<Geometry, Error> {
         self.geometry_of(&self.name)
     }
 
-    /// The geometry, as of [`Profile::geometry`]. Errors call the profile `file`.
+    /// Returns the geometry as [`Profile::geometry`] does. `file` is the profile's name in errors.
     fn geometry_of(&self, file: &str) -> Result<Geometry, Error> {
         Geometry::new(u64::from(self.zones), self.zone_sectors, self.capacity_sectors).map_err(
             |e| {
@@ -247,7 +247,7 @@ impl Profile {
         )
     }
 
-    /// The limits that the drive declares.
+    /// Returns the limits that the drive declares.
     pub fn limits(&self) -> Limits {
         let rotational = matches!(self.model, Model::Smr(_));
         let write_cache = matches!(&self.model, Model::Smr(p) if p.write_cache);
@@ -271,7 +271,7 @@ struct Line {
     source: String,
 }
 
-/// The settings of a data file. `place`: what errors call a line.
+/// Reads the settings of a data file. `place` names a line in errors.
 fn lines(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Line>, Error> {
     let mut all: Vec<Line> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

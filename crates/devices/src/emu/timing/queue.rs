@@ -110,7 +110,7 @@ impl Queue for TimedQueue {
             if refused {
                 state.out.finish(held);
             } else {
-                // A flush names no sector, so any zone will do.
+                // A flush names no sector, so any zone does.
                 let (zone, offset) =
                     if g.contains(sector, 1) { g.zone_of(sector) } else { Default::default() };
                 state.take(now, zone.0, offset, held);

@@ -21,14 +21,14 @@ use std::collections::VecDeque;
 use zoneplug_core::bio::{Flags, Op};
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 
-/// What the head is doing.
+/// The work of the head.
 #[derive(Debug)]
 enum Work {
     Write(Entry),
     Read { zone: u32, end: u32, held: Held },
 }
 
-/// What must be safe before a command is acknowledged: all writes up to one of them in the order of arrival.
+/// The condition for acknowledging a command: all writes up to one of them, in the order of arrival, are safe.
 #[derive(Debug)]
 struct Sync {
     /// The number of that write.
@@ -64,18 +64,18 @@ pub(super) struct Smr {
     runs: Runs,
     /// Sectors in the cache, including those that are being written to the medium.
     dirty_sectors: u64,
-    /// How many writes these are.
+    /// The number of writes in the cache, including those that are being written to the medium.
     dirty_entries: u32,
     /// The number of the last write whose transfer has begun. Writes are numbered in the order of arrival.
     seq: u64,
-    /// What the head is doing, and when that ends.
+    /// The work of the head, and its end.
     medium: Option<(Nanos, Work)>,
     /// Reads that wait for the head.
     reads: Vec<Read>,
     /// Commands that wait until writes are safe.
     syncs: Vec<(Sync, Held)>,
     head: Head,
-    /// Since when the head has been idle at its place.
+    /// The time since which the head has been idle at its place.
     head_since: Nanos,
     /// Sectors of the current run that were written in a row.
     run_sectors: u64,
@@ -132,7 +132,7 @@ impl Smr {
         }
     }
 
-    /// How long the transfer over the link takes.
+    /// Returns how long the transfer over the link takes.
     fn link_time(&self, held: &Held) -> Nanos {
         let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
         self.p.command_time.plus(span(bytes, self.p.link_rate))
@@ -164,7 +164,7 @@ impl Smr {
         self.start(now);
     }
 
-    /// The number of writes at the disk that are not acknowledged.
+    /// Returns the number of writes at the disk that are not acknowledged.
     fn unacknowledged(&self) -> u32 {
         let until_safe = self.syncs.iter().filter(|(sync, _)| sync.one).count();
         (self.waiting.len() + until_safe) as u32 + u32::from(self.link.is_some())
@@ -174,7 +174,7 @@ impl Smr {
         (now.0 % u64::from(self.platter.turn_ns())) as u32
     }
 
-    /// Gives an idle head something to do.
+    /// Gives an idle head work.
     fn start(&mut self, now: Nanos) {
         if self.medium.is_some() {
             return;
@@ -240,7 +240,7 @@ impl Smr {
         self.medium = Some((end, Work::Read { zone, end: offset + sectors, held }));
     }
 
-    /// When an access ends that starts now.
+    /// Returns the end of an access that starts now.
     fn access(&mut self, now: Nanos, zone: u32, offset: u32, place: Place, sectors: u32) -> Nanos {
         let here = zone == self.head.zone && offset == self.head.offset;
         let mut wait = 0;
@@ -318,7 +318,7 @@ impl Smr {
         self.start(at);
     }
 
-    /// A write is on the medium.
+    /// Handles a write that has reached the medium.
     #[cold]
     fn sync(&mut self, e: &Entry, out: &mut Outbox) {
         let mut i = 0;
@@ -335,8 +335,8 @@ impl Smr {
         }
     }
 
-    /// A time before which no command completes. The end of a transfer is exact. A write without room in the cache is
-    /// transferred at the earliest when the medium has finished a write.
+    /// Returns a time before which no command completes. The end of a transfer is exact. A write without room in the
+    /// cache is transferred at the earliest when the medium has finished a write.
     pub(super) fn next(&self) -> Option<Nanos> {
         let medium = self.medium.as_ref().map(|m| m.0);
         let reading = matches!(self.medium, Some((_, Work::Read { .. })));

@@ -1,5 +1,5 @@
-//! A ZNS SSD. Each zone takes data at a rate of its own, all zones share the rate of the drive, and each command has
-//! a latency in addition. This file notes when each of these is free again. Dies, planes and pages are not modelled,
+//! A ZNS SSD. Each zone takes data at its own rate, all zones share the rate of the drive, and each command has a
+//! latency in addition. This file notes when each of these is free again. Dies, planes and pages are not modelled,
 //! because no published result gives their numbers.
 
 use super::profile::{Profile, ZnsParams};
@@ -12,13 +12,13 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 #[derive(Debug)]
 pub(super) struct Zns {
     p: ZnsParams,
-    /// When each zone has taken all its data.
+    /// The time at which each zone has taken all its data.
     zones: Vec<Nanos>,
-    /// When the drive has looked at all writes.
+    /// The time at which the drive has looked at all writes.
     begun: Nanos,
-    /// When the drive has taken all data.
+    /// The time at which the drive has taken all data.
     drive: Nanos,
-    /// Commands at the drive, and when they end, in order.
+    /// Commands at the drive, and their ends, in order.
     pending: VecDeque<(Nanos, Held)>,
     stats: DriveStats,
 }
@@ -48,7 +48,7 @@ impl Zns {
         }
         let end = match held.command.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
-                // One write after the other is looked at; then zones take their data beside each other.
+                // The drive looks at one write after the other; then zones take their data in parallel.
                 let begin = self.begun.max(now).plus(p.write_occupancy);
                 self.begun = begin;
                 let own = &mut self.zones[zone as usize];
@@ -60,7 +60,7 @@ impl Zns {
                 self.drive = self.drive.max(now).plus(path);
                 self.drive.plus(p.read_latency)
             }
-            // Acknowledged data is safe, because the buffers of such drives are.
+            // Acknowledged data are safe, because such drives have safe buffers.
             _ => now.plus(p.latency),
         };
         let i = self.pending.partition_point(|(e, _)| *e <= end);

@@ -1,8 +1,8 @@
 //! The fault injector: a device that passes commands to the one below it, unless a rule says otherwise.
 //!
-//! It has the rules, the zones that have died, and what a power cut may take (`power.rs`). All chance comes from the
-//! seed of the plan, so the same commands meet the same faults. While nothing is configured, it costs a command one
-//! load.
+//! This module has the rules, the zones that have died, and the data that a power cut may take (`power.rs`). All
+//! chance comes from the seed of the plan, so the same commands meet the same faults. While no fault is configured,
+//! the injector costs a command one load.
 //!
 //! | file | state |
 //! | --- | --- |
@@ -29,7 +29,7 @@ use zoneplug_core::device::{Device, Queue};
 use zoneplug_core::unit::ZoneNo;
 use zoneplug_core::zone::{Condition, Geometry, Limits, Spindles, ZoneInfo};
 
-/// How often each kind of fault has happened.
+/// The number of faults of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Commands that failed and did not reach the device.
@@ -51,7 +51,7 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
-    /// The sum of all counts.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         self.failed
             + self.torn
@@ -64,7 +64,7 @@ impl FaultCounts {
     }
 }
 
-/// What happens to a command.
+/// The fault that hits a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Pass,
@@ -85,9 +85,9 @@ struct State {
 
 struct Shared {
     inner: Arc<dyn Device>,
-    /// Whether anything is configured. While it is false, a command looks at nothing else.
+    /// Whether any fault is configured. While it is false, a command looks at nothing else.
     active: AtomicBool,
-    /// Counts power cuts, and the device's vanishing. Everything that was in flight before has failed.
+    /// Counts power cuts, and the device's vanishing. Commands that were in flight before have failed.
     epoch: AtomicU32,
     timed: bool,
     state: Mutex<State>,
@@ -183,8 +183,8 @@ impl FaultDisk {
         self.shared.settle(&state);
     }
 
-    /// Gives the device a volatile cache: from now on it is recorded what [`FaultDisk::power_cut`] may take. Fails if
-    /// the zones of the device cannot be read.
+    /// Gives the device a volatile cache: from now on the injector records the data that [`FaultDisk::power_cut`] may
+    /// take. Fails if the zones of the device cannot be read.
     pub fn watch_cache(&self) -> Result<(), Error> {
         let cache = Cache::new(&*self.shared.inner)?;
         let mut state = self.shared.state();
@@ -193,7 +193,7 @@ impl FaultDisk {
         Ok(())
     }
 
-    /// Cuts the power and restores it. What is in flight ends with *no device*. Of data that was written and not
+    /// Cuts the power and restores it. Commands in flight end with *no device*. Of data that was written and not
     /// flushed, each sequential zone keeps a random prefix, and each write to a conventional zone is kept or lost at
     /// random. Zones that were open are closed. Fails if the zones of the device cannot be read or written.
     pub fn power_cut(&self) -> Result<(), Error> {
@@ -207,7 +207,7 @@ impl FaultDisk {
         }
     }
 
-    /// Makes the device vanish: everything in flight and everything to come ends with *no device*.
+    /// Makes the device vanish: all commands in flight and all later ones end with *no device*.
     pub fn vanish(&self) {
         let mut state = self.shared.state();
         (state.gone, state.counts.gone) = (true, true);
@@ -224,19 +224,19 @@ impl FaultDisk {
         self.shared.settle(&state);
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> FaultCounts {
         self.shared.state().counts
     }
 
-    /// The device below.
+    /// Returns the device below.
     pub fn inner(&self) -> &Arc<dyn Device> {
         &self.shared.inner
     }
 }
 
 impl State {
-    /// Decides what happens to `c`, and counts it in the rules.
+    /// Decides the fault of `c`, and counts it in the rules.
     fn fate(&mut self, shared: &Shared, c: &Command) -> Fate {
         if self.gone {
             return Fate::Fail(Status::NoDevice);
@@ -335,7 +335,7 @@ impl State {
         }
     }
 
-    /// The status with which a dead zone fails `c`, if it does.
+    /// Returns the status with which a dead zone fails `c`, if it does.
     fn dead_zone(&self, shared: &Shared, c: &Command) -> Option<Status> {
         if self.dead.is_empty() || matches!(c.op, Op::Flush | Op::ReportZones | Op::ZoneResetAll) {
             return None;
@@ -362,7 +362,7 @@ impl State {
     }
 }
 
-/// Whether `rule` applies to `c`.
+/// Returns whether `rule` applies to `c`.
 fn touches(g: &Geometry, rule: &FaultRule, c: &Command) -> bool {
     if !rule.kinds.has(c.op) {
         return false;

@@ -1,10 +1,9 @@
-//! The volatile cache that the fault injector gives to a device without one, and what a power cut takes of it.
+//! The volatile cache that the fault injector gives to a device without one, and the effect of a power cut on it.
 //!
 //! For each zone this file notes how far acknowledged writes reach, and how far a flush or FUA has made them durable.
-//! For conventional zones it keeps what was there before writes that no flush covers. At a power cut it makes the
-//! device below forget, with ordinary commands on a queue of its own. To keep a prefix of a sequential zone it reads
-//! the prefix, resets the zone, and writes the prefix again. Resets and finishes are durable when they are
-//! acknowledged.
+//! For conventional zones it keeps the content before writes that no flush covers. At a power cut it makes the device
+//! below forget, with ordinary commands on a queue of its own. To keep a prefix of a sequential zone it reads the
+//! prefix, resets the zone, and writes the prefix again. Resets and finishes are durable when they are acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,14 +17,14 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Error, ErrorKind};
 
-/// How many bytes are moved at a time.
+/// Bytes that are moved at a time.
 const CHUNK: u32 = 64 << 10;
 
-/// Memory that power cuts use one after the other. Memory that a device keeps is lost, and so is that of a cut which finds
-/// the list locked for long.
+/// Memory that power cuts use one after the other. Memory that a device keeps is lost, and so is that of a cut which
+/// finds the list locked for long.
 static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
 
-/// How far a zone has been written, in sectors.
+/// The extent of a zone's writes, in sectors.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reach {
     acknowledged: u32,
@@ -61,7 +60,7 @@ pub(super) struct Cache {
     /// Flushes in flight: the number of each, and how far each zone was acknowledged when it was sent.
     flushes: BTreeMap<u64, (Vec<u32>, usize)>,
     next_flush: u64,
-    /// How many entries of `undo` were dropped from the front.
+    /// The number of entries of `undo` that were dropped from the front.
     dropped: usize,
 }
 
@@ -180,7 +179,7 @@ fn written(z: &ZoneInfo) -> u32 {
 }
 
 impl Cache {
-    /// A cache for `device`. Everything that the device holds now counts as durable.
+    /// Makes a cache for `device`. All data of the device count as durable now.
     pub(super) fn new(device: &dyn Device) -> Result<Cache, Error> {
         let zones = Line::open(device)?.report()?;
         let reach = |z| Reach { acknowledged: written(z), durable: written(z), ..Reach::default() };
@@ -193,7 +192,7 @@ impl Cache {
         })
     }
 
-    /// Called before `c` is sent.
+    /// Prepares for `c` before it is sent: keeps the old content of a conventional range, and notes resets.
     pub(super) fn goes_down(&mut self, device: &dyn Device, c: &Command) {
         let g = device.geometry();
         match c.op {
@@ -219,7 +218,7 @@ impl Cache {
         }
     }
 
-    /// Called when a flush is sent. Returns a number for what it covers.
+    /// Takes a snapshot when a flush is sent. Returns the number of the data that it covers.
     pub(super) fn snapshot(&mut self) -> u64 {
         let zones = self.zones.iter().map(|z| z.acknowledged).collect();
         self.next_flush += 1;
@@ -227,7 +226,7 @@ impl Cache {
         self.next_flush
     }
 
-    /// Called when `c` has succeeded, just before its sender is told.
+    /// Notes the success of `c`, just before its sender is told.
     pub(super) fn acknowledged(&mut self, g: &Geometry, c: &Command, covers: Option<u64>) {
         if let Some((zones, undo)) = covers.and_then(|n| self.flushes.remove(&n)) {
             for (reach, to) in self.zones.iter_mut().zip(zones) {
@@ -266,7 +265,7 @@ impl Cache {
         }
     }
 
-    /// The power fails: makes the device forget, as chance decides.
+    /// Makes the device forget, as chance decides, because the power fails.
     pub(super) fn cut(
         &mut self,
         device: &dyn Device,

@@ -9,15 +9,15 @@ use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::device::Queue;
 use zoneplug_core::unit::Nanos;
 
-/// What to do with a command when it comes back from below.
+/// The treatment of a command when it comes back from below.
 enum Mark {
-    /// It was sent in place of this command, which ends with this status.
+    /// The command was sent in place of this one, which ends with this status.
     InsteadOf(Cut, Status),
-    /// It is delayed by this time.
+    /// The command is delayed by this time.
     Late(Nanos),
-    /// It never comes back.
+    /// The command never comes back.
     Lost,
-    /// It is a flush, or has a preflush. This number names what it covers.
+    /// The command is a flush, or has a preflush. This number names the data that it covers.
     Covers(u64),
 }
 
@@ -25,22 +25,23 @@ pub(super) struct FaultQueue {
     shared: Arc<Shared>,
     inner: Box<dyn Queue>,
     depth: usize,
-    /// How many commands are below.
+    /// The number of commands below.
     below: usize,
     /// [`Shared::epoch`] when this queue last looked at it.
     epoch: u32,
-    /// How many of these were below at the last power cut, or when the device vanished. They fail when they come
-    /// back. Until all of them are back, every new command fails.
+    /// The number of them that were below at the last power cut, or when the device vanished. They fail when they
+    /// come back. Until all of them are back, every new command fails.
     below_at_cut: usize,
     /// Commands on the way down.
     out: Commands,
     /// A spare list for commands that come back from below. Empty between two calls.
     back: Commands,
-    /// What to do with commands when they come back, by their addresses. A torn command and the part that is below
+    /// The marks of commands, by their addresses, for when they come back. A torn command and the part that is below
     /// have different addresses: the mark of the part leads to the whole, and then the marks of the whole are taken.
-    /// The order of the list means nothing.
+    /// The order of the list has no meaning.
     marks: Vec<(usize, Mark)>,
-    /// Commands that were carried out and wait for their time. For a flush: the number of what it covers.
+    /// Commands that were carried out and wait for their time. A flush also has the number of the data that it
+    /// covers.
     held: Vec<(Nanos, Option<u64>, Box<Command>)>,
     /// Commands that were carried out and never come back.
     lost: Vec<Box<Command>>,
@@ -82,7 +83,7 @@ impl FaultQueue {
         self.depth.saturating_sub(self.below + here)
     }
 
-    /// Whether the queue only passes commands on.
+    /// Returns whether the queue only passes commands on.
     fn is_clear(&self) -> bool {
         !self.shared.active.load(Ordering::Relaxed)
             && self.marks.is_empty()
@@ -94,7 +95,7 @@ impl FaultQueue {
             && self.epoch == self.shared.epoch.load(Ordering::Acquire)
     }
 
-    /// After a power cut, or when the device has vanished: fails everything that was in flight. Does nothing if
+    /// Fails all commands that were in flight, after a power cut or when the device has vanished. Does nothing if
     /// neither has happened since the last call.
     fn fail_after_cut(&mut self) {
         let epoch = self.shared.epoch.load(Ordering::Acquire);
@@ -104,7 +105,7 @@ impl FaultQueue {
         self.epoch = epoch;
         self.below_at_cut = self.below;
         while let Some(c) = self.out.pop_front() {
-            // It was not sent, so nothing is to be done when it comes back. The command that it stands for fails.
+            // The command was not sent, so its marks are dropped. The command that it stands for fails.
             let mut whole = c;
             while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&whole)) {
                 if let Mark::InsteadOf(c, _) = self.marks.swap_remove(i).1 {

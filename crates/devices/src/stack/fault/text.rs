@@ -1,8 +1,7 @@
 //! Faults as text: one form for the command line, benchmarks and tests.
 //!
-//! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule has an operation, what happens to it, and
-//! which commands it is for. `+` separates rules and `/` their parts, because specifications use the comma and fio
-//! uses the colon.
+//! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule has an operation, an action, and filters for
+//! commands. `+` separates rules and `/` their parts, because specifications use the comma and fio uses the colon.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +30,7 @@ impl Kinds {
         Kinds(bits)
     }
 
-    /// Whether `op` is one of them.
+    /// Returns whether `op` is in the set.
     pub const fn has(self, op: Op) -> bool {
         self.0 >> op as u16 & 1 != 0
     }
@@ -75,43 +74,44 @@ const STATUSES: [(&str, Status); 13] = [
     ("unaligned", Status::UnalignedWrite),
 ];
 
-/// What happens to a command that a rule hits.
+/// The effect of a rule on a command that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultAction {
-    /// It fails with this status, and the device never sees it.
+    /// The command fails with this status, and the device never sees it.
     Fail(Status),
-    /// The device takes this many of its sectors (`None`: a random number), and then it fails with this status: a
-    /// torn write, or a short transfer. A command without data just fails.
+    /// The device takes this many of the command's sectors (`None`: a random number), and then the command fails with
+    /// this status: a torn write, or a short transfer. A command without data just fails.
     Torn(Status, Option<u32>),
-    /// It is carried out, and its completion is delayed by this time. Delays of commands in flight run at the same
-    /// time.
+    /// The command is carried out, and its completion is delayed by this time. Delays of commands in flight run at
+    /// the same time.
     Delay(Nanos),
-    /// It is carried out, and its completion never comes.
+    /// The command is carried out, and its completion never comes.
     Lost,
-    /// Its zone becomes read-only.
+    /// The command's zone becomes read-only.
     ReadOnly,
-    /// Its zone goes offline.
+    /// The command's zone goes offline.
     Offline,
     /// The device vanishes: this command and all others end with *no device*, for ever.
     Gone,
-    /// The power fails and returns: everything in flight ends with *no device*, and what no flush covers may be lost.
+    /// The power fails and returns: commands in flight end with *no device*, and data that no flush covers may be
+    /// lost.
     Cut,
 }
 
-/// A rule: what happens to which commands.
+/// A rule: an action, and the commands that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultRule {
-    /// The operations that it is for.
+    /// The operations that the rule is for.
     pub kinds: Kinds,
-    /// What happens to them.
+    /// The effect on them.
     pub action: FaultAction,
     /// Only commands that touch this zone. `None`: any zone.
     pub zone: Option<u32>,
     /// Only commands that touch these sectors: the first one, and the one past the last. `None`: any.
     pub sectors: Option<(u64, u64)>,
-    /// How many matching commands go unharmed first.
+    /// Matching commands that go unharmed first.
     pub skip: u64,
-    /// How many commands are hit; `None`: all that match.
+    /// The number of commands that are hit; `None`: all that match.
     pub count: Option<u64>,
     /// The probability that a matching command is hit, in millionths.
     pub ppm: u32,
@@ -121,7 +121,7 @@ pub struct FaultRule {
 const CERTAIN: u32 = 1_000_000;
 
 impl FaultRule {
-    /// A rule for the next command of `kinds` only.
+    /// Makes a rule for the next command of `kinds` only.
     pub const fn next(kinds: Kinds, action: FaultAction) -> FaultRule {
         FaultRule {
             kinds,
@@ -156,7 +156,7 @@ pub struct FaultPlan {
 const FORM: &str =
     "a fault is OPERATION/WHAT/WHICH, such as write/io/zone=3/count=2; see zoneplug help spec";
 
-/// What a rule may do besides failing a command with a status: the form, and what happens.
+/// The actions of a rule besides failing a command with a status: the form, and the effect.
 const ACTIONS: [(&str, &str); 10] = [
     ("torn", "Some of its sectors are written, then it fails with io."),
     ("torn=SIZE", "So much of it is written, then it fails with io."),
@@ -170,7 +170,7 @@ const ACTIONS: [(&str, &str); 10] = [
     ("cut", "The power goes and comes back; what no flush covers may be lost."),
 ];
 
-/// How a rule may select commands: the form, and the meaning.
+/// The filters of a rule: the form, and the meaning.
 const FILTERS: [(&str, &str); 6] = [
     ("zone=N", "Only commands that touch this zone."),
     ("from=BYTES", "Only commands that touch the disk from here on."),
@@ -181,7 +181,7 @@ const FILTERS: [(&str, &str); 6] = [
 ];
 
 impl FaultPlan {
-    /// The operations that a rule may name.
+    /// Returns the operations that a rule may name.
     ///
     /// ```
     /// use zoneplug_devices::stack::FaultPlan;
@@ -191,17 +191,17 @@ impl FaultPlan {
         KINDS.iter().map(|k| k.0)
     }
 
-    /// The statuses with which a rule may fail a command, and what each means.
+    /// Returns the statuses with which a rule may fail a command, and the meaning of each.
     pub fn statuses() -> impl Iterator<Item = (&'static str, Status)> {
         STATUSES.into_iter()
     }
 
-    /// What else may happen to a command: the form, and a sentence.
+    /// Returns the other actions on a command: the form, and a sentence.
     pub fn actions() -> impl Iterator<Item = (&'static str, &'static str)> {
         ACTIONS.into_iter()
     }
 
-    /// How a rule may be limited to some commands: the form, and a sentence.
+    /// Returns the filters that limit a rule to some commands: the form, and a sentence.
     pub fn filters() -> impl Iterator<Item = (&'static str, &'static str)> {
         FILTERS.into_iter()
     }

@@ -14,24 +14,24 @@ use zoneplug_core::bio::{Command, Op, Status};
 use zoneplug_core::unit::{Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 
-/// What the layer does next with a command.
+/// The layer's next step with a command.
 pub(super) enum Step {
     Wait,
     /// The command has ended.
     Done(Box<Command>),
-    /// It can go to its own device now.
+    /// The command can go to its own device now.
     Send(Box<Command>),
 }
 
 /// A command that waits for commands of this layer.
 struct Fan {
     whole: Box<Command>,
-    /// How many commands of this layer have not ended.
+    /// Commands of this layer that have not ended.
     left: usize,
     /// The status of the first failure. A *busy* gives way to any other failure, because the engine sends a busy
     /// command again and would never see the other one.
     status: Status,
-    /// Of a report: the disk's zones, and the report of each part.
+    /// For a report: the disk's zones, and the report of each part.
     range: Range<u32>,
     reports: Vec<Vec<ZoneInfo>>,
 }
@@ -39,7 +39,7 @@ struct Fan {
 /// All commands that wait for others.
 #[derive(Default)]
 pub(super) struct Fans {
-    /// By number; `None` is free.
+    /// The waiting commands by number; `None` is free.
     fans: Vec<Option<Fan>>,
     /// Commands that have not ended: the address of each, and the number of the `Fan` that it belongs to.
     children: Vec<(usize, usize)>,
@@ -50,7 +50,7 @@ impl Fans {
         self.children.is_empty()
     }
 
-    /// Begins a command: sends what it needs to the parts. The sector of a report is within the disk.
+    /// Begins a command: sends the commands that it needs to the parts. The sector of a report is within the disk.
     pub(super) fn begin(&mut self, map: &Map, c: Box<Command>, lower: &mut [Lower]) -> Step {
         let parts = map.parts.len();
         let mut fan = Fan {
@@ -125,7 +125,7 @@ impl Fans {
         lower[part].out.push_back(c);
     }
 
-    /// Takes back a command from a part, and returns what follows. If the command is not one of this layer's own,
+    /// Takes back a command from a part, and returns the next step. If the command is not one of this layer's own,
     /// returns it as `Err`.
     pub(super) fn came_back(
         &mut self,

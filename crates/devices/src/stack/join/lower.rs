@@ -15,7 +15,7 @@ impl Lower {
         Lower { queue, out: Commands::with_capacity(depth) }
     }
 
-    /// Offers the device what waits for it. It takes as many commands as it has room for.
+    /// Offers the device the waiting commands. It takes as many as it has room for.
     pub(super) fn send(&mut self, now: Nanos) {
         if !self.out.is_empty() {
             self.queue.submit(now, &mut self.out);

@@ -25,25 +25,25 @@ use zoneplug_core::device::{Device, Queue};
 use zoneplug_core::unit::{Bytes, Sector, ZoneNo};
 use zoneplug_core::zone::{Geometry, Limits, Spindles, ZoneInfo};
 
-/// The zones that the disk has of one device.
+/// The zones of one device that belong to the disk.
 struct Part {
     device: Arc<dyn Device>,
     /// The layout of the whole device.
     below: Geometry,
     /// The first of its zones that is a zone of the disk.
     first: u32,
-    /// How many zones of it the disk has.
+    /// The number of these zones.
     zones: u32,
 }
 
 impl Part {
-    /// The capacity of its conventional zones in sectors, if it has any.
+    /// Returns the capacity of the part's conventional zones in sectors, if it has any.
     fn usable(&self) -> Option<u32> {
         let n = self.below.conventional_capacity_sectors();
         (self.below.nr_conventional() > 0).then_some(n)
     }
 
-    /// Whether the disk has all sequential zones of the device.
+    /// Returns whether the disk has all sequential zones of the device.
     fn is_whole(&self) -> bool {
         let ours = self.first..self.first + self.zones;
         (0..self.below.nr_zones())
@@ -51,7 +51,7 @@ impl Part {
     }
 }
 
-/// Which zone of the disk lies on which part.
+/// The order of the parts' zones on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Order {
     /// One part after the other: the first zone of each, and the end.
@@ -68,7 +68,7 @@ struct Map {
 }
 
 impl Map {
-    /// The part that zone `zone` of the disk lies on, and its number on that device.
+    /// Returns the part on which zone `zone` of the disk lies, and the zone's number on that device.
     #[inline]
     fn down(&self, zone: ZoneNo) -> (usize, ZoneNo) {
         let (part, nr) = match &self.order {
@@ -81,7 +81,7 @@ impl Map {
         (part, ZoneNo(self.parts[part].first + nr))
     }
 
-    /// The zone of the disk that is zone `below` of a part's device.
+    /// Returns the zone of the disk that is zone `below` of a part's device.
     #[inline]
     fn up(&self, part: usize, below: ZoneNo) -> ZoneNo {
         let nr = below.0 - self.parts[part].first;
@@ -106,7 +106,7 @@ impl Map {
         self.above.zone_start(self.up(part, zone)).plus(u64::from(offset))
     }
 
-    /// Which zones of a part are among the disk's zones in `range`, counted from the part's first zone.
+    /// Returns the zones of a part that are among the disk's zones in `range`, counted from the part's first zone.
     fn zones_of(&self, part: usize, range: &Range<u32>) -> Range<u32> {
         match &self.order {
             Order::Linear(starts) => {
@@ -170,7 +170,7 @@ impl JoinDisk {
         Self::new(parts.collect(), false)
     }
 
-    /// A device that has only `zones` of `device`. Fails if the range is empty or not within the device.
+    /// Makes a device that has only `zones` of `device`. Fails if the range is empty or not within the device.
     pub fn cut(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Arc<JoinDisk>, Error> {
         let nr = device.geometry().nr_zones();
         if zones.start >= zones.end || zones.end > nr {
@@ -242,7 +242,7 @@ impl JoinDisk {
         Ok(Arc::new(JoinDisk { map: Arc::new(map) }))
     }
 
-    /// The devices below, in order.
+    /// Returns the devices below, in order.
     pub fn devices(&self) -> impl Iterator<Item = &Arc<dyn Device>> {
         self.map.parts.iter().map(|p| &p.device)
     }
@@ -253,7 +253,7 @@ fn part(device: Arc<dyn Device>, zones: Range<u32>) -> Part {
     Part { device, below, first: zones.start, zones: zones.end - zones.start }
 }
 
-/// How many zones have the size and capacity of the first.
+/// Returns how many zones have the size and capacity of the first.
 fn alike(g: &Geometry) -> u32 {
     let last = ZoneNo(g.nr_zones() - 1);
     let shorter = g.zone_len_sectors(last) < g.zone_sectors()
@@ -261,7 +261,7 @@ fn alike(g: &Geometry) -> u32 {
     g.nr_zones() - u32::from(shorter)
 }
 
-/// The limits that satisfy both `a` and `b`.
+/// Returns the limits that satisfy both `a` and `b`.
 fn strictest(a: Limits, b: Limits) -> Limits {
     // 0 means no limit.
     let least = |a: u32, b: u32| match (a, b) {

@@ -16,7 +16,7 @@ pub(super) struct JoinQueue {
     /// Commands that concern several devices.
     fans: Fans,
     depth: usize,
-    /// How many commands were taken and not given back.
+    /// The number of commands that were taken and not given back.
     held: usize,
     /// An empty list, kept for polling.
     back: Commands,
@@ -54,7 +54,7 @@ impl JoinQueue {
         let map = &*self.map;
         let several = match c.op {
             Op::Flush | Op::ZoneResetAll | Op::ReportZones => true,
-            // What the other devices have acknowledged must be durable before the write is sent.
+            // Data that the other devices have acknowledged must be durable before the write is sent.
             _ => c.flags.contains(Flags::PREFLUSH) && self.lower.len() > 1,
         };
         let one = c.op != Op::Flush && c.op != Op::ZoneResetAll;
@@ -87,7 +87,7 @@ impl JoinQueue {
         self.lower.iter_mut().for_each(|l| l.send(now));
     }
 
-    /// Whether a command has ended here. Commands that wait for room below are announced by their device.
+    /// Returns whether a command has ended here. Commands that wait for room below are announced by their device.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
     }

@@ -12,7 +12,7 @@ use zoneplug_core::bio::{Command, Commands, Op, Status};
 use zoneplug_core::device::{AddressMap, Displacement, MapFallback, Queue};
 use zoneplug_core::unit::{Nanos, Sector};
 
-/// What a command at the device was before, if [`AddressMap::raise`] does not restore it.
+/// The earlier state of a command at the device, if [`AddressMap::raise`] does not restore it.
 enum Mark {
     /// This read, whose end is in the gap (N6). The command at the device is its first part.
     PartOf(Cut),
@@ -27,7 +27,7 @@ enum Mark {
 /// Returns commands to their owner as they came.
 struct Upward {
     map: Arc<Map>,
-    /// For each command at the device that differs from what came: its address, and how to restore it.
+    /// For each command at the device that differs from its original: its address, and how to restore it.
     marks: Vec<(usize, Mark)>,
 }
 
@@ -92,7 +92,7 @@ impl Po2Fallback {
         }
     }
 
-    /// As [`AddressMap::lower`], for other commands that the device can carry out as a whole.
+    /// Like [`AddressMap::lower`], for other commands that the device can carry out as a whole.
     fn lower_other(&mut self, c: &mut Command) -> bool {
         let map = &self.upward.map;
         if map.sectors.passes(c.op) {
@@ -150,7 +150,7 @@ impl Po2Fallback {
         self.done.push_back(c);
     }
 
-    /// Whether a command has ended here.
+    /// Returns whether a command has ended here.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
     }
@@ -221,8 +221,8 @@ impl Drop for GivenBack<'_> {
     }
 }
 
-/// For a read that touches a gap, returns its offset in its zone. For other commands, returns the status with which
-/// they fail here. Checks what a device checks.
+/// Returns the offset in its zone of a read that touches a gap. For other commands, returns the status with which
+/// they fail here. Makes the checks of a device.
 fn check(map: &Map, c: &Command) -> Result<u32, Status> {
     let limits = &map.limits;
     if c.op.is_zone_management() || c.op == Op::ReportZones {

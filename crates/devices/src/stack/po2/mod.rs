@@ -86,13 +86,13 @@ impl Po2Disk {
         Ok(Arc::new(Po2Disk { inner, map: Arc::new(map) }))
     }
 
-    /// The device below.
+    /// Returns the device below.
     pub fn inner(&self) -> &Arc<dyn Device> {
         &self.inner
     }
 }
 
-/// The layout that the layer shows for `below`.
+/// Returns the layout that the layer shows for `below`.
 fn emulate(below: &Geometry) -> Result<Geometry, GeometryError> {
     let size = below.zone_sectors();
     let po2 = size.checked_next_power_of_two().ok_or(GeometryError::TooLong)?;
