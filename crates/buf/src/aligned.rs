@@ -1,4 +1,4 @@
-//! [`AlignedBuf`]: memory that owns itself. [`Lent`]: what its owner keeps while the memory is lent.
+//! [`AlignedBuf`]: memory that owns itself. [`Lent`]: the lender's share while the memory is lent.
 
 use crate::{IoBuf, IoRange};
 use std::mem::ManuallyDrop;
@@ -33,12 +33,13 @@ impl AlignedBuf {
             .expect("a length below 4 GiB and an alignment of 4096 make a layout")
     }
 
-    /// A buffer of `len` zero bytes. Ends the process if there is not enough memory; [`AlignedBuf::try_zeroed`] does not.
+    /// Makes a buffer of `len` zero bytes. Ends the process if there is not enough memory; [`AlignedBuf::try_zeroed`]
+    /// does not.
     pub fn zeroed(len: u32) -> Self {
         Self::try_zeroed(len).unwrap_or_else(|| std::alloc::handle_alloc_error(Self::layout(len)))
     }
 
-    /// As [`AlignedBuf::zeroed`]. `None`: there is not enough memory.
+    /// Like [`AlignedBuf::zeroed`]. `None`: there is not enough memory.
     ///
     /// ```
     /// let buf = zoneplug_buf::AlignedBuf::try_zeroed(4096).expect("there is memory");
@@ -50,7 +51,7 @@ impl AlignedBuf {
         ptr::NonNull::new(ptr).map(|ptr| AlignedBuf { ptr, len })
     }
 
-    /// A copy of pieces that have `len` bytes together. The memory is not filled with zeroes first.
+    /// Copies pieces that have `len` bytes together. The memory is not filled with zeroes first.
     pub(crate) fn of_pieces<'a>(len: u32, pieces: impl Iterator<Item = &'a [u8]>) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout is never of size 0. Nothing but `write` below, which only copies into the memory, is
@@ -66,12 +67,12 @@ impl AlignedBuf {
         buf
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -94,7 +95,7 @@ impl AlignedBuf {
         self.within().copy_to(offset, dst);
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut v = vec![0; self.len as usize];
         self.read(0, &mut v);
@@ -110,7 +111,7 @@ impl AlignedBuf {
         self.ptr.as_ptr()
     }
 
-    /// The address of the first byte, for a system call that the caller makes while it has the buffer.
+    /// Returns the address of the first byte, for a system call that the caller makes while it has the buffer.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -128,8 +129,8 @@ impl AlignedBuf {
     /// If the part is not inside the buffer.
     pub fn lend_part(self, offset: u32, len: u32) -> (Lent, IoBuf) {
         let memory = ManuallyDrop::new(self);
-        // SAFETY: `Lent` frees the memory, or gives it back, only for an `IoBuf` of the whole range that it has
-        // lent. It is the only one, so it is this one or put together from all of its parts. A `Lent` that is
+        // SAFETY: `Lent` frees the memory, or gives it back, only for an `IoBuf` of the whole range that it has lent.
+        // Only one such `IoBuf` exists: this one, or the one put together from all of its parts. A `Lent` that is
         // dropped frees nothing.
         let mut io = unsafe { IoBuf::new(memory.ptr.as_ptr(), memory.len) };
         let _before = io.split_to(offset);
@@ -152,15 +153,15 @@ impl AlignedBuf {
 }
 
 impl IoBuf {
-    /// An `IoBuf` of `len` zero bytes, aligned to 4096, that are never freed. It is the only one for these bytes. For
-    /// tests.
+    /// Makes an `IoBuf` of `len` zero bytes, aligned to 4096, that are never freed. No other `IoBuf` covers these
+    /// bytes. For tests.
     pub fn leaked(len: u32) -> Self {
         // The loan is dropped, so the memory is never freed.
         AlignedBuf::zeroed(len).lend().1
     }
 }
 
-/// What a lender keeps of memory that is lent. The memory is given back, or freed, only when its [`IoBuf`] is back.
+/// The lender's share of memory that is lent. The memory is given back, or freed, only when its [`IoBuf`] is back.
 /// Dropping a `Lent` leaks the memory, because a device may still use it.
 ///
 /// ```compile_fail,E0599
@@ -185,12 +186,12 @@ impl Lent {
         }
     }
 
-    /// Which memory was lent.
+    /// Returns the range that was lent.
     pub fn range(&self) -> IoRange {
         self.range
     }
 
-    /// How many bytes cannot be used meanwhile: the whole buffer, even if only a part is lent.
+    /// Returns how many bytes cannot be used meanwhile: the whole buffer, even if only a part is lent.
     #[allow(clippy::len_without_is_empty, reason = "an amount, not a container")]
     pub fn len(&self) -> u32 {
         self.memory.len

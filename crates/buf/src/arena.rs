@@ -13,21 +13,21 @@ use crate::IoBuf;
 pub struct Arena {
     /// Length of a piece in bytes.
     piece: u32,
-    /// Each of these covers a whole piece. The memory is used only through the buffers that were taken from it.
+    /// The pieces, each covered whole. The memory is used only through the buffers that were taken from it.
     pieces: Vec<IoBuf>,
-    /// What is left of the piece in use.
+    /// The rest of the piece in use.
     rest: IoBuf,
     /// Pieces that are used up or in use.
     used: usize,
 }
 
 impl Arena {
-    /// An arena that grows by pieces of `piece` bytes.
+    /// Makes an arena that grows by pieces of `piece` bytes.
     pub const fn new(piece: u32) -> Arena {
         Arena { piece, pieces: Vec::new(), rest: IoBuf::empty(), used: 0 }
     }
 
-    /// A buffer of `len` bytes with undefined content. A buffer that is longer than a piece is leaked.
+    /// Takes a buffer of `len` bytes with undefined content. A buffer that is longer than a piece is leaked.
     pub fn take(&mut self, len: u32) -> IoBuf {
         if len > self.piece {
             return IoBuf::leaked(len);
@@ -36,7 +36,7 @@ impl Arena {
             if self.used == self.pieces.len() {
                 self.pieces.push(IoBuf::leaked(self.piece));
             }
-            // SAFETY: the piece itself is not used, see `pieces`; `reset` says what of its parts.
+            // SAFETY: the piece itself is not used, see `pieces`; `reset` states the condition for its parts.
             self.rest = unsafe { self.pieces[self.used].alias() };
             self.used += 1;
         }
@@ -67,7 +67,7 @@ mod tests {
         let first = take();
         let second = take();
         assert_eq!(first.iter().chain(&second).collect::<HashSet<_>>().len(), 14);
-        // SAFETY: all of them were dropped.
+        // SAFETY: all of its buffers were dropped.
         unsafe { arena.reset() };
         assert_eq!(arena.take(64).range(), first[0]);
     }

@@ -18,7 +18,7 @@ pub struct Segment {
 const DIRECT: u32 = u32::MAX;
 /// `skip` of a range that may only be read. All smaller values are of lists.
 const DIRECT_SHARED: u32 = u32::MAX - 1;
-/// In the address of a list: its memory may only be read. A `Segment` is aligned, so the bit is free.
+/// A bit in the address of a list: its memory may only be read. A `Segment` is aligned, so the bit is free.
 const SHARED_LIST: usize = 1;
 
 /// The place of memory, without the right to use it.
@@ -188,14 +188,14 @@ pub struct IoRange {
 }
 
 impl IoRange {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a name of memory, not a container")]
     pub const fn len(&self) -> u32 {
         self.len
     }
 
-    /// How many bytes of this range come before `part`, if `part` lies in it. A part of another list, or of a range
-    /// instead of a list, never does.
+    /// Returns how many bytes of this range come before `part`, if `part` lies in it. A part of another list, or of a
+    /// range instead of a list, never does.
     pub(crate) fn offset_of(&self, part: IoRange) -> Option<u32> {
         let offset = if self.skip >= DIRECT_SHARED && part.skip == self.skip {
             u32::try_from(part.addr.checked_sub(self.addr)?).ok()?
@@ -226,7 +226,7 @@ impl Default for IoBuf {
 }
 
 impl IoBuf {
-    /// No memory: for operations that move no data.
+    /// Makes an `IoBuf` without memory, for operations that move no data.
     #[inline]
     pub const fn empty() -> Self {
         IoBuf(Raw::EMPTY)
@@ -252,8 +252,8 @@ impl IoBuf {
     ///
     /// # Safety
     ///
-    /// As [`IoBuf::new`], except that any number of shared `IoBuf`s may cover the range, and that the caller may read
-    /// it. No code writes it until all of them have come back.
+    /// The conditions of [`IoBuf::new`], except that any number of shared `IoBuf`s may cover the range, and that the
+    /// caller may read it. No code writes it until all of them have come back.
     #[inline]
     pub const unsafe fn new_shared(ptr: *const u8, len: u32) -> Self {
         IoBuf(Raw { ptr: ptr.cast_mut(), len, skip: DIRECT_SHARED })
@@ -283,18 +283,18 @@ impl IoBuf {
     ///
     /// # Safety
     ///
-    /// As [`IoBuf::new`], for each segment. The list itself also stays allocated and unchanged until then, and
-    /// belongs to this `IoBuf` alone. The sum of the lengths is `len`, and `len` is below 2^32 - 2. No two segments
-    /// overlap.
+    /// The conditions of [`IoBuf::new`], for each segment. The list itself also stays allocated and unchanged until
+    /// then, and belongs to this `IoBuf` alone. The sum of the lengths is `len`, and `len` is below 2^32 - 2. No two
+    /// segments overlap.
     pub const unsafe fn from_segments(segments: *const Segment, len: u32) -> Self {
         IoBuf(Raw { ptr: segments.cast_mut().cast(), len, skip: 0 })
     }
 
-    /// As [`IoBuf::from_segments`], for reading only: see [`IoBuf::new_shared`].
+    /// Like [`IoBuf::from_segments`], for reading only: see [`IoBuf::new_shared`].
     ///
     /// # Safety
     ///
-    /// As [`IoBuf::new_shared`] for each segment and for the list.
+    /// The conditions of [`IoBuf::new_shared`], for each segment and for the list.
     pub unsafe fn from_shared_segments(segments: *const Segment, len: u32) -> Self {
         let ptr = segments.cast_mut().cast::<u8>().map_addr(|a| a | SHARED_LIST);
         IoBuf(Raw { ptr, len, skip: 0 })
@@ -312,25 +312,25 @@ impl IoBuf {
         IoBuf(self.0)
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub const fn len(&self) -> u32 {
         self.0.len
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// Whether the memory may only be read.
+    /// Returns whether the memory may only be read.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.0.is_shared()
     }
 
-    /// The identity of the memory, which a lender compares.
+    /// Returns the identity of the memory, which a lender compares.
     #[inline]
     pub fn range(&self) -> IoRange {
         IoRange { addr: self.0.ptr.addr(), len: self.0.len, skip: self.0.skip }

@@ -26,14 +26,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The parts of `whole`. All of it can be taken.
+    /// Prepares to cut `whole` into parts. All of it can be taken.
     pub fn new(whole: IoBuf) -> Parts {
         // SAFETY: `whole` is not used until all of `rest` is back.
         let rest = unsafe { whole.alias() };
         Parts { whole, rest, back: Vec::new() }
     }
 
-    /// The identity of the whole buffer's memory.
+    /// Returns the identity of the whole buffer's memory.
     pub fn range(&self) -> IoRange {
         self.whole.range()
     }
@@ -56,8 +56,8 @@ impl Parts {
         self.rest.split_off(self.rest.len().checked_sub(len).expect("fewer bytes are left"))
     }
 
-    /// Takes back a part, in any order, perhaps cut further. Returns the argument if it is not of this buffer, or if
-    /// its bytes are back already. The latter can only be memory that was lent shared, in another loan.
+    /// Takes back a part, in any order, perhaps cut further. Returns the argument if it belongs to another buffer, or
+    /// if its bytes are back already. The latter can only be memory that was lent shared, in another loan.
     pub fn put_back(&mut self, part: IoBuf) -> Result<(), IoBuf> {
         let Some(start) = self.whole.range().offset_of(part.range()) else { return Err(part) };
         let end = start + part.len();
@@ -81,8 +81,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Returns the whole buffer if everything that was taken is back. Otherwise returns the parts again, and no more
-    /// can be taken of them.
+    /// Returns the whole buffer if all taken parts are back. Otherwise returns the parts again, and no more can be
+    /// taken of them.
     pub fn join(mut self) -> Result<IoBuf, Parts> {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty()

@@ -57,21 +57,21 @@ impl AlignedBuf {
         buf
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the buffer owns this many initialised bytes, and no device has them: lending a buffer takes it
         // away.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len() as usize) }
     }
 
-    /// The bytes, for writing.
+    /// Returns the bytes, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`, and the borrow is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len() as usize) }
     }
 }
 
-/// The length of a buffer, as a `u32`.
+/// Returns the length of a buffer, as a `u32`.
 fn length(len: usize) -> u32 {
     u32::try_from(len).expect("a buffer is shorter than 4 GiB")
 }
