@@ -1,5 +1,5 @@
-//! The regression classes that a world can exercise: the regressions (R) of `docs/requirements.md`, and
-//! what faults and deadlines add. A world counts what happened, not what it intended.
+//! The regression classes that a world can exercise: the regressions (R) of `docs/requirements.md`, and classes for
+//! faults and deadlines. A world counts the events that occurred, not those that it intended.
 
 macro_rules! classes {
     ($($name:ident $text:literal,)*) => {
@@ -13,12 +13,12 @@ macro_rules! classes {
             /// All classes.
             pub const ALL: &[Class] = &[$(Class::$name),*];
 
-            /// Its code in `docs/requirements.md`, or a name.
+            /// Returns its code in `docs/requirements.md`, or a name.
             pub const fn name(self) -> &'static str {
                 match self { $(Class::$name => stringify!($name)),* }
             }
 
-            /// What must happen to exercise it.
+            /// Returns the event that exercises it.
             pub const fn text(self) -> &'static str {
                 match self { $(Class::$name => $text),* }
             }
@@ -123,7 +123,7 @@ classes! {
     Conventional "a namespace of conventional zones",
 }
 
-/// How often each class was exercised.
+/// The number of times that each class was exercised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coverage(pub Vec<u64>);
 
@@ -134,7 +134,7 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// The count of one class.
+    /// Returns the count of one class.
     pub fn of(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
@@ -151,7 +151,7 @@ impl Coverage {
         }
     }
 
-    /// Classes that nothing has exercised.
+    /// Returns the classes that no world has exercised.
     pub fn missing(&self) -> impl Iterator<Item = Class> + '_ {
         Class::ALL.iter().copied().filter(|&c| self.of(c) == 0)
     }

@@ -1,8 +1,8 @@
-//! Counts the commands of each zone that the device has taken and not carried out. It stands between the
+//! Counts the commands of each zone that the device has taken and not carried out. The counter stands between the
 //! faults and the device of a world.
 //!
-//! A command that the layer has given up is still at the device, and a device that reorders may carry it
-//! out later. To know what such a zone holds, the world waits until the count is 0.
+//! A command that the layer has given up is still at the device, and a device that reorders may carry it out later.
+//! The content of such a zone is unknown, so the world waits until the count is 0.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -40,12 +40,12 @@ impl DevicePending {
         zoneplug_core::poison::lock(&self.zones)
     }
 
-    /// Whether the device may still change zone `z`.
+    /// Returns whether the device may still change zone `z`.
     pub(crate) fn is_pending(&self, z: usize) -> bool {
         self.all.load(Relaxed) > 0 || self.zones()[z] > 0
     }
 
-    /// Whether the device may still change any zone.
+    /// Returns whether the device may still change any zone.
     pub(crate) fn is_any_pending(&self) -> bool {
         self.all.load(Relaxed) > 0 || self.zones().iter().any(|&n| n > 0)
     }
@@ -73,7 +73,7 @@ impl DevicePending {
     }
 }
 
-/// The device that the faults stand on.
+/// The device below the faults.
 pub(crate) struct CountedDevice(pub(crate) Arc<DevicePending>);
 
 impl Device for CountedDevice {

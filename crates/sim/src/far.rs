@@ -1,9 +1,8 @@
-//! Worlds with very large zones: nearly 2^32 sectors, or a power of two, with a short last zone, a
-//! conventional zone, and joins. Sums of offsets and lengths reach 2^32 there. The zones are too large for
-//! stamps and shadows, so the disk has no data. The oracle is a model of write pointers in 64 bits, and a
-//! device that refuses misplaced writes.
+//! Worlds with very large zones: nearly 2^32 sectors, or a power of two, with a short last zone, a conventional zone,
+//! and joins. Sums of offsets and lengths reach 2^32 there. The zones are too large for stamps and shadows, so the
+//! disk has no data. The oracle is a model of write pointers in 64 bits, and a device that refuses misplaced writes.
 //!
-//! There is one client, which waits for each list. Order and faults are tested in the other worlds.
+//! Each world has one client, which waits for each list. Order and faults are tested in the other worlds.
 
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
@@ -13,7 +12,7 @@ use zoneplug_core::{Bio, Bios, Device, IoBuf, Nanos, Op, Random, Sector, Status,
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
-/// What happened in worlds with large zones.
+/// Counts of worlds with large zones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Far {
     /// BIOs that were submitted.
@@ -146,7 +145,7 @@ impl World {
         self.g.is_conventional(ZoneNo(z as u32))
     }
 
-    /// A length that fits, or is just too long.
+    /// Draws a length that fits, or is just too long.
     fn length(&mut self, left: u64) -> u64 {
         let some = u64::from(8 * self.rng.range(1, 512));
         match self.rng.below(4) {
@@ -156,7 +155,7 @@ impl World {
         }
     }
 
-    /// The status of a positional write by the model, which moves its write pointers.
+    /// Returns the status of a positional write by the model, and moves the model's write pointers.
     fn writes(&mut self, at: u64, len: u64) -> Status {
         if at + len > self.g.capacity().0 {
             return Status::OutOfRange;
@@ -188,7 +187,7 @@ impl World {
         Status::Ok
     }
 
-    /// The next BIO. `first`: nothing is in front of it in the list.
+    /// Draws the next BIO. `first`: no BIO is in front of it in the list.
     fn entry(&mut self, first: bool) -> Option<Expected> {
         let n = self.wp.len();
         let z = self.rng.below(n as u32) as usize;
@@ -227,7 +226,7 @@ impl World {
                 (bio, vec![status])
             }
             8 => {
-                // Across the end of a zone, or of the disk.
+                // A range across the end of a zone, or of the disk.
                 let at = start + len - u64::from(self.rng.range(1, 64));
                 let sectors = u64::from(self.rng.range(1, 128));
                 let end = at + sectors > self.g.capacity().0;
@@ -251,7 +250,7 @@ impl World {
         u64::from(l.transfer_sectors())
     }
 
-    /// The longest possible write-zeroes.
+    /// Makes the longest possible write-zeroes.
     fn zeroes(&mut self, z: usize) -> Option<Expected> {
         let max = u64::from(self.disk.limits().max_write_zeroes_sectors);
         if max < 8 || self.is_conventional(z) {
@@ -268,7 +267,7 @@ impl World {
         Some((Bio::new(Op::WriteZeroes, Sector(at), sectors as u32), vec![status]))
     }
 
-    /// Another program moves a write pointer to near the end of its zone, and the client resyncs.
+    /// Moves a write pointer to near the end of its zone, as another program does, and makes the client's resync.
     fn leap(&mut self, z: usize) -> Option<Expected> {
         let to = self.cap(z) as u32 - (8 * self.rng.below(600)).min(self.cap(z) as u32);
         self.emu.set_write_pointer(ZoneNo(z as u32), to);

@@ -1,9 +1,8 @@
 //! The deterministic simulation of zoneplug: the code that drives a real disk, in virtual time.
 //!
-//! A *world* is a disk of random shape with faults below it, a few queues above it, and clients that do
-//! everything they may and some things they may not. There is no thread and no clock, and everything
-//! follows from the seed. A world that fails is run again by its seed, and shrunk to the fewest steps that
-//! still fail.
+//! A *world* is a disk of random shape with faults below it, a few queues above it, and clients that use every
+//! operation and also make mistakes. There is no thread and no clock, and everything follows from the seed. A world
+//! that fails is run again by its seed, and shrunk to the fewest steps that still fail.
 //!
 //! The oracles are outside of the code under test: the strict emulated disk; an oracle at the seam (one
 //! write in flight for each zone, in order, within limits); stamps on the medium; a shadow of what was

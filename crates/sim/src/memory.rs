@@ -24,18 +24,18 @@ pub(crate) fn recycle() {
     MEMORY.with_borrow_mut(|m| unsafe { m.reset() });
 }
 
-/// A buffer of `len` bytes with undefined content.
+/// Returns a buffer of `len` bytes with undefined content.
 pub(crate) fn bytes(len: u32) -> IoBuf {
     assert!(len <= MOST, "worlds are small");
     MEMORY.with_borrow_mut(|m| m.take(len))
 }
 
-/// A buffer of this many sectors with undefined content.
+/// Returns a buffer of this many sectors with undefined content.
 pub(crate) fn buf(sectors: u32) -> IoBuf {
     bytes(sectors << 9)
 }
 
-/// A buffer whose sector `i` has the stamp `stamp + i` in its first and in its last 8 bytes.
+/// Returns a buffer whose sector `i` has the stamp `stamp + i` in its first and in its last 8 bytes.
 pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
     let mut b = buf(sectors);
     for i in 0..sectors {
@@ -46,7 +46,7 @@ pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
     b
 }
 
-/// The stamp of sector `i` of a buffer.
+/// Returns the stamp of sector `i` of a buffer.
 pub(crate) fn stamp_at(b: &IoBuf, i: u32) -> u64 {
     let (mut head, mut tail) = ([0; 8], [0; 8]);
     b.copy_to(i << 9, &mut head);
@@ -55,12 +55,12 @@ pub(crate) fn stamp_at(b: &IoBuf, i: u32) -> u64 {
     u64::from_le_bytes(head)
 }
 
-/// The stamp of each sector of a buffer.
+/// Returns the stamp of each sector of a buffer.
 pub(crate) fn stamps(b: &IoBuf) -> impl Iterator<Item = u64> + '_ {
     (0..b.len() >> 9).map(|i| stamp_at(b, i))
 }
 
-/// Sectors with stamps as bytes, as [`stamped`] fills a buffer.
+/// Returns stamped sectors as bytes, as [`stamped`] fills a buffer.
 pub(crate) fn stamp_bytes(sectors: u32, stamp: u64) -> Vec<u8> {
     let mut all = vec![0; (sectors as usize) << 9];
     for (sector, stamp) in all.as_chunks_mut::<512>().0.iter_mut().zip(stamp..) {
@@ -70,7 +70,7 @@ pub(crate) fn stamp_bytes(sectors: u32, stamp: u64) -> Vec<u8> {
     all
 }
 
-/// The stamp of each sector of these bytes.
+/// Returns the stamp of each sector of these bytes.
 pub(crate) fn stamps_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.as_chunks::<512>().0.iter().map(|sector| {
         let (head, tail) = (&sector[..8], &sector[504..]);
@@ -79,29 +79,29 @@ pub(crate) fn stamps_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// The first record of a report that has come back.
+/// Returns the first record of a report that has come back.
 pub(crate) fn first_record(bio: &Bio) -> ZoneInfo {
     let mut r = [0; ZONE_RECORD_LEN];
     bio.data().copy_to(0, &mut r);
     ZoneInfo::decode(&r).expect("a record that the layer wrote")
 }
 
-/// A write with a stamp.
+/// Makes a write with a stamp.
 pub(crate) fn write_as(sector: u64, sectors: u32, stamp: u64) -> Box<Bio> {
     Bio::with_buf(Op::Write, Sector(sector), sectors, stamped(sectors, stamp))
 }
 
-/// An append to the zone at `sector`, with a stamp.
+/// Makes an append to the zone at `sector`, with a stamp.
 pub(crate) fn append(sector: u64, sectors: u32, stamp: u64) -> Box<Bio> {
     Bio::with_buf(Op::ZoneAppend, Sector(sector), sectors, stamped(sectors, stamp))
 }
 
-/// A read.
+/// Makes a read.
 pub(crate) fn read(sector: u64, sectors: u32) -> Box<Bio> {
     Bio::with_buf(Op::Read, Sector(sector), sectors, buf(sectors))
 }
 
-/// An operation without data.
+/// Makes an operation without data.
 pub(crate) fn op(op: Op, sector: u64, sectors: u32) -> Box<Bio> {
     Bio::new(op, Sector(sector), sectors)
 }

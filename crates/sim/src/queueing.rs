@@ -1,13 +1,13 @@
 //! The oracle for the order in which commands are sent:
 //!
 //! * At most `queue_depth` commands are at the device.
-//! * In `mq-deadline` a read that has expired, and whose class has aged, waits for at most the rest of a
-//!   batch, one batch of the other direction, and the reads of its class that came before it.
+//! * In `mq-deadline` a read that has expired, and whose class has aged, waits for at most the rest of a batch, one
+//!   batch of the other direction, and the reads of its class that came before it.
 //! * A BIO that may not wait does not wait (W11).
 //!
-//! It keeps the reads that were submitted and not sent. The seam oracle reports commands to it, and the world reports
-//! BIOs. While the device is busy, commands that the scheduler has released are held up; reads that wait then are not
-//! judged.
+//! The oracle keeps the reads that were submitted and not sent. The seam oracle reports commands to it, and the world
+//! reports BIOs. While the device is busy, commands that the scheduler has released are held up; reads that wait then
+//! are not judged.
 
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::sched::Scheduler;
@@ -22,7 +22,7 @@ struct Waiting {
     since: Nanos,
     /// The number of its commands. A read of several commands is not judged, but counts for the reads behind it.
     parts: u64,
-    /// Commands of any zone that were sent after it was late, and how many may be.
+    /// Commands of any zone that were sent after it was late, and their limit.
     passed: u64,
     most: Option<u64>,
 }
@@ -38,11 +38,11 @@ pub(crate) struct Queueing {
     waiting: Vec<Waiting>,
     /// Commands that the scheduler had released while the device was busy and that may still come down.
     disturbed: u32,
-    /// How often `depth` commands were at the device.
+    /// The number of times that `depth` commands were at the device.
     pub(crate) full: u64,
     /// Late reads that went ahead of others.
     pub(crate) expired: u64,
-    /// How often the device took fewer commands than it was given.
+    /// The number of times that the device took fewer commands than it was given.
     pub(crate) held_up: u64,
     /// Reads that may not wait and were sent at once.
     pub(crate) at_once: u64,
@@ -64,25 +64,25 @@ impl Queueing {
         self.waiting.iter_mut().for_each(|w| w.parts = w.parts.max(2));
     }
 
-    /// Everything in flight is gone.
+    /// Forgets everything in flight.
     pub(crate) fn restart(&mut self) {
         self.flying = 0;
         self.waiting.clear();
         self.nowait.clear();
     }
 
-    /// A read of the ordinary class, of `parts` commands, was submitted.
+    /// Notes that a read of the ordinary class, of `parts` commands, was submitted.
     pub(crate) fn asked(&mut self, token: u64, now: Nanos, parts: u64) {
         let parts = parts.max(1 + u64::from(self.disturbed > 0));
         self.waiting.push(Waiting { token, since: now, parts, passed: 0, most: None });
     }
 
-    /// A BIO has come back, whether it was sent or not.
+    /// Notes that a BIO has come back, whether it was sent or not.
     pub(crate) fn completed(&mut self, token: u64) {
         self.waiting.retain(|w| w.token != token);
     }
 
-    /// A command is sent to the device.
+    /// Judges a command that is sent to the device.
     pub(crate) fn down(&mut self, now: Nanos, c: &Command) {
         if c.bios.is_empty() {
             // Reports of the layer itself have no client.
@@ -128,26 +128,26 @@ impl Queueing {
         }
     }
 
-    /// The device has given a command back, or has not taken it.
+    /// Notes that the device has given a command back, or has not taken it.
     pub(crate) fn up(&mut self, c: &Command) {
         if !c.bios.is_empty() {
             self.flying = self.flying.saturating_sub(1);
         }
     }
 
-    /// The device was busy.
+    /// Notes that the device was busy.
     pub(crate) fn busy(&mut self) {
         self.held_up += 1;
         self.disturbed = MOST_ON_THE_WAY;
         self.waiting.iter_mut().for_each(|w| w.parts = w.parts.max(2));
     }
 
-    /// A read that may not wait is about to be submitted.
+    /// Notes that a read that may not wait is about to be submitted.
     pub(crate) fn may_not_wait(&mut self, token: u64) {
         self.nowait.push(token);
     }
 
-    /// Whether that read was not sent.
+    /// Returns whether that read was not sent.
     pub(crate) fn was_kept(&mut self, token: u64) -> bool {
         let kept = self.nowait.iter().position(|&t| t == token).map(|i| self.nowait.remove(i));
         self.at_once += u64::from(kept.is_none());

@@ -1,4 +1,4 @@
-//! Worlds by seed.
+//! Runs worlds by seed.
 
 use crate::class::{Class, Coverage};
 use crate::network::NetworkWorld;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Once;
 use zoneplug_core::{Random, Status, lost_bios};
 
-/// The steps of a world that are run.
+/// The steps of a world to run.
 ///
 /// ```
 /// use zoneplug_sim::Steps;
@@ -28,7 +28,7 @@ pub enum Steps {
 }
 
 impl Steps {
-    /// Whether step `n` is run.
+    /// Returns whether step `n` is run.
     pub fn has(&self, n: u32) -> bool {
         match self {
             Steps::All => true,
@@ -105,7 +105,7 @@ pub struct Outcome {
     pub failed: bool,
     /// Whether zones recovered from a failed write.
     pub recovered: bool,
-    /// How often each regression class was exercised.
+    /// The number of times that each regression class was exercised.
     pub coverage: Coverage,
 }
 
@@ -114,9 +114,9 @@ pub struct Outcome {
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
-    /// What broke, and the place of the oracle.
+    /// The broken promise, and the place of the oracle.
     pub what: String,
-    /// The trace, if one was asked for.
+    /// The trace, if one was requested.
     pub trace: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ pub struct Tally {
     pub failed: u64,
     /// Worlds in which zones recovered from a failed write.
     pub recovered: u64,
-    /// How often each regression class was exercised.
+    /// The number of times that each regression class was exercised.
     pub coverage: Coverage,
 }
 
@@ -164,7 +164,7 @@ thread_local! {
     static QUIET: RefCell<bool> = const { RefCell::new(false) };
 }
 
-/// While a world runs, a panic is the message of an oracle, so it is kept and not printed.
+/// Keeps the messages of panics: while a world runs, a panic is the message of an oracle and is not printed.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -197,7 +197,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Half of the worlds are of each kind.
+    /// Returns the kind of the world with this seed. Half of the worlds are of each kind.
     fn of(seed: u64) -> Kind {
         if seed.is_multiple_of(2) { Kind::Network(seed / 2) } else { Kind::Plain(seed / 2 + 1) }
     }
@@ -256,7 +256,7 @@ impl World {
             if !steps.has(n) {
                 continue;
             }
-            // Each step draws from a sequence of its own.
+            // Each step draws from its own sequence.
             self.rng =
                 Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(n) << 40);
             trace!(self, "step {n}");

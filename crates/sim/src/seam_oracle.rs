@@ -1,15 +1,15 @@
 //! The oracle at the seam: it stands between the layer and its device and sees every command.
 //!
-//! It asserts what must hold for every command, whatever else went wrong:
+//! The oracle asserts the promises for every command, whatever else went wrong:
 //!
-//! * One write of a sequential zone is in flight, or as many as the disk may have, all on one queue and
-//!   each where the last one ends (I1). After a failure none is sent before all are back.
+//! * One write of a sequential zone is in flight, or as many as the disk may have, all on one queue and each where
+//!   the last one ends (I1). After a failure no write is sent before all are back.
 //! * Writes are sent in the order in which they were accepted (I2): their stamps grow.
 //! * Commands keep to the limits of the device, and carry the flags of their BIOs.
-//! * No write is sent to a zone that fails fast (E2, R32), and no report that was not asked for (I9).
+//! * No write is sent to a zone that fails fast (E2, R32), and no report that was not requested (I9).
 //!
-//! It remembers what the device answered for each BIO, and how often writes to each zone failed, so that a
-//! BIO that fails must have a reason. It shows fewer zones than the device has until it is told to grow.
+//! The oracle remembers the device's answer for each BIO, and how often writes to each zone failed, so that a BIO
+//! that fails must have a reason. It shows fewer zones than the device has until it is told to grow.
 
 mod observed;
 
@@ -37,14 +37,14 @@ pub(crate) struct SeamOracle {
     queueing: Mutex<Queueing>,
     /// Whether the disk has plugs. Without plugs the client keeps the order, and no zone fails fast.
     plugs: bool,
-    /// The layer gives up commands that are older than this, so they no longer count as in flight.
+    /// The time after which the layer gives up a command, so that it no longer counts as in flight.
     timeout: Option<Nanos>,
-    /// There is a single writer: one write at a time for each head (Q1).
+    /// Whether there is a single writer: one write at a time for each head (Q1).
     single_writer: AtomicBool,
     spindles: Spindles,
     /// Most writes of a zone at a time.
     depth: AtomicUsize,
-    /// The layer may report a zone by itself after an error (E12).
+    /// Whether the layer may report a zone by itself after an error (E12).
     auto: AtomicBool,
     queues: AtomicUsize,
     /// Most BIOs of one command, for writes and for write-zeroes.
@@ -53,12 +53,12 @@ pub(crate) struct SeamOracle {
     /// Commands of several BIOs that failed.
     partial: AtomicU64,
     busy: AtomicU64,
-    /// What holds for every command that is sent from now on: no merging, strict management, no reports by the layer
+    /// Rules for every command that is sent from now on: no merging, strict management, no reports by the layer
     /// itself.
     pub(crate) nomerges: AtomicBool,
     pub(crate) strict: AtomicBool,
     pub(crate) asked_only: AtomicBool,
-    /// Clients do not know in which order their appends come, so that stamps need not grow.
+    /// Whether clients do not know the order of their appends, so that stamps need not grow.
     pub(crate) appends_in_any_order: AtomicBool,
 }
 
@@ -98,12 +98,12 @@ impl SeamOracle {
         })
     }
 
-    /// Sets whether there is a single writer. Nothing is in flight.
+    /// Sets whether there is a single writer. Called while nothing is in flight.
     pub(crate) fn set_single_writer(&self, on: bool) {
         self.single_writer.store(on, Relaxed);
     }
 
-    /// Sets how many writes of a zone may be in flight. Nothing is in flight.
+    /// Sets how many writes of a zone may be in flight. Called while nothing is in flight.
     pub(crate) fn set_depth(&self, n: usize) {
         self.depth.store(n, Relaxed);
     }
@@ -113,23 +113,23 @@ impl SeamOracle {
         self.auto.store(on, Relaxed);
     }
 
-    /// Counts about several writes in flight.
+    /// Returns the counts about several writes in flight.
     pub(crate) fn ordered(&self) -> Ordered {
         self.history().ordered
     }
 
-    /// How often writes to a zone failed at the device.
+    /// Returns how often writes to a zone failed at the device.
     pub(crate) fn failures_of(&self, zone: usize) -> Failures {
         self.history().zones[zone].failures
     }
 
-    /// The device's answer to the BIO with that token, if the BIO went down as one command or as a part of
+    /// Returns the device's answer to the BIO with that token, if the BIO went down as one command or as a part of
     /// one.
     pub(crate) fn result_of(&self, token: u64) -> Option<Status> {
         self.history().results.remove(&token)
     }
 
-    /// Whether a write with a stamp in this range was ever sent.
+    /// Returns whether a write with a stamp in this range was ever sent.
     pub(crate) fn was_sent(&self, first: u64, len: u64) -> bool {
         self.history().sent.range(first..first + len).next().is_some()
     }
@@ -138,12 +138,12 @@ impl SeamOracle {
         zoneplug_core::poison::lock(&self.history)
     }
 
-    /// The oracle for the order of commands.
+    /// Returns the oracle for the order of commands.
     pub(crate) fn queueing(&self) -> MutexGuard<'_, Queueing> {
         zoneplug_core::poison::lock(&self.queueing)
     }
 
-    /// The device's last answers to writes with stamps in this range, except *busy*.
+    /// Returns the device's last answers to writes with stamps in this range, except *busy*.
     pub(crate) fn said_of(&self, first: u64, len: u64) -> Vec<Status> {
         self.history().said.range(first..first + len).map(|(_, s)| *s).collect()
     }
@@ -157,24 +157,24 @@ impl SeamOracle {
         next < self.layouts.len()
     }
 
-    /// The statuses of failed commands, and how often each has occurred.
+    /// Returns the statuses of failed commands, and how often each has occurred.
     pub(crate) fn failures(&self) -> BTreeMap<Status, u64> {
         self.history().failed.clone()
     }
 
-    /// Whether a write was merged from several BIOs, whether a write-zeroes was, and whether such a command
+    /// Returns whether a write was merged from several BIOs, whether a write-zeroes was, and whether such a command
     /// failed.
     pub(crate) fn merged(&self) -> (bool, bool, bool) {
         let more = |n: &AtomicU32| n.load(Relaxed) > 1;
         (more(&self.merged), more(&self.merged_zeroes), self.partial.load(Relaxed) > 0)
     }
 
-    /// How often the device was busy.
+    /// Returns how often the device was busy.
     pub(crate) fn busy(&self) -> u64 {
         self.busy.load(Relaxed)
     }
 
-    /// Everything in flight is gone, and so are the queues that sent it.
+    /// Forgets everything in flight, and the queues that sent it.
     pub(crate) fn restart(&self) {
         self.queueing().restart();
         let mut history = self.history();
@@ -185,12 +185,12 @@ impl SeamOracle {
         }
     }
 
-    /// All zones were read again while no write was in flight.
+    /// Notes that all zones were read again while no write was in flight.
     pub(crate) fn revalidated(&self) {
         self.history().zones.iter_mut().for_each(ZoneHistory::pointer_known);
     }
 
-    /// Something else moves the write pointer of zone `z`.
+    /// Notes that something other than the disk moves the write pointer of zone `z`.
     pub(crate) fn moved(&self, z: usize) {
         self.history().zones[z].moved_outside = true;
     }
@@ -316,7 +316,7 @@ impl SeamOracle {
         }
     }
 
-    /// A queue was polled: the layer has given up commands that are over their time.
+    /// Notes that a queue was polled: the layer has given up commands that are over their time.
     fn polled(&self, now: Nanos, queue: usize) {
         let Some(timeout) = self.timeout else { return };
         let mut history = self.history();
@@ -325,7 +325,7 @@ impl SeamOracle {
         }
     }
 
-    /// `again`: it is a report that the device has sent back before.
+    /// Checks a rare command on its way down. `again`: it is a report that the device has sent back before.
     fn rare_down(&self, c: &Command, again: bool) {
         let own = c.bios.is_empty();
         let recovers = own && (again || self.recovers(c));
@@ -340,8 +340,8 @@ impl SeamOracle {
         }
     }
 
-    /// Checks that the layer may report this zone by itself: a write of it failed, and none is at the
-    /// device. Returns whether it does.
+    /// Checks that the layer may report this zone by itself: a write of it failed, and no write is at the device.
+    /// Returns whether it does.
     fn recovers(&self, c: &Command) -> bool {
         let several = self.depth.load(Relaxed) > 1;
         if c.op != Op::ReportZones || c.report_max != 1 || !several && !self.auto.load(Relaxed) {
@@ -375,7 +375,7 @@ impl SeamOracle {
         true
     }
 
-    /// The zones of a management command.
+    /// Returns the zones of a management command.
     fn zones_of(&self, c: &Command) -> std::ops::Range<usize> {
         let g = self.geometry();
         match c.op {
@@ -387,7 +387,7 @@ impl SeamOracle {
         }
     }
 
-    /// The device has not taken `c`.
+    /// Notes that the device has not taken `c`.
     fn not_taken(&self, queue: usize, c: &Command) {
         let mut queueing = self.queueing();
         queueing.up(c);
@@ -412,8 +412,8 @@ impl SeamOracle {
         }
     }
 
-    /// Whether `c` is a report that [`SeamOracle::not_reported`] has noted. The note ends here: a queue uses the memory
-    /// of its commands again, for other reports as well.
+    /// Returns whether `c` is a report that [`SeamOracle::not_reported`] has noted. The note ends here: a queue uses
+    /// the memory of its commands again, for other reports as well.
     fn comes_again(&self, queue: usize, c: &Command) -> bool {
         let at = std::ptr::from_ref(c).addr();
         let noted = &mut self.history().reports_again;
@@ -509,7 +509,7 @@ impl SeamOracle {
                     }
                     let head = z.burst.iter().map(|b| b.0).min();
                     let own = c.bios.is_empty();
-                    // A client's report starts the count of attempts anew.
+                    // A client's report restarts the count of attempts.
                     if !own && z.writes.is_empty() || own && head.is_some_and(|h| info.wp.0 > h) {
                         z.attempts = 0;
                     }

@@ -1,5 +1,5 @@
-//! Shrinks a failing world: leaves out ranges of steps, ever smaller ones, while the world still fails.
-//! Each step draws from a sequence of its own, so the remaining steps do what they did.
+//! Shrinks a failing world: leaves out ranges of steps, ever smaller ones, while the world still fails. Each step
+//! draws from its own sequence, so the remaining steps stay the same.
 
 use crate::run::{Failure, Steps, run};
 use crate::world::World;

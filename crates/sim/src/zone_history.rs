@@ -1,5 +1,5 @@
-//! What the seam oracle has seen of each zone: its writes at the device, how they ended, and what follows
-//! for the next one. This module asserts nothing; `seam_oracle.rs` does.
+//! The seam oracle's record of each zone: its writes at the device, their results, and the consequences for the next
+//! one. This module asserts nothing; `seam_oracle.rs` does.
 
 use crate::memory::stamp_at;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub(crate) struct ZoneHistory {
     pub(crate) sent_end: u64,
     /// Counts resets and finishes.
     pub(crate) generation: u64,
-    /// The last event was a reset or finish that the layer has not seen yet. A write to anywhere but the
+    /// Whether the last event was a reset or finish that the layer has not seen yet. A write to anywhere but the
     /// start of the zone belongs to the generation before it.
     pub(crate) just_reset: bool,
     /// Whether something other than the disk has moved the write pointer since then. Of several appends in flight,
@@ -44,23 +44,24 @@ pub(crate) struct ZoneHistory {
     pub(crate) acked: Last,
     /// The end of that write, if other writes have been in flight since.
     pub(crate) acked_end: u64,
-    /// The places and statuses of failed writes, since none was in flight or the write pointer was known.
+    /// The places and statuses of failed writes since the zone was last without writes in flight, or its write
+    /// pointer was last known.
     pub(crate) burst: Vec<(u64, Status)>,
     /// The start of the last failed write, if everything before it was acknowledged in this generation.
     pub(crate) head: Option<u64>,
-    /// A write has failed since the layer last reported the zone by itself.
+    /// Whether a write has failed since the layer last reported the zone by itself.
     pub(crate) failed: bool,
     /// Reports by the layer itself since a write succeeded, or since a report showed progress.
     pub(crate) attempts: u32,
     /// Writes that failed at the device, and resets or finishes with an unknown outcome.
     pub(crate) failures: Failures,
-    /// The write pointer is unknown, or the zone refuses writes for good, and no report, reset or finish
-    /// has come since.
+    /// The status of a zone that fails fast: its write pointer is unknown, or it refuses writes for good, and no
+    /// report, reset or finish has come since.
     pub(crate) fails_fast: Option<Status>,
 }
 
 impl SeamHistory {
-    /// The device has not taken a command.
+    /// Notes that the device has not taken a command.
     pub(crate) fn unsend(&mut self, c: &Command) {
         if c.op == Op::Write {
             for b in &c.bios {
@@ -71,7 +72,7 @@ impl SeamHistory {
 }
 
 impl ZoneHistory {
-    /// The write pointer is known again.
+    /// Notes that the write pointer is known again.
     pub(crate) fn pointer_known(&mut self) {
         self.fails_fast = None;
         self.burst.clear();
@@ -79,7 +80,7 @@ impl ZoneHistory {
         self.attempts = 0;
     }
 
-    /// A write has succeeded.
+    /// Notes that a write has succeeded.
     pub(crate) fn acked(&mut self, c: &Command) {
         self.attempts = 0;
         self.acked_end = c.sector.0 + u64::from(c.len_sectors);
@@ -94,7 +95,7 @@ impl ZoneHistory {
     }
 }
 
-/// Whether these failures prove that none of the writes did anything: the first did nothing, the writes
+/// Returns whether these failures prove that none of the writes had an effect: the first did nothing, the writes
 /// behind it were not at the write pointer, and none behind it succeeded.
 pub(crate) fn harmless(burst: &[(u64, Status)], acked_end: u64) -> bool {
     let kept = |s: Status| s.write_pointer() == WritePointer::Kept;
@@ -105,7 +106,7 @@ pub(crate) fn harmless(burst: &[(u64, Status)], acked_end: u64) -> bool {
         && burst.iter().all(|b| (kept(b.1) || b.1 == Status::UnalignedWrite) && alive(b.1))
 }
 
-/// How often writes to a zone failed: in all, and with the write pointer becoming unknown.
+/// The failures of writes to a zone: in all, and those that made the write pointer unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Failures {
     pub(crate) any: u64,
@@ -124,22 +125,22 @@ pub(crate) struct SeamHistory {
     pub(crate) said: BTreeMap<u64, Status>,
     /// The sectors of failed BIOs, by token.
     pub(crate) failed_at: BTreeMap<u64, u64>,
-    /// Reports of the layer that the device did not take, or was too busy for: the zone, the queue, and the address of
-    /// the command. One that comes again counts as the same report, even if the zone has recovered meanwhile.
+    /// Reports of the layer that the device did not take, or was too busy for: the zone, the queue, and the address
+    /// of the command. A repeated report counts as the same one, even if the zone has recovered meanwhile.
     pub(crate) reports_again: Vec<(ZoneNo, usize, usize)>,
     pub(crate) ordered: Ordered,
 }
 
-/// What was seen on a device that keeps the order of writes.
+/// Counts of a device that keeps the order of writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ordered {
     /// Most writes of a zone at the device.
     pub(crate) most: usize,
     /// Reports by the layer itself.
     pub(crate) reports: u64,
-    /// Those reports for zones with one write in flight.
+    /// Such reports for zones with one write in flight.
     pub(crate) asked: u64,
-    /// BIOs that were sent again after a failure, and those of them that are appends and went elsewhere.
+    /// BIOs that were sent again after a failure, and the appends among them that got another place.
     pub(crate) retried: u64,
     pub(crate) placed: u64,
     /// Zones that were given up after the last attempt.

@@ -1,4 +1,4 @@
-//! What a host concludes from an answer.
+//! The conclusions that a host draws from an answer.
 
 use super::commands::{Sent, What};
 use super::manage::REPORT;
@@ -54,7 +54,7 @@ impl NetworkWorld {
                 assert!(as_told, "J2: {:#x}, not {right:#x}", completion.status);
             }
             What::Admin => assert!(ok, "an admin command: {completion:?}"),
-            // The controller has ended, and answers what waits.
+            // The controller has ended, and answers the waiting requests.
             What::Event => {}
             What::Awaited => {
                 self.awaited.insert(id, Some(completion));
@@ -62,8 +62,8 @@ impl NetworkWorld {
         }
     }
 
-    /// The data of a command have changed on their way, which their digest shows: it was not carried out, and is sent again
-    /// (K5).
+    /// Handles a command whose data changed on the way: the digest shows it, so the command was not carried out and
+    /// is sent again (K5).
     fn spoilt(&mut self, id: u64, sent: Sent) {
         let from = &self.connections[sent.connection];
         assert!(from.corrupt && !sent.came_up, "K5: no byte has changed: {sent:?}");
@@ -190,7 +190,7 @@ impl NetworkWorld {
         }
     }
 
-    /// The write pointer of a zone, as an offset.
+    /// Takes the reported write pointer of a zone, as an offset.
     fn reported(&mut self, z: usize, activity: u64, quiet: bool, data: Option<&[u8]>) {
         let (_, first) = self.address(z, 0);
         let block = self.block;

@@ -1,4 +1,4 @@
-//! What the hosts do next: writes, appends, reads.
+//! The next command of a host: writes, appends, reads.
 
 use super::commands::What;
 use super::order::Placed;
@@ -52,7 +52,7 @@ impl NetworkWorld {
         self.rng.below(self.zones.len() as u32) as usize
     }
 
-    /// Most sectors of a command.
+    /// Returns the most sectors of a command.
     pub(super) fn most(&self) -> u32 {
         (self.network.max_data >> 9) / self.block * self.block
     }
@@ -65,7 +65,7 @@ impl NetworkWorld {
         if odd || zone.appends > 0 || zone.ghosts > 0 {
             return;
         }
-        // Without a window the hosts have to wait for each write.
+        // Without a window the hosts must wait for each write.
         let strict = self.config.order_window == Nanos(0) && !self.rng.one_in(4);
         if strict && zone.writes > 0 {
             return;

@@ -1,4 +1,4 @@
-//! What a command asks for, and how it is sent.
+//! The commands of hosts: their purpose, and how they are sent.
 
 use super::{NetworkWorld, trace};
 use crate::memory::stamp_bytes;
@@ -7,7 +7,7 @@ use zoneplug_nvme::initiator::Data;
 use zoneplug_nvme::spec::{Command, FUA, opcode};
 use zoneplug_nvme::tcp::Received;
 
-/// What a host asked for.
+/// The purpose of a command.
 #[derive(Debug, Clone)]
 pub(super) enum What {
     /// A write, or a write of zeroes (`stamp` is `None`).
@@ -24,11 +24,12 @@ pub(super) enum What {
         len: u32,
         stamp: u64,
     },
-    /// A read, and what it finds where nothing has changed meanwhile: zone, generation, stamp.
+    /// A read, and the expected content where the zone has not changed meanwhile: zone, generation, stamp.
     Read {
         expect: Vec<(usize, u64, Option<u64>)>,
     },
-    /// A report of one zone. `activity`: the counter when it was sent. `quiet`: nothing was in flight.
+    /// A report of one zone. `activity`: the counter when it was sent. `quiet`: no other command of the zone was in
+    /// flight.
     Report {
         zone: usize,
         activity: u64,
@@ -65,7 +66,7 @@ pub(super) struct Sent {
     pub(super) data: Data,
     /// Whether the server has received it with all of its data.
     pub(super) came_up: bool,
-    /// Its host has lost the connection.
+    /// Whether its host has lost the connection.
     pub(super) ghost: bool,
 }
 
@@ -96,7 +97,7 @@ impl NetworkWorld {
         self.send(c, what, command, Data::None);
     }
 
-    /// A connection with room for a command.
+    /// Returns a connection with room for a command.
     pub(super) fn any_connection(&mut self) -> Option<usize> {
         let all: Vec<usize> = (0..self.connections.len())
             .filter(|&c| self.connections[c].qid > 0 && self.room(c) > 0)
@@ -104,7 +105,7 @@ impl NetworkWorld {
         (!all.is_empty()).then(|| self.rng.pick(&all))
     }
 
-    /// The namespace of a zone, and the number of a block in it.
+    /// Returns the namespace of a zone, and the number of a block in it.
     pub(super) fn address(&self, z: usize, offset: u32) -> (u32, u64) {
         let zone = &self.zones[z];
         let sector = zone.start + u64::from(offset);
@@ -115,19 +116,19 @@ impl NetworkWorld {
         }
     }
 
-    /// A command for `len` sectors of a zone.
+    /// Makes a command for `len` sectors of a zone.
     pub(super) fn command_at(&self, code: u8, z: usize, offset: u32, len: u32) -> Command {
         let (nsid, lba) = self.address(z, offset);
         let c = Command::new(code).with_nsid(nsid).with_cdw_pair(10, lba);
         c.with_cdw(12, (len / self.block).saturating_sub(1))
     }
 
-    /// Sometimes with FUA.
+    /// Adds FUA to some commands.
     pub(super) fn with_flags(&mut self, c: Command) -> Command {
         if self.rng.one_in(8) { c.with_cdw(12, c.cdw(12) | FUA) } else { c }
     }
 
-    /// A write of `len` sectors at `offset`, whose first sector has this stamp.
+    /// Makes a write of `len` sectors at `offset`, whose first sector has this stamp.
     pub(super) fn write_command(
         &mut self,
         z: usize,
@@ -144,7 +145,7 @@ impl NetworkWorld {
         self.next_stamp - u64::from(sectors)
     }
 
-    /// The server has received a command with its data: they are what the host has sent (K4).
+    /// Checks a command that the server has received: its data must be those that the host has sent (K4).
     pub(super) fn came_up(&mut self, c: usize, received: &Received) {
         let cid = received.command.cid();
         let id = self.connections[c].ids.get(&cid);
@@ -163,7 +164,7 @@ impl NetworkWorld {
         }
     }
 
-    /// The host of a command has lost its connection: whether it was carried out is unknown.
+    /// Notes that the outcome of a command is unknown, because its host has lost the connection.
     pub(super) fn unknown(&mut self, id: u64) {
         let sent = self.commands.get_mut(&id).expect("a command in flight");
         sent.ghost = true;
@@ -206,7 +207,8 @@ impl NetworkWorld {
         }
     }
 
-    /// Forgets the commands of lost connections that the server can carry out no more. False: there are none.
+    /// Forgets the commands of lost connections that the server can no longer carry out. Returns false if there are
+    /// none.
     pub(super) fn end_ghosts(&mut self) -> bool {
         let over = |s: &Sent| {
             let gone = s.ghost && self.connections[s.connection].served.is_none();

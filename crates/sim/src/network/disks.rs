@@ -1,7 +1,7 @@
 //! The disk of a world as the I/O queues of a target see it, in virtual time.
 //!
-//! The queues are here, as the reactor of a server has them, because one whose client waits for nothing, or has gone, may
-//! have work of others.
+//! The queues are here, as in the reactor of a server, because a queue may have work of others even if its client
+//! waits for nothing, or has gone.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
 use zoneplug_nvme::recovery::DiskRecovery;
 
-/// What a disk was asked, or has answered.
+/// A request to a disk, or its answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Note {
     pub(super) op: Op,
@@ -27,11 +27,11 @@ pub(super) struct Note {
 #[derive(Debug)]
 struct Opened {
     queue: DiskQueue,
-    /// Its client has gone, and has left nothing of its own.
+    /// Whether its client has gone, with no work of its own left.
     left: bool,
 }
 
-/// The disk, its queues, and what outlives their clients.
+/// The disk, its queues, and the state that outlives their clients.
 #[derive(Debug)]
 pub(super) struct ServedDisk {
     pub(super) disk: Disk,
@@ -92,9 +92,9 @@ impl ServedDisk {
         self.queues.borrow().values().filter_map(|o| o.queue.next_deadline()).min()
     }
 
-    /// Whether further polls make progress although no time passes. A poll of a device without latency ends one part of a
-    /// long write and sends the next, a device that takes nothing counts the polls, and a queue may have got back a BIO
-    /// that another one has sent.
+    /// Returns whether further polls make progress although no time passes. A poll of a device without latency ends
+    /// one part of a long write and sends the next, a device that takes nothing counts the polls, and a queue may
+    /// have got back a BIO that another queue has sent.
     pub(super) fn needs_polls(&self) -> bool {
         self.queues.borrow().values().any(|o| o.queue.is_busy() || o.queue.has_completions())
     }
@@ -150,7 +150,7 @@ pub(super) struct QueueClient {
 
 impl DiskClient for QueueClient {
     fn submit(&mut self, bios: &mut Bios) -> usize {
-        // The last try of a refused write is not held: what it waited for counts from the try before.
+        // The last try of a refused write is not held: its wait counts from the try before.
         let asked: Vec<_> = bios
             .iter()
             .map(|b| (!b.flags.contains(Flags::NOWAIT)).then_some((b.op, b.sector)))

@@ -1,5 +1,6 @@
-//! A server that ends, and the next one: it takes nothing more, answers what it has begun, waits until its hosts have the
-//! answers, and closes its connections. The next server opens the disk anew, and the hosts connect to it.
+//! A server that ends, and the next one. The old server takes no more commands, answers those that it has begun,
+//! waits until its hosts have the answers, and closes its connections. The next server opens the disk anew, and the
+//! hosts connect to it.
 //!
 //! A server of the host crate ends in the same order (`nvme_tcp/worker/ending.rs` there), with the same times.
 
@@ -12,7 +13,7 @@ use zoneplug_core::zone::Condition;
 use zoneplug_nvme::io_queue::{END_LIMIT, END_LOOK};
 
 impl NetworkWorld {
-    /// The server hands the disk over to the next one.
+    /// Hands the disk over to the next server.
     pub(super) fn hand_over(&mut self) {
         trace!(self, "  the server hands over");
         self.troubles += 1;
@@ -54,8 +55,8 @@ impl NetworkWorld {
         self.next_server();
     }
 
-    /// All that a connection has begun was answered, except writes that the disk has refused for their place. Such a write may
-    /// have waited for one that was not taken any more.
+    /// Checks that all commands that a connection has begun were answered, except writes that the disk has refused
+    /// for their place: such a write may have waited for one that was not taken any more.
     fn check_answered(&self, c: usize) {
         let begun = |s: &&Sent| s.connection == c && s.came_up && !s.ghost;
         for sent in self.commands.values().filter(begun) {
@@ -76,7 +77,7 @@ impl NetworkWorld {
         }
     }
 
-    /// The old server has closed its connections. Its disk comes to rest, and the next server opens it.
+    /// Lets the disk come to rest after the old server has closed its connections, and has the next server open it.
     fn next_server(&mut self) {
         let mut rounds = 0;
         while !self.closing.is_empty() || self.freeze.is_some() || self.served.needs_polls() {
@@ -88,7 +89,8 @@ impl NetworkWorld {
         self.parked |= self.served.disk.counters().plugs.parked > 0;
         self.seam.restart();
         let disk = (0..10).find_map(|_| {
-            // A server that cannot open the disk, for a report of its zones fails, leaves it to another, or to the old one.
+            // If a server cannot open the disk because a report of its zones fails, another server, or the old one,
+            // opens it.
             setup::open(&self.seam, &self.config, self.now).ok()
         });
         let disk = disk.expect("a server opens the disk");

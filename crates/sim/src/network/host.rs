@@ -19,7 +19,7 @@ pub(super) struct Host {
     pub(super) queues: u16,
     /// Keep alive timeout in milliseconds; 0: none.
     pub(super) kato: u32,
-    /// When it sends the next sign of life. `None`: it sends none.
+    /// The time of its next sign of life. `None`: it sends none.
     pub(super) next_keep_alive: Option<Nanos>,
 }
 
@@ -34,7 +34,7 @@ impl Host {
     }
 }
 
-/// A connection: its two sides and what is between them.
+/// A connection: its two sides and the links between them.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) host: usize,
@@ -43,20 +43,20 @@ pub(super) struct Connection {
     pub(super) most: usize,
     /// The host's side; `None`: the host has closed it.
     pub(super) initiator: Option<Initiator>,
-    /// What the host has written and the link has no room for.
+    /// Bytes that the host has written and the link has no room for.
     pub(super) out: Vec<u8>,
     /// The server's side; `None`: the server has closed it.
     pub(super) served: Option<Box<Served>>,
     pub(super) to_server: Link,
     pub(super) to_host: Link,
-    /// When each side sees that the connection is cut.
+    /// The times at which the two sides see that the connection is cut.
     pub(super) host_sees: Option<Nanos>,
     pub(super) server_sees: Option<Nanos>,
     /// Bytes that the host's side has acknowledged to the server. `None`: all that have arrived.
     pub(super) acknowledged: Option<u64>,
-    /// Something happened for which the connection may end.
+    /// Whether an event has occurred for which the connection may end.
     pub(super) troubled: bool,
-    /// When its server began to end.
+    /// The time at which its server began to end.
     pub(super) left: Option<Nanos>,
     /// Whether the connection has digests, so that bytes may change.
     pub(super) digests: bool,
@@ -68,7 +68,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The moments at which one of its sides has something to do.
+    /// Returns the times at which one of its sides has something to do.
     pub(super) fn moments(&self) -> impl Iterator<Item = Nanos> {
         let served = self.served.iter().flat_map(|s| s.moments());
         let server = self.served.as_ref().and(self.to_server.next_arrival());
@@ -82,11 +82,11 @@ impl Connection {
 }
 
 impl NetworkWorld {
-    /// A new connection of a host.
+    /// Opens a new connection of a host.
     fn open_connection(&mut self, host: usize, qid: u16, entries: u16) -> usize {
         let digests = Digests { header: self.network.digests, data: self.network.digests };
         let digests = match self.rng.below(3) {
-            // Bytes may change only where both digests are there.
+            // Bytes may change only where both digests are in use.
             _ if digests.header => digests,
             0 => Digests { header: true, data: false },
             1 => Digests { header: false, data: true },
@@ -121,7 +121,7 @@ impl NetworkWorld {
         self.connections.len() - 1
     }
 
-    /// Connects a host: its admin queue and its I/O queues. False: a connection was lost meanwhile.
+    /// Connects a host: its admin queue and its I/O queues. Returns false if a connection was lost meanwhile.
     pub(super) fn connect_host(&mut self, h: usize) -> bool {
         trace!(self, "  host {h} connects");
         let (kato, queues) = (self.hosts[h].kato, self.hosts[h].queues);
@@ -136,7 +136,7 @@ impl NetworkWorld {
         if self.ask(admin, command, data).is_none() {
             return false;
         }
-        // Nothing has happened since the answer.
+        // No event has occurred since the answer, so the connection still exists.
         self.send_admin(admin, Command::new(admin::ASYNC_EVENT_REQUEST));
         let every = Nanos(u64::from(kato) * 400_000);
         self.hosts[h].next_keep_alive = (kato != 0).then(|| self.now.plus(every));
@@ -167,8 +167,8 @@ impl NetworkWorld {
         Some((c, result))
     }
 
-    /// Sends an admin command, or a Connect, and waits for its answer, which must be success. `None`: the connection was
-    /// lost.
+    /// Sends an admin command, or a Connect, and waits for its answer, which must be success. Returns `None` if the
+    /// connection was lost.
     fn ask(&mut self, c: usize, command: Command, data: Data) -> Option<u64> {
         self.connections[c].initiator.as_ref()?;
         let id = self.send_awaited(c, command, data);
@@ -188,7 +188,7 @@ impl NetworkWorld {
         panic!("hang: {command:?} is not answered");
     }
 
-    /// Hosts with a timeout send signs of life. False: it was not time.
+    /// Sends signs of life of hosts with a timeout. Returns false if none was due.
     pub(super) fn keep_alive(&mut self) -> bool {
         let mut any = false;
         for h in 0..self.hosts.len() {
@@ -206,20 +206,20 @@ impl NetworkWorld {
         any
     }
 
-    /// The admin queue of a host.
+    /// Returns the admin queue of a host.
     pub(super) fn admin_of(&self, h: usize) -> Option<usize> {
         let mut all = self.connections.iter();
         all.position(|c| c.host == h && c.qid == 0 && c.ready && c.initiator.is_some())
     }
 
-    /// How many commands the host may send through a connection.
+    /// Returns how many commands the host may send through a connection.
     pub(super) fn room(&self, c: usize) -> usize {
         let connection = &self.connections[c];
         let initiator = connection.initiator.as_ref().filter(|_| connection.ready);
         initiator.map_or(0, |i| connection.most.saturating_sub(i.in_flight()))
     }
 
-    /// The host's side of a connection: takes answers, sends commands. False: nothing has happened.
+    /// Runs the host's side of a connection: takes answers, sends commands. Returns false if nothing happened.
     pub(super) fn host_turn(&mut self, c: usize) -> bool {
         let now = self.now;
         let connection = &mut self.connections[c];
@@ -267,7 +267,7 @@ impl NetworkWorld {
         progress
     }
 
-    /// A host closes a connection, or sees that it is lost: what is in flight on it is unknown.
+    /// Closes a connection on the host's side, or notes its loss. The outcome of commands in flight is unknown.
     pub(super) fn host_closes(&mut self, c: usize) {
         let connection = &mut self.connections[c];
         if connection.initiator.take().is_none() {
@@ -294,7 +294,7 @@ impl NetworkWorld {
         }
     }
 
-    /// A host gives all of its connections up.
+    /// Gives up all connections of a host.
     pub(super) fn lose_host(&mut self, h: usize) {
         self.hosts[h].next_keep_alive = None;
         for c in 0..self.connections.len() {
@@ -304,7 +304,7 @@ impl NetworkWorld {
         }
     }
 
-    /// A host whose connections are not all there connects anew.
+    /// Reconnects hosts that have lost a connection.
     pub(super) fn reconnect(&mut self) {
         for h in 0..self.hosts.len() {
             let alive = |c: &&Connection| c.host == h && c.ready && c.initiator.is_some();

@@ -1,9 +1,9 @@
-//! One direction of a connection. Bytes arrive in order, in pieces that the network cuts, each after a delay of its own.
+//! One direction of a connection. Bytes arrive in order, in pieces that the network cuts, each after its own delay.
 
 use std::collections::VecDeque;
 use zoneplug_core::{Nanos, Random};
 
-/// A piece of the stream, and when it arrives.
+/// A piece of the stream, and its time of arrival.
 #[derive(Debug)]
 struct Piece {
     arrives: Nanos,
@@ -15,16 +15,16 @@ pub(super) struct Link {
     pieces: VecDeque<Piece>,
     /// Bytes of the first piece that were taken.
     taken: usize,
-    /// Bytes on the way, and how many there may be.
+    /// Bytes on the way, and their limit.
     bytes: usize,
     capacity: usize,
     /// Most delay of a piece, in nanoseconds.
     delay: u32,
     /// Bytes that were taken, ever.
     taken_ever: u64,
-    /// Nothing arrives before.
+    /// The time before which nothing arrives.
     not_before: Nanos,
-    /// Nothing is sent any more.
+    /// Whether the link takes no more bytes.
     ended: bool,
 }
 
@@ -42,7 +42,7 @@ impl Link {
         }
     }
 
-    /// How many bytes can be sent.
+    /// Returns how many bytes can be sent.
     pub(super) fn room(&self) -> usize {
         self.capacity - self.bytes.min(self.capacity)
     }
@@ -85,13 +85,13 @@ impl Link {
         n
     }
 
-    /// Bytes that have arrived and were not taken.
+    /// Returns how many bytes have arrived and were not taken.
     pub(super) fn arrived(&self, now: Nanos) -> usize {
         let there = self.pieces.iter().take_while(|p| p.arrives <= now);
         there.map(|p| p.bytes.len()).sum::<usize>() - self.taken_now(now)
     }
 
-    /// Bytes that have arrived, ever.
+    /// Returns how many bytes have ever arrived.
     pub(super) fn arrived_ever(&self, now: Nanos) -> u64 {
         self.taken_ever + self.arrived(now) as u64
     }
@@ -100,28 +100,28 @@ impl Link {
         self.pieces.front().map_or(0, |p| if p.arrives <= now { self.taken } else { 0 })
     }
 
-    /// When the next piece arrives.
+    /// Returns the arrival time of the next piece.
     pub(super) fn next_arrival(&self) -> Option<Nanos> {
         self.pieces.front().map(|p| p.arrives)
     }
 
-    /// Nothing more is sent. What is on the way arrives.
+    /// Ends the link: it takes no more bytes, and those on the way arrive.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether the other side has ended the link, and everything has arrived and was taken.
+    /// Returns whether the other side has ended the link, and all bytes have arrived and were taken.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.pieces.is_empty()
     }
 
-    /// The link is cut: of what is on the way only some arrives, and the last piece of it perhaps in part.
+    /// Cuts the link: only some of the bytes on the way arrive, and the last piece of them perhaps in part.
     pub(super) fn cut(&mut self, rng: &mut Random) {
         self.ended = true;
         let keep = rng.below(self.pieces.len() as u32 + 1) as usize;
         self.pieces.truncate(keep);
         if keep == 0 {
-            // The piece that was taken in part is gone.
+            // The piece of which a part was taken is gone.
             self.taken = 0;
         }
         if let Some(last) = self.pieces.back_mut() {
@@ -132,13 +132,13 @@ impl Link {
         self.bytes = self.pieces.iter().map(|p| p.bytes.len()).sum::<usize>() - self.taken;
     }
 
-    /// Nothing arrives before `until`.
+    /// Delays all arrivals until `until`.
     pub(super) fn stall(&mut self, until: Nanos) {
         self.not_before = self.not_before.max(until);
         self.pieces.iter_mut().for_each(|p| p.arrives = p.arrives.max(until));
     }
 
-    /// Changes a byte that is on the way. False: none is.
+    /// Changes a byte that is on the way. Returns false if there is none.
     pub(super) fn corrupt(&mut self, rng: &mut Random) -> bool {
         let first = self.taken;
         let Some(i) = (0..self.pieces.len()).rev().find(|_| rng.one_in(2)) else { return false };

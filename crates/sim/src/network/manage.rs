@@ -95,8 +95,8 @@ impl NetworkWorld {
         self.send(c, what, command.with_cdw(13, PARTIAL_REPORT), Data::In(REPORT));
     }
 
-    /// Asks for the zones of which the hosts have lost account, if they are at rest. A zone whose reset or finish has met
-    /// writes is reset: until then nothing is promised (M4).
+    /// Asks for the zones whose state the hosts have lost, if they are at rest. A zone whose reset or finish has met
+    /// writes is reset, because its content is not defined until then (M4).
     pub(super) fn learn_zones(&mut self) {
         for z in 0..self.zones.len() {
             let zone = &self.zones[z];
@@ -148,7 +148,7 @@ impl NetworkWorld {
                 (c, bytes(2 * block), status::ZONE_BOUNDARY)
             }
             7 if sequential && known && (block..cap).contains(&wp) => {
-                // Behind the write pointer: not even an order window helps.
+                // Behind the write pointer, where an order window does not help either.
                 (at(self, opcode::WRITE, wp - block, block), bytes(block), MISPLACED)
             }
             8 if sequential => {

@@ -1,5 +1,5 @@
-//! The rules for the medium: each stamp is there at most once, in its place, of this generation, and only if the disk can
-//! have been asked to write it.
+//! The rules for the medium: each stamp is there at most once, in its place, of this generation, and only if the disk
+//! can have been asked to write it.
 
 use super::commands::What;
 use super::{NetworkWorld, trace};
@@ -8,7 +8,7 @@ use crate::memory::{buf, stamps};
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Sector, ZoneNo};
 
-/// A range of stamps, and where it belongs.
+/// A range of stamps, and its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamped {
     first: u64,
@@ -16,7 +16,7 @@ pub(super) struct Stamped {
     zone: usize,
     /// The offset in the zone; `None` for an append until its host is told.
     offset: Option<u32>,
-    /// Nothing can have written it.
+    /// Whether no command can have written it.
     never: bool,
 }
 
@@ -31,29 +31,29 @@ impl NetworkWorld {
         self.stamps.get_mut(i).filter(|s| stamp < s.first + u64::from(s.len))
     }
 
-    /// The write with this first stamp was refused, or never reached the disk.
+    /// Notes that the write with this first stamp was refused, or never reached the disk.
     pub(super) fn never_written(&mut self, stamp: u64) {
         if let Some(s) = self.find(stamp) {
             s.never = true;
         }
     }
 
-    /// The write with this first stamp is sent again.
+    /// Notes that the write with this first stamp is sent again.
     pub(super) fn written_after_all(&mut self, stamp: u64) {
         if let Some(s) = self.find(stamp) {
             s.never = false;
         }
     }
 
-    /// The append with this first stamp has landed here.
+    /// Notes that the append with this first stamp has landed here.
     pub(super) fn placed(&mut self, stamp: u64, offset: u32) {
         if let Some(s) = self.find(stamp) {
             s.offset = Some(offset);
         }
     }
 
-    /// The server has ended the queue of a connection. What of its writes the disk has not accepted is never written: data
-    /// that had not all come, and writes that were held (H10).
+    /// Handles the end of a connection's queue at the server. Its writes that the disk has not accepted are never
+    /// written: writes whose data had not all arrived, and writes that were held (H10).
     pub(super) fn held_are_gone(&mut self, c: usize) {
         let calm = self.is_calm();
         let mut never = Vec::new();
@@ -78,7 +78,7 @@ impl NetworkWorld {
         never.into_iter().for_each(|s| self.never_written(s));
     }
 
-    /// The stamps of sectors on the medium, read without the disk and its faults.
+    /// Returns the stamps of sectors on the medium, read without the disk and its faults.
     pub(super) fn medium(&mut self, first: u64, len: u32) -> Vec<u64> {
         let most = self.emu.config().limits.transfer_sectors() / self.block * self.block;
         let (mut all, mut now) = (Vec::new(), Nanos(0));
@@ -98,7 +98,7 @@ impl NetworkWorld {
         all
     }
 
-    /// What was just acknowledged is on the medium.
+    /// Checks that data that were just acknowledged are on the medium.
     pub(super) fn check_there(&mut self, z: usize, offset: u32, len: u32) {
         let found = self.medium(self.zones[z].start + u64::from(offset), len);
         let known = &self.zones[z].shadow[offset as usize..(offset + len) as usize];
@@ -106,7 +106,7 @@ impl NetworkWorld {
         assert!(same, "acknowledged, and not there: zone {z}, {offset}: {known:?}, not {found:?}");
     }
 
-    /// A zone at rest has its write pointer at `wp`: checks what is in front of it, and knows it from now on.
+    /// Takes `wp` as the write pointer of a zone at rest: checks the content before it, and remembers it from now on.
     pub(super) fn learn(&mut self, z: usize, wp: u32) {
         trace!(self, "  zone {z} is at {wp}");
         let unknown = self.zones[z].train.len();
@@ -170,7 +170,7 @@ impl NetworkWorld {
         assert!(seen.windows(2).all(|w| w[0] != w[1]), "zone {z}: written twice");
     }
 
-    /// The write pointer of the device.
+    /// Returns the write pointer of the device.
     pub(super) fn device_wp(&self, z: usize) -> u32 {
         let info = self.emu.zone_info(ZoneNo(z as u32));
         match info.cond {

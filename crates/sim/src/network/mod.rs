@@ -66,7 +66,7 @@ use zoneplug_nvme::tcp::Buffers;
 /// The name of the subsystem.
 const SUBSYSTEM: &str = "nqn.2026-11.dev.zoneplug:world";
 
-/// What the hosts know of a zone. All of them know the same: they are one client with several ways to the disk.
+/// The hosts' knowledge of a zone. All hosts share it: they are one client with several ways to the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Zone {
     start: u64,
@@ -83,13 +83,13 @@ pub(crate) struct Zone {
     refused: u32,
     /// Commands of lost connections that the server may still carry out.
     ghosts: u32,
-    /// A command failed or is unknown: the hosts must ask for the write pointer.
+    /// Whether a command failed or is unknown, so that the hosts must ask for the write pointer.
     unsure: bool,
-    /// A reset or finish met writes in flight: any of these may be anywhere, until the zone is asked for.
+    /// Whether a reset or finish met writes in flight: any of these may be anywhere, until the zone is reported.
     fuzzy: bool,
-    /// Data of earlier generations may lie behind what is known.
+    /// Whether data of earlier generations may lie behind the known data.
     mixed: bool,
-    /// There may be zeroes that a host wrote.
+    /// Whether there may be zeroes that a host wrote.
     zeroed: bool,
     /// The first stamp of this generation.
     born: u64,
@@ -101,7 +101,7 @@ pub(crate) struct Zone {
     shadow: Vec<Option<u64>>,
     /// The writes since the zone was last known to be at rest, in the order of their places.
     train: Vec<Placed>,
-    /// A report is in flight by which the hosts will know the zone again.
+    /// Whether a report is in flight from which the hosts will know the zone again.
     asked: bool,
 }
 
@@ -141,11 +141,11 @@ pub(crate) struct NetworkWorld {
     stamps: Vec<Stamped>,
     next_stamp: u64,
     freeze: Option<Freeze>,
-    /// The server ends, and takes nothing more.
+    /// Whether the server is ending, and takes no more commands.
     leaves: bool,
-    /// Writes waited in plugs of servers that have ended.
+    /// Whether writes waited in plugs of servers that have ended.
     parked: bool,
-    /// Commands may fail at the device.
+    /// Whether commands may fail at the device.
     has_faults: bool,
     limited: bool,
     pub(crate) failed: bool,
@@ -161,17 +161,17 @@ impl NetworkWorld {
         self.cover.hit(class);
     }
 
-    /// Whether commands fail only for their place.
+    /// Returns whether commands fail only for their place.
     fn is_calm(&self) -> bool {
         !self.has_faults && !self.limited
     }
 
-    /// The number of steps, of which the world draws between these.
+    /// Draws the number of steps, between these limits.
     pub(crate) fn draw_steps(&mut self) -> u32 {
         self.rng.range(300, 900)
     }
 
-    /// Step `n`, which draws from a sequence of its own.
+    /// Runs step `n`, which draws from its own sequence.
     pub(crate) fn step(&mut self, n: u32) {
         self.rng = Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(n) << 40);
         trace!(self, "step {n} at {}", self.now.0);
@@ -183,13 +183,13 @@ impl NetworkWorld {
         }
     }
 
-    /// Whether writes waited in plugs, whether some were merged, and whether zones recovered.
+    /// Returns whether writes waited in plugs, whether some were merged, and whether zones recovered.
     pub(crate) fn what_happened(&self) -> [bool; 3] {
         let parked = self.parked || self.served.disk.counters().plugs.parked > 0;
         [parked, self.seam.merged().0, self.seam.ordered().reports > 0]
     }
 
-    /// Goes on until something has happened, or the next moment at which something will. False: nothing ever will.
+    /// Runs until an event occurs, or the time of the next one has come. Returns false if no event will ever come.
     fn pass(&mut self) -> bool {
         for _ in 0..2 {
             if self.round() || self.served.run_for_clients() {
@@ -220,7 +220,7 @@ impl NetworkWorld {
         }
     }
 
-    /// Runs both sides of each connection once, in random order. False: nothing has happened.
+    /// Runs both sides of each connection once, in random order. Returns false if nothing happened.
     fn round(&mut self) -> bool {
         let mut order: Vec<usize> = (0..self.connections.len()).collect();
         for i in (1..order.len()).rev() {
@@ -255,7 +255,7 @@ impl NetworkWorld {
         all.filter(|at| *at > now).min()
     }
 
-    /// Notes what the disk was asked and has answered since the last time.
+    /// Notes the requests to the disk and its answers since the last time.
     fn take_notes(&mut self) {
         let notes = std::mem::take(&mut *self.served.notes.borrow_mut());
         for note in notes {

@@ -1,20 +1,20 @@
-//! When a write may be refused for its place.
+//! The reasons for which a write may be refused for its place.
 //!
-//! The hosts send the writes of a zone one behind the other, through several connections. So the disk refuses one only if a
-//! write before it did not come in time: it failed, or the disk was asked for it later than the order window holds
-//! (H3, H5), or, without a window, later at all.
+//! The hosts send the writes of a zone one behind the other, through several connections. So the disk refuses a write
+//! only if an earlier write did not come in time: that one failed, or it reached the disk later than the order window
+//! holds (H3, H5), or, without a window, later at all.
 
 use super::disks::Note;
 use super::{NetworkWorld, Zone};
 use crate::class::Class;
 use zoneplug_core::{Nanos, Op};
 
-/// A write of a zone, and what the disk has seen of it.
+/// A write of a zone, and the disk's events about it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     offset: u32,
     submitted: Option<Nanos>,
-    /// When it failed.
+    /// The time of its failure.
     failed: Option<Nanos>,
 }
 
@@ -25,12 +25,12 @@ impl Placed {
 }
 
 impl NetworkWorld {
-    /// The zone of a sector.
+    /// Returns the zone of a sector.
     pub(super) fn zone_at(&self, sector: u64) -> usize {
         self.zones.iter().rposition(|z| z.start <= sector).expect("the disk starts at 0")
     }
 
-    /// Notes what the disk was asked, or has answered.
+    /// Notes a request to the disk, or its answer.
     pub(super) fn note_place(&mut self, note: &Note) {
         if !matches!(note.op, Op::Write | Op::WriteZeroes) {
             return;
@@ -53,7 +53,7 @@ impl NetworkWorld {
         }
     }
 
-    /// A write at this place failed without the disk: those behind it have a reason to fail.
+    /// Notes that a write at this place failed before it reached the disk, so those behind it have a reason to fail.
     pub(super) fn never_came(&mut self, z: usize, offset: u32) {
         let now = self.now;
         if let Some(p) = self.zones[z].train.iter_mut().find(|p| p.offset == offset) {
@@ -61,8 +61,8 @@ impl NetworkWorld {
         }
     }
 
-    /// A write of a connection was refused because it was not at the write pointer. Checks that it had to be, and that its time
-    /// was over before the server began to end.
+    /// Checks that a connection's write was rightly refused for not being at the write pointer, and that its time was
+    /// over before the server began to end.
     pub(super) fn check_refusal(&mut self, c: usize, z: usize, offset: u32) {
         let window = self.config.order_window;
         let zone: &Zone = &self.zones[z];

@@ -1,4 +1,4 @@
-//! What must hold at rest.
+//! The conditions that must hold at rest.
 
 use super::NetworkWorld;
 use super::commands::What;
@@ -8,7 +8,7 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Status, ZoneNo};
 
 impl NetworkWorld {
-    /// Ends all troubles and lets everything that was asked for end.
+    /// Ends all troubles and lets all commands end.
     pub(crate) fn come_to_rest(&mut self) {
         self.faults.clear();
         let mut rounds = 0;

@@ -1,4 +1,4 @@
-//! The target's side of the connections: what a server's threads do, without threads and sockets.
+//! The target's side of the connections: the work of a server's threads, without threads and sockets.
 
 use super::disks::{DiskOfQueue, QueueClient};
 use super::{NetworkWorld, trace};
@@ -12,10 +12,10 @@ use zoneplug_nvme::recovery::HostKey;
 use zoneplug_nvme::target::{Connected, Event as TargetEvent, QueueId, Reply};
 use zoneplug_nvme::tcp::{Connection as Tcp, Ended, Event, Queue, Received};
 
-/// How long the end of a connection waits for its peer to read why.
+/// The time that the end of a connection waits for its peer to read the reason.
 const LINGER: Nanos = Nanos(50_000_000);
 
-/// What a connection is for the target.
+/// The role of a connection at the target.
 #[derive(Debug)]
 enum Role {
     New,
@@ -45,7 +45,7 @@ impl Served {
         Served { tcp, role: Role::New, closes: None, tags }
     }
 
-    /// The moments at which it has something to do.
+    /// Returns the times at which it has something to do.
     pub(super) fn moments(&self) -> impl Iterator<Item = Nanos> {
         self.closes.into_iter().chain(self.tcp.next_deadline())
     }
@@ -63,7 +63,7 @@ fn local() -> SocketAddr {
 }
 
 impl NetworkWorld {
-    /// The server's side of a connection. False: nothing has happened.
+    /// Runs the server's side of a connection. Returns false if nothing happened.
     pub(super) fn serve(&mut self, c: usize) -> bool {
         let Some(mut s) = self.connections[c].served.take() else { return false };
         let now = self.now;
@@ -99,7 +99,7 @@ impl NetworkWorld {
         progress
     }
 
-    /// Takes commands, and what the disk has done. False: nothing has happened.
+    /// Takes commands, and completions of the disk. Returns false if there were none.
     fn run(&mut self, c: usize, s: &mut Served) -> bool {
         let mut progress = false;
         loop {
@@ -128,7 +128,7 @@ impl NetworkWorld {
         IoContext { disks, buffers: &mut self.buffers, now: self.now }
     }
 
-    /// The connection takes no more commands, for a reason that the network has.
+    /// Handles a connection that takes no more commands, for a reason that the network gives.
     fn ended(&mut self, c: usize, s: &mut Served, why: Ended) {
         trace!(self, "  the server ends connection {c}: {why:?}");
         let connection = &mut self.connections[c];
@@ -204,7 +204,7 @@ impl NetworkWorld {
         s.tcp.answer(received.slot, completion, None, &mut self.buffers, self.now);
     }
 
-    /// Sends what there is room for. False: nothing was sent.
+    /// Sends output while there is room. Returns false if nothing was sent.
     fn send_output(&mut self, c: usize, s: &mut Served) -> bool {
         let mut progress = false;
         while s.tcp.has_output() {
@@ -227,7 +227,7 @@ impl NetworkWorld {
         progress
     }
 
-    /// The server ends a connection: the target is told, and what is in flight goes on.
+    /// Ends a connection at the server: the target is told, and commands in flight go on.
     fn forget(&mut self, c: usize, s: &mut Served) {
         let queue = s.queue();
         match (queue, self.drop_queue(c, s)) {
@@ -237,7 +237,7 @@ impl NetworkWorld {
         }
     }
 
-    /// Bytes that the host's side has acknowledged to the server.
+    /// Returns how many bytes the host's side has acknowledged to the server.
     fn acknowledged(&self, c: usize) -> u64 {
         let connection = &self.connections[c];
         connection.acknowledged.unwrap_or(connection.to_host.arrived_ever(self.now))
@@ -258,7 +258,7 @@ impl NetworkWorld {
         let closing = io.end(acknowledged, drop, &mut ctx);
         let drains = closing.is_some();
         self.closing.extend(closing.map(|queue| (c, s.tags, queue)));
-        // What is held is refused at once.
+        // Held writes are refused at once.
         self.run_closing();
         if self.served.disk.counters().window.writes < held {
             self.hit(Class::HeldLost);
@@ -267,7 +267,7 @@ impl NetworkWorld {
         drains
     }
 
-    /// The server ends: it takes nothing more, and what it has begun is answered.
+    /// Begins the end of the server: it takes no more commands, and answers those that it has begun.
     pub(super) fn stop_serving(&mut self) {
         self.leaves = true;
         for s in self.connections.iter_mut().filter_map(|c| c.served.as_mut()) {
@@ -277,20 +277,20 @@ impl NetworkWorld {
         }
     }
 
-    /// Whether all that a connection has begun was answered, and its host has the answers.
+    /// Returns whether all commands that a connection has begun were answered, and its host has the answers.
     pub(super) fn is_answered(&self, c: usize) -> bool {
         let Some(s) = self.connections[c].served.as_deref() else { return true };
         let busy = matches!(&s.role, Role::Io { io, .. } if io.is_busy());
         !busy && self.acknowledged(c) >= s.tcp.output_end()
     }
 
-    /// Whether one of the last answers of a connection is to an append.
+    /// Returns whether one of the last answers of a connection is to an append.
     pub(super) fn has_answered_append(&self, c: usize) -> bool {
         let role = self.connections[c].served.as_deref().map(|s| &s.role);
         matches!(role, Some(Role::Io { io, .. }) if io.has_answered_append())
     }
 
-    /// Takes what the disk has done of queues whose connections have ended. False: nothing.
+    /// Takes completions for queues whose connections have ended. Returns false if there are none.
     pub(super) fn run_closing(&mut self) -> bool {
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
@@ -303,7 +303,7 @@ impl NetworkWorld {
         progress
     }
 
-    /// Tells the target of the queues that have nothing in flight any more. False: there are none.
+    /// Tells the target of the queues that have no more commands in flight. Returns false if there are none.
     pub(super) fn end_closing(&mut self) -> bool {
         let mut any = false;
         for (_, _, queue) in self.closing.extract_if(.., |(_, _, q)| q.is_empty()) {
@@ -314,7 +314,7 @@ impl NetworkWorld {
         any
     }
 
-    /// The server closes its side.
+    /// Closes the server's side.
     pub(super) fn server_closes(&mut self, c: usize, mut s: Served) {
         trace!(self, "  the server closes connection {c}");
         self.forget(c, &mut s);
@@ -322,7 +322,7 @@ impl NetworkWorld {
         self.deliver();
     }
 
-    /// Ends the controllers of hosts that are silent. False: there are none.
+    /// Ends the controllers of hosts that are silent. Returns false if there are none.
     pub(super) fn expire_hosts(&mut self) -> bool {
         let late = self.target.next_deadline().is_some_and(|at| at <= self.now);
         if late {
@@ -332,7 +332,7 @@ impl NetworkWorld {
         late
     }
 
-    /// Closes the server's end. If answers are to be lost, what is on the way may not arrive.
+    /// Closes the server's end. If answers are to be lost, bytes on the way may not arrive.
     fn hang_up(&mut self, c: usize) {
         let connection = &mut self.connections[c];
         match connection.acknowledged {
@@ -342,7 +342,7 @@ impl NetworkWorld {
         connection.troubled = true;
     }
 
-    /// Does what the target has asked for.
+    /// Carries out the requests of the target.
     fn deliver(&mut self) {
         for event in self.target.take_events() {
             match event {
@@ -375,7 +375,7 @@ impl NetworkWorld {
         }
     }
 
-    /// The target has ended queues of a controller.
+    /// Closes queues of a controller that the target has ended.
     fn close_queues(&mut self, id: u16, admin: bool) {
         for c in 0..self.connections.len() {
             let of = |s: &Served| s.queue().filter(|q| q.controller == id);

@@ -19,7 +19,7 @@ use zoneplug_devices::stack::{FaultDisk, FaultPlan};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::{Buffers, Config};
 
-/// What the network and the target are like.
+/// The properties of the network and the target.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NetworkConfig {
     pub(super) tcp: Config,
@@ -27,11 +27,11 @@ pub(super) struct NetworkConfig {
     pub(super) max_data: u32,
     /// Most delay of a piece, in nanoseconds.
     pub(super) delay: u32,
-    /// Bytes that are on their way in one direction at most.
+    /// The most bytes on their way in one direction.
     pub(super) capacity: usize,
     /// Whether connections have digests of headers and data. Then bytes may change on their way.
     pub(super) digests: bool,
-    /// The namespaces: the number of the one with the conventional zones, and of the one with the others.
+    /// The number of the namespace with the conventional zones, and of the one with the others.
     pub(super) conventional: Option<u32>,
     pub(super) zoned: u32,
     /// The first sector of the zoned one.
@@ -40,7 +40,7 @@ pub(super) struct NetworkConfig {
 
 fn layout(rng: &mut Random, block: u32) -> Geometry {
     let zones = rng.range(2, 6);
-    // Appends of 8 KiB have to fit.
+    // Appends of 8 KiB must fit.
     let size = block * rng.range((16 / block).max(4), 64);
     let conventional = if rng.one_in(4) { rng.range(1, zones - 1) } else { 0 };
     let whole = conventional > 0 || rng.one_in(2);
@@ -93,7 +93,7 @@ fn disk_config(rng: &mut Random, keeps_order: bool) -> DiskConfig {
     }
 }
 
-/// Opens the disk over a device, and tells the oracle what it may do.
+/// Opens the disk over a device, and tells the oracle which behaviour is allowed.
 pub(super) fn open(
     seam: &Arc<SeamOracle>,
     config: &DiskConfig,
@@ -199,7 +199,7 @@ impl NetworkWorld {
     }
 }
 
-/// A target with the namespaces of the disk, and their numbers.
+/// Makes a target with the namespaces of the disk. Also returns their numbers.
 pub(super) fn target(disk: &Disk, max_data: u32) -> (Target, Vec<u32>) {
     let nqn = Nqn::new(SUBSYSTEM).expect("a name");
     let subsystem = SubsystemConfig {
@@ -216,7 +216,7 @@ pub(super) fn target(disk: &Disk, max_data: u32) -> (Target, Vec<u32>) {
     (target, numbers)
 }
 
-/// The target, and what the network is like.
+/// Draws the target, and the properties of the network.
 fn network(rng: &mut Random, disk: &Disk) -> (Target, NetworkConfig) {
     let max_data = 4096 << rng.range(0, 6);
     let (target, numbers) = target(disk, max_data);

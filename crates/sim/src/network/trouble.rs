@@ -1,4 +1,4 @@
-//! What goes wrong: in the network, with hosts, and at the disk.
+//! Disturbances: in the network, of hosts, and at the disk.
 
 use super::{NetworkWorld, trace};
 use crate::class::Class;
@@ -8,7 +8,7 @@ use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{Configuration, property};
 
 impl NetworkWorld {
-    /// A connection that both sides have.
+    /// Returns a connection that both sides have.
     fn any_path(&mut self) -> Option<usize> {
         let all: Vec<usize> = (0..self.connections.len())
             .filter(|&c| {
@@ -42,7 +42,7 @@ impl NetworkWorld {
         }
     }
 
-    /// Nothing arrives in one direction for a while, which may be longer than the other side waits.
+    /// Stalls one direction for a while, perhaps longer than the other side waits.
     pub(super) fn stall(&mut self) {
         let Some(c) = self.any_path() else { return };
         let window = self.config.order_window.0.max(1_000_000) as u32;
@@ -73,7 +73,7 @@ impl NetworkWorld {
         if link.corrupt(&mut self.rng) {
             (connection.corrupt, connection.troubled) = (true, true);
             if to_host {
-                // If the byte is in a length, the host waits in vain. It gives up after its timeout.
+                // If the byte belongs to a length, the host waits in vain and gives up after its timeout.
                 connection.host_sees = Some(self.now.plus(Nanos(500_000_000)));
             }
             self.troubles += 1;
@@ -81,7 +81,7 @@ impl NetworkWorld {
         }
     }
 
-    /// A host gives no sign of life for longer than its timeout.
+    /// Silences a host for longer than its timeout.
     pub(super) fn fall_silent(&mut self) {
         let h = self.rng.below(self.hosts.len() as u32) as usize;
         let kato = u64::from(self.hosts[h].kato);
@@ -95,7 +95,7 @@ impl NetworkWorld {
         self.hit(Class::Silent);
     }
 
-    /// A host resets its controller, whose I/O queues end, and then gives it up.
+    /// Resets a host's controller, whose I/O queues end, and then gives the controller up.
     pub(super) fn reset_controller(&mut self) {
         let h = self.rng.below(self.hosts.len() as u32) as usize;
         let Some(admin) = self.admin_of(h).filter(|&c| self.room(c) > 0) else { return };

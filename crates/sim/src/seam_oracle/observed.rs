@@ -43,7 +43,7 @@ struct ObservedQueue {
 
 impl Queue for ObservedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        // One at a time, because a command that is not taken was not sent.
+        // One at a time: a command that the device does not take counts as not sent.
         let mut list = Commands::new();
         while let Some(c) = commands.pop_front() {
             self.seam.down(now, self.id, &c);

@@ -1,4 +1,4 @@
-//! What a client does next: writes, appends, reads.
+//! The next operation of a client: writes, appends, reads.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -88,7 +88,7 @@ impl World {
         self.submit(q, vec![(Bio::new(Op::Flush, Sector(0), 0), Asked::Flush { covers })]);
     }
 
-    /// How far each zone is acknowledged: what a flush that is sent now makes durable.
+    /// Returns how far each zone is acknowledged, which a flush that is sent now makes durable.
     pub(super) fn covers(&self) -> Vec<(usize, u64, u32)> {
         let reach = |z: &super::Zone| {
             let prefix = z.shadow.iter().take_while(|s| s.is_some()).count() as u32;
@@ -100,8 +100,7 @@ impl World {
                 false => prefix,
             }
         };
-        // An acknowledged append is covered. So is everything in front of it, even if it is not
-        // acknowledged.
+        // An acknowledged append is covered. So are all data in front of it, even if they are not acknowledged.
         let last =
             |z: &super::Zone| z.shadow.iter().rposition(|s| s.is_some()).map_or(0, |i| i + 1);
         let native = |i: usize, z: &super::Zone| self.is_native(i) && reach(z) > 0;
@@ -159,7 +158,7 @@ impl World {
         self.write_to(z);
     }
 
-    /// The next zone of the client that fills one zone after the other.
+    /// Returns the next zone of the client that fills one zone after the other.
     fn next_in_sequence(&mut self) -> usize {
         let n = self.zones.len();
         let zone = &self.zones[self.cursor % n];
@@ -219,7 +218,7 @@ impl World {
             }
         }
         let n = if self.mode == Mode::None { 1 } else { self.rng.range(1, 5) };
-        // One more for a report.
+        // One more BIO for a report.
         let Some(q) = self.queue_for(z, n + 1) else { return };
         self.note_writer(z, q);
         let mut batch = Vec::new();
@@ -386,7 +385,7 @@ impl World {
         self.submit(q, vec![entry]);
     }
 
-    /// A read of a few blocks of zone `z`.
+    /// Makes a read of a few blocks of zone `z`.
     pub(super) fn make_read(&mut self, z: usize, q: usize) -> (Box<Bio>, Asked) {
         let blocks = self.zones[z].len / self.grain;
         let first = self.rng.below(blocks);

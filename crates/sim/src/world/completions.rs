@@ -1,4 +1,4 @@
-//! What a client concludes from a BIO that has come back.
+//! The conclusions that a client draws from a BIO that has come back.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -17,7 +17,7 @@ impl World {
         }
         if !bio.status.is_ok() {
             self.seen.insert(bio.status);
-            // If several parts fail, one of them says why.
+            // If several parts fail, the status is that of one of them.
             let z = self.zones.iter().rposition(|z| z.start <= bio.sector.0).unwrap_or(0);
             let end = self.zones[z].start + u64::from(self.zones[z].len);
             self.hidden |= bio.len_sectors > self.grain
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Whether a write to `z` may fail.
+    /// Returns whether a write to `z` may fail.
     fn excused(&self, z: usize) -> bool {
         let zone = &self.zones[z];
         self.has_faults || self.limited || zone.failed || zone.fuzzy || zone.dead || zone.crossed
@@ -181,8 +181,8 @@ impl World {
         }
     }
 
-    /// If the zone is at rest and nothing of it has failed, appends and writes that were in flight at a time have all
-    /// succeeded, and the next write must succeed too.
+    /// If the zone is at rest and none of its commands has failed, appends and writes that were in flight at a time
+    /// have all succeeded, and the next write must succeed too.
     fn uncross(&mut self, z: usize) {
         let zone = &mut self.zones[z];
         if zone.crossed && zone.quiet() && !zone.unsure {
@@ -320,7 +320,7 @@ impl World {
             }
             let late_between = late_between || zone.may_change;
             if late_between {
-                // It is unknown whether this command or the one that was given up was carried out first.
+                // The order of this command and the one that was given up is unknown.
                 zone.shadow.fill(None);
                 (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
                 zone.durable = 0;

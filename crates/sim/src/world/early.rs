@@ -1,7 +1,7 @@
-//! A client whose writes come in another order than it sent them, on a disk with an order window.
+//! A client whose writes arrive in another order than it sent them, on a disk with an order window.
 //!
 //! Only these writes may be held: the other positional writes of such a world have the flag NOWAIT. A step of this
-//! client ends when nothing is held any more, so what other steps expect of the write pointer stays true.
+//! client ends when no write is held any more, so the expectations of other steps about the write pointer stay true.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -11,10 +11,10 @@ use zoneplug_core::{Bio, Flags, Nanos, Op, Status};
 
 type Entry = (Box<Bio>, Asked);
 
-/// What happens to writes that wait behind one that was lost.
+/// The fate of writes that wait behind one that was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// Nothing: they expire.
+    /// They expire.
     Expire,
     /// A write or an append takes the place of the lost one, and of the first of them.
     Overtake,
@@ -27,7 +27,7 @@ enum Trouble {
 }
 
 impl World {
-    /// Whether the disk holds writes that come before their place.
+    /// Returns whether the disk holds writes that come before their place.
     pub(super) fn has_window(&self) -> bool {
         self.config.order_window != Nanos(0)
     }
@@ -58,7 +58,7 @@ impl World {
             left -= blocks;
             pieces.push(blocks * self.grain);
         }
-        // One more for what happens to them.
+        // One more for the trouble that follows.
         let Some(queues) = self.queues_for(pieces.len() + 1) else { return false };
         if pieces.len() < 2 {
             return false;
@@ -104,7 +104,7 @@ impl World {
         Some(all)
     }
 
-    /// The writes of the pieces, in order. Those behind the lost one never get their turn.
+    /// Makes the writes of the pieces, in order. Those behind the lost one never get their turn.
     fn make_pieces(&mut self, z: usize, pieces: &[u32], lost: Option<usize>) -> Vec<Entry> {
         let mut entries = Vec::new();
         let mut at = self.zones[z].wp;
@@ -112,7 +112,7 @@ impl World {
             if lost.is_none_or(|lost| i < lost) {
                 entries.push(self.make_write(z, len));
             } else if lost != Some(i) {
-                // For the medium, no write has put this stamp there.
+                // The rules for the medium treat this stamp as never written.
                 let stamp = self.stamp(len);
                 let bio = write_as(self.zones[z].start + u64::from(at), len, stamp);
                 entries.push((bio, Asked::Early { zone: z, due: Nanos(0) }));
@@ -122,8 +122,8 @@ impl World {
         entries
     }
 
-    /// Between two pieces: queues are polled, a little time passes, or the disk is frozen for a while. In all of a step
-    /// less time passes than the window is long, not counting the freeze.
+    /// Does something between two pieces: polls queues, lets a little time pass, or freezes the disk for a while. A
+    /// whole step takes less time than the window is long, not counting the freeze.
     fn between_pieces(&mut self) {
         match self.rng.below(12) {
             0..=3 => (0..self.queues.len()).for_each(|q| self.poll(q)),
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// A piece of `lost` sectors is not there, and those behind it wait; the first of them is `first` long.
+    /// Disturbs the writes behind a lost piece of `lost` sectors; the first of them is `first` long.
     fn trouble(&mut self, z: usize, lost: u32, first: u32, q: usize) {
         use Trouble as T;
         let trouble = self.rng.pick(&[T::Expire, T::Overtake, T::Restart, T::Drop, T::Freeze]);
@@ -171,7 +171,7 @@ impl World {
             }
             T::Drop => {
                 self.drop_queue();
-                // What is held now has an owner that waits for it.
+                // Writes that are held now have an owner that waits for them.
                 let early = |o: &super::Outstanding| matches!(o.asked, Asked::Early { .. });
                 let early = self.outstanding.values().filter(|o| early(o)).count() as u64;
                 let most = early + u64::from(self.zones[z].writes);
@@ -197,7 +197,7 @@ impl World {
         panic!("H5: held for ever: {:?}, {:?}", self.disk.counters().window, self.outstanding);
     }
 
-    /// A write behind a lost one has come back.
+    /// Checks a write behind a lost one that has come back.
     pub(super) fn early_ended(&mut self, bio: &Bio, z: usize, due: Nanos) {
         use Status as S;
         let refused = matches!(
@@ -218,7 +218,7 @@ impl World {
         assert!(!known || bio.status == S::NotAtWritePointer, "H5: {bio:?} {zone:?}");
     }
 
-    /// What must hold at rest.
+    /// Checks the conditions that must hold at rest.
     pub(super) fn check_window(&self) {
         let w = self.disk.counters().window;
         assert_eq!((w.writes, w.sectors), (0, 0), "H12: {w:?}");

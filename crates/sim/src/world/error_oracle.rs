@@ -1,13 +1,13 @@
-//! The oracle for errors: every failure must have a reason. A BIO's status is what the device answered, and
-//! a status of the layer itself follows from a failure that the seam oracle has seen in the same zone.
-//! `world/completions.rs` asks for every write.
+//! The oracle for errors: every failure must have a reason. A BIO's status is the device's answer, or a status of the
+//! layer that follows from a failure that the seam oracle has seen in the same zone. `world/completions.rs` asks for
+//! every write.
 
 use super::World;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::{Bio, Op, Status};
 
 impl World {
-    /// The zone is at rest and its write pointer is known, so earlier failures explain no later ones.
+    /// Notes that the zone is at rest and its write pointer is known, so earlier failures explain no later ones.
     pub(super) fn settled(&mut self, z: usize) {
         self.zones[z].settled = self.seam.failures_of(z);
         let zone = &mut self.zones[z];
@@ -30,7 +30,7 @@ impl World {
         assert!(said == bio.status || given_up || rare, "the device said {said}: {bio:?}");
     }
 
-    /// Whether the BIO takes several commands.
+    /// Returns whether the BIO takes several commands.
     pub(super) fn is_split(&self, bio: &Bio) -> bool {
         let max = match bio.op {
             Op::WriteZeroes => self.emu.config().limits.max_write_zeroes_sectors,
@@ -44,7 +44,7 @@ impl World {
         bio.len_sectors > max || first != last
     }
 
-    /// Whether the BIO reads a gap of a layer above the seam oracle, which the device does not see.
+    /// Returns whether the BIO reads a gap of a layer above the seam oracle, which the device does not see.
     fn is_in_gap(&self, bio: &Bio) -> bool {
         let end = bio.sector.0 + u64::from(bio.len_sectors)
             - self.zones[self.zone_at(bio.sector.0)].start;
@@ -55,7 +55,7 @@ impl World {
         self.zones.iter().rposition(|z| z.start <= sector).unwrap_or(0)
     }
 
-    /// A write to `zones` failed with a status of the layer. Checks that one of them has a reason.
+    /// Checks a write to `zones` that failed with a status of the layer: one of the zones must have a reason.
     pub(super) fn check_reason(&self, bio: &Bio, zones: &[usize], stamps: Option<(u64, u64)>) {
         use Status as S;
         if self.mode != Mode::Plug {

@@ -1,4 +1,4 @@
-//! What happens to a world: faults, power cuts, zones that die, queues that are closed, other programs.
+//! Disturbances of a world: faults, power cuts, zones that die, queues that are closed, other programs.
 
 use super::setup::{DEPTHS, open};
 use super::{Asked, World, trace};
@@ -112,7 +112,7 @@ impl World {
         let single_writer = self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1");
         trace!(self, "  changed; single writer {single_writer}");
         self.seam.set_single_writer(single_writer);
-        // The disk is opened with this after a power cut.
+        // After a power cut the disk is opened with this value.
         let now = self.disk.config();
         self.config.zoned_qd1_writes = now.zoned_qd1_writes;
         self.config.zoned_qd1_policy = now.zoned_qd1_policy;
@@ -122,8 +122,8 @@ impl World {
         self.seam.queueing().configure(&now);
     }
 
-    /// The zone that has waited for the single writer past its deadline, if there is one, and since when;
-    /// and the number of turns so far.
+    /// Returns the zone that has waited for the single writer past its deadline, if there is one, and since when; and
+    /// the number of turns so far.
     pub(super) fn overdue(&self) -> Option<(ZoneNo, Nanos, u64)> {
         let deadline = self.config.zone_deadline;
         if deadline == Nanos(0) {
@@ -182,12 +182,12 @@ impl World {
         }
     }
 
-    /// Whether the layer reports a zone by itself after a failure with one write in flight.
+    /// Returns whether the layer reports a zone by itself after a failure with one write in flight.
     pub(super) fn is_auto(&self) -> bool {
         self.disk.attribute("zone_recovery").as_deref() == Some("auto")
     }
 
-    /// Whether zones recover by themselves.
+    /// Returns whether zones recover by themselves.
     fn recovers(&self) -> bool {
         self.config.zone_write_depth > 1 || self.is_auto()
     }
@@ -197,7 +197,7 @@ impl World {
         let value = self.rng.pick(&ZoneRecovery::ALL);
         trace!(self, "  zone_recovery={}", value.name());
         self.disk.set_attribute("zone_recovery", value.name()).expect("a writable attribute");
-        // The disk is opened with this after a power cut.
+        // After a power cut the disk is opened with this value.
         self.config.zone_recovery = Some(value);
         if self.is_auto() {
             self.seam.set_auto(true);
@@ -230,7 +230,7 @@ impl World {
         self.troubles += 1;
         (self.has_faults, self.spoiled, self.hidden) = (true, true, true);
         for z in &mut self.zones {
-            // Of a conventional zone only data that is durable as a whole is checked.
+            // A conventional zone is checked only if it is durable as a whole.
             if z.conventional && (z.firm != Some(z.generation) || z.writes > 0) {
                 z.shadow.fill(None);
             }
@@ -350,7 +350,7 @@ impl World {
             }
             zone.durable = zone.durable.min(wp);
             zone.wp = wp;
-            // The content of a zone that was written past what is known stays unknown.
+            // The content of a zone that was written past the known data stays unknown.
             zone.mixed |= zone.moved || zone.fuzzy;
             let torn = !wp.is_multiple_of(self.grain);
             (zone.unsure, zone.moved, zone.fuzzy, zone.may_change) = (torn, false, false, false);
@@ -428,7 +428,7 @@ impl World {
                 }
                 self.spoiled = true;
             }
-            // Nothing of a held write was accepted.
+            // The disk had accepted no part of a held write.
             Asked::Early { .. }
             | Asked::Read { .. }
             | Asked::Report { .. }
@@ -448,7 +448,7 @@ impl World {
         }
     }
 
-    /// Another program moves a write pointer (E10).
+    /// Moves a write pointer as another program does (E10).
     pub(super) fn out_of_band(&mut self) {
         let z = self.any_zone();
         let zone = &mut self.zones[z];

@@ -1,5 +1,5 @@
-//! Worlds whose disk stands on a join: parts of one device one after the other in another order, or in
-//! turns. Owns the mapping of zones, written independently of the layer's.
+//! Worlds whose disk stands on a join: parts of one device one after the other in another order, or in turns. This
+//! file has its own mapping of zones, independent of the layer's.
 
 use std::sync::Arc;
 use zoneplug_core::zone::Geometry;
@@ -17,7 +17,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Draws a join in some worlds, from a sequence of its own.
+    /// Draws a join in some worlds, from its own sequence.
     pub(super) fn draw(seed: u64, layouts: &[Geometry]) -> Option<Join> {
         let mut rng = Random::new(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x101);
         let [g] = layouts else { return None };
@@ -40,7 +40,7 @@ impl Join {
         (good(first) && good(second)).then_some(join)
     }
 
-    /// The zones of both parts in the order of the join.
+    /// Returns the zones of both parts in the order of the join.
     fn cuts(self, n: u32) -> (std::ops::Range<u32>, std::ops::Range<u32>) {
         match self {
             Join::Straight(at) => (0..at, at..n),
@@ -49,7 +49,7 @@ impl Join {
         }
     }
 
-    /// The join of the parts of `device`.
+    /// Makes the join of the parts of `device`.
     pub(super) fn of(self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
         let (first, second) = self.cuts(device.geometry().nr_zones());
         let cut = |zones| -> Arc<dyn Device> {
@@ -62,7 +62,7 @@ impl Join {
         }
     }
 
-    /// The zone of the device for zone `z` of the disk.
+    /// Returns the zone of the device for zone `z` of the disk.
     pub(super) fn below(self, z: usize) -> usize {
         match self {
             Join::Straight(_) => z,

@@ -1,6 +1,6 @@
-//! Lists that mix zones, operations and mistakes, and the promises to a BIO besides its data: one that may
-//! not wait does not wait, a split one says the cause of its failure, and one that another queue has
-//! completed is there when its client looks.
+//! Lists that mix zones, operations and mistakes, and the promises to a BIO besides its data: a BIO that may not wait
+//! does not wait; a split BIO fails with the cause; and a BIO that another queue has completed is there when its
+//! client looks.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// A write or append that fits.
+    /// Makes a write or append that fits.
     fn make_valid(&mut self, z: usize, q: usize) -> Option<Entry> {
         let zone = &self.zones[z];
         let left = (zone.cap - zone.wp.min(zone.cap)) / self.grain;
@@ -78,7 +78,7 @@ impl World {
         writes.then(|| self.make_write(z, len))
     }
 
-    /// An invalid BIO at the place of the next valid one.
+    /// Makes an invalid BIO at the place of the next valid one.
     fn make_malformed(&mut self, z: usize) -> Option<Entry> {
         let (zone, g) = (&self.zones[z], self.grain);
         let (at, left) = (zone.start + u64::from(zone.wp), zone.len - zone.wp.min(zone.len));
@@ -95,7 +95,7 @@ impl World {
         Some((bio, Asked::Bad { zone: z, first: false, statuses: vec![status] }))
     }
 
-    /// A write past the place of the next valid one.
+    /// Makes a write past the place of the next valid one.
     fn make_misplaced(&mut self, z: usize) -> Option<Entry> {
         use Status as S;
         let zone = &self.zones[z];
@@ -116,7 +116,7 @@ impl World {
         Some((bio, Asked::Bad { zone: z, first: false, statuses }))
     }
 
-    /// Called before BIOs are submitted: notes which of them have a promise.
+    /// Notes which BIOs have a promise, before they are submitted.
     pub(super) fn promise(&mut self, list: &Bios) -> Vec<u64> {
         let mut at_once = Vec::new();
         let direct = self.config.scheduler == Scheduler::None && self.mode != Mode::Lock;
@@ -141,7 +141,7 @@ impl World {
         at_once
     }
 
-    /// Called after BIOs were submitted: checks that one that may not wait was sent, or is on its way back.
+    /// Checks, after BIOs were submitted, that those that may not wait were sent, or are on their way back.
     pub(super) fn check_not_waiting(&mut self, at_once: Vec<u64>, held_up: u64) {
         let mut queueing = self.seam.queueing();
         let busy = queueing.held_up != held_up;
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// The least number of commands of a BIO.
+    /// Returns the least number of commands of a BIO.
     fn parts_of(&self, bio: &Bio) -> u64 {
         let (mut at, end) = (bio.sector.0, bio.sector.0 + u64::from(bio.len_sectors));
         let mut parts = 0;
@@ -203,8 +203,8 @@ impl World {
         any
     }
 
-    /// The next write at the device leaves the write pointer anywhere, also in the middle of a block. Not
-    /// in worlds with a layer that keeps account of what is written, because the layer would not know.
+    /// Tears the next write at the device, so that the write pointer may lie in the middle of a block. Not done in
+    /// worlds with a layer that keeps account of writes, because the layer would not know.
     pub(super) fn tear_next_write(&mut self) -> bool {
         if self.grain < 2
             || self.cached
@@ -222,7 +222,7 @@ impl World {
         true
     }
 
-    /// Whether the write pointer of a zone is in the middle of a block, where nothing can be written.
+    /// Returns whether the write pointer of a zone is in the middle of a block, where nothing can be written.
     pub(super) fn is_torn(&self, z: usize) -> bool {
         let zone = &self.zones[z];
         if !self.spoiled_blocks || zone.conventional || zone.dead {
@@ -234,7 +234,7 @@ impl World {
             && !(info.wp.0 - info.start.0).is_multiple_of(u64::from(self.grain))
     }
 
-    /// The client of a torn zone resets it.
+    /// Resets a torn zone, as its client does.
     pub(super) fn reset_torn_zone(&mut self, z: usize) {
         self.hit(Class::Misaligned);
         self.zones[z].unsure = true;

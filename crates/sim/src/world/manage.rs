@@ -181,8 +181,8 @@ impl World {
         let device = self.on_device(z);
         let mut statuses = vec![status];
         if known && self.is_native(z) && self.zones[z].late_ended > 0 {
-            // The device has ended a command that was given up, and the layer may not have heard of it. Then it does not know
-            // where the zone ends behind a native append (A7).
+            // The device has ended a command that was given up, and the layer may not have heard of it. Then it does
+            // not know where the zone ends behind a native append (A7).
             statuses.push(Status::StaleWritePointer);
         }
         self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses })]);
@@ -191,7 +191,7 @@ impl World {
         assert_eq!(device.wp, self.on_device(z).wp);
     }
 
-    /// A write that fits into zone `z` and not into the next; no part of it is written (W4).
+    /// Makes a write that fits into zone `z` and not into the next; no part of it may be written (W4).
     fn spanning(&self, z: usize) -> Option<(Box<Bio>, Status)> {
         let (zone, next) = (&self.zones[z], self.zones.get(z + 1)?);
         let sure = !(next.unsure || next.fuzzy || next.dead || next.conventional) && next.quiet();
@@ -204,8 +204,8 @@ impl World {
         Some((write_as(zone.start + u64::from(zone.wp), len, 1), status))
     }
 
-    /// A reset aborts a write that waits for a tag, in a queue whose reads take long. After the write has
-    /// come back the zone is free, whatever that queue has in its line (M5).
+    /// Resets a zone whose write waits for a tag, in a queue whose reads take long. After the aborted write has come
+    /// back the zone is free, although it may still be in that queue's line (M5).
     pub(super) fn reset_in_line(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// A report takes long, and a write that was sent after it fails and leaves some of its data (E6).
+    /// Delays a report, and lets a write that was sent after it fail and leave some of its data (E6).
     pub(super) fn slow_report(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -252,7 +252,7 @@ impl World {
         self.write_to(z);
     }
 
-    /// A misplaced write behind writes in flight: it fails, they do not.
+    /// Submits a misplaced write behind writes in flight: only the misplaced one fails.
     pub(super) fn submit_invalid_behind_writes(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -296,7 +296,7 @@ impl World {
         self.revalidation = Some((self.disk.revalidate(), q, !self.outstanding.is_empty()));
     }
 
-    /// A write that provably did nothing ends before or after a reset. The write pointer of the reset
+    /// Tests a write that provably did nothing and ends before or after a reset. The write pointer of the reset
     /// counts (M4).
     pub(super) fn undo_around_reset(&mut self) {
         let z = self.any_zone();

@@ -1,11 +1,11 @@
-//! The rules for the medium: each stamp is there at most once, in the zone and at the place that it was
-//! written to, and none is of an earlier generation. Owns the list of all stamps; `world/quiescence.rs` and
+//! The rules for the medium: each stamp is there at most once, in the zone and at the place to which it was written,
+//! and none is of an earlier generation. This file owns the list of all stamps; `world/quiescence.rs` and
 //! `world/faults.rs` use it.
 
 use super::World;
 use crate::class::Class;
 
-/// A range of stamps, and where it belongs.
+/// A range of stamps, and its place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamped {
     pub(crate) first: u64,

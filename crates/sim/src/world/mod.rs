@@ -56,7 +56,7 @@ macro_rules! trace {
 }
 pub(crate) use trace;
 
-/// What the client knows of a zone.
+/// The client's knowledge of a zone.
 #[derive(Debug, Default)]
 pub(crate) struct Zone {
     pub(crate) start: u64,
@@ -69,35 +69,35 @@ pub(crate) struct Zone {
     pub(crate) writes: u32,
     /// Native appends in flight; they count as writes too.
     pub(crate) appends: u32,
-    /// The last that succeeded was a native append.
+    /// Whether the last success was a native append.
     pub(crate) appended: bool,
-    /// A native append and a write were in flight at a time, so any of them may have failed. Ends when the zone is at rest
-    /// and its write pointer is known.
+    /// Whether a native append and a write were in flight at a time, so that any of them may have failed. Ends when
+    /// the zone is at rest and its write pointer is known.
     pub(crate) crossed: bool,
     /// Management commands in flight.
     pub(crate) managed: u32,
-    /// Writes of queues that were dropped. Only a freeze says when they have finished.
+    /// Writes of queues that were dropped. Only a freeze shows when they have finished.
     pub(crate) orphans: u32,
-    /// A write failed: the client must ask for the write pointer.
+    /// Whether a write failed, so that the client must ask for the write pointer.
     pub(crate) unsure: bool,
-    /// A write failed at some time.
+    /// Whether a write failed at some time.
     pub(crate) failed: bool,
-    /// A reset or finish met writes in flight: nothing is promised until the next reset of the zone at rest
-    /// (M4).
+    /// Whether a reset or finish met writes in flight: the content is not defined until the next reset of the zone at
+    /// rest (M4).
     pub(crate) fuzzy: bool,
-    /// The zone was made read-only or offline.
+    /// Whether the zone was made read-only or offline.
     pub(crate) dead: bool,
-    /// Another program moved the write pointer: only a resync finds it (E10).
+    /// Whether another program moved the write pointer: only a resync finds it (E10).
     pub(crate) moved: bool,
-    /// A command that the layer gave up may still change the zone.
+    /// Whether a command that the layer gave up may still change the zone.
     pub(crate) may_change: bool,
     /// Counts the moments at which the last such command had ended.
     pub(crate) late_ended: u64,
-    /// Data of earlier generations may lie behind the acknowledged data.
+    /// Whether data of earlier generations may lie behind the acknowledged data.
     pub(crate) mixed: bool,
-    /// A reset or finish without `strict_management` met writes in flight, and may abort them.
+    /// Whether a reset or finish without `strict_management` met writes in flight, and may abort them.
     pub(crate) loose: bool,
-    /// A reset or finish of several zones failed and may have been carried out here, or a write to several
+    /// Whether a reset or finish of several zones failed and may have been carried out here, or a write to several
     /// zones failed and moved nothing here.
     pub(crate) half: bool,
     /// Writes to several zones in flight: they may fail because of another zone.
@@ -106,13 +106,13 @@ pub(crate) struct Zone {
     pub(crate) born: u64,
     /// Failures that the client knows of. Later failures have another reason.
     pub(crate) settled: Failures,
-    /// Counts submitted commands. A report that met none of them describes the zone as it is.
+    /// Counts submitted commands. A report that met none of them describes the zone correctly.
     pub(crate) activity: u64,
     /// Changed by every reset and every conventional write. A read compares only data of one generation.
     pub(crate) generation: u64,
     /// The stamps of the acknowledged data, by sector.
     pub(crate) shadow: Vec<Option<u64>>,
-    /// How far the acknowledged data is durable, by a flush or FUA.
+    /// The end of the acknowledged data that are durable, by a flush or FUA.
     pub(crate) durable: u32,
     /// The generation of a conventional zone that is durable as a whole.
     pub(crate) firm: Option<u64>,
@@ -130,7 +130,7 @@ impl Zone {
     }
 }
 
-/// What was asked for with an outstanding BIO.
+/// The purpose of an outstanding BIO.
 #[derive(Debug, Clone)]
 pub(crate) enum Asked {
     /// A write or write-zeroes: zone, generation, offset and length of each part, and the stamp of the
@@ -138,7 +138,7 @@ pub(crate) enum Asked {
     Write { parts: Vec<(usize, u64, u32, u32)>, stamp: Option<u64> },
     /// An append of `len` sectors; it lands at `at` if nothing failed.
     Append { zone: usize, generation: u64, at: u32, len: u32, stamp: u64 },
-    /// A read; `expect` is what it finds where nothing has changed meanwhile: zone, generation, stamp.
+    /// A read, and the expected content where nothing has changed meanwhile: zone, generation, stamp.
     Read { expect: Vec<(usize, u64, Option<u64>)>, crowded: bool },
     /// A reset, finish, open or close of zones. `quiet`: all were at rest. `late_ended`: the sum of that
     /// counter of the zones when it was sent.
@@ -189,21 +189,21 @@ pub(crate) struct World {
     pub(crate) stamps: Vec<Stamped>,
     /// The zone of the sequential client.
     pub(crate) cursor: usize,
-    /// The attributes as they are now.
+    /// The present attributes.
     pub(crate) nomerges: bool,
     pub(crate) strict: bool,
     pub(crate) max_transfer: u32,
     pub(crate) grain: u32,
     pub(crate) native: bool,
-    /// Zones with native appends take writes as well.
+    /// Whether zones with native appends take writes as well.
     pub(crate) mixes: bool,
     pub(crate) freeze: Option<Freeze>,
     pub(crate) revalidation: Option<Reading>,
     pub(crate) change: Option<AttributeChange>,
-    /// Faults may have been injected, so any BIO may fail.
+    /// Whether faults may have been injected, so that any BIO may fail.
     pub(crate) has_faults: bool,
     pub(crate) gone: bool,
-    /// Something happened after which the device may see a misplaced write.
+    /// Whether an event has occurred after which the device may see a misplaced write.
     pub(crate) spoiled: bool,
     /// Appends: where each landed, and where it had to land unless something before it failed.
     pub(crate) appends: Vec<(usize, u64, u32, u32)>,
@@ -225,7 +225,7 @@ pub(crate) struct World {
     pub(crate) recovered: u64,
     pub(crate) split: bool,
     pub(crate) busy_before: u64,
-    /// How many commands were given up and are not back.
+    /// Commands that were given up and are not back.
     pub(crate) late: u32,
     /// Reports by the layer itself.
     pub(crate) own_reports: u64,
@@ -233,30 +233,31 @@ pub(crate) struct World {
     pub(crate) is_read: bool,
     /// The join that the disk stands on, if there is one.
     pub(crate) join: Option<Join>,
-    /// The fault layer keeps account of what is durable.
+    /// Whether the fault layer keeps account of durable data.
     pub(crate) cached: bool,
-    /// Writes may have been torn in the middle of a block.
+    /// Whether writes may have been torn in the middle of a block.
     pub(crate) spoiled_blocks: bool,
-    /// The zone whose writes come in another order at the moment. Nothing else is written, and nothing else is held.
+    /// The zone whose writes come in another order at the moment. No other zone is written, and no other write is
+    /// held.
     pub(crate) shuffled: Option<usize>,
-    /// Held writes may end before their time is over.
+    /// Whether held writes may end before their time is over.
     pub(crate) early_troubled: bool,
     /// Reads that may not wait and were not sent at once.
     pub(crate) not_sent: BTreeSet<u64>,
 }
 
 impl World {
-    /// Whether appends to zone `z` are sent: native ones go to every other zone.
+    /// Returns whether appends to zone `z` are sent: native ones go to every other zone.
     pub(crate) fn appends_to(&self, z: usize) -> bool {
         self.mode == Mode::Plug && !self.native || self.is_native(z)
     }
 
-    /// Whether the device places appends to zone `z`.
+    /// Returns whether the device places appends to zone `z`.
     pub(crate) fn is_native(&self, z: usize) -> bool {
         self.native && z.is_multiple_of(2)
     }
 
-    /// Whether writes to zone `z` are sent.
+    /// Returns whether writes to zone `z` are sent.
     pub(crate) fn writes_to(&self, z: usize) -> bool {
         self.mixes || !self.is_native(z)
     }
@@ -401,8 +402,8 @@ impl World {
         self.busy_before = self.seam.busy();
     }
 
-    /// Finds zones in which no command that was given up can be carried out any more. From now on a report
-    /// of them is true.
+    /// Finds zones in which no command that was given up can be carried out any more. From now on a report of them is
+    /// true.
     fn end_late(&mut self) {
         let Some(device_pending) = self.device_pending.clone() else { return };
         for z in 0..self.zones.len() {
@@ -433,8 +434,8 @@ impl World {
         }
     }
 
-    /// Tells the seam oracle which attributes hold for every command. One that was switched on counts only when no
-    /// older command is in flight.
+    /// Tells the seam oracle which attributes hold for every command. An attribute that was switched on counts only
+    /// when no older command is in flight.
     fn note_attributes(&mut self) {
         let rests = self.outstanding.is_empty() && !self.is_freezing();
         self.seam.asked_only.store(self.revalidation.is_none(), Relaxed);

@@ -1,4 +1,4 @@
-//! What must hold at rest.
+//! The conditions that must hold at rest.
 
 use super::World;
 use crate::class::Class;
@@ -71,8 +71,8 @@ impl World {
         }
     }
 
-    /// Ends the world: the commands that its device has kept come back, and nothing holds the disk. Nothing
-    /// is checked any more.
+    /// Ends the world: the commands that its device has kept come back, and the disk is released. Makes no more
+    /// checks.
     pub(crate) fn let_go(&mut self) {
         self.faults.vanish();
         let mut done = Bios::new();
@@ -95,7 +95,7 @@ impl World {
         }
         let medium = self.medium(z);
         let zone = &self.zones[z];
-        // Acknowledged data is there.
+        // Acknowledged data are there.
         for (i, expected) in zone.shadow.iter().enumerate() {
             if let Some(s) = expected {
                 assert_eq!(medium[i], *s, "zone {z}, offset {i} of {zone:?}");
@@ -125,8 +125,8 @@ impl World {
             if let Ok(cached) = self.disk.cached_zone(ZoneNo(z as u32)) {
                 assert_eq!(cached.wp, info.wp, "zone {z}: {zone:?}");
                 let active = info.cond.is_active() && cached.cond == Condition::Active;
-                // In ZBC an empty zone that was opened explicitly is open. The layer takes a zone with
-                // write pointer 0 for empty.
+                // In ZBC an empty zone that was opened explicitly is open. The layer treats a zone with write pointer
+                // 0 as empty.
                 let opened = info.cond.is_active() && cached.cond == Condition::Empty;
                 assert!(active || opened || cached.cond == info.cond, "{cached:?} {info:?}");
             } else {
@@ -151,12 +151,12 @@ impl World {
         }
     }
 
-    /// The zone of the device for zone `z` of the disk.
+    /// Returns the zone of the device for zone `z` of the disk.
     pub(super) fn below_zone(&self, z: usize) -> usize {
         self.join.map_or(z, |j| j.below(z))
     }
 
-    /// The device's record of a zone, in the addresses of the disk.
+    /// Returns the device's record of a zone, in the addresses of the disk.
     pub(super) fn on_device(&self, z: usize) -> ZoneInfo {
         let mut info = self.emu.zone_info(ZoneNo(self.below_zone(z) as u32));
         let zone = &self.zones[z];
@@ -170,7 +170,7 @@ impl World {
         info
     }
 
-    /// The stamps in a zone, read without the layer and without faults.
+    /// Returns the stamps in a zone, read without the layer and without faults.
     pub(super) fn medium(&self, z: usize) -> Vec<u64> {
         let zone = &self.zones[z];
         let mut queue = self.bare.open_queue(1, Waker::noop().clone()).expect("a queue");

@@ -15,7 +15,7 @@ use zoneplug_core::{Device, Nanos, Random, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::{FaultDisk, FaultPlan, Po2Disk};
 
-/// Layouts to show one after the other. The last is the device's own.
+/// Draws layouts to show one after the other. The last is the device's own.
 fn layouts(rng: &mut Random, grain: u32) -> Vec<Geometry> {
     let zones = rng.range(2, 6);
     let size = grain * if rng.one_in(2) { 1 << rng.range(2, 6) } else { rng.range(3, 70) };
@@ -76,8 +76,8 @@ pub(super) fn open(device: &Arc<dyn Device>, config: &DiskConfig) -> Disk {
     .expect("the disk opens")
 }
 
-/// Draws a single writer or a scheduler and its attributes, from a sequence of its own, so that the rest of
-/// the seed stays the same.
+/// Draws a single writer or a scheduler and its attributes, from its own sequence, so that the rest of the seed stays
+/// the same.
 fn queueing(seed: u64, config: DiskConfig) -> DiskConfig {
     let mut rng = Random::new(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x51d1);
     let scheduler = match rng.below(4) {
@@ -107,13 +107,13 @@ fn queueing(seed: u64, config: DiskConfig) -> DiskConfig {
     }
 }
 
-/// In half of the worlds the device keeps the order of writes. From a sequence of its own.
+/// Draws whether the device keeps the order of writes, in half of the worlds, from its own sequence.
 fn keeps_order(seed: u64, mode: Mode) -> Option<Random> {
     let mut rng = Random::new(seed.wrapping_mul(0x9fb2_1c65_1e98_df25) ^ 0x0de2);
     (mode == Mode::Plug && rng.one_in(2)).then_some(rng)
 }
 
-/// On such a device several writes of a zone may be in flight, if the other attributes allow it.
+/// Draws several writes of a zone in flight on such a device, if the other attributes allow it.
 fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
     if rng.one_in(2) {
         (config.scheduler, config.zoned_qd1_writes) = (Scheduler::None, None);
@@ -125,23 +125,22 @@ fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
     config
 }
 
-/// Draws which side finds a write pointer after an error, in most worlds the layer. From a sequence of its
-/// own.
+/// Draws which side finds a write pointer after an error, in most worlds the layer, from its own sequence.
 fn recovery(seed: u64) -> Option<ZoneRecovery> {
     let mut rng = Random::new(seed.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ 0xe12);
     let choices = [None, Some(ZoneRecovery::Auto), Some(ZoneRecovery::Client)];
     rng.pick(&choices)
 }
 
-/// In a third of the worlds with plugs, writes that come before their place are held. From a sequence of its own.
+/// Draws an order window in a third of the worlds with plugs, from its own sequence.
 fn order_window(seed: u64, mode: Mode) -> Nanos {
     let mut rng = Random::new(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x8014);
     let window = u64::from(rng.range(800, 20_000));
     Nanos(if mode == Mode::Plug && rng.one_in(3) { window } else { 0 })
 }
 
-/// If zones have the size of a power of two and a smaller capacity, the device may have zones of another
-/// size, under the layer `po2` (R41). From a sequence of its own.
+/// Draws another zone size for the device, under the layer `po2` (R41), if zones have the size of a power of two and
+/// a smaller capacity. From its own sequence.
 fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
     let mut rng = Random::new(seed.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) ^ 0x9002);
     let [g] = layouts else { return None };
@@ -157,13 +156,14 @@ fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
     Geometry::new(u64::from(g.nr_zones()), shorter, cap).ok()
 }
 
-/// In most worlds with native appends the zones that take them take writes as well. From a sequence of its own.
+/// Draws whether zones that take native appends take writes as well, as in most worlds with native appends. From its
+/// own sequence.
 fn mixes(seed: u64, native: bool) -> bool {
     let mut rng = Random::new(seed.wrapping_mul(0xe703_7ed1_a0b4_28db) ^ 0xa7);
     native && !rng.one_in(4)
 }
 
-/// A device, or the layer on it.
+/// Returns a device, or the layer on it.
 fn shown(device: Arc<dyn Device>, layered: bool) -> Arc<dyn Device> {
     if layered { Po2Disk::new(device).expect("a layer") } else { device }
 }
@@ -230,7 +230,8 @@ impl World {
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
         let mixes = mixes(seed, native && mode == Mode::Plug);
-        // In half of those worlds the seam oracle is below the layer: then the disk's queue maps the addresses itself.
+        // In half of those worlds the seam oracle is below the layer: then the disk's queue maps the addresses
+        // itself.
         let mapped = layered && seed.is_multiple_of(2);
         let mut watched = if mapped { vec![own] } else { layouts };
         let mut under = shown(faults.clone(), layered && !mapped);
