@@ -3,22 +3,23 @@
 //! All values are 64-bit floating point; true is 1, and false is 0 or no number. There are only operations that IEEE 754
 //! rounds exactly, so a figure is the same on every machine.
 
-/// Values that wait for their operation at most, and brackets in one another.
+/// The deepest stack of values, and the deepest nesting of brackets.
 const DEEPEST: usize = 32;
 
-/// What makes one value of up to three.
+/// Computes one value from up to three.
 type Function = fn([f64; 3]) -> f64;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Number(f64),
-    /// A variable, by its place in the list of names.
+    /// A variable, by its index in the list of names.
     Variable(usize),
-    /// Takes so many values off the stack.
+    /// Takes this many values off the stack and pushes the result.
     Apply(usize, Function),
 }
 
-/// Operations between two values, and how tightly they bind. The longer of two that begin alike is first.
+/// The binary operations and how tightly they bind. Where one begins with another, the longer comes
+/// first.
 const BETWEEN: [(&str, u8, Function); 12] = [
     ("||", 0, |[a, b, _]| truth(is_true(a) || is_true(b))),
     ("&&", 1, |[a, b, _]| truth(is_true(a) && is_true(b))),
@@ -35,7 +36,7 @@ const BETWEEN: [(&str, u8, Function); 12] = [
 ];
 const COMPARISON: u8 = 2;
 
-/// Functions, and how many values they take.
+/// The functions and their numbers of arguments.
 const FUNCTIONS: [(&str, usize, Function); 6] = [
     ("min", 2, |[a, b, _]| a.min(b)),
     ("max", 2, |[a, b, _]| a.max(b)),
@@ -45,7 +46,7 @@ const FUNCTIONS: [(&str, usize, Function); 6] = [
     ("if", 3, |[a, b, c]| if is_true(a) { b } else { c }),
 ];
 
-/// The functions, as an error shows them.
+/// The functions as an error message shows them.
 pub(crate) const SHOWN: &str = "min(a, b), max(a, b), abs(a), sqrt(a), floor(a), if(a, b, c)";
 
 /// Whether a value is true: neither 0 nor NaN.
@@ -57,13 +58,13 @@ fn truth(a: bool) -> f64 {
     f64::from(u8::from(a))
 }
 
-/// An expression that can be computed.
+/// A parsed expression.
 #[derive(Debug)]
 pub(crate) struct Expression(Vec<Step>);
 
 impl Expression {
-    /// Reads the expression at the beginning of `text`, of these variables. Also returns how long it is in bytes. An
-    /// error is the place in bytes and what is wrong there.
+    /// Parses the expression at the beginning of `text`, with these variables. Also returns its
+    /// length in bytes. An error is the place in bytes and the message.
     pub(crate) fn parse(text: &str, names: &[&str]) -> Result<(Self, usize), (usize, String)> {
         let mut parser = Parser { text, at: 0, names, steps: Vec::new(), deep: 0, nested: 0 };
         match parser.between(0) {
@@ -72,11 +73,11 @@ impl Expression {
         }
     }
 
-    /// Its value, where variables have these values.
+    /// Computes the value; `variable` gives those of the variables.
     pub(crate) fn value(&self, variable: impl Fn(usize) -> f64) -> f64 {
         let (mut stack, mut n) = ([0.0; DEEPEST + 2], 0);
         for step in &self.0 {
-            // The place of the result, below which nothing changes.
+            // The slot of the result; the values below it stay.
             n -= step.takes();
             stack[n] = match *step {
                 Step::Number(number) => number,
@@ -95,19 +96,19 @@ impl Step {
     }
 }
 
-/// Reads from left to right. Where a function of it fails, `at` is the place of the mistake.
+/// Parses from left to right. If one of its functions fails, `at` is the place of the mistake.
 struct Parser<'a> {
     text: &'a str,
     at: usize,
     names: &'a [&'a str],
     steps: Vec<Step>,
-    /// Values on the stack after these steps.
+    /// The depth of the stack after these steps.
     deep: usize,
     nested: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// What is left, without the blanks before it.
+    /// The rest of the text, without leading blanks.
     fn rest(&mut self) -> &'a str {
         let rest = self.text[self.at..].trim_start();
         self.at = self.text.len() - rest.len();
@@ -131,7 +132,7 @@ impl<'a> Parser<'a> {
         if self.deep <= DEEPEST { Ok(()) } else { Err("it is nested too deeply".to_owned()) }
     }
 
-    /// Values and the operations between them that bind as tightly as `level` at least.
+    /// Parses values and the operations between them that bind at least as tightly as `level`.
     fn between(&mut self, level: u8) -> Result<(), String> {
         self.value()?;
         let mut compared = false;
@@ -150,7 +151,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value, with the signs before it.
+    /// Parses one value with the signs before it.
     fn value(&mut self) -> Result<(), String> {
         self.nested += 1;
         if self.nested > DEEPEST {
@@ -172,7 +173,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A number, a variable or a function.
+    /// Parses a number, a variable or a function.
     fn word(&mut self) -> Result<(), String> {
         let rest = self.rest();
         let end = |text: &str| {
@@ -210,7 +211,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `300`, `0.5`, `1e6`, `4K`, `1M`.
+/// Parses a number with an optional unit: `300`, `0.5`, `1e6`, `4K`, `1M`.
 fn number(word: &str) -> Option<f64> {
     let units = [('k', 1u64 << 10), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
     let unit = units.into_iter().find(|u| word.ends_with(u.0));

@@ -1,5 +1,6 @@
-//! What the engine gives on models of drives, in virtual time, as plain data: workloads, block traces, the published
-//! tables, and worlds by seed. The command `zoneplug` prints it, and Python has it as dictionaries.
+//! Figures of the engine on models of drives, in virtual time, as plain data: workloads, block
+//! traces, the published tables, and worlds by seed. The command `zoneplug` prints them; Python
+//! returns them as dictionaries.
 //!
 //! Figures follow from the arguments alone: the machine, the number of threads and their order make no difference.
 //!
@@ -7,8 +8,8 @@
 //! | --- | --- |
 //! | `virtual_disk.rs` | which specifications name a disk in virtual time, and the ways to open it |
 //! | `own_policy.rs` | policies of the single writer with a state |
-//! | `policy_expression.rs`, `expression.rs` | those that are expressions; expressions of numbers |
-//! | `workers.rs`, `watch.rs` | work on all processors; the end that is asked for early |
+//! | `policy_expression.rs`, `expression.rs` | policies given as expressions; expressions of numbers |
+//! | `workers.rs`, `watch.rs` | work on all processors; stopping early on request |
 //! | `time/` | virtual time: clients of all kinds on a model of a drive, block traces |
 //! | `work.rs` | workloads: where the next BIO goes, also of benchmarks in real time |
 //! | `measure/` | a workload on a disk |

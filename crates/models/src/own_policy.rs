@@ -1,5 +1,5 @@
-//! Policies of the single writer that have a state, such as functions of a script. The engine's policies are plain
-//! functions; one of them here asks the policy of the run that its thread is doing.
+//! Policies of the single writer that have a state, such as functions of a script. The engine's
+//! policies are plain functions; the one here calls the policy of the run on the current thread.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use zoneplug_core::sched::Policy;
 use zoneplug_core::sched::policy::{OwnPolicy, View};
 
-/// Chooses zones in one thread, in virtual time. It may itself do runs.
+/// Chooses zones in one thread, in virtual time. An implementation may itself start runs.
 pub trait Choose: Send + Sync {
-    /// The index in `view.listed` of the zone that is next.
+    /// Returns the index in `view.listed` of the next zone.
     fn pick(&self, view: &View<'_>) -> usize;
 
-    /// Whether to wait for more from the zone of the turn.
+    /// Whether to wait for another write of the zone of the current turn.
     fn stay(&self, _view: &View<'_>) -> bool {
         true
     }
 
-    /// Whether it is about when to wait, and not only about the order of zones.
+    /// Whether the policy decides when to wait, besides the order of zones.
     fn is_about_waiting(&self) -> bool {
         false
     }
 }
 
-/// A policy of the caller's, and its name.
+/// A policy of the caller, with its name.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -65,16 +65,17 @@ impl PartialEq for Own {
 }
 
 thread_local! {
-    /// The policy of the run that this thread is doing.
+    /// The policy of the run on this thread.
     static CURRENT: RefCell<Option<Own>> = const { RefCell::new(None) };
 }
 
-/// The policy of the run, if it is asked during one. A policy may begin another run, so none is borrowed meanwhile.
+/// Returns the policy of the current run, if any. The cell is not left borrowed, because a policy
+/// may start another run.
 fn current() -> Option<Arc<dyn Choose>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Arc::clone(&own.choose)))
 }
 
-/// What the engine calls.
+/// The policy that the engine calls; it asks the current one.
 static CALLED: OwnPolicy = OwnPolicy {
     name: "own",
     pick: |view| current().map_or(0, |choose| choose.pick(view)),
@@ -82,7 +83,7 @@ static CALLED: OwnPolicy = OwnPolicy {
     wants_bytes: true,
 };
 
-/// Ends the run whose policy is current.
+/// Restores the policy of the outer run when the inner run ends.
 struct Ended(Option<Own>);
 
 impl Drop for Ended {
@@ -92,22 +93,22 @@ impl Drop for Ended {
 }
 
 impl Own {
-    /// A policy of this name.
+    /// A policy with this name.
     pub fn new(name: &str, choose: Arc<dyn Choose>) -> Own {
         Own { name: name.into(), choose }
     }
 
-    /// Whether it is about when to wait.
+    /// Whether the policy decides when to wait.
     pub(crate) fn is_about_waiting(&self) -> bool {
         self.choose.is_about_waiting()
     }
 
-    /// What a disk is opened with.
+    /// The policy that a disk is opened with.
     pub(crate) fn policy() -> Policy {
         Policy::Own(&CALLED)
     }
 
-    /// Does a run in this thread, of a disk with [`Own::policy`], for which this policy chooses.
+    /// Makes a run on this thread use this policy. Its disk must be opened with [`Own::policy`].
     pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
         let _ended = Ended(CURRENT.replace(Some(self.clone())));
         run()

@@ -8,7 +8,7 @@ use zoneplug_core::{Error, Nanos};
 
 type Of = fn(&View<'_>, &Candidate) -> f64;
 
-/// What an expression may name. docs/models.md says what each is.
+/// The variables of an expression. docs/models.md describes each.
 const VARIABLES: [(&str, Of); 11] = [
     ("wait_us", |view, c| micros(view.now, c.since)),
     ("bytes", |_, c| c.bytes.0 as f64),
@@ -27,13 +27,13 @@ fn micros(until: Nanos, since: Nanos) -> f64 {
     until.0.saturating_sub(since.0) as f64 / 1e3
 }
 
-/// So many sectors as a part of the disk.
+/// Converts sectors to a fraction of the disk.
 fn part(view: &View<'_>, sectors: f64) -> f64 {
     sectors / view.capacity.0.max(1) as f64
 }
 
-/// How far it is upward from the head, past the end and on from the first zone. The zone of the last turn was in this
-/// sweep, so it is the whole disk away.
+/// The distance upward from the head, past the end and on from the first zone. The zone of the last
+/// turn was already visited in this sweep, so its distance is the whole disk.
 fn sweep(view: &View<'_>, c: &Candidate) -> f64 {
     if view.last == Some(c.zone) {
         return 1.0;
@@ -43,7 +43,7 @@ fn sweep(view: &View<'_>, c: &Candidate) -> f64 {
     part(view, if is_above { up } else { up + view.capacity.0 as f64 })
 }
 
-/// A policy that is an expression, and perhaps one for waits.
+/// A policy given as an expression, with an optional second one for waits.
 #[derive(Debug)]
 struct PolicyExpression {
     pick: Expression,
@@ -59,7 +59,7 @@ impl Choose for PolicyExpression {
         let mut best = (0, f64::NAN);
         for (i, c) in view.listed.iter().enumerate() {
             let n = value(&self.pick, view, c);
-            // What is no number is lowest.
+            // NaN counts as the lowest value.
             if n > best.1 || (best.1.is_nan() && !n.is_nan()) {
                 best = (i, n);
             }
@@ -67,7 +67,7 @@ impl Choose for PolicyExpression {
         best.0
     }
 
-    /// The zone in that expression is the one that would be next.
+    /// The expression refers to the zone that would be next.
     fn stay(&self, view: &View<'_>) -> bool {
         let Some(stay) = &self.stay else { return true };
         view.listed.get(self.pick(view)).is_some_and(|c| is_true(value(stay, view, c)))
@@ -78,8 +78,9 @@ impl Choose for PolicyExpression {
     }
 }
 
-/// Reads the policy at the beginning of `text`, `[PICK]` or `[PICK; STAY]`. Also returns what follows it. Places in
-/// errors are those in `text`, after so many characters.
+/// Parses the policy at the beginning of `text`, `[PICK]` or `[PICK; STAY]`. Also returns the rest
+/// of the text. Places in errors count from the start of a text in which `before` characters
+/// precede `text`.
 pub(crate) fn parse(text: &str, before: usize) -> Result<(Own, &str), Error> {
     let names = VARIABLES.map(|v| v.0);
     let wrong = |at: usize, what: String| {
@@ -103,7 +104,7 @@ pub(crate) fn parse(text: &str, before: usize) -> Result<(Own, &str), Error> {
         None => return Err(wrong(at, "']' is missing".to_owned())),
         Some(c) => return Err(wrong(at, format!("'{c}' is not expected"))),
     }
-    // Blanks that stand for nothing are left out, so that a name is one line.
+    // The name has runs of blanks and line breaks as one blank, so it is one line.
     let name = text[..at].split_whitespace().collect::<Vec<_>>().join(" ");
     Ok((Own::new(&name, Arc::new(PolicyExpression { pick, stay })), &text[at..]))
 }
@@ -115,7 +116,8 @@ mod tests {
     use zoneplug_core::sched::policy::Turn;
     use zoneplug_core::{Bytes, Sector, ZoneNo};
 
-    /// Zones of 256 MiB, as pairs: the zone and the KiB that wait. The first has waited longest.
+    /// Candidates from pairs of zone and waiting KiB; zones have 256 MiB. The first has waited
+    /// longest.
     fn candidates(of: &[(u32, u64)]) -> Vec<Candidate> {
         let one = |(i, &(zone, kib)): (usize, &(u32, u64))| Candidate {
             zone: ZoneNo(zone),
@@ -203,7 +205,7 @@ mod tests {
         );
     }
 
-    /// Sweeps are those of the engine, wherever the head is and whatever waits.
+    /// Expression and engine agree on a sweep, wherever the head is and whatever waits.
     #[test]
     fn clook_is_an_expression() {
         for seed in 0..200u32 {

@@ -3,7 +3,7 @@
 use serde::Serializer;
 use std::collections::BTreeMap;
 
-/// Numbers by the names of statuses, for `serialize_with`.
+/// Serializes counts by status with statuses as keys, for `serialize_with`.
 pub fn by_status<S: Serializer>(
     counts: &BTreeMap<&'static str, u64>,
     s: S,
@@ -11,7 +11,7 @@ pub fn by_status<S: Serializer>(
     s.collect_map(counts.iter().map(|(name, n)| (status_key(name), n)))
 }
 
-/// The name of a status or a condition as a key.
+/// Converts the name of a status or a condition to a key.
 ///
 /// ```
 /// assert_eq!(zoneplug_models::status_key("not at the write pointer"), "not_at_the_write_pointer");

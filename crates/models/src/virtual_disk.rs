@@ -1,5 +1,5 @@
-//! Disks with the times of a drive, in virtual time: which specifications name one, and the ways in which its disk is
-//! opened side by side. Measures nothing itself.
+//! Disks with the times of a drive, in virtual time: which specifications name one, and the ways to
+//! open its disk that are compared. Measures nothing itself.
 
 use crate::own_policy::Own;
 use crate::policy_expression;
@@ -13,7 +13,7 @@ use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::{TimedLayers, base_of, take_config, take_profile};
 
-/// A drive that is modelled, and how its disk is opened.
+/// A modelled drive, and how its disk is opened.
 ///
 /// ```
 /// use zoneplug_models::VirtualDisk;
@@ -30,25 +30,26 @@ pub struct VirtualDisk {
     pub spec: String,
     /// The model of the drive.
     pub profile: Profile,
-    /// How the disk is opened if nothing else is asked for.
+    /// How the disk is opened by default.
     pub config: DiskConfig,
-    /// Commands at the drive, if the specification gives a number.
+    /// The number of commands at the drive, if the specification gives one.
     pub tags: Option<u16>,
-    /// How many drives are joined.
+    /// The number of drives joined.
     pub drives: u32,
     layers: TimedLayers,
-    /// With the layers.
+    /// The geometry, layers included; below it the limits.
     geometry: Geometry,
     limits: Limits,
 }
 
 impl VirtualDisk {
-    /// The drive that a specification names, with layers that are possible in virtual time: `po2`, `delay`, a `stripe` of equal
-    /// drives, and faults that only delay. `None` if it names another kind of device.
+    /// Parses the specification of a drive, with the layers that are possible in virtual time:
+    /// `po2`, `delay`, a `stripe` of equal drives, and faults that only delay. `None` if it names
+    /// another kind of device.
     pub fn parse(text: &str) -> Result<Option<VirtualDisk>, Error> {
         let last = base_of(text);
         let mut parts: Vec<&str> = text[..text.len() - last.len()].split('@').collect();
-        // Behind the last `@` are the drives before the last one, each with its `%`.
+        // Behind the last `@` are the drives before the last one, each followed by `%`.
         let others = parts.pop().unwrap_or_default();
         let others: Vec<&str> = others.split_terminator('%').collect();
         let Some(mut disk) = Self::bare(last)? else { return Ok(None) };
@@ -84,13 +85,13 @@ impl VirtualDisk {
             })?;
         }
         if disk.drives > 1 || !disk.layers.is_empty() {
-            // What does not fit is said now.
+            // Layers that do not fit are refused now.
             (disk.geometry, disk.limits) = disk.run(&disk.config).shape()?;
         }
         Ok(Some(disk))
     }
 
-    /// A drive without a layer.
+    /// Parses a drive without layers.
     fn bare(text: &str) -> Result<Option<VirtualDisk>, Error> {
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
@@ -121,23 +122,23 @@ impl VirtualDisk {
         &self.limits
     }
 
-    /// Whether it is a drive by itself, without layers.
+    /// Whether the disk is a single drive without layers.
     pub fn is_bare(&self) -> bool {
         self.drives == 1 && self.layers.is_empty()
     }
 
-    /// Whether its medium turns.
+    /// Whether the medium rotates.
     pub fn rotational(&self) -> bool {
         matches!(self.profile.model, Model::Smr(_))
     }
 
-    /// The same with a rate of the medium of `ppm` millionths ([`Profile::with_rate`]).
+    /// Returns a copy with a rate of the medium of `ppm` millionths ([`Profile::with_rate`]).
     #[must_use]
     pub fn with_rate(&self, ppm: u32) -> VirtualDisk {
         VirtualDisk { profile: self.profile.with_rate(ppm), ..self.clone() }
     }
 
-    /// A run on it whose disk is opened in this way.
+    /// Returns a run on this disk, opened with `config`.
     pub fn run(&self, config: &DiskConfig) -> Run {
         let mut profile = self.profile.clone();
         profile.queue_depth = self.tags.unwrap_or(profile.queue_depth);
@@ -151,12 +152,12 @@ impl VirtualDisk {
     }
 }
 
-/// How a disk is opened, in the words of the attributes.
+/// Describes how a disk is opened, in the words of the attributes.
 pub fn layer_name(config: &DiskConfig, rotational: bool) -> String {
     name_with(config, rotational, None)
 }
 
-/// The same with a name of its own for the policy.
+/// Describes it as [`layer_name`] does, with another name for the policy.
 fn name_with(config: &DiskConfig, rotational: bool, policy: Option<&str>) -> String {
     let mut text = format!("{} {}", config.mode, config.scheduler);
     if config.zoned_qd1_writes.unwrap_or(rotational) {
@@ -171,29 +172,30 @@ fn name_with(config: &DiskConfig, rotational: bool, policy: Option<&str>) -> Str
     text
 }
 
-/// Which writer a disk has.
+/// How the writes of a disk are ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Writer {
     /// Each zone by itself.
     Off,
-    /// One for the disk.
+    /// One writer for the disk.
     Single {
-        /// Which zone is next.
+        /// The policy that chooses the next zone.
         policy: Policy,
-        /// How long it waits for a zone's next write.
+        /// How long the writer waits for a zone's next write.
         anticipation: Nanos,
-        /// After how long a zone is next, whatever the policy says; 0: never.
+        /// The age after which a zone is next, whatever the policy says; 0: never.
         deadline: Nanos,
     },
-    /// One for the disk, with a policy of the caller's. Waits and deadlines are those of the specification.
+    /// One writer for the disk, with a policy of the caller. Waits and deadlines come from the
+    /// specification.
     Own(Own),
-    /// One for the disk, with an expression as its policy.
+    /// One writer for the disk, with an expression as its policy.
     Expression {
-        /// Which zone is next.
+        /// The policy that chooses the next zone.
         policy: Own,
-        /// How long it waits for a zone's next write.
+        /// How long the writer waits for a zone's next write.
         anticipation: Nanos,
-        /// After how long a zone is next, whatever the policy says; 0: never.
+        /// The age after which a zone is next, whatever the policy says; 0: never.
         deadline: Nanos,
     },
 }
@@ -213,7 +215,7 @@ impl From<DiskConfig> for Way {
 }
 
 impl Way {
-    /// What it is called, in the words of the attributes.
+    /// Its name, in the words of the attributes.
     pub fn name(&self, rotational: bool) -> String {
         name_with(&self.config, rotational, self.own.as_ref().map(|own| &*own.name))
     }
@@ -225,7 +227,7 @@ impl Way {
         (self.config.anticipation == Nanos(0)).then(|| format!("{} {text}", own.name))
     }
 
-    /// Does a run on the disk that is opened so, in this thread.
+    /// Runs on this thread a disk that is opened in this way.
     pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
         match &self.own {
             Some(own) => own.during(run),
@@ -235,7 +237,7 @@ impl Way {
 }
 
 impl Writer {
-    /// `fifo`, `clook+300us/4s`, `off`, or an expression: `[wait_us + bytes / 4K]+300us`.
+    /// Parses `fifo`, `clook+300us/4s`, `off`, or an expression: `[wait_us + bytes / 4K]+300us`.
     ///
     /// ```
     /// use zoneplug_models::Writer;
@@ -248,7 +250,8 @@ impl Writer {
         Self::parse_behind(text, 0)
     }
 
-    /// Several with commas between. A comma in the brackets of an expression belongs to it.
+    /// Parses several writers, separated by commas. A comma in the brackets of an expression
+    /// belongs to it.
     ///
     /// ```
     /// use zoneplug_models::Writer;
@@ -268,7 +271,7 @@ impl Writer {
         policies.map(read).collect()
     }
 
-    /// The same where so many characters stand before it.
+    /// Parses a writer in a longer text; `before` is the number of characters before it.
     fn parse_behind(text: &str, before: usize) -> Result<Writer, Error> {
         let wrong = || {
             let all = Policy::NAMES.join(", ");
@@ -316,7 +319,7 @@ impl Writer {
         }
     }
 
-    /// Whether its policy is not one of the engine's, and so only for virtual time.
+    /// Whether its policy is not one of the engine's, and so works only in virtual time.
     pub fn is_only_virtual(&self) -> bool {
         matches!(self, Writer::Own(_) | Writer::Expression { .. })
     }
@@ -345,7 +348,8 @@ impl Writer {
     }
 }
 
-/// A note on a policy that depends on waiting, for a disk on which no wait is allowed. `None` for other policies.
+/// A note on a policy that depends on waiting, for a disk on which no wait is allowed. `None` for
+/// other policies.
 pub fn never_waits(policy: Policy) -> Option<String> {
     let left = match policy {
         Policy::Brief => "it is fifo",
@@ -355,7 +359,7 @@ pub fn never_waits(policy: Policy) -> Option<String> {
     policy.is_about_waiting().then_some(text)
 }
 
-/// The I/O scheduler with this name.
+/// Finds the I/O scheduler with this name.
 pub fn scheduler(text: &str) -> Result<Scheduler, Error> {
     Scheduler::from_name(text).ok_or_else(|| {
         Error::invalid(format!("'{text}' is no scheduler"))
@@ -363,8 +367,9 @@ pub fn scheduler(text: &str) -> Result<Scheduler, Error> {
     })
 }
 
-/// Ways to open a disk, to be compared: every writer with every scheduler in every mode. What is not named is as in
-/// `base`. Only mode `plug` has a single writer, so the other modes have no row for each writer.
+/// Combines every writer with every scheduler in every mode: ways to open a disk that are compared.
+/// An empty list means the value in `base`. Only mode `plug` has a single writer, so the other
+/// modes have no row for each writer.
 ///
 /// ```
 /// use zoneplug_core::disk::DiskConfig;

@@ -1,15 +1,15 @@
-//! The end of a run that is asked for while it lasts.
+//! Ends a run early on request.
 
 use crate::time::{Client, Finished, Io};
 use crate::workers::Workers;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, ZoneNo};
 
-/// A client that sends nothing, and ends its run when the end is asked for.
+/// A client that sends nothing, and ends its run when the workers are asked to end.
 pub(crate) struct Watch<'a>(pub(crate) Workers<'a>);
 
 impl Watch<'_> {
-    /// Virtual time between two looks.
+    /// Virtual time between two checks.
     const STEP: Nanos = Nanos(10_000_000);
 }
 

@@ -1,11 +1,11 @@
-//! Workloads: what to do, and where the next BIO of it goes.
+//! Workloads: what a client does, and where its next BIO goes.
 
 use serde::Serialize;
 use std::fmt;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Op, Sector, ZoneNo};
 
-/// What a workload does, in fio's words.
+/// The kind of a workload, in fio's words.
 ///
 /// ```
 /// use zoneplug_models::work::Rw;
@@ -28,10 +28,10 @@ pub enum Rw {
 }
 
 impl Rw {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Rw; 5] = [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread];
 
-    /// fio's word.
+    /// Its name in fio.
     pub const fn name(self) -> &'static str {
         match self {
             Rw::Write => "write",
@@ -47,12 +47,12 @@ impl Rw {
         Rw::ALL.into_iter().find(|rw| rw.name() == name)
     }
 
-    /// Whether it reads.
+    /// Whether the workload reads.
     pub fn is_read(self) -> bool {
         matches!(self, Rw::Read | Rw::Randread)
     }
 
-    /// Whether its rate is best shown in KIOPS; else in MB/s, as in the published table.
+    /// Whether its rate is best shown in KIOPS; otherwise in MB/s, as in the published table.
     pub fn is_counted(self) -> bool {
         matches!(self, Rw::Randwrite | Rw::Randread | Rw::Append)
     }
@@ -64,23 +64,23 @@ impl fmt::Display for Rw {
     }
 }
 
-/// One client's load.
+/// The load of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// What it does.
+    /// The kind of workload.
     pub rw: Rw,
     /// Length of a BIO, in sectors of 512 bytes.
     pub block_sectors: u32,
-    /// BIOs in flight.
+    /// The number of BIOs in flight.
     pub depth: u32,
     /// Most commands at the device.
     pub tags: u16,
 }
 
-/// Zones that random writes go to at a time, where the disk allows as many.
+/// The number of zones that random writes go to at a time, if the disk allows as many.
 pub const RANDOM_ZONES: u32 = 64;
 
-/// How many zones may be written at a time; 0: any number.
+/// The number of zones that may be written at a time; 0: any number.
 pub fn max_open(l: &Limits) -> u32 {
     match (l.max_open_zones, l.max_active_zones) {
         (0, n) | (n, 0) => n,
@@ -88,7 +88,8 @@ pub fn max_open(l: &Limits) -> u32 {
     }
 }
 
-/// A small generator (Marsaglia's xorshift64): the load generator must not cost more than what it measures.
+/// A small random generator (Marsaglia's xorshift64): the load generator must cost less than what
+/// it measures.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -98,7 +99,7 @@ impl Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `n`, which is below 2^32.
+    /// Returns a number below `n`, where `n` is below 2^32.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
@@ -113,41 +114,42 @@ struct Slot {
     start: u64,
     len: u32,
     capacity: u32,
-    /// How much has been handed out.
+    /// Sectors handed out.
     used: u32,
-    /// A write was refused: nothing more goes there.
+    /// Whether a write was refused: no more writes go to this zone.
     refused: bool,
 }
 
-/// The seed of a disk of several, by its number: each has its own, and the first has that of one disk alone.
+/// The seed of one of several disks, by its number. The first disk has the given seed, as a disk
+/// alone would.
 pub(crate) fn seed_of_disk(seed: u64, disk: u32) -> u64 {
     seed + (u64::from(disk) << 32)
 }
 
-/// Where one client's BIOs go: its zones, and how much of each it has used.
+/// Chooses where one client's BIOs go: its zones, and how much of each is used.
 #[derive(Debug)]
 pub struct Offsets {
     rw: Rw,
     block: u32,
     zones: Vec<Slot>,
-    /// The zone of sequential work; the next unused one of random writes.
+    /// The zone of sequential work; the next unused zone of random writes.
     next: usize,
     /// Zones that random writes go to now.
     open: Vec<usize>,
     max_open: usize,
     rng: Rng,
-    /// Reads: over so many zones from the first, so many blocks in each.
+    /// Blocks in each zone, for reads.
     blocks: u64,
 }
 
 impl Offsets {
-    /// The share of client `index` of `clients` in the sequential zones of a disk, on which all clients together may
-    /// have `max_open` zones open (0: any number).
+    /// The share of client `index` of `clients` in the sequential zones of a disk. All clients
+    /// together may have `max_open` zones open (0: any number).
     pub fn new(g: &Geometry, work: Work, index: u32, clients: u32, max_open: u32) -> Self {
         Self::seeded(g, work, index, clients, max_open, 1)
     }
 
-    /// As [`Offsets::new`], with random places of another `seed` than 1.
+    /// The share as in [`Offsets::new`], with random places of another `seed` than 1.
     pub fn seeded(
         g: &Geometry,
         work: Work,
@@ -171,7 +173,7 @@ impl Offsets {
             .collect();
         let limit = if max_open == 0 { RANDOM_ZONES } else { RANDOM_ZONES.min(max_open) };
         let max_open = (limit as usize / clients).max(1).min(zones.len());
-        // The last zone may be shorter: reads leave the rest of the others out only where it is alone.
+        // The last zone may be shorter. Reads use as much of each zone as the shortest has.
         let blocks = zones.iter().map(|z| z.capacity / work.block_sectors).min().unwrap_or(0);
         let mut offsets = Offsets {
             rw: work.rw,
@@ -180,7 +182,8 @@ impl Offsets {
             next: 0,
             open: Vec::new(),
             max_open,
-            // Seeds are far apart, so that no two clients of two seeds draw the same.
+            // Seeds are far apart, so that no two clients with different seeds draw the same
+            // places.
             rng: Rng::new((u64::from(index) + 1) ^ seed.wrapping_sub(1).rotate_left(16)),
             blocks: u64::from(blocks),
         };
@@ -193,12 +196,12 @@ impl Offsets {
         self.rw
     }
 
-    /// Whether there is anywhere to go at all.
+    /// Whether there is a place for at least one BIO.
     pub fn is_usable(&self) -> bool {
         !self.zones.is_empty() && (!self.rw.is_read() || self.blocks > 0)
     }
 
-    /// Keeps the first zones only, as many as hold `sectors`.
+    /// Keeps only the first zones, as many as hold `sectors`.
     pub fn limit(&mut self, sectors: u64) {
         let mut sum = 0;
         let n = self.zones.iter().take_while(|z| {
@@ -212,13 +215,13 @@ impl Offsets {
         self.rewind();
     }
 
-    /// Keeps so many zones open for random writes, where there are as many.
+    /// Keeps this many zones open for random writes, if there are as many.
     pub fn spread_over(&mut self, zones: u32) {
         self.max_open = (zones as usize).clamp(1, self.zones.len().max(1));
         self.rewind();
     }
 
-    /// Sectors of all zones.
+    /// The capacity of all zones, in sectors.
     pub fn sectors(&self) -> u64 {
         self.zones.iter().map(|z| u64::from(z.capacity)).sum()
     }
@@ -236,12 +239,12 @@ impl Offsets {
         }
     }
 
-    /// Zones that something went to since the last rewind: start and length.
+    /// The zones used since the last rewind: start and length.
     pub fn used(&self) -> impl Iterator<Item = (Sector, u32)> {
         self.zones.iter().filter(|z| z.used > 0).map(|z| (Sector(z.start), z.len))
     }
 
-    /// What comes next; `None` when all zones are used up.
+    /// Returns the next BIO; `None` when all zones are used up.
     #[inline]
     #[allow(clippy::should_implement_trait)] // it starts over
     pub fn next(&mut self) -> Option<(Op, Sector, u32)> {
@@ -306,7 +309,8 @@ impl Offsets {
         }
     }
 
-    /// A write at `sector` was refused: the device would refuse every further write to its zone.
+    /// Notes that a write at `sector` was refused: the device would refuse every further write to
+    /// its zone.
     #[cold]
     pub fn refused(&mut self, sector: Sector) {
         let i = self.zones.partition_point(|z| z.start <= sector.0);

@@ -1,11 +1,11 @@
-//! Runs on all processors.
+//! Runs work on all processors.
 
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zoneplug_core::{Error, ErrorKind};
 
-/// The threads that do a computation, and whether it is to end early.
+/// The threads of a computation, and whether it should end early.
 #[derive(Clone, Copy)]
 pub struct Workers<'a> {
     threads: usize,
@@ -19,26 +19,26 @@ impl fmt::Debug for Workers<'_> {
 }
 
 impl<'a> Workers<'a> {
-    /// As many threads as there are processors. `is_asked` is called often, by all of them: once it returns true, the
-    /// computation ends with what it has.
+    /// As many threads as there are processors. All threads call `is_asked` often: once it returns
+    /// true, the computation ends with the results so far.
     pub fn all(is_asked: &'a (dyn Fn() -> bool + Sync)) -> Workers<'a> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Workers { threads, is_asked }
     }
 
-    /// At most so many threads. With one thread, the calling thread does all the work.
+    /// Limits the number of threads. With one thread, the calling thread does all the work.
     #[must_use]
     pub fn at_most(self, threads: usize) -> Workers<'a> {
         Workers { threads: threads.max(1), ..self }
     }
 
-    /// Whether the computation is to end.
+    /// Whether the computation should end.
     pub fn is_asked(&self) -> bool {
         (self.is_asked)()
     }
 
-    /// Does `n` pieces of work. The results are in the order of the work. Once the end is asked for, no further piece is
-    /// begun, and its result is missing.
+    /// Does `n` pieces of work. The results are in the order of the work. Once asked to end, begins
+    /// no further piece, and the results of those are missing.
     ///
     /// ```
     /// use zoneplug_models::Workers;
@@ -63,7 +63,8 @@ impl<'a> Workers<'a> {
             }
         };
         std::thread::scope(|s| {
-            // This thread works too, and does all of it if the system gives it no other.
+            // The calling thread works too, and does all the work if the system gives it no other
+            // thread.
             let more = (1..self.threads.min(n)).map_while(|_| {
                 let thread = std::thread::Builder::new().name("zoneplug-run".to_owned());
                 thread.spawn_scoped(s, some).ok()

@@ -1,5 +1,5 @@
-//! Worlds by seed: a disk of random shape with faults below it and clients above it, each in virtual time, until one
-//! breaks a promise of the layer.
+//! Worlds by seed: a disk of random shape with faults below it and clients above it, in virtual
+//! time, run until one of the engine's promises is broken.
 
 use crate::status_key::status_key;
 use serde::{Deserialize, Serialize};
@@ -7,46 +7,46 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use zoneplug_sim::{Class, Failure, Outcome, Steps, Tally, run};
 
-/// Plain data of many worlds. The counts are all that the other figures are made of.
+/// The results of many worlds as plain data. All other figures follow from the counts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
-    /// The end was asked for before the last seed.
+    /// Whether the run was asked to end before the last seed.
     pub partial: bool,
-    /// One seed is one world.
+    /// The number of worlds, one for each seed.
     pub worlds: u64,
     /// Seconds of real time.
     pub elapsed_s: f64,
     /// Worlds in a minute of real time.
     pub worlds_per_minute: u64,
-    /// BIOs of all worlds.
+    /// BIOs over all worlds.
     pub bios: u64,
     /// BIOs in a second of real time.
     pub bios_per_s: u64,
-    /// Mean number of BIOs.
+    /// The mean number of BIOs.
     pub bios_per_world: u64,
-    /// Faults and other disturbances of all worlds.
+    /// Faults and other disturbances over all worlds.
     pub faults: u64,
-    /// Mean number of faults and other disturbances, to one digit.
+    /// The mean number of faults and other disturbances, to one digit.
     pub faults_per_world: f64,
     /// Worlds in which a BIO waited in a plug.
     pub parked_worlds: u64,
-    /// Those in which writes were merged.
+    /// Worlds in which writes were merged.
     pub merged_worlds: u64,
-    /// Those in which a BIO was split.
+    /// Worlds in which a BIO was split.
     pub split_worlds: u64,
-    /// Those in which a write failed.
+    /// Worlds in which a write failed.
     pub failed_worlds: u64,
-    /// Those in which a zone recovered from a failed write.
+    /// Worlds in which a zone recovered from a failed write.
     pub recovered_worlds: u64,
-    /// `parked_worlds`, of all worlds.
+    /// `parked_worlds` in percent of all worlds.
     pub parked_percent: u64,
-    /// `merged_worlds`, of all worlds.
+    /// `merged_worlds` in percent of all worlds.
     pub merged_percent: u64,
-    /// `split_worlds`, of all worlds.
+    /// `split_worlds` in percent of all worlds.
     pub split_percent: u64,
-    /// `failed_worlds`, of all worlds.
+    /// `failed_worlds` in percent of all worlds.
     pub failed_percent: u64,
-    /// `recovered_worlds`, of all worlds.
+    /// `recovered_worlds` in percent of all worlds.
     pub recovered_percent: u64,
     /// Worlds that exercised each class.
     pub classes: BTreeMap<String, u64>,
@@ -54,20 +54,20 @@ pub struct Summary {
     pub failed_seed: Option<u64>,
 }
 
-/// What came of worlds.
+/// The results of a run of worlds.
 #[derive(Debug, Clone)]
 pub struct Worlds {
-    /// The sum of those that broke no promise.
+    /// The sum of the worlds that broke no promise.
     pub tally: Tally,
-    /// Those that broke one, in the order of the seeds.
+    /// The worlds that broke one, in the order of the seeds.
     pub broken: Vec<Failure>,
     /// Real time.
     pub elapsed: Duration,
 }
 
 impl Worlds {
-    /// Runs the worlds of `seeds`, until a promise is broken if it is to `stop_at_first`, and as long as `goes_on`, which
-    /// is asked before each world.
+    /// Runs the worlds of `seeds` while `goes_on`, called before each world, returns true. With
+    /// `stop_at_first`, also stops at the first broken promise.
     ///
     /// ```
     /// use zoneplug_models::Worlds;
@@ -108,7 +108,8 @@ impl Worlds {
         Worlds { tally, broken, elapsed: start.elapsed() }
     }
 
-    /// As plain data. `partial`: the end was asked for before the last seed.
+    /// Converts the results to plain data. `partial`: the run was asked to end before the last
+    /// seed.
     pub fn summary(&self, partial: bool) -> Summary {
         let failed_seed = self.broken.first().map(|f| f.seed);
         Summary::new(&self.tally, self.elapsed.as_secs_f64(), partial, failed_seed)
@@ -116,7 +117,7 @@ impl Worlds {
 }
 
 impl Summary {
-    /// The figures of a tally, which took `seconds` of real time.
+    /// Computes the figures of a tally that took `seconds` of real time.
     pub fn new(t: &Tally, seconds: f64, partial: bool, failed_seed: Option<u64>) -> Summary {
         let seconds = seconds.max(1e-9);
         let worlds = t.worlds.max(1);
@@ -146,7 +147,8 @@ impl Summary {
         }
     }
 
-    /// Adds the counts to a tally. `None`: there are other classes, or counts that no run has; the tally is not to be used.
+    /// Adds the counts to a tally. `None` if the classes differ or a count overflows; the tally
+    /// must then not be used.
     pub fn add_to(&self, t: &mut Tally) -> Option<()> {
         let add = |sum: &mut u64, n: u64| sum.checked_add(n).map(|s| *sum = s);
         add(&mut t.worlds, self.worlds)?;
@@ -169,7 +171,7 @@ impl Summary {
 mod tests {
     use super::*;
 
-    /// A simulation whose worlds of seeds 3 and 5 break a promise.
+    /// A simulation in which the worlds of seeds 3 and 5 break a promise.
     fn worlds(stop_at_first: bool, most: u64) -> Worlds {
         let world = |seed| match seed {
             3 | 5 => Err(Failure { seed, what: format!("no {seed}"), trace: Vec::new() }),

@@ -1,8 +1,10 @@
-//! Numbers from measurements, without a drive: a straight line, the curve of seeks.
+//! Fits the numbers of a profile to measurements: the platter's rates, the seek curve, the turns.
+//! Sends no commands.
 
 use super::measure::{Access, Rate};
 
-/// What each of `n` unknowns is, from equations that hold about, by least squares. `None`: they say nothing of one of them.
+/// Fits `N` unknowns to linear equations by least squares. `None` if the equations leave one of
+/// them undetermined.
 fn least_squares<const N: usize>(rows: &[([f64; N], f64)]) -> Option<[f64; N]> {
     let mut v = [0.0; N];
     for (row, y) in rows {
@@ -11,7 +13,7 @@ fn least_squares<const N: usize>(rows: &[([f64; N], f64)]) -> Option<[f64; N]> {
     solve(products(rows.iter().map(|r| &r.0)), v)
 }
 
-/// The sums of the products of any two columns.
+/// The sums over all rows of the product of each two columns.
 fn products<'a, const N: usize>(rows: impl Iterator<Item = &'a [f64; N]>) -> [[f64; N]; N] {
     let mut m = [[0.0; N]; N];
     for row in rows {
@@ -22,7 +24,7 @@ fn products<'a, const N: usize>(rows: impl Iterator<Item = &'a [f64; N]>) -> [[f
     m
 }
 
-/// The solution of linear equations. `None`: there is none, or more than one.
+/// Solves linear equations. `None` if they have no solution or more than one.
 fn solve<const N: usize>(mut m: [[f64; N]; N], mut v: [f64; N]) -> Option<[f64; N]> {
     for i in 0..N {
         let pivot = (i..N).max_by(|&a, &b| m[a][i].abs().total_cmp(&m[b][i].abs()))?;
@@ -43,8 +45,9 @@ fn solve<const N: usize>(mut m: [[f64; N]; N], mut v: [f64; N]) -> Option<[f64; 
     Some(x)
 }
 
-/// By how much an error of each measurement grows in what a curve gives: where that is most, of the places `at`. The rows are those of
-/// [`least_squares`]. Infinite: the measurements do not determine the curve.
+/// The largest factor, over the places `at`, by which a fitted curve amplifies the error of one
+/// measurement. The rows are those of [`least_squares`]. Infinite if the measurements do not
+/// determine the curve.
 fn growth<const N: usize>(rows: &[[f64; N]], at: impl Iterator<Item = [f64; N]>) -> f64 {
     let m = products(rows.iter());
     let squares = at.map(|place| match solve(m, place) {
@@ -54,28 +57,31 @@ fn growth<const N: usize>(rows: &[[f64; N]], at: impl Iterator<Item = [f64; N]>)
     squares.fold(0.0, f64::max).sqrt()
 }
 
-/// By how much errors of rates grow at the outer and the inner edge, from the places where they were measured.
+/// The factor by which errors of rates grow at the outer and the inner edge, given the places that
+/// were measured.
 pub(super) fn growth_of_rates(places: &[f64]) -> f64 {
     let rows: Vec<_> = places.iter().map(|&x| [1.0, x]).collect();
     growth(&rows, [[1.0, 0.0], [1.0, 1.0]].into_iter())
 }
 
-/// By how much errors of seeks grow over any distance, from the distances that were measured.
+/// The factor by which errors of seek times grow over any distance, given the distances that were
+/// measured.
 pub(super) fn growth_of_seeks(distances: &[f64]) -> f64 {
     let rows: Vec<_> = distances.iter().map(|&d| seek_row(d)).collect();
     growth(&rows, (0..=STEPS).map(|i| seek_row(f64::from(i) / f64::from(STEPS))))
 }
 
-/// Distances for which the growth of errors is computed.
+/// The number of steps into which the full distance is divided to find the growth of errors.
 const STEPS: u32 = 64;
 
-/// The three parts of a seek over a distance.
+/// The three terms of the seek curve for a distance: constant, square root, linear.
 fn seek_row(d: f64) -> [f64; 3] {
     [1.0, d.sqrt(), d]
 }
 
-/// The rate at the outer edge in bytes a second, the radius of the inner edge as a part of that of the outer one, and by how much
-/// rates anywhere on the disk may differ from that, in percent. Constant density: the square of the rate falls with the capacity before it.
+/// Fits the platter: the rate at the outer edge in bytes a second, the inner radius as a fraction
+/// of the outer one, and the error of predicted rates in percent. With constant density the square
+/// of the rate falls linearly with the capacity before it.
 pub(super) fn platter(rates: &[Rate]) -> Option<(f64, f64, f64)> {
     let rows: Vec<_> = rates.iter().map(|&(x, rate)| ([1.0, x], (rate / 1e6).powi(2))).collect();
     let [outer2, slope] = least_squares(&rows)?;
@@ -88,36 +94,38 @@ pub(super) fn platter(rates: &[Rate]) -> Option<(f64, f64, f64)> {
     Some((outer, inner, off * growth_of_rates(&places).max(1.0)))
 }
 
-/// The distance of two places in cylinders, as a part of all: places are parts of the capacity.
+/// The distance of two places in cylinders, as a fraction of all cylinders. Places are fractions of
+/// the capacity.
 pub(super) fn distance(from: f64, to: f64, inner: f64) -> f64 {
     let k = 1.0 - inner * inner;
     let cylinder = |x: f64| (1.0 - (1.0 - k * x).sqrt()) / (1.0 - inner);
     (cylinder(from) - cylinder(to)).abs()
 }
 
-/// The head and the turning of a disk.
+/// The head's seek curve and the speed of the disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     /// Turns a minute.
     pub(super) rpm: u64,
-    /// Of the seek: what each takes, what grows with the root of the distance, and with the distance.
+    /// The terms of the seek time: constant, for the square root of the distance, for the distance.
     pub(super) seek_ns: [f64; 3],
-    /// By how much a seek over any distance may differ from the curve, in nanoseconds.
+    /// How far a seek over any distance may differ from the curve, in nanoseconds.
     pub(super) off_ns: f64,
 }
 
 /// Speeds at which disks turn.
 const SPEEDS: [u64; 6] = [4200, 5400, 5900, 7200, 10_000, 15_000];
-/// Of the accesses of a pair of places, so many are between the two times that were kept.
+/// The fraction of accesses between the two times kept of each pair of places.
 const KEPT: f64 = 0.8;
 
-/// From the times of accesses. An access is a seek, and a wait that is anything up to a turn. So the times between which 80 % of the
-/// accesses are differ by eight tenths of a turn. `read_ns`: what a read takes besides.
+/// Fits the head to the times of accesses. An access is a seek and a wait of anything up to a turn,
+/// so the times that enclose 80 % of the accesses differ by 0.8 turns. `read_ns` is the data time
+/// of a read.
 pub(super) fn head(accesses: &[Access], inner: f64, read_ns: f64) -> Option<Head> {
     let turns = accesses.iter().map(|a| (a.high - a.low) / KEPT);
     let turn = turns.sum::<f64>() / accesses.len() as f64;
     let measured = 60e9 / turn;
-    // The turns of a disk are a round number, and known better than they can be measured in this way.
+    // Disks turn at standard speeds; the nearest one is more accurate than the measurement.
     let nearest = SPEEDS.into_iter().min_by_key(|&s| (measured - s as f64).abs() as u64)?;
     let known = (measured / nearest as f64 - 1.0).abs() < 0.08;
     let rpm = if known { nearest } else { measured.round() as u64 };
@@ -125,7 +133,7 @@ pub(super) fn head(accesses: &[Access], inner: f64, read_ns: f64) -> Option<Head
     let seeks: Vec<([f64; 3], f64)> = accesses
         .iter()
         .map(|a| {
-            // Within a place the head moves hardly, but it has to settle.
+            // Within one place the head hardly moves, but it has to settle.
             let d = distance(a.from, a.to, inner);
             (seek_row(d), (a.low + a.high) / 2.0 - turn_ns / 2.0 - read_ns)
         })

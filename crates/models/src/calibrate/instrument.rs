@@ -1,5 +1,5 @@
-//! A disk whose times are taken, a real one or a model: commands go to it in the number that a measurement chooses, and
-//! each end is timed. Owns the clock, and where each zone that may be written goes on.
+//! A disk under measurement, real or a model: the measurement chooses how many commands are in
+//! flight, and each completion is timed. Owns the clock and the write position of each zone.
 
 use crate::time::OwnMemory;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use zoneplug_devices::emu::{EmuDisk, EmuKind};
 const LONGEST: u32 = 4 << 20;
 
 enum Clock {
-    /// Since the disk was opened.
+    /// Runs since the disk was opened.
     Real(Instant),
     Virtual(Nanos),
 }
 
-/// A command that has ended.
+/// A command that has completed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// The number that its submission was given.
+    /// The token given at submission.
     pub(super) token: u32,
     pub(super) took: Nanos,
 }
@@ -34,20 +34,20 @@ struct Sent {
     token: u32,
 }
 
-/// A disk under measurement, and the zones of it that may be written.
+/// A disk under measurement, and its zones that may be written.
 pub struct Instrument<'a> {
     queue: DiskQueue,
     clock: Clock,
     geometry: Geometry,
     limits: Limits,
-    /// Commands that the queue has room for.
+    /// The queue's number of commands.
     tags: u16,
     zones: Vec<u32>,
-    /// Sectors of each that are written.
+    /// Sectors written in each of the zones.
     written: Vec<u32>,
     sent: Vec<Option<Sent>>,
     memory: OwnMemory,
-    /// What is to be sent, without memory and with it.
+    /// Commands to send: those that still need memory, and those that have it.
     out: Bios,
     ready: Bios,
     done: Bios,
@@ -63,7 +63,8 @@ impl std::fmt::Debug for Instrument<'_> {
 }
 
 impl<'a> Instrument<'a> {
-    /// A real device. Only `zones` are written, and emptied before that. `is_asked`: whether the measurement is to end early.
+    /// Opens a real device. Only `zones` are written; each is reset first. `is_asked` says whether
+    /// to end early.
     pub fn real(
         device: Arc<dyn Device>,
         tags: u16,
@@ -73,7 +74,7 @@ impl<'a> Instrument<'a> {
         Self::open(device, tags, Clock::Real(Instant::now()), zones, is_asked)
     }
 
-    /// A model of a drive, in virtual time.
+    /// Opens a model of a drive, in virtual time.
     pub fn modelled(
         profile: &Profile,
         zones: &[u32],
@@ -92,7 +93,7 @@ impl<'a> Instrument<'a> {
     ) -> Result<Instrument<'a>, Error> {
         let (geometry, limits) = (*device.geometry(), device.limits().clone());
         let (zones, written) = (zones.to_vec(), vec![0; zones.len()]);
-        // The measurements themselves say what is in flight.
+        // The measurement itself chooses how many writes are in flight.
         let config = DiskConfig { zoned_qd1_writes: Some(false), ..DiskConfig::default() };
         let disk = Disk::open(device, config, &mut |due| match &mut clock {
             Clock::Real(start) => Nanos(start.elapsed().as_nanos() as u64),
@@ -120,7 +121,7 @@ impl<'a> Instrument<'a> {
         })
     }
 
-    /// Whether the measurement is to end early.
+    /// Says whether the measurement should end early.
     pub(super) fn is_asked(&self) -> &'a dyn Fn() -> bool {
         self.is_asked
     }
@@ -142,7 +143,7 @@ impl<'a> Instrument<'a> {
         &self.zones
     }
 
-    /// Sectors of the longest command that a measurement uses.
+    /// Sectors of the longest command that measurements use.
     pub(super) fn longest(&self) -> u32 {
         let most = self.limits.max_transfer_sectors;
         let granularity = self.limits.write_granularity_sectors.max(1);
@@ -150,28 +151,28 @@ impl<'a> Instrument<'a> {
         most / granularity * granularity
     }
 
-    /// A length of so many bytes that this disk takes.
+    /// Converts a length in bytes to one that this disk accepts, in sectors.
     pub(super) fn sectors(&self, bytes: u32) -> u32 {
         let granularity = self.limits.write_granularity_sectors.max(1);
         ((bytes >> 9).next_multiple_of(granularity)).min(self.longest())
     }
 
-    /// What fits a zone, in sectors.
+    /// The capacity of the `zone`th zone, in sectors.
     pub(super) fn room(&self, zone: usize) -> u32 {
         self.geometry.capacity_of(ZoneNo(self.zones[zone]))
     }
 
-    /// Notes that so many writes were scattered.
+    /// Notes the number of writes that were scattered.
     pub(super) fn scattered(&mut self, writes: u32) {
         self.scattered = writes;
     }
 
-    /// How many writes were scattered; none from now on.
+    /// Returns the number of scattered writes and sets it to 0.
     pub(super) fn take_scattered(&mut self) -> u32 {
         std::mem::take(&mut self.scattered)
     }
 
-    /// Sectors of the `zone`th of the zones that are written.
+    /// Sectors written in the `zone`th zone.
     pub(super) fn written(&self, zone: usize) -> u32 {
         self.written[zone]
     }
@@ -202,7 +203,8 @@ impl<'a> Instrument<'a> {
         }
     }
 
-    /// Sends a write to where the `zone`th of the zones goes on. The caller knows that it has room.
+    /// Sends a write at the write position of the `zone`th zone. The caller checks that the zone
+    /// has room.
     pub(super) fn write(&mut self, zone: usize, sectors: u32, token: u32) -> Result<(), Error> {
         let start = self.geometry.zone_start(ZoneNo(self.zones[zone]));
         let at = start.plus(u64::from(self.written[zone]));
@@ -210,7 +212,7 @@ impl<'a> Instrument<'a> {
         self.submit(Op::Write, at, sectors, token)
     }
 
-    /// Sends a read from the `zone`th of the zones.
+    /// Sends a read of the `zone`th zone.
     pub(super) fn read(
         &mut self,
         zone: usize,
@@ -222,7 +224,8 @@ impl<'a> Instrument<'a> {
         self.submit(Op::Read, at, sectors, token)
     }
 
-    /// Waits until a command has ended. Fails if it failed, or if the end is asked for.
+    /// Waits until a command completes. Fails if the command failed or the measurement is asked to
+    /// end.
     pub(super) fn wait(&mut self) -> Result<Ended, Error> {
         loop {
             let now = self.now();
@@ -259,7 +262,7 @@ impl<'a> Instrument<'a> {
         }
     }
 
-    /// Sends nothing for a while.
+    /// Sends nothing for this long.
     pub(super) fn rest(&mut self, span: Nanos) {
         match &mut self.clock {
             Clock::Virtual(now) => *now = now.plus(span),
@@ -267,13 +270,13 @@ impl<'a> Instrument<'a> {
         }
     }
 
-    /// Sends a flush, and returns how long it took. Nothing else is in flight.
+    /// Sends a flush and returns its time. Nothing else is in flight.
     pub(super) fn flush(&mut self) -> Result<Nanos, Error> {
         self.submit(Op::Flush, Sector(0), 0, 0)?;
         Ok(self.wait()?.took)
     }
 
-    /// Empties the `zone`th of the zones. Nothing else is in flight.
+    /// Resets the `zone`th zone. Nothing else is in flight.
     pub(super) fn reset(&mut self, zone: usize) -> Result<(), Error> {
         let no = ZoneNo(self.zones[zone]);
         let (start, len) = (self.geometry.zone_start(no), self.geometry.zone_len_sectors(no));

@@ -1,53 +1,54 @@
-//! What is measured of a drive, each by itself: the rate of zones, the time of a command, what the write cache takes, the
-//! time of an access, and the rate with so many zones and commands. The same functions measure a real drive and a model.
+//! The single measurements: the rate of zones, the time of a command, the size of the write cache,
+//! the time of an access, and the rate with several zones and commands. The same functions measure
+//! a real drive and a model.
 
 use super::instrument::Instrument;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, ErrorKind, Nanos, Random};
 
-/// Long enough for a drive to write what it has in its cache.
+/// A rest long enough for a disk to write out its cache.
 const REST: Nanos = Nanos(4_000_000_000);
-/// The same of a drive without a head.
+/// The rest for a drive without a head.
 const SHORT_REST: Nanos = Nanos(100_000_000);
-/// An access, at most.
+/// The longest access of a scattered write.
 const ACCESS: Nanos = Nanos(15_000_000);
-/// Zones over which writes are scattered, at most.
+/// The most zones over which writes are scattered.
 const SCATTER: usize = 24;
-/// Zones of which the rate is measured, and between which the head is sent.
+/// The number of zones whose rates are measured and between which the head is sent.
 const PLACES: usize = 12;
 /// Reads between two places, in each direction.
 const ACCESSES: usize = 96;
-/// Bytes that are counted in a case, besides three times what the cache takes.
+/// Bytes counted in a case, besides three times the size of the cache.
 const COUNTED: u64 = 240 << 20;
 
-/// `n` of the zones, spread over all of them.
+/// Picks `n` of `of` zones, spread evenly.
 fn spread(of: usize, n: usize) -> Vec<usize> {
     let n = n.min(of);
     (0..n).map(|i| if n == 1 { 0 } else { i * (of - 1) / (n - 1) }).collect()
 }
 
-/// How far the middle of a zone is from the start of the disk, from 0 to 1.
+/// The distance of a zone's middle from the start of the disk, from 0 to 1.
 pub(super) fn place_of(zone: u32, g: &Geometry) -> f64 {
     (f64::from(zone) + 0.5) / f64::from(g.nr_zones())
 }
 
-/// The place of the `zone`th of the zones, as of [`place_of`].
+/// The place of the `zone`th zone, as [`place_of`] gives it.
 fn place(on: &Instrument<'_>, zone: usize) -> f64 {
     place_of(on.zones()[zone], on.geometry())
 }
 
-/// Which of so many zones are the places whose rates are measured, and between which the head is sent.
+/// The zones, of `of`, whose rates are measured and between which the head is sent.
 pub(super) fn places(of: usize) -> Vec<usize> {
     spread(of, PLACES)
 }
 
-/// The median. The list is not empty.
+/// The median. The list must not be empty.
 fn median(list: &mut [f64]) -> f64 {
     list.sort_by(f64::total_cmp);
     list[list.len() / 2]
 }
 
-/// Gives the drive time to write what is in its cache.
+/// Gives the drive time to write out its cache.
 fn rest(on: &mut Instrument<'_>) {
     let scattered = u64::from(on.take_scattered());
     match on.limits().rotational {
@@ -56,22 +57,23 @@ fn rest(on: &mut Instrument<'_>) {
     }
 }
 
-/// Empties zones and gives the drive time to write what is in its cache.
+/// Gives the drive time to write out its cache, then resets the zones.
 fn begin(on: &mut Instrument<'_>, zones: &[usize]) -> Result<(), Error> {
     on.flush()?;
-    // A drive that saves its cache answers a flush at once. Each of many short writes takes an access.
+    // A drive with a protected cache answers a flush at once, and each scattered write costs an
+    // access.
     rest(on);
     zones.iter().try_for_each(|&zone| on.reset(zone))
 }
 
-/// The median of times, and by how much it may be off by chance, in nanoseconds.
+/// The median of some times and its standard error, in nanoseconds.
 struct Time {
     ns: f64,
     off_ns: f64,
 }
 
 impl Time {
-    /// The list is not empty.
+    /// The list must not be empty.
     fn of(mut list: Vec<f64>) -> Time {
         let ns = median(&mut list);
         let quarter = list.len() / 4;
@@ -81,7 +83,7 @@ impl Time {
     }
 }
 
-/// One write after the other to one zone of a drive that has been idle: the time of so many.
+/// The time of a write to one zone of an idle drive, one write at a time.
 fn command(on: &mut Instrument<'_>, sectors: u32, writes: u32) -> Result<Time, Error> {
     begin(on, &[0])?;
     let writes = writes.min(on.room(0) / sectors).max(1);
@@ -93,26 +95,26 @@ fn command(on: &mut Instrument<'_>, sectors: u32, writes: u32) -> Result<Time, E
     Ok(Time::of(times))
 }
 
-/// The time that a command takes, and how fast its data move: from times of short and of long writes.
+/// The time of a command and the rate of its data, from the times of short and long writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
-    /// A short write and a long one.
+    /// The time of a short write, and below it that of a long one.
     pub(super) short_ns: f64,
     pub(super) long_ns: f64,
-    /// Bytes a second, and by how much they may be off, in percent.
+    /// The rate in bytes a second, and below it its error in percent.
     pub(super) rate: f64,
     pub(super) rate_off: f64,
-    /// The time of a command besides its data, and by how much that may be off, in percent.
+    /// The time of a command without its data, and below it its error in percent.
     pub(super) command_ns: f64,
     pub(super) command_off: f64,
 }
 
-/// By how much the times of a short and a long write must differ, as a multiple of what they may be off by chance.
+/// The times of a short and a long write must differ by this many standard errors.
 const CLEARLY: f64 = 2.0;
 /// The fastest rate that a profile can have, in bytes a second.
 const FASTEST: f64 = 1e11;
 
-/// Measures so many short writes and so many long ones. Fails if long writes take no longer than short ones.
+/// Measures this many short and long writes. Fails if long writes take no longer than short ones.
 pub(super) fn transfer(
     on: &mut Instrument<'_>,
     short_writes: u32,
@@ -145,7 +147,8 @@ pub(super) fn transfer(
     })
 }
 
-/// One read after the other of a zone that was written, at places far from each other: the median time in nanoseconds.
+/// The median time of a read of a written zone at random places, one read at a time, in
+/// nanoseconds.
 pub(super) fn read(on: &mut Instrument<'_>, bytes: u32, reads: u32) -> Result<f64, Error> {
     let sectors = on.sectors(bytes);
     let places = (on.room(0) / 2 / sectors).max(1);
@@ -164,13 +167,15 @@ pub(super) fn read(on: &mut Instrument<'_>, bytes: u32, reads: u32) -> Result<f6
     Ok(median(&mut times))
 }
 
-/// How often the cache is filled: what it takes depends on where the platter is.
+/// Fills of the cache in one measurement: how much the cache takes depends on the angle of the
+/// platter.
 pub(super) const FILLS: u32 = 5;
-/// The same with short writes, which the drive then takes a minute to write.
+/// Fills with short writes. The drive then needs a minute to write them out.
 pub(super) const FILLS_SHORT: u32 = 2;
 
-/// Writes of so many bytes, one after the other and scattered, to a drive that has been idle: how many it acknowledges
-/// before one of them waits for the medium, in so many tries together. `None`: none waited.
+/// Fills an idle drive's cache with scattered writes of this many bytes, one at a time, and counts
+/// those acknowledged before one waits for the medium. Returns the sum over all fills; `None` if no
+/// write waited.
 pub(super) fn until_full(
     on: &mut Instrument<'_>,
     bytes: u32,
@@ -182,7 +187,7 @@ pub(super) fn until_full(
     Ok(tries?.map(|all| all.iter().sum()))
 }
 
-/// The same, once.
+/// Fills the cache once, as [`until_full`] does.
 pub(super) fn fill(
     on: &mut Instrument<'_>,
     bytes: u32,
@@ -192,10 +197,10 @@ pub(super) fn fill(
     begin(on, &zones)?;
     let sectors = on.sectors(bytes);
     let most = zones.iter().map(|&z| on.room(z)).min().unwrap_or(0) / sectors * zones.len() as u32;
-    // A write that waits alone was late by chance: by the host, not the medium.
+    // A single slow write was delayed by the host, not by the medium.
     let soon = (12 << 20) / bytes;
     let mut late = None;
-    // Far more than a drive's cache.
+    // More writes than any drive caches.
     for n in 0..most.min(24_000) {
         on.scattered(n + 1);
         on.write(zones[n as usize % zones.len()], sectors, 0)?;
@@ -209,7 +214,7 @@ pub(super) fn fill(
     Ok(None)
 }
 
-/// How long a flush takes when the cache is full: in nanoseconds, [`FILLS`] of them together.
+/// The time of a flush with a full cache in nanoseconds, summed over [`FILLS`] fills.
 pub(super) fn flush_of_full(
     on: &mut Instrument<'_>,
     bytes: u32,
@@ -223,17 +228,17 @@ pub(super) fn flush_of_full(
     Ok(sum)
 }
 
-/// The rate of a place: how far it is from the start of the disk, from 0 to 1, and bytes a second.
+/// A place, from 0 to 1 of the capacity, and its rate in bytes a second.
 pub(super) type Rate = (f64, f64);
 
-/// Writes zones in full, one command at a time, and measures the last quarter of each: what is acknowledged then makes room that the
-/// medium made somewhere in this zone, not between two. The zones stay full.
+/// Writes zones in full, one command at a time, and measures the last quarter of each: by then
+/// acknowledgements wait for cache room that this zone's own writes make. The zones stay full.
 pub(super) fn rates(on: &mut Instrument<'_>) -> Result<Vec<Rate>, Error> {
     let zones = places(on.zones().len());
     begin(on, &zones)?;
     let (sectors, last) = (on.longest(), zones[zones.len() - 1]);
     let mut found = Vec::new();
-    // The first one is written twice: the cache has to be full.
+    // The last zone is written first as well, without being counted: the cache has to be full.
     for (n, &zone) in [last].iter().chain(&zones).enumerate() {
         if n > 0 && zone == last {
             on.reset(zone)?;
@@ -256,8 +261,8 @@ pub(super) fn rates(on: &mut Instrument<'_>) -> Result<Vec<Rate>, Error> {
     Ok(found)
 }
 
-/// Reads that go from one place to another and back: the places, and the times between which 80 % of the accesses are, in
-/// nanoseconds.
+/// Reads that alternate between two places: the places, and the times that enclose 80 % of the
+/// accesses, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
     pub(super) from: f64,
@@ -266,7 +271,7 @@ pub(super) struct Access {
     pub(super) high: f64,
 }
 
-/// Which of the zones the head is sent between: short and long distances.
+/// The pairs of zones between which the head is sent, over short and long distances.
 pub(super) fn pairs(zones: &[u32]) -> Vec<(usize, usize)> {
     let places = places(zones.len());
     let mut pairs: Vec<(usize, usize)> = places.first().map(|&p| (p, p)).into_iter().collect();
@@ -285,7 +290,7 @@ pub(super) fn pairs(zones: &[u32]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Sends the head between the places whose rates were measured, over short and long distances.
+/// Measures accesses between the places whose rates were measured, over short and long distances.
 pub(super) fn accesses(on: &mut Instrument<'_>) -> Result<Vec<Access>, Error> {
     on.flush()?;
     rest(on);
@@ -298,7 +303,7 @@ pub(super) fn accesses(on: &mut Instrument<'_>) -> Result<Vec<Access>, Error> {
             let zone = if n % 2 == 0 { a } else { b };
             on.read(zone, random.below(on.room(zone) / sectors) * sectors, sectors, 0)?;
             let took = on.wait()?.took;
-            // The first one comes from anywhere.
+            // The first read comes from an unknown place.
             if n > 0 {
                 times.push(took.0 as f64);
             }
@@ -310,30 +315,31 @@ pub(super) fn accesses(on: &mut Instrument<'_>) -> Result<Vec<Access>, Error> {
     Ok(found)
 }
 
-/// Writes in turns to so many zones with so many in flight, one of a zone at most, and perhaps random reads beside them.
+/// A case: writes to several zones in turns, at most one in flight to each, with optional random
+/// reads beside them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Case {
     pub(super) zones: usize,
     pub(super) in_flight: usize,
     pub(super) bytes: u32,
-    /// Reads of 4 KiB outstanding.
+    /// Outstanding reads of 4 KiB.
     pub(super) reads: u32,
 }
 
-/// What a case gives: of the writes in 10^6 bytes a second, and reads a second.
+/// The figures of a case: writes in 10^6 bytes a second, and reads a second.
 pub(super) type Figure = (f64, f64);
 
-/// The token of reads; writes have the number of their zone.
+/// The token of reads; a write has the number of its zone.
 const READ: u32 = u32::MAX;
 
-/// Runs a case. `before`: bytes that are written before anything counts.
+/// Runs a case. `before` is the number of bytes written before anything counts.
 pub(super) fn case(on: &mut Instrument<'_>, case: Case, before: u64) -> Result<Figure, Error> {
     let zones = spread(on.zones().len(), case.zones);
     let n = zones.len();
     let sectors = on.sectors(case.bytes);
     begin(on, &zones)?;
     let room = zones.iter().map(|&z| on.room(z) / sectors).min().unwrap_or(0);
-    // Zones are not written evenly if some are slower.
+    // Some zones may be slower than others and fill later.
     let most = (room - room / 8) * n as u32;
     let writes_of = |bytes: u64| (bytes / u64::from(sectors << 9)).min(1 << 24) as u32;
     let warm_up = (writes_of(before) + 16).min(most / 2);

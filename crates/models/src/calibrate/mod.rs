@@ -1,8 +1,9 @@
-//! The profile of a drive from measurements of it: what a real drive would have to be, if it were one of the models.
+//! Calibration: finds the profile of a drive, real or modelled, from measurements of it.
 //!
-//! Rates, seeks and the time of a command follow from what was measured. The write cache and its rules are found by measuring
-//! candidates, which are models, in the same way as the drive: the one that behaves most like the drive is taken. Some measurements are held
-//! back, and show how well the profile predicts.
+//! Rates, seeks and the time of a command follow from the measurements directly. For the write
+//! cache and its rules, models with candidate values are measured in the same way as the drive, and
+//! the candidate nearest to the drive is taken. Some measurements are held back; they show how well
+//! the profile predicts.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -42,44 +43,45 @@ use zoneplug_devices::emu::timing::{Destage, Model, PROFILE_KEYS, Profile, SMR_K
 /// A number of a profile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Number {
-    /// Its key.
+    /// Its key in the profile.
     pub key: &'static str,
-    /// Its value.
+    /// Its value, in `unit`.
     pub value: u64,
-    /// The unit of the value: `sectors`, `ns`, `bytes/s`, `millionths`; empty: a count, or a choice by its number.
+    /// The unit of the value: `sectors`, `ns`, `bytes/s` or `millionths`; empty for a count or the
+    /// number of a choice.
     pub unit: &'static str,
-    /// The value as a profile has it.
+    /// The value as a profile writes it.
     #[serde(skip)]
     pub text: String,
-    /// How far off it may be; empty: it was reported by the drive, or not measured.
+    /// The error of the value; empty if the drive reported it or it was not measured.
     pub error: String,
-    /// Where it comes from.
+    /// How the value was found.
     pub source: String,
-    /// Whether a measurement says anything of it.
+    /// Whether it was measured.
     pub is_measured: bool,
 }
 
 /// A measurement that no number was fitted to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Held {
-    /// What was measured.
+    /// The name of the measurement.
     pub what: String,
     /// Its unit.
     pub unit: &'static str,
-    /// What the drive gave.
+    /// The drive's figure.
     pub measured: f64,
-    /// What the profile gives.
+    /// The figure that the profile predicts.
     pub predicted: f64,
 }
 
 impl Held {
-    /// How far the prediction is from the drive, in percent of the drive's figure.
+    /// The error of the prediction in percent of the drive's figure.
     pub fn error_percent(&self) -> f64 {
         if self.measured == 0.0 { 0.0 } else { 100.0 * (self.predicted / self.measured - 1.0) }
     }
 }
 
-/// The unit in which a profile's key is kept.
+/// The unit of a profile's key.
 pub fn unit(name: &str) -> &'static str {
     match key(name).map(|k| k.form) {
         Some(Form::Size { .. }) => "sectors",
@@ -90,25 +92,26 @@ pub fn unit(name: &str) -> &'static str {
     }
 }
 
-/// What a value of a profile's key is called in the profile.
+/// The value of a profile's key as a profile writes it.
 pub fn shown(name: &str, value: u64) -> String {
     key(name).map_or_else(String::new, |k| k.form.show(&Value::Number(value)))
 }
 
-/// What was found.
+/// The result of a calibration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     /// `smr` or `zns`.
     pub model: &'static str,
     /// The numbers, in the order of the profile.
     pub numbers: Vec<Number>,
-    /// What was held back.
+    /// The measurements held back.
     pub held_back: Vec<Held>,
     /// The profile as text.
     pub profile: String,
 }
 
-/// Called before each step: its number of how many, and what it is.
+/// Called before each step with the number of the step, the number of all steps, and what is
+/// measured.
 pub type Progress<'a> = dyn FnMut((u32, u32), &str) + 'a;
 
 /// The key of a profile with this name.
@@ -121,7 +124,7 @@ fn key(name: &str) -> Option<&'static Key> {
 struct Numbers(Vec<Number>);
 
 impl Numbers {
-    /// What the drive itself reports.
+    /// The numbers that the drive itself reports.
     fn reported(on: &Instrument<'_>, model: &str) -> Numbers {
         let (g, l) = (on.geometry(), on.limits());
         let mut all = Numbers(Vec::new());
@@ -165,7 +168,7 @@ impl Numbers {
         }
     }
 
-    /// A number that a measurement gives. A rate or a time has as many digits as it deserves.
+    /// Puts a measured number. Rates, times and fractions are rounded to their significant digits.
     fn measured(&mut self, name: &'static str, value: u64, error: &str, how: &str) {
         let value = match key(name).map(|k| k.form) {
             Some(Form::Rate | Form::Time { .. }) => rounded(value, 1000),
@@ -175,12 +178,12 @@ impl Numbers {
         self.put(name, value, error, &format!("measured here: {how}"), true);
     }
 
-    /// The value of a number; 0 if there is none.
+    /// The value of a number; 0 if it is missing.
     fn value(&self, name: &str) -> u64 {
         self.0.iter().find(|n| n.key == name).map_or(0, |n| n.value)
     }
 
-    /// The same numbers but for one.
+    /// A copy of the numbers in which one has another value.
     fn with(&self, name: &'static str, value: u64) -> Numbers {
         let mut other = self.clone();
         other.put(name, value, "", "a candidate", false);
@@ -196,7 +199,7 @@ impl Numbers {
         text
     }
 
-    /// Fails if a number is one that no profile can have.
+    /// Builds a profile of the numbers. Fails if a number is outside the range of its key.
     fn profile(&self) -> Result<Profile, Error> {
         for n in &self.0 {
             let form = key(n.key).map(|k| k.form);
@@ -215,8 +218,8 @@ impl Numbers {
     }
 }
 
-/// The numbers of a profile that are found by measuring, each with its value in the unit of its key: what calibrating a model of the
-/// profile should find.
+/// The numbers of a profile that calibration measures, each in the unit of its key: what a
+/// calibration of this profile's model should find.
 pub fn values(profile: &Profile) -> Vec<(&'static str, u64)> {
     match &profile.model {
         Model::Smr(p) => vec![
@@ -246,8 +249,8 @@ pub fn values(profile: &Profile) -> Vec<(&'static str, u64)> {
     }
 }
 
-/// Measures a drive and finds its profile. The zones of the instrument are written; what was in them is lost. Fails as [`check_zones`] does
-/// before it sends a command.
+/// Measures a drive and finds its profile. Writes the zones of the instrument; their content is
+/// lost. Fails as [`check_zones`] does, before any command is sent.
 pub fn calibrate(
     on: &mut Instrument<'_>,
     name: &str,
@@ -259,7 +262,7 @@ pub fn calibrate(
         true => ("smr", smr::find(on, progress)?),
         false => ("zns", zns::find(on, progress)?),
     };
-    // The profile is read again line by line.
+    // The profile is parsed line by line, so the name must fit one.
     let name = plain(name);
     let title =
         format!("# {name}, as far as measurements from outside tell (zoneplug calibrate).\n");
@@ -278,7 +281,7 @@ pub fn calibrate(
     Ok(Found { model, numbers: numbers.0, held_back, profile })
 }
 
-/// The number with as many digits as `least` has, or with one less: 0 for the rest.
+/// Rounds a number to as many digits as `least` has, or one more.
 fn rounded(value: u64, least: u64) -> u64 {
     let mut unit = 1;
     while value / unit >= 10 * least {
@@ -287,16 +290,17 @@ fn rounded(value: u64, least: u64) -> u64 {
     (value + unit / 2) / unit * unit
 }
 
-/// How near a number is, in percent: as its measurement allows at best, or as much worse as this one was.
+/// The error of a number in percent as text: `best` is the least that its measurement allows, `off`
+/// this one's error.
 fn near(best: f64, off: f64) -> String {
     format!("to {:.0} %", off.max(best))
 }
 
-/// How far rates of a candidate may be from those of the drive by chance, as a part of them.
+/// The relative difference of a candidate's and the drive's rates that may be chance.
 const CHANCE: f64 = 0.03;
 
-/// How sure a candidate is that was taken for its rates: it names those that `figures` rates do not tell from it. A distance is a sum of
-/// squares.
+/// Says how sure the chosen candidate is: names the others that `figures` rates cannot tell from
+/// it. A candidate's distance is a sum of squares.
 fn how_sure<T: Copy + PartialEq>(
     candidates: &[(T, f64)],
     best: T,
@@ -313,7 +317,7 @@ fn how_sure<T: Copy + PartialEq>(
     }
 }
 
-/// The candidate that is nearest, by its distance; of several that are equal the middle one.
+/// The candidate with the least distance; of several equal ones, the middle one.
 fn nearest<T: Copy>(candidates: &[(T, f64)]) -> Option<T> {
     let least = candidates.iter().map(|c| c.1).fold(f64::INFINITY, f64::min);
     let best: Vec<T> = candidates.iter().filter(|c| c.1 <= least).map(|c| c.0).collect();
@@ -325,7 +329,7 @@ mod tests {
     use super::*;
     use zoneplug_devices::spec::Spec;
 
-    /// A turn is kept in whole nanoseconds; the speed that it was made from comes out.
+    /// A profile keeps a turn in whole nanoseconds; the speed it was made from is found again.
     #[test]
     fn the_values_of_a_profile_are_what_it_says() {
         for rpm in [4200, 5400, 5900, 7000, 7200, 10_520, 15_000] {

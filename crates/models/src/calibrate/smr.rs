@@ -1,5 +1,5 @@
-//! An SMR disk. What the platter and the link do follows from times and rates; how the write cache is used is what the
-//! candidate has that behaves most like the drive.
+//! Calibration of an SMR disk. The numbers of platter and link follow from times and rates; the
+//! rules of the write cache are those of the candidate model nearest to the drive.
 
 use super::measure::{
     Case, FILLS, FILLS_SHORT, accesses, case, flush_of_full, rates, transfer, until_full,
@@ -14,49 +14,50 @@ const fn writes(zones: usize, in_flight: usize) -> Case {
     Case { zones, in_flight, bytes: M, reads: 0 }
 }
 
-/// What tells how long the head stays at a run: one command at a time, few zones.
+/// The cases that show how long the head stays with a run: few zones, one command at a time.
 const RUNS: [Case; 4] = [
     writes(2, 1),
     writes(3, 1),
     writes(4, 1),
     Case { zones: 5, in_flight: 1, bytes: 128 * K, reads: 0 },
 ];
-/// What tells when the drive keeps the order of arrival.
+/// The numbers of zones, with a write in flight to each, that show when the drive keeps the order
+/// of arrival.
 const QUEUED: [usize; 9] = [2, 3, 4, 5, 6, 8, 10, 12, 16];
-/// What is held back.
+/// The cases held back.
 const HELD: [(Case, &str); 4] = [
     (writes(16, 1), "16 zones, one write at a time"),
     (writes(24, 20), "24 zones, 20 writes at a time"),
     (Case { zones: 6, in_flight: 1, bytes: 256 * K, reads: 0 }, "6 zones, one write of 256 KiB"),
     (Case { zones: 8, in_flight: 4, bytes: M, reads: 0 }, "8 zones, 4 writes at a time"),
 ];
-/// Reads beside writes: what tells how they take turns.
+/// Reads beside writes: the case that shows how the two take turns.
 const MIXED: Case = Case { zones: 8, in_flight: 4, bytes: M, reads: 4 };
 
 /// The orders in which the cache is emptied, by their number in the profile.
 const SATF: u64 = 0;
 const FIFO: u64 = 1;
-/// Values that are tried.
+/// The candidate values.
 const LONGEST_RUNS: [u64; 12] =
     [0, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 32_768, 65_536];
 const IN_ORDER_FROM: [u64; 12] = [0, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16];
 const READ_BURSTS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 const WRITE_BURSTS: [u64; 5] = [1 << 10, 1 << 11, 1 << 13, 1 << 14, 1 << 15];
 
-/// Where the tracks of a candidate lie is not known, so what it gives is a mean: over rates of its medium that are so many millionths
-/// of the one that was found.
+/// The rates of a candidate's medium, in millionths of the rate found. A candidate's figure is the
+/// mean over them, because the drive's layout of tracks is unknown.
 const LAYOUTS: [u32; 3] = [994_000, 1_000_000, 1_006_000];
 
 /// The conditions under which candidates are measured.
 struct Search<'a> {
-    /// The zones of the drive.
+    /// The zones of the drive that are written.
     zones: Vec<u32>,
     /// Bytes that a case writes before anything counts.
     before: u64,
     is_asked: &'a dyn Fn() -> bool,
 }
 
-/// Measures a candidate in the way of the drive. Fails if the end is asked for.
+/// Measures a candidate as the drive was measured. Fails if the measurement is asked to end.
 fn of_model(
     numbers: &Numbers,
     search: &Search<'_>,
@@ -71,16 +72,16 @@ fn of_model(
     Ok(sum / LAYOUTS.len() as f64)
 }
 
-/// How many writes until the cache was full, as a figure.
+/// The number of writes until the cache was full, as a floating-point figure.
 fn until(on: &mut Instrument<'_>, bytes: u32, quick_ns: f64, fills: u32) -> Result<f64, Error> {
     Ok(f64::from(until_full(on, bytes, quick_ns, fills)?.unwrap_or(u32::MAX)))
 }
 
-/// What was measured of the drive.
+/// The figures of the drive.
 struct Measured {
     quick_ns: f64,
     short_ns: f64,
-    /// Writes of 256 KiB and of 4 KiB until the cache was full.
+    /// Writes of 256 KiB, and below it of 4 KiB, until the cache was full.
     full: Option<u32>,
     full_short: Option<u32>,
     flush_ns: f64,
@@ -88,12 +89,12 @@ struct Measured {
     queued: Vec<(usize, f64)>,
 }
 
-/// How far two lists of rates are from each other.
+/// The distance of two lists of rates.
 fn apart(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a / b).ln().powi(2)).sum()
 }
 
-/// Measures the drive.
+/// Measures the drive and finds its numbers.
 pub(super) fn find(
     on: &mut Instrument<'_>,
     progress: &mut Progress<'_>,
@@ -185,7 +186,7 @@ pub(super) fn find(
     Ok((n, held))
 }
 
-/// The size of the cache and its rules: those of the candidate that behaves most like the drive.
+/// Finds the size of the cache and its rules: those of the candidate nearest to the drive.
 fn cache(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Error> {
     let block = u64::from(256 * K) >> 9;
     let Some(full) = m.full else {
@@ -194,7 +195,7 @@ fn cache(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Error
     };
     let about = u64::from(full.div_ceil(FILLS));
     n.put("cache", about * block, "", "a first guess", false);
-    // What one number is depends a little on the others.
+    // These numbers depend a little on each other, so they are fitted twice.
     for _ in 0..2 {
         let mut all = Vec::new();
         let step = (about / 64).max(1);
@@ -254,12 +255,12 @@ fn cache(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// What a candidate gives in each of these cases.
+/// The rates of a candidate in these cases.
 fn rates_of(n: &Numbers, search: &Search<'_>, cases: &[Case]) -> Result<Vec<f64>, Error> {
     cases.iter().map(|&c| of_model(n, search, |on| Ok(case(on, c, search.before)?.0))).collect()
 }
 
-/// Whether the cache has a limit of writes, besides that of bytes.
+/// Finds whether the cache limits the number of writes besides that of bytes.
 fn entries(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Error> {
     let short = |n: &Numbers| of_model(n, search, |on| until(on, 4 * K, m.short_ns, FILLS_SHORT));
     let unlimited = short(&n.with("cache-entries", 0))?;
@@ -280,7 +281,7 @@ fn entries(n: &mut Numbers, m: &Measured, search: &Search<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// How reads and writes take turns.
+/// Finds how many reads and writes the drive does in one turn of each.
 fn turns(n: &mut Numbers, mixed: (f64, f64), search: &Search<'_>) -> Result<(), Error> {
     let theirs = [mixed.0, mixed.1.max(0.1)];
     let mut all = Vec::new();

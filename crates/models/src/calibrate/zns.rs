@@ -1,17 +1,17 @@
-//! A ZNS SSD: four numbers, all from times and rates.
+//! Calibration of a ZNS SSD: four numbers, all from times and rates.
 
 use super::measure::{Case, case, read, transfer};
 use super::{Held, Instrument, Numbers, Progress, near};
 use zoneplug_core::Error;
 
-/// What is held back.
+/// The cases held back.
 const HELD: [(Case, &str); 3] = [
     (Case { zones: 4, in_flight: 4, bytes: 128 << 10, reads: 0 }, "4 zones, writes of 128 KiB"),
     (Case { zones: 8, in_flight: 8, bytes: 4 << 10, reads: 0 }, "8 zones, writes of 4 KiB"),
     (Case { zones: 1, in_flight: 1, bytes: 64 << 10, reads: 0 }, "1 zone, writes of 64 KiB"),
 ];
 
-/// Measures the drive.
+/// Measures the drive and finds its numbers.
 pub(super) fn find(
     on: &mut Instrument<'_>,
     progress: &mut Progress<'_>,
@@ -31,7 +31,7 @@ pub(super) fn find(
     let many = Case { zones: all, in_flight: all, bytes: long, reads: 0 };
     let (rate, _) = case(on, many, 0)?;
     let drive_rate = (rate * 1e6).max(t.rate);
-    // So many zones could take less than the drive.
+    // If all zones together are slower than their own times allow, the drive is the limit.
     let bound = all as f64 * f64::from(long) / t.long_ns * 1e9;
     let is_limit = rate * 1e6 < 0.9 * bound;
     next("the time of a read");
@@ -71,7 +71,7 @@ pub(super) fn find(
         let (measured, predicted) = (case(on, c, 0)?.0, case(&mut model, c, 0)?.0);
         held.push(Held { what: what.to_owned(), unit: "MB/s", measured, predicted });
     }
-    // A number is no nearer to that of the drive than the profile is to the drive.
+    // The error of each number is at least that of the profile's predictions.
     let off = held.iter().map(|h: &Held| h.error_percent().abs()).fold(0.0, f64::max);
     put(&mut n, off);
     Ok((n, held))

@@ -1,4 +1,5 @@
-//! The zones that a measurement writes: which ones it may take, and whether they are far enough from each other.
+//! The zones that a measurement writes: which zones it may use, and whether they are far enough
+//! from each other.
 
 use super::{fit, measure};
 use zoneplug_core::zone::{Geometry, Limits};
@@ -6,17 +7,17 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// The most zones that a measurement takes.
 pub const MOST_ZONES: usize = 64;
-/// Zones that are taken of a model, at most.
+/// The most zones taken of a model.
 const ENOUGH: usize = 32;
-/// The fewest zones of a disk that turns.
+/// The fewest zones of a rotating disk.
 const LEAST: usize = 8;
-/// By how much an error of a measurement may grow where the disk was not measured. Eight zones all over the disk give less than 1, zones
-/// over half of it about 3.
+/// The largest factor by which an error of a measurement may grow elsewhere on the disk. Eight
+/// zones all over the disk give about 1, zones over half of it about 3.
 const GROWTH: f64 = 4.0;
-/// The inner radius of a disk whose radius is not known yet. Distances depend on it little.
+/// The inner radius assumed for a disk before it is measured. Distances depend on it little.
 const INNER: f64 = 0.5;
 
-/// How many zones may be open.
+/// The number of zones that may be open at a time.
 fn most_open(limits: &Limits) -> usize {
     [limits.max_open_zones, limits.max_active_zones]
         .into_iter()
@@ -25,7 +26,7 @@ fn most_open(limits: &Limits) -> usize {
         .map_or(MOST_ZONES, |n| n as usize)
 }
 
-/// Zones all over a disk, as many as measurements need and the disk lets be open.
+/// Chooses zones all over a disk, as many as measurements need and may be open.
 pub fn all_over(g: &Geometry, limits: &Limits) -> Vec<u32> {
     let sequential: Vec<u32> =
         (0..g.nr_zones()).filter(|z| !g.is_conventional(ZoneNo(*z))).collect();
@@ -79,7 +80,8 @@ pub fn check_zones(zones: &[u32], g: &Geometry, limits: &Limits) -> Result<(), E
     Ok(())
 }
 
-/// By how much errors of what is measured in these zones grow anywhere on the disk: rates, and seeks.
+/// The largest factor by which errors of rates and seeks measured in these zones grow anywhere on
+/// the disk.
 fn growth(zones: &[u32], g: &Geometry) -> f64 {
     let place = |zone: usize| measure::place_of(zones[zone], g);
     let places: Vec<f64> = measure::places(zones.len()).into_iter().map(place).collect();
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
     use zoneplug_devices::emu::timing::Profile;
 
-    /// Zones on `parts` of the disk, in thousandths.
+    /// The growth with zones at `parts` of the disk, in thousandths.
     fn grown(parts: impl Iterator<Item = u32>) -> f64 {
         let g = Profile::builtin("smr30").unwrap().geometry().unwrap();
         let last = g.nr_zones() - 1;

@@ -1,12 +1,12 @@
-//! A job of a workload in virtual time: it keeps its depth in flight at the places that [`Offsets`] gives, as a client
-//! of a benchmark in real time does, and may tell what it sends.
+//! A job of a workload in virtual time. Keeps its depth in flight at the places that [`Offsets`]
+//! gives, like a client of a benchmark in real time, and can log its BIOs.
 
 use crate::time::{Client, Finished, HostTimes, Io};
 use crate::work::Offsets;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
 
-/// What is told of each BIO.
+/// Receives a line for each event of a BIO.
 pub trait Log {
     /// Job number `job` sent a BIO (`Q`), or its BIO completed (`C`), at a virtual time.
     fn line(&self, at: Nanos, job: u32, action: char, op: Op, sector: Sector, sectors: u32);
@@ -21,7 +21,7 @@ pub(super) struct Job<'a> {
     /// When the job's processor is free again.
     free: Nanos,
     in_flight: u32,
-    /// Every zone is used up: they are reset, and it starts over.
+    /// All zones are used up: the job resets them and starts over.
     over: bool,
     resets: Vec<(Sector, u32)>,
     log: Option<&'a dyn Log>,
@@ -57,7 +57,7 @@ impl<'a> Job<'a> {
         io.submit(op, sector, sectors, 0);
     }
 
-    /// Fills a free place.
+    /// Sends a BIO if fewer than `depth` are in flight.
     fn send(&mut self, io: &mut Io) {
         if self.in_flight >= self.depth {
             return;
@@ -71,7 +71,7 @@ impl<'a> Job<'a> {
         self.start_over(io);
     }
 
-    /// Resets what was written, when nothing else is in flight, and begins again.
+    /// Resets the written zones once nothing else is in flight, then begins again.
     fn start_over(&mut self, io: &mut Io) {
         if self.in_flight > 0 {
             return;

@@ -30,45 +30,47 @@ use zoneplug_core::disk::Mode;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bytes, Error, ErrorKind, Nanos};
 
-/// The names that the caller's options have, for errors.
+/// The names of the caller's options, for errors.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
-    /// The length of a BIO, as in `--bs`.
+    /// The length of a BIO, such as `--bs`.
     pub bs: &'static str,
-    /// What is done, as in `--rw`.
+    /// The kind of workload, such as `--rw`.
     pub rw: &'static str,
-    /// fio's lock on zones, as in `--zone-lock`.
+    /// The option for fio's lock on zones, such as `--zone-lock`.
     pub zone_lock: &'static str,
 }
 
-/// What is run.
+/// A workload.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The load of each job. Its tags do not count: those of the disk do.
     pub work: Work,
-    /// Clients, each with zones of its own.
+    /// The number of clients, each with zones of its own.
     pub jobs: u32,
-    /// Disks: each a drive of this kind, opened by itself, with jobs and reads of its own.
+    /// The number of disks: each is a drive of this kind, opened separately, with its own jobs and
+    /// reads.
     pub disks: u32,
-    /// What all drives are behind.
+    /// The adapter that all drives share.
     pub adapter: Option<Adapter>,
     /// Random reads of the whole disk beside the jobs.
     pub reads: Option<Work>,
-    /// Zones that random writes go to at a time, all jobs together, one each at least. `None`: 64, or what the disk
-    /// allows.
+    /// The number of zones that random writes go to at a time, over all jobs, at least one each.
+    /// `None`: 64, or as many as the disk allows.
     pub zones: Option<u32>,
-    /// Random writes as fio's zoned mode sends them: a job holds a zone's lock until its writes there are reaped.
+    /// Sends random writes as fio's zoned mode does: a job holds a zone's lock until its writes
+    /// there are reaped.
     pub zone_lock: bool,
     /// Virtual time before measuring starts.
     pub warm_up: Nanos,
     /// Virtual time that is measured.
     pub length: Nanos,
-    /// Where random places come from; 1 is what the command `zoneplug bench` has.
+    /// The seed of random places; the command `zoneplug bench` uses 1.
     pub seed: u64,
 }
 
 impl Workload {
-    /// One job with one BIO of 4 KiB in flight, for as long as is usual on such a disk.
+    /// One job with one BIO of 4 KiB in flight, for the usual time on such a disk.
     pub fn new(disk: &VirtualDisk, rw: Rw) -> Workload {
         let mut load = Workload {
             work: Work { rw, block_sectors: 8, depth: 1, tags: 1 },
@@ -87,19 +89,19 @@ impl Workload {
         load
     }
 
-    /// Measures for this long, after a quarter of it, or 5 s, that are not counted.
+    /// Measures for `length`, after an uncounted warm-up of a quarter of it, at most 5 s.
     pub fn last(&mut self, length: Nanos) {
         self.length = length;
         // Long enough to fill caches and queues.
         self.warm_up = Nanos((length.0 / 4).min(5_000_000_000));
     }
 
-    /// Random reads of blocks of so many sectors, `depth` of them in flight.
+    /// Adds random reads of blocks of this many sectors, `depth` of them in flight.
     pub fn read_beside(&mut self, depth: u32, block_sectors: u32) {
         self.reads = Some(Work { rw: Rw::Randread, block_sectors, depth, tags: 1 });
     }
 
-    /// Whether it makes sense in virtual time.
+    /// Refuses a workload that cannot run in virtual time.
     pub fn check(&self, names: &Names) -> Result<(), Error> {
         if self.zone_lock && self.work.rw != Rw::Randwrite {
             let what = format!("{} with {}", names.zone_lock, self.work.rw);
@@ -135,8 +137,8 @@ impl Workload {
         Ok(o)
     }
 
-    /// Runs it on a disk that is opened in this way. If the end is asked for, the figures are those until then. `log`
-    /// is told what is sent.
+    /// Runs the workload on a disk opened in this way. If asked to end early, returns the figures
+    /// until then. `log` receives each BIO sent and completed.
     pub fn run(
         &self,
         disk: &VirtualDisk,
@@ -149,7 +151,7 @@ impl Workload {
         let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);
         (run.disks, run.adapter) = (self.disks.max(1), self.adapter);
-        // A run spreads its clients over the disks in turns.
+        // A run assigns its clients to the disks in turns.
         let seeds = |disk| seed_of_disk(self.seed, disk);
         let mut clients: Vec<Box<dyn Client + '_>> = Vec::new();
         let Work { depth, block_sectors, .. } = self.work;
@@ -189,7 +191,7 @@ impl Workload {
     }
 }
 
-/// Whether a disk that is opened in `mode` can do `work`.
+/// Refuses work that a disk opened in `mode` cannot do.
 pub fn check(work: Work, g: &Geometry, l: &Limits, mode: Mode, names: &Names) -> Result<(), Error> {
     let bs = names.bs;
     let unit =

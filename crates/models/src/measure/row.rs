@@ -1,4 +1,4 @@
-//! The figures of a workload on a disk that is opened in one way.
+//! The figures of a workload on a disk opened in one way.
 
 use crate::status_key::by_status;
 use crate::time::{ClientReport, Report};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use zoneplug_core::Nanos;
 
-/// From submission to the completion at the drive, in nanoseconds.
+/// Latency from submission to the completion at the drive, in nanoseconds.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)] // the names say it
 pub struct Latency {
@@ -18,26 +18,26 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// What the jobs got, or the reads beside them.
+/// The figures of the jobs, or of the reads beside them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Part {
     /// BIOs that succeeded.
     pub bios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// 10^6 bytes.
+    /// 10^6 bytes a second.
     pub mb_per_s: f64,
     /// BIOs a second.
     pub iops: f64,
-    /// How long they took.
+    /// Their latencies.
     pub latency: Latency,
     /// Operations outstanding at the end. The latencies do not include them.
     pub waiting: u32,
-    /// The age of the oldest of them.
+    /// The age of the oldest outstanding operation.
     pub oldest_waiting_ns: u64,
     /// BIOs that failed.
     pub refused: u64,
-    /// The same by status.
+    /// The failed BIOs by status.
     #[serde(serialize_with = "by_status")]
     pub refused_by_status: BTreeMap<&'static str, u64>,
 }
@@ -75,23 +75,23 @@ impl Part {
     }
 }
 
-/// How several disks share what they have in common.
+/// How several disks share a common adapter and host.
 #[derive(Debug, Clone, Serialize)]
 pub struct Shelf {
-    /// How many disks.
+    /// The number of disks.
     pub disks: u32,
-    /// 10^6 bytes a second that the jobs of the slowest disk got, and those of the fastest.
+    /// 10^6 bytes a second of the slowest disk's jobs, and below it of the fastest disk's.
     pub slowest_mb_per_s: f64,
     #[allow(missing_docs)] // see above
     pub fastest_mb_per_s: f64,
-    /// Jain's index of the rates of the disks: 1 if all are equal, 1 / disks if one has it all.
+    /// Jain's index of the rates of the disks: 1 if all are equal, 1 / disks if one disk has all.
     pub fairness: f64,
-    /// The greatest p99 of a disk.
+    /// The highest p99 of a disk.
     pub worst_p99_ns: u64,
 }
 
 impl Shelf {
-    /// From the jobs' clients, which are spread over the disks in turns.
+    /// Computes the shares from the jobs' clients, which are assigned to the disks in turns.
     fn of(jobs: &[ClientReport], disks: u32, length: Nanos) -> Shelf {
         let parts = (0..disks as usize).map(|d| {
             let own: Vec<ClientReport> =
@@ -112,26 +112,26 @@ impl Shelf {
     }
 }
 
-/// One way to open the disk.
+/// The figures of one way to open the disk.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// How the disk was opened, in the words of the attributes.
+    /// The way in which the disk was opened, in the words of the attributes.
     pub layer: String,
-    /// How writes are ordered.
+    /// The mode, which sets how writes are ordered.
     pub mode: &'static str,
-    /// All jobs together.
+    /// The figures of all jobs together.
     pub jobs: Part,
-    /// The reads beside them.
+    /// The figures of the reads beside them.
     pub reads: Option<Part>,
-    /// How the disks share; `None` of one disk.
+    /// How the disks share; `None` for one disk.
     pub shelf: Option<Shelf>,
-    /// Per second: accesses for which the head had to seek or wait. A drive without a head has none.
+    /// Accesses a second for which the head had to seek or wait. `None` for a drive without a head.
     pub head_moves_per_s: Option<f64>,
-    /// The part of the time in which the head or the data path of a drive was busy.
+    /// The percentage of the time in which the head or the data path of a drive was busy.
     pub drive_busy_percent: f64,
-    /// Mean length of a write command at the drive.
+    /// The mean length of a write command at the drive.
     pub mean_write_command_bytes: f64,
-    /// The measured time: shorter than requested if the end was asked for.
+    /// The measured time: shorter than requested if the run was asked to end early.
     pub virtual_s: f64,
 }
 
@@ -156,7 +156,7 @@ impl Row {
             reads: with_reads.then(|| Part::of(reads, report.length)),
             shelf: (disks > 1).then(|| Shelf::of(jobs, disks, report.length)),
             head_moves_per_s: turns.then(|| report.drive.moves as f64 / seconds),
-            // An access counts from its start.
+            // An access counts fully from its start, so it may exceed the measured time.
             drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / length / drives).min(100.0),
             virtual_s: seconds,
             mean_write_command_bytes: report.mean_command(),

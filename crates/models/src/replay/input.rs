@@ -1,17 +1,17 @@
-//! A file of a trace as bytes. Owns how it is unpacked, and that it seems to end when the end is asked for.
+//! The bytes of a trace file: unpacks gzip, and ends early if the run is asked to end.
 
 use crate::workers::Workers;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufReader, Cursor, Read};
 use zoneplug_core::{Error, ErrorKind};
 
-/// The first bytes of a file in gzip.
+/// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read, unpacked if it is in gzip.
+/// A buffered file, unpacked if it is gzip.
 pub(super) type Input<'a> = BufReader<UntilAsked<'a>>;
 
-/// Reads a file, so many bytes at once.
+/// Opens a file with a buffer of `size` bytes.
 pub(super) fn of<'a>(
     mut file: Box<dyn Read + 'a>,
     workers: Option<&'a Workers<'a>>,
@@ -32,7 +32,7 @@ pub(super) fn of<'a>(
     Ok(BufReader::with_capacity(size, UntilAsked { bytes, workers }))
 }
 
-/// Bytes that seem to end when the end is asked for.
+/// Bytes that end early when the workers are asked to end.
 pub(super) struct UntilAsked<'a> {
     bytes: Box<dyn Read + 'a>,
     workers: Option<&'a Workers<'a>>,

@@ -1,8 +1,9 @@
-//! A block trace, sent to models of drives, in virtual time: what each drive and policy would give. Also to disks in real
-//! time, with [`RealDisk`].
+//! Replays of a block trace on models of drives in virtual time, or on disks in real time
+//! ([`RealDisk`]): the figures of each drive and policy.
 //!
-//! The trace is read once to see what is in it, and once more for each run of each row. One whose lines are far out of order
-//! is sorted once. Two replays of one trace have the same figures, whatever the order of its lines and the epoch of its times.
+//! The trace is read once for its survey, and once more for each run of each row. If its lines are
+//! far out of order, it is sorted once. Two replays of one trace have the same figures, whatever
+//! the order of its lines and the epoch of its times.
 //!
 //! ```
 //! use std::io::Read;
@@ -44,20 +45,20 @@ use std::fmt;
 use std::io::Read;
 use zoneplug_core::Error;
 
-/// Outstanding operations, where the times of a trace do not count and no flag gives a number.
+/// Outstanding operations if the times of a trace do not count and no flag gives a number.
 const DEPTH: u32 = 32;
 
-/// How fast.
+/// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
-    /// So many times as fast as recorded.
+    /// This many times as fast as recorded.
     Times(f64),
-    /// As fast as the disk goes: the recorded times do not count.
+    /// As fast as the disk allows: recorded times do not count.
     Asap,
 }
 
 impl Speed {
-    /// `2.5` or `asap`.
+    /// Parses `2.5` or `asap`.
     ///
     /// ```
     /// use zoneplug_models::replay::Speed;
@@ -80,16 +81,16 @@ impl Speed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Map {
-    /// `Exact`, if each write is at the write pointer of its zone; else `Log`.
+    /// `Exact` if each write is at the write pointer of its zone, else `Log`.
     Auto,
-    /// As they are: what is not at a write pointer is refused.
+    /// Addresses stay as they are: the disk refuses writes that are not at a write pointer.
     Exact,
     /// Writes go to the write pointer of the zone of their address, which is reset when it is full.
     Log,
 }
 
 impl Map {
-    /// All of them.
+    /// All maps.
     pub const ALL: [Map; 3] = [Map::Auto, Map::Exact, Map::Log];
 
     /// Its name.
@@ -101,16 +102,16 @@ impl Map {
         }
     }
 
-    /// The one with this name.
+    /// The map with this name.
     pub fn from_name(name: &str) -> Option<Map> {
         Map::ALL.into_iter().find(|m| m.name() == name)
     }
 }
 
-/// Opens the files of a trace, from their beginnings. Several: blktrace's of each processor.
+/// Opens the files of a trace at their beginnings. blktrace has one for each processor.
 pub type Open<'a> = &'a (dyn Fn() -> Result<Vec<Box<dyn Read + 'a>>, Error> + Sync);
 
-/// Bytes that are read at once, of all files together.
+/// Bytes read at once, over all files.
 const BUFFER: usize = 256 << 10;
 
 /// A trace that is read more than once.
@@ -130,23 +131,23 @@ impl fmt::Debug for Trace<'_> {
 }
 
 impl<'a> Trace<'a> {
-    /// A trace, also in gzip. `events`: which events of the block layer are sent; `device`: whose operations, where there
-    /// are several, as the trace names it.
+    /// A trace, also in gzip. `events` selects which events of the block layer are sent; `device`
+    /// selects the operations of one device, as the trace names it.
     pub fn new(open: Open<'a>, events: Events, device: Option<&'a str>) -> Trace<'a> {
         Trace { open, events, device, columns: None, room: ROOM }
     }
 
-    /// A table with these columns, whatever its titles are.
+    /// Reads the trace as a table with these columns, whatever its titles are.
     pub fn with_columns(self, columns: Option<&'a Columns>) -> Trace<'a> {
         Trace { columns, ..self }
     }
 
-    /// Holds so many operations in memory to sort them. Further ones are sorted through a file without a name.
+    /// Sets how many operations are sorted in memory. More are sorted through an unnamed file.
     pub fn with_room(self, operations: usize) -> Trace<'a> {
         Trace { room: operations, ..self }
     }
 
-    /// Reads it. With `workers` it seems to end when they are asked for the end.
+    /// Opens a reader. With `workers` the trace ends early when they are asked to end.
     fn reader<'b>(&self, workers: Option<&'b Workers<'_>>) -> Result<Reader<Input<'b>>, Error>
     where
         'a: 'b,
@@ -163,19 +164,19 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// A trace that was looked at, and disks for it.
+/// A surveyed trace, and disks for it.
 #[derive(Debug)]
 pub struct Replay<'a> {
     ordered: Ordered<'a>,
     disks: &'a [VirtualDisk],
-    /// What is in the trace.
+    /// The survey of the trace.
     pub survey: Survey,
-    /// How it fits on each disk.
+    /// How the trace fits each disk.
     pub fits: Vec<Fit>,
 }
 
 impl<'a> Replay<'a> {
-    /// Looks at the trace. If the end is asked for meanwhile, the survey is of a part.
+    /// Surveys the trace. If the workers are asked to end meanwhile, the survey covers a part.
     pub fn of(
         trace: &'a Trace<'a>,
         disks: &'a [VirtualDisk],
@@ -195,7 +196,7 @@ impl<'a> Replay<'a> {
         Ok(Replay { ordered, disks, survey, fits })
     }
 
-    /// How addresses become places on a disk, by its number, if `map` is asked for. Not `Auto`.
+    /// Resolves `map` for a disk, by its number. Never returns `Auto`.
     pub fn map_of(&self, disk: usize, map: Map) -> Map {
         match map {
             Map::Auto if self.fits[disk].is_exact() => Map::Exact,
@@ -204,8 +205,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// When operations are sent, with at most `iodepth` outstanding. A trace without times is one of a program that
-    /// waits.
+    /// When operations are sent, with at most `iodepth` outstanding. A trace without times is sent
+    /// as by a program that waits for each operation.
     pub fn pace(&self, speed: Speed, iodepth: Option<u32>) -> Pace {
         match (speed, self.survey.format.has_times()) {
             (Speed::Asap, _) => Pace { speed: None, window: Some(iodepth.unwrap_or(DEPTH)) },
@@ -214,16 +215,17 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// How many runs of each row there are, if `repeat` are asked for: a drive without a head has one.
+    /// The number of runs of each row if `repeat` are asked for: a drive without a head has one.
     pub fn runs_on(rotational: bool, repeat: u32) -> u32 {
         if rotational { repeat } else { 1 }
     }
 
-    /// Sends all of it to each disk, opened in each of its ways. If the end is asked for, the last rows are of the first
-    /// part of the trace or missing.
+    /// Replays the trace on each disk, opened in each of its ways. If the workers are asked to end,
+    /// the last rows cover the first part of the trace or are missing.
     ///
-    /// `repeat`: runs of each row, spread over the processors together. Where the tracks of a disk lie is not known, so each run
-    /// has another rate of the medium. With more than one a row has the median of each figure, and its `spread`.
+    /// `repeat` is the number of runs of each row; all runs are spread over the processors. Each
+    /// run has another rate of the medium, because a disk's layout of tracks is unknown. With more
+    /// than one run a row has the median of each figure, and its `spread`.
     pub fn rows(
         &self,
         ways: &[Vec<Way>],
@@ -253,7 +255,7 @@ impl<'a> Replay<'a> {
             of_rows[row].push((ppm, ran, is_cut));
         }
         let joined = of_rows.into_iter().filter_map(|mut runs| {
-            // A run of the first part of the trace is not compared with one of all of it.
+            // Runs that were cut short are dropped if another run of the row is complete.
             match runs.iter().any(|(.., is_cut)| !is_cut) {
                 true => runs.retain(|(.., is_cut)| !is_cut),
                 false => runs.truncate(1),

@@ -1,8 +1,9 @@
-//! The events of a trace in the order of their times, as often as they are wanted. Owns what sorts them.
+//! The events of a trace in the order of their times, repeatable. Owns the sorting.
 //!
-//! Most traces are in order, or nearly: then the files are read again, and a window sorts. A trace with an event that comes too
-//! late for the window is sorted once: in memory, or in runs that are sorted one by one, written to a file without a name, and
-//! merged as they are read. So memory is bounded whatever order the lines have.
+//! Most traces are in order, or nearly so: then each pass reads the files again and sorts in a
+//! window. A trace with an event too late for the window is sorted once: in memory, or in sorted
+//! runs that are written to an unnamed file and merged as they are read. So memory is bounded for
+//! any order of the lines.
 
 use super::Trace;
 use crate::time::trace::{Fit, Format, Survey, TraceEvent, WINDOW};
@@ -15,36 +16,36 @@ use std::os::unix::fs::FileExt;
 use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 use zoneplug_host::scratch_file;
 
-/// Events that are sorted in memory: 40 MB.
+/// The number of events sorted in memory: 40 MB.
 pub(super) const ROOM: usize = 1 << 20;
 /// Bytes of an event in a run.
 const RECORD: usize = 40;
 /// Events of a run that are read at once.
 const PIECE: usize = 1 << 10;
 
-/// The next event; `None` at the end.
+/// Returns the next event; `None` at the end.
 pub(super) type Next<'a> = Box<dyn FnMut() -> Result<Option<TraceEvent>, Error> + 'a>;
 
-/// A trace whose order is known.
+/// A trace with a known way to order its events.
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
     trace: &'a Trace<'a>,
     order: Order,
 }
 
-/// Where the order of events comes from.
+/// The source of the order of events.
 #[derive(Debug)]
 enum Order {
-    /// The lines have it; this is the earliest time.
+    /// The lines are in order; the value is the earliest time.
     Lines(Nanos),
-    /// A window of so many operations.
+    /// A window of this many operations sorts them.
     Window(usize),
     Sorted(Sorted),
 }
 
 impl<'a> Ordered<'a> {
-    /// Reads a trace to see what is in it, how it fits, and whether it must be sorted. If the workers are asked for the end
-    /// meanwhile, all this is of a part.
+    /// Reads a trace for its survey and its fit on the disks, and sorts it if necessary. If the
+    /// workers are asked to end meanwhile, all of this covers a part.
     pub(super) fn look(
         trace: &'a Trace<'a>,
         fits: &dyn Fn() -> Vec<Fit>,
@@ -82,17 +83,17 @@ impl<'a> Ordered<'a> {
     }
 }
 
-/// Events that were sorted.
+/// Sorted events.
 #[derive(Debug)]
 struct Sorted {
-    /// All events, if there is room for them.
+    /// All events, if they fit in memory.
     held: Vec<TraceEvent>,
-    /// A file of all events if there is no room for them, and the number of events of each run.
+    /// Otherwise a file of all events, and the number of events of each run.
     file: Option<(File, Vec<u64>)>,
 }
 
 impl Sorted {
-    /// Sorts events, of which there is room for so many.
+    /// Sorts events, of which `room` fit in memory.
     fn of(
         next: &mut dyn FnMut() -> Result<Option<TraceEvent>, Error>,
         room: usize,
@@ -136,7 +137,7 @@ impl Sorted {
     }
 }
 
-/// Events have the order of their times, and those of one time that of their lines.
+/// Events are ordered by time, then by line.
 fn key(event: &TraceEvent) -> (Nanos, u64) {
     (event.at, event.line)
 }
@@ -164,7 +165,8 @@ impl Ord for Head {
     }
 }
 
-/// The rest of a run: numbers of events in the file, and those that were read, the next one last.
+/// The rest of a run: indices of events in the file, and the events already read, the next one
+/// last.
 struct Run {
     at: u64,
     end: u64,
@@ -184,7 +186,7 @@ impl Run {
     }
 }
 
-/// Sorts the events that are held and writes them behind the runs before.
+/// Sorts the held events and appends them to the file as a run.
 fn write_run(held: &mut Vec<TraceEvent>, file: &mut Option<(File, Vec<u64>)>) -> Result<(), Error> {
     if file.is_none() {
         *file = Some((scratch_file().map_err(|e| failed(&e))?, Vec::new()));
@@ -239,7 +241,7 @@ mod tests {
         TraceEvent { line, at: Nanos(at), op, fua, preflush, sector: line << 30, sectors: at }
     }
 
-    /// With room for all and for few, in any order: sorted by time and line, and nothing of an event is lost.
+    /// Events are sorted by time and line, complete, whether they fit in memory or not.
     #[test]
     fn events_are_sorted_in_memory_and_in_a_file() {
         for n in [0, 1, 2, 99, 100, 101, 5_000] {
@@ -248,7 +250,7 @@ mod tests {
             let mut want = all.clone();
             want.sort_by_key(key);
             for room in [1, 7, 100, 3_000, ROOM] {
-                // A file for each event would be slow.
+                // One file access for each event would be slow.
                 if room == 1 && n > 200 {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! A trace on a disk in real time. Owns the clock. The caller has prepared the zones: they are as the trace had them, or
-//! empty for [`Map::Log`].
+//! A replay on a disk in real time. Owns the clock. The caller prepares the zones: as the trace had
+//! them, or empty for [`Map::Log`].
 
 use super::run::{Outcome, Sent};
 use super::{Map, Replay, Row, Trace};
@@ -14,16 +14,16 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Device, Error, Nanos};
 
-/// A disk whose time passes by itself.
+/// A disk in real time.
 pub struct RealDisk {
     /// Its specification.
     pub spec: String,
-    /// What it names.
+    /// The device that it names.
     pub device: Arc<dyn Device>,
-    /// Most commands at the disk.
+    /// The most commands at the device.
     pub tags: u16,
-    /// When it was opened. The times of a model go on from here, so nothing that the caller did before a replay is in its
-    /// future.
+    /// When the disk was opened. A model's times continue from here, so what the caller did before
+    /// a replay is not in its future.
     pub opened: Instant,
 }
 
@@ -34,8 +34,8 @@ impl fmt::Debug for RealDisk {
 }
 
 impl<'a> Replay<'a> {
-    /// Looks at the trace, for disks in real time, and notes which of their zones it changes. If the end is asked for
-    /// meanwhile, the survey is of a part.
+    /// Surveys the trace for disks in real time, and notes which of their zones it changes. If the
+    /// workers are asked to end meanwhile, the survey covers a part.
     ///
     /// ```
     /// use std::io::Read;
@@ -65,7 +65,7 @@ impl<'a> Replay<'a> {
         Self::fitting(trace, &[], &|| disks.iter().map(fit).collect(), workers)
     }
 
-    /// Sends all of it to the disk with this number, opened in this way, in the thread that calls.
+    /// Replays the trace on the disk with this number, opened in this way, on the calling thread.
     pub fn row_in_real_time(
         &self,
         (number, disk): (usize, &RealDisk),
@@ -86,14 +86,14 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The clock on the wall.
+/// The wall clock.
 struct Wall<'a> {
     start: Instant,
     waker: Waker,
     workers: &'a Workers<'a>,
 }
 
-/// Wakes a thread that is parked.
+/// Wakes a parked thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -103,7 +103,7 @@ impl Wake for Unpark {
 }
 
 impl<'a> Wall<'a> {
-    /// For a run in this thread.
+    /// A clock for a run on this thread.
     fn new(start: Instant, workers: &'a Workers<'a>) -> Wall<'a> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         Wall { start, waker, workers }
@@ -116,11 +116,11 @@ impl Clock for Wall<'_> {
     }
 
     fn pause(&mut self, until: Nanos) {
-        /// A thread wakes up late by about so much. The rest of a pause is spent awake, so that operations are sent on
-        /// time.
+        /// A parked thread wakes up about this late. The rest of a pause is spent spinning, so that
+        /// operations are sent on time.
         const EARLY: u64 = 100_000;
         match until.0.saturating_sub(self.now().0 + EARLY) {
-            // To yield to a busy machine takes milliseconds, which the next operation would be late by.
+            // Yielding on a busy machine takes milliseconds and would delay the next operation.
             0 => std::hint::spin_loop(),
             left => std::thread::park_timeout(Duration::from_nanos(left)),
         }

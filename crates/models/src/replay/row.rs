@@ -1,20 +1,21 @@
-//! What comes of a replay: plain data.
+//! The results of a replay as plain data.
 
 use super::Map;
 use crate::status_key::by_status;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Operations of one kind that succeeded. Percentiles are exact to 1 %, mean and longest are exact.
+/// Operations of one kind that succeeded. Percentiles are accurate to 1 %; mean and maximum are
+/// exact.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Kind {
-    /// How many.
+    /// Their number.
     pub operations: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// 10^6 bytes a second of the whole replay.
+    /// 10^6 bytes a second over the whole replay.
     pub mb_per_s: f64,
-    /// From the time of an operation to the last completion of its parts.
+    /// Mean time from the time of an operation to the last completion of its parts.
     pub mean_ns: u64,
     /// Median.
     pub p50_ns: u64,
@@ -30,35 +31,35 @@ pub struct Kind {
     pub max_ns: u64,
 }
 
-/// What was refused.
+/// Operations that failed.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Refused {
-    /// How many.
+    /// Their number.
     pub operations: u64,
-    /// The same by status.
+    /// Their number by status.
     #[serde(serialize_with = "by_status")]
     pub by_status: BTreeMap<&'static str, u64>,
-    /// The first in the trace.
+    /// The first of them in the trace.
     pub first: Option<First>,
 }
 
-/// The first that was refused.
+/// The first operation that failed.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct First {
     /// Its line in the trace.
     pub line: u64,
-    /// What it was.
+    /// Its kind.
     pub operation: &'static str,
     /// Its first sector.
     pub sector: u64,
-    /// How it failed.
+    /// Its status.
     pub status: &'static str,
 }
 
-/// What was not sent as it was recorded.
+/// Changes made to the recorded operations.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Changed {
-    /// Writes that went to another place of their zone.
+    /// Writes sent to another place of their zone.
     pub moved_writes: u64,
     /// Resets of zones that had no room for a write.
     pub zones_reset: u64,
@@ -66,7 +67,7 @@ pub struct Changed {
     pub zones_finished: u64,
     /// Operations beyond the end of the disk, sent to its beginning.
     pub wrapped: u64,
-    /// Discards of less than a zone.
+    /// Discards of less than a zone, which are not sent.
     pub discards_not_sent: u64,
     /// Reads and writes of parts of blocks, sent as whole blocks.
     pub made_whole_blocks: u64,
@@ -77,9 +78,9 @@ pub struct Changed {
 pub struct Row {
     /// The specification of the disk.
     pub disk: String,
-    /// How it was opened, in the words of the attributes.
+    /// The way in which it was opened, in the words of the attributes.
     pub layer: String,
-    /// How addresses became places. Not `Auto`.
+    /// How addresses became places. Never `Auto`.
     pub map: Map,
     /// 10^6 bytes a second, read and written.
     pub mb_per_s: f64,
@@ -87,47 +88,50 @@ pub struct Row {
     pub writes: Kind,
     /// Reads.
     pub reads: Kind,
-    /// What failed.
+    /// Operations that failed.
     pub refused: Refused,
-    /// From the first operation to the last completion, in seconds of the time of the replay.
+    /// From the first operation to the last completion, in seconds of the replay's clock.
     pub makespan_s: f64,
-    /// How long something was outstanding.
+    /// Seconds in which something was outstanding.
     pub busy_s: f64,
-    /// The part of the makespan in which the head or the data path of the drive was busy. Only a model tells.
+    /// The percentage of the makespan in which the head or the data path of the drive was busy.
+    /// Only a model reports it.
     pub drive_busy_percent: Option<f64>,
-    /// Accesses for which the head had to seek or wait. A drive without a head has none, and only a model tells.
+    /// Accesses for which the head had to seek or wait. Only a model of a drive with a head reports
+    /// it.
     pub head_moves: Option<u64>,
-    /// What was not sent as recorded.
+    /// Changes made to the recorded operations.
     pub changed: Changed,
-    /// How far the runs of this row differ, if there may be several.
+    /// How far the runs of this row differ, if several were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
 }
 
-/// Lowest and highest of the runs of a row.
+/// The lowest and highest figures of the runs of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many runs there were. One on a drive without a head: where its data lies makes no difference.
+    /// The number of runs. One for a drive without a head: the layout of its data makes no
+    /// difference.
     pub runs: usize,
-    /// The rate of the medium of each, in millionths of the profile's.
+    /// The rate of the medium in each run, in millionths of the profile's.
     pub rates_ppm: Vec<u32>,
     /// 10^6 bytes a second.
     pub mb_per_s: [f64; 2],
-    /// Of writes.
+    /// The latencies of writes.
     pub writes: Latencies,
-    /// Of reads.
+    /// The latencies of reads.
     pub reads: Latencies,
 }
 
-/// Lowest and highest of each figure of a kind of operations.
+/// The lowest and highest of each figure of one kind of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Latencies {
-    /// Of the means.
+    /// Their means.
     pub mean_ns: [u64; 2],
-    /// Of the medians.
+    /// Their medians.
     pub p50_ns: [u64; 2],
-    /// Of the times that 99 % took at most.
+    /// Their 99th percentiles.
     pub p99_ns: [u64; 2],
-    /// Of the longest.
+    /// Their maxima.
     pub max_ns: [u64; 2],
 }

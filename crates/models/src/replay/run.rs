@@ -1,4 +1,4 @@
-//! One trace on one disk, opened in one way: a run.
+//! A run: one trace on one disk, opened in one way.
 
 use super::Map;
 use super::order::Ordered;
@@ -23,7 +23,7 @@ struct Sum {
 
 impl Sum {
     fn new() -> Sum {
-        // The bounds are constants that it takes: 1 ns to half a day, two digits.
+        // These constant bounds are valid: 1 ns to half a day, two digits.
         let latency = Histogram::new_with_bounds(1, 1 << 45, 2);
         let latency = latency.unwrap_or_else(|e| unreachable!("{e}"));
         Sum { operations: 0, bytes: 0, total_ns: 0, max: 0, latency }
@@ -38,7 +38,7 @@ impl Sum {
     }
 
     fn kind(&self, makespan: Nanos) -> Kind {
-        // The histogram's buckets are named by their ends.
+        // A bucket of the histogram reports its upper end, which may exceed the maximum.
         let quantile = |q| self.latency.value_at_quantile(q).min(self.max);
         Kind {
             operations: self.operations,
@@ -59,7 +59,7 @@ fn rate(bytes: u64, time: Nanos) -> f64 {
     if time.0 == 0 { 0.0 } else { bytes as f64 * 1e3 / time.0 as f64 }
 }
 
-/// The results of the operations.
+/// Sums of the results of operations.
 struct Tally {
     writes: Sum,
     reads: Sum,
@@ -90,13 +90,13 @@ impl Tally {
             sector: r.event.sector,
             status: r.status.name(),
         };
-        // Operations end in any order.
+        // Operations complete in any order.
         let earlier = self.refused.first.filter(|f| f.line < first.line);
         self.refused.first = earlier.or(Some(first));
     }
 }
 
-/// What came of a trace on a disk.
+/// The result of a trace on a disk.
 pub(super) struct Outcome {
     tally: Tally,
     makespan: Nanos,
@@ -104,17 +104,17 @@ pub(super) struct Outcome {
     adapted: Adapted,
 }
 
-/// How a trace is sent: where to, in which way, and when.
+/// How a trace is sent: the mapping of its addresses, and its pace.
 pub(super) struct Sent<'a> {
     pub(super) fit: &'a Fit,
     pub(super) limits: &'a Limits,
-    /// Not `Auto`.
+    /// Never `Auto`.
     pub(super) map: Map,
     pub(super) pace: Pace,
 }
 
 impl Outcome {
-    /// Sends all of a trace: `go` runs its client.
+    /// Replays a whole trace: `go` runs its client.
     pub(super) fn of<R>(
         trace: &Ordered<'_>,
         sent: &Sent<'_>,
@@ -129,7 +129,7 @@ impl Outcome {
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
         let (result, makespan, busy, adapted) = {
-            // What was sent before the end was asked for is what is replayed.
+            // If asked to end, the source of events ends; the operations sent by then complete.
             let source = Box::new(|| if workers.is_asked() { Ok(None) } else { next() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
             let mut client = TraceClient::new(place, sent.limits, sent.pace, source, seen);
@@ -139,7 +139,7 @@ impl Outcome {
         Ok((Outcome { tally, makespan, busy, adapted }, result))
     }
 
-    /// As a row. `drive`: what a model did.
+    /// Converts the result to a row. `drive`: statistics of a model, and whether it rotates.
     pub(super) fn row(
         self,
         disk: &str,
@@ -160,7 +160,8 @@ impl Outcome {
             refused: tally.refused,
             makespan_s: makespan.0 as f64 / 1e9,
             busy_s: busy.0 as f64 / 1e9,
-            // What is in the cache at the end is written to the medium after the last completion.
+            // The cache is written to the medium after the last completion, so busy time may exceed
+            // the makespan.
             drive_busy_percent: drive.map(|(d, _)| percent(d).min(100.0)),
             head_moves: drive.and_then(|(d, turns)| turns.then_some(d.moves)),
             changed: Changed {
@@ -176,7 +177,7 @@ impl Outcome {
     }
 }
 
-/// Sends all of a trace to a model that is opened in this way.
+/// Replays a whole trace on a model opened in this way.
 pub(super) fn in_virtual_time(
     trace: &Ordered<'_>,
     sent: &Sent<'_>,

@@ -1,16 +1,17 @@
-//! Several runs of one row: how much its figures depend on what is not known of a drive.
+//! Several runs of one row: how much its figures depend on a drive's unknown layout of tracks.
 
 use super::row::{Kind, Latencies, Row, Spread};
 use crate::time::GEOMETRIES;
 
-/// Runs of one row at most.
+/// The most runs of one row.
 pub const MAX_REPEAT: u32 = 20;
 
 /// The rate of a drive's own profile.
 const OWN: u32 = 1_000_000;
 
-/// The first `n` rates of the medium, in millionths of the profile's: its own, the other [`GEOMETRIES`] from near to far,
-/// then the middles of the widest gaps. So a run by itself is one of those of any number of repeats.
+/// The first `n` rates of the medium, in millionths of the profile's: its own, the other
+/// [`GEOMETRIES`] from near to far, then the middles of the widest gaps. A smaller `n` gives a
+/// prefix of a larger one.
 ///
 /// ```
 /// use zoneplug_models::replay::rates;
@@ -32,7 +33,7 @@ pub fn rates(n: u32) -> Vec<u32> {
     all
 }
 
-/// A value of each run, from low to high.
+/// One value of each run, from low to high.
 fn sorted<T>(
     runs: &[(u32, Row)],
     of: impl Fn(&Row) -> T,
@@ -43,7 +44,7 @@ fn sorted<T>(
     all
 }
 
-/// The middle one; of an even number the lower of the two.
+/// The median; of an even number, the lower of the two.
 fn middle<T: Copy>(sorted: &[T]) -> T {
     sorted[(sorted.len() - 1) / 2]
 }
@@ -53,8 +54,9 @@ fn ends<T: Copy>(sorted: &[T]) -> [T; 2] {
 }
 
 impl Row {
-    /// One row of several runs, each with its rate: the median of each figure, and how far the runs spread. Counts are those
-    /// of one run: the first of those that had most refused. `None` of no runs.
+    /// Joins several runs, each with its rate, into one row: the median of each figure, and the
+    /// spread of the runs. Counts are those of the first run with the most failures. `None` without
+    /// runs.
     pub(super) fn of_runs(runs: &[(u32, Row)]) -> Option<Row> {
         let most = runs.iter().map(|(_, r)| r.refused.operations).max()?;
         let mut row = runs.iter().find(|(_, r)| r.refused.operations == most)?.1.clone();

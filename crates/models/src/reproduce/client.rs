@@ -1,5 +1,5 @@
-//! Clients as text: what a row of the published tables runs, for a model or on this machine, and how it is called in a
-//! table. Runs nothing.
+//! Clients as text: what a row of the published tables runs on a model or on this machine, and its
+//! name in a table. Runs nothing.
 
 use crate::time::{Client, HostTimes, RandomReader, Workload};
 use crate::work::{Rw, Work};
@@ -16,17 +16,18 @@ use zoneplug_devices::spec::Spec;
 /// | `full` | `outstanding`, `bs`, `zones`: a full queue, no locks |
 /// | `append` | the same with zone append |
 ///
-/// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's;
-/// `drives`: so many of the table's drive, joined; `disks`: so many disks, each opened by itself and with a client of its own.
+/// All kinds take `reads`, `read-bs`: random reads beside the client; `warm-up`, `length`: other
+/// times than the table's; `drives`: the number of the table's drives that are joined; `disks`: the
+/// number of disks, each opened separately and with its own client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Modelled {
-    /// What it does.
+    /// The workload.
     pub workload: Workload,
-    /// Reads outstanding, and their length in bytes.
+    /// Outstanding reads, and their length in bytes.
     pub reads: Option<(u32, u32)>,
-    /// How many of the table's drive are joined.
+    /// How many of the table's drives are joined.
     pub drives: u32,
-    /// How many disks are opened, each with this client.
+    /// How many disks are opened, each with its own client.
     pub disks: u32,
     /// Virtual time before measuring starts, if not the table's.
     pub warm_up: Option<Nanos>,
@@ -34,13 +35,13 @@ pub struct Modelled {
     pub length: Option<Nanos>,
 }
 
-/// What is counted: at least one.
+/// The range of counts that are at least 1.
 const COUNT: Form = Form::Number { min: 1, max: u32::MAX as u64, unit: "" };
 
-/// What is counted, or 0.
+/// The range of counts that may be 0.
 const ANY: Form = Form::Number { min: 0, max: u32::MAX as u64, unit: "" };
 
-/// The page that errors of a client name.
+/// The page that errors of a client refer to.
 const PAGE: &str = "docs/models.md";
 
 fn number(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
@@ -60,7 +61,7 @@ fn size(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
 }
 
 impl Modelled {
-    /// Reads the text.
+    /// Parses the text.
     pub fn parse(text: &str) -> Result<Modelled, Error> {
         let mut spec = Spec::parse(text)?.explained_by(PAGE);
         let s = &mut spec;
@@ -99,12 +100,12 @@ impl Modelled {
         Ok(Modelled { workload, reads, drives, disks, warm_up, length })
     }
 
-    /// Whether it draws from its seed.
+    /// Whether the client uses its seed.
     pub fn draws(&self) -> bool {
         self.reads.is_some() || !matches!(self.workload, Workload::Sequential { .. })
     }
 
-    /// The reader beside it.
+    /// The reader beside the client, if it has one.
     pub fn reader(&self, times: &HostTimes, seed: u64) -> Option<Box<dyn Client>> {
         let (depth, bs) = self.reads?;
         let mut reader = RandomReader::new(depth, bs, seed);
@@ -112,7 +113,7 @@ impl Modelled {
         Some(Box::new(reader))
     }
 
-    /// How a table calls it.
+    /// Its name in a table.
     pub fn name(&self) -> String {
         let mut text = match self.workload {
             Workload::Sequential { bs, depth } => format!("sequential 1x{depth} {}", length(bs)),
@@ -139,7 +140,7 @@ impl Modelled {
     }
 }
 
-/// A client on this machine: `write,bs=4K,depth=16`, with `jobs` if there is more than one.
+/// Parses a client on this machine: `write,bs=4K,depth=16`, with `jobs` if there is more than one.
 pub fn measured(text: &str) -> Result<(Work, u32), Error> {
     let mut spec = Spec::parse(text)?.explained_by(PAGE);
     let all = [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread];
@@ -153,7 +154,7 @@ pub fn measured(text: &str) -> Result<(Work, u32), Error> {
     Ok((Work { rw, block_sectors, depth, tags: depth.min(4096) as u16 }, jobs))
 }
 
-/// How a table calls a client on this machine.
+/// The name of a client on this machine in a table.
 pub fn measured_name(work: Work, jobs: u32) -> String {
     format!("{} {jobs}x{} {}", work.rw, work.depth, length(work.block_sectors << 9))
 }

@@ -1,16 +1,16 @@
-//! What all figures come to, in distinct results: a figure that the model must give, a figure twice, or one that any constant
-//! passes shows nothing more.
+//! The headline: counts the distinct results of all figures. A figure that the model was set to, a
+//! repeated figure and one that any constant passes add no result.
 
 use super::outcome::{CellReport, TableReport, Verdict};
 use super::published::{How, Layout};
 use serde::Serialize;
 
-/// A gain of less than this is noise: of published figures, whose text says so, and of ours.
+/// The least gain that is not noise, in published figures, whose text says so, and in ours.
 const LEAST_GAIN: f64 = 0.1;
-/// How far a ratio of ours may be from the published one.
+/// The tolerance of our ratios relative to the published ones.
 const GAIN_BAND: f64 = 0.15;
 
-/// Results, gains and claims, counted.
+/// Counts of results, gains and claims.
 ///
 /// ```
 /// use zoneplug_models::Workers;
@@ -27,36 +27,38 @@ const GAIN_BAND: f64 = 0.15;
 pub struct Headline {
     /// Cells with a band.
     pub bands: usize,
-    /// Of those: cells that set a number of the model.
+    /// Cells with a band that set a number of the model.
     pub calibrating: usize,
-    /// Of those: cells whose figure is that of another column of the row to half a percent: the model cannot tell the two apart.
+    /// Cells with a band whose figure equals that of another column of the row to half a percent: the
+    /// model cannot tell the two apart.
     pub repeats: usize,
-    /// The others.
+    /// The other cells with a band.
     pub results: usize,
-    /// Results that are inside of their band, and so are the cells that repeat them.
+    /// Results inside their band whose repeats are inside theirs as well.
     pub inside: usize,
-    /// Results that a constant would pass as well, the best one for each unit: `constants`.
+    /// Results that a constant figure would pass as well, with the best constant for each unit
+    /// (`constants`).
     pub by_a_constant: usize,
     /// The constants.
     pub constants: Vec<Constant>,
-    /// Ratios to the first column of a row that are not noise (more than 10 percent, as published or as ours), of cells that were
-    /// run and do not repeat the first.
+    /// Ratios to the first column of a row that are not noise (more than 10 percent, as published
+    /// or as ours), of cells that were run and do not repeat the first.
     pub gains: usize,
-    /// Ratios of ours within 15 percent of the published one.
+    /// Gains within 15 percent of the published ratio.
     pub gains_inside: usize,
-    /// Ratios that were measured, and have a band.
+    /// Measured ratios with a band.
     pub ratios: usize,
-    /// Those inside of it.
+    /// Measured ratios inside their band.
     pub ratios_inside: usize,
-    /// Cells with a band of which some runs are outside of it.
+    /// Cells with a band for which some runs are outside it.
     pub unsteady: Vec<Unsteady>,
     /// Claims that a run must hold.
     pub claims: usize,
-    /// Those that hold.
+    /// Binding claims that hold.
     pub claims_held: usize,
     /// Claims that are shown, whether they hold or not.
     pub aims: usize,
-    /// Those that hold.
+    /// Shown claims that hold.
     pub aims_held: usize,
 }
 
@@ -71,7 +73,7 @@ pub struct Constant {
     pub passes: usize,
 }
 
-/// A cell of which some runs are outside of its band, wherever their mean is.
+/// A cell with runs outside its band, wherever their mean is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Unsteady {
     /// The table of the cell.
@@ -80,19 +82,20 @@ pub struct Unsteady {
     pub row: &'static str,
     /// Its column.
     pub column: &'static str,
-    /// Runs that are outside of the band.
+    /// Runs outside the band.
     pub outside: usize,
     /// All runs.
     pub runs: usize,
 }
 
-/// What a band allows.
+/// The range that a band allows.
 fn allowed(c: &CellReport) -> Option<(f64, f64)> {
     let (p, band) = (c.published?, c.band_percent? / 100.0);
     Some((p * (1.0 - band), p * (1.0 + band)))
 }
 
-/// Figures that are nearer than this are one: published figures have three digits.
+/// The relative difference below which two figures count as one: published figures have three
+/// digits.
 const ONE_FIGURE: f64 = 0.005;
 
 /// Whether the model gives two cells the same figure.
@@ -101,7 +104,7 @@ fn same(a: &CellReport, b: &CellReport) -> bool {
 }
 
 impl Headline {
-    /// That of some tables.
+    /// Counts the results of some tables.
     pub fn of(tables: &[TableReport]) -> Headline {
         let mut h = Headline::default();
         let mut results = Vec::new();
@@ -130,7 +133,7 @@ impl Headline {
         results: &mut Vec<&'a CellReport>,
     ) {
         if t.how == How::Measure {
-            // One that was not run has no ratio.
+            // A cell that was not run has no ratio.
             for c in row.iter().filter(|c| c.band_percent.is_some() && c.our_ratio.is_some()) {
                 self.ratios += 1;
                 self.ratios_inside += usize::from(c.verdict == Verdict::Inside);
@@ -178,7 +181,8 @@ impl Headline {
         }
     }
 
-    /// Of each unit the constant that passes the most results. It is at an end of some band.
+    /// Finds, for each unit, the constant that passes the most results. The lower end of some band
+    /// is such a constant.
     fn constants(&mut self, results: &[&CellReport]) {
         let mut units: Vec<&'static str> = results.iter().map(|c| c.unit).collect();
         units.sort_unstable();
@@ -227,7 +231,8 @@ mod tests {
         Headline::of(&[TableReport::new(t, cells.collect())])
     }
 
-    /// Eight rows of two. Of sixteen bands four set a number. The constants pass what the bands say.
+    /// Eight rows of two columns; four of the sixteen bands set a number of the model. Constants
+    /// are chosen by the bands.
     #[test]
     fn a_figure_counts_once_and_not_if_the_model_was_made_of_it() {
         let as_published = report(|_, _, p| vec![p]);
@@ -240,7 +245,8 @@ mod tests {
         assert!(as_published.unsteady.is_empty());
         // 101 and 115 within 15 percent, 123, 120, 115, 105 and 99 within 12: 108.
         assert_eq!(as_published.by_a_constant, 7);
-        // The model cannot tell the columns apart: each row has one figure, and none of its gains.
+        // Both columns of a row have one figure: the model cannot tell them apart, and no row has a
+        // gain.
         let one = report(|r, _, _| vec![[191.0, 128.0, 123.0, 120.0, 115.0, 58.0, 101.0, 99.0][r]]);
         assert_eq!((one.bands, one.gains), (16, 0));
         assert!(one.repeats >= 3 && one.results + one.calibrating + one.repeats == 16, "{one:?}");
@@ -249,10 +255,10 @@ mod tests {
 
     #[test]
     fn gains_and_runs_are_judged_by_themselves() {
-        // Twice the published gain at 4 and 8 zones, as the model has it.
+        // Twice the published gain at 4 and 8 zones, as the model gives.
         let h = report(|r, c, p| vec![if c == 0 && (r == 2 || r == 3) { p / 2.0 } else { p }]);
         assert_eq!((h.gains, h.gains_inside), (7, 5));
-        // The mean is right, and no run is.
+        // The mean is right, and each run is outside.
         let h = report(|_, _, p| vec![p * 0.7, p * 1.3]);
         assert_eq!((h.inside, h.unsteady.len()), (12, 16));
         assert!(h.unsteady.iter().all(|u| (u.outside, u.runs) == (2, 2)));

@@ -1,16 +1,17 @@
-//! The published tables of zone write plugging, zone append and the single writer, beside what the engine gives on models
-//! of the drives.
+//! The published tables of zone write plugging, zone append and the single writer, beside the
+//! figures that the engine gives on models of the drives.
 //!
-//! | file | what |
+//! | file | what it owns |
 //! | --- | --- |
-//! | `published.txt`, `published.rs` | the published figures, what is run beside each, what is expected |
+//! | `published.txt`, `published.rs` | the published figures, the client run beside each, the expectations |
 //! | `client.rs` | clients as text |
 //! | `simulate.rs` | cells in virtual time, on all processors |
 //! | `outcome.rs` | means, errors, bands, claims |
-//! | `headline.rs` | what all of it comes to, in distinct results |
-//! | `report.rs` | all tables of a run, with that |
+//! | `headline.rs` | counts of distinct results over all tables |
+//! | `report.rs` | all tables of a run, with their headline |
 //!
-//! Some tables are of processor time. A program measures those on its machine ([`measured`]), as the command does.
+//! Some tables show processor time. A program such as the command measures those on its machine
+//! ([`measured`]).
 //!
 //! ```
 //! use zoneplug_models::Workers;
@@ -42,8 +43,8 @@ pub use simulate::Plan;
 
 use zoneplug_core::Error;
 
-/// The tables of `all` whose names begin with one of `names`, or all of them if none is given, in their order.
-/// `simulated`: not those that are measured.
+/// The tables of `all` whose names begin with one of `names`, in their order; all tables if `names`
+/// is empty. `simulated` leaves out measured tables.
 pub fn chosen<'a>(
     all: &'a [Table],
     names: &[impl AsRef<str>],

@@ -1,5 +1,5 @@
-//! The results of a run: figures of each cell, how they compare with the published one, and whether claims hold. Plain
-//! data and arithmetic; the forms in which it is shown are elsewhere.
+//! The results of a run: figures of each cell, their comparison with the published ones, and
+//! whether claims hold. Plain data and arithmetic; other modules format them.
 
 use super::published::{
     Claim, Column, Expect, How, Layout, Metric, RatioBand, Side, Source, Table,
@@ -11,11 +11,11 @@ use serde::Serialize;
 pub struct Run {
     /// Rate of the medium, in millionths of the profile's.
     pub geometry_ppm: u32,
-    /// Of the random places.
+    /// The seed of random places.
     pub seed: u64,
-    /// In the unit of the cell.
+    /// The figure, in the unit of the cell.
     pub value: f64,
-    /// Of the client that is counted.
+    /// The 99th percentile of the counted client's latency.
     pub p99_ms: f64,
     /// The longest latency.
     pub max_ms: f64,
@@ -23,29 +23,29 @@ pub struct Run {
     pub command_bytes: f64,
 }
 
-/// What our figure says.
+/// The verdict on our figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Inside the band.
     Inside,
-    /// Outside: the run fails.
+    /// Outside the band: the run fails.
     Outside,
-    /// Not inside, and the run does not fail for that: it judges nothing (`--quick`), or the figure is an aim, or only some
-    /// of the measurements are outside.
+    /// Outside the band, but the run does not fail: it judges nothing (`--quick`), or the figure is
+    /// an aim, or only some of the measurements are outside.
     Unjudged,
-    /// Not to be matched; claims may say something of its direction.
+    /// The figure need not match; claims may bind its direction.
     ShapeOnly,
-    /// Promises nothing.
+    /// The figure is only shown.
     Illustration,
     /// Not run.
     NotRun,
-    /// Measured here, and nothing is said of it.
+    /// Measured here and not judged.
     Measured,
 }
 
 impl Verdict {
-    /// In a table.
+    /// The word for it in a table.
     pub const fn text(self) -> &'static str {
         match self {
             Verdict::Inside => "pass",
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// A cell.
+/// The results of a cell.
 #[derive(Debug, Clone, Serialize)]
 pub struct CellReport {
     /// The name of its row.
@@ -68,81 +68,85 @@ pub struct CellReport {
     pub column: &'static str,
     /// The unit of its figures.
     pub unit: &'static str,
-    /// What was run.
+    /// The client that was run.
     pub client: String,
-    /// `mode`, scheduler, single writer: how the disk was opened.
+    /// The way in which the disk was opened: mode, scheduler, single writer.
     pub layer: String,
     /// The published figure.
     pub published: Option<f64>,
     /// Whether it set a number of the model.
     pub calibrates: bool,
-    /// Mean over geometries and seeds; of a measurement the median of its repeats.
+    /// Our figure: the mean over geometries and seeds, or the median of measured repeats.
     pub ours: Option<f64>,
-    /// Of the mean. Runs of one seed draw the same zones in each geometry: a seed counts as one.
+    /// The standard error of the mean. Runs of one seed draw the same zones in each geometry, so a
+    /// seed counts once.
     pub standard_error: Option<f64>,
-    /// The largest less the smallest.
+    /// The largest figure less the smallest.
     pub spread: Option<f64>,
-    /// Ours, less the published one.
+    /// The difference of our figure from the published one, in percent.
     pub error_percent: Option<f64>,
-    /// How far ours may be from the published one; of a measurement the ratio.
+    /// The allowed difference from the published figure, or from the published ratio for a
+    /// measurement.
     pub band_percent: Option<f64>,
-    /// Mean of the runs.
+    /// The mean of the runs' 99th percentiles.
     pub p99_ms: Option<f64>,
-    /// The longest of all runs.
+    /// The longest latency of all runs.
     pub max_ms: Option<f64>,
     /// Mean length of a write command at the device.
     pub command_bytes: Option<f64>,
-    /// To the first column of the row.
+    /// The published ratio to the first column of the row.
     pub published_ratio: Option<f64>,
-    /// The same of ours; of a measurement the median of its repeats, each of which compares what ran by turns.
+    /// Our ratio to the first column; for a measurement, the median over repeats, each of which
+    /// compares runs made by turns.
     pub our_ratio: Option<f64>,
-    /// The lowest and the highest of these repeats.
+    /// The lowest and the highest ratio of these repeats.
     pub our_ratio_range: Option<[f64; 2]>,
-    /// What our figure says.
+    /// The verdict on our figure.
     pub verdict: Verdict,
     /// Why there is no band, or no figure.
     pub reason: Option<&'static str>,
-    /// Each run, by geometry and seed; of a measurement each repeat, by its number.
+    /// Each run, by geometry and seed; for a measurement each repeat, by its number.
     pub runs: Vec<Run>,
 }
 
 /// A claim, and whether it holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClaimReport {
-    /// As the file of published tables has it.
+    /// The claim as the file of published tables has it.
     pub text: &'static str,
-    /// The figure nearest to what is not allowed; `None` if a cell has none.
+    /// The figure nearest to the end of the allowed range, or farthest outside; `None` if a cell
+    /// has no figure.
     pub worst: Option<f64>,
     /// Whether it holds.
     pub holds: bool,
-    /// Whether the run fails if not.
+    /// Whether the run fails if it does not hold.
     pub binds: bool,
 }
 
-/// A table.
+/// The results of a table.
 #[derive(Debug, Clone, Serialize)]
 pub struct TableReport {
     /// Its name.
     pub name: &'static str,
-    /// What it shows.
+    /// The title of the table.
     pub title: &'static str,
-    /// Where it is from.
+    /// The source of its published figures.
     pub source: Source,
-    /// How our figures came about.
+    /// How our figures were obtained.
     pub how: How,
     /// The specification of its device.
     pub drive: &'static str,
-    /// What is shown beside what.
+    /// The layout: which figures are side by side.
     pub layout: Layout,
-    /// What the rows are, if they are numbers.
+    /// The meaning of the rows, if they are numbers.
     pub x: Option<&'static str>,
     /// Ways to open the disk.
     pub columns: Vec<Column>,
-    /// Row after row.
+    /// The cells, row by row.
     pub cells: Vec<CellReport>,
-    /// What is said of the figures.
+    /// The claims about the figures.
     pub claims: Vec<ClaimReport>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<&'static str>,
 }
 
@@ -151,13 +155,13 @@ fn mean(all: impl Iterator<Item = f64>) -> f64 {
     sum / n
 }
 
-/// Standard error over seeds, each of which is the mean over its geometries.
+/// The standard error over seeds, each of which is the mean over its geometries.
 fn standard_error(runs: &[Run]) -> f64 {
     let mut seeds: Vec<u64> = runs.iter().map(|r| r.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
     let of = |s: u64| mean(runs.iter().filter(|r| r.seed == s).map(|r| r.value));
-    // One seed: what is left is where the tracks lie.
+    // With one seed only the layout of tracks varies.
     let means: Vec<f64> = match seeds.len() {
         1 => runs.iter().map(|r| r.value).collect(),
         _ => seeds.into_iter().map(of).collect(),
@@ -182,7 +186,7 @@ struct Ratios {
 }
 
 impl Ratios {
-    /// Of repeats that ran by turns with those of the first column.
+    /// Ratios of repeats that ran by turns with those of the first column.
     fn of(runs: &[Run], first: &[Run]) -> Option<Ratios> {
         let repeat = |r: &Run| Some(r.value / first.iter().find(|f| f.seed == r.seed)?.value);
         let all = || runs.iter().filter_map(repeat);
@@ -190,7 +194,7 @@ impl Ratios {
         Some(Ratios { median: median(all())?, range })
     }
 
-    /// What is said of it beside a published one.
+    /// The verdict beside a published ratio.
     fn judge(&self, published: f64, band: RatioBand) -> Verdict {
         let allowed = band.percent / 100.0 * published;
         let (low, high) = (published - allowed, published + allowed);
@@ -204,7 +208,7 @@ impl Ratios {
 }
 
 impl TableReport {
-    /// Puts the figures of a table's cells together: `runs` has those of each, row after row, and what it is called.
+    /// Builds the report of a table from the runs of its cells, row by row.
     pub fn new(table: &Table, all: Vec<CellRuns>) -> TableReport {
         let columns = table.columns.len();
         let mut cells: Vec<CellReport> = Vec::with_capacity(all.len());
@@ -286,7 +290,8 @@ impl TableReport {
         report
     }
 
-    /// Some of the runs are no mean: what is outside of its band is shown, and fails nothing. What was not run says so.
+    /// Removes the judgement, for a run of only some geometries and seeds: figures outside their
+    /// bands fail nothing, and cells that were not run say so.
     pub fn without_judgement(mut self) -> TableReport {
         for cell in self.cells.iter_mut().filter(|c| c.runs.is_empty()) {
             cell.verdict = Verdict::NotRun;
@@ -305,7 +310,7 @@ impl TableReport {
         &self.cells[row * self.columns.len() + column]
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.cells.len() / self.columns.len().max(1)
     }
@@ -329,7 +334,7 @@ impl TableReport {
             None => above.into_iter().collect(),
             Some(side) => {
                 let below = self.side(table, side);
-                // One below stands for all above.
+                // A single figure below is compared with all above.
                 let b = |i: usize| below.get(i).or(below.first()).copied().flatten();
                 above.into_iter().enumerate().map(|(i, a)| Some(a? / b(i)?)).collect()
             }
@@ -344,19 +349,19 @@ impl TableReport {
         ClaimReport { text: claim.text, worst, holds, binds: claim.binds }
     }
 
-    /// Cells outside their bands, and binding claims that do not hold.
+    /// The number of cells outside their bands and of binding claims that do not hold.
     pub fn failed(&self) -> usize {
         let cells = self.cells.iter().filter(|c| c.verdict == Verdict::Outside).count();
         cells + self.claims.iter().filter(|c| c.binds && !c.holds).count()
     }
 }
 
-/// The runs of a cell, and how it is called.
+/// The runs of a cell, and its names.
 #[derive(Debug, Clone, Default)]
 pub struct CellRuns {
-    /// What was run.
+    /// The client that was run.
     pub client: String,
-    /// How the disk was opened.
+    /// The way in which the disk was opened.
     pub layer: String,
     /// Each run.
     pub runs: Vec<Run>,
@@ -378,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The figures of smr30-random, each so many times the published one.
+    /// A report of smr30-random in which each figure is `by` times the published one.
     fn scaled(by: f64) -> TableReport {
         scaled_table(1, by)
     }
@@ -407,7 +412,7 @@ mod tests {
         assert!(
             bad.cells.iter().all(|c| (c.verdict == Verdict::Outside) == (c.column == "patched"))
         );
-        // Depth 128 of sequential writes has none.
+        // Depth 128 of sequential writes has no band.
         let shape = scaled_table(0, 2.0);
         assert_eq!((shape.cell(7, 0).row, shape.cell(7, 0).verdict), ("128", Verdict::ShapeOnly));
         assert!(shape.cell(7, 0).reason.is_some());
@@ -435,8 +440,8 @@ mod tests {
         assert!(none.failed() > 0);
     }
 
-    /// The ratios of repeats that ran by turns, beside a published one of 155 / 157: the median decides, and a band that binds fails if no
-    /// repeat is inside.
+    /// Measured ratios of repeats that ran by turns, beside a published one of 155 / 157: the
+    /// median decides, and a binding band fails if all repeats are outside on one side.
     #[test]
     fn a_measured_ratio_is_judged_by_its_repeats() {
         let t = tables().unwrap().into_iter().find(|t| t.name == "po2").unwrap();
@@ -445,7 +450,7 @@ mod tests {
             Expect::Ratio(Some(RatioBand { percent: 20.0, binds: true }))
         );
         let judge = |ratios: [f64; 3]| {
-            // The load of the machine changes by the repeat.
+            // The load of the machine differs between repeats.
             let first: Vec<Run> = (1..4).map(|n| run(n, 100.0 * n as f64)).collect();
             let layer = first.iter().zip(ratios).map(|(f, r)| Run { value: f.value * r, ..*f });
             let cells = [first.clone(), first.clone(), layer.collect(), Vec::new()];
@@ -478,7 +483,7 @@ mod tests {
                     && near(high, sorted[2])
             );
         }
-        // A row that was not run is no ratio and no failure.
+        // A row that was not run has no ratio and no failure.
         assert_eq!(judge([1.0; 3]).failed(), 0);
     }
 }

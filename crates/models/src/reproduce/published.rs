@@ -1,5 +1,5 @@
-//! The published tables, as `published.txt` has them: the only place for figures that are not ours, for what is run
-//! beside them and for what is expected of it. Owns the form of that file; runs nothing.
+//! Parses `published.txt`, the only place for published figures, the clients run beside them, and
+//! the expectations. Owns the format of that file; runs nothing.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -7,58 +7,58 @@ use zoneplug_core::Error;
 
 const TEXT: &str = include_str!("published.txt");
 
-/// Where a table is from.
+/// The source of a table.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct Source {
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
-    /// When, and where.
+    /// When and where it was published.
     pub published: &'static str,
-    /// The message that has it.
+    /// The id of the message that contains it.
     pub message_id: &'static str,
 }
 
-/// How our figures come about.
+/// How our figures are obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// In virtual time.
+    /// A model, in virtual time.
     Model,
-    /// On this machine.
+    /// A measurement on this machine.
     Measure,
 }
 
-/// What is shown beside what.
+/// The figures that a table shows side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Published beside ours.
+    /// Published figures beside ours.
     Beside,
     /// Throughput beside latency.
     Front,
 }
 
-/// What a cell is to give.
+/// The expectation of a cell's figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expect {
-    /// The published figure, to so many percent.
+    /// The published figure, within this many percent.
     Band(f64),
-    /// Not the figure, and why; a claim may say something of its direction.
+    /// Not the figure, with the reason; a claim may bind its direction.
     Shape(&'static str),
-    /// Nothing: it is an illustration, and why.
+    /// Nothing: the figure is only shown, with the reason.
     Show(&'static str),
-    /// Nothing is run, and why.
+    /// Not run, with the reason.
     Not(&'static str),
-    /// Measured elsewhere: its ratio to the first column, if that is judged.
+    /// Measured: its ratio to the first column, judged if there is a band.
     Ratio(Option<RatioBand>),
 }
 
-/// How far a ratio that is measured may be from the published one.
+/// The tolerance of a measured ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RatioBand {
-    /// So many percent.
+    /// The allowed difference from the published ratio, in percent.
     pub percent: f64,
-    /// Whether the run fails if no measurement is as near.
+    /// Whether the run fails if all measurements are outside the band on one side.
     pub binds: bool,
 }
 
@@ -69,9 +69,9 @@ pub struct Cell {
     pub published: Option<f64>,
     /// Whether it set a number of the profile.
     pub calibrates: bool,
-    /// What our figure is to be.
+    /// The expectation of our figure.
     pub expect: Expect,
-    /// What is run, in the form of `client.rs`.
+    /// The client to run, in the form of `client.rs`.
     pub client: &'static str,
 }
 
@@ -80,9 +80,9 @@ pub struct Cell {
 pub struct Column {
     /// Its name.
     pub name: &'static str,
-    /// Options of the specification.
+    /// Options of the disk's specification.
     pub options: &'static str,
-    /// What it is called in a table.
+    /// Its heading in a table.
     pub says: &'static str,
 }
 
@@ -93,16 +93,16 @@ pub struct Row {
     pub name: &'static str,
     /// The unit of its figures.
     pub unit: &'static str,
-    /// One for each column.
+    /// The cells, one for each column.
     pub cells: Vec<Cell>,
 }
 
 /// A figure that a claim is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
-    /// The figure of the cell.
+    /// The figure of the cell, such as a rate.
     Rate,
-    /// The latency that 99 % do not exceed.
+    /// The 99th percentile of the latency.
     P99,
     /// The longest latency.
     Max,
@@ -111,24 +111,24 @@ pub enum Metric {
 /// One side of a claim: a figure of a column, in one row or in all rows of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// Which figure.
+    /// The figure.
     pub metric: Metric,
-    /// Of which column.
+    /// The name of the column.
     pub column: &'static str,
-    /// Of which rows: a name, or numbers from one to another.
+    /// The rows: a name, or a range of numbers.
     pub rows: &'static str,
 }
 
-/// Something that is said of a table's figures.
+/// A claim about a table's figures.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// As the file has it.
+    /// The claim as the file has it.
     pub text: &'static str,
-    /// The figure, or what is above the line of a ratio.
+    /// The figure, or the numerator of a ratio.
     pub above: Side,
-    /// `None`: the figure itself.
+    /// The denominator; `None` if the claim is about the figure itself.
     pub below: Option<Side>,
-    /// What it may be.
+    /// The allowed range.
     pub allowed: RangeInclusive<f64>,
     /// Whether the run fails if it does not hold.
     pub binds: bool,
@@ -139,25 +139,25 @@ pub struct Claim {
 pub struct Table {
     /// Its name.
     pub name: &'static str,
-    /// What it shows.
+    /// The title of the table.
     pub title: &'static str,
-    /// Where it is from.
+    /// The source of its published figures.
     pub source: Source,
-    /// How our figures come about.
+    /// How our figures are obtained.
     pub how: How,
     /// The specification of its device.
     pub drive: &'static str,
-    /// What is shown beside what.
+    /// The layout: which figures are side by side.
     pub layout: Layout,
-    /// What the rows are, if they are numbers.
+    /// The meaning of the rows, if they are numbers.
     pub x: Option<&'static str>,
-    /// Ways to open the disk.
+    /// The columns: ways to open the disk.
     pub columns: Vec<Column>,
-    /// Workloads.
+    /// The rows: workloads.
     pub rows: Vec<Row>,
-    /// What is said of the figures.
+    /// The claims about the figures.
     pub claims: Vec<Claim>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<&'static str>,
 }
 
@@ -167,12 +167,12 @@ struct Names {
     reasons: BTreeMap<&'static str, &'static str>,
 }
 
-/// Every published table, in the order of the file.
+/// Returns every published table, in the order of the file.
 pub fn tables() -> Result<Vec<Table>, Error> {
     parse(TEXT)
 }
 
-/// The tables of a text of the same form.
+/// Parses tables from a text of the same format.
 ///
 /// ```
 /// let e = zoneplug_models::reproduce::parse("colour red").unwrap_err();
@@ -193,7 +193,7 @@ pub fn parse(text: &'static str) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Reads one line. `None`: it is wrong.
+/// Reads one line. `None` if it is wrong.
 fn read(line: &'static str, names: &mut Names, tables: &mut Vec<Table>) -> Option<()> {
     let (key, rest) = line.split_once(' ')?;
     let fields: Vec<&str> = rest.split('|').map(str::trim).collect();
@@ -307,7 +307,7 @@ fn side(text: &'static str) -> Option<Side> {
 }
 
 impl Table {
-    /// The rows that the text of a claim names: one by its name, or numbers from one to another.
+    /// Returns the rows that a claim names: one by its name, or those with numbers in a range.
     pub fn rows_of(&self, text: &str) -> Vec<usize> {
         let number = |r: &Row| r.name.parse::<u32>().ok();
         let range = text
@@ -320,7 +320,7 @@ impl Table {
         (0..self.rows.len()).filter(|&i| named(&self.rows[i])).collect()
     }
 
-    /// The column of that name.
+    /// Returns the column with this name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
     }
@@ -379,7 +379,8 @@ mod tests {
         }
     }
 
-    /// What a scheduler takes for a command is what a write of 4 KiB takes longer on null_blk than with none.
+    /// The time of a scheduler is the extra time of a 4 KiB write on null_blk, compared with
+    /// scheduler `none`.
     #[test]
     fn the_times_of_schedulers_are_those_of_null_blk() {
         let tables = tables().unwrap();

@@ -1,5 +1,6 @@
-//! Runs the cells of modelled tables, in virtual time: each over geometries and seeds, spread over the processors. A
-//! figure follows from its cell, geometry and seed alone, so the thread and the time of a run make no difference.
+//! Runs the cells of modelled tables in virtual time, over geometries and seeds, on all processors.
+//! A figure follows from its cell, geometry and seed alone, so the thread and the time of a run
+//! make no difference.
 
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
@@ -17,10 +18,10 @@ use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
 
-/// More drives than this are run once.
+/// A cell with more drives than this runs once.
 const MANY: u32 = 4;
 
-/// A cell that is ready to be run.
+/// A cell ready to run.
 #[derive(Debug, PartialEq)]
 struct Ready {
     cell: time::Cell,
@@ -29,12 +30,12 @@ struct Ready {
     config: DiskConfig,
     one_writer: bool,
     adapter: Option<Adapter>,
-    /// What its scheduler takes of a processor for a command.
+    /// The processor time of its scheduler for each command.
     scheduler_time: Nanos,
     unit: &'static str,
 }
 
-/// A run to do: of which cell, with which rate of the medium and seed.
+/// A planned run: its cell, the rate of the medium and the seed.
 #[derive(Debug)]
 struct Todo {
     cell: usize,
@@ -42,19 +43,19 @@ struct Todo {
     seed: u64,
 }
 
-/// Modelled tables, in order, with all that is to be run.
+/// Modelled tables, in order, with all planned runs.
 #[derive(Debug)]
 pub struct Plan {
     cells: Vec<Option<Ready>>,
     runs: Vec<CellRuns>,
-    /// A cell that is the same as an earlier one has the runs of that: so many pairs.
+    /// Pairs of an earlier cell and an equal later one, which shares its runs.
     same: Vec<(usize, usize)>,
     todo: Vec<Todo>,
-    /// Cells of each table.
+    /// The number of cells of each table.
     lengths: Vec<usize>,
 }
 
-/// Which times a run takes, and which host there is.
+/// Selects the run times and the host of a profile and a client.
 fn kind(profile: &Profile, client: &Modelled) -> Result<time::Table, Error> {
     Ok(match (profile.name.as_str(), client.workload) {
         ("smr30", time::Workload::Sequential { .. }) => time::Table::Smr30Sequential,
@@ -81,7 +82,7 @@ fn ready(
             .hint("sim- and the name of a profile")
     })??;
     let config = take_config(&mut spec)?;
-    // Of several drives: as if nothing said which zones share a head.
+    // Gives several drives one writer, as if the engine did not know which zones share a head.
     let one_writer = spec.take_as("one-writer", &Form::Flag)?.is_some_and(|v| v.number() == 1);
     let adapter = Adapter::of_drive(&mut spec)?;
     let time = spec.take_as("scheduler-time", &Form::Time { min: 0, max: 1_000_000 })?;
@@ -101,7 +102,7 @@ fn ready(
 }
 
 impl Plan {
-    /// What is to be run for these tables; `quick`: one geometry and one seed of each cell.
+    /// Plans the runs of these tables; `quick`: one geometry and one seed of each cell.
     pub fn new(tables: &[&Table], quick: bool) -> Result<Plan, Error> {
         let mut plan = Plan {
             cells: Vec::new(),
@@ -132,7 +133,7 @@ impl Plan {
                         plan.runs.push(runs);
                         continue;
                     }
-                    // Many drives, each with its seed, are repeats by themselves.
+                    // Many drives, each with its own seed, need no repeats.
                     let once = quick || client.disks * client.drives > MANY;
                     let geometries = if turns && !once { &GEOMETRIES[..] } else { &[1_000_000] };
                     let seeds = if client.draws() && !once { &SEEDS[..] } else { &SEEDS[..1] };
@@ -151,18 +152,18 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether there is nothing to run.
+    /// Whether no run is planned.
     pub fn is_empty(&self) -> bool {
         self.todo.is_empty()
     }
 
-    /// How many runs.
+    /// The number of planned runs.
     pub fn len(&self) -> usize {
         self.todo.len()
     }
 
     /// Runs all, and calls `done` after each run, from any thread. Returns the cells of each table.
-    /// Once the end is asked for, the runs that have not ended are missing.
+    /// If asked to end, leaves out runs that had not ended.
     pub fn go(
         mut self,
         workers: &Workers<'_>,
@@ -177,7 +178,7 @@ impl Plan {
             Ok(run.map(|run| (t.cell, run)))
         })?;
         let mut found: Vec<(usize, Run)> = found.into_iter().flatten().collect();
-        // In the order of the plan, whichever thread ran them.
+        // The results get the order of the plan, whichever thread ran them.
         found.sort_by_key(|(cell, r)| (*cell, r.geometry_ppm, r.seed));
         for (cell, run) in found {
             self.runs[cell].runs.push(run);
@@ -191,7 +192,7 @@ impl Plan {
 }
 
 impl Ready {
-    /// `None`: the end was asked for meanwhile.
+    /// Runs the cell once. `None` if the workers are asked to end meanwhile.
     fn run(&self, ppm: u32, seed: u64, workers: &Workers<'_>) -> Result<Option<Run>, Error> {
         let profile = self.profile.with_rate(ppm);
         let times = self.cell.table.times().with_scheduler(self.scheduler_time);
@@ -202,11 +203,11 @@ impl Ready {
         run.warm_up = self.client.warm_up.unwrap_or(run.warm_up);
         run.length = self.client.length.unwrap_or(run.length);
         if self.config.scheduler != Scheduler::None {
-            // Linux gives a scheduler twice the tags of the device, and 256 at most.
+            // Linux gives a scheduler twice the tags of the device, at most 256.
             run.disk.queue_depth = u32::from(run.tags);
             run.tags = 2 * run.tags.min(128);
         }
-        // A run spreads its clients over the disks in turns.
+        // A run assigns its clients to the disks in turns.
         let disks = self.client.disks;
         let seeds = || (0..disks).map(|disk| seed_of_disk(seed, disk));
         for seed in seeds().skip(1) {
@@ -225,15 +226,15 @@ impl Ready {
         }
         let (writers, readers) = report.clients.split_at(disks as usize);
         let counted = if self.unit.starts_with("read ") { readers } else { writers };
-        // Of several clients the worst.
+        // The worst latency of several clients.
         let ms = |permille| {
             counted.iter().map(|c| c.latency(permille).0 as f64 / 1e6).fold(0.0, f64::max)
         };
         Ok(Some(Run {
             geometry_ppm: ppm,
             seed,
-            // A medium that is faster by some has figures that are higher by as much: what is asked is where tracks
-            // lie.
+            // A faster medium raises the figure by the same ratio. Dividing by it leaves only the
+            // effect of the layout of tracks.
             value: figure(&report, counted, self.unit)? * 1e6 / f64::from(ppm),
             p99_ms: ms(990),
             max_ms: ms(1000),
@@ -263,7 +264,7 @@ mod tests {
     use super::super::published::tables;
     use super::*;
 
-    /// What the cells of the models say of a published table is what is printed here.
+    /// The cells in `time` agree with the published tables.
     #[test]
     fn the_models_cells_are_those_of_the_published_tables() {
         let tables = tables().unwrap();
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(seen, 44);
     }
 
-    /// Two threads, one thread, another order: the same bytes.
+    /// Two runs on several threads give equal results.
     #[test]
     fn who_runs_a_cell_makes_no_difference() {
         let tables = tables().unwrap();

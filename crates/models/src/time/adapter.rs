@@ -1,9 +1,11 @@
-//! A host bus adapter with a shelf of drives behind it: how many commands it has in flight, and how fast data goes through it and through each
-//! expander. Owns what the drives share. A command waits here before it goes to its drive, and a read again on its way back.
+//! A host bus adapter with a shelf of drives behind it: limits the commands in flight and the rate
+//! of data through the adapter and through each expander. Owns what the drives share. A command
+//! waits here before it goes to its drive; the data of a read waits again on the way back.
 //!
-//! The data of a write goes to the drive before the drive begins, that of a read comes after the drive has ended. Each direction of a link
-//! takes one transfer after the other, in the order in which they are ready. A link of the adapter and one of an expander are used at the same
-//! time, so the slower one counts. What a drive's own link takes is in the model of the drive.
+//! The data of a write goes to the drive before the drive begins; the data of a read comes after
+//! the drive has ended. Each direction of a link carries one transfer at a time, in the order in
+//! which they are ready. The links of adapter and expander work at the same time, so the slower one
+//! counts. The time of a drive's own link is in the model of the drive.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +18,7 @@ use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Device, Error, Nanos, Queue};
 use zoneplug_devices::spec::Spec;
 
-/// The numbers of an adapter; 0 is no limit.
+/// The limits of an adapter; 0 is no limit.
 ///
 /// ```
 /// use zoneplug_models::time::Adapter;
@@ -26,18 +28,19 @@ use zoneplug_devices::spec::Spec;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Adapter {
-    /// `queue`: most commands in flight, of all drives together.
+    /// `queue`: most commands in flight, over all drives.
     pub queue: u32,
     /// `rate`: bytes a second in each direction.
     pub rate: u64,
-    /// `expander-drives`: so many drives share an expander.
+    /// `expander-drives`: the number of drives that share an expander.
     pub expander_drives: u32,
     /// `expander-rate`: bytes a second of an expander in each direction.
     pub expander_rate: u64,
 }
 
 impl Adapter {
-    /// Reads `queue=1024,rate=4800MB/s,expander-drives=20,expander-rate=2400MB/s`; what is not named has no limit.
+    /// Parses `queue=1024,rate=4800MB/s,expander-drives=20,expander-rate=2400MB/s`; a missing key
+    /// is no limit.
     pub fn parse(text: &str) -> Result<Adapter, Error> {
         let mut spec = Spec::parse(&format!("adapter,{text}"))?.explained_by("docs/models.md");
         let keys = ["queue", "rate", "expander-drives", "expander-rate"];
@@ -46,7 +49,8 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Takes `adapter-queue` and the others from the specification of a drive. `None`: it names none.
+    /// Takes `adapter-queue` and the other adapter keys from the specification of a drive. `None`
+    /// if it has none.
     pub fn of_drive(spec: &mut Spec) -> Result<Option<Adapter>, Error> {
         let keys =
             ["adapter-queue", "adapter-rate", "adapter-expander-drives", "adapter-expander-rate"];
@@ -74,7 +78,7 @@ impl Adapter {
     }
 }
 
-/// A way of data, to the drives or from them: when each link is free again.
+/// One direction of data, to the drives or from them: when each link is free again.
 #[derive(Debug, Default)]
 struct Direction {
     adapter: Nanos,
@@ -82,7 +86,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// When a transfer ends that is ready now.
+    /// Adds a transfer that is ready now and returns its end.
     fn transfer(&mut self, a: &Adapter, expander: usize, bytes: u64, now: Nanos) -> Nanos {
         let mut end = now;
         let mut through = |free: &mut Nanos, rate: u64| {
@@ -103,20 +107,20 @@ impl Direction {
     }
 }
 
-/// What the drives share.
+/// The state that the drives share.
 #[derive(Debug, Default)]
 struct Shared {
     in_flight: u32,
     /// The ports of commands that wait for a place, in the order of arrival.
     waiting: VecDeque<u32>,
-    /// Places that were given to waiting commands of each port, and when.
+    /// Places given to waiting commands of each port, with the time.
     given: Vec<VecDeque<Nanos>>,
     to: Direction,
     from: Direction,
 }
 
 impl Shared {
-    /// Takes a place for a command of a port. `false`: it has to wait.
+    /// Takes a place for a command of a port. `false` if the command has to wait.
     fn take(&mut self, a: &Adapter, port: u32) -> bool {
         if a.queue > 0 && self.in_flight >= a.queue {
             self.waiting.push_back(port);
@@ -126,7 +130,7 @@ impl Shared {
         true
     }
 
-    /// A command has ended; the one that has waited longest has its place.
+    /// Frees the place of a completed command, or gives it to the command that has waited longest.
     fn leave(&mut self, now: Nanos) {
         match self.waiting.pop_front() {
             Some(port) => self.given[port as usize].push_back(now),
@@ -191,7 +195,7 @@ struct PortQueue {
     waiting: VecDeque<Box<Command>>,
     /// Commands on their way to the drive, with the end of their transfer.
     going: VecDeque<(Nanos, Box<Command>)>,
-    /// The same on their way back, the first to arrive first.
+    /// Commands on their way back, the first to arrive first.
     coming: VecDeque<(Nanos, Box<Command>)>,
     list: Commands,
 }
@@ -222,7 +226,7 @@ impl PortQueue {
 }
 
 impl PortQueue {
-    /// Sends the drive what has arrived there.
+    /// Sends the drive the commands whose transfer has ended.
     fn arrive(&mut self, now: Nanos) {
         while let Some((_, c)) = self.going.pop_front_if(|(at, _)| *at <= now) {
             self.list.push_back(c);
@@ -259,7 +263,7 @@ impl Queue for PortQueue {
         for c in ended {
             let data = if c.op == Op::Read { bytes(&c) } else { 0 };
             let at = shared.from.transfer(&self.adapter, self.expander(), data, now);
-            // An answer without data does not wait for data.
+            // A completion without data passes those that wait for a transfer.
             let place = self.coming.partition_point(|(other, _)| *other <= at);
             self.coming.insert(place, (at, c));
         }

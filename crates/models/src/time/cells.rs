@@ -1,9 +1,9 @@
-//! The cells of the published tables that a model can give: the workload of each, as far as it is known,
-//! and what is expected of the model. Tables of CPU cost (null_blk), of schedulers that zoneplug lacks
+//! The cells of the published tables that a model can reproduce: the workload of each, as far as it
+//! is known, and the expectation. Tables of CPU cost (null_blk), of schedulers that zoneplug lacks
 //! (bfq) and of file systems have no cells.
 //!
-//! The bands are those of `docs/models.md`. A cell that cannot be matched says why and has no band: it is
-//! shown, never tuned.
+//! The bands are those of `docs/models.md`. A cell that cannot be matched has a reason instead of a
+//! band: its figure is shown, and the model is never tuned to it.
 
 use super::client::{SeqWriter, ZoneWriter};
 use super::host_times::HostTimes;
@@ -14,8 +14,8 @@ use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 
-/// Rates of the medium, in millionths of the profile's. Where the tracks lie is unknown, so a figure is a
-/// mean over these.
+/// Rates of the medium, in millionths of the profile's. The layout of tracks is unknown, so a
+/// figure is the mean over these.
 pub const GEOMETRIES: [u32; 5] = [985_000, 995_000, 1_000_000, 1_005_000, 1_015_000];
 /// Seeds of the clients.
 pub const SEEDS: [u64; 4] = [1, 2, 3, 4];
@@ -71,8 +71,8 @@ impl Workload {
             Workload::Sequential { bs, depth } => {
                 let mut client = SeqWriter::new(depth, bs);
                 (client.reap, client.cpu) = (times.next, times.cpu);
-                // A place near the outer edge, because the published rates are those of the first zones of
-                // a new disk.
+                // The published rates are those of the first zones of a new disk, near the outer
+                // edge.
                 client.first_zone = 1500;
                 return vec![Box::new(client)];
             }
@@ -131,7 +131,7 @@ impl Unit {
     }
 }
 
-/// What is expected of the model.
+/// The expectation of the model's figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expect {
     /// The published figure, within this many percent.
@@ -168,7 +168,7 @@ impl Table {
         }
     }
 
-    /// The times of the host above its drive.
+    /// The times of the host for its drive.
     pub const fn times(self) -> HostTimes {
         match self {
             Table::Zns1 => HostTimes::NVME,
@@ -201,7 +201,7 @@ pub struct Cell {
     pub published: f64,
     /// Its unit.
     pub unit: Unit,
-    /// What the model is to give.
+    /// The expectation of the model's figure.
     pub expect: Expect,
     /// Whether the cell was used to set a number of the profile.
     pub calibrates: bool,
@@ -317,13 +317,13 @@ impl Cell {
             .collect()
     }
 
-    /// The run of this cell on a drive, and its clients. For another layer, client or time, change what
-    /// this returns.
+    /// Builds the run of this cell on a drive, and its clients. Callers may change the layer,
+    /// clients or times before running.
     pub fn run(&self, profile: &Profile, seed: u64) -> (Run, Vec<Box<dyn Client>>) {
         self.run_above(profile, self.table.times(), seed)
     }
 
-    /// As [`Cell::run`], with other times of the host.
+    /// Builds the run as [`Cell::run`] does, with other times of the host.
     pub fn run_above(
         &self,
         profile: &Profile,
@@ -351,16 +351,16 @@ impl Cell {
         Ok(self.unit.of(&run.go(clients)?))
     }
 
-    /// Runs the cell over all geometries, and over all seeds if the workload is random. The figures of a drive with a
-    /// faster medium are scaled down by the same ratio, so that only the place of the tracks differs. Fails as
-    /// [`Run::go`] does.
+    /// Runs the cell over all geometries, and over all seeds if the workload is random. Figures of
+    /// a faster medium are scaled down by the same ratio, so that only the layout of tracks
+    /// differs. Fails as [`Run::go`] does.
     pub fn sample(&self, profile: &Profile) -> Result<Sample, Error> {
         let turns = matches!(profile.model, Model::Smr(_));
         let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
         self.sample_over(profile, geometries, &SEEDS)
     }
 
-    /// As [`Cell::sample`], over other geometries and seeds, at least one of each.
+    /// Samples as [`Cell::sample`] does, over other geometries and seeds, at least one of each.
     pub fn sample_over(
         &self,
         profile: &Profile,
@@ -401,8 +401,8 @@ impl Sample {
         mean(&self.all)
     }
 
-    /// Standard error of the mean. Runs of one seed draw the same zones in each geometry, so a seed counts
-    /// once.
+    /// Standard error of the mean. Runs of one seed draw the same zones in each geometry, so a seed
+    /// counts once.
     pub fn standard_error(&self) -> f64 {
         if self.seeds == 1 {
             return standard_error(&self.all);

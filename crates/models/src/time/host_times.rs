@@ -1,4 +1,4 @@
-//! How long the host and its clients take, above each kind of drive.
+//! The times of the host and its clients for each kind of drive.
 
 use zoneplug_core::Nanos;
 use zoneplug_devices::emu::timing::{Model, Profile};
@@ -6,21 +6,21 @@ use zoneplug_devices::emu::timing::{Model, Profile};
 /// Times of the host and its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostTimes {
-    /// See [`Run::work`](super::Run::work).
+    /// The host's work; see [`Run::work`](super::Run::work).
     pub work: Nanos,
-    /// From a completion until the client reaps it.
+    /// Time from a completion until the client reaps it.
     pub reap: Nanos,
-    /// From the release of a lock until the job that slept on it runs.
+    /// Time from the release of a lock until the job that slept on it runs.
     pub wake: Nanos,
-    /// For a sequential job: from a completion to the next write.
+    /// For a sequential job, the time from a completion to the next write.
     pub next: Nanos,
-    /// For a sequential job: processor time of a write.
+    /// For a sequential job, the processor time of a write.
     pub cpu: Nanos,
 }
 
 impl HostTimes {
-    /// Above a hard disk. Only the order of these times matters (the next command leaves before the
-    /// client's next write arrives), not their size.
+    /// Times for a hard disk. Only their order matters (the next command leaves before the client's
+    /// next write arrives), not their size.
     pub const DISK: HostTimes = HostTimes {
         work: Nanos(5_000),
         reap: Nanos(20_000),
@@ -28,7 +28,7 @@ impl HostTimes {
         next: Nanos(10_000),
         cpu: Nanos(0),
     };
-    /// Above an NVMe drive, where they are a part of the result.
+    /// Times for an NVMe drive, where they are a part of the result.
     pub const NVME: HostTimes = HostTimes {
         work: Nanos(1_000),
         reap: Nanos(4_000),
@@ -37,13 +37,13 @@ impl HostTimes {
         cpu: Nanos(2_400),
     };
 
-    /// With a scheduler that takes so much of a processor for each command.
+    /// Adds a scheduler's processor time for each command.
     pub const fn with_scheduler(self, time: Nanos) -> HostTimes {
         let Nanos(each) = time;
         HostTimes { reap: Nanos(self.reap.0 + each), cpu: Nanos(self.cpu.0 + each), ..self }
     }
 
-    /// The times of the host above such a drive.
+    /// The times for a drive with this profile.
     pub fn of(profile: &Profile) -> HostTimes {
         match profile.model {
             Model::Smr(_) => HostTimes::DISK,

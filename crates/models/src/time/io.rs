@@ -1,4 +1,5 @@
-//! The client's side of a run: submit BIOs, set timers. Owns the BIOs, their times and the timers.
+//! The client's side of a run: submits BIOs and sets timers. Owns the BIOs, their times and the
+//! timers.
 
 use super::report::ClientReport;
 use std::cmp::Reverse;
@@ -6,36 +7,38 @@ use std::collections::BinaryHeap;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
 
-/// A client of a run: a state machine that is called when a BIO is done or a timer is due.
+/// A client of a run: a state machine that is called when one of its BIOs completes or a timer is
+/// due.
 pub trait Client {
-    /// The zones that are partly written at the start, each with its write pointer in sectors. Called once,
-    /// before the disk is opened.
+    /// Returns the zones that are partly written at the start, each with its write pointer in
+    /// sectors. Called once, before the disk is opened.
     fn prepare(&mut self, geometry: &Geometry) -> Vec<(ZoneNo, u32)>;
 
-    /// The run begins.
+    /// Starts the client.
     fn start(&mut self, io: &mut Io);
 
-    /// One of its BIOs is done.
+    /// Handles the completion of one of the client's BIOs.
     fn finished(&mut self, io: &mut Io, bio: Finished);
 
-    /// A timer that it set is due.
+    /// Handles a timer that is due.
     fn timer(&mut self, io: &mut Io, token: u32);
 
-    /// One of its BIOs failed. `false` ends the run with an error, because client models cause no failures.
-    /// A client that replays a trace must expect failures.
+    /// Handles the failure of one of the client's BIOs. `false`, the default, ends the run with an
+    /// error, because client models cause no failures. A client that replays a trace must expect
+    /// failures.
     fn failed(&mut self, _io: &mut Io, _bio: Finished, _status: Status) -> bool {
         false
     }
 }
 
-/// A BIO that is done.
+/// A completed BIO.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished {
     /// The token that the client gave it.
     pub token: u32,
     /// Its operation.
     pub op: Op,
-    /// Its first sector; for an append where it landed.
+    /// Its first sector; for an append, the sector it was written to.
     pub sector: Sector,
     /// Its length in sectors.
     pub sectors: u32,
@@ -44,10 +47,10 @@ pub struct Finished {
 /// The longest BIO with data, in bytes.
 pub const MAX_BYTES: u32 = 16 << 20;
 
-/// Memory that all BIOs of all runs share; a timed disk does not access it.
+/// Memory shared by all BIOs of all runs; a timed disk does not access it.
 static MEMORY: [u8; MAX_BYTES as usize] = [0; MAX_BYTES as usize];
 
-/// A BIO that was submitted.
+/// A submitted BIO.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     client: u16,
@@ -60,11 +63,11 @@ struct Sent {
 #[derive(Debug)]
 pub struct Io {
     pub(super) now: Nanos,
-    /// The time of the completion that a client is being called for.
+    /// When the BIO completed for which a client is being called.
     pub(super) completed: Nanos,
     pub(super) out: Bios,
     pub(super) clients: Vec<ClientReport>,
-    /// The client that is called.
+    /// The client being called.
     pub(super) current: u16,
     pool: BioPool,
     sent: Vec<Sent>,
@@ -73,7 +76,7 @@ pub struct Io {
     set: u64,
     geometry: Geometry,
     keep_latencies: bool,
-    /// Set when a client has ended the run.
+    /// The result, once a client has ended the run.
     pub(super) ended: Option<Result<(), Error>>,
 }
 
@@ -122,13 +125,13 @@ impl Io {
         self.submit(Op::Read, sector, sectors, token);
     }
 
-    /// Submits a BIO of at most 16 MiB. All BIOs share their memory, because the disk of a run keeps no
-    /// data.
+    /// Submits a BIO of at most 16 MiB. All BIOs share their memory, because the disk of a run
+    /// keeps no data.
     pub fn submit(&mut self, op: Op, sector: Sector, sectors: u32, token: u32) {
         self.submit_with(op, sector, sectors, Flags::NONE, token);
     }
 
-    /// As [`Io::submit`], with flags such as FUA.
+    /// Submits as [`Io::submit`] does, with flags such as FUA.
     pub fn submit_with(&mut self, op: Op, sector: Sector, sectors: u32, flags: Flags, token: u32) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sent.push(Sent::default());
@@ -155,18 +158,18 @@ impl Io {
         self.timers.push(Reverse((time.max(self.now), self.set, self.current, token)));
     }
 
-    /// When the device completed what the client is being called for. The engine is polled only after the
-    /// host's work; a client's latency counts from here.
+    /// When the device completed the BIO that the client is being called for. The engine is polled
+    /// only after the host's work; a client's latency counts from this time.
     pub fn completed_at(&self) -> Nanos {
         self.completed
     }
 
-    /// Ends the run at this moment. With an error the run fails.
+    /// Ends the run at this moment; with an error, the run fails.
     pub fn end(&mut self, result: Result<(), Error>) {
         self.ended.get_or_insert(result);
     }
 
-    /// Notes in the clients' reports what is outstanding now.
+    /// Notes in the clients' reports which BIOs are outstanding now.
     pub(super) fn note_waiting(&mut self) {
         for sent in self.sent.iter().filter(|s| s.out) {
             let client = &mut self.clients[usize::from(sent.client)];
@@ -184,12 +187,13 @@ impl Io {
         self.timers.pop().map(|Reverse((_, _, client, token))| (client, token))
     }
 
-    /// Whose BIO it is.
+    /// Returns the client of a BIO.
     pub(super) fn client_of(&self, bio: &Bio) -> u16 {
         self.sent[bio.token() as usize].client
     }
 
-    /// A BIO has come back. Returns its client, what the client is told, and its status.
+    /// Takes back a completed BIO. Returns its client, the completion for the client, and its
+    /// status.
     pub(super) fn back(&mut self, bio: Box<Bio>) -> (u16, Finished, Status) {
         let slot = bio.token() as u32;
         let sent = self.sent[slot as usize];

@@ -1,8 +1,8 @@
 //! Workloads in virtual time: client models above a disk with the times of a drive.
 //!
-//! A [`Run`] opens the engine on a timed device, lets clients work for a given virtual time, and reports the results.
-//! It reads no clock and starts no thread. A run follows from its profile, its configuration, its clients and their
-//! seeds, and gives the same figures on every machine.
+//! A [`Run`] opens the engine on a timed device, lets clients work for a given virtual time, and
+//! reports the results. A run reads no clock and starts no thread. It follows from its profile, its
+//! configuration, its clients and their seeds, and gives the same figures on every machine.
 //!
 //! ```
 //! use zoneplug_core::Nanos;

@@ -1,5 +1,6 @@
-//! Memory for BIOs of a real disk, which moves data: zeroes for all that is written, and memory of its own for each read.
-//! It is aligned as `O_DIRECT` needs it. Owns what no BIO has, and the reads that wait because too much is lent.
+//! Memory for BIOs of a real disk, which transfers data: shared zeroes for all writes, and separate
+//! memory for each read, aligned for `O_DIRECT`. Owns the free memory, and the reads that wait
+//! because too much is lent.
 
 use super::io::MAX_BYTES;
 use std::collections::BTreeMap;
@@ -7,17 +8,17 @@ use std::sync::OnceLock;
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::{Bio, Bios, IoBuf, Op};
 
-/// Most bytes that reads have at a time, with those that are kept for the next ones. A trace may send 32,768 reads of
-/// 16 MiB at once; those that find no room wait, as they would wait for memory in any program.
+/// Most bytes of memory for reads, lent or kept for later reads. A trace may send 32,768 reads of
+/// 16 MiB at once; those that do not fit wait, as they would wait for memory in any program.
 const MOST: u64 = 256 << 20;
 
-/// The data of all writes, which is only read.
+/// The data of all writes. Only read.
 fn zeroes() -> &'static [u8] {
     static ZEROES: OnceLock<&'static [u8]> = OnceLock::new();
     ZEROES.get_or_init(|| AlignedBuf::zeroed(MAX_BYTES).leak())
 }
 
-/// What a buffer for so many bytes has: few lengths, so that a buffer is of use again.
+/// Rounds a length up to one of few buffer sizes, so that buffers can be reused.
 fn whole(bytes: u32) -> u32 {
     bytes.next_power_of_two().max(4096)
 }
@@ -26,7 +27,7 @@ fn bytes(bio: &Bio) -> u32 {
     bio.len_sectors << 9
 }
 
-/// Lends memory to BIOs that go to a disk that moves data, and takes it back.
+/// Lends memory to BIOs for a disk that transfers data, and takes it back.
 ///
 /// ```
 /// use zoneplug_core::{Bio, Bios, Op, Sector};
@@ -43,23 +44,23 @@ fn bytes(bio: &Bio) -> u32 {
 /// ```
 #[derive(Debug, Default)]
 pub struct OwnMemory {
-    /// By length.
+    /// Free buffers by length.
     free: BTreeMap<u32, Vec<AlignedBuf>>,
     kept: u64,
     lent: u64,
-    /// By the slot of the BIO, which is its token.
+    /// Lent buffers by the slot of the BIO, which is its token.
     loans: Vec<Option<Lent>>,
     waiting: Bios,
 }
 
 impl OwnMemory {
-    /// Makes the zeroes now, so that no write waits for them.
+    /// Allocates the zeroes now, so that no write waits for them.
     pub fn new() -> OwnMemory {
         zeroes();
         OwnMemory::default()
     }
 
-    /// Moves BIOs from `out` to `ready`, with memory of their own. Reads that find none wait, in order.
+    /// Moves BIOs from `out` to `ready`, with memory. Reads that find none wait, in order.
     pub fn equip(&mut self, out: &mut Bios, ready: &mut Bios) {
         while let Some(mut bio) = self.waiting.pop_front() {
             if !self.lend(&mut bio) {
@@ -110,7 +111,8 @@ impl OwnMemory {
         true
     }
 
-    /// A BIO has come back. A device that has lost its memory, or may still use it, keeps it.
+    /// Takes back the memory of a completed BIO. Memory that the device may still use is not
+    /// reused.
     pub fn take_back(&mut self, bio: &mut Bio) {
         let Some(lent) = self.loans.get_mut(bio.token() as usize).and_then(Option::take) else {
             return;
@@ -125,7 +127,7 @@ impl OwnMemory {
         }
     }
 
-    /// Forgets the reads that wait.
+    /// Drops the reads that wait.
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.clear();
     }
@@ -142,7 +144,8 @@ mod tests {
         bio
     }
 
-    /// Reads have writable memory each, writes share zeroes, both aligned; what is back is lent again.
+    /// Each read has its own writable memory, writes share zeroes, both are aligned; returned
+    /// memory is lent again.
     #[test]
     fn a_read_has_memory_of_its_own_and_gives_it_back() {
         let (mut memory, mut out, mut ready) = (OwnMemory::new(), Bios::new(), Bios::new());
@@ -168,7 +171,7 @@ mod tests {
         assert!(again && memory.kept == 0);
     }
 
-    /// Reads that need more than all wait for those before them, and keep their order. Writes pass them.
+    /// Reads beyond the limit wait for earlier ones and keep their order. Other BIOs pass them.
     #[test]
     fn reads_wait_for_memory_in_their_order() {
         let (mut memory, mut out, mut ready) = (OwnMemory::new(), Bios::new(), Bios::new());

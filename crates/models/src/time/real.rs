@@ -1,7 +1,8 @@
-//! Clients on a disk whose time passes by itself: a drive, a disk in memory, a model with its times by the clock. Owns the
-//! order of events: what clients submit goes to the disk at once, and each client is told what it sees when it happens.
+//! Clients on a disk in real time: a drive, a disk in memory, or a model that keeps its times by
+//! the clock. Owns the order of events: BIOs go to the disk as soon as they are submitted, and each
+//! client learns of a completion when it is seen.
 //!
-//! It reads no clock: the caller has one, and sleeps in it.
+//! The run reads no clock itself: the caller supplies one that also sleeps.
 
 use super::io::{Client, Finished, Io};
 use super::own_memory::OwnMemory;
@@ -14,16 +15,16 @@ use zoneplug_core::{Bios, Device, Error, ErrorKind, Nanos};
 
 /// The time of a run on a real disk.
 pub trait Clock {
-    /// The time now. It never goes back.
+    /// Returns the time now, which never goes back.
     fn now(&mut self) -> Nanos;
 
-    /// Lets others work. Returns at `until`, or earlier; at once if it is over.
+    /// Lets others work. Returns at `until`, or earlier; at once if that is past.
     fn pause(&mut self, until: Nanos);
 
-    /// What ends a pause.
+    /// Returns the waker that ends a pause.
     fn waker(&self) -> Waker;
 
-    /// Whether the run is to end early.
+    /// Whether the run should end early.
     fn is_asked(&mut self) -> bool;
 }
 
@@ -69,7 +70,8 @@ pub trait Clock {
 /// assert_eq!((reports[0].bios, reports[0].bytes), (3, 135_168));
 /// ```
 pub struct RealRun {
-    /// The disk. What its zones hold is the caller's: clients that name zones in [`Client::prepare`] find them as they are.
+    /// The disk. Clients find its zones as the caller left them, also those named in
+    /// [`Client::prepare`].
     pub device: Arc<dyn Device>,
     /// The layer: mode, schedulers, the single writer.
     pub config: DiskConfig,
@@ -80,11 +82,11 @@ pub struct RealRun {
 /// Most BIOs that all clients together may have outstanding.
 const DEPTH: u32 = 1 << 16;
 
-/// Polls without a pause for so long after anything happened: falling asleep and waking up takes longer than a fast
-/// drive needs.
+/// How long a run polls without a pause after the last event: falling asleep and waking up takes
+/// longer than a command of a fast drive.
 const SPIN: Nanos = Nanos(200_000);
 
-/// The longest pause: after that it looks whether the end is asked for.
+/// The longest pause, after which the run checks whether it should end.
 const LONGEST: Nanos = Nanos(10_000_000);
 
 impl fmt::Debug for RealRun {
@@ -94,8 +96,9 @@ impl fmt::Debug for RealRun {
 }
 
 impl RealRun {
-    /// Runs the clients until one of them ends it, or the clock is asked for the end. Then nothing more is sent, and
-    /// clients are told of what is at the disk. Fails if the disk cannot be opened, or as a client fails.
+    /// Runs the clients until one of them ends the run, or the clock asks for its end. Then sends
+    /// nothing more, and tells clients of the completions of what is at the disk. Fails if the disk
+    /// cannot be opened, or with the error of a client.
     pub fn go(
         &self,
         clients: &mut [&mut dyn Client],
@@ -128,7 +131,7 @@ impl RealRun {
     }
 }
 
-/// A run that goes on.
+/// A running run.
 struct Running {
     io: Io,
     queue: DiskQueue,
@@ -137,7 +140,7 @@ struct Running {
     done: Bios,
     waker: Waker,
     is_timed: bool,
-    /// When anything last happened.
+    /// The time of the last event.
     active_at: Nanos,
 }
 
@@ -150,7 +153,7 @@ impl Running {
         while self.io.ended.is_none() {
             let asked = clock.is_asked();
             if asked {
-                // What was not sent is not sent any more.
+                // BIOs that were not sent yet are dropped.
                 self.io.out.clear();
                 self.memory.drop_waiting();
                 if self.queue.outstanding() == 0 {
@@ -181,7 +184,7 @@ impl Running {
         Ok(std::mem::take(&mut self.io.clients))
     }
 
-    /// Sends what clients have submitted.
+    /// Sends the BIOs that clients have submitted.
     fn submit(&mut self, clock: &mut dyn Clock) -> Result<(), Error> {
         self.memory.equip(&mut self.io.out, &mut self.ready);
         if self.ready.is_empty() {
@@ -196,7 +199,7 @@ impl Running {
         Ok(())
     }
 
-    /// Tells the clients what has come back. Returns whether anything has.
+    /// Tells the clients of completed BIOs. Returns whether there were any.
     fn poll(
         &mut self,
         clients: &mut [&mut dyn Client],
@@ -204,7 +207,7 @@ impl Running {
     ) -> Result<bool, Error> {
         let now = clock.now();
         self.queue.poll(now, &mut self.done);
-        // What has come back was there before the poll ended.
+        // The completions were there before the poll ended.
         (self.io.now, self.io.completed) = (now, now);
         if self.done.is_empty() {
             return Ok(false);
@@ -226,7 +229,7 @@ impl Running {
         Ok(true)
     }
 
-    /// Waits for what is next.
+    /// Waits for the next event.
     fn pause(&mut self, timer: Option<Nanos>, clock: &mut dyn Clock) {
         let now = self.io.now;
         let due = self.queue.next_deadline();
@@ -237,7 +240,7 @@ impl Running {
         }
         if waits {
             let armed = self.queue.arm(&self.waker);
-            // What ended before the arming wakes no thread.
+            // A completion before the arming wakes no thread.
             self.queue.poll(clock.now(), &mut self.done);
             if !armed || !self.done.is_empty() {
                 return;

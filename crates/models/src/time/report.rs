@@ -11,12 +11,12 @@ pub struct ClientReport {
     pub bytes: u64,
     /// BIOs that completed.
     pub bios: u64,
-    /// The latency of each BIO in nanoseconds, from submission to the device's completion, ascending. Empty
-    /// in a run that does not keep them.
+    /// The latency of each BIO in nanoseconds, from submission to the device's completion,
+    /// ascending. Empty in a run that does not keep them.
     pub latencies: Vec<u64>,
     /// BIOs that were outstanding at the end.
     pub waiting: u32,
-    /// How long the oldest of them had waited. It is in no latency.
+    /// How long the oldest of them had waited. The latencies do not include it.
     pub oldest: Nanos,
     /// BIOs that failed, by status.
     pub refused: BTreeMap<Status, u64>,
@@ -62,7 +62,7 @@ impl ClientReport {
         Nanos(self.latencies.get(i).copied().unwrap_or(0))
     }
 
-    /// BIOs outstanding at a submission, on average.
+    /// The mean number of BIOs outstanding at a submission.
     pub fn mean_outstanding(&self) -> f64 {
         self.outstanding.0 as f64 / self.outstanding.1.max(1) as f64
     }
@@ -75,9 +75,9 @@ pub struct Report {
     pub length: Nanos,
     /// The result of each client.
     pub clients: Vec<ClientReport>,
-    /// What the drive did in the measured time.
+    /// The drive's statistics in the measured time.
     pub drive: DriveStats,
-    /// Write commands that the device got since the start.
+    /// Write commands that the device received since the start.
     pub write_commands: u64,
     /// Sectors that they wrote.
     pub written_sectors: u64,

@@ -1,8 +1,9 @@
-//! A run: clients, the engine, a timed device, and virtual time, which advances when nothing else happens.
+//! A run: clients, the engine, a timed device, and virtual time, which advances when nothing else
+//! happens.
 //!
-//! It owns the order of events. The host's work is a delay of the poll: the engine sees a completion
-//! [`Run::work`] after it happened, and then sends the next command of the zone. Timers that are due at the
-//! moment of a poll come before it.
+//! Owns the order of events. The host's work delays the poll: the engine sees a completion
+//! [`Run::work`] after it happened, and then sends the next command of the zone. Timers due at the
+//! time of a poll come before it.
 
 use super::adapter::{Adapter, Port};
 use super::host_times::HostTimes;
@@ -18,15 +19,15 @@ use zoneplug_devices::emu::timing::{DriveStats, Profile};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
-/// Puts layers on the device that it is given.
+/// A function that puts layers on a device.
 type PutOn = dyn Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync;
 
-/// What is put on the drives.
+/// Layers put on the drives.
 #[derive(Clone)]
 pub struct Layers(Arc<PutOn>);
 
 impl Layers {
-    /// Those that a function puts on a device.
+    /// Layers that this function puts on a device.
     pub fn new(
         put_on: impl Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync + 'static,
     ) -> Layers {
@@ -40,26 +41,27 @@ impl std::fmt::Debug for Layers {
     }
 }
 
-/// What is run: one or several drives, the configuration of the disk, and the times.
+/// The setup of a run: drives, the configuration of the disk, and the times.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The drive.
+    /// The profile of the drives.
     pub profile: Profile,
-    /// Number of disks that are opened, each by itself. The clients are spread over them in turns.
+    /// The number of disks, each opened separately. Clients are assigned to them in turns.
     pub disks: u32,
-    /// What all drives are behind.
+    /// The adapter that all drives share.
     pub adapter: Option<Adapter>,
-    /// Number of drives of a disk, joined zone by zone in turns.
+    /// The number of drives of a disk, joined zone by zone in turns.
     pub drives: u32,
-    /// Hides the spindles of the drives, so that all have one single writer.
+    /// Hides the spindles of the drives, so that the whole disk has one single writer.
     pub one_writer: bool,
     /// Layers on the drives, which keep the order of zones and the places in them.
     pub layers: Option<Layers>,
-    /// The layer: mode, schedulers, the single writer.
+    /// The configuration of the engine: mode, schedulers, the single writer.
     pub disk: DiskConfig,
     /// Most commands at the drive at a time.
     pub tags: u16,
-    /// The host's work: from a completion at the device to the next command of the zone.
+    /// The time of the host's work, from a completion at the device to the next command of the
+    /// zone.
     pub work: Nanos,
     /// Time before measuring starts.
     pub warm_up: Nanos,
@@ -67,7 +69,7 @@ pub struct Run {
     pub length: Nanos,
     /// Whether to keep the latency of every BIO, 8 bytes each.
     pub keep_latencies: bool,
-    /// Also checks at the device that at most one write of a zone is in flight (I1).
+    /// Whether the device also checks that at most one write of a zone is in flight (I1).
     pub paranoid: bool,
 }
 
@@ -94,7 +96,7 @@ impl Run {
         }
     }
 
-    /// A run on a drive with this configuration, and the host that goes with the drive.
+    /// A run on a drive with this configuration, and the host times of such a drive.
     ///
     /// ```
     /// use zoneplug_core::{disk::DiskConfig, sched::Scheduler};
@@ -120,7 +122,8 @@ impl Run {
         run
     }
 
-    /// Runs the clients. Fails if the numbers make no disk, or if a BIO failed, which a client model never causes.
+    /// Runs the clients. Fails if the numbers make no valid disk, or if a BIO failed, which a
+    /// client model never causes.
     pub fn go(&self, mut clients: Vec<Box<dyn Client>>) -> Result<Report, Error> {
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len());
         for client in &mut clients {
@@ -129,7 +132,7 @@ impl Run {
         self.go_with(&mut all)
     }
 
-    /// The drives of a disk as one device.
+    /// Joins the drives of a disk to one device.
     fn join(&self, drives: &[Arc<dyn Device>]) -> Result<Arc<dyn Device>, Error> {
         let device: Arc<dyn Device> = match drives {
             [one] => one.clone(),
@@ -142,7 +145,7 @@ impl Run {
         }
     }
 
-    /// The drives of so many disks.
+    /// Creates the drives of this many disks.
     fn drives(&self, disks: u32) -> Result<Vec<Arc<EmuDisk>>, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
@@ -151,7 +154,7 @@ impl Run {
         (0..self.drives.max(1) * disks).map(|_| drive()).collect()
     }
 
-    /// The disks on these drives.
+    /// Builds the disks on these drives.
     fn devices(&self, drives: &[Arc<EmuDisk>]) -> Result<Vec<Arc<dyn Device>>, Error> {
         let mut all: Vec<Arc<dyn Device>> = drives.iter().map(|d| Arc::clone(d) as _).collect();
         if let Some(adapter) = self.adapter {
@@ -160,13 +163,13 @@ impl Run {
         all.chunks(self.drives.max(1) as usize).map(|drives| self.join(drives)).collect()
     }
 
-    /// The layout and the limits of the disk that is run. Fails if the numbers make no disk.
+    /// The geometry and limits of a disk of the run. Fails if the numbers make no valid disk.
     pub fn shape(&self) -> Result<(Geometry, Limits), Error> {
         let device = &self.devices(&self.drives(1)?)?[0];
         Ok((*device.geometry(), device.limits().clone()))
     }
 
-    /// As [`Run::go`], with clients that the caller keeps.
+    /// Runs as [`Run::go`] does, with clients that the caller keeps.
     pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
         let disks = self.disks.max(1) as usize;
         let drives = self.drives(disks as u32)?;
@@ -202,12 +205,12 @@ impl Run {
         }
         let (mut one, mut done) = (Bios::new(), Bios::new());
         let mut poll_at: Vec<Option<Nanos>> = vec![None; disks];
-        // The queues that something was done with. What happens at one disk also changes when the others are to be polled if they wait for
-        // each other's places at an adapter.
+        // The disks whose next poll may have changed. Disks that wait for each other's places at an
+        // adapter all change together.
         let mut touched: Vec<usize> = (0..disks).collect();
         let all_change = self.adapter.is_some_and(|a| a.queue > 0);
         while io.ended.is_none() {
-            // One BIO at a time, as a program submits them.
+            // Programs submit one BIO at a time.
             while let Some(bio) = io.out.pop_front() {
                 let home = usize::from(io.client_of(&bio)) % disks;
                 one.push_back(bio);
@@ -303,7 +306,7 @@ impl Run {
     }
 }
 
-/// The sum of what all drives did.
+/// The sum of the statistics of all drives.
 fn drive_stats(drives: &[Arc<EmuDisk>]) -> DriveStats {
     drives.iter().filter_map(|d| d.drive_stats()).fold(DriveStats::default(), |a, b| DriveStats {
         moves: a.moves + b.moves,
@@ -337,7 +340,7 @@ impl Device for OneHead {
     }
 }
 
-/// Ends the disk: what is in flight is dropped together with the device.
+/// Drains the queue of a disk before it is dropped.
 fn disk_is_done(mut queue: zoneplug_core::disk::DiskQueue) {
     let mut done = Bios::new();
     while queue.outstanding() > 0 {

@@ -1,5 +1,6 @@
-//! Client models: how writes are issued, and what they wait for. fio's zoned mode is not a full queue: fio
-//! holds a lock on each zone, and that lock decides how much waits in the plugs, not the disk.
+//! Client models: how writes are issued, and what delays them. fio's zoned mode is no full queue:
+//! fio holds a lock on each zone, and that lock, not the disk, decides how many writes wait in the
+//! plugs.
 
 mod place;
 mod read;

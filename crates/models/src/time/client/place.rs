@@ -1,14 +1,15 @@
-//! The places of a recorded operation's parts on a zoned disk, and what each part waits for. Owns a write
-//! pointer and a queue for each zone that is used; sends nothing itself.
+//! Places the parts of recorded operations on a zoned disk and orders them. Owns a write pointer
+//! and a queue for each zone in use; sends nothing itself.
 //!
-//! Recorded zone management waits for the outstanding writes of its zone, and later writes of the zone wait
-//! for it. That was the order when it was recorded, on a disk that may have been faster. Nothing else waits
-//! in [`Place::Exact`].
+//! Recorded zone management waits for the outstanding writes of its zone, and later writes of the
+//! zone wait for it. The recording had this order, on a disk that may have been faster. Nothing
+//! else waits in [`Place::Exact`].
 //!
-//! In [`Place::Log`] a write goes to the write pointer of the zone of its address. A write that finds no
-//! room waits until the zone is at rest, and has it reset. If too many zones would be active, the zone that
-//! was written least recently is finished first. A zone with native appends is reset before it is written,
-//! because the layer knows no write pointer then (A8). Appends to a zone that was written become writes.
+//! In [`Place::Log`] a write goes to the write pointer of the zone of its address. A write that
+//! does not fit waits until the zone has no outstanding writes, then has it reset. If too many
+//! zones would be active, the zone written least recently is finished first. A zone with native
+//! appends is reset before it is written, because the layer then knows no write pointer (A8).
+//! Appends to a written zone become writes.
 
 use crate::time::trace::TraceEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,23 +36,23 @@ pub struct Adapted {
 /// How addresses map to places in zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Unchanged. What is not at a write pointer is refused.
+    /// Unchanged. The disk refuses writes that are not at a write pointer.
     Exact {
         /// Zones that were partly written at the start, with their write pointers.
         begin: Vec<(ZoneNo, u32)>,
     },
-    /// A write goes to the write pointer of the zone of its address. A read goes to its address, whatever
-    /// is there.
+    /// A write goes to the write pointer of the zone of its address. A read goes to its address,
+    /// whatever that holds.
     Log,
 }
 
-/// One BIO.
+/// A part of an operation: one BIO.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub(super) op: Op,
     pub(super) sector: Sector,
     pub(super) sectors: u32,
-    /// The zone in which it waits. `None`: it does not wait.
+    /// The zone whose queue it waits in; `None` if it does not wait.
     pub(super) zone: Option<ZoneNo>,
     pub(super) offset: u32,
     pub(super) flags: Flags,
@@ -75,11 +76,11 @@ struct Zone {
     /// Waits until another zone may be active.
     wants_place: bool,
     waiting: VecDeque<Part>,
-    /// The value of the counter of writes when it was last written.
+    /// The number of the zone's last write.
     used: u64,
 }
 
-/// All zones that are used.
+/// All zones in use.
 #[derive(Debug)]
 pub(super) struct Placing {
     log: bool,
@@ -91,20 +92,20 @@ pub(super) struct Placing {
     ready: VecDeque<Part>,
     /// Zones that wait until another zone may be active.
     crowd: VecDeque<u32>,
-    /// The active zones, ordered by their last write, and their limit. With a limit of 0 they are not
-    /// counted.
+    /// The active zones, ordered by their last write, and their limit. Not kept if the limit is 0.
     active: BTreeSet<(u64, u32)>,
     max_active: u32,
     granularity: u32,
-    /// Sectors of a logical block: the least that is read, and that is written in a conventional zone.
+    /// Sectors of a logical block, the unit of reads and of writes to conventional zones.
     block: u32,
     append_max: u32,
     uses: u64,
     /// Parts that wait or are outstanding in zones.
     in_zones: u64,
-    /// A reset of all zones waits for the parts before it; these parts wait for the reset.
+    /// The next reset of all zones, which waits for the parts before it, and the parts that wait
+    /// for it.
     held: VecDeque<Part>,
-    /// That reset is outstanding.
+    /// Whether that reset is outstanding.
     resetting_all: bool,
     /// The token of management that was not recorded.
     own: u32,
@@ -143,8 +144,7 @@ impl Placing {
         self.begin.clone()
     }
 
-    /// Splits an operation into parts that cross no zone where that matters and are no longer than a BIO
-    /// may be.
+    /// Splits an operation into parts: none crosses a zone boundary or is longer than `max`.
     pub(super) fn split(
         &mut self,
         g: &Geometry,
@@ -203,7 +203,7 @@ impl Placing {
                         put(Op::ZoneReset, 0, len, true);
                     }
                 }
-                // In a log other places of the zones are written, so other zones are open than in the
+                // In a log, writes go to other places, so other zones are open than in the
                 // recording.
                 Op::ZoneOpen | Op::ZoneClose if self.log => {}
                 op if op.is_zone_management() => put(op, offset, len, !conventional),
@@ -225,7 +225,8 @@ impl Placing {
                 op => {
                     let op = if op == Op::ZoneAppend { Op::Write } else { op };
                     let (mut o, mut n) = (offset, len);
-                    // A write to a sequential zone is sent where it was recorded, or to the write pointer of a log.
+                    // In a sequential zone, an exact write keeps its recorded place and length; a
+                    // log rounds it to whole units.
                     if self.log || op == Op::Read || conventional {
                         let unit = if self.log { self.granularity } else { self.block };
                         let blocks =
@@ -255,7 +256,7 @@ impl Placing {
         adapted.widened += u64::from(is_short);
     }
 
-    /// Queues a part.
+    /// Adds a part to its queue.
     pub(super) fn queue(&mut self, part: Part) {
         let all = part.op == Op::ZoneResetAll;
         if all || part.zone.is_some() && !self.held.is_empty() {
@@ -270,7 +271,7 @@ impl Placing {
         }
     }
 
-    /// The next part that may be sent.
+    /// Returns the next part that may be sent.
     pub(super) fn next(&mut self, adapted: &mut Adapted) -> Option<Part> {
         if let Some(part) = self.ready.pop_front() {
             return Some(part);
@@ -302,8 +303,8 @@ impl Placing {
             zone.managed = true;
             return zone.waiting.pop_front();
         }
-        // After a native append the layer knows no write pointer, so a zone of a log has either appends or
-        // writes.
+        // After a native append the layer knows no write pointer, so a zone of a log has either
+        // appends or writes.
         if log && zone.wp > 0 && !zone.appending {
             part.op = if part.op == Op::ZoneAppend { Op::Write } else { part.op };
         }
@@ -329,7 +330,7 @@ impl Placing {
                 return self.make_place(adapted);
             }
             if self.max_active > 0 {
-                // It is now the zone that was written last.
+                // This zone becomes the one written last.
                 self.active.remove(&(zone.used, number));
                 self.active.insert((self.uses + 1, number));
                 zone.active = true;
@@ -347,7 +348,7 @@ impl Placing {
         Some(part)
     }
 
-    /// Finishes the active zone that was written least recently, if one is at rest.
+    /// Finishes the active zone that was written least recently, if an idle one exists.
     fn make_place(&mut self, adapted: &mut Adapted) -> Option<Part> {
         let rests = |z: &Zone| z.writes == 0 && !z.managed && z.waiting.is_empty();
         let zones = &mut self.zones;
@@ -359,7 +360,7 @@ impl Placing {
         self.own(number, Op::ZoneFinish)
     }
 
-    /// Management that was not recorded.
+    /// Builds management that was not recorded.
     fn own(&self, number: u32, op: Op) -> Option<Part> {
         let zone = self.zones.get(&number)?;
         Some(Part {
@@ -373,7 +374,7 @@ impl Placing {
         })
     }
 
-    /// The reset of all zones has ended: continues the parts behind it.
+    /// Continues the parts behind a completed reset of all zones.
     fn all_reset(&mut self, status: Status) {
         if status.is_ok() {
             self.zones.values_mut().for_each(|z| (z.wp, z.active) = (0, false));
@@ -387,7 +388,7 @@ impl Placing {
         }
     }
 
-    /// A part has come back. `own`: it was not recorded.
+    /// Notes the completion of a part. `own`: the part was not recorded.
     pub(super) fn done(&mut self, g: &Geometry, op: Op, sector: Sector, own: bool, status: Status) {
         if op == Op::ZoneResetAll {
             return self.all_reset(status);
@@ -403,7 +404,8 @@ impl Placing {
                 return;
             }
             zone.managed = false;
-            // A failure is not tried again. The writes behind it are sent and fail with their own status.
+            // Failed management is not retried. The writes behind it are sent and fail with their
+            // own status.
             match op {
                 Op::ZoneReset => zone.wp = 0,
                 Op::ZoneFinish => zone.wp = zone.capacity,
@@ -412,7 +414,7 @@ impl Placing {
         } else {
             zone.writes = zone.writes.saturating_sub(1);
         }
-        // A zone is full when its last write is done, not when it is sent.
+        // A zone is full once its last write has completed.
         let ends = op == Op::ZoneReset || zone.wp == zone.capacity;
         if ends && zone.writes == 0 && std::mem::take(&mut zone.active) {
             self.active.remove(&(zone.used, number));

@@ -11,13 +11,14 @@ pub struct RandomReader {
     pub depth: u32,
     /// Length of each BIO in sectors.
     pub bs_sectors: u32,
-    /// From a completion to the next submission.
+    /// Time from a completion to the next submission.
     pub reap: Nanos,
     random: Random,
 }
 
 impl RandomReader {
-    /// `depth` reads of `bs_bytes` outstanding, 20 us from a completion to the next read.
+    /// A reader with `depth` reads of `bs_bytes` outstanding and 20 us from a completion to the
+    /// next read.
     pub fn new(depth: u32, bs_bytes: u32, seed: u64) -> RandomReader {
         RandomReader {
             depth,

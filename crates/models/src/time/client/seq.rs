@@ -11,20 +11,21 @@ pub struct SeqWriter {
     pub depth: u32,
     /// Length of each BIO in sectors.
     pub bs_sectors: u32,
-    /// The first zone. The speed of the disk depends on it.
+    /// The first zone; the rate of the disk depends on it.
     pub first_zone: u32,
-    /// From a completion to the next submission.
+    /// Time from a completion to the next submission.
     pub reap: Nanos,
     /// Processor time of a submission. Submissions do not overlap.
     pub cpu: Nanos,
-    /// When the processor is free again.
+    /// When the job's processor is free again.
     free: Nanos,
     zone: u32,
     offset: u32,
 }
 
 impl SeqWriter {
-    /// `depth` writes of `bs_bytes` outstanding, 10 us from a completion to the next write.
+    /// A writer with `depth` writes of `bs_bytes` outstanding and 10 us from a completion to the
+    /// next write.
     pub fn new(depth: u32, bs_bytes: u32) -> SeqWriter {
         SeqWriter {
             depth,

@@ -1,5 +1,5 @@
-//! Replays a block trace: sends each operation at its time, or as soon as there is room. Owns the clock of
-//! the replay and the state of each operation; `place.rs` decides where its parts go.
+//! Replays a block trace: sends each operation at its time, or as soon as the window allows. Owns
+//! the clock of the replay and the state of each operation; `place.rs` decides where its parts go.
 
 use super::place::{Adapted, Part, Place, Placing};
 use crate::time::io::{Client, Finished, Io, MAX_BYTES};
@@ -11,18 +11,19 @@ use zoneplug_core::{Error, Flags, Nanos, Status, ZoneNo};
 /// When operations are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// How many times as fast as recorded. `None`: the recorded times do not count.
+    /// The speed relative to the recording. `None`: the recorded times do not count.
     pub speed: Option<f64>,
-    /// Most operations outstanding. `None`: no limit, so no operation waits for those before it.
+    /// Most operations outstanding. `None`: no limit, so no operation waits for earlier ones.
     pub window: Option<u32>,
 }
 
-/// An operation that has ended.
+/// A completed operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Replayed {
-    /// As it was recorded.
+    /// The recorded operation.
     pub event: TraceEvent,
-    /// From its time to the last completion of its parts; with a window, from its submission.
+    /// Time from its due time to the last completion of its parts; with a window, from its
+    /// submission.
     pub took: Nanos,
     /// The first failure of its parts.
     pub status: Status,
@@ -37,13 +38,14 @@ struct Slot {
     status: Status,
 }
 
-/// Most BIOs outstanding. Further operations wait in the client; their latency counts from their time.
+/// Most BIOs outstanding. Further operations wait in the client; their latency counts from their
+/// due time.
 const MAX_BIOS: u32 = 32 << 10;
 
 /// The token of BIOs that belong to no operation.
 const OWN: u32 = u32::MAX;
 
-/// The source of operations; `None` at the end.
+/// The source of operations; returns `None` at the end.
 type Source<'a> = Box<dyn FnMut() -> Result<Option<TraceEvent>, Error> + 'a>;
 
 /// A client that replays a trace.
@@ -77,7 +79,7 @@ pub struct TraceClient<'a> {
     pace: Pace,
     placing: Placing,
     begin: Nanos,
-    /// The next operation, read and not sent yet.
+    /// The next operation, read but not yet sent.
     next: Option<TraceEvent>,
     exhausted: bool,
     timer: bool,
@@ -102,8 +104,8 @@ impl fmt::Debug for TraceClient<'_> {
 }
 
 impl<'a> TraceClient<'a> {
-    /// A client for a disk with these limits that sends the operations of `source`, and calls `seen` when
-    /// an operation has ended.
+    /// A client for a disk with these limits that sends the operations of `source`, and calls
+    /// `seen` when an operation completes.
     pub fn new(
         place: Place,
         limits: &Limits,
@@ -132,12 +134,13 @@ impl<'a> TraceClient<'a> {
         }
     }
 
-    /// From the first operation to the last completion.
+    /// The time from the first operation to the last completion.
     pub fn makespan(&self) -> Nanos {
         Nanos(self.last.0.saturating_sub(self.begin.0))
     }
 
-    /// How long any BIO was outstanding; of a run that was ended early, until the last completion.
+    /// The time in which any BIO was outstanding; if the run ended early, up to the last
+    /// completion.
     pub fn busy(&self) -> Nanos {
         let goes_on =
             if self.outstanding > 0 { self.last.0.saturating_sub(self.busy_since.0) } else { 0 };
@@ -149,7 +152,7 @@ impl<'a> TraceClient<'a> {
         self.adapted
     }
 
-    /// The time of an operation.
+    /// The due time of an operation.
     fn due(&self, event: &TraceEvent) -> Nanos {
         match self.pace.speed {
             Some(speed) => self.begin.plus(Nanos((event.at.0 as f64 / speed) as u64)),
@@ -157,7 +160,7 @@ impl<'a> TraceClient<'a> {
         }
     }
 
-    /// Sends the operations that are due, as far as there is room.
+    /// Sends the operations that are due, as far as the window allows.
     fn pump(&mut self, io: &mut Io) {
         while self.bios < MAX_BIOS && self.pace.window.is_none_or(|w| self.outstanding < w) {
             if self.next.is_none() && !self.exhausted {
@@ -253,7 +256,7 @@ impl<'a> TraceClient<'a> {
 
     fn over(&mut self, i: u32, at: Nanos) {
         let slot = self.slots[i as usize];
-        // A refusal comes at once, before the host next polls the device.
+        // A refused operation completes at once, before the host next polls the device.
         let at = at.max(slot.sent);
         self.free.push(i);
         self.outstanding -= 1;

@@ -1,12 +1,13 @@
-//! Jobs that write to random zones of a set of open zones: fio's `zonemode=zbd` with `rw=randwrite`, and
-//! the same without fio's locks.
+//! Jobs that write to random zones of a set of open zones: fio's `zonemode=zbd` with
+//! `rw=randwrite`, or the same jobs without fio's locks.
 //!
-//! fio has a recursive lock on each zone. A job takes it for a write and releases it when the write has
-//! been reaped; with several writes in flight it holds the lock several times. A job that wants a zone
-//! which another job holds waits until all its own writes are reaped, and then sleeps on the lock. A zone
-//! leaves the set when its last write is reaped, and the next job that finds the set too small opens
-//! another zone anywhere on the disk. So 16 jobs with 32 writes each never have 512 writes outstanding:
-//! with one block in each of most zones the queue is nearly empty, whatever its depth.
+//! fio has a recursive lock on each zone. A job takes the lock for a write and releases it when the
+//! write has been reaped; with several writes in flight it holds the lock several times. A job that
+//! wants a zone locked by another job waits until all its own writes are reaped, then sleeps on the
+//! lock. A zone leaves the set when its last write is reaped, and the next job that finds the set
+//! too small opens another zone anywhere on the disk. So 16 jobs with 32 writes each never have 512
+//! writes outstanding: while most zones have one write in flight, the queue is nearly empty,
+//! whatever its depth.
 
 use crate::time::io::{Client, Finished, Io};
 use std::collections::{BTreeSet, VecDeque};
@@ -26,7 +27,7 @@ use zoneplug_core::{Nanos, Random, ZoneNo};
 /// ```
 #[derive(Debug, Clone)]
 pub struct ZoneWriter {
-    /// Number of jobs.
+    /// The number of jobs.
     pub jobs: u32,
     /// Most BIOs that a job has outstanding.
     pub depth: u32,
@@ -38,31 +39,31 @@ pub struct ZoneWriter {
     pub zone_lock: bool,
     /// Whether jobs send zone appends instead of writes at their own write pointer.
     pub append: bool,
-    /// From a completion until the job reaps it.
+    /// Time from a completion until the job reaps it.
     pub reap: Nanos,
-    /// From the release of a lock until the job that slept on it runs.
+    /// Time from the release of a lock until the job that slept on it runs.
     pub wake: Nanos,
     random: Random,
     zones: Vec<Zone>,
     /// The open zones.
     open: Vec<u32>,
     job: Vec<Job>,
-    /// Jobs that found every open zone full.
+    /// Jobs that sleep because every open zone is full.
     asleep: Vec<u32>,
     /// All zones that were ever written.
     used: BTreeSet<u32>,
-    /// Sectors of a zone that are written before it leaves the set.
+    /// Sectors written to a zone before it leaves the set.
     limit: u32,
     nr_zones: u32,
 }
 
-/// A zone that is or was open. Its index in the table is its name.
+/// A zone that is or was open, identified by its index in the table.
 #[derive(Debug, Clone)]
 struct Zone {
     zone: u32,
-    /// Sectors that were submitted.
+    /// Sectors submitted.
     wp: u32,
-    /// Sectors that were reaped.
+    /// Sectors reaped.
     done: u32,
     owner: Option<u32>,
     in_flight: u32,
@@ -74,7 +75,7 @@ struct Zone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// Has as many BIOs outstanding as it may.
+    /// Has its maximum of BIOs outstanding.
     Full,
     /// Waits until its own BIOs are reaped.
     Quiescing,
@@ -88,11 +89,11 @@ enum State {
 struct Job {
     in_flight: u32,
     state: State,
-    /// The zone that it wants.
+    /// The zone that the job waits for or chose.
     target: Option<u32>,
 }
 
-// A token is a kind and two numbers.
+// A token holds a kind, a zone and a job.
 const KIND: u32 = 30;
 const REAP: u32 = 0 << KIND;
 const WAKE: u32 = 1 << KIND;
@@ -109,7 +110,8 @@ fn unpack(token: u32) -> (u32, u32) {
 }
 
 impl ZoneWriter {
-    /// fio's zoned mode: `jobs` with `depth` writes of `bs_bytes` each, over `max_open_zones` zones.
+    /// fio's zoned mode: `jobs` with `depth` writes of `bs_bytes` each, over `max_open_zones`
+    /// zones.
     ///
     /// # Panics
     ///
@@ -142,20 +144,20 @@ impl ZoneWriter {
         }
     }
 
-    /// A full queue: `outstanding` writes over `zones` zones at all times, and no lock.
+    /// A full queue: `outstanding` writes over `zones` zones at all times, without a lock.
     pub fn open_queue(outstanding: u32, bs_bytes: u32, zones: u32, seed: u64) -> ZoneWriter {
         ZoneWriter { zone_lock: false, ..Self::fio_zbd(1, outstanding, bs_bytes, zones, seed) }
     }
 
-    /// As [`ZoneWriter::open_queue`] with zone append, which needs no lock on a zone.
+    /// A full queue as in [`ZoneWriter::open_queue`], of zone appends.
     pub fn appender(outstanding: u32, bs_bytes: u32, zones: u32, seed: u64) -> ZoneWriter {
         ZoneWriter { append: true, ..Self::open_queue(outstanding, bs_bytes, zones, seed) }
     }
 
-    /// Opens another zone that was never written, anywhere on the disk.
+    /// Opens a zone that was never written, anywhere on the disk.
     fn open_zone(&mut self) -> u32 {
         if self.used.len() as u32 == self.nr_zones {
-            // No zone is left. A run that is this long writes to full zones, and fails.
+            // All zones are used. A run this long writes to full zones, and fails.
             self.used.clear();
         }
         let zone = loop {
@@ -179,7 +181,7 @@ impl ZoneWriter {
         id
     }
 
-    /// Lets a job run until it has to wait.
+    /// Runs a job until it has to wait.
     fn step(&mut self, io: &mut Io, j: u32) {
         while self.job[j as usize].state == State::Running {
             let job = &self.job[j as usize];
@@ -261,7 +263,7 @@ impl ZoneWriter {
         }
     }
 
-    /// Wakes the first job that sleeps on a zone that has become free.
+    /// Wakes the first job that sleeps on the lock of a free zone.
     fn pass_on(&mut self, io: &mut Io, id: u32) {
         let zone = &mut self.zones[id as usize];
         if zone.owner.is_none()
@@ -280,8 +282,8 @@ impl Client for ZoneWriter {
         self.limit = capacity / self.bs_sectors * self.bs_sectors;
         self.nr_zones = geometry.nr_zones();
         let blocks = self.limit / self.bs_sectors;
-        // Zones begin at different places, otherwise all would be full at the same time. A single zone
-        // begins empty.
+        // Zones begin at different places, otherwise all would be full at the same time. A single
+        // zone begins empty.
         (0..self.open_zones)
             .map(|_| {
                 let id = self.open_zone() as usize;

@@ -1,5 +1,5 @@
-//! A line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then what belongs to its
-//! action.
+//! Parses a line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then the fields
+//! of its action.
 
 use super::number::{number, scaled, shown, words};
 use super::rwbs::Kind;
@@ -12,7 +12,7 @@ const ACTIONS: &[&[u8]] = &[
     b"A", b"m", b"ZP", b"ZU",
 ];
 
-/// The beginnings of the tables that blkparse prints at its end.
+/// The first words of the tables that blkparse prints at the end.
 const TABLES: &[&[u8]] = &[
     b"CPU",
     b"Total",
@@ -59,7 +59,8 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
-        // An operation without data has no place here. A payload is a SCSI command, not one of a block device.
+        // Operations without data have no place here. A payload belongs to a SCSI command, not to a
+        // block device.
         let flushes = kind.preflush || kind.op == Some(Op::Flush);
         let is_bare = sector.is_some_and(|w| w.starts_with(b"["));
         return Ok(match kind.op {
@@ -89,14 +90,14 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     Ok(Line::Event(device, raw))
 }
 
-/// `8,16`.
+/// Whether a word is a device number, such as `8,16`.
 fn is_device(word: &[u8]) -> bool {
     let mut parts = word.split(|b| *b == b',');
     let pair = (parts.next().and_then(number), parts.next().and_then(number), parts.next());
     matches!(pair, (Some(_), Some(_), None))
 }
 
-/// `12.000000345`.
+/// Parses a time with nine decimals, such as `12.000000345`.
 fn seconds(word: &[u8]) -> Option<Nanos> {
     let dot = word.iter().position(|b| *b == b'.')?;
     let nine_digits = word.len() - dot == 10;
@@ -122,7 +123,7 @@ mod tests {
         let (_, raw) = event("259,0   11    12345     0.000000001     1  Q  FW [fio]");
         assert_eq!((raw.op, raw.sectors), (Op::Flush, 0));
         assert_eq!(event("8,16 0 3 0.000000500 100 Q ZRA [x]").1.op, Op::ZoneResetAll);
-        // blkparse prints no place of what has no data.
+        // blkparse prints no place for an operation without data.
         for unclear in ["WS [two words]", "ZR [x]", "ZFS [x]"] {
             let text = format!("8,16 0 3 0.000000500 100 Q {unclear}");
             assert_eq!(line(text.as_bytes(), b'Q'), Ok(Line::Unclear), "{unclear}");
@@ -151,7 +152,7 @@ mod tests {
             let text = format!("8,16 0 3 0.000000500 100 Q {left_out}");
             assert_eq!(line(text.as_bytes(), b'Q'), Ok(is), "{left_out}");
         }
-        // Seconds of the epoch.
+        // Seconds since the Unix epoch.
         let at = event("8,16 0 3 1700000000.000000001 100 Q W 8 + 8 [x]").1.at;
         assert_eq!(at, Nanos(1_700_000_000_000_000_001));
         for unknown in

@@ -1,20 +1,21 @@
-//! blktrace's own binary records, `linux/blktrace_api.h`. Owns the layouts of versions 7 and 8, the order of records by
-//! time, and the sequence numbers that show what was lost.
+//! blktrace's binary records, `linux/blktrace_api.h`. Owns the layouts of versions 7 and 8, the
+//! order of records by time, and the sequence numbers that show lost records.
 //!
-//! blktrace writes a file for each processor, and `blktrace -o -` one stream of pieces of them. The next record is that of
-//! the file with the earliest one.
+//! blktrace writes a file for each processor; `blktrace -o -` writes one stream of pieces of them.
+//! The next record is the earliest of the files' next records.
 //!
-//! | bytes, version 7 | version 8 | what |
+//! | bytes, version 7 | version 8 | content |
 //! | --- | --- | --- |
 //! | 0-3 | 0-3 | magic number and version; shows the byte order |
 //! | 4-7 | 4-7 | sequence number of this device and processor |
 //! | 8-15, 16-23, 24-27 | the same | nanoseconds, sector, length in bytes |
-//! | 28-31 | 32-39 | action: the event in the lower half of the first 32 bits, a bit for each category above |
+//! | 28-31 | 32-39 | action: the event in the low 16 bits, a bit for each category above |
 //! | 36-39, 40-43 | 40-43, 44-47 | device, `major << 20 | minor`; processor |
 //! | 46-47 | 50-51 | length of data behind the record |
 //!
-//! Version 7 has no bits for zones: an append and a write of zeroes are writes, and zone management is a write without
-//! data. Linux that records version 8 leaves out zone operations where version 7 is asked for.
+//! Version 7 has no bits for zones: appends and writes of zeroes look like writes, and zone
+//! management like a write without data. Linux kernels with version 8 leave out zone operations if
+//! version 7 is asked for.
 
 use super::{Events, Line, MAX_SECTOR, Raw, Seen};
 use std::cmp::Reverse;
@@ -22,9 +23,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::io::{self, BufRead, Read, Write};
 use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 
-/// Longest data of a record that is believed. A message of Linux has 128 bytes at most.
+/// The most data of a record that is accepted. A message of Linux has at most 128 bytes.
 const MAX_DATA: u64 = 4096;
-/// Processors whose sequence numbers are followed.
+/// The number of devices and processors whose sequence numbers are followed.
 const MAX_CPUS: usize = 4096;
 /// Lengths of a record by version.
 const LENGTHS: [(u8, usize); 2] = [(7, 48), (8, 64)];
@@ -32,9 +33,9 @@ const LENGTHS: [(u8, usize); 2] = [(7, 48), (8, 64)];
 const QUEUE: u64 = 1;
 const ISSUE: u64 = 7;
 const COMPLETE: u64 = 8;
-/// The last event that Linux has: a zone's plug was unplugged.
+/// The last event of Linux: a zone's plug was unplugged.
 const LAST: u64 = 19;
-/// The bit of an event that has a cgroup in its data.
+/// The bit of an event with a cgroup in its data.
 const CGROUP: u64 = 1 << 8;
 
 /// Bits of the action. The last seven are those of version 8.
@@ -72,7 +73,7 @@ struct Record {
     cpu: u32,
 }
 
-/// What a record says.
+/// The meaning of a record.
 #[derive(Debug, PartialEq)]
 enum Meaning {
     Operation(Raw),
@@ -113,7 +114,7 @@ impl Record {
         self.action & bits != 0
     }
 
-    /// The meaning, where events of the kind `wanted` are taken; an error is what is wrong.
+    /// Interprets the record; events of the kind `wanted` are taken. The error is a message.
     fn meaning(&self, wanted: Events) -> Result<Meaning, String> {
         let event = self.action & 0xffff & !CGROUP;
         if self.has(NOTIFY | DRIVER) {
@@ -162,7 +163,7 @@ impl Record {
     }
 }
 
-/// Where a file is read.
+/// The read position in a file.
 #[derive(Debug, Clone, Default)]
 struct Place {
     offset: u64,
@@ -206,7 +207,7 @@ impl Records {
         }
     }
 
-    /// The next record, with its number; `None` at the end.
+    /// Returns the next record, with its number; `None` at the end.
     pub(super) fn next<R: BufRead>(
         &mut self,
         files: &mut [R],
@@ -226,7 +227,7 @@ impl Records {
         if self.device != Some(record.device) {
             self.device = Some(record.device);
             self.name.clear();
-            // A vector takes all.
+            // Writing to a vector cannot fail.
             let _ = write!(self.name, "{},{}", record.device >> 20, record.device & 0xf_ffff);
         }
         let name = &self.name[..];
@@ -258,7 +259,7 @@ impl Records {
         Ok(record)
     }
 
-    /// Follows the sequence numbers: what is missing between them was lost. Notes have none.
+    /// Follows the sequence numbers: missing numbers are lost records. Notes have no numbers.
     fn count(&mut self, record: &Record, seen: &mut Seen) {
         if record.has(NOTIFY) {
             return;
@@ -336,7 +337,7 @@ impl Records {
     }
 }
 
-/// What to do about a file that is damaged.
+/// The hint for a damaged file.
 const AGAIN: &str = "the file is damaged: copy it in binary, or record it again";
 
 /// Reads until `bytes` is full or the file ends.

@@ -1,16 +1,18 @@
-//! The zones of a disk that a trace changes: a real disk loses what they hold.
+//! The zones of a disk that a trace changes. Their data is lost in a replay on a real disk.
 
 use super::TraceEvent;
 use std::collections::BTreeMap;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Op, Sector, ZoneNo};
 
-/// What a trace does to a zone.
+/// How a trace changes a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
-    /// Its first change empties it, so that it does not matter what the zone held.
+    /// Whether its first change empties the zone, so that the zone's previous content does not
+    /// matter.
     is_emptied: bool,
-    /// An operation is at an address of the zone, and not only past the end of the disk, where it wraps around.
+    /// Whether an operation is at an address of the zone, rather than past the end of the disk and
+    /// wrapped around to it.
     is_named: bool,
 }
 
@@ -27,13 +29,13 @@ impl Changes {
         Changes { geometry: *geometry, zones: BTreeMap::new(), resets_all: false }
     }
 
-    /// Whether it resets all zones of the disk.
+    /// Whether the trace resets all zones of the disk.
     pub fn resets_all(&self) -> bool {
         self.resets_all
     }
 
-    /// The zones that it changes, conventional ones too. `wraps`: also those that only operations past the end of the
-    /// disk change, which wrap around.
+    /// The zones that the trace changes, including conventional ones. With `wraps`, also those that
+    /// only wrapped operations past the end of the disk change.
     pub fn zones(&self, wraps: bool) -> Vec<ZoneNo> {
         let these = self.zones.iter().filter(|(_, c)| wraps || c.is_named);
         these.map(|(&zone, _)| ZoneNo(zone)).collect()
@@ -61,7 +63,7 @@ impl Changes {
             at += u64::from(part);
             let resets = match event.op {
                 Op::ZoneReset => true,
-                // Of a sequential zone only the whole can be discarded.
+                // Only a whole sequential zone can be discarded.
                 Op::Discard if !g.is_conventional(zone) => match offset == 0 && part == len {
                     true => true,
                     false => continue,

@@ -1,4 +1,4 @@
-//! Tests of what a trace is said to change on a disk that holds data.
+//! Tests of the zones that a trace changes on a disk with data.
 
 use super::TraceEvent;
 use super::changes::Changes;
@@ -14,7 +14,7 @@ fn geometry() -> Geometry {
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The zones that these operations change, each with whether it is emptied first.
+/// Returns the zones that these operations change, each with whether it is emptied first.
 fn changed(wraps: bool, events: &[(Op, u64, u64)]) -> (bool, Vec<(u32, bool)>) {
     let mut changes = Changes::new(&geometry());
     for &(op, sector, sectors) in events {
@@ -29,18 +29,19 @@ fn of_one(op: Op, sector: u64, sectors: u64) -> Vec<(u32, bool)> {
     changed(false, &[(op, sector, sectors)]).1
 }
 
-/// A replay asks for leave to lose the data of these zones, so none may be missing.
+/// A replay asks permission to lose the data of these zones, so none may be missing.
 #[test]
 fn a_zone_that_an_operation_empties_is_changed() {
     for (op, sectors) in [(Op::ZoneReset, 0), (Op::ZoneReset, ZONE), (Op::Discard, ZONE)] {
         assert_eq!(of_one(op, 3 * ZONE, sectors), [(3, true)], "{op:?} of {sectors}");
     }
     assert_eq!(of_one(Op::Discard, 3 * ZONE, 3 * ZONE), [(3, true), (4, true), (5, true)]);
-    // The whole zones of a longer range, not those of which it has a part: nothing is sent for these.
+    // A longer range discards the whole zones in it, not the partial ones: nothing is sent for
+    // those.
     assert_eq!(of_one(Op::Discard, 3 * ZONE - 8, 2 * ZONE), [(3, true)]);
     assert_eq!(of_one(Op::Discard, 3 * ZONE, ZONE - 8), []);
     assert_eq!(of_one(Op::Discard, 3 * ZONE + 8, ZONE - 8), []);
-    // Of a conventional zone any part can be discarded, and the rest stays.
+    // Any part of a conventional zone can be discarded, and the rest stays.
     assert_eq!(of_one(Op::Discard, ZONE + 8, 8), [(1, false)]);
     assert_eq!(of_one(Op::Discard, ZONE, 2 * ZONE), [(1, false), (2, true)]);
 }
@@ -65,7 +66,8 @@ fn what_changes_no_data_changes_no_zone() {
     assert_eq!(of_one(Op::Write, 4 * ZONE - 8, 16), [(3, false), (4, false)]);
 }
 
-/// The first change of a zone decides. An operation past the end of the disk counts only where it wraps around.
+/// The first change of a zone decides. An operation past the end of the disk counts only if it
+/// wraps around.
 #[test]
 fn the_first_change_decides_and_what_wraps_counts_where_it_is_sent() {
     let (write, reset) = ((Op::Write, 3 * ZONE, 8), (Op::ZoneReset, 3 * ZONE, 0));
@@ -77,7 +79,7 @@ fn the_first_change_decides_and_what_wraps_counts_where_it_is_sent() {
         (vec![], vec![(3, false)])
     );
     assert_eq!(changed(false, &[beyond, reset]).1, [(3, true)], "the disk does not see the first");
-    // To the last sector is not past the end.
+    // A write up to the last sector is not past the end.
     assert_eq!(of_one(Op::Write, 8 * ZONE - 8, 8), [(7, false)]);
     assert_eq!(of_one(Op::Write, 8 * ZONE - 8, 9), []);
     let zone = ZoneNo(7);

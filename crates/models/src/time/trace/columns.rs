@@ -1,4 +1,4 @@
-//! Which column of a table is what: from its line of titles, or as the caller names them.
+//! The meaning of the columns of a table: from its line of titles, or from the caller's names.
 
 use super::number::shown;
 use zoneplug_core::Error;
@@ -23,7 +23,8 @@ const ROLES: usize = 7;
 /// The fields of a line by their roles.
 pub(super) type Found<'a> = [Option<&'a [u8]>; ROLES];
 
-/// Titles, each with what it is, and the nanoseconds or bytes of its unit. Of two titles of one role the first one here counts.
+/// Titles with their roles and the nanoseconds or bytes of their units. If two titles have one
+/// role, the one listed first here counts.
 const TITLES: [(&str, Role, u64); 16] = [
     ("time_s", Role::Time, 1_000_000_000),
     ("time_ms", Role::Time, 1_000_000),
@@ -66,8 +67,9 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Columns by their names, with commas between them, for a table without titles. `-` stands for one that is ignored, and
-    /// so do those behind the last. Fails if a name is none, or if one that every table needs is missing.
+    /// Parses the names of columns, separated by commas, for a table without titles. `-` stands for
+    /// an ignored column; columns after the last name are ignored too. Fails if a name is unknown,
+    /// or if a required column is missing.
     pub fn parse(names: &str) -> Result<Columns, Error> {
         let wrong = |what: String| Err(Error::invalid(what).hint(TRY));
         let mut columns = Columns::none(b',');
@@ -89,11 +91,11 @@ impl Columns {
         }
     }
 
-    /// The columns of a line of titles; `None` if it is none.
+    /// Parses a line of titles; `None` if the line is not one.
     pub(super) fn of(titles: &[u8]) -> Option<Columns> {
         SEPARATORS.iter().find_map(|separator| {
             let mut columns = Columns::none(*separator);
-            // Where two titles have one role, the first of the list of titles is taken.
+            // If two titles have one role, the one first in the list of titles is taken.
             let mut ranks = [usize::MAX; ROLES];
             for (i, field) in Fields::of(titles, *separator).enumerate() {
                 if let Some((rank, role, unit)) = title(field)
@@ -108,7 +110,7 @@ impl Columns {
         })
     }
 
-    /// Returns these columns with the separator of a table whose first line this is.
+    /// Returns these columns with the separator of a table with this first line.
     pub(super) fn separated_as(mut self, first: &[u8]) -> Columns {
         let has_all = |s: &&u8| Fields::of(first, **s).count() >= self.roles.len();
         self.separator = SEPARATORS.iter().find(has_all).copied().unwrap_or(b',');
@@ -124,7 +126,7 @@ impl Columns {
         !has_digits || title(time).is_some()
     }
 
-    /// The fields of a line.
+    /// Returns the fields of a line by their roles.
     #[inline]
     pub(super) fn find<'a>(&self, line: &'a [u8]) -> Found<'a> {
         let mut found = [None; ROLES];
@@ -136,12 +138,12 @@ impl Columns {
         found
     }
 
-    /// Nanoseconds or bytes of the unit of a column.
+    /// The nanoseconds or bytes of the unit of a column.
     pub(super) fn unit(&self, role: Role) -> u64 {
         self.units[role as usize]
     }
 
-    /// Whether there is such a column.
+    /// Whether the table has such a column.
     pub(super) fn has(&self, role: Role) -> bool {
         self.roles.contains(&Some(role))
     }
@@ -158,7 +160,7 @@ impl Columns {
         self.units[role as usize] = unit;
     }
 
-    /// A column that every table needs and this one lacks.
+    /// Returns a required column that this table lacks.
     fn missing(&self) -> Option<Role> {
         let needed = [Role::Time, Role::Op, Role::Begin, Role::Length];
         let is_there = |r: &Role| self.has(*r) || *r == Role::Op && self.has(Role::IsWrite);
@@ -179,7 +181,8 @@ impl Role {
     }
 }
 
-/// The rank of a title among [`TITLES`], its role and its unit. A unit may also stand in brackets: `TIME(us)`.
+/// Returns the rank of a title among [`TITLES`], its role and its unit. A unit may also stand in
+/// brackets: `TIME(us)`.
 fn title(name: &[u8]) -> Option<(usize, Role, u64)> {
     let bare = |b: &u8| !matches!(b, b'(' | b'[' | b')' | b']' | b' ');
     let is = |title: &str| {
@@ -251,7 +254,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Where the quote is that closes a field. Two quotes are one of its text.
+/// Returns the index of the quote that closes a field. Two quotes are one of its text.
 fn closing(quoted: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -308,7 +311,7 @@ mod tests {
         ] {
             assert_eq!(with(other), Some(Columns { separator, ..plain.clone() }), "{other}");
         }
-        // A byte is exact where a sector may be rounded.
+        // A byte offset is exact; a sector may be rounded.
         let both = with("sector,time_s,op,offset,length,sectors").unwrap();
         assert_eq!((both.unit(Role::Begin), both.unit(Role::Length)), (1, 1));
         for none in

@@ -1,14 +1,14 @@
-//! A line of a table. `columns.rs` says which column is what.
+//! Parses a line of a table. `columns.rs` maps columns to their meanings.
 //!
-//! | column | what it is |
+//! | column | meaning |
 //! | --- | --- |
 //! | `time_s`, `time_ms`, `time_us`, `time_100ns`, `time_ns` | the time of the operation, from any epoch; it may have a fraction and an exponent |
 //! | `op`, `rwbs` | `read`, `write`, `append`, `discard`, `flush`, `reset`, `finish`, `open`, `close`, or Linux's letters |
 //! | `is_write` | 0 for a read, 1 for a write |
 //! | `offset`, `length`, `bytes` | the place in bytes |
-//! | `sector`, `sectors` | the same in sectors of 512 bytes |
-//! | `device`, `disk` | whose operation it is |
-//! | `action` | `Q`, `D` or `C`, as blkparse has it: which events are taken |
+//! | `sector`, `sectors` | the place in sectors of 512 bytes |
+//! | `device`, `disk` | the device of the operation |
+//! | `action` | `Q`, `D` or `C`, as blkparse has it: selects the events taken |
 
 use super::columns::{Columns, Found, Role};
 use super::number::{scaled, shown, touched, whole};
@@ -31,7 +31,7 @@ const NAMES: [(&[u8], Op); 11] = [
     (b"close", Op::ZoneClose),
 ];
 
-/// An operation by its name or by Linux's letters, in either case.
+/// Finds an operation by its name or by Linux's letters, in either case.
 fn kind(word: &[u8]) -> Option<Kind> {
     let named = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
     if let Some((_, op)) = named {
@@ -42,12 +42,12 @@ fn kind(word: &[u8]) -> Option<Kind> {
     letters.copy_from_slice(word);
     letters.make_ascii_uppercase();
     let kind = Kind::of(letters)?;
-    // A flush alone.
+    // A flush operation has no preflush flag.
     let flushes = kind.op == Some(Op::Flush);
     Some(Kind { preflush: kind.preflush && !flushes, ..kind })
 }
 
-/// An operation by whether it is a write.
+/// Finds an operation by the value of `is_write`.
 fn by_direction(word: &[u8]) -> Option<Kind> {
     let op = match word {
         b"0" => Op::Read,
@@ -59,7 +59,8 @@ fn by_direction(word: &[u8]) -> Option<Kind> {
     Some(Kind { op: Some(op), preflush: false, fua: false })
 }
 
-/// Parses a line other than the titles. `wanted` is the action whose events are taken, if the table has actions.
+/// Parses a line other than the titles. `wanted` is the action whose events are taken, if the table
+/// has actions.
 pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'a>, Wrong> {
     if text.trim_ascii().is_empty() {
         return Ok(Line::Other);
@@ -96,7 +97,7 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
         return Ok(Line::Completion(device, at()?));
     }
     let Some(kind) = kind else {
-        // The titles of another file that was joined to this one.
+        // Titles again, of another file that was appended to this one.
         return Ok(if c.is_heading(text) { Line::Other } else { Line::Strange(word) });
     };
     let Some(op) = kind.op else { return Ok(Line::PassThrough) };
@@ -114,7 +115,7 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
     Ok(Line::Event(device, Raw { sector, sectors, ..raw }))
 }
 
-/// The sectors that an operation touches; `None` at the end of a file that was cut off.
+/// The sectors that an operation touches; `None` if the line is cut off.
 fn place(found: &Found<'_>, c: &Columns) -> Result<Option<(u64, u64)>, Wrong> {
     let (Some(begin), Some(length)) = (found[Role::Begin as usize], found[Role::Length as usize])
     else {
@@ -166,12 +167,12 @@ mod tests {
             (Nanos(1_001), Op::ZoneAppend, 2048, 8)
         );
         assert_eq!(event("me,0,sda,reset,2048,7", &c).1.op, Op::ZoneReset);
-        // Times of any epoch; a comma for the point.
+        // Times of any epoch; a comma as decimal separator.
         let c = columns("time_s;op;sector;sectors");
         assert_eq!(event("1700000000,000000001;r;0;8", &c).1.at, Nanos(1_700_000_000_000_000_001));
     }
 
-    /// (as it is written, operation, preflush, FUA)
+    /// Each row: the word, its operation, preflush, FUA.
     #[test]
     fn operations_may_be_the_letters_of_linux() {
         let c = columns("time_us,rwbs,sector,sectors");
@@ -192,7 +193,7 @@ mod tests {
             let (_, raw) = event(&format!("1,{word},8,8"), &c);
             assert_eq!((raw.op, raw.preflush, raw.fua), (op, preflush, fua), "{word}");
         }
-        // A flush that Linux puts before a write of nothing.
+        // A flush that Linux puts before an empty write.
         assert_eq!(event("1,FW,0,0", &c).1.op, Op::Flush);
         let c = columns("time_s,sector,sectors,is_write,device");
         assert_eq!(event("1,8,8,1,5", &c).1.op, Op::Write);

@@ -1,5 +1,5 @@
-//! A line of fio's iologs: `FILE add|open|close`, or `FILE ACTION OFFSET LENGTH` in bytes. In version 3 a
-//! time in microseconds precedes each (fio 3.33 writes and reads microseconds).
+//! Parses a line of fio's iologs: `FILE add|open|close`, or `FILE ACTION OFFSET LENGTH` in bytes.
+//! In version 3 a time in microseconds precedes each line (fio 3.33 writes and reads microseconds).
 
 use super::number::{number, shown, touched, words};
 use super::{Line, MAX_SECTOR, MAX_SPAN, Raw, Wrong};
@@ -30,7 +30,7 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         b"sync" | b"datasync" | b"sync_file_range" => Op::Flush,
         b"wait" => Op::ReportZones,
         _ => {
-            // An operation with its place; else no line of fio's.
+            // A line with a place is an unknown operation, any other line is not fio's.
             let is_one = [w.next(), w.next()].iter().all(|n| n.and_then(number).is_some());
             return Ok(if is_one { Line::Strange(action) } else { Line::Unknown });
         }
@@ -61,7 +61,7 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
     if length == 0 {
         return Ok(Line::Empty);
     }
-    // A file may be written from any byte on; a disk has sectors.
+    // A file may be written from any byte; a disk has sectors.
     let (sector, sectors) = touched(offset, length);
     let raw = Raw { at, op, fua: false, preflush: false, sector, sectors };
     Ok(Line::Event(file, raw))
@@ -98,7 +98,7 @@ mod tests {
         }
         assert_eq!(line(b"f read 0 0", false), Ok(Line::Empty));
         assert_eq!(line(b"f fly 0 512", false), Ok(Line::Strange(b"fly")));
-        // Microseconds of the epoch.
+        // Microseconds since the Unix epoch.
         let (_, raw) = event("1700000000000000 f read 0 512", true);
         assert_eq!(raw.at, Nanos(1_700_000_000_000_000_000));
         for (wrong, timed) in [

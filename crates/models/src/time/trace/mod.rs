@@ -1,5 +1,6 @@
-//! Block traces, read line by line or record by record. Owns the formats. It keeps one line and a bounded number of
-//! operations, and knows neither disks nor zones, except [`Survey`] and [`Fit`], which look at a whole trace once.
+//! Block traces, read line by line or record by record. Owns the formats. A reader keeps one line
+//! and a bounded number of operations, and knows neither disks nor zones; only [`Survey`] and
+//! [`Fit`] look at a whole trace once.
 //!
 //! | format | recognised by | times |
 //! | --- | --- | --- |
@@ -9,22 +10,24 @@
 //! | fio's iolog, version 3 | its first line | of each line, in microseconds |
 //! | a table, `csv.rs` | a line of titles such as `time_us,op,offset,length`, or the caller names its columns | of each line, in the unit of the title |
 //!
-//! Times may be those of any epoch: an event has the time since the earliest. Tracers write lines out of order, so a window
-//! sorts them by time. A replay sorts events that come too late for the window.
+//! Times may be of any epoch: the time of an event counts from the earliest one. Tracers write
+//! lines out of order, so a window sorts them by time. A replay sorts the events that come too late
+//! for the window.
 //!
-//! A line that is not of the format is counted. A line of the format with impossible numbers is an error
-//! with its line number. A record that the file ends within is counted; bytes that are no record are an error.
+//! A line that is not of the format is counted. A line of the format with impossible numbers is an
+//! error with its line number. A record cut off by the end of its file is counted; bytes that are
+//! no record are an error.
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `blkparse.rs`, `iolog.rs`, `csv.rs` | a line of each format |
-//! | `columns.rs` | which column of a table is what |
+//! | `columns.rs` | the meaning of each column of a table |
 //! | `rwbs.rs` | the letters with which Linux writes an operation |
 //! | `blktrace.rs` | binary records |
 //! | `number.rs` | numbers and words of a line |
 //! | `reader.rs`, `window.rs` | lines and records to events, in the order of their times |
 //! | `seen.rs` | counts of what was read and left out |
-//! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
+//! | `survey.rs` | the content of a trace, and whether it is from a zoned disk |
 //! | `changes.rs` | the zones that it changes |
 
 mod blkparse;
@@ -55,20 +58,20 @@ use zoneplug_core::{Nanos, Op, Sector};
 /// The format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// `blktrace`'s own, binary.
+    /// `blktrace`'s binary records.
     Blktrace,
     /// `blkparse`'s default output.
     Blkparse,
-    /// fio's `--write_iolog`, as it was before 3.31.
+    /// fio's `--write_iolog` before 3.31.
     Iolog2,
     /// fio's `--write_iolog` since 3.31.
     Iolog3,
-    /// A table of values between commas.
+    /// A table of separated values.
     Csv,
 }
 
 impl Format {
-    /// What it consists of: lines or records.
+    /// The unit that the format consists of: lines or records.
     pub fn unit(self) -> &'static str {
         if self == Format::Blktrace { "record" } else { "line" }
     }
@@ -97,7 +100,7 @@ pub enum Events {
     /// `Q`: requests of programs, before merging.
     #[default]
     Queued,
-    /// `D`: commands that were sent to the driver.
+    /// `D`: commands sent to the driver.
     Issued,
 }
 
@@ -113,7 +116,7 @@ impl Events {
 /// An operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// Its line in the file, from 1; of blktrace the number of its record.
+    /// Its line in the file, from 1; for blktrace, the number of its record.
     pub line: u64,
     /// Its time after the earliest event.
     pub at: Nanos,
@@ -125,17 +128,18 @@ pub struct TraceEvent {
     pub preflush: bool,
     /// First sector of 512 bytes.
     pub sector: u64,
-    /// Length in sectors; 0 for a flush, for all zones, and for management of the one zone at `sector`.
+    /// Length in sectors; 0 for a flush, for all zones, and for management of the one zone at
+    /// `sector`.
     pub sectors: u64,
 }
 
 impl TraceEvent {
-    /// Length in sectors on a disk: management without a length is that of a zone.
+    /// Length in sectors on a disk: management without a length covers one zone.
     pub(crate) fn sectors_on(&self, g: &Geometry) -> u64 {
         if self.sectors > 0 || !self.op.is_zone_management() {
             return self.sectors;
         }
-        // Past the end of the disk any length is too long.
+        // Past the end of the disk, any length is refused or wraps around.
         let (zone, _) = g.zone_of(Sector(self.sector % g.capacity().0.max(1)));
         u64::from(g.zone_len_sectors(zone))
     }
@@ -148,7 +152,7 @@ const MAX_OPERATION: u64 = 1 << 32;
 /// Longest trace, in nanoseconds: 36 years.
 const MAX_SPAN: u64 = 1 << 60;
 
-/// An operation, with the time that its line has.
+/// An operation with the time of its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Raw {
     at: Nanos,
@@ -168,19 +172,19 @@ enum Line<'a> {
     Wait(Nanos),
     /// A completion, in blkparse.
     Completion(&'a [u8], Nanos),
-    /// An operation of a kind that this module does not know, as the line names it.
+    /// An operation of an unknown kind, as the line names it.
     Strange(&'a [u8]),
-    /// A read or write of nothing.
+    /// An empty read or write.
     Empty,
-    /// A command that passes the block layer by, such as one of SCSI.
+    /// A command that bypasses the block layer, such as one of SCSI.
     PassThrough,
     /// Zone management without its kind or its zone.
     Unclear,
-    /// A line of the format that was not asked for.
+    /// A line of the format whose event is not taken.
     Other,
     /// A line of no known form.
     Unknown,
 }
 
-/// Why a line is wrong, and a hint.
+/// An error message and a hint.
 type Wrong = (String, &'static str);

@@ -1,6 +1,6 @@
 //! Numbers and words of a line.
 
-/// A number of decimal digits, or of hexadecimal ones after `0x`.
+/// Parses decimal digits, or hexadecimal ones after `0x`.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
     decimal(text).or_else(|| hexadecimal(text))
 }
@@ -38,8 +38,8 @@ fn split(word: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A number that may have a fraction after a point or a comma, and an exponent after `e`, times `unit`. What is less than 1 is
-/// left out.
+/// Parses a number with an optional fraction after a point or a comma and an optional exponent after `e`, and multiplies it by
+/// `unit`. Rounds down.
 pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
     let (whole, fraction) = split(word);
     let Some(whole) = number(whole) else { return with_exponent(word, unit) };
@@ -56,7 +56,7 @@ pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
     Some(parts)
 }
 
-/// The same, of a number with an exponent, as Python writes small ones: `5e-06`.
+/// Parses a number with an exponent, as Python writes small ones (`5e-06`), and multiplies it by `unit`.
 #[cold]
 fn with_exponent(word: &[u8], unit: u64) -> Option<u64> {
     /// More digits than a floating point number has, few enough for the product of both.
@@ -80,18 +80,18 @@ fn with_exponent(word: &[u8], unit: u64) -> Option<u64> {
     u64::try_from(parts).ok()
 }
 
-/// The first of the sectors that a range of bytes touches, and how many they are.
+/// The first sector that a range of bytes touches, and the number of sectors.
 pub(super) fn touched(begin: u64, length: u64) -> (u64, u64) {
     let (sector, end) = (begin >> 9, (begin + length).div_ceil(512));
     (sector, end - sector)
 }
 
-/// Words of a line, without allocating.
+/// Splits a line into words, without allocating.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
 }
 
-/// A word, made printable.
+/// Quotes a word in printable form.
 pub(super) fn shown(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let short: String = text.chars().filter(|c| !c.is_control()).take(40).collect();

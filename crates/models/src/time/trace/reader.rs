@@ -9,7 +9,7 @@ use super::{
 use std::io::{self, BufRead, Read};
 use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 
-/// How lines or records are read.
+/// The format that lines or records are read in.
 #[derive(Debug)]
 enum Form {
     Blktrace(blktrace::Records),
@@ -21,7 +21,7 @@ enum Form {
 
 /// Longest line of a trace, in bytes.
 const MAX_LINE: u64 = 64 << 10;
-/// A text with this many lines of no known form is not a trace.
+/// A text with this many lines of no known form is refused as no trace.
 const PATIENCE: u64 = 1000;
 /// Operations that a reader sorts by time: about 2 MB.
 pub const WINDOW: usize = 32 << 10;
@@ -30,9 +30,9 @@ const MAX_DEVICES: usize = 4096;
 
 const IOLOG2: &[u8] = b"fio version 2 iolog";
 const IOLOG3: &[u8] = b"fio version 3 iolog";
-/// A text in UTF-8 may begin with it.
+/// The byte order mark with which UTF-8 text may begin.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// First bytes of what is no trace but can be made one: what it is, and the command that makes the trace of it.
+/// First bytes of files that can be converted to a trace: the kind of file, and the command that converts it.
 const FOREIGN: [(&[u8], &str, &str); 8] = [
     (b"\x1f\x8b", "compressed", "zcat FILE"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc FILE"),
@@ -44,7 +44,7 @@ const FOREIGN: [(&[u8], &str, &str); 8] = [
     (b"\xfe\xff", "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"),
 ];
 
-/// What the first line of a file is, if that is no trace but can be made one, and the command that makes the trace of it.
+/// The kind of a file that can be converted to a trace, by its first line, and the command that converts it.
 fn foreign(line: &[u8]) -> Option<(&'static str, &'static str)> {
     if let Some((_, what, how)) = FOREIGN.iter().find(|(mark, ..)| line.starts_with(mark)) {
         return Some((what, how));
@@ -78,27 +78,27 @@ type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 /// ```
 #[derive(Debug)]
 pub struct Reader<R> {
-    /// More than one: blktrace's.
+    /// The files; more than one only for blktrace.
     inputs: Vec<Input<R>>,
     form: Form,
     events: Events,
-    /// The device or file whose operations are taken: the one that was asked for, or that of the first
+    /// The device or file whose operations are taken: the one asked for, or that of the first
     /// operation.
     device: Option<Vec<u8>>,
     asked: bool,
     line: Vec<u8>,
-    /// The current line was read to detect the format, and is used again.
+    /// Whether the current line was read to detect the format, and is to be parsed again.
     again: bool,
-    /// The caller named the columns of the table.
+    /// Whether the caller named the columns of the table.
     names_columns: bool,
-    /// Operations that wait for earlier ones. `None`: events are in the order of lines.
+    /// Operations that wait for earlier ones. `None`: events have the order of lines.
     window: Option<Window>,
     ended: bool,
-    /// The time that is 0 for events.
+    /// The time from which events count.
     start: Option<Nanos>,
-    /// The time of the last event that was given.
+    /// The time of the last event returned.
     last: Nanos,
-    /// The latest time of all operations that were read.
+    /// The latest time of all operations read.
     latest: Nanos,
     /// The sum of fio's waits.
     waited: Nanos,
@@ -116,8 +116,8 @@ impl<R: BufRead> Reader<R> {
         Reader::of_files(vec![input], events, device)
     }
 
-    /// The same for several files that are one trace: blktrace writes one for each processor. Their records are taken in
-    /// the order of their times.
+    /// Detects the format as [`Reader::new`] does, for several files that are one trace: blktrace
+    /// writes one for each processor. Their records are taken in the order of their times.
     pub fn of_files(
         files: Vec<R>,
         events: Events,
@@ -128,7 +128,7 @@ impl<R: BufRead> Reader<R> {
         for mut file in files {
             let mut head = Vec::new();
             file.by_ref().take(4).read_to_end(&mut head).map_err(|e| unreadable(0, e))?;
-            // blktrace's file of a processor that did nothing.
+            // blktrace leaves an empty file for a processor without events.
             if !head.is_empty() {
                 is_binary |= blktrace::is_magic(&head);
                 inputs.push(io::Cursor::new(head).chain(file));
@@ -139,7 +139,7 @@ impl<R: BufRead> Reader<R> {
             false => Form::Blkparse,
         };
         let mut reader = Reader {
-            // Its first four bytes say that it is a trace.
+            // The first four bytes show that the file is a trace.
             known: u64::from(is_binary),
             inputs,
             form,
@@ -173,7 +173,8 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// Reads a table with these columns, whatever its titles are. Fails if the trace is one of blktrace's.
+    /// Reads a table with these columns, whatever its titles are. Fails for binary records of
+    /// blktrace.
     ///
     /// ```
     /// use zoneplug_models::time::trace::{Columns, Events, Reader};
@@ -198,13 +199,13 @@ impl<R: BufRead> Reader<R> {
         Ok(self)
     }
 
-    /// Sorts so many operations by time, and not [`WINDOW`].
+    /// Sorts this many operations by time, instead of [`WINDOW`].
     pub fn with_window(mut self, operations: usize) -> Reader<R> {
         self.window = Some(Window::new(operations));
         self
     }
 
-    /// Gives events in the order of their lines, with their times after `earliest`.
+    /// Returns events in the order of their lines, with their times after `earliest`.
     pub fn in_order_of_lines(mut self, earliest: Nanos) -> Reader<R> {
         (self.window, self.start) = (None, Some(earliest));
         self
@@ -221,13 +222,14 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// What was read so far.
+    /// The counts of lines and operations so far.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }
 
-    /// The next operation, in the order of times as far as the window goes; `None` at the end. Fails if the file cannot be
-    /// read or is not a trace, if a line has impossible numbers, or if there are several devices and none was named.
+    /// Returns the next operation, in the order of times as far as the window allows; `None` at the
+    /// end. Fails if the file cannot be read or is not a trace, if a line has impossible numbers,
+    /// or if the trace has several devices and none was named.
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
         let held = loop {
             if self.ended || self.window.as_ref().is_some_and(|w| !w.has_room()) {
@@ -332,7 +334,7 @@ impl<R: BufRead> Reader<R> {
         Held { raw, n }
     }
 
-    /// An event of an operation that is the earliest of those that wait.
+    /// Converts the earliest waiting operation to an event.
     fn event(&mut self, held: &Held) -> Result<TraceEvent, Error> {
         let Raw { op, fua, preflush, sector, sectors, mut at } = held.raw;
         // Waits of fio's version 2 count from the start.
@@ -355,7 +357,7 @@ impl<R: BufRead> Reader<R> {
         Ok(TraceEvent { line: held.n, at, op, fua, preflush, sector, sectors })
     }
 
-    /// Notes what is known at the end only.
+    /// Computes the counts that need the end of the trace.
     fn end(&mut self) {
         self.ended = true;
         let Some(earliest) = self.seen.earliest else { return };
@@ -364,7 +366,8 @@ impl<R: BufRead> Reader<R> {
         self.seen.last_completion = after.map(Nanos);
     }
 
-    /// A line of no known form. Lines may precede the titles of a table, or be repeated where files were joined.
+    /// Handles a line of no known form. Such lines may precede the titles of a table, or repeat
+    /// where files were joined.
     #[cold]
     fn unknown(&mut self, n: u64) -> Result<(), Error> {
         let is_head = match self.form {
@@ -380,7 +383,7 @@ impl<R: BufRead> Reader<R> {
         self.lose_patience(n)
     }
 
-    /// Fails after many lines of which none is one of a trace.
+    /// Fails if none of many lines is one of a trace.
     fn lose_patience(&self, n: u64) -> Result<(), Error> {
         match self.known == 0 && n >= PATIENCE {
             true => Err(no_trace(self.format(), &self.seen)),
@@ -388,7 +391,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Finds out whether the current line begins a trace of another format than blkparse's.
+    /// Detects whether the current line begins a trace of another format than blkparse's.
     fn detect(&mut self) -> bool {
         if !matches!(self.form, Form::Blkparse) {
             return false;
@@ -429,7 +432,8 @@ fn unreadable(line: u64, e: io::Error) -> Error {
     Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
 }
 
-/// Refuses a length that no command has. A replay makes a BIO for each part of an operation, so it would take all memory.
+/// Refuses a length that no command has. A replay makes a BIO for each part of an operation, so
+/// such a length would exhaust memory.
 fn possible(line: Line<'_>) -> Result<Line<'_>, Wrong> {
     match &line {
         Line::Event(_, raw)

@@ -1,18 +1,20 @@
-//! The letters with which Linux writes an operation: the field RWBS of blktrace and of trace events, such as `WS` and `FWFS`.
+//! The letters with which Linux writes an operation: the field RWBS of blktrace and of trace
+//! events, such as `WS` and `FWFS`.
 
 use zoneplug_core::Op;
 
 /// The meaning of the letters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    /// `None`: not an operation that a disk carries out.
+    /// The operation; `None` if no disk carries it out.
     pub(super) op: Option<Op>,
     pub(super) preflush: bool,
     pub(super) fua: bool,
 }
 
 impl Kind {
-    /// `F` before the operation is a flush, after it FUA. `None`: other letters.
+    /// Parses the letters. `F` before the operation is a flush, after it FUA. `None` for other
+    /// letters.
     pub(super) fn of(rwbs: &[u8]) -> Option<Kind> {
         let (preflush, rest) = match rwbs {
             [b'F', rest @ ..] => (true, rest),
@@ -44,7 +46,7 @@ impl Kind {
 mod tests {
     use super::*;
 
-    /// (letters, operation, preflush, FUA)
+    /// Each row: letters, operation, preflush, FUA.
     #[test]
     fn the_letters_of_an_operation() {
         for (letters, op, preflush, fua) in [

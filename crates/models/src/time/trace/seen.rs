@@ -1,12 +1,12 @@
-//! Counts of what was read, beside the events: what was left out, and what stood out of order.
+//! Counts of what was read besides the events: what was left out, and what was out of order.
 
 use std::collections::BTreeMap;
 use zoneplug_core::Nanos;
 
-/// Kinds of operations that are told apart.
+/// The number of unknown kinds of operations counted separately.
 const KINDS: usize = 32;
 
-/// Counts of all that was read so far, besides the events.
+/// Counts of everything read so far besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Number of lines, or of blktrace's records.
@@ -17,39 +17,39 @@ pub struct Seen {
     pub unknown: u64,
     /// The number of the first line of no known form.
     pub first_unknown: Option<u64>,
-    /// Operations of a kind that is not known.
+    /// Operations of an unknown kind.
     pub strange: u64,
-    /// The first of them: its line, and its kind.
+    /// The first operation of an unknown kind: its line and its kind.
     pub first_strange: Option<(u64, String)>,
-    /// How many there are of each kind, of the first kinds.
+    /// The number of each unknown kind, for the first kinds.
     pub strange_kinds: BTreeMap<String, u64>,
-    /// Reads and writes of nothing.
+    /// Empty reads and writes.
     pub empty: u64,
-    /// Commands that pass the block layer by, such as those of SCSI.
+    /// Commands that bypass the block layer, such as those of SCSI.
     pub pass_through: u64,
     /// Operations of other devices.
     pub elsewhere: u64,
-    /// Zone management of which the trace does not say the kind, or the zone.
+    /// Zone management without its kind or its zone.
     pub unclear: u64,
-    /// Records that their file ends within.
+    /// Records cut off by the end of their file.
     pub cut: u64,
-    /// Events that blktrace lost, by their numbers.
+    /// Events that blktrace lost, by their sequence numbers.
     pub lost: u64,
-    /// Events that stand behind a later one. blktrace writes each processor's records in pieces, so of its records only
-    /// those count that come too late for the window.
+    /// Events that stand behind a later one. blktrace writes each processor's records in pieces, so
+    /// of its records only those that come too late for the window count.
     pub backwards: u64,
-    /// How much earlier such an event is, at most.
+    /// The largest time by which such an event is earlier.
     pub furthest_back: Nanos,
-    /// Events that came too late for the window, and have the time of the one above.
+    /// Events that came too late for the window, and got the time of the event before them.
     pub late: u64,
     /// The earliest time of an event, from the epoch of the trace.
     pub earliest: Option<Nanos>,
-    /// The time of the last completion after the earliest event. Known at the end.
+    /// The time from the earliest event to the last completion. Known at the end.
     pub last_completion: Option<Nanos>,
 }
 
 impl Seen {
-    /// Counts an operation whose kind is not known.
+    /// Counts an operation of an unknown kind.
     #[cold]
     pub(super) fn note_strange(&mut self, line: u64, word: &[u8]) {
         let name: String = String::from_utf8_lossy(word).chars().take(20).collect();

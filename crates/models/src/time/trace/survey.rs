@@ -1,5 +1,5 @@
-//! Reads a whole trace once: what it contains, and whether it is of a zoned disk. Owns counts, and a write
-//! pointer for each zone that the trace uses.
+//! Reads a whole trace once: its content, and whether it is from a zoned disk. Owns counts, and a
+//! write pointer for each zone that the trace uses.
 
 use super::changes::Changes;
 use super::reader::no_trace;
@@ -9,7 +9,7 @@ use std::io::BufRead;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, Nanos, Op, Sector, ZoneNo};
 
-/// What a trace contains.
+/// The content of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
     /// Its format.
@@ -43,13 +43,14 @@ impl Survey {
         while let Some(event) = trace.next_event()? {
             s.see(&event, fits);
         }
-        // Lines may precede the first one that shows the format.
+        // The line that shows the format may come after others.
         s.format = trace.format();
         s.seen = trace.seen().clone();
         if s.operations() == 0 { Err(no_trace(s.format, &s.seen)) } else { Ok(s) }
     }
 
-    /// Looks at the same events again, in another order: none of them is late any more. `next` gives `None` at the end.
+    /// Surveys the same events in their sorted order, in which none is late. `next` returns `None`
+    /// at the end.
     pub fn in_order(
         &self,
         next: &mut dyn FnMut() -> Result<Option<TraceEvent>, Error>,
@@ -103,8 +104,8 @@ impl Survey {
         self.writes + self.reads + self.flushes + self.discards + self.management
     }
 
-    /// The length of the recorded run: to its last completion if the trace has completions, otherwise to
-    /// its last event.
+    /// The length of the recorded run: to its last completion if the trace has completions,
+    /// otherwise to its last event.
     pub fn makespan(&self) -> Nanos {
         self.seen.last_completion.unwrap_or(self.span).max(self.span)
     }
@@ -132,17 +133,17 @@ pub struct Misplaced {
     pub sector: u64,
     /// Its zone.
     pub zone: u32,
-    /// Where the write pointer of the zone is, in sectors from its start.
+    /// The write pointer of the zone, in sectors from its start.
     pub write_pointer: u32,
 }
 
-/// Whether the writes of a trace could be those of a disk with these zones. The first write of a zone says
-/// where its write pointer was when the trace began.
+/// Whether the writes of a trace could come from a disk with these zones. The first write of a zone
+/// shows where its write pointer was when the trace began.
 #[derive(Debug, Clone)]
 pub struct Fit {
     geometry: Geometry,
     granularity: u32,
-    /// For each zone that is used: where its write pointer was at the start, and where it is.
+    /// The write pointers of each zone in use: at the start, and now.
     zones: BTreeMap<u32, (u32, u32)>,
     /// Writes that are not at the write pointer.
     pub misplaced: u64,
@@ -150,12 +151,12 @@ pub struct Fit {
     pub first: Option<Misplaced>,
     /// Operations beyond the end of the disk.
     pub beyond: u64,
-    /// Noted only for a disk that has something to lose.
+    /// The zones changed; noted only for a disk that may hold data.
     changes: Option<Changes>,
 }
 
 impl Fit {
-    /// For a disk to which nothing was written yet.
+    /// A fit for an empty disk.
     pub fn new(geometry: &Geometry, limits: &Limits) -> Fit {
         Fit {
             geometry: *geometry,
@@ -168,7 +169,7 @@ impl Fit {
         }
     }
 
-    /// For a disk that may hold data: notes also which zones the trace changes.
+    /// A fit for a disk that may hold data: also notes which zones the trace changes.
     pub fn with_changes(geometry: &Geometry, limits: &Limits) -> Fit {
         Fit { changes: Some(Changes::new(geometry)), ..Fit::new(geometry, limits) }
     }
@@ -229,13 +230,13 @@ impl Fit {
                         (true, true) => MisplacedWhy::PastCapacity,
                     };
                     if z.0 >= capacity || !aligned && z.0 == z.1 {
-                        // No zone begins there.
+                        // A write pointer cannot have started there.
                         *z = (0, 0);
                     }
                     let write_pointer = z.1;
                     return self.misplace(event, zone, write_pointer, why);
                 }
-                // No disk with such blocks appends a part of one.
+                // An append must have whole blocks on such a disk.
                 Op::ZoneAppend if !is_whole(len) => {
                     let write_pointer = self.zones.entry(zone.0).or_insert((0, 0)).1;
                     let why = MisplacedWhy::PartOfBlock;

@@ -1,11 +1,11 @@
-//! A bounded number of operations, sorted by time. Owns those that were read and not taken.
+//! A bounded number of operations, sorted by time. Owns those that were read and not yet taken.
 
 use super::Raw;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use zoneplug_core::Nanos;
 
-/// An operation that waits for those before it.
+/// An operation that waits for earlier ones.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) raw: Raw,
@@ -34,7 +34,7 @@ impl PartialOrd for Held {
 }
 
 impl Ord for Held {
-    /// The earliest is the greatest, for a heap gives that first.
+    /// The earliest operation is the greatest, because a heap returns the greatest first.
     fn cmp(&self, other: &Held) -> Ordering {
         other.key().cmp(&self.key())
     }
@@ -43,15 +43,15 @@ impl Ord for Held {
 /// Operations that were read. Most come in order, and need no heap.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// In the order of their times.
+    /// Operations in the order of their times.
     sorted: VecDeque<Held>,
-    /// Those that came after a later one.
+    /// Operations that came after a later one.
     late: BinaryHeap<Held>,
     room: usize,
 }
 
 impl Window {
-    /// A window of so many operations.
+    /// A window of this many operations.
     pub(super) fn new(room: usize) -> Window {
         Window { sorted: VecDeque::new(), late: BinaryHeap::new(), room: room.max(1) }
     }
@@ -67,7 +67,7 @@ impl Window {
         }
     }
 
-    /// Takes the earliest.
+    /// Takes the earliest operation.
     pub(super) fn pop(&mut self) -> Option<Held> {
         match (self.sorted.front(), self.late.peek()) {
             (Some(first), Some(late)) if late.key() < first.key() => self.late.pop(),
