@@ -15,11 +15,11 @@
 //! }
 //! ```
 //!
-//! A zone of such a disk is written from its start to its end, and a write that comes out of order fails. zoneplug puts
-//! a *plug* before each zone: any number of threads write and append to it at a time, and the disk sees one write after
-//! the other.
+//! A zone of such a disk is written from its start to its end, and a write out of order fails.
+//! zoneplug puts a *plug* before each zone: any number of threads may write and append to it at a
+//! time, and the disk sees one write after the other.
 //!
-//! # What is here
+//! # Contents
 //!
 //! | for | take |
 //! | --- | --- |
@@ -33,15 +33,17 @@
 //!
 //! # Units
 //!
-//! Addresses on a disk are [`Sector`]s, and lengths in them are numbers whose names end in `_sectors`: 512 bytes each,
-//! whatever the disk's block is. Data is read and written in whole blocks ([`zone::Limits`] has their size); a part of
-//! one is refused with [`Status::Unaligned`]. A buffer is shorter than 4 GiB.
+//! Addresses on a disk are [`Sector`]s of 512 bytes, whatever the disk's block is; lengths in
+//! sectors have names that end in `_sectors`. Data is read and written in whole blocks
+//! ([`zone::Limits`] has their size); a partial block is refused with [`Status::Unaligned`]. A
+//! buffer is shorter than 4 GiB.
 //!
 //! # Errors
 //!
-//! What opens and configures returns [`Error`]: what is wrong, and what to try. What reads and writes returns
-//! [`IoError`]: the operation, where, the [`Status`] of it, and the buffer. `?` makes an [`Error`] of it. A status says
-//! whether the layer refused an operation before the device saw it, or the device answered so.
+//! Functions that open and configure return an [`Error`]: what is wrong, and what to try. Functions
+//! that read and write return an [`IoError`]: the operation, its place, its [`Status`], and the
+//! buffer. `?` converts it to an [`Error`]. A status says whether the layer refused an operation
+//! before the device saw it, or the device failed it.
 //!
 //! # Features
 //!
@@ -56,7 +58,7 @@
 //! | `serve` | a server of disks with a control socket and metrics, as `zoneplug serve` is: the module `serve` |
 //! | `latency` | histograms of how long operations take |
 //!
-//! A specification that names what was not built gets an error that says which feature has it.
+//! A specification of a device that was not built returns an error that names the missing feature.
 
 #![forbid(unsafe_code)]
 
@@ -65,14 +67,14 @@ pub mod crash;
 pub mod serve;
 pub mod zone_log;
 
-/// Zones: where they are, what a report says of them, what a device can do with them.
+/// Zones: where they are, their reports, and what a device can do with them.
 pub mod zone {
     pub use zoneplug_core::zone::{
         Condition, Geometry, GeometryError, Limits, MAX_ZONES, ZoneInfo, ZoneType,
     };
 }
 
-/// How a disk is opened, and what can be seen of it while it is open.
+/// The configuration and the visible state of an open disk.
 pub mod disk {
     pub use zoneplug_core::disk::{
         Attribute, Census, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT, Event, EventKind,
@@ -82,7 +84,7 @@ pub mod disk {
     pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};
 }
 
-/// What a device is: for a program that brings one of its own, or a layer.
+/// The interface of devices, for programs with their own device or layer.
 pub mod device {
     pub use zoneplug_core::{
         Bio, BioPool, Bios, Command, Commands, Device, Flags, IoBuf, Queue, Sense, WritePointer,
@@ -90,7 +92,7 @@ pub mod device {
     pub use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 }
 
-/// Layers: devices on devices. A specification names them too, as in `po2@mem,zones=8`.
+/// Layers: devices on devices. Specifications name them too, as in `po2@mem,zones=8`.
 pub mod layers {
     pub use zoneplug_devices::stack::{
         FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, JoinDisk, Listener, Po2Disk,

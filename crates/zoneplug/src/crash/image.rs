@@ -1,9 +1,10 @@
-//! What is on the medium at a power cut, and what the cut may leave of it.
+//! The content of the medium at a power cut, and what the cut may leave of it.
 //!
-//! The rules are those of the fault layer (`FaultDisk::power_cut`): a sequential zone keeps some first part of what was
-//! written, at least what a flush or FUA covers; each block of a conventional zone that no flush covers holds what one
-//! of the writes since left there; resets and finishes are durable when they are acknowledged; a command in flight may
-//! have been carried out or not. Zones that were open are closed.
+//! The rules are those of the fault layer (`FaultDisk::power_cut`). A sequential zone keeps a
+//! prefix of its written data, at least what a flush or FUA covers. Each block of a conventional
+//! zone that no flush covers holds the data of one of the writes since the flush, or the data
+//! before them. Resets and finishes are durable when they are acknowledged; a command in flight may
+//! have been carried out or not. Open zones are closed.
 
 use super::record::{Change, Event, Tape};
 use std::collections::BTreeMap;
@@ -16,12 +17,13 @@ use zoneplug_devices::emu::{EmuConfig, EmuDisk};
 /// Bytes of a sector.
 const SECTOR: usize = 512;
 
-/// A cut: its moment, and its random choices.
+/// A power cut: its moment and its random choices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// After so many events.
+    /// The number of events before the cut.
     pub(super) point: usize,
-    /// 0: all that is not durable is lost. 1: all stays. Otherwise random.
+    /// 0: all data that are not durable are lost. 1: all data stay. Otherwise the seed of random
+    /// choices.
     pub(super) draw: u64,
     /// Sectors that these zones keep, whatever the draw says.
     pub(super) keep: BTreeMap<u32, u32>,
@@ -31,7 +33,7 @@ pub(super) struct Cut {
 #[derive(Debug, Clone, Default)]
 struct Zone {
     data: Vec<u8>,
-    /// In sectors.
+    /// Sectors acknowledged, and below them durable ones.
     acknowledged: u32,
     durable: u32,
     finished: bool,
@@ -48,7 +50,7 @@ impl Zone {
 struct Loose {
     sector: Sector,
     data: Vec<u8>,
-    /// When it was acknowledged.
+    /// The event of its acknowledgement.
     acknowledged: Option<usize>,
 }
 
@@ -56,12 +58,12 @@ struct Loose {
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     zones: Vec<Zone>,
-    /// Conventional zones that were written: what is durable.
+    /// Durable data of conventional zones.
     settled: BTreeMap<u32, Vec<u8>>,
     loose: Vec<Loose>,
 }
 
-/// What a zone lost in a cut, in sectors.
+/// The loss of a zone in a cut, in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) zone: u32,
@@ -70,21 +72,21 @@ pub(super) struct Loss {
     pub(super) kept: u32,
 }
 
-/// What a flush on its way covers.
+/// The writes that a flush in flight covers.
 struct Covered {
     acknowledged: Vec<u32>,
     at: usize,
 }
 
 impl Image {
-    /// A disk that nothing was written to.
+    /// An empty disk.
     pub(super) fn empty(g: &Geometry) -> Image {
         let zones = vec![Zone::default(); g.nr_zones() as usize];
         Image { zones, settled: BTreeMap::new(), loose: Vec::new() }
     }
 
-    /// What is there after the first `cut.point` events of the tape, if what is in flight then was carried out as the
-    /// draw says.
+    /// Applies the first `cut.point` events of the tape. Commands in flight then are carried out or
+    /// not, as the draw says.
     pub(super) fn after(mut self, g: &Geometry, tape: &Tape, cut: &Cut) -> Image {
         let mut chance = cut.chance(1);
         let mut covers: BTreeMap<usize, Covered> = BTreeMap::new();
@@ -92,7 +94,7 @@ impl Image {
             match *event {
                 Event::Sent(nr) => {
                     let change = &tape.changes[nr];
-                    // What the device refused has changed nothing.
+                    // A command that the device refused changed nothing.
                     if change.done.is_some_and(|(_, status)| !status.is_ok()) {
                         continue;
                     }
@@ -188,10 +190,10 @@ impl Image {
         }
     }
 
-    /// Writes to conventional zones that were acknowledged before event `before` are durable.
+    /// Makes durable the writes to conventional zones that were acknowledged before event `before`.
     fn settle(&mut self, g: &Geometry, before: usize) {
         let durable = |l: &Loose| l.acknowledged.is_some_and(|at| at < before);
-        // Up to the last one: what stands before it is overwritten, or as old.
+        // Up to the last durable write: earlier writes are overwritten or durable too.
         let last = self.loose.iter().rposition(durable).map_or(0, |i| i + 1);
         let (settled, rest): (Vec<_>, Vec<_>) =
             self.loose.drain(..).enumerate().partition(|(i, l)| *i < last && durable(l));
@@ -201,7 +203,7 @@ impl Image {
         self.loose = rest.into_iter().map(|(_, l)| l).collect();
     }
 
-    /// What the cut leaves: all of it is durable. And what it took.
+    /// Cuts the power: what is left is all durable. Also returns the losses of zones.
     pub(super) fn cut(mut self, config: &EmuConfig, cut: &Cut) -> (Image, Vec<Loss>) {
         let g = &config.geometry;
         let unit = config.limits.write_granularity_sectors;
@@ -227,8 +229,8 @@ impl Image {
                     keep.clamp(durable, written)
                 }
             };
-            // A full zone that is not full afterwards is one more that is active: where there is a limit, all or
-            // nothing.
+            // A full zone that loses data becomes active. Where active zones are limited, a full
+            // zone keeps all or nothing.
             let full = zone.finished || written == g.capacity_of(ZoneNo(n));
             let limited = full && config.limits.max_active_zones != 0;
             let kept = if limited && kept > 0 { written } else { kept };
@@ -251,7 +253,7 @@ impl Image {
         (self, losses)
     }
 
-    /// A disk that holds it.
+    /// A disk with this content.
     pub(super) fn disk(&self, config: &EmuConfig) -> Result<Arc<EmuDisk>, Error> {
         let disk = EmuDisk::new(config.clone())?;
         let g = &config.geometry;
@@ -278,7 +280,7 @@ fn put(settled: &mut BTreeMap<u32, Vec<u8>>, g: &Geometry, sector: Sector, data:
 }
 
 impl Cut {
-    /// The chances of one kind of decision.
+    /// The random generator of one kind of decision.
     fn chance(&self, kind: u64) -> Option<Random> {
         let seed = self.draw.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (self.point as u64) << 8 ^ kind;
         (self.draw > 1).then(|| Random::new(seed))
@@ -296,8 +298,8 @@ mod tests {
     use zoneplug_devices::stack::{FaultDisk, FaultPlan};
     use zoneplug_host::{BlockingDisk, HostedDisk};
 
-    /// A flush covers what was acknowledged when it was sent, a write with FUA itself, and only once they are
-    /// acknowledged.
+    /// A flush covers the writes acknowledged when it was sent, a write with FUA covers itself, and
+    /// both only once acknowledged.
     #[test]
     fn a_flush_covers_what_was_acknowledged_before_it() {
         use Event::{Done, Sent};
@@ -333,11 +335,12 @@ mod tests {
         assert_eq!(durable(none, &[Sent(0), Done(0), Sent(2), Sent(1), Done(1), Done(2)]), (8, 0));
         assert_eq!(durable(Flags::FUA, &[Sent(0), Sent(1), Done(0), Done(1)]), (8, 0));
         assert_eq!(durable(Flags::FUA, &[Sent(0), Sent(1), Done(1)]), (0, 0));
-        // The write has a flush in front: what was acknowledged before it, not itself.
+        // A preflush covers the writes acknowledged before it, not the write that carries it.
         assert_eq!(durable(Flags::PREFLUSH, &[Sent(1), Done(1), Sent(0), Done(0)]), (0, 8));
     }
 
-    /// What the fault layer's power cut leaves is what this one may leave, and both get to both ends of it.
+    /// The power cut of the fault layer leaves what this module allows, and both reach both
+    /// extremes.
     #[test]
     fn a_cut_is_that_of_the_fault_layer() {
         let config: EmuConfig = "mem,zones=5,zone-size=64K,conv=1".parse().unwrap();
@@ -362,7 +365,7 @@ mod tests {
                     _ => {
                         let mut buf = AlignedBuf::zeroed(4096 * (1 + r.below(3)));
                         buf.write(0, &[n + 1; 4096]);
-                        // A full zone refuses it: that changes nothing.
+                        // A full zone refuses the append, which changes nothing.
                         let _ = io.append(start, buf);
                     }
                 }

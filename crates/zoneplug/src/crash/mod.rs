@@ -1,9 +1,10 @@
-//! Power cuts for your own storage code: does it keep what it promised?
+//! Power-cut tests for your own storage code: checks that it keeps its promises.
 //!
-//! A closure, the *work*, runs the code on a disk in memory, and says what has become durable as soon as the code says
-//! so. The harness records what the disk was told, and then cuts the power: it makes the disks that a cut at some
-//! moment could have left, and gives each of them to a second closure, the *check*, together with what was promised by
-//! that moment. The first promise that is broken is reported, made as small as it gets, with the way to repeat it.
+//! A closure, the *work*, runs the code on a disk in memory, and declares data durable as soon as
+//! the code says so. The harness records the commands to the disk and then cuts the power: it
+//! builds the disks that a cut at some moment could have left, and passes each to a second closure,
+//! the *check*, together with the promises made by that moment. The first broken promise is
+//! reported with the smallest cut found that breaks it, and with the way to repeat it.
 //!
 //! ```
 //! use zoneplug::crash::Crash;
@@ -38,22 +39,23 @@
 //!
 //! # What a cut leaves
 //!
-//! * Of each sequential zone some first part of what was written, and at least what a flush or FUA covers. The last
-//!   record in it may be torn, at any block.
-//! * Of each block of a conventional zone that was written since the last flush: the old or a new content.
-//! * What was in flight was carried out, in part, or not at all.
-//! * Resets and finishes are durable when they are acknowledged. Zones that were open are closed.
+//! * Each sequential zone keeps a prefix of its written data, at least what a flush or FUA covers.
+//!   The last record in it may be torn, at any block.
+//! * Each block of a conventional zone written since the last flush holds the old or a new content.
+//! * Commands in flight were carried out, in part, or not at all.
+//! * Resets and finishes are durable when they are acknowledged. Open zones are closed.
 //!
-//! The work itself never sees an error: it runs to its end once for each seed, and every cut is made from the record of
-//! that run. With one thread a run depends on its seed only. With several, all cuts of a run are of the order in which
-//! they happened to go, and a repetition may go in another.
+//! The work itself never sees an error: it runs to its end once for each seed, and every cut is
+//! made from the record of that run. With one thread a run depends on its seed only. With several,
+//! all cuts of a run follow the order in which its commands happened to run, which may differ in a
+//! repetition.
 //!
-//! | file | state |
+//! | file | what it owns |
 //! | --- | --- |
-//! | `record.rs` | what the work tells the disk |
-//! | `image.rs` | what a cut leaves of it |
-//! | `search.rs` | which cuts, and which is the smallest that fails |
-//! | `report.rs` | what is told of it |
+//! | `record.rs` | the commands of the work |
+//! | `image.rs` | the disk that a cut leaves |
+//! | `search.rs` | the choice of cuts, and the search for the smallest that fails |
+//! | `report.rs` | reports and failures |
 
 mod image;
 mod record;
@@ -69,7 +71,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use zoneplug_host::HostedDisk;
 
-/// Power cuts to be made. Without more: 1000 cuts of the runs of ten seeds.
+/// A test of power cuts. Default: 1000 cuts of the runs of ten seeds.
 #[derive(Debug, Clone)]
 pub struct Crash {
     disk: String,
@@ -79,53 +81,54 @@ pub struct Crash {
     cut_check: bool,
 }
 
-/// The environment variable that repeats one cut: what [`CrashFailure`] says to set it to.
+/// The environment variable that repeats one cut; [`CrashFailure`] shows its value.
 pub const REPEAT: &str = "ZONEPLUG_CRASH";
 
 impl Crash {
-    /// Cuts of a disk in memory: `disk` is a specification of the kind `mem`, such as `mem,zones=8,zone-size=256K`.
-    /// Small disks are quick, and meet full zones.
+    /// Tests cuts of a disk in memory: `disk` is a specification of the kind `mem`, such as
+    /// `mem,zones=8,zone-size=256K`. Small disks are quick, and their zones become full.
     pub fn new(disk: &str) -> Crash {
         Crash { disk: disk.to_owned(), seeds: 1..11, cuts: 1000, every: false, cut_check: false }
     }
 
-    /// The work runs once for each of these seeds, which it gets by [`Work::seed`].
+    /// Runs the work once for each of these seeds; [`Work::seed`] returns it.
     #[must_use]
     pub fn seeds(mut self, seeds: Range<u64>) -> Crash {
         self.seeds = seeds;
         self
     }
 
-    /// So many cuts, the same number of each run: at every moment of it if there are enough, else at random ones.
+    /// Makes this many cuts in total, evenly divided among the runs: at every moment of a run if
+    /// they suffice, otherwise at random moments.
     #[must_use]
     pub fn cuts(mut self, cuts: u64) -> Crash {
         self.cuts = cuts;
         self
     }
 
-    /// Cuts at every moment of every run, each in four ways: all that no flush covers is lost, nothing is, and two by
-    /// chance. The number of cuts depends on the work then.
+    /// Cuts at every moment of every run, each in four ways: all data that no flush covers are
+    /// lost, no data are lost, and two random ways. The number of cuts then depends on the work.
     #[must_use]
     pub fn every(mut self) -> Crash {
         self.every = true;
         self
     }
 
-    /// The power is cut once more while the check works on the disk (recovers, as a rule), and what is left must pass
-    /// the check too. For checks that remove nothing that was promised.
+    /// Cuts the power once more while the check works on the disk (usually recovery); the remaining
+    /// disk must pass the check too. For checks that remove nothing that was promised.
     #[must_use]
     pub fn cut_check(mut self) -> Crash {
         self.cut_check = true;
         self
     }
 
-    /// Runs the work, cuts, checks. Both closures work on a [`HostedDisk`]; errors and panics of the check are
-    /// failures.
+    /// Runs the work, makes the cuts and checks. Both closures work on a [`HostedDisk`]; errors and
+    /// panics of the check are failures.
     ///
-    /// `promised` is what the work had promised by the moment of the cut, in that order. A cut between the end of a
-    /// flush and the promise for it has the data and not yet the promise.
+    /// `promised` holds the promises made before the cut, in order. A cut between the end of a
+    /// flush and its promise leaves the data, but not yet the promise.
     ///
-    /// With the environment variable [`REPEAT`] set only the cut that it names is made.
+    /// If the environment variable [`REPEAT`] is set, makes only the cut that it names.
     ///
     /// # Errors
     ///
@@ -144,13 +147,13 @@ impl Crash {
     }
 }
 
-/// What the work is given.
+/// The argument of the work.
 #[derive(Debug)]
 pub struct Work<P> {
     disk: HostedDisk,
     seed: u64,
     recorder: Recorder,
-    /// With the number of events before each.
+    /// Promises with the number of events before each.
     promises: Mutex<Vec<(usize, P)>>,
 }
 
@@ -160,16 +163,17 @@ impl<P> Work<P> {
         &self.disk
     }
 
-    /// The seed of this run: what random work draws from.
+    /// The seed of this run, for random work.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Promises that from now on a power cut changes nothing about `promise`: to be called when the code says that
-    /// something is durable, from whichever thread. The check gets all promises that were made before the cut.
+    /// Declares that from now on no power cut may undo `promise`. To be called, from any thread,
+    /// when the code says that data are durable. The check receives all promises that were made
+    /// before the cut.
     ///
-    /// A promise can be anything that the check has to know, such as that a record is about to be deleted and may be
-    /// missing from now on.
+    /// A promise can be any fact that the check needs, such as that a record is about to be deleted
+    /// and may be missing from now on.
     pub fn promise(&self, promise: P) {
         let mut promises = zoneplug_core::poison::lock(&self.promises);
         promises.push((self.recorder.now(), promise));

@@ -1,4 +1,5 @@
-//! What the work did to the disk: a device that writes down every change on its way down and up.
+//! Records the commands of the work: a device that notes every change when it is sent and when it
+//! completes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -6,37 +7,37 @@ use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Device, Error, Nanos, Queue, Sector};
 
-/// A command that changes something.
+/// A command that changes the disk.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) op: Op,
     pub(super) flags: Flags,
-    /// Of an append that is done: where the data landed.
+    /// The sector; for a completed append, the one where the data landed.
     pub(super) sector: Sector,
     pub(super) len_sectors: u32,
-    /// Of writes and appends.
+    /// The data of writes and appends.
     pub(super) data: Vec<u8>,
-    /// When it was done, as a number of events, and how it ended.
+    /// The number of events before its completion, and its status.
     pub(super) done: Option<(usize, Status)>,
 }
 
-/// What happens at the device.
+/// An event at the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The change with this number goes down.
+    /// The change with this number is sent.
     Sent(usize),
-    /// It is acknowledged, or has failed.
+    /// The change with this number completes or fails.
     Done(usize),
 }
 
-/// A run of the work.
+/// The record of a run of the work.
 #[derive(Debug, Default)]
 pub(super) struct Tape {
     pub(super) changes: Vec<Change>,
     pub(super) events: Vec<Event>,
 }
 
-/// The tape of a device that is in use.
+/// Records the tape of a device in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorder(Arc<Mutex<Tape>>);
 
@@ -45,18 +46,18 @@ impl Recorder {
         zoneplug_core::poison::lock(&self.0)
     }
 
-    /// Events so far.
+    /// The number of events so far.
     pub(super) fn now(&self) -> usize {
         self.tape().events.len()
     }
 
-    /// The tape; what happens from now on is not on it.
+    /// Takes the tape; later events are not on it.
     pub(super) fn take(&self) -> Tape {
         std::mem::take(&mut *self.tape())
     }
 }
 
-/// A device above `inner` that records.
+/// A device above `inner` that records changes.
 pub(super) struct Recorded {
     inner: Arc<dyn Device>,
     limits: Limits,
@@ -103,7 +104,7 @@ impl Device for Recorded {
 struct RecordedQueue {
     inner: Box<dyn Queue>,
     recorder: Recorder,
-    /// Changes below: which command, by its address, and its number.
+    /// The address of each command at the inner device, and the number of its change.
     below: Vec<(usize, usize)>,
 }
 
@@ -111,7 +112,7 @@ fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }
 
-/// `c`, if it changes something.
+/// Returns the change that `c` makes, if any.
 fn change(c: &Command) -> Option<Change> {
     if matches!(c.op, Op::Read | Op::ReportZones) {
         return None;
@@ -131,7 +132,7 @@ fn change(c: &Command) -> Option<Change> {
 impl Queue for RecordedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         let going: Vec<_> = commands.iter().map(|c| (address(c), change(c))).collect();
-        // Locked while the device takes them: the tape has the order in which they are carried out.
+        // The lock makes the order on the tape the order in which the device takes the commands.
         let mut tape = self.recorder.tape();
         self.inner.submit(now, commands);
         let taken = going.len() - commands.len();

@@ -1,4 +1,4 @@
-//! What is told of power cuts.
+//! Reports of power cuts.
 
 use super::REPEAT;
 use super::image::{Cut, Loss};
@@ -8,20 +8,20 @@ use std::fmt::{self, Write};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, Op};
 
-/// Commands before the cut that are shown.
+/// The number of commands before the cut that a failure shows.
 const SHOWN: usize = 8;
 
-/// What was tried.
+/// Counts of a test that passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CrashReport {
     /// Runs of the work.
     pub runs: u64,
-    /// Commands of all runs that changed something: writes, flushes, resets and the like.
+    /// Commands of all runs that changed the disk: writes, flushes, resets and the like.
     pub commands: u64,
-    /// Moments at which the power could be cut, of all runs.
+    /// Moments at which the power could be cut, over all runs.
     pub points: u64,
-    /// Power cuts that were checked, those in the middle of a check among them.
+    /// Power cuts that were checked, including those in the middle of a check.
     pub cuts: u64,
 }
 
@@ -35,7 +35,8 @@ impl fmt::Display for CrashReport {
     }
 }
 
-/// A cut as text: `SEED.POINT.DRAW`, with `.zN=SECTORS` for what a zone keeps, and `/POINT.DRAW` for one in the check.
+/// A cut as text: `SEED.POINT.DRAW`, with `.zN=SECTORS` for the sectors that a zone keeps, and
+/// `/POINT.DRAW` for a cut in the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) seed: u64,
@@ -86,20 +87,22 @@ impl Case {
     }
 }
 
-/// Why [`Crash::run`](super::Crash::run) failed. `Display` and `Debug` tell all of it, in several lines.
+/// Why [`Crash::run`](super::Crash::run) failed. `Display` and `Debug` show all of it, in several
+/// lines.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CrashFailure {
-    /// What the check said, or its panic.
+    /// The error of the check, or its panic message.
     pub message: String,
     /// The seed of the run.
     pub seed: u64,
-    /// The power was cut after so many events (commands sent and commands done) of the run. `None`: the work itself
-    /// failed, or the specification is wrong.
+    /// The number of events (commands sent and commands completed) of the run before the cut.
+    /// `None` if the work itself failed, or the specification is wrong.
     pub point: Option<usize>,
-    /// Which of the cuts failed first, counted from 1, before a smaller one was looked for.
+    /// The number of the first cut that failed, counted from 1, before the search for a smaller
+    /// one.
     pub nr: u64,
-    /// What to set the environment variable [`REPEAT`] to.
+    /// The value of the environment variable [`REPEAT`] that repeats the cut.
     pub repeat: String,
     pub(super) story: String,
 }
@@ -147,7 +150,8 @@ impl fmt::Debug for CrashFailure {
 
 impl std::error::Error for CrashFailure {}
 
-/// What runs this again: the program, and of a test also its name, which its thread has.
+/// The command that repeats this run: the program, and in a test also the test's name, which is
+/// that of its thread.
 fn command() -> String {
     let mut text = String::new();
     for (i, arg) in std::env::args().enumerate() {
@@ -163,7 +167,7 @@ fn command() -> String {
     text
 }
 
-/// What went before a cut, and what it took.
+/// Describes the commands before a cut, and the losses.
 pub(super) fn story(
     g: &Geometry,
     tape: &Tape,

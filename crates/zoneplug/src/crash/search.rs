@@ -1,4 +1,4 @@
-//! Which cuts are made, and which is the smallest that fails.
+//! The choice of cuts, and the search for the smallest that fails.
 
 use super::image::{Cut, Image, Loss};
 use super::record::{Recorded, Recorder, Tape};
@@ -14,11 +14,11 @@ use zoneplug_core::{Error, Random};
 use zoneplug_devices::emu::{EmuConfig, EmuKind};
 use zoneplug_host::HostedDisk;
 
-/// Draws of a cut at every moment.
+/// The number of draws at every moment.
 const DRAWS: u64 = 4;
-/// Draws that are tried for a smaller failure, at each moment.
+/// The number of draws at each moment that are tried for a smaller failure.
 const SMALLER: u64 = 8;
-/// Checks that looking for a smaller failure may take.
+/// The most checks in a search for a smaller failure.
 const PATIENCE: u64 = 5_000;
 
 /// A run of the work.
@@ -34,10 +34,10 @@ impl<P: Clone> Run<P> {
     }
 }
 
-/// What a check said: `Some` if it failed. And the changes that it made itself.
+/// The result of a check: its message if it failed, and the changes that it made.
 type Checked = (Option<String>, Tape);
 
-/// What looks at a disk that a cut has left.
+/// The check of a disk that a cut has left.
 type Check<'a, P, F> = &'a dyn Fn(&HostedDisk, &[P]) -> Result<(), F>;
 
 struct Search<'a, P> {
@@ -47,11 +47,11 @@ struct Search<'a, P> {
 }
 
 thread_local! {
-    /// Whether panics of this thread are expected: those of checks, once the first has been shown.
+    /// Whether panics on this thread are expected: those of checks, once the first has been shown.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics are not shown until this is dropped.
+/// Hides panics until it is dropped.
 struct Quiet;
 
 impl Quiet {
@@ -76,14 +76,14 @@ impl Drop for Quiet {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     format!("panicked: {}", text.unwrap_or_else(|| "with something that is no text".to_owned()))
 }
 
-/// The disk of a specification: one that keeps data, and loses it when the power goes.
+/// The disk of a specification: one that keeps data and loses them at a power cut.
 fn config(spec: &str) -> Result<EmuConfig, Error> {
     let config: EmuConfig = spec.parse()?;
     if config.kind != EmuKind::Mem {
@@ -185,7 +185,7 @@ impl<P: Clone> Search<'_, P> {
         Ok(Run { seed, tape, promises })
     }
 
-    /// What the medium holds after a cut, and what the cut took.
+    /// The content of the medium after a cut, and the losses of the cut.
     fn left(&self, run: &Run<P>, cut: &Cut) -> (Image, Vec<Loss>) {
         let g = &self.config.geometry;
         Image::empty(g).after(g, &run.tape, cut).cut(&self.config, cut)
@@ -205,7 +205,8 @@ impl<P: Clone> Search<'_, P> {
         self.check(&image, &run.promised(cut.point))
     }
 
-    /// Cuts the power in the middle of a check that made the changes `made`, and checks what is left.
+    /// Cuts the power in the middle of a check that made the changes `made`, and checks the disk
+    /// that is left.
     fn checked_again(
         &mut self,
         run: &Run<P>,
@@ -227,7 +228,8 @@ impl<P: Clone> Search<'_, P> {
         }
     }
 
-    /// The earliest moment at which a cut fails, and of that the cut that takes least.
+    /// Searches for the earliest moment at which a cut fails, and there for the cut with the
+    /// smallest losses.
     fn smaller(
         &mut self,
         run: &Run<P>,
@@ -250,7 +252,8 @@ impl<P: Clone> Search<'_, P> {
                 }
             }
         }
-        // Losing nothing but what is named: one zone after the other as much as it wrote, or as much as still fails.
+        // Names the losses of each zone explicitly; then lets each zone in turn keep as much as
+        // possible while the check still fails.
         let (_, losses) = self.left(run, &case.cut);
         let mut named = case.clone();
         named.cut.draw = 1;

@@ -1,12 +1,13 @@
-//! Where a record is.
+//! The address of a record.
 
 use std::fmt;
 use zoneplug_core::Sector;
 
-/// The address of a record: valid until the zone that holds it is reset. Addresses order as their records do.
+/// The address of a record: valid until the zone of the record is reset. Addresses order as their
+/// records do.
 ///
-/// It names the record, not only the place: when the place holds another record later, reading the old address is
-/// [`LogError::Stale`](super::LogError::Stale).
+/// An address names the record, not only the place: if the place later holds another record,
+/// reading the old address returns [`LogError::Stale`](super::LogError::Stale).
 ///
 /// ```
 /// use zoneplug::zone_log::LogAddress;
@@ -17,24 +18,24 @@ use zoneplug_core::Sector;
 pub struct LogAddress {
     sequence: u64,
     session: u32,
-    /// In bytes from the start of the disk.
+    /// Byte offset from the start of the disk.
     position: u64,
 }
 
 impl LogAddress {
-    /// Bytes of an address that is stored elsewhere.
+    /// The length of a stored address in bytes.
     pub const LEN: usize = 20;
 
     pub(super) fn new(sequence: u64, session: u32, position: u64) -> LogAddress {
         LogAddress { sequence, session, position }
     }
 
-    /// The number of the record: each has that of the record before it plus 1.
+    /// The number of the record: one more than that of the record before it.
     pub fn sequence(self) -> u64 {
         self.sequence
     }
 
-    /// The sector in which the record begins. A record need not begin where a sector does.
+    /// The sector in which the record begins. A record need not begin at a sector boundary.
     pub fn sector(self) -> Sector {
         Sector(self.position >> 9)
     }
@@ -47,7 +48,7 @@ impl LogAddress {
         self.position
     }
 
-    /// The address as bytes, to be stored elsewhere. The form does not depend on the machine.
+    /// Encodes the address for storage elsewhere. The encoding does not depend on the machine.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut b = [0; Self::LEN];
         b[0..8].copy_from_slice(&self.sequence.to_le_bytes());
@@ -56,7 +57,7 @@ impl LogAddress {
         b
     }
 
-    /// The reverse of [`LogAddress::to_bytes`]. Bytes that are no address of a record give one that is
+    /// Decodes [`LogAddress::to_bytes`]. Other bytes give an address that is
     /// [`LogError::Stale`](super::LogError::Stale).
     pub fn from_bytes(b: [u8; Self::LEN]) -> LogAddress {
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);

@@ -1,4 +1,4 @@
-//! The same log with futures.
+//! The zone log with futures.
 
 use super::cursor::Cursor;
 use super::shared::Ask;
@@ -15,9 +15,10 @@ const DEPTH: u16 = 32;
 
 /// A log for tasks, on any executor. Clones are the same log.
 ///
-/// An operation is in the log's list when its method is called, so appends keep the order of the calls. One whose
-/// future is dropped may be carried out or not. It may still be at the disk when the last handle of the log has gone, so
-/// await all operations before the log, or a set with it, is opened again.
+/// An operation is queued when its method is called, so appends keep the order of the calls. If its
+/// future is dropped, the operation may be carried out or not. It may still be at the disk when the
+/// last handle of the log has been dropped, so await all operations before opening the log, or a
+/// set with it, again.
 ///
 /// ```
 /// use zoneplug::HostedDisk;
@@ -51,17 +52,17 @@ impl std::fmt::Debug for AsyncZoneLog {
 }
 
 impl AsyncZoneLog {
-    /// As [`ZoneLog::open`](super::ZoneLog::open).
+    /// Opens a log as [`ZoneLog::open`](super::ZoneLog::open) does.
     pub async fn open(disk: &HostedDisk, options: LogOptions) -> Result<AsyncZoneLog, LogError> {
         single(Self::start(disk, options, 1, false).await?)
     }
 
-    /// As [`ZoneLog::create`](super::ZoneLog::create).
+    /// Begins a log as [`ZoneLog::create`](super::ZoneLog::create) does.
     pub async fn create(disk: &HostedDisk, options: LogOptions) -> Result<AsyncZoneLog, LogError> {
         single(Self::start(disk, options, 1, true).await?)
     }
 
-    /// As [`ZoneLog::open_set`](super::ZoneLog::open_set).
+    /// Opens a set as [`ZoneLog::open_set`](super::ZoneLog::open_set) does.
     pub async fn open_set(
         disk: &HostedDisk,
         options: LogOptions,
@@ -70,7 +71,7 @@ impl AsyncZoneLog {
         Self::start(disk, options, logs, false).await
     }
 
-    /// As [`ZoneLog::create_set`](super::ZoneLog::create_set).
+    /// Begins a set as [`ZoneLog::create_set`](super::ZoneLog::create_set) does.
     pub async fn create_set(
         disk: &HostedDisk,
         options: LogOptions,
@@ -93,7 +94,7 @@ impl AsyncZoneLog {
             .collect())
     }
 
-    /// What opening has found.
+    /// The findings of opening the log.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -107,7 +108,7 @@ impl AsyncZoneLog {
         async move { addresses(waiting?.await?) }
     }
 
-    /// As [`ZoneLog::append`](super::ZoneLog::append).
+    /// Appends a record as [`ZoneLog::append`](super::ZoneLog::append) does.
     pub fn append(
         &self,
         record: &[u8],
@@ -116,7 +117,7 @@ impl AsyncZoneLog {
         async move { one(&list.await?) }
     }
 
-    /// As [`ZoneLog::append_sync`](super::ZoneLog::append_sync).
+    /// Appends a record durably as [`ZoneLog::append_sync`](super::ZoneLog::append_sync) does.
     pub fn append_sync(
         &self,
         record: &[u8],
@@ -125,7 +126,7 @@ impl AsyncZoneLog {
         async move { one(&list.await?) }
     }
 
-    /// As [`ZoneLog::append_batch`](super::ZoneLog::append_batch).
+    /// Appends records as [`ZoneLog::append_batch`](super::ZoneLog::append_batch) does.
     pub fn append_batch<R: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = R>,
@@ -133,29 +134,30 @@ impl AsyncZoneLog {
         self.put(records.into_iter().map(|r| r.as_ref().to_vec()).collect(), false)
     }
 
-    /// As [`ZoneLog::sync`](super::ZoneLog::sync).
+    /// Makes records durable as [`ZoneLog::sync`](super::ZoneLog::sync) does.
     pub fn sync(&self) -> impl Future<Output = Result<(), LogError>> + Send + use<> {
         let waiting = Waiting::new(&self.handle, Ask::Sync);
         async move { waiting.await.map(drop) }
     }
 
-    /// As [`ZoneLog::read`](super::ZoneLog::read).
+    /// Reads a record as [`ZoneLog::read`](super::ZoneLog::read) does.
     pub async fn read(&self, at: LogAddress) -> Result<Vec<u8>, LogError> {
         cursor::read(&self.handle.0, at).await
     }
 
-    /// As [`ZoneLog::iter`](super::ZoneLog::iter).
+    /// Returns a cursor before the oldest record, like [`ZoneLog::iter`](super::ZoneLog::iter).
     pub fn cursor(&self) -> AsyncLogCursor {
         AsyncLogCursor { handle: self.handle.clone(), cursor: Cursor::default() }
     }
 
-    /// As [`ZoneLog::iter_from`](super::ZoneLog::iter_from).
+    /// Returns a cursor before the record at `at`, like
+    /// [`ZoneLog::iter_from`](super::ZoneLog::iter_from).
     pub async fn cursor_from(&self, at: LogAddress) -> Result<AsyncLogCursor, LogError> {
         let cursor = Cursor::at(&self.handle.0, at).await?;
         Ok(AsyncLogCursor { handle: self.handle.clone(), cursor })
     }
 
-    /// As [`ZoneLog::trim`](super::ZoneLog::trim).
+    /// Resets old zones as [`ZoneLog::trim`](super::ZoneLog::trim) does.
     pub fn trim(
         &self,
         before: LogAddress,
@@ -164,7 +166,7 @@ impl AsyncZoneLog {
         async move { zones(waiting.await?) }
     }
 
-    /// As [`ZoneLog::reset_oldest`](super::ZoneLog::reset_oldest).
+    /// Resets the oldest zone as [`ZoneLog::reset_oldest`](super::ZoneLog::reset_oldest) does.
     pub fn reset_oldest(
         &self,
     ) -> impl Future<Output = Result<Option<ZoneNo>, LogError>> + Send + use<> {
@@ -172,12 +174,12 @@ impl AsyncZoneLog {
         async move { Ok(zones(waiting.await?)?.first().copied()) }
     }
 
-    /// Bytes of the longest record that the log takes.
+    /// The length of the longest record that the log accepts, in bytes.
     pub fn max_record_len(&self) -> u64 {
         lock(&self.handle.0.table).max_len()
     }
 
-    /// As [`ZoneLog::numbers`](super::ZoneLog::numbers).
+    /// The numbers of the records, as [`ZoneLog::numbers`](super::ZoneLog::numbers) returns them.
     pub fn numbers(&self) -> Range<u64> {
         lock(&self.handle.0.table).numbers()
     }
@@ -196,7 +198,7 @@ impl std::fmt::Debug for AsyncLogCursor {
 }
 
 impl AsyncLogCursor {
-    /// The next record, or what is missing before it. `None`: no more so far.
+    /// Returns the next record, or the error before it. `None` if there are no more records so far.
     pub async fn next(&mut self) -> Option<Result<Record, LogError>> {
         self.cursor.next(&self.handle.0).await
     }

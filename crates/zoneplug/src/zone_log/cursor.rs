@@ -1,4 +1,4 @@
-//! Reading: a record by its address, and records one after the other.
+//! Reads: a record by its address, and records in their order.
 
 use super::format::{HEADER_LEN, Header, Kind, taken};
 use super::io::Io;
@@ -9,10 +9,10 @@ use super::walk::{Found, Walk};
 use super::{LogAddress, LogError, Record, lock};
 use zoneplug_core::Sector;
 
-/// Bytes that are read of a record before its length is known.
+/// Bytes of a record read before its length is known.
 const FIRST: u64 = 4096;
 
-/// The data of the record at `at`.
+/// Reads the data of the record at `at`.
 pub(super) async fn read<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Vec<u8>, LogError> {
     let (zone, held, log, block) = {
         let t = lock(&shared.table);
@@ -46,7 +46,8 @@ pub(super) async fn read<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Ve
     Err(missing(shared, at, zone, held).await?)
 }
 
-/// The reason why there is no record at `at`: another record or a torn one is in its place, or it is damaged.
+/// Finds why there is no record at `at`: another record or a torn one is in its place, or the
+/// record is damaged.
 async fn missing<I: Io>(
     shared: &Shared<I>,
     at: LogAddress,
@@ -55,7 +56,7 @@ async fn missing<I: Io>(
 ) -> Result<LogError, LogError> {
     let mut walk = {
         let t = lock(&shared.table);
-        // Its number is in a later zone.
+        // A later zone holds this number, so the address is stale.
         if t.after(held.generation).is_some_and(|(_, later)| later.first <= at.sequence()) {
             return Ok(LogError::Stale(at));
         }
@@ -69,8 +70,8 @@ async fn missing<I: Io>(
         match found {
             Found::Record { header, .. } if still => {
                 let (begin, end) = (header.position, header.position + header.taken());
-                // Numbers grow from record to record: its number is at another place, or its place is inside of a
-                // record.
+                // Numbers grow from record to record: the number of `at` is elsewhere, or its
+                // position is inside a record.
                 taken = if end <= at.position() {
                     header.sequence >= at.sequence()
                 } else {
@@ -97,12 +98,12 @@ pub(super) struct Cursor {
     /// The generation of the last zone that was left.
     generation: u64,
     follow: Follow,
-    /// A record that follows an error, which was returned first.
+    /// A record whose preceding error was returned first.
     pending: Option<Record>,
 }
 
 impl Cursor {
-    /// In front of the record at `at`.
+    /// A cursor before the record at `at`.
     pub(super) async fn at<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Cursor, LogError> {
         read(shared, at).await?;
         let t = lock(&shared.table);
@@ -112,7 +113,7 @@ impl Cursor {
         Ok(Cursor { zone: Some((zone, walk)), follow, ..Cursor::default() })
     }
 
-    /// The next record, or what is wrong before it. `None`: no more so far.
+    /// Returns the next record, or the error before it. `None` if there are no more records so far.
     pub(super) async fn next<I: Io>(
         &mut self,
         shared: &Shared<I>,
@@ -139,7 +140,7 @@ impl Cursor {
                 let t = lock(&shared.table);
                 (t.still(index, generation), t.line.back() == Some(&index), t.next_sequence)
             };
-            // It was reset meanwhile: the numbers of the next zone say what is missing.
+            // The zone was reset meanwhile: the next zone's numbers show which records are missing.
             let Some(now) = now else {
                 self.leave(generation);
                 continue;
@@ -171,7 +172,7 @@ impl Cursor {
         (self.zone, self.generation) = (None, generation);
     }
 
-    /// All zones were read: returns a hole if records are missing at the end.
+    /// Returns a hole if records are missing after the last zone.
     fn missing(&mut self, next: u64) -> Option<Result<Record, LogError>> {
         let first = self.follow.expected.filter(|e| *e < next)?;
         self.follow.expected = Some(next);

@@ -1,72 +1,73 @@
-//! What can go wrong with a log.
+//! The errors of a log.
 
 use super::LogAddress;
 use std::fmt;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Error, ErrorKind, Op, Sector, Status, ZoneNo};
 
-/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed. `Display` and `Debug` are one line, with what to try where
-/// there is something.
+/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed. `Display` and `Debug` print one line,
+/// with a hint where there is one.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogError {
     /// No zone is left for the record. Nothing was written; [`trim`](super::ZoneLog::trim) or
     /// [`reset_oldest`](super::ZoneLog::reset_oldest) makes room.
     Full,
-    /// The record is longer than a zone can hold. Both in bytes.
+    /// The record is longer than a zone can hold. Both lengths are in bytes.
     TooLong {
-        /// Length of the record.
+        /// The length of the record.
         len: u64,
-        /// The longest that fits.
+        /// The length of the longest record that fits.
         max: u64,
     },
     /// The record is not there (any more): its zone was reset, or a crash took it before a sync.
     Stale(LogAddress),
-    /// A record is there and its checksum is wrong.
+    /// The checksum of a record is wrong.
     Corrupted {
         /// Where the damage begins.
         sector: Sector,
     },
-    /// Records are missing between two that are there: from number `first` to before `next`. An iteration goes on with
-    /// the record `next`.
+    /// Records are missing between two others: from number `first` to before `next`. An iteration
+    /// continues with the record `next`.
     Hole {
-        /// The first record that is missing.
+        /// The first missing record.
         first: u64,
         /// The record after the hole.
         next: u64,
     },
-    /// The zone that was being written can no longer be written. The log goes on in the next zone.
+    /// The zone that was being written can no longer be written. The log continues in the next
+    /// zone.
     ZoneLost {
-        /// Which.
+        /// The lost zone.
         zone: ZoneNo,
         /// [`Condition::ReadOnly`]: its records can still be read. [`Condition::Offline`]: they cannot.
         condition: Condition,
     },
-    /// A zone of the set holds something that no log with this id has written.
+    /// A zone of the set holds data that no log with this id has written.
     NotALog {
         /// The first such zone.
         zone: ZoneNo,
     },
-    /// The disk failed an operation. A record whose append ends so may be in the log, or not.
+    /// The disk failed an operation. A record whose append fails so may be in the log or not.
     Io {
-        /// What was asked of the disk.
+        /// The failed operation.
         op: Op,
-        /// Where.
+        /// Its sector.
         sector: Sector,
-        /// How it ended.
+        /// Its status.
         status: Status,
     },
-    /// A sync of this log, or of another log of its set, failed earlier. What is durable is unknown, so the log takes
-    /// no more records until it is opened again.
+    /// A sync of this log, or of another log of its set, failed earlier. It is unknown which
+    /// records are durable, so the log takes no more records until it is opened again.
     Failed,
-    /// The operation was dropped before it was done. A record may be in the log, or not.
+    /// The operation was dropped before it completed. A record may be in the log or not.
     Aborted,
     /// The options do not fit the disk, or the disk could not be opened.
     Setup(String),
 }
 
 impl LogError {
-    /// What to try, if there is something.
+    /// The hint of the error, if there is one.
     pub fn what_to_try(&self) -> Option<&'static str> {
         Some(match self {
             LogError::Full => "trim the log, or reset its oldest zone",
@@ -119,7 +120,7 @@ impl fmt::Debug for LogError {
 
 impl std::error::Error for LogError {}
 
-/// For functions that also use other parts of the library.
+/// Converts the error for functions that also use other parts of the library.
 ///
 /// ```
 /// use zoneplug::{HostedDisk, ZoneLog, zone_log::LogOptions};
@@ -149,7 +150,7 @@ impl From<LogError> for Error {
     }
 }
 
-/// What is wrong, without what to try.
+/// The error's message without the hint.
 struct What<'a>(&'a LogError);
 
 impl fmt::Display for What<'_> {

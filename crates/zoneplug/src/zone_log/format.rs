@@ -1,4 +1,4 @@
-//! What a record looks like on the disk: docs/zone-log.md, in code.
+//! The format of a record on the disk, as docs/zone-log.md describes it.
 //!
 //! Owns the 64 bytes in front of each record; does no I/O.
 
@@ -11,12 +11,12 @@ const MAGIC: [u8; 4] = *b"ZPLG";
 /// The version of the format.
 const VERSION: u16 = 1;
 
-/// What follows a header.
+/// The kind of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A record of the client.
     Record,
-    /// Nothing: the log goes on in the next zone.
+    /// A seal, without data: the log continues in the next zone.
     Seal,
 }
 
@@ -24,17 +24,18 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// Which log it belongs to.
+    /// The id of the log.
     pub(super) log: u64,
     /// The number of the record. A seal has that of the record after it.
     pub(super) sequence: u64,
-    /// The number of the zone's use: the same in every record of it, and larger in every zone used later.
+    /// The number of the zone's use: the same in every record of this use, and larger in every zone
+    /// used later.
     pub(super) generation: u64,
-    /// The number of the session that wrote it.
+    /// The number of the session that wrote the record.
     pub(super) session: u32,
     /// Bytes of data.
     pub(super) len: u32,
-    /// Where this header is, in bytes from the start of the disk.
+    /// The place of this header, in bytes from the start of the disk.
     pub(super) position: u64,
     /// CRC-32 of the data.
     pub(super) data_sum: u32,
@@ -62,7 +63,7 @@ impl Header {
         b
     }
 
-    /// `None`: these bytes are no header of this version, or not whole.
+    /// Decodes a header. `None` if the bytes are no whole header of this version.
     pub(super) fn decode(b: &[u8]) -> Option<Header> {
         let b: &[u8; HEADER_LEN] = b.first_chunk()?;
         if b[0..4] != MAGIC {
@@ -91,13 +92,13 @@ impl Header {
         })
     }
 
-    /// Bytes from this header to the place of the next.
+    /// Bytes from this header to the next.
     pub(super) fn taken(&self) -> u64 {
         taken(u64::from(self.len))
     }
 }
 
-/// Bytes that a record with `len` bytes of data takes.
+/// Bytes that a record with `len` bytes of data takes on the disk.
 pub(super) fn taken(len: u64) -> u64 {
     (HEADER_LEN as u64 + len).next_multiple_of(ALIGN)
 }
@@ -119,7 +120,7 @@ mod tests {
         }
     }
 
-    /// The table of docs/zone-log.md, byte by byte: a change of it is a new version.
+    /// The table of docs/zone-log.md, byte by byte: changing it requires a new version.
     #[test]
     fn the_header_is_the_documented_one() {
         let b = header().encode();

@@ -1,7 +1,7 @@
-//! The operations of a disk that a log needs, in a blocking form and as futures.
+//! The disk operations that a log needs, blocking and as futures.
 //!
-//! The log itself is written once, as futures over [`Io`]. The operations of the blocking form are done when they
-//! return, so its futures never wait.
+//! The log itself is written once, as futures over [`Io`]. Blocking operations complete before they
+//! return, so their futures never wait.
 
 use super::LogError;
 use std::future::{Future, ready};
@@ -14,14 +14,14 @@ use zoneplug_core::{Op, Sector};
 use zoneplug_host::IoError;
 use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
 
-/// A flush of the disk that was begun. It does not need the log that began it.
+/// A flush in progress. The future does not borrow from the log that began it.
 pub(super) type Flush = Pin<Box<dyn Future<Output = Result<(), LogError>> + Send>>;
 
 /// Operations of a disk. Lengths in sectors.
 pub(super) trait Io: Send + Sync + 'static {
-    /// One zone as the device reports it.
+    /// Reports one zone.
     fn zone(&self, start: Sector) -> impl Future<Output = Result<ZoneInfo, LogError>> + Send;
-    /// Up to `nr` zones from the one that holds `start`.
+    /// Reports up to `nr` zones from the one that holds `start`.
     fn report(
         &self,
         start: Sector,
@@ -162,7 +162,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end in this thread.
+/// Runs a future to its end on this thread.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

@@ -1,19 +1,21 @@
 //! An append-only log over the sequential zones of a disk.
 //!
-//! A record is appended without choosing a place, gets a number and a [`LogAddress`], and can be read by that address
-//! until its zone is reset. The log goes on in the next zone by itself; it finishes a zone before it writes the next,
-//! so it never has more than one zone open or active. Which records are given up, and when, is the caller's decision:
-//! [`ZoneLog::trim`] and [`ZoneLog::reset_oldest`].
+//! A record is appended without choosing a place, gets a number and a [`LogAddress`], and can be
+//! read by that address until its zone is reset. The log continues in the next zone by itself; it
+//! finishes a zone before it writes the next, so it never has more than one zone open or active.
+//! The caller decides which records are given up, and when: [`ZoneLog::trim`] and
+//! [`ZoneLog::reset_oldest`].
 //!
-//! *Acknowledged* does not mean *durable*: [`ZoneLog::append`] returns when the disk has the record, and a power cut
-//! may still take it, with everything behind it. [`ZoneLog::sync`] returns when everything that was acknowledged before
-//! is durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record is
-//! there only if all before it are.
+//! *Acknowledged* does not mean *durable*: [`ZoneLog::append`] returns when the disk has the
+//! record, and a power cut may still take it, with everything behind it. [`ZoneLog::sync`] returns
+//! when everything acknowledged before the call is durable. After a crash a log holds every durable
+//! record, perhaps more, and always without a gap: a record is there only if all before it are.
 //!
-//! Appends of several threads or tasks share a write, and their syncs share a flush. For writes that do not wait for
-//! each other there are *sets* of logs, which share their zones: [`ZoneLog::open_set`].
+//! Appends of several threads or tasks share a write, and their syncs share a flush. For writes
+//! that do not wait for each other there are *sets* of logs, which share their zones:
+//! [`ZoneLog::open_set`].
 //!
-//! | file | state |
+//! | file | what it owns |
 //! | --- | --- |
 //! | `format.rs` | the header of a record; docs/zone-log.md describes it |
 //! | `table.rs` | the zones; decides, does no I/O |
@@ -21,9 +23,9 @@
 //! | `walk.rs`, `cursor.rs` | reading from record to record |
 //! | `recover.rs` | opening |
 //! | `writer.rs` | appending, syncing, trimming |
-//! | `shared.rs` | what clients ask for, and the answers |
-//! | `turn.rs` | which client works on what all of them want |
-//! | `sleepers.rs` | the wakers of those that wait |
+//! | `shared.rs` | the requests of clients, and the answers |
+//! | `turn.rs` | which client works on the requests of all |
+//! | `sleepers.rs` | the wakers of waiting clients and logs |
 //! | `io.rs` | the disk, blocking or with futures |
 
 mod address;
@@ -56,7 +58,7 @@ use turn::{Handle, Waiting};
 use zoneplug_core::ZoneNo;
 use zoneplug_host::HostedDisk;
 
-/// Where a log is.
+/// The id and the zones of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogOptions {
     pub(crate) id: u64,
@@ -69,15 +71,15 @@ impl LogOptions {
         LogOptions::default()
     }
 
-    /// The id of the log. A log with another id is not opened. Give each log of a disk its own. The logs of a set have
-    /// this id and those that follow it.
+    /// Sets the id of the log. A log with another id is not opened. Give each log of a disk its
+    /// own. The logs of a set have this id and the following ones.
     #[must_use]
     pub fn id(mut self, id: u64) -> LogOptions {
         self.id = id;
         self
     }
 
-    /// Only these zones, by number. Conventional ones among them are passed over.
+    /// Restricts the log to these zones, by number. Conventional zones among them are skipped.
     #[must_use]
     pub fn zones(mut self, zones: Range<u32>) -> LogOptions {
         self.zones = Some(zones);
@@ -88,14 +90,15 @@ impl LogOptions {
 /// A record and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Where it is.
+    /// Its address.
     pub address: LogAddress,
-    /// What was appended.
+    /// The data appended.
     pub data: Vec<u8>,
 }
 
-/// A log for threads. Clones are the same log, and any number of threads may use them at a time. Do not open a log a
-/// second time while it is open: the two would not know of each other's records.
+/// A log for threads. Clones are the same log, and any number of threads may use them at a time. Do
+/// not open a log a second time while it is open: the two instances would not know of each other's
+/// records.
 ///
 /// ```
 /// use zoneplug::HostedDisk;
@@ -120,10 +123,10 @@ impl std::fmt::Debug for ZoneLog {
     }
 }
 
-/// A log that was opened.
+/// An opened log.
 type Started<I> = (Arc<Handle<I>>, Arc<Recovery>);
 
-/// Opens or makes a set of logs. `io` gives each of them a way to the disk.
+/// Opens or begins a set of logs. `io` creates the disk operations of each.
 async fn start<I: Io>(
     io: impl Fn() -> Result<I, LogError>,
     disk: &HostedDisk,
@@ -152,7 +155,7 @@ fn single<T>(logs: Vec<T>) -> Result<T, LogError> {
     logs.into_iter().next().ok_or(LogError::Aborted)
 }
 
-/// Refuses records that fit no zone before anything is written.
+/// Queues an append, unless a record fits no zone: then refuses all before anything is written.
 fn asked<I: Io>(
     handle: &Arc<Handle<I>>,
     records: Vec<Vec<u8>>,
@@ -184,15 +187,16 @@ fn one(list: &[LogAddress]) -> Result<LogAddress, LogError> {
 }
 
 impl ZoneLog {
-    /// Opens the log that is in the zones of `options`, or begins one if all of them are empty.
+    /// Opens the log in the zones of `options`, or begins one if all of them are empty.
     ///
-    /// Reads the first block of each zone and all of the newest, and flushes: what is shown from now on is durable.
-    /// Zones that are read-only or offline are passed over, and named by [`ZoneLog::recovery`].
+    /// Reads the first block of each zone and all of the newest zone, and flushes: all records
+    /// visible now are durable. Zones that are read-only or offline are not written, and
+    /// [`ZoneLog::recovery`] names them.
     ///
     /// # Errors
     ///
-    /// [`LogError::NotALog`] if the zones hold something, and no record of this log; [`LogError::Setup`] if there are
-    /// fewer than two sequential zones; [`LogError::Io`] if the disk fails.
+    /// [`LogError::NotALog`] if the zones hold data, but no record of this log; [`LogError::Setup`]
+    /// if there are fewer than two sequential zones; [`LogError::Io`] if the disk fails.
     pub fn open(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
         single(Self::start(disk, &options, 1, false)?)
     }
@@ -201,27 +205,27 @@ impl ZoneLog {
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::open`], without [`LogError::NotALog`].
+    /// Fails as [`ZoneLog::open`] does, but never with [`LogError::NotALog`].
     pub fn create(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
         single(Self::start(disk, &options, 1, true)?)
     }
 
-    /// Opens `logs` logs that share the zones of `options`, or begins them if all zones are empty. Their ids are that
-    /// of `options` and those that follow it.
+    /// Opens `logs` logs that share the zones of `options`, or begins them if all zones are empty.
+    /// Their ids are the id of `options` and the following ones.
     ///
-    /// The logs write side by side: a log has one zone open at a time, so the set has at most `logs` zones open, and
-    /// appends to different logs do not wait for each other. Each log takes its next zone from those that are empty,
-    /// and a zone that one log resets may go to any of them.
+    /// The logs write side by side: a log has one zone open at a time, so the set has at most
+    /// `logs` zones open, and appends to different logs do not wait for each other. Each log takes
+    /// its next zone from the empty ones, and a zone that one log resets may go to any of them.
     ///
-    /// Each log has its own numbers, its own order and its own syncs. There is no order between the records of two
-    /// logs: a crash may take a record of one and leave a record of another that was appended later. A record that is
-    /// appended after the sync of another one is never there without it. Syncs of several logs share a flush, or wait
-    /// for the flush that is on its way. If a flush fails, no log of the set takes more records until the set is opened
-    /// again.
+    /// Each log has its own numbers, its own order and its own syncs. Records of two logs have no
+    /// order: a crash may take a record of one and leave a later record of another. But a record
+    /// appended after the sync of an earlier one never survives without it. Syncs of several logs
+    /// share a flush, or wait for the flush in progress. If a flush fails, no log of the set takes
+    /// more records until the set is opened again.
     ///
-    /// The same zones must be opened with the same id and number of logs. With fewer, the zones of the others are
-    /// [foreign](Recovery::foreign); with more, the new ones begin. A log of the set must not be opened a second time
-    /// while the set is open.
+    /// The same zones must be opened with the same id and number of logs. With fewer, the zones of
+    /// the others are [foreign](Recovery::foreign); with more, the additional logs begin. Do not
+    /// open a log of the set a second time while the set is open.
     ///
     /// ```
     /// use zoneplug::HostedDisk;
@@ -240,8 +244,9 @@ impl ZoneLog {
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::open`]; [`LogError::Setup`] also if `logs` is 0 or more than the open or active zones that the
-    /// disk allows, or if there are no more sequential zones than logs.
+    /// Fails as [`ZoneLog::open`] does; also with [`LogError::Setup`] if `logs` is 0 or more than
+    /// the open or active zones that the disk allows, or if there are no more sequential zones than
+    /// logs.
     pub fn open_set(
         disk: &HostedDisk,
         options: LogOptions,
@@ -250,11 +255,12 @@ impl ZoneLog {
         Self::start(disk, &options, logs, false)
     }
 
-    /// Begins a set of logs, as [`ZoneLog::open_set`] opens it: resets the zones of `options`, whatever they hold.
+    /// Begins a set of logs, as [`ZoneLog::open_set`] opens it: resets the zones of `options`,
+    /// whatever they hold.
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::open_set`], without [`LogError::NotALog`].
+    /// Fails as [`ZoneLog::open_set`] does, but never with [`LogError::NotALog`].
     pub fn create_set(
         disk: &HostedDisk,
         options: LogOptions,
@@ -274,7 +280,7 @@ impl ZoneLog {
         Ok(started.into_iter().map(|(handle, recovery)| ZoneLog { handle, recovery }).collect())
     }
 
-    /// What opening has found.
+    /// The findings of opening the log.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -287,30 +293,31 @@ impl ZoneLog {
         addresses(block_on(asked(&self.handle, records, sync)?)?)
     }
 
-    /// Appends a record. It is acknowledged when this returns, and durable after the next [`ZoneLog::sync`].
+    /// Appends a record. The record is acknowledged when this returns, and durable after the next
+    /// [`ZoneLog::sync`].
     ///
     /// # Errors
     ///
-    /// [`LogError::TooLong`] and [`LogError::Full`] leave the log as it was. After [`LogError::Io`] and
-    /// [`LogError::ZoneLost`] the record may be in the log or not; the log goes on behind it.
+    /// [`LogError::TooLong`] and [`LogError::Full`] leave the log as it was. After [`LogError::Io`]
+    /// and [`LogError::ZoneLost`] the record may be in the log or not; the log continues behind it.
     pub fn append(&self, record: &[u8]) -> Result<LogAddress, LogError> {
         one(&self.put(vec![record.to_vec()], false)?)
     }
 
-    /// Appends a record, and returns when it is durable, with everything that was appended before it.
+    /// Appends a record, and returns when it and all earlier records are durable.
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::append`] and [`ZoneLog::sync`].
+    /// Fails as [`ZoneLog::append`] and [`ZoneLog::sync`] do.
     pub fn append_sync(&self, record: &[u8]) -> Result<LogAddress, LogError> {
         one(&self.put(vec![record.to_vec()], true)?)
     }
 
-    /// Appends records one behind the other, in as few writes as possible. Returns their addresses.
+    /// Appends records in sequence, in as few writes as possible. Returns their addresses.
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::append`]. After an error the first few of them may be in the log.
+    /// Fails as [`ZoneLog::append`] does. After an error the first records may be in the log.
     pub fn append_batch<R: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = R>,
@@ -318,74 +325,79 @@ impl ZoneLog {
         self.put(records.into_iter().map(|r| r.as_ref().to_vec()).collect(), false)
     }
 
-    /// Makes durable all that was acknowledged before the call.
+    /// Makes everything acknowledged before the call durable.
     ///
     /// # Errors
     ///
-    /// [`LogError::Io`] if the disk's flush fails. It is unknown then what is durable, and the log takes no more
-    /// records ([`LogError::Failed`]) until it is opened again.
+    /// [`LogError::Io`] if the disk's flush fails. It is then unknown which records are durable,
+    /// and the log takes no more records ([`LogError::Failed`]) until it is opened again.
     pub fn sync(&self) -> Result<(), LogError> {
         self.ask(Ask::Sync).map(drop)
     }
 
-    /// The record at `at`.
+    /// Reads the record at `at`.
     ///
     /// # Errors
     ///
-    /// [`LogError::Stale`] if its zone was reset or a crash took it; [`LogError::Corrupted`] if its checksum is wrong.
+    /// [`LogError::Stale`] if its zone was reset or a crash took it; [`LogError::Corrupted`] if its
+    /// checksum is wrong.
     pub fn read(&self, at: LogAddress) -> Result<Vec<u8>, LogError> {
         block_on(cursor::read(&self.handle.0, at))
     }
 
-    /// All records, oldest first, to the end that the log has when the iteration gets there.
+    /// Returns all records, oldest first, up to the end of the log when the iteration reaches it.
     ///
-    /// Where records are missing it gives [`LogError::Hole`] or [`LogError::Corrupted`], and then goes on behind them.
+    /// Where records are missing, the iteration returns [`LogError::Hole`] or
+    /// [`LogError::Corrupted`], and continues behind them.
     pub fn iter(&self) -> LogIter {
         LogIter { handle: self.handle.clone(), cursor: Cursor::default() }
     }
 
-    /// As [`ZoneLog::iter`], from the record at `at` on.
+    /// Returns the records as [`ZoneLog::iter`] does, starting at `at`.
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::read`], if that record is not there.
+    /// Fails as [`ZoneLog::read`] does, if that record is not there.
     pub fn iter_from(&self, at: LogAddress) -> Result<LogIter, LogError> {
         let cursor = block_on(Cursor::at(&self.handle.0, at))?;
         Ok(LogIter { handle: self.handle.clone(), cursor })
     }
 
-    /// Gives up records older than `before`: resets each zone that holds no other. Records that share a zone with
-    /// `before` or newer ones stay. Returns the zones that were reset. The newest zone with records is never reset.
+    /// Gives up records older than `before`: resets each zone that holds only such records. Records
+    /// that share a zone with `before` or newer ones stay. Returns the zones that were reset. The
+    /// newest zone with records is never reset.
     ///
     /// # Errors
     ///
-    /// [`LogError::Io`] if a flush or reset fails; zones that were reset before it stay so.
+    /// [`LogError::Io`] if a flush or reset fails; zones that were already reset stay so.
     pub fn trim(&self, before: LogAddress) -> Result<Vec<ZoneNo>, LogError> {
         zones(self.ask(Ask::Trim(before))?)
     }
 
-    /// Resets the zone with the oldest records, and returns its number. `None`: only one zone holds records, and the
-    /// log keeps that.
+    /// Resets the zone with the oldest records, and returns its number. `None` if only one zone
+    /// holds records: the log keeps that zone.
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::trim`].
+    /// Fails as [`ZoneLog::trim`] does.
     pub fn reset_oldest(&self) -> Result<Option<ZoneNo>, LogError> {
         Ok(zones(self.ask(Ask::ResetOldest)?)?.first().copied())
     }
 
-    /// Bytes of the longest record that the log takes.
+    /// The length of the longest record that the log accepts, in bytes.
     pub fn max_record_len(&self) -> u64 {
         lock(&self.handle.0.table).max_len()
     }
 
-    /// The numbers of the records: from the oldest to the one that comes next. Empty before the first record.
+    /// The range of record numbers, from the oldest record to the next to be appended. Empty before
+    /// the first record.
     pub fn numbers(&self) -> Range<u64> {
         lock(&self.handle.0.table).numbers()
     }
 }
 
-/// The records of a [`ZoneLog`], in their order. After it has ended it goes on if more were appended.
+/// The records of a [`ZoneLog`], in order. After its end the iterator continues if more records
+/// were appended.
 pub struct LogIter {
     handle: Arc<Handle<Blocking>>,
     cursor: Cursor,

@@ -1,8 +1,9 @@
-//! What the logs of a set share: the zones that no log has, and the flushes.
+//! The shared part of a set of logs: the zones that no log has, and the flushes.
 //!
-//! The flushes of a set are one after the other, and logs that wait share the next one. The disk reports a failure once
-//! only. So the next flush begins when the outcome of the last one is known, and any log that waits finds it out: the
-//! log that began a flush may have gone, or its tasks may not be polled.
+//! The flushes of a set run one after the other, and waiting logs share the next one. The disk
+//! reports a failure only once. So the next flush begins only when the outcome of the last one is
+//! known, and any waiting log may poll for it: the log that began a flush may have been dropped, or
+//! its tasks may not be polled.
 
 use super::io::Flush;
 use super::sleepers::Sleepers;
@@ -14,22 +15,22 @@ use std::task::{Context, Poll, Waker};
 
 /// The flushes of a set.
 struct Flushes {
-    /// How many were begun. The last one of them may not have ended.
+    /// The number of flushes begun. The last one may not have ended.
     begun: u64,
     ended: u64,
-    /// The one that has not ended.
+    /// The flush that has not ended.
     current: Option<Flush>,
-    /// A thread polls that one.
+    /// Whether a thread is polling that flush.
     polled: bool,
-    /// Another log looked meanwhile. It may have used up the wake-up of the flush.
+    /// Whether another log polled meanwhile. It may have consumed the wake-up of the flush.
     missed: bool,
-    /// The outcome of the last one that has ended.
+    /// The outcome of the last flush that has ended.
     outcome: Result<(), LogError>,
 }
 
-/// The state that the logs of a set have in common.
+/// The shared state of the logs of a set.
 pub(super) struct Pool {
-    /// Which zones can be written from their start, by their place in the table of a log.
+    /// Whether each zone can be written from its start, by its index in the table of a log.
     free: Mutex<Vec<bool>>,
     flushes: Mutex<Flushes>,
     flush_failed: AtomicBool,
@@ -61,19 +62,19 @@ impl Pool {
         }
     }
 
-    /// Takes a zone out. `false`: it is not in the pool.
+    /// Takes a zone out. `false` if it is not in the pool.
     pub(super) fn take(&self, zone: usize) -> bool {
         lock(&self.free).get_mut(zone).is_some_and(std::mem::take)
     }
 
-    /// Puts an empty zone in again, for any log of the set.
+    /// Returns an empty zone to the pool, for any log of the set.
     pub(super) fn give_back(&self, zone: usize) {
         if let Some(free) = lock(&self.free).get_mut(zone) {
             *free = true;
         }
     }
 
-    /// Whether a flush failed. The disk may have dropped data of any log then.
+    /// Whether a flush failed. The disk may then have dropped data of any log.
     pub(super) fn has_flush_failed(&self) -> bool {
         self.flush_failed.load(Ordering::SeqCst)
     }
@@ -87,7 +88,7 @@ impl Pool {
         let _asleep = Asleep { sleepers: &self.sleepers, log };
         let mut number = None;
         poll_fn(|cx| {
-            // First: a flush that ends from now on wakes this log.
+            // Registered first, so that a flush that ends from now on wakes this log.
             self.sleepers.insert(log, cx.waker());
             let (outcome, wake) = self.work(&mut number, &begin);
             if wake {
@@ -98,8 +99,8 @@ impl Pool {
         .await
     }
 
-    /// Goes on with the flushes until the one with this number has ended, or has to wait. Returns also whether the
-    /// logs that wait have to look.
+    /// Advances the flushes until the one with this number has ended, or has to wait. Also returns
+    /// whether the waiting logs have to be woken.
     fn work(
         &self,
         number: &mut Option<u64>,
@@ -118,7 +119,7 @@ impl Pool {
                 return (Poll::Ready(Err(LogError::Failed)), news);
             }
             if f.polled {
-                // The thread that polls it wakes this log.
+                // The polling thread wakes this log.
                 f.missed = true;
                 return (Poll::Pending, news);
             }
@@ -128,7 +129,7 @@ impl Pool {
             }
             (f.polled, f.missed) = (true, false);
             drop(f);
-            // Unlocked: the disk may call wakers, and those may use other logs of the set.
+            // Unlocked: the disk may call wakers, which may use other logs of the set.
             let unknown = Unknown(self);
             let mut now = current.unwrap_or_else(begin);
             let polled = now.as_mut().poll(&mut cx);
@@ -153,7 +154,7 @@ impl Pool {
     }
 }
 
-/// Dropped if a flush panics: its outcome is unknown.
+/// Dropped if a flush panics, whose outcome is then unknown.
 struct Unknown<'a>(&'a Pool);
 
 impl Drop for Unknown<'_> {

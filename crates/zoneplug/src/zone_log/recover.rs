@@ -1,4 +1,4 @@
-//! Opening a log: finds which zones hold what, where the end is, and what a crash has left behind it.
+//! Opens a log: finds the content of each zone, the end of the log, and what a crash has torn.
 
 use super::format::{ALIGN, Header};
 use super::io::Io;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{Op, Status, ZoneNo};
 
-/// Bytes at the start of each zone that are looked at for a header of the log.
+/// Bytes at the start of each zone that are searched for a header of the log.
 const FIRST: u64 = 4096;
-/// As many of a zone that has none there.
+/// Bytes searched in a zone without a header there.
 const SEARCHED: u64 = 1 << 20;
 
-/// What opening a log has found.
+/// The findings of opening a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -27,20 +27,20 @@ pub struct Recovery {
     pub first: Option<u64>,
     /// The number of the newest record, if there is one.
     pub last: Option<u64>,
-    /// Bytes behind the newest record that are no whole record: what a crash has torn. They are passed over, and were
-    /// never durable.
+    /// Bytes behind the newest record that are no whole record: torn by a crash. They are skipped,
+    /// and were never durable.
     pub torn_bytes: u64,
-    /// Records that are missing or damaged in the newest zone. Older zones are not read on opening: an iteration finds
-    /// what is wrong there.
+    /// Records missing or damaged in the newest zone. Opening does not read older zones: an
+    /// iteration finds their damage.
     pub holes: Vec<LogError>,
-    /// Zones of the set that the log cannot write: read-only or offline. Records in a zone that went offline are gone;
-    /// if it was not the newest zone, an iteration finds a hole.
+    /// Zones of the set that the log cannot write: read-only or offline. The records of an offline
+    /// zone are gone; if it was not the newest zone, an iteration finds a hole.
     pub lost: Vec<(ZoneNo, Condition)>,
-    /// Zones of the set that hold something else. The log does not touch them.
+    /// Zones of the set that hold other data. The log does not touch them.
     pub foreign: Vec<ZoneNo>,
 }
 
-/// Which record comes next.
+/// Tracks the number of the next record.
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     pub(super) expected: Option<u64>,
@@ -52,7 +52,8 @@ impl Follow {
         Follow { expected: Some(expected), session }
     }
 
-    /// A record was found, behind something that is none from byte `skipped` of the disk on. What is wrong?
+    /// Checks a record against the expected number. `skipped`: the first byte of data before it
+    /// that form no record. Returns the error before the record, if any.
     pub(super) fn see(&mut self, header: &Header, skipped: Option<u64>) -> Option<LogError> {
         let (sequence, session) = (header.sequence, header.session);
         let expected = self.expected.replace(sequence + 1).unwrap_or(sequence);
@@ -60,18 +61,19 @@ impl Follow {
         if sequence != expected {
             return Some(LogError::Hole { first: expected, next: sequence });
         }
-        // After a crash the next session writes behind a torn record. Within a session no record is torn.
+        // After a crash the next session writes behind a torn record. No record is torn within a
+        // session.
         let damaged = skipped.filter(|_| session == before);
         damaged.map(|at| LogError::Corrupted { sector: zoneplug_core::Sector(at >> 9) })
     }
 }
 
-/// A set of logs: what the options ask for, if the disk has it.
+/// A set of logs, checked against the disk.
 #[derive(Debug)]
 pub(super) struct Set {
     /// The ids of the logs.
     ids: RangeInclusive<u64>,
-    /// The zones that they may use: sequential ones, more than there are logs.
+    /// The zones that the logs may use: sequential, more than there are logs.
     zones: Vec<ZoneNo>,
 }
 
@@ -100,7 +102,7 @@ impl Set {
             return wrong(what);
         }
         let zones: Vec<ZoneNo> = set.map(ZoneNo).filter(|z| !g.is_conventional(*z)).collect();
-        // Each log has a head; one of them goes on in another zone.
+        // Each log has a head, and one more zone lets a log continue.
         match zones.len() as u64 {
             n if n > u64::from(logs) => Ok(Set { ids: options.id..=last, zones }),
             n if logs == 1 => {
@@ -114,7 +116,7 @@ impl Set {
     }
 }
 
-/// Makes all zones of the set empty, but those that cannot be written.
+/// Resets all zones of the set, except those that cannot be written.
 pub(super) async fn erase<I: Io>(io: &I, g: &Geometry, set: &Set) -> Result<(), LogError> {
     for zone in &set.zones {
         let info = io.zone(g.zone_start(*zone)).await?;
@@ -129,11 +131,11 @@ pub(super) async fn erase<I: Io>(io: &I, g: &Geometry, set: &Set) -> Result<(), 
 struct Seen {
     zone: Zone,
     cond: Condition,
-    /// The log of the set whose records are in it.
+    /// The log of the set that has records in the zone.
     log: Option<u64>,
 }
 
-/// What a zone holds that a report describes: for which of the logs, and in which use.
+/// Finds the log that a reported zone belongs to, and how the log uses the zone.
 async fn look<I: Io>(
     io: &I,
     logs: &RangeInclusive<u64>,
@@ -149,7 +151,7 @@ async fn look<I: Io>(
         return Ok((None, Use::Free));
     }
     let none = if info.cond == Condition::ReadOnly { Use::Lost(info.cond) } else { Use::Foreign };
-    // Damage at the start of a zone must not cost the whole zone, so any header of a log identifies it.
+    // Any header of a log identifies the zone, so damage at its start does not lose the whole zone.
     let mut header = None;
     for len in [FIRST, SEARCHED] {
         let sectors = (end - zone.start).min(len) >> 9;
@@ -174,7 +176,8 @@ async fn look<I: Io>(
     }))
 }
 
-/// Opens the logs that are there, or new ones in zones that are all empty. A log of the set that has no zone begins.
+/// Opens the existing logs, or new ones in zones that are all empty. A log of the set without a
+/// zone begins.
 pub(super) async fn open<I: Io>(
     io: &I,
     g: &Geometry,
@@ -260,14 +263,15 @@ async fn open_one<I: Io>(
         if all[newest].cond != Condition::ReadOnly {
             table.head = Some(newest);
         }
-        // They were finished before the newest was written, but the crash may have undone that.
+        // These zones were finished before the newest was written, but the crash may have undone
+        // that.
         for &i in table.line.iter().take(table.line.len() - 1) {
             let zone = &table.zones[i];
             if all[i].cond.is_active() {
                 io.manage(Op::ZoneFinish, zone.sector(), zone.len_sectors).await?;
             }
         }
-        // What is shown from now on is there after the next crash too.
+        // All records visible now must survive the next crash too.
         io.flush().await?;
     }
     Ok((table, found))

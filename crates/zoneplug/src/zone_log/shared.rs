@@ -1,4 +1,5 @@
-//! What the handles of a log share: the disk, the zones, and the requests of clients with their answers.
+//! The shared state of the handles of a log: the disk, the zones, and the requests of clients with
+//! their answers.
 
 use super::io::Io;
 use super::sleepers::Sleepers;
@@ -10,24 +11,24 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::ZoneNo;
 
-/// Bytes of records that are written at a time, unless one record is longer.
+/// Bytes of records written at a time, unless one record is longer.
 pub(super) const BATCH: usize = 1 << 20;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug)]
 pub(super) enum Ask {
-    /// Records to append. `sync`: durable when it is answered.
+    /// Appends records. `sync`: they are durable when the answer comes.
     Append {
         records: Vec<Vec<u8>>,
         sync: bool,
     },
     Sync,
-    /// Zones with older records only are reset.
+    /// Resets the zones that hold only older records.
     Trim(LogAddress),
     ResetOldest,
 }
 
-/// What it gets.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
     Addresses(Vec<LogAddress>),
@@ -43,21 +44,21 @@ pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Requests {
     pub(super) next: u64,
     pub(super) list: VecDeque<Request>,
-    /// Of those whose clients are still there.
+    /// The answers to requests whose clients still exist.
     pub(super) answers: HashMap<u64, Option<Outcome>>,
 }
 
-/// What the handles of a log share.
+/// The shared state of the handles of a log.
 pub(super) struct Shared<I> {
     pub(super) io: I,
     pub(super) table: Mutex<Table>,
     pub(super) requests: Mutex<Requests>,
     pub(super) sleepers: Arc<Sleepers>,
-    /// The group that is being worked on.
+    /// The work on the current group.
     pub(super) work: Mutex<Option<Work>>,
 }
 
-/// The requests of a group. Those that have no answer when it goes are aborted.
+/// The requests of a group. Dropping the group aborts those without an answer.
 pub(super) struct Group<I: Io> {
     shared: Arc<Shared<I>>,
     open: Vec<u64>,
@@ -76,7 +77,7 @@ impl<I: Io> Group<I> {
 impl<I: Io> Drop for Group<I> {
     fn drop(&mut self) {
         for id in std::mem::take(&mut self.open) {
-            // What was on its way may have been written.
+            // A write in flight may have reached the disk.
             lock(&self.shared.table).suspect = true;
             self.answer(id, Err(LogError::Aborted));
         }
@@ -94,7 +95,7 @@ impl<I: Io> Shared<I> {
         }
     }
 
-    /// The next group: appends and syncs that stand together, or one request of another kind.
+    /// Takes the next group: consecutive appends and syncs, or one request of another kind.
     pub(super) fn take_group(self: &Arc<Self>) -> Option<(Group<I>, Vec<Request>)> {
         let mut requests = lock(&self.requests);
         let mut taken = Vec::new();

@@ -1,16 +1,16 @@
-//! The wakers of clients, or of logs, that wait for the same thing.
+//! The wakers of clients, or of logs, that wait for the same event.
 
 use super::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
-/// Wakers by the number of the client or log that waits. As a waker it wakes all of them.
+/// Wakers by the number of the waiting client or log. As a waker, it wakes all of them.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers(Mutex<BTreeMap<u64, Waker>>);
 
 impl Sleepers {
-    /// From now on a wake-up wakes `waker`.
+    /// Registers `waker` for this number, in place of an earlier one.
     pub(super) fn insert(&self, id: u64, waker: &Waker) {
         let old = lock(&self.0).insert(id, waker.clone());
         drop(old);

@@ -1,8 +1,9 @@
-//! The state of a log's zones. Does no I/O: the writer asks what to do next and reports what was done.
+//! The state of a log's zones. Does no I/O: the writer asks what to do next and reports the
+//! results.
 //!
-//! The zones in use form a line, oldest first; the last one is the head, which is written. A zone is finished before
-//! the next is written, so a log never has more than one zone open or active. The next head comes from the pool, which
-//! the logs of a set share.
+//! The zones in use form a line, oldest first; the last one is the head, which is written. A zone
+//! is finished before the next is written, so a log never has more than one zone open or active.
+//! The next head comes from the pool, which the logs of a set share.
 
 use super::format::{HEADER_LEN, taken};
 use super::pool::Pool;
@@ -16,15 +17,16 @@ use zoneplug_core::{Sector, ZoneNo};
 /// How the log uses a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It holds nothing of this log. If the pool has it, it is empty and can be written from its start.
+    /// The zone holds no record of this log. If the pool has it, it is empty and can be written
+    /// from its start.
     Free,
-    /// It holds records.
+    /// The zone holds records.
     Held(Held),
-    /// It is read-only with nothing of the log, or offline.
+    /// The zone is offline, or read-only without a record of this log.
     Lost(Condition),
-    /// It holds something that is no record of this log.
+    /// The zone holds data that are no record of this log.
     Foreign,
-    /// It is being reset: its records are gone, and nothing can be written yet.
+    /// The zone is being reset: its records are gone, and it cannot be written yet.
     Going,
 }
 
@@ -34,9 +36,9 @@ pub(super) struct Held {
     pub(super) generation: u64,
     /// The number of its first record.
     pub(super) first: u64,
-    /// One past what can be read, in bytes of the disk.
+    /// The end of the readable data, in bytes from the start of the disk.
     pub(super) end: u64,
-    /// No more records are written to it.
+    /// Whether no more records may be written to it.
     pub(super) sealed: bool,
 }
 
@@ -44,10 +46,10 @@ pub(super) struct Held {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Zone {
     pub(super) no: ZoneNo,
-    /// In bytes of the disk.
+    /// The start, in bytes from the start of the disk.
     pub(super) start: u64,
     pub(super) len_sectors: u32,
-    /// In bytes.
+    /// The capacity in bytes.
     pub(super) capacity: u64,
     pub(super) state: Use,
 }
@@ -62,12 +64,12 @@ impl Zone {
     }
 }
 
-/// Where the next batch goes.
+/// The place of the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Here: position and room in bytes, and the zone's generation.
+    /// The head: position and room in bytes, and the zone's generation.
     At { position: u64, room: u64, generation: u64 },
-    /// Into the zone that is now reserved, after this one has been sealed and finished.
+    /// The reserved zone, once the zone `seal` has been sealed and finished.
     Next { seal: Option<usize> },
 }
 
@@ -76,28 +78,29 @@ pub(super) enum Place {
 pub(super) struct Table {
     /// The log's id.
     pub(super) log: u64,
-    /// Bytes: writes are multiples.
+    /// The write granularity in bytes.
     pub(super) block: u64,
-    /// In the order of the disk.
+    /// The zones of the set, in the order of the disk.
     pub(super) zones: Vec<Zone>,
-    /// The zones that no log of the set has. Those in `line`, `head` and `reserved` are not in it.
+    /// The zones that no log of the set has. Zones in `line`, `head` and `reserved` are not in it.
     pub(super) pool: Arc<Pool>,
-    /// Those that hold records, oldest first, as places in `zones`.
+    /// Zones with records, oldest first, as indices of `zones`.
     pub(super) line: VecDeque<usize>,
-    /// The one that is written; not in `line` while it is empty.
+    /// The zone being written; not in `line` while it is empty.
     pub(super) head: Option<usize>,
-    /// The one that is written next, while the head is being ended.
+    /// The zone to be written next, while the head is being finished.
     pub(super) reserved: Option<usize>,
     pub(super) next_sequence: u64,
     pub(super) next_generation: u64,
     pub(super) session: u32,
-    /// Whether a record of this session is durable: until then the next crash might give its number away again.
+    /// Whether a record of this session is durable. Otherwise a crash could let the next session
+    /// reuse the session's number.
     pub(super) session_durable: bool,
     /// Whether something was written since the last flush.
     pub(super) dirty: bool,
-    /// A write failed: where the head ends has to be asked.
+    /// Whether a write failed: the device has to be asked for the end of the head.
     pub(super) suspect: bool,
-    /// Records that were acknowledged are gone.
+    /// Whether acknowledged records are gone.
     pub(super) failed: bool,
 }
 
@@ -107,22 +110,24 @@ impl Table {
         self.failed || self.pool.has_flush_failed()
     }
 
-    /// Bytes of the longest record.
+    /// The length of the longest record in bytes.
     pub(super) fn max_len(&self) -> u64 {
         let capacity = self.zones.iter().map(|z| z.capacity).max().unwrap_or(0);
         capacity.saturating_sub(HEADER_LEN as u64).min(u64::from(u32::MAX) - 4096)
     }
 
-    /// The numbers of its records.
+    /// The range of record numbers.
     pub(super) fn numbers(&self) -> Range<u64> {
         let oldest = self.line.front().and_then(|z| self.held(*z));
         oldest.map_or(self.next_sequence, |h| h.first)..self.next_sequence
     }
 
-    /// Where a record with `len` bytes of data goes. If that is another zone, the zone is reserved.
+    /// Returns the place of a record with `len` bytes of data. Reserves a zone if the record goes
+    /// to another one.
     pub(super) fn place(&mut self, len: u64) -> Result<Place, LogError> {
         let need = taken(len);
-        // Going on in it was dropped in the middle. This record may not need it, or need a larger one.
+        // An earlier move to this zone was dropped in the middle. This record may not need it, or
+        // need a larger one.
         self.release();
         if let Some(zone) = self.head.map(|h| &self.zones[h]) {
             let (position, generation, sealed) = match zone.state {
@@ -134,7 +139,7 @@ impl Table {
                 return Ok(Place::At { position, room, generation });
             }
         }
-        // Zones are used in turn: the next one behind the head.
+        // Zones are used in turn, starting behind the head.
         let from = self.head.or_else(|| self.line.back().copied()).map_or(0, |h| h + 1);
         let nr = self.zones.len();
         let fits = |i: &usize| self.zones[*i].state == Use::Free && need <= self.zones[*i].capacity;
@@ -144,14 +149,14 @@ impl Table {
         Ok(Place::Next { seal })
     }
 
-    /// Gives the reserved zone back to the pool: the log does not go on in it.
+    /// Returns the reserved zone to the pool: the log does not continue in it.
     pub(super) fn release(&mut self) {
         if let Some(zone) = self.reserved.take() {
             self.pool.give_back(zone);
         }
     }
 
-    /// The zone that is reserved becomes the head. A head that was never written goes back to the pool.
+    /// Makes the reserved zone the head. A head that was never written goes back to the pool.
     pub(super) fn advance(&mut self) {
         if let Some(unused) = self.head.filter(|h| self.zones[*h].state == Use::Free) {
             self.pool.give_back(unused);
@@ -159,7 +164,7 @@ impl Table {
         self.head = self.reserved.take();
     }
 
-    /// The head holds what was written up to `end`, its first record `first` if it was empty.
+    /// Extends the head's data to `end`; `first` is its first record if it was empty.
     pub(super) fn head_reaches(&mut self, end: u64, first: u64) {
         let Some(head) = self.head else { return };
         let zone = &mut self.zones[head];
@@ -180,7 +185,7 @@ impl Table {
         }
     }
 
-    /// The head can no longer be written.
+    /// Drops a head that can no longer be written.
     pub(super) fn lose_head(&mut self, condition: Condition) {
         let Some(head) = self.head.take() else { return };
         let keep = condition == Condition::ReadOnly && self.line.contains(&head);
@@ -190,7 +195,8 @@ impl Table {
         }
     }
 
-    /// The oldest zone, if a newer one holds records: the newest is what carries the numbers on.
+    /// The oldest zone, if a newer one holds records: the newest must stay, because the numbers
+    /// continue from it.
     pub(super) fn oldest(&self) -> Option<usize> {
         self.line.front().copied().filter(|_| self.line.len() > 1)
     }
@@ -202,13 +208,14 @@ impl Table {
         self.oldest().filter(|_| first <= before.sequence())
     }
 
-    /// The zone is about to be reset. A reader that finds no record there sees from now on that its zone is gone.
+    /// Marks the zone as being reset. A reader that finds no record there now sees that its zone is
+    /// gone.
     pub(super) fn begin_reset(&mut self, zone: usize) -> Use {
         self.line.retain(|z| *z != zone);
         std::mem::replace(&mut self.zones[zone].state, Use::Going)
     }
 
-    /// The reset has ended, and this is what the zone is now. The zone was the oldest.
+    /// Notes the state of a zone after its reset. The zone was the oldest.
     pub(super) fn end_reset(&mut self, zone: usize, state: Use) {
         self.zones[zone].state = state;
         match state {
@@ -225,7 +232,7 @@ impl Table {
         }
     }
 
-    /// The zone that a record is in, if it still is.
+    /// The zone that holds a record, if it still does.
     pub(super) fn find(&self, at: LogAddress) -> Result<(usize, Held), LogError> {
         let behind = self.zones.partition_point(|z| z.start <= at.position());
         let found = behind.checked_sub(1).and_then(|i| self.held(i).map(|h| (i, h)));
@@ -244,7 +251,7 @@ impl Table {
         held.filter(|(_, h)| h.generation > generation).min_by_key(|(_, h)| h.generation)
     }
 
-    /// Whether the zone still is in the use that `generation` names.
+    /// Returns the zone's state if it is still in the use `generation`.
     pub(super) fn still(&self, zone: usize, generation: u64) -> Option<Held> {
         self.held(zone).filter(|h| h.generation == generation)
     }

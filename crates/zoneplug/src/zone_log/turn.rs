@@ -1,9 +1,10 @@
-//! Which client does the work. Clients put requests into a list, and a client that is polled works for all.
+//! Decides which client does the work. Clients queue requests, and a client that is polled works
+//! for all.
 //!
-//! The log owns a future that works on one group of requests. A client that is polled polls this future. If a client is
-//! dropped in the middle, the next one goes on. All sleeping clients are woken when the I/O of the group makes
-//! progress, so a client that is dropped or no longer polled delays no other. Requests that arrive meanwhile form the
-//! next group: one write, one flush.
+//! The log owns a future that works on one group of requests. A polled client polls this future. If
+//! a client is dropped in the middle, the next one continues. All sleeping clients are woken when
+//! the I/O of the group makes progress, so a client that is dropped or no longer polled delays no
+//! other. Requests that arrive meanwhile form the next group: one write, one flush.
 
 use super::io::Io;
 use super::shared::{Ask, Outcome, Shared};
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, TryLockError};
 use std::task::{Context, Poll, Waker};
 
-/// The handles of a log. When the last one goes, so does work in the middle: no client waits for it.
+/// The handles of a log. Dropping the last one drops work in progress: no client waits for it.
 pub(super) struct Handle<I>(pub(super) Arc<Shared<I>>);
 
 impl<I> Drop for Handle<I> {
@@ -24,13 +25,13 @@ impl<I> Drop for Handle<I> {
 }
 
 impl<I: Io> Shared<I> {
-    /// Works until nothing is left to do, `id` has its answer, or it has to wait.
+    /// Works until nothing is left to do, `id` has its answer, or the work has to wait.
     fn run(self: &Arc<Self>, id: u64) {
         let waker = Waker::from(self.sleepers.clone());
         let mut cx = Context::from_waker(&waker);
         let mut work = lock(&self.work);
         while !self.is_answered(id) {
-            // Out of its place while it is polled: if it panics, it is not polled again.
+            // Taken out while it is polled: if it panics, it is not polled again.
             let mut now = match work.take() {
                 Some(now) => now,
                 None => match self.take_group() {
@@ -45,9 +46,10 @@ impl<I: Io> Shared<I> {
         }
     }
 
-    /// Wakes the clients of requests that no work has taken: the one that could have begun it has its own answer.
+    /// Wakes the clients of requests that no work has taken, because the client that could have
+    /// begun it has its own answer.
     fn hand_on(&self) {
-        // A client that is at work hands on itself.
+        // A client at work hands on itself.
         let idle = match self.work.try_lock() {
             Ok(work) => work.is_none(),
             Err(TryLockError::Poisoned(work)) => work.into_inner().is_none(),
@@ -59,14 +61,14 @@ impl<I: Io> Shared<I> {
     }
 }
 
-/// A request that is on its way.
+/// A request in progress.
 pub(super) struct Waiting<I: Io> {
     handle: Arc<Handle<I>>,
     id: u64,
 }
 
 impl<I: Io> Waiting<I> {
-    /// Puts `ask` into the list, behind what is there.
+    /// Queues `ask` behind earlier requests.
     pub(super) fn new(handle: &Arc<Handle<I>>, ask: Ask) -> Waiting<I> {
         let mut requests = lock(&handle.0.requests);
         let id = requests.next;
@@ -82,7 +84,7 @@ impl<I: Io> Future for Waiting<I> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let shared = &self.handle.0;
-        // First: an answer that comes from now on wakes this task.
+        // Registered first, so that an answer that comes from now on wakes this task.
         shared.sleepers.insert(self.id, cx.waker());
         shared.run(self.id);
         let answer = lock(&shared.requests).answers.get_mut(&self.id).and_then(Option::take);

@@ -1,22 +1,23 @@
 //! Reads one zone from record to record, across what a crash has torn.
 //!
-//! A record that is not whole may be one that a power cut tore, and the next session goes on behind it: so behind
-//! something that is no record every place where one could begin is tried, up to the end.
+//! Data that form no whole record may be a record that a power cut tore, and the next session
+//! writes behind it. So the walk tries every possible record position behind such data, up to the
+//! end.
 
 use super::LogError;
 use super::format::{ALIGN, HEADER_LEN, Header, Kind};
 use super::io::Io;
 use zoneplug_core::Sector;
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const CHUNK: u64 = 256 << 10;
 
-/// The next thing that a walk finds.
+/// The next result of a walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A record. `skipped`: between it and the one before is something that is none, from this byte of the disk on.
+    /// A record. `skipped`: the first byte, on the disk, of data before it that form no record.
     Record { header: Header, data: Vec<u8>, skipped: Option<u64> },
-    /// No more. `rest`: from this byte of the disk on is something that is no record.
+    /// The end. `rest`: the first byte, on the disk, of data at the end that form no record.
     End { rest: Option<u64>, sealed: bool },
 }
 
@@ -26,11 +27,11 @@ pub(super) struct Walk {
     log: u64,
     block: u64,
     generation: u64,
-    /// Where the next record is looked for, in bytes of the disk.
+    /// The position of the next record, in bytes from the start of the disk.
     position: u64,
-    /// Where to stop.
+    /// The end of the walk.
     end: u64,
-    /// Bytes that were read, and where they begin.
+    /// Bytes read, and below them their position.
     chunk: Vec<u8>,
     chunk_at: u64,
     bad: Option<u64>,
@@ -38,7 +39,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// From `position` to `end` in a zone that is in the use `generation` of the log `log`.
+    /// A walk from `position` to `end` in a zone that the log `log` uses with `generation`.
     pub(super) fn new(log: u64, block: u64, generation: u64, position: u64, end: u64) -> Walk {
         Walk {
             log,
@@ -57,7 +58,8 @@ impl Walk {
         self.generation
     }
 
-    /// The zone may have grown: returns whether it has. What was a torn record before may be whole now.
+    /// Extends the walk if the zone has grown, and returns whether it has. A record that looked
+    /// torn may be whole now.
     pub(super) fn extend(&mut self, end: u64) -> bool {
         let more = end > self.end;
         if more {
@@ -68,12 +70,12 @@ impl Walk {
         more
     }
 
-    /// The largest session of a header that was seen, whether its record is whole or not.
+    /// The largest session of a header seen, whether its record is whole or not.
     pub(super) fn seen_session(&self) -> u32 {
         self.session
     }
 
-    /// `len` bytes at `at`, which are inside of the walk.
+    /// Returns `len` bytes at `at`, which are inside the walk.
     async fn bytes<I: Io>(&mut self, io: &I, at: u64, len: u64) -> Result<&[u8], LogError> {
         let have = self.chunk_at..self.chunk_at + self.chunk.len() as u64;
         if at < have.start || at + len > have.end {
@@ -87,7 +89,7 @@ impl Walk {
         self.chunk.get(offset..offset + len as usize).ok_or(short)
     }
 
-    /// The record or seal at `position`, if there is a whole one.
+    /// Returns the record or seal at `position`, if it is whole.
     async fn here<I: Io>(&mut self, io: &I) -> Result<Option<(Header, Vec<u8>)>, LogError> {
         let (at, end) = (self.position, self.end);
         let (log, generation) = (self.log, self.generation);
@@ -106,7 +108,7 @@ impl Walk {
         Ok((crc32fast::hash(&data) == header.data_sum).then_some((header, data)))
     }
 
-    /// The next record.
+    /// Returns the next record or the end.
     pub(super) async fn next<I: Io>(&mut self, io: &I) -> Result<Found, LogError> {
         loop {
             if self.position + HEADER_LEN as u64 > self.end {
@@ -119,7 +121,7 @@ impl Walk {
                 self.position += header.taken();
                 return Ok(Found::Record { header, data, skipped: self.bad.take() });
             }
-            // Behind the last record of a batch are zeroes up to the next block.
+            // Zeroes follow the last record of a batch, up to the next block.
             let next = self.position.next_multiple_of(self.block).min(self.end);
             if self.bad.is_none() && next > self.position {
                 let (at, len) = (self.position, next - self.position);

@@ -1,4 +1,4 @@
-//! Everything that changes a log: one group of requests at a time, in one place.
+//! Makes all changes of a log, one group of requests at a time.
 
 use super::format::{HEADER_LEN, Header, Kind, taken};
 use super::io::Io;
@@ -13,12 +13,12 @@ use zoneplug_core::{Op, Sector, ZoneNo};
 
 /// A record of the group that is not written yet.
 struct Wanted {
-    /// The request, as a place in the group.
+    /// The index of its request in the group.
     request: usize,
     data: Vec<u8>,
 }
 
-/// Does what the requests of a group ask for.
+/// Carries out the requests of a group.
 pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list: Vec<Request>) {
     if lock(&shared.table).has_failed() {
         return list.iter().for_each(|(id, _)| group.answer(*id, Err(LogError::Failed)));
@@ -78,7 +78,7 @@ pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list
     }
 }
 
-/// Makes durable what was acknowledged.
+/// Makes acknowledged records durable.
 async fn flush<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     let (pool, log) = {
         let t = lock(&shared.table);
@@ -156,16 +156,17 @@ async fn write_some<I: Io>(
         !std::mem::replace(&mut t.session_durable, true)
     };
     if new_session {
-        // Without this, a crash could take the whole session, and the next session would give its numbers to other
-        // records.
+        // Without this flush a crash could take the whole session, and the next session would reuse
+        // its numbers for other records.
         flush(shared).await?;
     }
     Ok(addresses)
 }
 
-/// Writes at the end of the head. After an error the log knows where that is, or that it has to ask.
+/// Writes at the end of the head. After an error the log knows the new end, or knows that it has to
+/// ask for it.
 async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Result<(), LogError> {
-    // While the write is in flight, because this future may be dropped in the middle.
+    // Set while the write is in flight, because this future may be dropped in the middle.
     lock(&shared.table).suspect = true;
     let result = shared.io.write(Sector(position >> 9), buf).await;
     match result {
@@ -180,7 +181,8 @@ async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Resul
     }
 }
 
-/// Asks the device where the head ends, and keeps records of it whose write was not acknowledged and is there.
+/// Asks the device for the end of the head, and keeps records that are there although their write
+/// was not acknowledged.
 async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     let (zone, held, mut walk) = {
         let mut t = lock(&shared.table);
@@ -209,7 +211,7 @@ async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     };
     let known = held.map_or(zone.start, |h| h.end);
     if end < known {
-        // Something else has reset the zone, or the device has forgotten what it acknowledged.
+        // Another program has reset the zone, or the device has lost acknowledged data.
         lock(&shared.table).failed = true;
         return Err(LogError::Failed);
     }
@@ -235,8 +237,8 @@ async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Ends the head and goes on in the zone that is reserved. Everything before is durable then: of a log that is cut in
-/// the middle of a later zone, all earlier zones are whole.
+/// Finishes the head and continues in the reserved zone. Everything before is then durable: if a
+/// crash cuts the log in a later zone, all earlier zones are whole.
 async fn go_on<I: Io>(shared: &Shared<I>, seal: Option<usize>) -> Result<(), LogError> {
     if let Some(head) = seal {
         let (zone, held, t) = {
@@ -296,14 +298,16 @@ async fn reset<I: Io>(shared: &Shared<I>, before: Option<LogAddress>) -> Result<
         };
         let Some((index, zone, dirty)) = oldest else { return Ok(Answer::Zones(zones)) };
         if dirty {
-            // The numbers of later records follow from the newest zone, so a crash must not take it.
+            // The numbers of later records continue from the newest zone, so a crash must not take
+            // it.
             flush(shared).await?;
         }
         let was = lock(&shared.table).begin_reset(index);
         let result = shared.io.manage(Op::ZoneReset, zone.sector(), zone.len_sectors).await;
         let mut state = Use::Free;
         if result.is_err() {
-            // A dead zone cannot be used again. For any other it is unknown whether it was reset.
+            // A read-only or offline zone cannot be used again. Any other zone may or may not have
+            // been reset.
             let info = shared.io.zone(zone.sector()).await;
             state = match info.map(|z| z.cond) {
                 Ok(cond @ (Condition::ReadOnly | Condition::Offline)) => Use::Lost(cond),
