@@ -4,12 +4,12 @@ use crate::super_block::SuperBlock;
 use zoneplug_core::Error;
 
 impl SuperBlock {
-    /// A super block for a new volume: `options` as of `mkzonefs -o`, a UUID of its own, and the owner and group given,
-    /// unless the options say otherwise.
+    /// Builds the super block of a new volume: `options` as in `mkzonefs -o`, a new UUID, and the
+    /// given owner and group unless the options set others.
     ///
     /// # Errors
     ///
-    /// An option that does not exist, or a value that it does not take.
+    /// Fails for an unknown option or an invalid value.
     ///
     /// ```
     /// use zoneplug_zonefs::SuperBlock;
@@ -33,7 +33,7 @@ impl SuperBlock {
                 _ => return Err(no("aggr_cnv, uid=, gid=, perm=, label= (63 bytes)")),
             }
         }
-        // Version 4, random. Without random bytes the UUID is all zeroes, which is one too.
+        // A UUID of version 4, random. Without random bytes it is all zeroes, which is valid too.
         if getrandom::fill(&mut sb.uuid).is_ok() {
             sb.uuid[6] = sb.uuid[6] & 0x0f | 0x40;
             sb.uuid[8] = sb.uuid[8] & 0x3f | 0x80;

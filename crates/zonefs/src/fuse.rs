@@ -14,23 +14,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The numbers by which the kernel names what it has looked up. They are not the inode numbers that stat(2) shows,
-/// because the kernel has its own for the root.
+/// The node numbers that the kernel uses. They differ from the inode numbers that stat(2) shows,
+/// because FUSE fixes the number of the root.
 const ROOT: u64 = 1;
 const DIRECTORIES: u64 = 2;
 const FILES: u64 = 16;
 
-/// How long the kernel may go by a name. Names do not change.
+/// How long the kernel may cache a name. Names do not change.
 const NAMES_LAST: Duration = Duration::from_secs(3600);
-/// How long it may go by attributes: an error of another file may change them.
+/// How long the kernel may cache attributes: an error in another file may change them.
 const ATTRIBUTES_LAST: Duration = Duration::ZERO;
-/// Requests that the kernel may have waiting for readahead.
+/// Background requests, such as readahead, that the kernel may have outstanding.
 const BACKGROUND: u16 = 64;
-/// Bytes of a page: files with smaller blocks do not go through the page cache, where a page would go stale that a file
-/// ended in.
+/// Bytes of a page. Files with smaller blocks bypass the page cache: the cached page in which a
+/// file ended would be stale once the file grows.
 const PAGE: u32 = 4096;
 
-/// What a number names.
+/// The object that a node number names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
     Root,
@@ -38,11 +38,11 @@ enum Node {
     File(FileNo),
 }
 
-/// A volume, as fuser asks for it.
+/// A volume behind fuser's interface.
 pub(crate) struct Requests {
     volume: Arc<Volume>,
     mounted: SystemTime,
-    /// Called when a file was closed that could be written.
+    /// Called when a file that was open for writing is closed.
     writer_closed: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -54,7 +54,7 @@ fn writes(flags: OpenFlags) -> bool {
     flags.acc_mode() != OpenAccMode::O_RDONLY
 }
 
-/// `O_DIRECT` and `O_APPEND`, as files have them now.
+/// `O_DIRECT` and `O_APPEND`, as the open file has them now.
 fn how(flags: OpenFlags) -> WriteMode {
     let flags = rustix::fs::OFlags::from_bits_retain(flags.0 as u32);
     WriteMode {
@@ -93,7 +93,8 @@ impl Requests {
         }
     }
 
-    /// The inode number of a node, as Linux's zonefs has it: files those of their zones, directories those behind.
+    /// The inode number of a node, as in Linux's zonefs: a file has that of its first zone,
+    /// directories have the numbers after the last zone.
     fn ino(&self, node: Node) -> u64 {
         let behind = u64::from(self.volume.nr_zones());
         match node {
@@ -137,7 +138,7 @@ impl Requests {
         FileAttr {
             ino: INodeNo(ino),
             size,
-            // All that the zone can hold is the file's.
+            // The file occupies the whole capacity of its zones.
             blocks: capacity >> 9,
             atime: modified,
             mtime: modified,
@@ -181,8 +182,8 @@ impl Requests {
         }
     }
 
-    /// Writes, and makes durable what the file's flags want so. The kernel asks for that only of files that go through its
-    /// page cache.
+    /// Writes, and makes the data durable if the file's flags demand it. The kernel sends a sync of
+    /// its own only for files in its page cache.
     fn write_file(
         &self,
         file: FileNo,
@@ -224,7 +225,7 @@ impl Requests {
 
 impl Filesystem for Requests {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A kernel that allows less has its own number.
+        // A kernel that allows fewer keeps its own number.
         let _ = config.set_max_background(BACKGROUND);
         Ok(())
     }
@@ -339,7 +340,7 @@ impl Filesystem for Requests {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // Pages that the kernel writes back come without the flags of a file.
+        // The kernel writes back pages without the flags of a file.
         let how = match write.contains(WriteFlags::FUSE_WRITE_CACHE) {
             true => WriteMode::BUFFERED,
             false => how(flags),
@@ -348,7 +349,7 @@ impl Filesystem for Requests {
             .file(ino)
             .and_then(|file| self.write_file(file, offset, data, how, flags).map_err(error));
         match written {
-            // The kernel sends no more than fits into this number.
+            // The kernel never sends more than fits into this number.
             Ok(n) => reply.written(n as u32),
             Err(e) => reply.error(e),
         }
@@ -410,7 +411,7 @@ impl Filesystem for Requests {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let u = self.volume.usage();
-        // The longest name of a file has 16 bytes, as in Linux.
+        // The longest file name has 16 bytes, as in Linux.
         reply.statfs(u.blocks, u.free, u.free, u.files, 0, u.block, 16, u.block);
     }
 
@@ -427,7 +428,7 @@ impl Filesystem for Requests {
         reply.error(Errno::EOPNOTSUPP);
     }
 
-    // Files and directories are neither made nor removed.
+    // Files and directories are neither created nor removed.
 
     fn create(
         &self,

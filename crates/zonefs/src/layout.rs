@@ -1,4 +1,4 @@
-//! Which zones are which file. The first zone holds the super block and is no file.
+//! Maps zones to files. The first zone holds the super block and is no file.
 
 use zoneplug_core::Sector;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
@@ -6,7 +6,7 @@ use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 /// The two directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// `cnv`: conventional zones, which are written anywhere.
+    /// `cnv`: conventional zones, which can be written anywhere.
     Conventional,
     /// `seq`: sequential zones, which are written at the end of the file.
     Sequential,
@@ -25,22 +25,22 @@ impl Group {
     }
 }
 
-/// A file that is one zone, or several conventional ones.
+/// A file: one zone, or several adjacent conventional zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) group: Group,
     /// The number of its first zone, which is the inode number of the file.
     pub(crate) zone: u32,
     pub(crate) start: Sector,
-    /// What the file can hold.
+    /// The capacity of the file.
     pub(crate) capacity_sectors: u64,
-    /// What is written of it.
+    /// The written part of the file.
     pub(crate) written_sectors: u64,
     pub(crate) cond: Condition,
 }
 
-/// What is written of a zone, as the size of its file. The write pointer of a read-only or offline zone is not valid:
-/// `otherwise` stands for it.
+/// The written sectors of a zone, which give the size of its file. The write pointer of a read-only
+/// zone is not valid: `otherwise` is used instead. An offline zone counts as empty.
 pub(crate) fn written_sectors(zone: &ZoneInfo, otherwise: u64) -> u64 {
     match (zone.zone_type, zone.cond) {
         (_, Condition::Offline) => 0,
@@ -65,8 +65,8 @@ fn extent(number: usize, zone: &ZoneInfo) -> Extent {
     }
 }
 
-/// The files of a disk whose report is `zones`, in the order of the zones. With `aggregate`, conventional zones that
-/// follow each other are one file.
+/// The files of a disk with the report `zones`, in the order of the zones. With `aggregate`,
+/// adjacent conventional zones form one file.
 pub(crate) fn extents(zones: &[ZoneInfo], aggregate: bool) -> Vec<Extent> {
     let mut files: Vec<Extent> = Vec::with_capacity(zones.len());
     for (number, zone) in zones.iter().enumerate().skip(1) {
@@ -79,7 +79,7 @@ pub(crate) fn extents(zones: &[ZoneInfo], aggregate: bool) -> Vec<Extent> {
             Some(file) => {
                 file.capacity_sectors += one.capacity_sectors;
                 file.written_sectors += one.written_sectors;
-                // The worst condition of a zone is that of the file.
+                // The file takes the worst condition of its zones.
                 let worse = |c: Condition| {
                     matches!(c, Condition::Offline)
                         || c == Condition::ReadOnly && file.cond != Condition::Offline

@@ -1,13 +1,14 @@
-//! The zones of a disk as files, as Linux's zonefs shows them, in user space.
+//! Shows the zones of a disk as files, like Linux's zonefs, in user space.
 //!
-//! A [`Volume`] has the rules: sizes, writes at the end, truncation, errors. [`Mount`] lets the kernel ask for them by
-//! FUSE. A volume has the super block that mkzonefs(8) writes, so the same disk can be mounted by Linux.
+//! A [`Volume`] has the rules: sizes, writes at the end, truncation, errors. [`Mount`] serves it to
+//! the kernel by FUSE. A volume has the super block that mkzonefs(8) writes, so Linux can mount the
+//! same disk.
 //!
 //! | file | what it owns |
 //! | --- | --- |
-//! | `super_block.rs`, `format_options.rs` | the format of the super block; what a new one says |
+//! | `super_block.rs`, `format_options.rs` | the format of the super block; the options of a new one |
 //! | `options.rs` | the options of a mount |
-//! | `layout.rs` | which zones are which file |
+//! | `layout.rs` | the zones of each file |
 //! | `volume/` | the files: sizes, writes, errors |
 //! | `fuse.rs` | requests of the kernel |
 //! | `mount.rs` | a mount from its start to its end |

@@ -1,4 +1,4 @@
-//! A mount from its start to its end: what it takes, its threads, and how it ends.
+//! A mount from start to end: what it needs, its threads, and how it ends.
 
 use crate::fuse::Requests;
 use crate::options::MountOptions;
@@ -21,16 +21,16 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind};
 use zoneplug_host::{Attempt, HostedDisk, os_error};
 
-/// The device by which the kernel asks.
+/// The device on which the kernel sends its requests.
 const DEVICE: &str = "/dev/fuse";
-/// Programs that mount and unmount for users who may not.
+/// Programs that mount and unmount for users without the right to.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 
-/// Requests that may wait for the disk at a time; others wait for them.
+/// Requests that may wait for the disk at a time; further ones wait for these.
 const THREADS: usize = 32;
 
-/// How often a mount is made read-only in vain before the next writer is waited for. A file that was just closed counts as
-/// open for some microseconds more.
+/// How often a remount as read-only is tried before waiting for the next close of a writer. A file
+/// that was just closed counts as open for some microseconds more.
 const TRIES: u32 = 40;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
@@ -40,7 +40,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 pub enum MountError {
     /// The connection to the kernel failed.
     Connection(io::Error),
-    /// What was written last could not be made durable.
+    /// The last data written could not be made durable.
     Close(Errno),
 }
 
@@ -55,7 +55,8 @@ impl std::fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// A mounted volume. It ends when it is unmounted, by whatever means; dropping this does not unmount it.
+/// A mounted volume. The mount ends when it is unmounted, by whatever means; dropping this does not
+/// unmount it.
 ///
 /// ```no_run
 /// use zoneplug_host::HostedDisk;
@@ -76,8 +77,9 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts the volume on `disk` at the directory `dir`. `source` is what mount(8) shows as its source. `warn` is told
-    /// in words what goes wrong while it is mounted; `ended` is called when it has ended.
+    /// Mounts the volume on `disk` at the directory `dir`. mount(8) shows `source` as its source.
+    /// `warn` receives messages about errors while the volume is mounted; `ended` is called after
+    /// the mount has ended.
     ///
     /// # Errors
     ///
@@ -97,7 +99,7 @@ impl Mount {
         let told = Mutex::new(sender.clone());
         let observer = move |event| match event {
             Event::Warning(text) => warn(&text),
-            // The thread that listens ends with the mount.
+            // The listening thread ends with the mount.
             Event::ReadOnly => drop(lock(&told).send(Wanted::ReadOnly)),
         };
         let volume = Arc::new(Volume::open(disk, options, Box::new(observer))?);
@@ -119,7 +121,7 @@ impl Mount {
             drop(sender.send(Wanted::End));
             let closed = of.close();
             drop(remounts.join());
-            // A connection that was aborted leaves a mount that answers nothing.
+            // An aborted connection leaves a dead mount behind.
             drop(at.unmount());
             ended();
             served.map_err(MountError::Connection)?;
@@ -128,37 +130,39 @@ impl Mount {
         Ok(Mount { place, volume, thread })
     }
 
-    /// Whether this process can mount something at `dir`. Returns the directory without symbolic links.
+    /// Checks whether this process can mount at `dir`. Returns the directory without symbolic
+    /// links.
     ///
     /// # Errors
     ///
-    /// As [`Mount::start`].
+    /// Fails as [`Mount::start`] does.
     pub fn check(dir: &Path) -> Result<PathBuf, Error> {
         let dir = directory(dir)?;
         can_mount(rustix::process::geteuid().is_root())?;
         Ok(dir)
     }
 
-    /// The volume.
+    /// The mounted volume.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// The volume, for a thread that outlives this.
+    /// The mounted volume, for a thread that outlives the mount.
     pub fn shared_volume(&self) -> Arc<Volume> {
         self.volume.clone()
     }
 
-    /// Takes the mount away from its directory. It ends when the last file is closed that is open on it.
+    /// Detaches the mount from its directory. The mount ends when the last file open on it is
+    /// closed.
     ///
     /// # Errors
     ///
-    /// Something else is mounted over it, or what the system says.
+    /// Fails if something else is mounted over it, or with the error of the system.
     pub fn unmount(&self) -> io::Result<()> {
         self.place.unmount()
     }
 
-    /// Waits until it has ended and all is durable.
+    /// Waits until the mount has ended and all data are durable.
     ///
     /// # Errors
     ///
@@ -173,11 +177,12 @@ impl Mount {
     }
 }
 
-/// A directory, and what is mounted there by us.
+/// A directory, and our mount on it.
 #[derive(Debug, Clone)]
 struct Place {
     dir: PathBuf,
-    /// The numbers of the mount and of its device, as `/proc/self/mountinfo` has them. Other mounts have others.
+    /// The numbers of our mount and its device, as in `/proc/self/mountinfo`; other mounts have
+    /// other numbers.
     id: Option<String>,
 }
 
@@ -187,7 +192,7 @@ impl Place {
         Place { dir, id }
     }
 
-    /// Whether our mount is the one that the directory shows now.
+    /// Whether the directory shows our mount now.
     fn is_ours(&self) -> bool {
         self.id.is_some() && mounts_at(&self.dir).last() == self.id.as_ref()
     }
@@ -207,8 +212,8 @@ impl Place {
     }
 }
 
-/// The numbers of what is mounted at a directory, the one that it shows last. The kernel is not asked for the
-/// directory itself, which this process may have to answer for.
+/// The numbers of the mounts at a directory, the visible one last. Avoids a request on the
+/// directory itself, which this process might have to answer.
 fn mounts_at(dir: &Path) -> Vec<String> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let lines = table.split(|b| *b == b'\n').filter_map(|line| {
@@ -220,7 +225,7 @@ fn mounts_at(dir: &Path) -> Vec<String> {
     lines.collect()
 }
 
-/// A path of `/proc`, in which blanks and backslashes are octal numbers.
+/// Decodes a path of `/proc`, in which blanks and backslashes are octal numbers.
 fn unescaped(path: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), path);
     while let [first, more @ ..] = rest {
@@ -234,7 +239,7 @@ fn unescaped(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Mounts as root, without fuser: what it has mounted it unmounts again by its path, whatever is there by then.
+/// Mounts as root without fuser: fuser unmounts by path, whatever is mounted there by then.
 fn mounted_by_us(
     requests: Requests,
     source: &str,
@@ -256,7 +261,7 @@ fn mounted_by_us(
     let options = CString::new(options)?;
     rustix::mount::mount(source, dir, "fuse", flags, options.as_c_str())?;
     Session::from_fd(requests, device.into(), config.acl, config).inspect_err(|_| {
-        // The first error is the one to report.
+        // The error of the session is the one to report.
         let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
     })
 }
@@ -271,14 +276,14 @@ fn spawn<R: Send + 'static>(
         .map_err(|e| os_error(Attempt::Thread, "no thread", e))
 }
 
-/// The directory, without symbolic links.
+/// Returns the directory without symbolic links.
 fn directory(dir: &Path) -> Result<PathBuf, Error> {
     let shown = dir.display();
     let found = std::fs::metadata(dir).and_then(|is| Ok((std::fs::canonicalize(dir)?, is)));
     match found {
         Ok((dir, is)) if is.is_dir() => Ok(dir),
         Ok(_) => Err(Error::invalid(format!("{shown} is no directory")).hint("an empty directory")),
-        // The server of a mount that is there has died.
+        // The server of an earlier mount there has died.
         Err(e) if Errno::from_io_error(&e) == Some(Errno::NOTCONN) => {
             let what = format!("{shown} is a mount whose server has ended");
             Err(Error::new(ErrorKind::Busy, what).hint(format!("fusermount3 -u {shown}")))
@@ -290,7 +295,7 @@ fn directory(dir: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// Whether this process can mount, before the disk is opened.
+/// Checks whether this process can mount, before the disk is opened.
 fn can_mount(is_root: bool) -> Result<(), Error> {
     let no = |what: String, hint: &str| Err(Error::new(ErrorKind::NotSupported, what).hint(hint));
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
@@ -314,14 +319,15 @@ fn config(source: &str, is_root: bool, volume: &Volume) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(source.to_owned()),
-        // As an option of the kernel, which shows the type fuse.zoneplug then.
+        // Passed to the kernel, which then shows the type fuse.zoneplug.
         MountOption::CUSTOM("subtype=zoneplug".to_owned()),
         MountOption::DefaultPermissions,
         if volume.is_read_only() { MountOption::RO } else { MountOption::RW },
     ];
     let all = volume.options().allow_other.unwrap_or(is_root);
     config.acl = if all { SessionACL::All } else { SessionACL::Owner };
-    // A thread waits for the disk while it serves a request. A thread that waits for requests takes little memory.
+    // A thread waits for the disk while it serves a request; a thread that waits for requests takes
+    // little memory.
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     config
@@ -353,15 +359,16 @@ fn by_helper(dir: &Path) -> io::Result<()> {
     Err(last)
 }
 
-/// What the thread is asked for that makes a mount read-only.
+/// Requests to the thread that makes a mount read-only.
 enum Wanted {
     ReadOnly,
     WriterClosed,
     End,
 }
 
-/// Makes the mount read-only once the volume is, as Linux's zonefs does, so that mount(8) shows it. The kernel refuses it
-/// while a file is open for writing: then it is tried again after each close. Writes fail in any case. Only root may.
+/// Makes the mount read-only once the volume is, as Linux's zonefs does, so that mount(8) shows it.
+/// The kernel refuses while a file is open for writing; the remount is then retried after each
+/// close. Writes fail in any case. Only root may remount.
 fn remount_when_wanted(place: &Place, wanted: &Receiver<Wanted>) {
     let mut is_wanted = false;
     while let Ok(what) = wanted.recv() {

@@ -2,17 +2,17 @@
 
 use zoneplug_core::Error;
 
-/// What happens to a file, and to the volume, after an I/O error (`errors=`).
+/// The reaction to an I/O error (`errors=`): how it restricts the file and the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// The volume can only be read from then on.
+    /// The volume becomes read-only.
     #[default]
     RemountReadOnly,
-    /// The file can only be read.
+    /// The file becomes read-only.
     ZoneReadOnly,
     /// The file can be neither read nor written.
     ZoneOffline,
-    /// The size of the file becomes what its zone holds, and the file can be written.
+    /// The file gets the size of its zone's data and stays writable.
     Repair,
 }
 
@@ -25,7 +25,7 @@ impl OnError {
     ];
 }
 
-/// How a volume is mounted.
+/// The options of a mount.
 ///
 /// ```
 /// use zoneplug_zonefs::{MountOptions, OnError};
@@ -37,23 +37,23 @@ impl OnError {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MountOptions {
-    /// `errors=`.
+    /// The reaction to an I/O error (`errors=`).
     pub on_error: OnError,
-    /// Opening a sequential file for writing opens its zone explicitly (`explicit-open`).
+    /// Whether opening a sequential file for writing opens its zone explicitly (`explicit-open`).
     pub explicit_open: bool,
-    /// Sequential files also take writes without `O_DIRECT` (`buffered`).
+    /// Whether sequential files also accept writes without `O_DIRECT` (`buffered`).
     pub buffered: bool,
-    /// Nothing is written (`ro`).
+    /// Whether writes are refused (`ro`).
     pub read_only: bool,
-    /// Who may use the mount: `Some(true)` all users (`allow_other`), `Some(false)` only the user who mounts
-    /// (`no_allow_other`); otherwise all if root mounts.
+    /// The users of the mount: `Some(true)` all (`allow_other`), `Some(false)` only the mounting
+    /// user (`no_allow_other`), `None` all if root mounts.
     pub allow_other: Option<bool>,
 }
 
 impl std::str::FromStr for MountOptions {
     type Err = Error;
 
-    /// Options that are separated by commas. An empty text has none.
+    /// Parses options separated by commas. An empty text gives the defaults.
     fn from_str(text: &str) -> Result<MountOptions, Error> {
         let mut options = MountOptions::default();
         for word in text.split(',').filter(|w| !w.is_empty()) {

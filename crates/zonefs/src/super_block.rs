@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Bytes of a super block.
+/// The length of a super block in bytes.
 pub const SUPER_BLOCK_LEN: usize = 4096;
 
 /// `ZONEFS_MAGIC`.
 const MAGIC: u32 = 0x5a4f_4653;
 const LABEL_LEN: usize = 64;
-/// Where the reserved bytes begin, which are zero.
+/// The offset of the reserved bytes, which are zero.
 const RESERVED: usize = 108;
 
 const F_AGGREGATE: u64 = 1 << 0;
@@ -16,7 +16,7 @@ const F_UID: u64 = 1 << 1;
 const F_GID: u64 = 1 << 2;
 const F_PERM: u64 = 1 << 3;
 
-/// What a super block says.
+/// The content of a super block.
 ///
 /// ```
 /// use zoneplug_zonefs::SuperBlock;
@@ -31,7 +31,7 @@ pub struct SuperBlock {
     pub label: String,
     /// The identity of the volume.
     pub uuid: [u8; 16],
-    /// Conventional zones that follow each other are one file.
+    /// Whether adjacent conventional zones form one file.
     pub aggregate_conventional: bool,
     /// The owner of the files.
     pub uid: u32,
@@ -54,16 +54,16 @@ impl Default for SuperBlock {
     }
 }
 
-/// Why bytes are no super block that this program can mount.
+/// The reason why a block is no super block that this program can mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSuperBlock {
-    /// It does not begin with the magic number.
+    /// The block does not begin with the magic number.
     Absent,
     /// The checksum is wrong.
     Checksum,
-    /// It has features that this program does not know.
+    /// The block has features that this program does not know.
     Features(u64),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     Field(&'static str),
 }
 
@@ -86,7 +86,8 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The checksum of a block whose own checksum is zero. Linux does not invert the result.
+/// The checksum of a block, computed with zeroes in the checksum field. Linux does not invert the
+/// result.
 fn checksum(block: &[u8; SUPER_BLOCK_LEN]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&block[..4]);
@@ -96,7 +97,7 @@ fn checksum(block: &[u8; SUPER_BLOCK_LEN]) -> u32 {
 }
 
 impl SuperBlock {
-    /// The block on the disk. A label that is too long is cut.
+    /// Encodes the block on the disk. Cuts a label that is too long.
     pub fn encode(&self) -> [u8; SUPER_BLOCK_LEN] {
         let mut block = [0; SUPER_BLOCK_LEN];
         let mut features = F_PERM;
@@ -121,12 +122,12 @@ impl SuperBlock {
         block
     }
 
-    /// Reads a block.
+    /// Decodes a block.
     ///
     /// # Errors
     ///
-    /// As Linux refuses to mount it: another magic number or checksum, features that are not known, reserved bytes
-    /// that are not zero.
+    /// Fails where Linux refuses to mount: another magic number or checksum, unknown features,
+    /// reserved bytes that are not zero.
     pub fn decode(block: &[u8; SUPER_BLOCK_LEN]) -> Result<SuperBlock, NoSuperBlock> {
         if le32(block, 0) != MAGIC {
             return Err(NoSuperBlock::Absent);
@@ -168,7 +169,7 @@ impl SuperBlock {
 mod tests {
     use super::*;
 
-    /// A checksum that is inverted, or that includes its own field, is not Linux's. The number is that of Python's
+    /// Linux's checksum is not inverted and excludes its own field. The number is Python's
     /// `zlib.crc32(block) ^ 0xffffffff`, for a block of the magic number and zeroes.
     #[test]
     fn the_checksum_is_that_of_linux() {
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(SuperBlock::decode(&block), Err(NoSuperBlock::Checksum));
     }
 
-    /// A field whose feature is not set has its usual value, whatever is in it.
+    /// A field without its feature has the default value, whatever it holds.
     #[test]
     fn fields_count_only_with_their_features() {
         let mut block =

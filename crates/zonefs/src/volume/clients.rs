@@ -5,7 +5,7 @@ use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 use zoneplug_host::{BlockingDisk, HostedDisk};
 
-/// Clients that no request uses now. There are as many as requests have ever run at a time.
+/// Idle clients. There are as many clients as requests have ever run at a time.
 #[derive(Debug)]
 pub(super) struct Clients {
     disk: HostedDisk,
@@ -18,7 +18,7 @@ impl Clients {
         Ok(Clients { disk: disk.clone(), idle: Mutex::new(vec![first]) })
     }
 
-    /// Runs a request with a client of its own.
+    /// Runs a request with its own client.
     pub(super) fn with<R>(&self, request: impl FnOnce(&mut BlockingDisk) -> R) -> Result<R, Error> {
         let idle = lock(&self.idle).pop();
         let mut io = match idle {

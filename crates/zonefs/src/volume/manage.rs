@@ -1,4 +1,4 @@
-//! What is done to whole files: open, close, truncate, sync, and changes of owner and permissions.
+//! Operations on whole files: open, close, truncate, sync, and changes of owner and permissions.
 
 use super::state::{Access, State, ZoneFile};
 use super::{FileNo, Volume, errno};
@@ -8,15 +8,16 @@ use std::time::SystemTime;
 use zoneplug_core::{Op, ZoneNo};
 
 impl Volume {
-    /// A file is opened. With `explicit-open` the first writer of a sequential file opens its zone.
+    /// Opens a file. With `explicit-open` the first writer of a sequential file opens its zone.
     ///
     /// # Errors
     ///
-    /// `EPERM` if the file is offline; `EBUSY` if as many files are open for writing as the disk may have open zones, with
-    /// `explicit-open`; `EPERM` or `EROFS` if it is to be written and cannot be.
+    /// `EPERM` if the file is offline; with `explicit-open`, `EBUSY` if as many files are open for
+    /// writing as the disk may have open zones; `EPERM` or `EROFS` if it is opened for writing and
+    /// cannot be written.
     pub fn open_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
         let f = self.of(file);
-        // Linux refuses the first read instead. Of a file without bytes FUSE asks for none.
+        // Linux refuses the first read instead. FUSE sends no read for a file without bytes.
         if f.shown().access == Access::Offline {
             return Err(Errno::PERM);
         }
@@ -52,12 +53,12 @@ impl Volume {
         Ok(())
     }
 
-    /// A file is closed that was opened so. The last writer of a sequential file writes what waits for a whole block, and
-    /// closes a zone that was opened explicitly.
+    /// Closes a file opened with the same `write`. The last writer of a sequential file writes the
+    /// tail, padded to a whole block, and closes a zone that was opened explicitly.
     ///
     /// # Errors
     ///
-    /// What the disk says. The file counts as closed nevertheless.
+    /// Returns the error of the disk. The file counts as closed nevertheless.
     pub fn close_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
         if !write {
             return Ok(());
@@ -78,7 +79,7 @@ impl Volume {
             self.warn(format!("zone {}: the last {n} bytes are not written yet: {e}", f.zone));
         }
         let closed = match std::mem::take(&mut s.zone_open) {
-            // A zone without data that is closed stays active. It is emptied instead.
+            // A closed zone without data would stay active, so it is reset instead.
             true if s.written == 0 => self.zone(f, Op::ZoneReset),
             true if s.written < f.capacity => self.zone(f, Op::ZoneClose),
             _ => Ok(()),
@@ -86,12 +87,13 @@ impl Volume {
         written.and(closed)
     }
 
-    /// Truncates a sequential file: to 0, which resets its zone, or to its capacity, which finishes it.
+    /// Truncates a sequential file: to 0, which resets its zone, or to its capacity, which finishes
+    /// it.
     ///
     /// # Errors
     ///
-    /// `EPERM` for a conventional file, for another size, or if the file can no longer be written; `EROFS` if the volume
-    /// cannot; otherwise what the disk says.
+    /// `EPERM` for a conventional file, for another size, or if the file can no longer be written;
+    /// `EROFS` if the volume is read-only; otherwise the error of the disk.
     pub fn truncate(&self, file: FileNo, size: u64) -> Result<(), Errno> {
         let f = self.of(file);
         let mut s = f.lock();
@@ -129,11 +131,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes durable what was written to a file.
+    /// Makes the data written to a file durable.
     ///
     /// # Errors
     ///
-    /// `EPERM` if the file is offline; otherwise what the disk says.
+    /// `EPERM` if the file is offline; otherwise the error of the disk.
     pub fn sync(&self, file: FileNo) -> Result<(), Errno> {
         let f = self.of(file);
         {
@@ -147,8 +149,9 @@ impl Volume {
         flushed.map_err(|e| self.after_error(f, &mut f.lock(), true, &e))
     }
 
-    /// Writes what waits for whole blocks of all files, closes zones that were opened explicitly, and makes all durable.
-    /// The observer is told of each file whose last bytes are lost; the first failure is returned.
+    /// Writes the tails of all files, closes zones that were opened explicitly, and makes all data
+    /// durable. The observer learns of each file whose last bytes are lost; the first failure is
+    /// returned.
     pub fn close(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for f in &self.files {
@@ -163,7 +166,7 @@ impl Volume {
                 self.warn(format!("zone {}: the last {n} bytes are lost: {e}", f.zone));
             }
             if std::mem::take(&mut s.zone_open) {
-                // The zone stays open if this fails, which the next mount mends.
+                // If this fails the zone stays open; the next mount closes it.
                 let _ = self.zone(f, Op::ZoneClose);
             }
             result = result.and(written);
@@ -197,14 +200,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets when the data of a file last changed.
+    /// Sets the modification time of a file's data.
     pub fn set_modified(&self, file: FileNo, modified: SystemTime) {
         let mut s = self.of(file).lock();
         s.modified = modified;
         s.changed = SystemTime::now();
     }
 
-    /// Management of the zone of a sequential file.
+    /// Manages the zone of a sequential file.
     fn zone(&self, f: &ZoneFile, op: Op) -> Result<(), Errno> {
         let len = u64::from(self.disk.geometry().zone_len_sectors(ZoneNo(f.zone)));
         self.io(|io| io.manage(op, f.start, len)).map_err(|e| errno(&e))

@@ -1,7 +1,8 @@
-//! A volume: the zones of a disk as files, without the protocol by which the kernel asks for them.
+//! A volume: the zones of a disk as files, independent of the FUSE protocol.
 //!
-//! The rules are those of Linux's zonefs. The size of a sequential file is the write pointer of its zone; the file is
-//! written at its end, by zone append; truncating it to 0 resets the zone, to its capacity finishes it.
+//! The rules are those of Linux's zonefs. The size of a sequential file is the write pointer of its
+//! zone. The file is written at its end, by zone append. Truncating it to 0 resets the zone,
+//! truncating it to its capacity finishes the zone.
 
 mod clients;
 mod manage;
@@ -25,20 +26,20 @@ use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
 
 pub use write::WriteMode;
 
-/// A file of a [`Volume`], by its place in the order of zones.
+/// A file of a [`Volume`], numbered in the order of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileNo(pub u32);
 
-/// What a volume tells its owner while it is in use.
+/// An event that a volume reports while it is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Something went wrong, in words.
+    /// An error, in words.
     Warning(String),
-    /// The volume can only be read from now on.
+    /// The volume is read-only from now on.
     ReadOnly,
 }
 
-/// Called from the thread whose request found out.
+/// Receives events, on the thread of the request that found them.
 pub type Observer = Box<dyn Fn(Event) + Send + Sync>;
 
 /// The attributes of a file.
@@ -46,7 +47,7 @@ pub type Observer = Box<dyn Fn(Event) + Send + Sync>;
 pub struct Attributes {
     /// The number of its first zone.
     pub ino: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Bytes that the file can hold.
     pub capacity: u64,
@@ -62,7 +63,7 @@ pub struct Attributes {
     pub changed: SystemTime,
 }
 
-/// What statfs(2) says.
+/// The figures of statfs(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of a block.
@@ -71,7 +72,7 @@ pub struct Usage {
     pub blocks: u64,
     /// Blocks that are not written.
     pub free: u64,
-    /// Files, and the directories that they are in.
+    /// The number of files and of their directories.
     pub files: u64,
 }
 
@@ -99,26 +100,27 @@ pub struct Volume {
     nr_zones: u32,
     /// The write granularity in bytes.
     block: u64,
-    /// The longest append in bytes, whole blocks.
+    /// The longest append in bytes, a multiple of the granularity.
     append_max: u64,
     files: Vec<ZoneFile>,
     /// The files of each directory.
     groups: [Vec<FileNo>; 2],
-    /// Zones that may be open at a time; 0: no limit.
+    /// The number of zones that may be open at a time; 0: no limit.
     max_open: u32,
-    /// Sequential files that are open for writing.
+    /// The number of sequential files open for writing.
     open_for_writing: AtomicU32,
     read_only: AtomicBool,
     observer: Observer,
 }
 
-/// The numbers of errno that Linux gives for the outcome of an operation.
+/// The errno that Linux returns for a failed operation.
 fn errno(e: &IoError) -> Errno {
     Errno::from_raw_os_error(e.status.errno())
 }
 
 impl Volume {
-    /// Writes a super block to the first zone, and empties the others. What was on the disk is lost.
+    /// Writes a super block to the first zone, and resets the others. All data on the disk are
+    /// lost.
     ///
     /// # Errors
     ///
@@ -137,7 +139,7 @@ impl Volume {
         Ok(io.flush()?)
     }
 
-    /// What the first zone holds, if it is a super block.
+    /// Reads the super block in the first zone, if it holds one.
     pub fn super_block_of(disk: &HostedDisk) -> Result<Result<SuperBlock, NoSuperBlock>, Error> {
         let mut io = BlockingDisk::new(disk)?;
         let mut bytes = padded(&[0; SUPER_BLOCK_LEN], write_block(disk));
@@ -147,7 +149,7 @@ impl Volume {
         Ok(SuperBlock::decode(&block))
     }
 
-    /// Opens the volume on `disk`. Zones that are open are closed, as Linux does.
+    /// Opens the volume on `disk`. Closes open zones, as Linux does.
     ///
     /// # Errors
     ///
@@ -184,7 +186,7 @@ impl Volume {
         let block = u64::from(limits.write_granularity_sectors) << 9;
         let append = u64::from(limits.visible_append_sectors(g.zone_sectors())) << 9;
         let max_open = limits.max_open_zones;
-        // Without limits there is nothing that an explicit open would reserve.
+        // Without limits an explicit open would reserve nothing.
         let limited = max_open != 0 || limits.max_active_zones != 0;
         let options = MountOptions { explicit_open: options.explicit_open && limited, ..options };
         Ok(Volume {
@@ -204,17 +206,17 @@ impl Volume {
         })
     }
 
-    /// What the super block says.
+    /// The super block.
     pub fn super_block(&self) -> &SuperBlock {
         &self.super_block
     }
 
-    /// How it is mounted.
+    /// The options of the mount.
     pub fn options(&self) -> &MountOptions {
         &self.options
     }
 
-    /// Zones of the disk.
+    /// The number of zones of the disk.
     pub fn nr_zones(&self) -> u32 {
         self.nr_zones
     }
@@ -224,12 +226,13 @@ impl Volume {
         self.block as u32
     }
 
-    /// Sequential files that are open for writing.
+    /// The number of sequential files open for writing.
     pub fn open_for_writing(&self) -> u32 {
         self.open_for_writing.load(Ordering::Relaxed)
     }
 
-    /// Sequential files whose zones are active: opened explicitly, or neither empty nor full.
+    /// The number of sequential files whose zones are active: opened explicitly, or neither empty
+    /// nor full.
     pub fn active_files(&self) -> u32 {
         let sequential = self.files.iter().filter(|f| f.is_sequential());
         let active = sequential.filter(|f| {
@@ -239,12 +242,12 @@ impl Volume {
         active.count() as u32
     }
 
-    /// Whether nothing can be written any more.
+    /// Whether the volume has become, or was opened, read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    /// Files in a directory. A directory without files does not exist.
+    /// The number of files in a directory. A directory without files does not exist.
     pub fn files_of(&self, group: Group) -> u32 {
         self.groups[group as usize].len() as u32
     }
@@ -254,23 +257,23 @@ impl Volume {
         self.groups[group as usize].get(nth as usize).copied()
     }
 
-    /// The file of this name in a directory: its number there, without leading zeroes.
+    /// Finds the file with this name in a directory: its number there, without leading zeroes.
     pub fn lookup(&self, group: Group, name: &str) -> Option<FileNo> {
         let nth: u32 = name.parse().ok()?;
         (nth.to_string() == name).then(|| self.file(group, nth))?
     }
 
-    /// Whether there is a file of this number.
+    /// Whether a file with this number exists.
     pub fn has(&self, file: FileNo) -> bool {
         (file.0 as usize) < self.files.len()
     }
 
-    /// The directory that a file is in.
+    /// The directory of a file.
     pub fn group_of(&self, file: FileNo) -> Group {
         self.of(file).group
     }
 
-    /// What stat(2) shows of a file.
+    /// The attributes that stat(2) shows.
     pub fn attributes(&self, file: FileNo) -> Attributes {
         let f = self.of(file);
         let s = f.shown();
@@ -286,7 +289,7 @@ impl Volume {
         }
     }
 
-    /// What statfs(2) shows.
+    /// The figures that statfs(2) shows.
     pub fn usage(&self) -> Usage {
         let capacity: u64 = self.files.iter().map(|f| f.capacity).sum();
         let used: u64 = self.files.iter().map(|f| f.shown().size()).sum();
@@ -303,7 +306,8 @@ impl Volume {
         &self.files[file.0 as usize]
     }
 
-    /// Runs a request with a client of its own. No client can be had only if the system refuses a thread.
+    /// Runs a request with its own client. Getting a client fails only if the system refuses a
+    /// thread.
     fn io<R>(
         &self,
         request: impl FnOnce(&mut BlockingDisk) -> Result<R, IoError>,
@@ -339,12 +343,12 @@ fn can_hold(disk: &HostedDisk) -> Result<(), Error> {
         .hint("larger zones, and two or more: the first one is for the super block"))
 }
 
-/// Bytes that a write has to be a multiple of.
+/// The write granularity in bytes.
 fn write_block(disk: &HostedDisk) -> usize {
     disk.limits().write_granularity_sectors as usize * 512
 }
 
-/// `bytes`, filled up with zeroes to whole blocks.
+/// Pads `bytes` with zeroes to whole blocks.
 fn padded(bytes: &[u8], block: usize) -> Vec<u8> {
     let mut all = bytes.to_vec();
     all.resize(bytes.len().next_multiple_of(block), 0);

@@ -1,4 +1,4 @@
-//! Reads: whole blocks of the disk, and what waits for a whole block.
+//! Reads: whole blocks of the disk, and the tail of a file, which is not in the zone yet.
 
 use super::state::{Access, State, ZoneFile};
 use super::{FileNo, Volume, errno};
@@ -6,14 +6,14 @@ use rustix::io::Errno;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sector;
 
-/// Data that were read.
+/// Data of a read.
 #[derive(Debug)]
 pub struct Data {
     buf: Option<AlignedBuf>,
-    /// Where they begin in the buffer, and how many they are.
+    /// The place of the data in the buffer: offset and length.
     skip: usize,
     len: usize,
-    /// What was not in the zone yet.
+    /// Data without a buffer: alone or with a part of the file's tail.
     tail: Vec<u8>,
 }
 
@@ -30,17 +30,17 @@ impl Data {
 }
 
 impl Volume {
-    /// Up to `len` bytes of a file from `offset` on: fewer at its end.
+    /// Reads up to `len` bytes of a file from `offset`; fewer at its end.
     ///
     /// # Errors
     ///
-    /// `EPERM` if the file is offline; otherwise what the disk says.
+    /// `EPERM` if the file is offline; otherwise the error of the disk.
     pub fn read(&self, file: FileNo, offset: u64, len: u32) -> Result<Data, Errno> {
         let f = self.of(file);
         loop {
             let resets = f.resets();
             let data = self.read_once(f, offset, len);
-            // Of a zone that was reset meanwhile the data may be of before and of after.
+            // If the zone was reset meanwhile, the data may mix old and new content.
             if f.resets() == resets {
                 return data;
             }
@@ -78,7 +78,7 @@ impl Volume {
         Ok(Data { tail: all, ..Data::NONE })
     }
 
-    /// The blocks of a conventional file around a range, to change a part of them.
+    /// Reads the blocks of a conventional file around a range, of which a part is to change.
     pub(super) fn blocks_around(
         &self,
         start: Sector,
@@ -90,7 +90,7 @@ impl Volume {
     }
 }
 
-/// Where the part of a range ends that is in the zone, and the part that waits for a whole block.
+/// Splits a range: the end of the part that is in the zone, and the bytes of the tail.
 fn tail_of(s: &State, offset: u64, end: u64) -> (u64, Vec<u8>) {
     let end = end.min(s.size());
     let from = offset.max(s.written);

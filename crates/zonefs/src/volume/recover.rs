@@ -1,4 +1,5 @@
-//! After an I/O error: what the zone holds, and what may still be done with the file (`errors=`).
+//! Recovery from I/O errors: compares a file with its zone, and restricts the file or the volume as
+//! `errors=` demands.
 
 use super::state::{Access, State, ZoneFile};
 use super::{Event, Volume, errno};
@@ -11,7 +12,7 @@ use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_host::IoError;
 
 impl Volume {
-    /// Looks at the zone of a file after an operation of the disk has failed, and returns the number of the error.
+    /// Checks the zone of a file after a failed operation of the disk, and returns the errno.
     pub(super) fn after_error(
         &self,
         f: &ZoneFile,
@@ -19,7 +20,7 @@ impl Volume {
         write: bool,
         e: &IoError,
     ) -> Errno {
-        // A limit, or a disk that takes no more commands now, changes nothing: the file is as it was.
+        // A limit, or a disk that takes no more commands now, leaves the file as it was.
         let changes_nothing =
             [Status::OpenLimit, Status::ActiveLimit, Status::WouldBlock, Status::Busy];
         if !changes_nothing.contains(&e.status) {
@@ -29,13 +30,13 @@ impl Volume {
         errno(e)
     }
 
-    /// The same, after an append that is not where the file ends.
+    /// Checks the zone after an append that landed elsewhere than at the end of the file.
     pub(super) fn after_misplaced_append(&self, f: &ZoneFile, s: &mut State) -> Errno {
         self.look_again(f, s, true);
         Errno::IO
     }
 
-    /// Compares a file with its zone, and does what `errors=` says.
+    /// Compares a file with its zone, and applies `errors=`.
     fn look_again(&self, f: &ZoneFile, s: &mut State, write: bool) {
         let zones = self.zones_of(f);
         let reported = match self.io(|io| io.resync(f.start, zones)) {
@@ -67,7 +68,7 @@ impl Volume {
             s.restrict(Access::ReadOnly);
             becomes = s.written;
         } else if on_error == OnError::RemountReadOnly && holds > s.written {
-            // What no write of this volume has acknowledged is not shown.
+            // Data that no write of this volume has acknowledged are not shown.
             becomes = s.written;
         }
         if s.access != Access::Full {
@@ -85,7 +86,7 @@ impl Volume {
         self.bad_volume();
     }
 
-    /// The end of writing, where `errors=` says so.
+    /// Makes the volume read-only if `errors=` says so.
     fn bad_volume(&self) {
         let ends = self.options.on_error == OnError::RemountReadOnly;
         if ends && !self.read_only.swap(true, Ordering::Relaxed) {
@@ -94,7 +95,7 @@ impl Volume {
         }
     }
 
-    /// The zones of a file.
+    /// The number of zones of a file.
     fn zones_of(&self, f: &ZoneFile) -> u32 {
         let g = self.disk.geometry();
         let zone = u64::from(g.zone_sectors()) << 9;
@@ -102,7 +103,8 @@ impl Volume {
     }
 }
 
-/// What may be done with a file, and the bytes that its zones hold. `written`: those that the file has.
+/// The access that the zones of a file allow, and the bytes that they hold. `written` are the bytes
+/// of the file.
 fn found(zones: &[ZoneInfo], written: u64) -> (Access, u64) {
     let any = |cond| zones.iter().any(|z| z.cond == cond);
     let access = match (any(Condition::Offline), any(Condition::ReadOnly)) {

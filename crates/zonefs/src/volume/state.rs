@@ -1,5 +1,6 @@
-//! What a file is at a moment: its size, its permissions, and whether it may still be read and written. What changes a file
-//! has its lock until the disk has answered; what only looks at it takes what was published last, and does not wait.
+//! The state of a file: its size, its permissions, and whether it may still be read and written. An
+//! operation that changes a file holds its lock until the disk has answered. A reader uses the
+//! state published last and does not wait.
 
 use crate::layout::{Extent, Group};
 use std::ops::{Deref, DerefMut};
@@ -15,14 +16,14 @@ use zoneplug_core::zone::Condition;
 pub(super) enum Access {
     Full,
     ReadOnly,
-    /// Neither can be read nor written.
+    /// The file can be neither read nor written.
     Offline,
 }
 
-/// What changes of a file.
+/// The changing part of a file.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What the zone holds, in bytes: the write pointer of a sequential zone.
+    /// Bytes in the zone: the write pointer of a sequential zone.
     pub(super) written: u64,
     /// Bytes behind that which do not fill a block yet. Only with the option `buffered`.
     pub(super) tail: Vec<u8>,
@@ -31,9 +32,9 @@ pub(super) struct State {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Open files that may write.
+    /// The number of open files that may write.
     pub(super) writers: u32,
-    /// The zone was opened for the writers, and is closed after the last of them.
+    /// Whether the zone was opened for the writers; it is closed after the last of them.
     pub(super) zone_open: bool,
     pub(super) modified: SystemTime,
     pub(super) changed: SystemTime,
@@ -45,13 +46,13 @@ impl State {
         self.written + self.tail.len() as u64
     }
 
-    /// The data are changed now.
+    /// Notes that the data change now.
     pub(super) fn touch(&mut self) {
         self.modified = SystemTime::now();
         self.changed = self.modified;
     }
 
-    /// Takes away what the access does not allow.
+    /// Restricts the file to this access, and removes the permissions that exceed it.
     pub(super) fn restrict(&mut self, access: Access) {
         self.access = access;
         match access {
@@ -62,11 +63,11 @@ impl State {
     }
 }
 
-/// What can be seen of a file without waiting.
+/// The published state of a file, read without waiting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
     pub(super) written: u64,
-    /// The bytes of the tail.
+    /// The number of bytes of the tail.
     pub(super) tail: u64,
     pub(super) access: Access,
     pub(super) mode: u32,
@@ -98,7 +99,7 @@ impl Shown {
     }
 }
 
-/// The state of a file that is being changed. What has become of it is published when this is dropped.
+/// The state of a file that is being changed. Dropping this publishes it.
 pub(super) struct Locked<'a> {
     state: MutexGuard<'a, State>,
     shown: &'a Mutex<Shown>,
@@ -134,7 +135,7 @@ pub(super) struct ZoneFile {
     pub(super) capacity: u64,
     state: Mutex<State>,
     shown: Mutex<Shown>,
-    /// Odd while the zone is being reset.
+    /// Incremented before and after each reset, so odd while the zone is being reset.
     resets: AtomicU64,
 }
 
@@ -154,7 +155,8 @@ impl ZoneFile {
         };
         match of.cond {
             Condition::Offline => state.restrict(Access::Offline),
-            // Where data of such a zone end is not known when it is mounted.
+            // The write pointer of a read-only zone is not valid, so the end of its data is unknown
+            // at mount.
             Condition::ReadOnly => {
                 state.restrict(Access::ReadOnly);
                 state.mode = 0;
@@ -172,22 +174,22 @@ impl ZoneFile {
         }
     }
 
-    /// Waits until nothing else changes the file.
+    /// Locks the file for a change.
     pub(super) fn lock(&self) -> Locked<'_> {
         Locked { state: lock(&self.state), shown: &self.shown }
     }
 
-    /// What was published last.
+    /// The state published last.
     pub(super) fn shown(&self) -> Shown {
         *lock(&self.shown)
     }
 
-    /// Notes that the zone is about to be reset, or has been. The caller has the lock.
+    /// Notes that the zone is about to be reset, or has been. The caller holds the lock.
     pub(super) fn note_reset(&self) {
         self.resets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The number of resets so far. Waits until one that has begun is over.
+    /// Returns the count of reset notes, which is even. Waits for a reset in progress.
     pub(super) fn resets(&self) -> u64 {
         loop {
             let n = self.resets.load(Ordering::Acquire);

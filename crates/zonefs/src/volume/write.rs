@@ -8,29 +8,32 @@ use zoneplug_buf::AlignedBuf;
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteMode {
-    /// The file was opened with `O_DIRECT`.
+    /// Whether the file was opened with `O_DIRECT`.
     pub direct: bool,
-    /// The file was opened with `O_APPEND`: the data go to the end of the file, wherever the caller believes that to be.
+    /// Whether the file was opened with `O_APPEND`: the data go to the end of the file, whatever
+    /// offset the caller gives.
     pub append: bool,
 }
 
 impl WriteMode {
-    /// With `O_DIRECT`, at a place.
+    /// With `O_DIRECT`, at an offset.
     pub const DIRECT: WriteMode = WriteMode { direct: true, append: false };
-    /// Without `O_DIRECT`, at a place.
+    /// Without `O_DIRECT`, at an offset.
     pub const BUFFERED: WriteMode = WriteMode { direct: false, append: false };
 }
 
 impl Volume {
-    /// Writes `data` to a file, and returns how many bytes: fewer at the end of the file's capacity, or if a part of the
-    /// data could be written.
+    /// Writes `data` to a file and returns the number of bytes written: fewer at the end of the
+    /// file's capacity, or if only a part of the data could be written.
     ///
     /// # Errors
     ///
-    /// As Linux's zonefs: `EFBIG` behind the capacity; `EINVAL` for a place that is not the end of a sequential file, or
-    /// for parts of a block; `EIO` for a sequential file without `O_DIRECT` (unless the volume is mounted with
-    /// `buffered`); `EPERM` if the file can no longer be written, `EROFS` if the volume cannot; otherwise what the disk
-    /// says. After an error of the disk the option `errors=` decides what can still be done with the file.
+    /// Fails as Linux's zonefs does: `EFBIG` beyond the capacity; `EINVAL` for an offset that is
+    /// not the end of a sequential file, or for parts of a block; `EIO` for a sequential file
+    /// without `O_DIRECT` (unless the volume is mounted with `buffered`); `EPERM` if the file can
+    /// no longer be written, `EROFS` if the volume is read-only; otherwise with the error of the
+    /// disk. After an error of the disk the option `errors=` decides what can still be done with
+    /// the file.
     pub fn write(
         &self,
         file: FileNo,
@@ -77,15 +80,15 @@ impl Volume {
         self.append_bytes(f, &mut s, data)
     }
 
-    /// Appends whole blocks to a sequential file: to what its zone holds.
+    /// Appends whole blocks to the zone of a sequential file.
     fn append(&self, f: &ZoneFile, s: &mut State, data: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
         for part in data.chunks(self.append_max as usize) {
             let at = f.start.plus(s.written >> 9);
             match self.io(|io| io.append(f.start, AlignedBuf::from_slice(part))) {
-                // The zone held what the file says: the data are at the end of the file.
+                // The data landed at the end of the file.
                 Ok((landed, _)) if landed == at => s.written += part.len() as u64,
-                // Something else has written to the zone: the data are not where the file ends.
+                // Another program has written to the zone: the data are not at the end of the file.
                 Ok((landed, _)) => {
                     self.warn(format!("zone {}: written from outside, up to {landed}", f.zone));
                     let error = self.after_misplaced_append(f, s);
@@ -102,7 +105,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// Appends bytes that need not be whole blocks. What does not fill a block waits for more.
+    /// Appends bytes that need not be whole blocks. A rest that does not fill a block becomes the
+    /// tail.
     fn append_bytes(&self, f: &ZoneFile, s: &mut State, data: &[u8]) -> Result<usize, Errno> {
         let waiting = s.tail.len();
         let mut all = std::mem::take(&mut s.tail);
@@ -116,10 +120,10 @@ impl Volume {
                 s.touch();
                 Ok(data.len())
             }
-            // A part is in the zone, at least one block: all that had been accepted before, and some of the new data.
+            // A part was written, at least one block: the whole old tail, and some of the new data.
             Ok(n) => Ok(n - waiting),
             Err(e) => {
-                // The bytes that were accepted before wait for another try, if the zone is as it was.
+                // The old tail is kept for another try if the zone is unchanged.
                 if s.written == begun && s.access == Access::Full {
                     all.truncate(waiting);
                     s.tail = all;
@@ -129,7 +133,7 @@ impl Volume {
         }
     }
 
-    /// Writes what waits for a whole block, filled up with zeroes.
+    /// Writes the tail, padded with zeroes to a whole block.
     pub(super) fn write_tail(&self, f: &ZoneFile, s: &mut State) -> Result<(), Errno> {
         if s.tail.is_empty() {
             return Ok(());
@@ -149,7 +153,7 @@ impl Volume {
         result.map(drop)
     }
 
-    /// Writes a range of a conventional file. Parts of blocks are read first.
+    /// Writes a range of a conventional file. Reads partial blocks first.
     fn write_anywhere(
         &self,
         f: &ZoneFile,
