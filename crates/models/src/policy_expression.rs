@@ -1,4 +1,4 @@
-//! Policies of the single writer that are expressions: `[wait_us + bytes / 4K]`, `[-sweep; waits < 2]`.
+//! Policies of the single writer given as expressions: `[wait_us + bytes / 4K]`, `[-sweep; waits < 2]`.
 
 use crate::expression::{Expression, SHOWN, is_true};
 use crate::own_policy::{Choose, Own};

@@ -246,7 +246,7 @@ impl Offsets {
 
     /// Returns the next BIO; `None` when all zones are used up.
     #[inline]
-    #[allow(clippy::should_implement_trait)] // it starts over
+    #[allow(clippy::should_implement_trait)] // unlike an iterator, it starts over
     pub fn next(&mut self) -> Option<(Op, Sector, u32)> {
         match self.rw {
             Rw::Write | Rw::Append => {

@@ -34,7 +34,7 @@ const THREADS: usize = 32;
 const TRIES: u32 = 40;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-/// Why a mount ended badly.
+/// The error with which a mount ended.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {

@@ -9,7 +9,7 @@ use zoneplug_core::Nanos;
 
 /// Latency from submission to the completion at the drive, in nanoseconds.
 #[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names describe the fields
 pub struct Latency {
     pub mean_ns: u64,
     pub p50_ns: u64,
@@ -82,7 +82,7 @@ pub struct Shelf {
     pub disks: u32,
     /// 10^6 bytes a second of the slowest disk's jobs, and below it of the fastest disk's.
     pub slowest_mb_per_s: f64,
-    #[allow(missing_docs)] // see above
+    #[allow(missing_docs)] // described with the field above
     pub fastest_mb_per_s: f64,
     /// Jain's index of the rates of the disks: 1 if all are equal, 1 / disks if one disk has all.
     pub fairness: f64,

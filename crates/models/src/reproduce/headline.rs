@@ -1,5 +1,5 @@
-//! The headline: counts the distinct results of all figures. A figure that the model was set to, a
-//! repeated figure and one that any constant passes add no result.
+//! The headline: counts the distinct results of all figures. A figure that set a number of the model
+//! and a repeated figure are no results; results that a constant would pass are counted separately.
 
 use super::outcome::{CellReport, TableReport, Verdict};
 use super::published::{How, Layout};
@@ -32,7 +32,7 @@ pub struct Headline {
     /// Cells with a band whose figure equals that of another column of the row to half a percent: the
     /// model cannot tell the two apart.
     pub repeats: usize,
-    /// The other cells with a band.
+    /// Cells with a band that neither set a number nor repeat another cell.
     pub results: usize,
     /// Results inside their band whose repeats are inside theirs as well.
     pub inside: usize,
@@ -84,7 +84,7 @@ pub struct Unsteady {
     pub column: &'static str,
     /// Runs outside the band.
     pub outside: usize,
-    /// All runs.
+    /// The number of all runs.
     pub runs: usize,
 }
 

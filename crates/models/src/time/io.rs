@@ -99,7 +99,7 @@ impl Io {
         }
     }
 
-    /// The time now.
+    /// Returns the current virtual or real time.
     pub fn now(&self) -> Nanos {
         self.now
     }

@@ -242,7 +242,7 @@ impl Volume {
         active.count() as u32
     }
 
-    /// Whether the volume has become, or was opened, read-only.
+    /// Whether the volume is read-only: opened so, or since an I/O error.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }

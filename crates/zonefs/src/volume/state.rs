@@ -25,7 +25,7 @@ pub(super) enum Access {
 pub(super) struct State {
     /// Bytes in the zone: the write pointer of a sequential zone.
     pub(super) written: u64,
-    /// Bytes behind that which do not fill a block yet. Only with the option `buffered`.
+    /// The tail: bytes behind `written` that do not fill a block yet. Only with the option `buffered`.
     pub(super) tail: Vec<u8>,
     pub(super) access: Access,
     /// The permissions, nine bits.

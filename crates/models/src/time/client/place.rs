@@ -67,13 +67,13 @@ struct Zone {
     len: u32,
     /// Writes outstanding.
     writes: u32,
-    /// The last write was an append.
+    /// Whether the last write was an append.
     appending: bool,
-    /// Management is outstanding.
+    /// Whether management is outstanding.
     managed: bool,
-    /// Active at the device, as far as this module knows.
+    /// Whether the zone is active at the device, as far as this module knows.
     active: bool,
-    /// Waits until another zone may be active.
+    /// Whether the zone waits until another zone may be active.
     wants_place: bool,
     waiting: VecDeque<Part>,
     /// The number of the zone's last write.
@@ -112,7 +112,7 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    /// For a disk with these limits. `own` is the token of management that was not recorded.
+    /// A placement for a disk with these limits. `own` is the token of management that was not recorded.
     pub(super) fn new(place: Place, limits: &Limits, own: u32) -> Placing {
         let (log, begin) = match place {
             Place::Exact { begin } => (false, begin),

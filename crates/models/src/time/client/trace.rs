@@ -8,7 +8,7 @@ use std::fmt;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, Flags, Nanos, Status, ZoneNo};
 
-/// When operations are sent.
+/// The schedule of operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
     /// The speed relative to the recording. `None`: the recorded times do not count.

@@ -75,13 +75,13 @@ struct Zone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// Has its maximum of BIOs outstanding.
+    /// The job has its maximum of BIOs outstanding.
     Full,
-    /// Waits until its own BIOs are reaped.
+    /// The job waits until its own BIOs are reaped.
     Quiescing,
-    /// Sleeps on a zone's lock.
+    /// The job sleeps on a zone's lock.
     Locking,
-    /// Sleeps until a zone leaves the set.
+    /// The job sleeps until a zone leaves the set.
     Asleep,
 }
 

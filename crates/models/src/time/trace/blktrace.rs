@@ -78,7 +78,7 @@ struct Record {
 enum Meaning {
     Operation(Raw),
     Completion(Nanos),
-    /// A read or write of nothing.
+    /// An empty read or write.
     Empty,
     /// A SCSI command.
     PassThrough,

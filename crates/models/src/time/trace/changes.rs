@@ -41,7 +41,7 @@ impl Changes {
         these.map(|(&zone, _)| ZoneNo(zone)).collect()
     }
 
-    /// Whether the trace empties this zone before it does anything else with it.
+    /// Whether the trace empties this zone before any other change of it.
     pub fn is_emptied(&self, zone: ZoneNo) -> bool {
         self.zones.get(&zone.0).is_some_and(|c| c.is_emptied)
     }

@@ -244,7 +244,7 @@ impl<R: BufRead> Reader<R> {
         held.map(|held| self.event(&held)).transpose()
     }
 
-    /// Reads up to the next operation of the device.
+    /// Reads up to and including the next operation of the device.
     fn read_operation(&mut self) -> Result<Option<Held>, Error> {
         let unit = self.format().unit();
         loop {

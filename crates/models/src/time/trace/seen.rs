@@ -9,7 +9,7 @@ const KINDS: usize = 32;
 /// Counts of everything read so far besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Number of lines, or of blktrace's records.
+    /// Number of lines, or of records in blktrace's format.
     pub lines: u64,
     /// Number of bytes.
     pub bytes: u64,
