@@ -37,8 +37,9 @@ pub struct VirtualDisk {
     /// The number of drives joined.
     pub drives: u32,
     layers: TimedLayers,
-    /// The geometry, layers included; below it the limits.
+    /// The geometry, layers included.
     geometry: Geometry,
+    /// The limits, layers included.
     limits: Limits,
 }
 

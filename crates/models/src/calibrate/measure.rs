@@ -98,14 +98,17 @@ fn command(on: &mut Instrument<'_>, sectors: u32, writes: u32) -> Result<Time, E
 /// The time of a command and the rate of its data, from the times of short and long writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
-    /// The time of a short write, and below it that of a long one.
+    /// The time of a short write.
     pub(super) short_ns: f64,
+    /// The time of a long write.
     pub(super) long_ns: f64,
-    /// The rate in bytes a second, and below it its error in percent.
+    /// The rate in bytes a second.
     pub(super) rate: f64,
+    /// The error of the rate in percent.
     pub(super) rate_off: f64,
-    /// The time of a command without its data, and below it its error in percent.
+    /// The time of a command without its data.
     pub(super) command_ns: f64,
+    /// The error of that time in percent.
     pub(super) command_off: f64,
 }
 

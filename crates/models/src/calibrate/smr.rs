@@ -81,8 +81,9 @@ fn until(on: &mut Instrument<'_>, bytes: u32, quick_ns: f64, fills: u32) -> Resu
 struct Measured {
     quick_ns: f64,
     short_ns: f64,
-    /// Writes of 256 KiB, and below it of 4 KiB, until the cache was full.
+    /// Writes of 256 KiB until the cache was full.
     full: Option<u32>,
+    /// Writes of 4 KiB until the cache was full.
     full_short: Option<u32>,
     flush_ns: f64,
     runs: Vec<f64>,

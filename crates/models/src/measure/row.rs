@@ -80,9 +80,9 @@ impl Part {
 pub struct Shelf {
     /// The number of disks.
     pub disks: u32,
-    /// 10^6 bytes a second of the slowest disk's jobs, and below it of the fastest disk's.
+    /// 10^6 bytes a second of the slowest disk's jobs; `fastest_mb_per_s` is the fastest disk's.
     pub slowest_mb_per_s: f64,
-    #[allow(missing_docs)] // described with the field above
+    #[allow(missing_docs)] // the field above describes it
     pub fastest_mb_per_s: f64,
     /// Jain's index of the rates of the disks: 1 if all are equal, 1 / disks if one disk has all.
     pub fairness: f64,

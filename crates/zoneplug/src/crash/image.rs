@@ -33,8 +33,9 @@ pub(super) struct Cut {
 #[derive(Debug, Clone, Default)]
 struct Zone {
     data: Vec<u8>,
-    /// Sectors acknowledged, and below them durable ones.
+    /// Acknowledged sectors.
     acknowledged: u32,
+    /// Durable sectors.
     durable: u32,
     finished: bool,
 }
@@ -85,8 +86,8 @@ impl Image {
         Image { zones, settled: BTreeMap::new(), loose: Vec::new() }
     }
 
-    /// Applies the first `cut.point` events of the tape. Commands in flight then are carried out or
-    /// not, as the draw says.
+    /// Applies the first `cut.point` events of the tape. Zone management in flight is carried out or
+    /// not, as the draw says; writes in flight are, and [`Image::cut`] decides what stays of them.
     pub(super) fn after(mut self, g: &Geometry, tape: &Tape, cut: &Cut) -> Image {
         let mut chance = cut.chance(1);
         let mut covers: BTreeMap<usize, Covered> = BTreeMap::new();

@@ -48,7 +48,8 @@ pub enum LogError {
         /// The first such zone.
         zone: ZoneNo,
     },
-    /// The disk failed an operation. A record whose append fails so may be in the log or not.
+    /// The disk failed an operation. A record whose append fails with this error may be in
+    /// the log or not.
     Io {
         /// The failed operation.
         op: Op,

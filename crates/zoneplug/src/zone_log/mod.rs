@@ -218,8 +218,8 @@ impl ZoneLog {
     /// its next zone from the empty ones, and a zone that one log resets may go to any of them.
     ///
     /// Each log has its own numbers, its own order and its own syncs. Records of two logs have no
-    /// order: a crash may take a record of one and leave a later record of another. But a record
-    /// appended after the sync of an earlier one never survives without it. Syncs of several logs
+    /// order: a crash may take a record of one and leave a later record of another. A record appended
+    /// after the sync of another one survives only together with that one. Syncs of several logs
     /// share a flush, or wait for the flush in progress. If a flush fails, no log of the set takes
     /// more records until the set is opened again.
     ///

@@ -185,7 +185,7 @@ impl Table {
         }
     }
 
-    /// Drops a head that can no longer be written.
+    /// Gives up a head that can no longer be written. A read-only one with records stays readable.
     pub(super) fn lose_head(&mut self, condition: Condition) {
         let Some(head) = self.head.take() else { return };
         let keep = condition == Condition::ReadOnly && self.line.contains(&head);

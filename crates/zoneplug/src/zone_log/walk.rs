@@ -31,8 +31,9 @@ pub(super) struct Walk {
     position: u64,
     /// The end of the walk.
     end: u64,
-    /// Bytes read, and below them their position.
+    /// Bytes read.
     chunk: Vec<u8>,
+    /// The position of `chunk`, in bytes from the start of the disk.
     chunk_at: u64,
     bad: Option<u64>,
     session: u32,
