@@ -1,7 +1,7 @@
 //! Expressions of numbers: read once into steps on a stack, then computed often and without allocation.
 //!
-//! All values are 64-bit floating point; true is 1, false is 0 or NaN. All operations are ones that
-//! IEEE 754 rounds exactly, so a figure is the same on every machine.
+//! All values are 64-bit floating point. Comparisons give 1 or 0; 0 and NaN count as false. IEEE 754
+//! rounds all operations exactly, so a figure is the same on every machine.
 
 /// The deepest stack of values, and the deepest nesting of brackets.
 const DEEPEST: usize = 32;

@@ -1,5 +1,5 @@
-//! Worlds by seed: a disk of random shape with faults below it and clients above it, in virtual
-//! time, run until one of the engine's promises is broken.
+//! Worlds by seed: each is a disk of random shape with faults below it and clients above it, in
+//! virtual time. A world fails if the engine breaks one of its promises.
 
 use crate::status_key::status_key;
 use serde::{Deserialize, Serialize};

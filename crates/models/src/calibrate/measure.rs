@@ -178,7 +178,7 @@ pub(super) const FILLS_SHORT: u32 = 2;
 
 /// Fills an idle drive's cache with scattered writes of this many bytes, one at a time, and counts
 /// those acknowledged before one waits for the medium. Returns the sum over all fills; `None` if no
-/// write waited.
+/// write waited in one of them.
 pub(super) fn until_full(
     on: &mut Instrument<'_>,
     bytes: u32,

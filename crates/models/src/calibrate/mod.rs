@@ -281,7 +281,7 @@ pub fn calibrate(
     Ok(Found { model, numbers: numbers.0, held_back, profile })
 }
 
-/// Rounds a number to as many digits as `least` has, or one more.
+/// Rounds a number to as many significant digits as `least` has. Shorter numbers stay.
 fn rounded(value: u64, least: u64) -> u64 {
     let mut unit = 1;
     while value / unit >= 10 * least {

@@ -21,7 +21,7 @@ pub(super) struct Job<'a> {
     /// When the job's processor is free again.
     free: Nanos,
     in_flight: u32,
-    /// All zones are used up: the job resets them and starts over.
+    /// Whether all zones are used up; the job then resets them and starts over.
     over: bool,
     resets: Vec<(Sector, u32)>,
     log: Option<&'a dyn Log>,

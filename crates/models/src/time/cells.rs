@@ -71,8 +71,8 @@ impl Workload {
             Workload::Sequential { bs, depth } => {
                 let mut client = SeqWriter::new(depth, bs);
                 (client.reap, client.cpu) = (times.next, times.cpu);
-                // The published rates are those of the first zones of a new disk, near the outer
-                // edge.
+                // Near the outer edge: the published rates are those of the first zones of a new
+                // disk.
                 client.first_zone = 1500;
                 return vec![Box::new(client)];
             }

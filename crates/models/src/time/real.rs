@@ -97,8 +97,8 @@ impl fmt::Debug for RealRun {
 
 impl RealRun {
     /// Runs the clients until one of them ends the run, or the clock asks for its end. Then sends
-    /// nothing more, and tells clients of the completions of what is at the disk. Fails if the disk
-    /// cannot be opened, or with the error of a client.
+    /// nothing more, and reports to the clients the completions of commands at the disk. Fails if
+    /// the disk cannot be opened, or with the error of a client.
     pub fn go(
         &self,
         clients: &mut [&mut dyn Client],
@@ -131,7 +131,7 @@ impl RealRun {
     }
 }
 
-/// A running run.
+/// A run in progress.
 struct Running {
     io: Io,
     queue: DiskQueue,

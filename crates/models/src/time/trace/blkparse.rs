@@ -59,8 +59,8 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
-        // Operations without data have no place here. A payload belongs to a SCSI command, not to a
-        // block device.
+        // A line without a place is an operation without data, or a SCSI command with a payload,
+        // which is no operation of a block device.
         let flushes = kind.preflush || kind.op == Some(Op::Flush);
         let is_bare = sector.is_some_and(|w| w.starts_with(b"["));
         return Ok(match kind.op {

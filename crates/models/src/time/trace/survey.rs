@@ -236,7 +236,7 @@ impl Fit {
                     let write_pointer = z.1;
                     return self.misplace(event, zone, write_pointer, why);
                 }
-                // An append must have whole blocks on such a disk.
+                // A disk with such blocks accepts only appends of whole blocks.
                 Op::ZoneAppend if !is_whole(len) => {
                     let write_pointer = self.zones.entry(zone.0).or_insert((0, 0)).1;
                     let why = MisplacedWhy::PartOfBlock;
