@@ -4,6 +4,9 @@
 //! fio splits file names there. This file has the grammar, and [`zoneplug_core::form`] the forms of values. Each
 //! module that reads a specification has a table of the [`Key`]s that it accepts. Nothing is opened here.
 //!
+//! A kind or a value that begins with `"` ends at the next `"`, and has any character between: `"a,b.zbd",qd1=1`. Inside, `\"` is a
+//! quotation mark and `\\` a backslash. A quoted kind is always the path of a file. Elsewhere a quotation mark is a character like others.
+//!
 //! Several modules read one [`Spec`], and each takes its own keys. A key that is left at the end is a mistake:
 //!
 //! ```
@@ -17,6 +20,7 @@
 //! assert_eq!((tags, disk.latency.0), (Some(32), 1_000_000));
 //! ```
 
+use std::collections::HashSet;
 use zoneplug_core::form::{Form, Key, Value};
 use zoneplug_core::{Error, ErrorKind};
 
@@ -24,6 +28,8 @@ use zoneplug_core::{Error, ErrorKind};
 #[derive(Debug, Clone)]
 pub struct Spec {
     kind: String,
+    /// Whether the kind was written in quotation marks.
+    is_quoted: bool,
     /// In the order given.
     options: Vec<Given>,
     /// Names of the keys that were requested.
@@ -43,22 +49,26 @@ struct Given {
 }
 
 impl Spec {
-    /// Parses `kind,key=value,key=value`. Fails on blanks inside, on a missing kind or value, and on a key that is
-    /// given twice.
+    /// Parses `kind,key=value,key=value`. Fails on blanks inside, on a missing kind or value, on a quotation mark without its
+    /// second one, and on a key that is given twice.
     pub fn parse(text: &str) -> Result<Spec, Error> {
-        let mut parts = text.split(',');
-        let kind = parts.next().unwrap_or_default();
-        if kind.is_empty() {
+        let (kind, mut left) = text.split_at(end_of(text, |c| c == ','));
+        let name = unquoted(kind, text)?;
+        let is_quoted = name.is_some();
+        if kind.is_empty() || name.as_ref().is_some_and(String::is_empty) {
             return Err(Error::invalid(format!("'{text}' names no kind of device"))
                 .hint("a specification starts with a kind, as in mem,zones=64"));
         }
-        if kind.contains('=') {
+        if !is_quoted && kind.contains('=') {
             return Err(Error::invalid(format!("'{kind}' is an option, not a kind of device"))
-                .hint("a specification starts with a kind, as in mem,zones=64"));
+                .hint("a specification starts with a kind, as in mem,zones=64; a path with = is quoted, as in \"a=b.zbd\""));
         }
-        let mut spec =
-            Spec { kind: kind.to_owned(), options: Vec::new(), known: Vec::new(), page: PAGE };
-        for part in parts {
+        let kind = name.unwrap_or_else(|| kind.to_owned());
+        let mut spec = Spec { kind, is_quoted, options: Vec::new(), known: Vec::new(), page: PAGE };
+        let mut given = HashSet::new();
+        while let Some(after) = left.strip_prefix(',') {
+            let (part, rest) = after.split_at(end_of_option(after, |c| c == ','));
+            left = rest;
             let Some((key, value)) = part.split_once('=') else {
                 return Err(Error::invalid(format!("'{part}' is not an option"))
                     .hint("options are written key=value and separated by single commas"));
@@ -69,16 +79,16 @@ impl Spec {
                     parts_without_blanks(text)
                 )));
             }
+            let value = unquoted(value, text)?.unwrap_or_else(|| value.to_owned());
             if key.is_empty() || value.is_empty() {
                 return Err(Error::invalid(format!("the option '{part}' has an empty side"))
                     .hint("options are written key=value; leave an option out for its default"));
             }
-            if spec.options.iter().any(|o| o.key == key) {
+            if !given.insert(key) {
                 return Err(Error::invalid(format!("the option {key} is given twice"))
                     .hint(format!("give {key} once")));
             }
-            let (key, value) = (key.to_owned(), Some(value.to_owned()));
-            spec.options.push(Given { key, value, place: None });
+            spec.options.push(Given { key: key.to_owned(), value: Some(value), place: None });
         }
         Ok(spec)
     }
@@ -107,6 +117,16 @@ impl Spec {
     /// Returns the kind: the text before the first comma.
     pub fn kind(&self) -> &str {
         &self.kind
+    }
+
+    /// Whether the kind was written in quotation marks: the path of a file.
+    pub fn is_quoted(&self) -> bool {
+        self.is_quoted
+    }
+
+    /// The options that were not taken yet, in the order given.
+    pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.options.iter().filter_map(|o| Some((&*o.key, o.value.as_deref()?)))
     }
 
     /// Makes the error for a kind that is not in `kinds`.
@@ -202,6 +222,81 @@ impl Spec {
     }
 }
 
+/// The quotation mark.
+const QUOTE: char = '"';
+
+/// Where a text that begins with a kind has the first character that `stops`, outside of quotation marks; or its end.
+pub fn end_of(text: &str, stops: impl Fn(char) -> bool) -> usize {
+    end(text, true, stops)
+}
+
+/// As [`end_of`], for a text that begins with the key of an option.
+pub fn end_of_option(text: &str, stops: impl Fn(char) -> bool) -> usize {
+    end(text, false, stops)
+}
+
+/// `may_open`: whether a quotation mark at the first character opens a quoted text.
+fn end(text: &str, mut may_open: bool, stops: impl Fn(char) -> bool) -> usize {
+    let (mut is_quoted, mut is_value) = (false, false);
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if is_quoted => drop(chars.next()),
+            QUOTE if is_quoted => is_quoted = false,
+            _ if is_quoted => {}
+            QUOTE if may_open => (is_quoted, may_open) = (true, false),
+            c if stops(c) => return at,
+            c => {
+                may_open = c == '=' && !is_value;
+                is_value = c != ',' && (is_value || c == '=');
+            }
+        }
+    }
+    text.len()
+}
+
+/// What is between quotation marks. `None`: the text does not begin with one. `whole` is for messages.
+fn unquoted(text: &str, whole: &str) -> Result<Option<String>, Error> {
+    let Some(inside) = text.strip_prefix(QUOTE) else { return Ok(None) };
+    let (mut name, mut chars) = (String::new(), inside.chars());
+    loop {
+        match chars.next() {
+            Some('\\') => match chars.next() {
+                Some(c @ ('\\' | QUOTE)) => name.push(c),
+                c => name.extend(['\\'].into_iter().chain(c)),
+            },
+            Some(QUOTE) => break,
+            Some(c) => name.push(c),
+            None => {
+                return Err(Error::invalid(format!(
+                    "a quotation mark without a second one in '{whole}'"
+                ))
+                .hint("\"a,b.zbd\" with one at each end; \\\" for one that is part of the name"));
+            }
+        }
+    }
+    match chars.as_str() {
+        "" => Ok(Some(name)),
+        rest => Err(Error::invalid(format!("'{rest}' follows a quotation mark in '{whole}'"))
+            .hint("a comma, @ or the end behind the second one; \\\" for one that is part of the name")),
+    }
+}
+
+/// A path or a value in quotation marks, as a specification has it.
+///
+/// ```
+/// assert_eq!(zoneplug_devices::spec::quoted(r#"5",a"#), r#""5\",a""#);
+/// ```
+pub fn quoted(text: &str) -> String {
+    let mut all = String::from(QUOTE);
+    for c in text.chars() {
+        all.extend(matches!(c, QUOTE | '\\').then_some('\\'));
+        all.push(c);
+    }
+    all.push(QUOTE);
+    all
+}
+
 /// The page that explains specifications.
 const PAGE: &str = "zoneplug help spec";
 
@@ -257,6 +352,12 @@ mod tests {
             ),
             ("mem,zones=4 ,conv=1", "'mem,zones=4,conv=1'"),
             ("mem,zones =4", "'mem,zones=4'"),
+            ("\"a,b", "a quotation mark without a second one in '\"a,b'"),
+            ("mem,key=\"a", "a quotation mark without a second one"),
+            ("\"a\"b,c=d", "'b' follows a quotation mark"),
+            ("mem,key=\"a\"b", "'b' follows a quotation mark"),
+            ("\"\",a=b", "names no kind"),
+            ("mem,key=\"\"", "has an empty side"),
         ] {
             let e = error(Spec::parse(text));
             assert!(e.contains(what), "{text}: {e}");
@@ -325,7 +426,30 @@ mod tests {
         assert!(e.contains("did you mean null?"), "{e}");
     }
 
+    #[test]
+    fn quotation_marks_have_any_text_between() {
+        for (text, kind, value) in [
+            (r#""a,b@c=d%.zbd",k="x, y""#, "a,b@c=d%.zbd", "x, y"),
+            (r#""5\" and \\",k="\\""#, r#"5" and \"#, "\\"),
+            (r#"./5"a",k=b"c"#, r#"./5"a""#, r#"b"c"#),
+            (r#""a\b",k=a=",b=c"#, "a\\b", r#"a=""#),
+        ] {
+            let mut s = Spec::parse(text).unwrap();
+            assert_eq!((s.kind(), s.is_quoted()), (kind, text.starts_with('"')), "{text}");
+            assert_eq!(s.text(&key("k", Form::Text("any"))).unwrap().unwrap(), value, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_quoted_is_read_as_it_was(kind in "\\PC+", value in "\\PC+") {
+            let text = format!("{},k={}", quoted(&kind), quoted(&value));
+            prop_assert_eq!(end_of(&text, |c| c == ','), quoted(&kind).len());
+            let s = Spec::parse(&text).unwrap();
+            prop_assert_eq!(s.kind(), kind);
+            prop_assert_eq!(s.options().collect::<Vec<_>>(), [("k", &*value)]);
+        }
+
         #[test]
         fn any_text_is_read_without_a_panic(text in "\\PC*", more in "(,[a-z]{0,3}=?[0-9a-zMK]{0,3}){0,4}") {
             for text in [&text, &format!("mem{more}")] {
