@@ -20,7 +20,7 @@
 //! assert_eq!((tags, disk.latency.0), (Some(32), 1_000_000));
 //! ```
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use zoneplug_core::form::{Form, Key, Value};
 use zoneplug_core::{Error, ErrorKind};
 
@@ -65,7 +65,7 @@ impl Spec {
         }
         let kind = name.unwrap_or_else(|| kind.to_owned());
         let mut spec = Spec { kind, is_quoted, options: Vec::new(), known: Vec::new(), page: PAGE };
-        let mut given = HashSet::new();
+        let mut given = BTreeSet::new();
         while let Some(after) = left.strip_prefix(',') {
             let (part, rest) = after.split_at(end_of_option(after, |c| c == ','));
             left = rest;
