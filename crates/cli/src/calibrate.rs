@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ZoneNo, plain};
-use zoneplug_host::{DiskSpec, base_of};
+use zoneplug_host::{DiskSpec, Specification};
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::calibrate::{
     Found, Instrument, MOST_ZONES, all_over, calibrate, check_zones, shown, unit, values,
@@ -129,8 +129,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut on, zones, put_in, file) = match VirtualDisk::parse(&args.spec)? {
         Some(disk) => {
             if !disk.is_bare() {
-                return Err(Failure::usage("a drive with layers has no profile")
-                    .hint(format!("the drive alone: {}", plain(base_of(&args.spec)))));
+                return Err(Failure::usage("a drive with layers has no profile").hint(format!(
+                    "the drive alone: {}",
+                    plain(Specification::parse(&args.spec)?.disk().text())
+                )));
             }
             let zones = given.unwrap_or_else(|| all_over(disk.geometry(), disk.limits()));
             check_zones(&zones, disk.geometry(), disk.limits())?;
@@ -157,7 +159,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
                 return Err(Failure::usage("which zones of the drive may be written?")
                     .hint(format!("--zones {some}: what is in them is lost")));
             };
-            let named = Named::open(&forced(&args.spec, args.yes))?;
+            let named = Named::of(&forced(&args.spec, args.yes)?)?;
             let (g, limits) = (*named.device.geometry(), named.device.limits().clone());
             check_zones(&zones, &g, &limits)?;
             let bytes: u64 = zones.iter().map(|z| u64::from(g.capacity_of(ZoneNo(*z))) << 9).sum();

@@ -5,11 +5,11 @@ use crate::zones::{parse_bytes, size};
 use crate::{interrupt, json, output, server_client, term};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use zoneplug_core::zone::MAX_ZONES;
 use zoneplug_core::{Error, plain};
+use zoneplug_host::Specification;
 use zoneplug_host::file::{self, CheckReport, CreateOptions, Identity, NewDisk};
-use zoneplug_host::{check_name, file_of, open_device};
 
 /// Flags of `zoneplug create`. Sizes take K, M, G and T for powers of 1024.
 #[derive(Debug, clap::Args)]
@@ -98,7 +98,7 @@ struct Created {
 
 /// Makes a disk.
 pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    check_name(&args.path)?;
+    let spec = Specification::of_new_file(&args.path)?;
     if args.path.to_str().is_some_and(server_client::is_name) {
         let name = args.path.display();
         return Err(Failure::usage(format!("{name} is the name of a served disk"))
@@ -143,7 +143,17 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
     let path = plain(path);
     let (all, zone) = (size(created.capacity_bytes), size(created.zone_bytes));
     let uuid = &identity.uuid;
-    term::print(out, &format!("{path}: {all} in {zones} zones of {zone}, UUID {uuid}\n"))
+    term::print(out, &format!("{path}: {all} in {zones} zones of {zone}, UUID {uuid}\n"))?;
+    say_how_it_is_named(&args.path, &spec);
+    Ok(())
+}
+
+/// Notes how a specification has the path of a new disk, if not as it is.
+pub(crate) fn say_how_it_is_named(path: &Path, spec: &Specification) {
+    let plain_name = path.to_str().and_then(|path| Specification::parse(path).ok());
+    if plain_name.is_none_or(|name| name.root() != spec.root()) {
+        term::note(&format!("a specification has this path in quotation marks: {}", plain(spec)));
+    }
 }
 
 /// A failure that names keys of a specification, in the words of the command line. The flags have the names of the keys,
@@ -204,9 +214,10 @@ pub(crate) struct CheckArgs {
 
 /// Checks a disk. Problems that are left are a failure.
 pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let Some(path) = file_of(&args.spec) else {
-        // If the text is no specification either, that error is reported.
-        open_device(&args.spec)?;
+    let spec = Specification::parse(&args.spec)?;
+    let Some(path) = spec.file() else {
+        // If it names nothing, that error is reported.
+        spec.open()?;
         return Err(Failure::new(
             Kind::NotSupported,
             format!("{} has no file to check", args.spec),

@@ -4,7 +4,6 @@ use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::term;
 use crate::virtual_disk::say_what_never_waits;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
@@ -13,8 +12,7 @@ use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
 use zoneplug_host::file::{Access, FileDisk};
 use zoneplug_host::{
-    BlockingDisk, DiskSpec, HeldDisks, HostedDisk, Level, check_zone_memory, drive_of, file_of,
-    is_volatile, keeps_data,
+    BlockingDisk, DiskSpec, HeldDisks, HostedDisk, Level, Specification, check_zone_memory,
 };
 
 /// What a specification names.
@@ -32,26 +30,29 @@ pub(crate) struct Named {
 impl Named {
     /// Opens what `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
+        Self::of(&spec.parse()?)
+    }
+
+    /// Opens what a specification names.
+    pub(crate) fn of(spec: &Specification) -> Result<Named, Failure> {
         tell(spec);
-        Self::of(spec, DiskSpec::parse(spec)?)
+        let DiskSpec { device, config, tags, .. } = spec.open()?;
+        Ok(Named { spec: spec.to_string(), device, config, tags, keeps_data: spec.keeps_data() })
     }
 
     /// Opens what `spec` names, to serve it to others. Disks of `given` are open already.
-    pub(crate) fn open_to_serve(spec: &str, given: &HeldDisks) -> Result<DiskSpec, Failure> {
+    pub(crate) fn open_to_serve(
+        spec: &Specification,
+        given: &HeldDisks,
+    ) -> Result<DiskSpec, Failure> {
         // Its last server has told it.
-        if !given.has(spec) {
+        if !given.has(spec.root()) {
             tell(spec);
         }
-        let named = DiskSpec::parse_to_serve(spec, given)?;
+        let named = spec.open_to_serve(given)?;
         let way = named.config.clone().into();
         say_what_never_waits(&[way], named.device.limits().rotational);
         Ok(named)
-    }
-
-    fn of(spec: &str, parsed: DiskSpec) -> Result<Named, Failure> {
-        let DiskSpec { device, config, tags, .. } = parsed;
-        let keeps_data = keeps_data(spec);
-        Ok(Named { spec: spec.to_owned(), device, config, tags, keeps_data })
     }
 
     /// Opens the device as a disk, Driven.
@@ -65,8 +66,8 @@ impl Named {
 
 /// Prints warnings about a durable disk before it is used: damage, and writes that were lost. Opening the disk for
 /// writing clears them, so this must come first.
-fn tell(spec: &str) {
-    let Some(path) = file_of(spec) else { return };
+fn tell(spec: &Specification) {
+    let Some(path) = spec.file() else { return };
     // If the disk cannot be opened, the opening reports why.
     let disk = FileDisk::open(path, Access::ReadOnly);
     for line in disk.iter().flat_map(|d| d.notices()) {
@@ -75,19 +76,22 @@ fn tell(spec: &str) {
 }
 
 /// Warns at the end of a command that changed a disk in memory: the disk and the change end with the process.
-pub(crate) fn say_what_is_lost(spec: &str) {
-    if is_volatile(spec) {
+pub(crate) fn say_what_is_lost(spec: &Specification) {
+    if spec.is_volatile() {
         let spec = plain(spec);
         term::note(&format!("the disk {spec} ends with this command, and its data with it"));
     }
 }
 
 /// The specification with the flag `--force` in it, if it names a drive.
-pub(crate) fn forced(spec: &str, yes: Yes) -> Cow<'_, str> {
-    if yes.is_forced() && drive_of(spec).is_some() && !spec.contains(",force=") {
-        return Cow::Owned(format!("{spec},force=1"));
+pub(crate) fn forced(spec: &str, yes: Yes) -> Result<Specification, Failure> {
+    let spec = Specification::parse(spec)?;
+    let is_asked = yes.is_forced() && spec.drive().is_some();
+    let force = spec.disk().keys().find(|key| key.is("force"));
+    match force.filter(|force| is_asked && !spec.disk().has(force)) {
+        Some(force) => Ok(spec.with(force.name, "1")?),
+        None => Ok(spec),
     }
-    Cow::Borrowed(spec)
 }
 
 /// What a command does to a disk.
@@ -101,6 +105,7 @@ pub(crate) enum Use {
 
 /// A disk in use by a command.
 pub(crate) struct Opened {
+    pub(crate) spec: Specification,
     pub(crate) stack: Vec<Level>,
     pub(crate) disk: HostedDisk,
     pub(crate) io: BlockingDisk,
@@ -110,15 +115,20 @@ pub(crate) struct Opened {
 impl Opened {
     /// Opens what `spec` names.
     pub(crate) fn new(spec: &str, usage: Use) -> Result<Opened, Failure> {
-        tell(spec);
+        Self::of(spec.parse()?, usage)
+    }
+
+    /// Opens what a specification names.
+    pub(crate) fn of(spec: Specification, usage: Use) -> Result<Opened, Failure> {
+        tell(&spec);
         let named = match usage {
-            Use::Look => DiskSpec::parse_to_look(spec)?,
-            Use::Change => DiskSpec::parse(spec)?,
+            Use::Look => spec.open_to_look()?,
+            Use::Change => spec.open()?,
         };
         let disk = HostedDisk::open(named.device, named.config)?;
         let io = BlockingDisk::new(&disk)?;
         let geometry = disk.disk().geometry();
-        Ok(Opened { stack: named.stack, disk, io, geometry })
+        Ok(Opened { spec, stack: named.stack, disk, io, geometry })
     }
 
     /// The zones of a range.

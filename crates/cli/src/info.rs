@@ -16,7 +16,7 @@ use zoneplug_core::plain;
 use zoneplug_core::zone::Limits;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::file::{Access, FileDisk, Identity};
-use zoneplug_host::{Level, file_of, takes_writes};
+use zoneplug_host::{Level, Specification};
 
 /// Flags of `zoneplug info`.
 #[derive(Debug, clap::Args)]
@@ -130,8 +130,8 @@ impl Declared {
 }
 
 /// The identity of a durable disk; `None` for another device.
-fn identity(spec: &str) -> Result<Option<Identity>, Failure> {
-    let Some(path) = file_of(spec) else { return Ok(None) };
+fn identity(spec: &Specification) -> Result<Option<Identity>, Failure> {
+    let Some(path) = spec.file() else { return Ok(None) };
     Ok(Some(FileDisk::open(path, Access::ReadOnly)?.identity()))
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disk = Opened::new(&args.spec, Use::Look)?;
     let g = disk.geometry;
     let zones = disk.report(0..g.nr_zones())?;
-    let stack = disk.stack;
+    let (spec, stack) = (disk.spec, disk.stack);
     let disk = disk.disk.disk();
     let mut conditions = BTreeMap::new();
     let mut map: Vec<Run> = Vec::new();
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let last = zones.last();
     let info = Info {
         spec: args.spec.clone(),
-        identity: identity(&args.spec)?,
+        identity: identity(&spec)?,
         capacity_bytes: g.capacity_bytes().0,
         zones: g.nr_zones(),
         conventional_zones: g.nr_conventional(),
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         },
         io: IoShown::of(&stack),
         // This command opens files and drives to look at them.
-        limits: Declared::of(&disk.limits(), disk.limits().read_only && !takes_writes(&args.spec)),
+        limits: Declared::of(&disk.limits(), disk.limits().read_only && !spec.takes_writes()),
         attributes: disk.attributes().iter().map(|a| (a.name, value_of(&a.value))).collect(),
         conditions,
         map,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::Write;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{Op, Sector, ZoneNo};
-use zoneplug_host::{AsyncDisk, drive_of};
+use zoneplug_host::{AsyncDisk, Specification};
 
 /// Commands at the device at a time.
 const DEPTH: u16 = 32;
@@ -56,7 +56,7 @@ fn concerns(op: Op, z: &ZoneInfo) -> bool {
 
 /// Runs a management command.
 pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut disk = Opened::new(&forced(&args.spec, args.yes), Use::Change)?;
+    let mut disk = Opened::of(forced(&args.spec, args.yes)?, Use::Change)?;
     let range = args.range.whole_zones(&disk.geometry)?;
     let all = range.len() as u32 == disk.geometry.nr_zones();
     let found = disk.report(range)?;
@@ -91,7 +91,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         }
         window.finish()?;
     }
-    say_what_is_lost(&args.spec);
+    say_what_is_lost(&disk.spec);
     if args.json {
         return json::print(out, &done);
     }
@@ -144,8 +144,9 @@ pub(crate) struct FlushArgs {
 /// Makes durable what was acknowledged.
 pub(crate) fn flush(args: &FlushArgs) -> Result<(), Failure> {
     // A flush of a drive's cache changes no data, so a drive that is in use may be flushed.
-    let usage = if drive_of(&args.spec).is_some() { Use::Look } else { Use::Change };
-    Ok(Opened::new(&args.spec, usage)?.io.flush()?)
+    let spec = Specification::parse(&args.spec)?;
+    let usage = if spec.drive().is_some() { Use::Look } else { Use::Change };
+    Ok(Opened::of(spec, usage)?.io.flush()?)
 }
 
 /// Flags of `zoneplug resync`.

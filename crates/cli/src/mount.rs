@@ -13,7 +13,7 @@ use zoneplug_core::Bytes;
 use zoneplug_core::plain;
 use zoneplug_core::zone::{ZoneInfo, ZoneType};
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::{BlockingDisk, HeldDisks, HostedDisk, is_volatile, keeps_data};
+use zoneplug_host::{BlockingDisk, HeldDisks, HostedDisk, Specification};
 use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
 
 /// How long a second signal waits for what was written last.
@@ -57,9 +57,10 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let options: MountOptions = args.options.parse()?;
+    let spec = forced(&args.spec, args.yes)?;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let new = SuperBlock::of_options(&args.format_options, uid, gid)?;
-    if !args.format && !args.format_options.is_empty() && !is_volatile(&args.spec) {
+    if !args.format && !args.format_options.is_empty() && !spec.is_volatile() {
         let what = "--format-options are for a new volume, which is made only with --format";
         return Err(Failure::usage(what).hint("--format too, which empties the disk"));
     }
@@ -71,19 +72,19 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // Before any thread is there.
     let signals =
         Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
-    let named = Named::open_to_serve(&forced(&args.spec, args.yes), &HeldDisks::default())?;
-    if !keeps_data(&args.spec) {
+    let named = Named::open_to_serve(&spec, &HeldDisks::default())?;
+    if !spec.keeps_data() {
         let what = format!("{} keeps no data, so it holds no volume", plain(&args.spec));
         return Err(Failure::usage(what).hint("mem instead of null"));
     }
     let disk = HostedDisk::open_named(named)?;
-    prepare(args, &disk, &new)?;
-    let source = args.spec.split(',').next().unwrap_or_default();
+    prepare(args, &spec, &disk, &new)?;
     // From here on files wait for this process, which must not wait for the reader of what it says.
     said::begin_to_serve();
     let notifier = signals.notifier();
     let warn = |text: &str| term::note(&plain(text));
-    let mount = Mount::start(&disk, source, &args.dir, options, warn, move || notifier.notify())?;
+    let mount =
+        Mount::start(&disk, &spec.names(), &args.dir, options, warn, move || notifier.notify())?;
     said::say(To::Stdout, line(args, mount.volume()) + "\n");
     background::let_go();
     drop(disk);
@@ -102,9 +103,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// A volume on the disk, if it has none and may be given one.
-fn prepare(args: &Args, disk: &HostedDisk, new: &SuperBlock) -> Result<(), Failure> {
+fn prepare(
+    args: &Args,
+    spec: &Specification,
+    disk: &HostedDisk,
+    new: &SuperBlock,
+) -> Result<(), Failure> {
     let absent = || Ok::<_, Failure>(Volume::super_block_of(disk)? == Err(NoSuperBlock::Absent));
-    let wanted = args.format || is_volatile(&args.spec) && absent()?;
+    let wanted = args.format || spec.is_volatile() && absent()?;
     if !wanted {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 //! The command makes the copy itself, with the rights of its user. The server only makes durable what was acknowledged, and
 //! lets I/O wait while the last part is copied. If this command dies, the server goes on.
 
+use crate::create::say_how_it_is_named;
 use crate::failure::{Failure, Kind};
 use crate::server_client::{self, Asked, Request, Server, Shown, Silent, StateShown};
 use crate::{interrupt, json, output, term};
@@ -16,7 +17,7 @@ use zoneplug_core::form;
 use zoneplug_core::plain;
 use zoneplug_core::{Bytes, Error, ErrorKind};
 use zoneplug_host::file::{Held, Identity, Made, Snapshot};
-use zoneplug_host::{DiskMark, check_name, file_of, files_of, open_device};
+use zoneplug_host::{DiskMark, Specification};
 
 /// While more than this is copied, the disk is in use; less is left for the pause.
 const LITTLE: u64 = 16 << 20;
@@ -81,7 +82,7 @@ struct Served {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    check_name(&args.to)?;
+    let new = Specification::of_new_file(&args.to)?;
     let (path, served) = find(args)?;
     let (made, paused) = match served {
         None => (offline(&path, args)?, None),
@@ -118,6 +119,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     for line in notices {
         term::print(out, &format!("{}\n", plain(&line)))?;
     }
+    say_how_it_is_named(&args.to, &new);
     Ok(())
 }
 
@@ -180,9 +182,10 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
         let (path, file) = held(&mut server, shown)?;
         return Ok((path, Some(Served { server, name, _file: file })));
     }
-    let Some(path) = file_of(&args.disk) else {
-        // If the text is no specification either, that error is reported.
-        open_device(&args.disk)?;
+    let spec = Specification::parse(&args.disk)?;
+    let Some(path) = spec.file() else {
+        // If it names nothing, that error is reported.
+        spec.open()?;
         return Err(not_in_a_file(&args.disk));
     };
     let place = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
@@ -191,7 +194,9 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
         server_client::disks_of_all(args.socket.as_deref(), server_client::LOOK);
     for (mut server, disks) in answered {
         for shown in disks {
-            let mut files = files_of(&shown.spec).map(|f| seen_by(shown.pid, f));
+            // A server of another version may have read texts in another way: this one cannot tell its files.
+            let Ok(spec) = Specification::parse(&shown.spec) else { continue };
+            let mut files = spec.files().map(|f| seen_by(shown.pid, f));
             if here.is_some()
                 && files.any(|f| place(&f) == here)
                 && is_held(&mut server, &shown, path)?
@@ -237,7 +242,7 @@ fn held(server: &mut Server, shown: &Shown) -> Result<(PathBuf, Option<OwnedFd>)
 fn is_held(server: &mut Server, shown: &Shown, path: &Path) -> Result<bool, Failure> {
     let state: StateShown = serde_json::from_value(server.ask(&Request::State {})?)?;
     let served = state.disks.iter().find(|d| d.name == shown.name);
-    let mark = path.to_str().map(DiskMark::of).unwrap_or_default();
+    let mark = Specification::of_path(path).map(|spec| DiskMark::of(&spec)).unwrap_or_default();
     Ok(served.is_some_and(|d| (d.disks, d.place) == (mark.disks, mark.place)))
 }
 
@@ -252,8 +257,9 @@ fn seen_by(pid: u32, path: &Path) -> PathBuf {
 
 /// The file of a served disk that is in one file.
 fn only_file(shown: &Shown) -> Result<PathBuf, Failure> {
-    let files: Vec<&Path> = files_of(&shown.spec).collect();
-    match (file_of(&shown.spec), &files[..]) {
+    let spec = Specification::parse(&shown.spec)?;
+    let files: Vec<&Path> = spec.files().collect();
+    match (spec.file(), &files[..]) {
         (Some(file), [_]) => Ok(seen_by(shown.pid, file)),
         (_, []) => Err(not_in_a_file(&shown.spec)),
         _ => {

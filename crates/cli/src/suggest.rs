@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 use zoneplug_core::form::{Form, Key};
-use zoneplug_host::{KINDS, Kind, LAYERS, base_of, disk_keys, drive_of, file_of};
+use zoneplug_host::{KINDS, LAYERS, SpecPart, Specification};
 
 /// A parser, and the values that completions offer for it.
 #[derive(Clone)]
@@ -52,29 +52,16 @@ pub(crate) fn drives() -> Vec<&'static str> {
     disks().into_iter().filter(|name| name.starts_with("sim")).collect()
 }
 
-/// The keys of the device or layer that `base` begins with.
-pub(crate) fn keys_of(base: &str) -> Vec<&'static Key> {
-    let name = base.split(',').next().unwrap_or_default();
-    if let Some(layer) = LAYERS.iter().find(|l| l.name == name) {
-        return layer.keys().collect();
-    }
-    let kind = match (drive_of(base), file_of(base)) {
-        (Some(_), _) => "DRIVE",
-        (_, Some(_)) => "FILE",
-        _ => name,
-    };
-    let found = KINDS.iter().find(|k| k.name == kind && (!k.is_path() || kind != name));
-    found.map_or_else(Vec::new, |k: &Kind| k.keys().chain(disk_keys()).collect())
-}
-
 /// The specifications that begin with `word`, as far as the next key, value or device: `mem,zone-s` becomes
 /// `mem,zone-size=`. None for a word that has neither a key nor a layer.
 pub(crate) fn specifications(word: &str) -> Vec<String> {
-    let base = base_of(word);
+    let base = Specification::unfinished(word);
     let mut offered: Vec<String> = Vec::new();
     let typed = match base.rsplit_once(',') {
         Some((before, typed)) => {
-            let keys = keys_of(base);
+            let part = Specification::parse(before).ok();
+            let part = part.as_ref().map(Specification::disk);
+            let keys: Vec<_> = part.into_iter().flat_map(SpecPart::keys).collect();
             if let Some((name, value)) = typed.split_once('=') {
                 let values: &[&str] = match keys.iter().find(|k| k.is(name)).map(|k| k.form) {
                     Some(Form::Flag) => &["0", "1"],
@@ -84,9 +71,7 @@ pub(crate) fn specifications(word: &str) -> Vec<String> {
                 let fitting = values.iter().filter(|v| v.starts_with(value));
                 offered.extend(fitting.map(|v| format!("{name}={v}")));
             } else {
-                let given = |k: &Key| {
-                    before.split(',').skip(1).any(|w| k.is(w.split('=').next().unwrap_or_default()))
-                };
+                let given = |k: &Key| part.is_some_and(|part| part.has(k));
                 // An alias only where the name of the key does not fit.
                 let names = keys.iter().filter(|k| !given(k)).filter_map(|k| {
                     std::iter::once(k.name)
@@ -112,6 +97,7 @@ pub(crate) fn specifications(word: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoneplug_host::disk_keys;
 
     #[test]
     fn a_specification_goes_on_with_the_keys_of_its_last_device() {

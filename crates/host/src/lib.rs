@@ -71,8 +71,7 @@ pub use served::latency::{LATENCY_BUCKETS, LatencyHistogram, SLOW_ZONES, SlowZon
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub use served::{ServedCounters, ServedOperation};
 pub use spec::{
-    DiskSpec, KINDS, Kind, LAYERS, Level, TimedLayers, base_of, check_name, check_traces,
-    disk_keys, drive_of, file_of, files_of, is_volatile, keeps_data, open_device, paths_of,
-    take_config, take_profile, takes_writes, trace_files, writes_to,
+    DiskSpec, KINDS, Kind, LAYERS, Level, SpecNode, SpecPart, Specification, TimedLayers,
+    disk_keys, open_device, take_config, take_profile,
 };
 pub use zone_memory::check_zone_memory;

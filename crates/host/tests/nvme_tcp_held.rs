@@ -27,8 +27,12 @@ impl Served {
     }
 
     fn serve(&self) -> NvmeTcp {
-        let disk =
-            Disk { disk: self.0.clone(), spec: "/disk.zbd".to_owned(), tags: None, known: None };
+        let disk = Disk {
+            disk: self.0.clone(),
+            spec: "/disk.zbd".parse().unwrap(),
+            tags: None,
+            known: None,
+        };
         let options = NvmeTcpOptions { latencies: true, ..options() };
         NvmeTcp::start(&options, vec![disk], || ()).unwrap()
     }

@@ -27,7 +27,8 @@ fn l7_a_write_that_the_last_server_carried_out_is_not_refused() {
     let hosted = HostedDisk::open_spec("mem,zones=8,zone-size=4M").unwrap();
     // A disk that outlives its servers.
     let serve = |spec: &str| {
-        let disk = Disk { disk: hosted.clone(), spec: spec.to_owned(), tags: None, known: None };
+        let disk =
+            Disk { disk: hosted.clone(), spec: spec.parse().unwrap(), tags: None, known: None };
         NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
     };
     let data: Vec<Vec<u8>> = (0..3).map(|i| pattern(8192, i)).collect();
@@ -75,8 +76,12 @@ impl Memory {
     /// Serves the disk below these layers, with a journal.
     fn serve(&self, layers: &str) -> NvmeTcp {
         let spec = format!("{layers}{}", self.disk().display());
-        let disk =
-            Disk { disk: HostedDisk::open_spec(&spec).unwrap(), spec, tags: None, known: None };
+        let disk = Disk {
+            disk: HostedDisk::open_spec(&spec).unwrap(),
+            spec: spec.parse().unwrap(),
+            tags: None,
+            known: None,
+        };
         let options = NvmeTcpOptions { records: Some(self.0.clone()), threads: 2, ..options() };
         let server = NvmeTcp::start(&options, vec![disk], || ()).unwrap();
         assert_eq!(server.unjournaled(), []);

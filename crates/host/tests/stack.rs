@@ -5,7 +5,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Sector, Status};
 use zoneplug_devices::conformance::{Target, run};
-use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk, base_of, file_of, open_device};
+use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk, Specification, open_device};
 
 fn error(text: &str) -> String {
     let e = DiskSpec::parse(text).expect_err(text);
@@ -25,7 +25,8 @@ fn a_stack_is_one_text() {
     }
     let (base, file) = ("/tmp/a@b.zbd,direct=0", Some(std::path::Path::new("/tmp/a@b.zbd")));
     for text in [base.to_owned(), format!("po2@{base}"), format!("po2,fault=read/io@po2@{base}")] {
-        assert_eq!((base_of(&text), file_of(&text)), (base, file), "{text}");
+        let spec = Specification::parse(&text).unwrap();
+        assert_eq!((spec.disk().text(), spec.file()), (base, file), "{text}");
     }
 }
 
@@ -70,7 +71,8 @@ fn devices_are_joined_by_a_percent_sign() {
     );
     let one = DiskSpec::parse("sim-zns1").unwrap();
     assert_eq!(DiskSpec::parse("linear@sim-zns1%sim-zns1,qd1=1").unwrap().tags, one.tags);
-    assert_eq!(base_of("po2@linear@po2@mem,zones=4%null,zones=3"), "null,zones=3");
+    let spec = Specification::parse("po2@linear@po2@mem,zones=4%null,zones=3").unwrap();
+    assert_eq!(spec.disk().text(), "null,zones=3");
 }
 
 fn temp(name: &str) -> std::path::PathBuf {

@@ -10,8 +10,7 @@ use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
-use zoneplug_devices::spec::Spec;
-use zoneplug_host::{TimedLayers, base_of, take_config, take_profile};
+use zoneplug_host::{SpecNode, SpecPart, Specification, TimedLayers, take_config, take_profile};
 
 /// A modelled drive, and how its disk is opened.
 ///
@@ -48,39 +47,44 @@ impl VirtualDisk {
     /// `po2`, `delay`, a `stripe` of equal drives, and faults that only delay. `None` if it names
     /// another kind of device.
     pub fn parse(text: &str) -> Result<Option<VirtualDisk>, Error> {
-        let last = base_of(text);
-        let mut parts: Vec<&str> = text[..text.len() - last.len()].split('@').collect();
-        // Behind the last `@` are the drives before the last one, each followed by `%`.
-        let others = parts.pop().unwrap_or_default();
-        let others: Vec<&str> = others.split_terminator('%').collect();
-        let Some(mut disk) = Self::bare(last)? else { return Ok(None) };
-        text.clone_into(&mut disk.spec);
-        let stripe = parts.last() == Some(&"stripe");
-        if stripe || !others.is_empty() {
-            let odd = |e: &str| {
-                Err(Error::invalid(format!("{e} in virtual time")).hint("stripe@sim-NAME%sim-NAME"))
-            };
-            if !stripe || others.is_empty() {
-                return odd("drives that are joined in another way than as a stripe");
-            }
-            if !disk.layers.is_empty() {
-                return odd("a stripe of drives with fault=");
-            }
-            for other in others {
-                let equal = Self::bare(other)?.is_some_and(|o| {
-                    o.profile == disk.profile
-                        && o.config == DiskConfig::default()
-                        && o.tags.is_none()
-                });
-                if !equal {
-                    return odd("a stripe of different drives");
+        let spec = Specification::parse(text)?;
+        let Some(mut disk) = Self::bare(spec.disk())? else { return Ok(None) };
+        disk.spec = spec.to_string();
+        let odd = |e: &str| {
+            Err(Error::invalid(format!("{e} in virtual time")).hint("stripe@sim-NAME%sim-NAME"))
+        };
+        let (mut layers, mut node) = (Vec::new(), spec.root());
+        while let SpecNode::Layer(layer, below) = node {
+            match &below[..] {
+                [one] if layer.name() != "stripe" => {
+                    layers.push(layer);
+                    node = one;
                 }
-                disk.drives += 1;
+                [others @ .., last] if layer.text() == "stripe" && !others.is_empty() => {
+                    if !disk.layers.is_empty() {
+                        return odd("a stripe of drives with fault=");
+                    }
+                    for other in others {
+                        let equal = Self::of_device(other)?.is_some_and(|o| {
+                            o.profile == disk.profile
+                                && o.config == DiskConfig::default()
+                                && o.tags.is_none()
+                        });
+                        if !equal {
+                            return odd("a stripe of different drives");
+                        }
+                        disk.drives += 1;
+                    }
+                    if !matches!(last, SpecNode::Device(_)) {
+                        return odd("a stripe of layers");
+                    }
+                    node = last;
+                }
+                _ => return odd("drives that are joined in another way than as a stripe"),
             }
-            parts.pop();
         }
-        for layer in parts.into_iter().rev() {
-            disk.layers.push(layer).map_err(|e| {
+        for layer in layers.into_iter().rev() {
+            disk.layers.push(layer.text()).map_err(|e| {
                 let hint = e.what_to_try().unwrap_or_default().to_owned();
                 e.hint(format!("{hint}; other layers: zoneplug bench --real-time"))
             })?;
@@ -92,9 +96,17 @@ impl VirtualDisk {
         Ok(Some(disk))
     }
 
-    /// Parses a drive without layers.
-    fn bare(text: &str) -> Result<Option<VirtualDisk>, Error> {
-        let mut spec = Spec::parse(text)?;
+    /// Parses a drive without a layer. `None` for a layer.
+    fn of_device(node: &SpecNode) -> Result<Option<VirtualDisk>, Error> {
+        match node {
+            SpecNode::Device(device) => Self::bare(device),
+            SpecNode::Layer(..) => Ok(None),
+        }
+    }
+
+    /// Parses the options of a drive.
+    fn bare(device: &SpecPart) -> Result<Option<VirtualDisk>, Error> {
+        let mut spec = device.options()?;
         let config = take_config(&mut spec)?;
         let tags = spec.number(&TAGS)?.map(|n| n as u16);
         let data = spec.take_as("data", &Form::Flag)?;
@@ -108,7 +120,7 @@ impl VirtualDisk {
             return Err(Error::invalid("data= in virtual time")
                 .hint("leave data= out, or zoneplug bench --real-time"));
         }
-        let (spec, drives) = (text.to_owned(), 1);
+        let (spec, drives) = (device.text().to_owned(), 1);
         let (geometry, limits) = (profile.geometry()?, profile.limits());
         Ok(Some(VirtualDisk { spec, profile, config, tags, drives, layers, geometry, limits }))
     }

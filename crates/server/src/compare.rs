@@ -6,12 +6,12 @@ use crate::failure::{Failure, Kind};
 use rustix::process::Pid;
 use std::net::SocketAddr;
 use zoneplug_core::plain;
-use zoneplug_host::{DiskMark, is_volatile, paths_of};
+use zoneplug_host::{DiskMark, Specification};
 
 /// A disk that the next server is to serve.
 pub struct WantedDisk {
     /// Its specification.
-    pub spec: String,
+    pub spec: Specification,
     /// What it is, whatever its path names later.
     pub mark: DiskMark,
     /// The number of its first device, if one is wished for.
@@ -22,9 +22,9 @@ pub struct WantedDisk {
 
 impl WantedDisk {
     /// A disk as its specification names it now. `keeps`: whether its door keeps disks for the next server.
-    pub fn new(spec: &str, id: Option<u32>, keeps: bool) -> WantedDisk {
-        let outlives = keeps && !is_volatile(spec);
-        WantedDisk { spec: spec.to_owned(), mark: DiskMark::of(spec), id, outlives }
+    pub fn new(spec: &Specification, id: Option<u32>, keeps: bool) -> WantedDisk {
+        let outlives = keeps && !spec.is_volatile();
+        WantedDisk { spec: spec.clone(), mark: DiskMark::of(spec), id, outlives }
     }
 }
 
@@ -105,8 +105,9 @@ fn one_disk(d: &StateOfDisk, wanted: &[WantedDoor<'_>], nth_part: u32) -> Result
     let door = wanted.iter().find(|door| door.name == d.door());
     let all = door.map_or(&[][..], |door| &door.disks);
     let Some(w) = all.iter().find(|w| w.mark.disks == d.disks) else {
-        let is_there = |w: &&WantedDisk| paths_of(&w.spec).eq(paths_of(&d.spec));
-        if paths_of(&d.spec).next().is_some() && all.iter().any(|w| is_there(&w)) {
+        let there = Specification::parse(&d.spec).ok();
+        let paths: Vec<_> = there.iter().flat_map(|spec| spec.paths()).collect();
+        if !paths.is_empty() && all.iter().any(|w| w.spec.paths().eq(paths.iter().copied())) {
             let hint = "the disk that it serves at that path again, or its new path";
             return Err(("and another disk is at its path now".to_owned(), hint.to_owned()));
         }
@@ -153,7 +154,7 @@ mod tests {
     const ADDRESS: &str = "127.0.0.1:4420";
 
     fn served(name: &str, spec: &str) -> StateOfDisk {
-        let DiskMark { disks, layers, place, .. } = DiskMark::of(spec);
+        let DiskMark { disks, layers, place, .. } = DiskMark::of(&spec.parse().unwrap());
         let address = name.starts_with("tcp").then(|| ADDRESS.to_owned());
         StateOfDisk {
             door: None,
@@ -183,7 +184,7 @@ mod tests {
     }
 
     fn disks(specs: &[&str]) -> Vec<WantedDisk> {
-        specs.iter().map(|spec| WantedDisk::new(spec, None, true)).collect()
+        specs.iter().map(|spec| WantedDisk::new(&spec.parse().unwrap(), None, true)).collect()
     }
 
     fn wanted(ublk: &[&str], over_network: &[&str]) -> [WantedDoor<'static>; 2] {

@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::failure::Failure;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use zoneplug_host::{DiskSpec, HeldDisks};
+use zoneplug_host::{DiskSpec, HeldDisks, Specification};
 
 /// How a server serves, whatever its doors are.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Config {
 }
 
 /// Opens what a specification names, or takes it from the disks that another server has handed over.
-pub type OpenSpec = fn(&str, &HeldDisks) -> Result<DiskSpec, Failure>;
+pub type OpenSpec = fn(&Specification, &HeldDisks) -> Result<DiskSpec, Failure>;
 
 impl Default for Config {
     fn default() -> Config {
@@ -40,7 +40,7 @@ impl Default for Config {
             metrics_at: None,
             remove_on_exit: false,
             own_process: false,
-            open: |spec, given| Ok(DiskSpec::parse_to_serve(spec, given)?),
+            open: |spec, given| Ok(spec.open_to_serve(given)?),
             // A line of the program's log. It is no event of a server, which has its notes on standard error.
             note: |text| log::log!(log::Level::Warn, "{text}"),
         }

@@ -9,6 +9,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 use zoneplug_core::{Nanos, plain};
+use zoneplug_host::Specification;
 use zoneplug_host::signals::Notifier;
 
 /// A protocol by which disks are served, such as block devices of Linux. A door knows its protocol and the disks that it is to
@@ -18,7 +19,7 @@ use zoneplug_host::signals::Notifier;
 /// serve its disks.
 pub trait Door: Send {
     /// The specifications of its disks.
-    fn specs(&self) -> Vec<&str>;
+    fn specs(&self) -> Vec<&Specification>;
 
     /// What it is to serve, for a comparison with a running server.
     fn wanted(&self) -> WantedDoor<'_>;
@@ -54,12 +55,12 @@ pub trait Door: Send {
     }
 
     /// Checks a disk before it is opened for writing, which changes its file. No other server hands the disk over.
-    fn check_disk(&self, _spec: &str) -> Result<(), Failure> {
+    fn check_disk(&self, _spec: &Specification) -> Result<(), Failure> {
         Ok(())
     }
 
     /// How long a write of this disk waits for those that it has overtaken on the way here. `None`: as its specification says.
-    fn order_window(&self, _spec: &str) -> Option<Nanos> {
+    fn order_window(&self, _spec: &Specification) -> Option<Nanos> {
         None
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use zoneplug_core::plain;
 use zoneplug_host::signals::Signals;
-use zoneplug_host::{DiskMark, HeldDisks, paths_of};
+use zoneplug_host::{DiskMark, HeldDisks, Specification};
 
 /// Disks, sockets and records of other servers.
 #[derive(Default)]
@@ -44,15 +44,18 @@ impl Inherited {
 
     /// From now on the disks of these specifications are those that the servers have open, whatever their paths name by then.
     /// The marks say what they are. False: something has changed since these marks were made.
-    pub(crate) fn keep<'a>(&mut self, wanted: impl Iterator<Item = (&'a str, DiskMark)>) -> bool {
+    pub(crate) fn keep<'a>(
+        &mut self,
+        wanted: impl Iterator<Item = (&'a Specification, DiskMark)>,
+    ) -> bool {
         for (spec, mark) in wanted {
-            paths_of(spec).for_each(|path| self.disks.know(path));
+            spec.paths().for_each(|path| self.disks.know(path));
             let was_compared = self.served().any(|d| d.is(mark));
             if was_compared != self.has(spec) {
                 return false;
             }
             if was_compared {
-                self.marks.insert(spec.to_owned(), mark);
+                self.marks.insert(spec.to_string(), mark);
                 if !self.is_as_compared(spec, DiskMark::of(spec)) {
                     return false;
                 }
@@ -62,8 +65,8 @@ impl Inherited {
     }
 
     /// Whether an open disk is the one that was compared.
-    pub(crate) fn is_as_compared(&self, spec: &str, mark: DiskMark) -> bool {
-        self.marks.get(spec).is_none_or(|was| was.is_same_disk(mark))
+    pub(crate) fn is_as_compared(&self, spec: &Specification, mark: DiskMark) -> bool {
+        self.marks.get(&**spec).is_none_or(|was| was.is_same_disk(mark))
     }
 
     /// Whether the servers have left their disks, or there is none.
@@ -72,8 +75,8 @@ impl Inherited {
     }
 
     /// Whether a server has disks of a specification.
-    pub(crate) fn has(&self, spec: &str) -> bool {
-        self.disks.has(spec)
+    pub(crate) fn has(&self, spec: &Specification) -> bool {
+        self.disks.has(spec.root())
     }
 
     /// The disks of the servers.

@@ -4,8 +4,8 @@
 use crate::answer::{self, Serving};
 use crate::client::{Request, StateShown, Timed};
 use crate::door::Door;
-use crate::handover::{number_of, peer};
 use crate::failure::{Attempt, Failure, Kind};
+use crate::handover::{number_of, peer};
 use crate::open_disks::flush;
 use crate::running::ends_within;
 use rustix::event::Timespec;

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use zoneplug_core::plain;
-use zoneplug_host::{DiskMark, HeldPlace, paths_of, writes_to};
+use zoneplug_host::{DiskMark, HeldPlace, Specification};
 
 /// The place of each disk in the file. Of two disks the later one is at fault.
 pub type Order<'a> = HashMap<&'a str, usize>;
@@ -17,7 +17,7 @@ pub(crate) type At<'a> = (&'a str, Failure);
 /// How a disk is named to be served.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Named<'a> {
-    spec: &'a str,
+    spec: &'a Specification,
     /// The place of its door.
     door: usize,
 }
@@ -31,22 +31,22 @@ impl Named<'_> {
     /// Whether one server cannot serve both of two disks that name a file or a drive in common. A disk may be read beside its
     /// writer.
     fn excludes(self, other: Named<'_>) -> bool {
-        let writes: HashSet<HeldPlace> = places(writes_to(self.spec)).collect();
+        let writes: HashSet<HeldPlace> = places(self.spec.writes_to()).collect();
         // A server that takes over could not tell two alike from each other.
         let alike =
             || self.door == other.door && DiskMark::of(self.spec) == DiskMark::of(other.spec);
-        places(writes_to(other.spec)).any(|place| writes.contains(&place)) || alike()
+        places(other.spec.writes_to()).any(|place| writes.contains(&place)) || alike()
     }
 }
 
 /// Refuses a disk that one door has twice, by whatever paths. Several doors may have it. `doors`: the disks of each.
-pub fn disks<'a>(doors: &[Vec<&'a str>], order: &Order<'_>) -> Result<(), At<'a>> {
-    let of = |(door, specs): (usize, &Vec<&'a str>)| {
+pub fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> Result<(), At<'a>> {
+    let of = |(door, specs): (usize, &Vec<&'a Specification>)| {
         let all = specs.iter().map(|spec| Named { spec, door });
         all.collect::<Vec<_>>()
     };
     let mut all: Vec<Named<'a>> = doors.iter().enumerate().flat_map(of).collect();
-    all.sort_by_key(|d| order.get(d.spec));
+    all.sort_by_key(|d| order.get(&**d.spec));
     let mut known = HashSet::new();
     let mut at: HashMap<HeldPlace, Vec<Named<'_>>> = HashMap::new();
     for d in all {
@@ -54,7 +54,7 @@ pub fn disks<'a>(doors: &[Vec<&'a str>], order: &Order<'_>) -> Result<(), At<'a>
             let failure = Failure::usage(format!("{} is named twice", plain(d.spec)));
             return Err((d.spec, failure.hint("each disk once")));
         }
-        for place in places(paths_of(d.spec)) {
+        for place in places(d.spec.paths()) {
             let others = at.entry(place).or_default();
             let mut others_here = others.iter().filter(|o| o.spec != d.spec);
             if let Some(other) = others_here.find(|o| d.excludes(**o)) {

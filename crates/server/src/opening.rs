@@ -14,26 +14,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::Nanos;
 use zoneplug_core::plain;
-use zoneplug_host::{DiskMark, HostedDisk, check_traces, file, trace_files, writes_to};
+use zoneplug_host::{DiskMark, HostedDisk, Specification, file};
 
 /// All disks that are to be served.
-fn specs(doors: &[Box<dyn Door>]) -> impl Iterator<Item = &str> {
+fn specs(doors: &[Box<dyn Door>]) -> impl Iterator<Item = &Specification> {
     doors.iter().flat_map(|door| door.specs())
 }
 
 /// The files of a disk that would be opened for writing, and that no server passes on. A drive says what is wrong with it when it
 /// is opened, which changes nothing on it.
-fn own_files<'a>(spec: &'a str, inherited: &Inherited) -> impl Iterator<Item = &'a Path> {
+fn own_files<'a>(spec: &'a Specification, inherited: &Inherited) -> impl Iterator<Item = &'a Path> {
     let is_passed_on = inherited.has(spec);
-    writes_to(spec).filter(move |path| !is_passed_on && path.is_file())
+    spec.writes_to().filter(move |path| !is_passed_on && path.is_file())
 }
 
 /// Checks that traces could be made, and that the disks which no server passes on could be opened. Opening changes a file, and a
 /// start that fails is to change none.
 pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<(), Failure> {
-    let mut traces: HashMap<PathBuf, &str> = HashMap::new();
+    let mut traces: HashMap<PathBuf, &Specification> = HashMap::new();
     specs(doors).try_for_each(|spec| {
-        for file in trace_files(spec).map_err(|e| Failure::from(e).of_disk(spec))? {
+        for file in spec.trace_files().map_err(|e| Failure::from(e).of_disk(spec))? {
             let name = file.display().to_string();
             match traces.insert(file, spec) {
                 Some(other) if other != spec => {
@@ -45,7 +45,8 @@ pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<()
                 _ => {}
             }
         }
-        let checked = check_traces(spec, inherited.has(spec))
+        let checked = spec
+            .check_traces(inherited.has(spec))
             .and_then(|()| own_files(spec, inherited).try_for_each(file::check_writable));
         checked.map_err(|e| Failure::from(e).of_disk(spec))
     })
@@ -73,7 +74,7 @@ pub(crate) fn open(
     inherited: &Inherited,
     open: OpenSpec,
 ) -> Result<(), Failure> {
-    let is_due = |spec: &str| inherited.has_left() || !inherited.has(spec);
+    let is_due = |spec: &Specification| inherited.has_left() || !inherited.has(spec);
     for door in doors {
         for spec in door.specs() {
             if disks.get(spec).is_some() || !is_due(spec) {
@@ -92,7 +93,7 @@ pub(crate) fn open(
 
 /// Opens a disk. `order_window`: its order window, if it is another than its specification says.
 fn open_one(
-    spec: &str,
+    spec: &Specification,
     inherited: &Inherited,
     (order_window, open): (Option<Nanos>, OpenSpec),
 ) -> Result<OpenDisk, Failure> {

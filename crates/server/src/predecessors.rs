@@ -13,7 +13,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
-use zoneplug_host::{HeldDisk, STATE_VERSION};
+use zoneplug_host::{HeldDisk, STATE_VERSION, Specification};
 
 /// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them
 /// over. Nothing has changed for them yet. `only`: the process that has to be such a server, and the only one.
@@ -127,9 +127,10 @@ fn state_of(
 ) -> Result<Option<StateShown>, Failure> {
     let refused = |what: String, hint: &str| refused(what, hint.to_owned());
     let kill = "kill -9 that process: the next server goes on with its devices";
-    let is_named = |spec: &str| {
+    let is_named = |text: &str| {
+        let canonical = Specification::parse(text).map(|spec| spec.canonical());
         let mut all = wanted.iter().flat_map(|door| &door.disks);
-        all.any(|d| d.spec == spec)
+        all.any(|d| canonical.as_ref().map_or(*d.spec == *text, |c| *c == d.spec.canonical()))
     };
     let value = match answer {
         Ok(value) => value,

@@ -26,7 +26,7 @@ pub(crate) fn find(config: &Config, doors: &mut [Box<dyn Door>]) -> Result<Inher
         None => Inherited::default(),
     };
     let all = wanted.iter().flat_map(|door| &door.disks);
-    if !inherited.keep(all.map(|w| (&*w.spec, w.mark))) {
+    if !inherited.keep(all.map(|w| (&w.spec, w.mark))) {
         let what = "the file or the key of a disk has changed while it was compared";
         return Err(compare::refused(what.to_owned(), "again".to_owned()));
     }

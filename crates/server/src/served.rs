@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use std::net::SocketAddr;
 use std::sync::Weak;
 use zoneplug_core::Device;
-use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters, is_volatile};
+use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters, Specification};
 
 /// A disk that is served.
 pub struct Served {
@@ -34,16 +34,16 @@ impl Served {
     pub fn new(
         door: &'static str,
         name: impl Into<String>,
-        spec: &str,
+        spec: &Specification,
         (disk, passed): (&HostedDisk, &Passed),
     ) -> Served {
         Served {
             door,
             name: name.into(),
-            spec: spec.to_owned(),
+            spec: spec.to_string(),
             disk: disk.clone(),
             recovered: false,
-            outlives: !is_volatile(spec),
+            outlives: !spec.is_volatile(),
             counters: Box::new(ServedCounters::default),
             network: None,
             passed: passed.clone(),

@@ -106,10 +106,15 @@ impl Serve {
     }
 
     fn doors(&self) -> Result<Doors, Error> {
-        let network = self.network.iter().flat_map(|(_, specs)| specs).map(|spec| &**spec);
-        let ublk = self.ublk.iter().map(|spec| &**spec).collect();
+        let parsed = |specs: &[String]| {
+            specs.iter().map(|text| Specification::parse(text)).collect::<Result<Vec<_>, _>>()
+        };
+        let ublk = parsed(&self.ublk)?;
+        let over_network = self.network.as_ref().map_or(&[][..], |(_, specs)| specs);
+        let over_network = parsed(over_network)?;
         let order = Order::new();
-        check_once(&[ublk, network.collect()], &order).map_err(|(_, f)| f)?;
+        let doors = [ublk.iter().collect(), over_network.iter().collect()];
+        check_once(&doors, &order).map_err(|(_, f)| f)?;
         let addresses = self.network.iter().map(|(options, _)| ("nvme-tcp", options.listen));
         let addresses: Vec<_> = addresses.chain(self.metrics.map(|at| ("metrics", at))).collect();
         check_addresses(&addresses).map_err(|(_, f)| f)?;
@@ -117,20 +122,20 @@ impl Serve {
         let mut doors: Doors = Vec::new();
         if !self.ublk.is_empty() {
             let device = DeviceOptions { depth: 128, ..DeviceOptions::default() };
-            let block = |spec: &String| BlockDisk {
+            let block = |spec: &Specification| BlockDisk {
                 spec: spec.clone(),
                 device: device.clone(),
                 own_id: false,
             };
-            let disks: Vec<_> = self.ublk.iter().map(block).collect();
+            let disks: Vec<_> = ublk.iter().map(block).collect();
             let planned = planned(&disks, Numbers(None), &order)?;
             let rules = Rules { latencies, ..Rules::default() };
             doors.push(Box::new(UblkDoor::new(Some(Ublk::open()?), planned, rules)));
         }
-        if let Some((options, specs)) = &self.network {
+        if let Some((options, _)) = &self.network {
             options.check()?;
             let options = NvmeTcpOptions { latencies, ..options.clone() };
-            let plan = Plan::new(options, specs.clone());
+            let plan = Plan::new(options, over_network);
             doors.push(Box::new(NvmeTcpDoor::new(plan, false, false)));
         }
         Ok(doors)

@@ -87,7 +87,7 @@ pub(crate) fn append(args: &AppendArgs, out: &mut dyn Write) -> Result<(), Failu
         return Err(failure);
     }
     if !failed {
-        say_what_is_lost(&args.spec);
+        say_what_is_lost(&disk.spec);
     }
     Ok(())
 }

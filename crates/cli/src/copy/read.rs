@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sector;
-use zoneplug_host::{AsyncDisk, files_of};
+use zoneplug_host::AsyncDisk;
 
 /// Flags of `zoneplug read`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let over = if args.force { Over::Disks } else { Over::FilesUnlessForced };
     let mut sink = match to_stdout {
         true => Sink::Out(out),
-        false => Sink::File(Output::create(&args.file, over, files_of(&args.spec))?),
+        false => Sink::File(Output::create(&args.file, over, disk.spec.files())?),
     };
     let io = AsyncDisk::new(&disk.disk, args.transfers.depth)?;
     let mut window: Window<AlignedBuf> = Window::new(usize::from(args.transfers.depth));

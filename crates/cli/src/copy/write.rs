@@ -48,7 +48,7 @@ pub(crate) struct WriteArgs {
 /// Runs the command.
 pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut source = Source::open(&args.file, args.range.bytes())?;
-    let mut disk = Opened::new(&forced(&args.spec, args.yes), Use::Change)?;
+    let mut disk = Opened::of(forced(&args.spec, args.yes)?, Use::Change)?;
     let unit = u64::from(disk.disk.disk().limits().write_granularity_sectors) << 9;
     let block = args.transfers.block(unit)?;
     let (zones, start) = plan::zones(&mut disk, &args.range)?;
@@ -102,7 +102,7 @@ pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure
     }
     disk.io.flush()?;
     say(&copied, args.json, out)?;
-    say_what_is_lost(&args.spec);
+    say_what_is_lost(&disk.spec);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Sector, ZoneNo};
-use zoneplug_host::{BlockingDisk, HostedDisk, files_of, is_volatile};
+use zoneplug_host::{BlockingDisk, HostedDisk, Specification};
 use zoneplug_models::replay::{Map, RealDisk, Replay, Row, Trace};
 use zoneplug_models::time::Pace;
 use zoneplug_models::{Way, Workers};
@@ -106,8 +106,8 @@ impl Disks {
                     return Ok(rows);
                 }
                 // A disk in memory has nothing to keep: a new one knows nothing of the row before.
-                let spec = &self.disks[i].spec;
-                if nth > 0 && is_volatile(spec) && files_of(spec).next().is_none() {
+                let spec = Specification::parse(&self.disks[i].spec)?;
+                if nth > 0 && spec.is_volatile() && spec.files().next().is_none() {
                     self.disks[i] = open(&args.disks[i], args)?.0;
                 }
                 let disk = &self.disks[i];
@@ -121,7 +121,7 @@ impl Disks {
 
 fn open(spec: &str, args: &Args) -> Result<(RealDisk, DiskConfig), Failure> {
     let opened = Instant::now();
-    let named = Named::open(&forced(spec, args.yes))?;
+    let named = Named::of(&forced(spec, args.yes)?)?;
     let tags = args.iodepth.unwrap_or(TAGS).clamp(TAGS, 4096) as u16;
     let tags = named.tags.unwrap_or(tags);
     let disk = RealDisk { spec: spec.to_owned(), device: named.device, tags, opened };
@@ -204,7 +204,7 @@ impl Plan {
             infos = io.report(Sector(0), io.geometry().nr_zones())?;
         }
         // What is in a conventional zone is not known.
-        let lasts = !is_volatile(&disk.spec);
+        let lasts = !Specification::parse(&disk.spec)?.is_volatile();
         let g = io.geometry();
         let lost = infos.iter().filter(|z| {
             let no = g.zone_of(z.start).0;

@@ -12,7 +12,6 @@ use std::net::{IpAddr, UdpSocket};
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
-use zoneplug_host::DiskSpec;
 use zoneplug_host::ublk::{UblkOptions, slices};
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::Planned;
@@ -102,9 +101,9 @@ fn checked(settings: &Settings) -> Result<Checked, Failure> {
             disks.iter().enumerate().map(|(n, d)| (d.spec.clone(), n)).collect();
         for spec in plan.specs() {
             let next = disks.len();
-            let n = *known.entry(spec.clone()).or_insert(next);
+            let n = *known.entry(spec.to_string()).or_insert(next);
             if n == next {
-                let look = DiskSpec::parse_to_look(spec);
+                let look = spec.open_to_look();
                 let look = look.map_err(|e| Failure::from(e).of_disk(spec))?;
                 disks.push(disk(spec, look.device.geometry()));
             }

@@ -3,7 +3,6 @@
 //! tables of specifications.
 
 use crate::failure::{self, Attempt, Failure};
-use crate::suggest::keys_of;
 use clap::{Arg, ArgAction, Command};
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use zoneplug_core::form::Key;
 use zoneplug_core::plain;
 use zoneplug_devices::spec::nearest;
-use zoneplug_host::{base_of, read_text};
+use zoneplug_host::{Specification, read_text};
 
 /// Flags that are no keys: they say what to do now, or name disks, which are `[[disk]]` in a file.
 pub(super) const FLAGS_ONLY: [&str; 10] = [
@@ -95,7 +94,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct DiskTable {
     pub(super) place: Place,
-    pub(super) spec: String,
+    pub(super) spec: Specification,
     /// The ways in which it is served: as a block device, over the network.
     pub(super) ublk: bool,
     pub(super) network: bool,
@@ -391,7 +390,7 @@ impl Reader {
             }
         };
         let (spec, base) = (text("spec")?, text("device")?);
-        let (mut spec, whole) = match (spec, base) {
+        let (spec, whole) = match (spec, base) {
             (Some((spec, _)), None) => (spec, true),
             (None, Some((base, _))) => (base, false),
             (Some(_), Some((_, at))) => {
@@ -403,10 +402,11 @@ impl Reader {
                     .at(&place));
             }
         };
-        let keys = keys_of(base_of(&spec));
+        let read = |e: zoneplug_core::Error| Failure::from(e).at(&place);
+        let spec = Specification::parse(&spec).map_err(read)?;
+        let keys: Vec<_> = spec.disk().keys().collect();
         let flags = flag_keys(device);
-        let mut disk =
-            DiskTable { place, spec: String::new(), ublk: false, network: false, keys: Vec::new() };
+        let mut disk = DiskTable { place, spec, ublk: false, network: false, keys: Vec::new() };
         for (key, value) in pairs {
             match key.get_ref().as_ref() {
                 "spec" | "device" => {}
@@ -429,7 +429,8 @@ impl Reader {
                     }
                     Some(k) => {
                         let value = self.of_specification(name, k, value)?;
-                        spec += &format!(",{name}={value}");
+                        let with = disk.spec.with(name, &value);
+                        disk.spec = with.map_err(|e| Failure::from(e).at(&disk.place))?;
                     }
                     None if flag_keys(top).iter().any(|a| a.get_long() == Some(name)) => {
                         let what = format!("{name} is a key of the server, and none of a disk");
@@ -457,7 +458,6 @@ impl Reader {
             .hint("ublk = true, or without the key")
             .at(&entry.place));
         }
-        disk.spec = spec;
         Ok(disk)
     }
 
@@ -469,7 +469,7 @@ impl Reader {
         value: &Spanned<DeValue<'_>>,
     ) -> Result<String, Failure> {
         let text = word(value.get_ref(), false);
-        let fits = |t: &&String| !t.contains([',', '%']) && key.form.read(t).is_some();
+        let fits = |t: &&String| key.form.read(t).is_some();
         if let Some(text) = text.as_ref().filter(fits) {
             return Ok(text.clone());
         }

@@ -92,7 +92,9 @@ impl NetworkArgs {
             ..NvmeTcpOptions::new(listen, &nqn)
         };
         options.check().map_err(|e| of_network(e.into()))?;
-        Ok(Some(Plan::new(options, specs.to_vec())))
+        let specs = specs.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+        let specs = specs.map_err(|e: zoneplug_core::Error| of_network(e.into()))?;
+        Ok(Some(Plan::new(options, specs)))
     }
 
     /// Has each flag need what it is of: an address, or a key.

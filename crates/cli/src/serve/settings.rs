@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
-use zoneplug_host::paths_of;
+use zoneplug_host::Specification;
 use zoneplug_host::ublk::MAX_ID;
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
@@ -179,7 +179,7 @@ impl Settings {
             args: args.clone(),
             block: Vec::new(),
             file: file.cloned(),
-            disks: read.disks.iter().map(|d| (d.spec.clone(), d.place.clone())).collect(),
+            disks: read.disks.iter().map(|d| (d.spec.to_string(), d.place.clone())).collect(),
             keys,
         };
         let parsed = top.clone().try_get_matches_from(merged(&top, line, &[&read.keys]));
@@ -188,12 +188,10 @@ impl Settings {
         // Disks that are named by flags are served instead of those in the file.
         if !args.ublk.is_empty() || !args.network.nvme_tcp.is_empty() {
             let device = &settings.args.device;
-            let of = |spec: &String| BlockDisk {
-                spec: spec.clone(),
-                device: device.options(),
-                own_id: false,
+            let of = |spec: &String| -> Result<_, Failure> {
+                Ok(BlockDisk { spec: spec.parse()?, device: device.options(), own_id: false })
             };
-            settings.block = args.ublk.iter().map(of).collect();
+            settings.block = args.ublk.iter().map(of).collect::<Result<_, _>>()?;
             settings.args.network.nvme_tcp.clone_from(&args.network.nvme_tcp);
             settings.disks.clear();
             return Ok(settings);
@@ -243,7 +241,7 @@ impl Settings {
         };
         disks.peek().ok_or_else(none)?;
         network.push(first.clone());
-        network.extend(disks.map(|d| d.spec.clone()));
+        network.extend(disks.map(|d| d.spec.to_string()));
         network.extend_from_slice(more);
         Ok(())
     }
@@ -270,7 +268,7 @@ impl Settings {
         let Some((_, place)) = found else { return failure };
         let is_missing = |path: &Path| path.is_relative() && !path.exists();
         let failure = match std::env::current_dir() {
-            Ok(here) if paths_of(&spec).any(is_missing) => {
+            Ok(here) if Specification::parse(&spec).is_ok_and(|s| s.paths().any(is_missing)) => {
                 let hint = failure.parts().2.to_owned();
                 let here = here.display().to_string();
                 let hint = format!(

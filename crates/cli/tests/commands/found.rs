@@ -44,14 +44,9 @@ fn no_disk_is_made_that_no_specification_reaches() {
         let info = soon(Command::new(ZONEPLUG).current_dir(&dir.0).args(["info", name]));
         (out.status.code(), text(&out.stderr), info.status.code())
     };
-    for (name, hint) in [
-        ("mem", "./mem or mem.zbd"),
-        ("sim-smr30", "./sim-smr30"),
-        ("a,b.zbd", "a-b.zbd"),
-        ("./a=b.zbd", "./a-b.zbd"),
-        ("po2@x.zbd", "./po2@x.zbd"),
-        ("ublkb0", "ublkb0.zbd"),
-    ] {
+    for (name, hint) in
+        [("mem", "./mem or mem.zbd"), ("sim-smr30", "./sim-smr30"), ("ublkb0", "ublkb0.zbd")]
+    {
         let (code, err, _) = soon(name);
         assert_eq!((code, err.lines().count()), (Some(2), 2), "{name}: {err}");
         assert!(err.contains(hint), "{name}: {err}");
@@ -59,6 +54,16 @@ fn no_disk_is_made_that_no_specification_reaches() {
     }
     for name in ["./mem", "disk", "po2", "my disk.zbd", "./po2@x.zbd", "50%.zbd", "ublkb0.zbd"] {
         assert_eq!(soon(name), (Some(0), String::new(), Some(0)), "{name}");
+    }
+    for name in ["a,b.zbd", "./a=b.zbd", "po2@y.zbd", "\"5\\\".zbd"] {
+        let (code, said, found) = soon(name);
+        assert_eq!((code, found), (Some(0), Some(2)), "{name}: {said}");
+        let quoted = said.trim_end().rsplit_once(": ").unwrap().1;
+        assert!(quoted.starts_with('"') && quoted.ends_with('"'), "{name}: {said}");
+        let named = format!("po2@{quoted},qd1=1");
+        let mut info = Command::new(ZONEPLUG);
+        let info = super::soon(info.current_dir(&dir.0).args(["info", &named]));
+        assert_eq!(text(&info.stderr), "", "{name} as {quoted}");
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn disk(spec: &str) -> (Disk, Shape) {
     let g = disk.geometry();
     let zone_blocks = u64::from(g.zone_capacity_sectors()) * 512 / u64::from(BLOCK);
     let shape = Shape { zones: u64::from(g.nr_zones()), zone_blocks };
-    (Disk { disk, spec: spec.to_owned(), tags: None, known: None }, shape)
+    (Disk { disk, spec: spec.parse().expect("it was opened"), tags: None, known: None }, shape)
 }
 
 pub(crate) fn options() -> NvmeTcpOptions {

@@ -48,7 +48,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
-use crate::{BlockingDisk, DiskMark, spec, threads};
+use crate::{BlockingDisk, DiskMark, Specification, threads};
 pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
@@ -84,7 +84,7 @@ pub struct Disk {
     pub disk: HostedDisk,
     /// The specification that it was opened from. Its namespaces get their identity from the disks and the layers that it names,
     /// and from the name of the subsystem; those of a disk in memory, which no other server can have, get a new one.
-    pub spec: String,
+    pub spec: Specification,
     /// Commands of a queue at the device below, if fewer than the queue has entries.
     pub tags: Option<u16>,
     /// How hosts know it from the last server. `None`: it gets the next free numbers.
@@ -95,7 +95,7 @@ impl Disk {
     /// The disk as far as hosts can tell.
     pub fn shape(&self) -> DiskShape {
         DiskShape {
-            mark: (!spec::is_volatile(&self.spec)).then(|| DiskMark::held(&self.disk, &self.spec)),
+            mark: (!self.spec.is_volatile()).then(|| DiskMark::held(&self.disk, &self.spec)),
             known: self.known.clone(),
             geometry: self.disk.geometry(),
             limits: self.disk.limits(),
@@ -296,10 +296,10 @@ impl NvmeTcp {
     /// thread if a thread of the server fails.
     ///
     /// ```
-    /// use zoneplug_host::HostedDisk;
     /// use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
-    /// let spec = "mem,zones=4,zone-size=1M";
-    /// let disk = Disk { disk: HostedDisk::open_spec(spec)?, spec: spec.to_owned(), tags: None, known: None };
+    /// use zoneplug_host::{HostedDisk, Specification};
+    /// let spec = Specification::parse("mem,zones=4,zone-size=1M")?;
+    /// let disk = Disk { disk: HostedDisk::open_named(spec.open()?)?, spec, tags: None, known: None };
     /// let options = NvmeTcpOptions::new("127.0.0.1:0".parse()?, "nqn.2026-11.dev.zoneplug:example");
     /// let server = NvmeTcp::start(&options, vec![disk], || ())?;
     /// assert_ne!(server.address().port(), 0);
@@ -383,7 +383,7 @@ impl NvmeTcp {
                 left_of(d, options.records.as_deref(), threads, clock.now());
             recovery.push(lost);
             journals.push(journal);
-            unjournaled.extend(why_not.map(|why| (d.spec.clone(), why)));
+            unjournaled.extend(why_not.map(|why| (d.spec.to_string(), why)));
         }
         let max_connections = open_files::connections(options.max_connections)?;
         let known = KnownHosts::new(max_connections, &options.known_hosts, clock.now());
@@ -407,7 +407,7 @@ impl NvmeTcp {
             expired: disks.iter().map(|_| AtomicU64::new(0)).collect(),
             recovery,
             journals,
-            fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),
+            fills_buffers: disks.iter().map(|d| d.spec.fills_buffers()).collect(),
             disks,
         });
         let workers =
@@ -560,7 +560,7 @@ fn left_of(
     now: Nanos,
 ) -> (DiskRecovery, Option<Journal>, Option<String>) {
     let recovery = DiskRecovery::new(d.disk.geometry());
-    if spec::is_volatile(&d.spec) {
+    if d.spec.is_volatile() {
         return (recovery, None, None);
     }
     let zones = d.disk.geometry().nr_zones();

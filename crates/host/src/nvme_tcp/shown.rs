@@ -159,12 +159,12 @@ impl NvmeTcpOptions {
     ///
     /// ```
     /// use zoneplug_core::zone::{Geometry, Limits};
-    /// use zoneplug_host::DiskMark;
+    /// use zoneplug_host::{DiskMark, Specification};
     /// use zoneplug_host::nvme_tcp::{DiskShape, NvmeTcpOptions};
     /// let options = NvmeTcpOptions::new("127.0.0.1:4420".parse()?, "nqn.2026-11.dev.zoneplug:example");
     /// let geometry = Geometry::new(8, 0x8000, 0x8000)?;
     /// let disk = |spec: &str| DiskShape {
-    ///     mark: Some(DiskMark::of(spec)),
+    ///     mark: Some(DiskMark::of(&Specification::parse(spec).unwrap())),
     ///     known: None,
     ///     geometry,
     ///     limits: Limits::default(),

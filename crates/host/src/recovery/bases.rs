@@ -4,7 +4,7 @@
 use crate::HostedDisk;
 use crate::backend::file::{Access, FileDisk};
 use crate::spec::meaning::{Base, Meaning};
-use crate::spec::{CryptDisk, JOINER, file_of};
+use crate::spec::{CryptDisk, JOINER, SpecPart, Specification};
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::{FNV_START, fnv1a};
@@ -24,13 +24,13 @@ pub(crate) struct Bases(Arc<Meaning>);
 
 impl Bases {
     /// What is at the paths of a specification now.
-    pub(crate) fn look(spec: &str) -> Bases {
-        Bases(Arc::new(Meaning::of(spec, &mut look_at, &mut CryptDisk::key_check)))
+    pub(crate) fn look(spec: &Specification) -> Bases {
+        Bases(Arc::new(Meaning::of(spec.root(), &mut look_at, &mut CryptDisk::key_check)))
     }
 
     /// What `disk` has open, whatever is at its paths by now. Of a disk that a program opened as a device, what is at
     /// the paths of `spec`.
-    pub(crate) fn held(disk: &HostedDisk, spec: &str) -> Bases {
+    pub(crate) fn held(disk: &HostedDisk, spec: &Specification) -> Bases {
         disk.meaning().cloned().map_or_else(|| Bases::look(spec), Bases)
     }
 
@@ -83,9 +83,8 @@ pub(crate) fn hash(text: &str) -> u64 {
 }
 
 /// The disk at the bottom of a specification, as it is now.
-fn look_at(spec: &str) -> Base {
-    let kind = spec.split(',').next().unwrap_or_default();
-    let path = Path::new(kind);
-    let file = file_of(spec).and_then(|_| FileDisk::open(path, Access::ReadOnly).ok());
-    file.map_or_else(|| Base::other(kind), |file| Base::of_file(&file, path))
+fn look_at(device: &SpecPart) -> Base {
+    let path = Path::new(device.name());
+    let file = device.file().and_then(|path| FileDisk::open(path, Access::ReadOnly).ok());
+    file.map_or_else(|| Base::other(device.name()), |file| Base::of_file(&file, path))
 }

@@ -1,7 +1,7 @@
 //! What two servers compare before one hands its disks over to the other.
 
 use super::bases::{Bases, LastServer, hash};
-use crate::HostedDisk;
+use crate::{HostedDisk, Specification};
 
 /// The version of what a server leaves to the next: the words that a driver keeps for it, its journals, and what it says
 /// of its disks. A server asks none of another version for its disks. It takes over the devices of a dead server of
@@ -11,7 +11,8 @@ pub const STATE_VERSION: u64 = 3;
 /// What is served, in a form that two servers can compare.
 ///
 /// ```
-/// let of = zoneplug_host::DiskMark::of;
+/// use zoneplug_host::{DiskMark, Specification};
+/// let of = |text| DiskMark::of(&Specification::parse(text).unwrap());
 /// assert_eq!(of("/dev/sda,qd1=1"), of("/dev/sda,qd1=0"), "the same drive");
 /// assert_eq!(of("delay,write=1ms@/dev/sda"), of("/dev/sda"), "the same data, later");
 /// assert_ne!(of("/dev/sda").layers, of("po2@/dev/sda").layers, "clients would see other zones");
@@ -33,12 +34,12 @@ pub struct DiskMark {
 impl DiskMark {
     /// Of what is at the paths of a specification now. It opens disks in files for reading, reads keys, and changes
     /// nothing.
-    pub fn of(spec: &str) -> DiskMark {
+    pub fn of(spec: &Specification) -> DiskMark {
         Self::of_bases(&Bases::look(spec))
     }
 
     /// Of what `disk`, which was opened from `spec`, has open, whatever is at its paths by now.
-    pub fn held(disk: &HostedDisk, spec: &str) -> DiskMark {
+    pub fn held(disk: &HostedDisk, spec: &Specification) -> DiskMark {
         Self::of_bases(&Bases::held(disk, spec))
     }
 
@@ -48,7 +49,7 @@ impl DiskMark {
     }
 
     /// The paths of the disks at the bottom of a specification, for messages.
-    pub fn paths(spec: &str) -> String {
+    pub fn paths(spec: &Specification) -> String {
         Bases::look(spec).left().paths
     }
 

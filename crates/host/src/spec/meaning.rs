@@ -16,10 +16,10 @@
     allow(dead_code, reason = "servers compare what they serve")
 )]
 
-use super::{JOINER, joins, keys, split_layer};
+use super::keys;
+use super::tree::{JOINER, SpecNode, SpecPart};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use zoneplug_devices::spec::Spec;
 
 /// A disk at the bottom of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -60,12 +60,15 @@ pub(crate) struct Meaning {
     /// The disks, in order.
     pub(crate) bases: Vec<Base>,
     zones: Option<u32>,
+    /// Whether a layer of several disks is in it.
+    joins: bool,
 }
 
 impl From<Base> for Meaning {
     fn from(base: Base) -> Meaning {
         let (layers, zones) = (base.name.clone(), base.zones);
-        Meaning { written: layers.clone(), layers, keyed: false, bases: vec![base], zones }
+        let written = layers.clone();
+        Meaning { written, layers, keyed: false, bases: vec![base], zones, joins: false }
     }
 }
 
@@ -73,32 +76,36 @@ impl Meaning {
     /// Of what a specification names. `base` supplies each disk. `check` supplies the check value of the key in a file,
     /// for a salt; `None`: there is no key.
     pub(crate) fn of(
-        text: &str,
-        base: &mut impl FnMut(&str) -> Base,
+        node: &SpecNode,
+        base: &mut impl FnMut(&SpecPart) -> Base,
         check: &mut impl FnMut(&Path, &str) -> Option<String>,
     ) -> Meaning {
-        let Some((layer, rest)) = split_layer(text) else { return base(text).into() };
-        let below: Vec<Meaning> = match joins(layer) {
-            true => rest.split(JOINER).map(|r| Meaning::of(r, base, check)).collect(),
-            false => vec![Meaning::of(rest, base, check)],
-        };
-        let below = Meaning::joined(below);
-        let key = Spec::parse(layer).ok().and_then(|mut s| s.text(&keys::KEY_FILE).ok().flatten());
-        let key = key.and_then(|path| check(Path::new(&path), below.salt()));
+        let SpecNode::Layer(layer, below) = node else { return base(node.part()).into() };
+        let below = Meaning::joined(below.iter().map(|n| Meaning::of(n, base, check)).collect());
+        let key = layer.value(&keys::KEY_FILE);
+        let key = key.and_then(|path| check(Path::new(path), below.salt()));
         below.with(layer, key)
     }
 
     /// The disks of `all` together, for a layer that is put on them.
-    pub(crate) fn joined(all: Vec<Meaning>) -> Meaning {
-        all.into_iter()
-            .reduce(|mut a, b| {
-                a.layers = format!("{}{JOINER}{}", a.layers, b.layers);
-                a.written = format!("{}{JOINER}{}", a.written, b.written);
-                a.bases.extend(b.bases);
-                let zones = a.zones.zip(b.zones).and_then(|(a, b)| a.checked_add(b));
-                Meaning { keyed: a.keyed || b.keyed, zones, ..a }
-            })
-            .unwrap_or_default()
+    pub(crate) fn joined(mut all: Vec<Meaning>) -> Meaning {
+        if all.len() < 2 {
+            return all.pop().unwrap_or_default();
+        }
+        let mut joined = Meaning { zones: Some(0), ..Meaning::default() };
+        for (n, m) in all.into_iter().enumerate() {
+            for (to, text) in [(&mut joined.layers, &m.layers), (&mut joined.written, &m.written)] {
+                to.extend((n > 0).then_some(JOINER));
+                // Without a bracket the disks of an inner layer would look like those of the outer one.
+                let (open, close) = if m.joins { ("[", "]") } else { ("", "") };
+                to.extend([open, text, close]);
+            }
+            joined.bases.extend(m.bases);
+            joined.keyed |= m.keyed;
+            joined.joins |= m.joins;
+            joined.zones = joined.zones.zip(m.zones).and_then(|(a, b)| a.checked_add(b));
+        }
+        joined
     }
 
     /// A text that is another one for each disk: a check value says nothing about the key of another disk.
@@ -107,17 +114,18 @@ impl Meaning {
     }
 
     /// This with a layer on it. `key`: the check value of its key, if it has one.
-    pub(crate) fn with(self, layer: &str, key: Option<String>) -> Meaning {
-        let written = format!("{layer}@{}", self.written);
+    pub(crate) fn with(self, layer: &SpecPart, key: Option<String>) -> Meaning {
+        let written = format!("{}@{}", layer.text(), self.written);
+        let joins = self.joins || layer.joins() && self.bases.len() > 1;
         // A layer that cannot be read cannot be opened either.
-        let Ok(mut spec) = Spec::parse(layer) else {
-            return Meaning { layers: written.clone(), written, ..self };
+        let Ok(mut spec) = layer.options() else {
+            return Meaning { layers: written.clone(), written, joins, ..self };
         };
         let mut number = |key| spec.number(key).ok().flatten().map(|n| n as u32);
         let (first, zones) = (number(&keys::FIRST), number(&keys::CUT_ZONES));
         let (mut keyed, mut shown) = (self.keyed, self.zones);
         let what = match spec.kind() {
-            "linear" if !joins(layer) => {
+            "linear" if !layer.joins() => {
                 let first = first.unwrap_or(0);
                 let left = self.zones.map(|all| all.saturating_sub(first));
                 shown = zones.or(left);
@@ -139,7 +147,7 @@ impl Meaning {
             Some(what) => format!("{what}@{}", self.layers),
             None => self.layers,
         };
-        Meaning { layers, written, keyed, zones: shown, bases: self.bases }
+        Meaning { layers, written, keyed, zones: shown, bases: self.bases, joins }
     }
 }
 
@@ -175,6 +183,7 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Specification;
 
     #[test]
     fn drives_are_told_by_their_serial_numbers_where_there_are_any() {
@@ -184,16 +193,17 @@ mod tests {
     }
 
     fn meaning(text: &str) -> String {
-        let base = |text: &str| Base {
-            name: text.split(',').next().unwrap_or_default().to_owned(),
-            zones: (!text.starts_with("drive")).then_some(8),
+        let base = |part: &SpecPart| Base {
+            name: part.name().to_owned(),
+            zones: (part.name() != "drive").then_some(8),
             ..Base::default()
         };
         let check = |path: &Path, salt: &str| {
             let name = path.to_str()?;
             (name != "none").then(|| format!("key of {name} on {salt}"))
         };
-        Meaning::of(text, &mut { base }, &mut { check }).layers
+        let spec = Specification::parse(text).unwrap();
+        Meaning::of(spec.root(), &mut { base }, &mut { check }).layers
     }
 
     #[test]
@@ -213,6 +223,9 @@ mod tests {
             ("stripe@a%po2@b", "stripe@a%po2@b"),
             ("linear,first=0@linear@a%b", "linear@a%b"),
             ("linear,first=1@stripe@a%b", "linear,first=1,zones=15@stripe@a%b"),
+            ("stripe@[linear@a%b]%po2@[linear@c%d]", "stripe@[linear@a%b]%[po2@linear@c%d]"),
+            ("stripe@[linear@a%b%c]%d", "stripe@[linear@a%b%c]%d"),
+            ("po2@[linear@\"a\"%b]", "po2@linear@a%b"),
             ("crypt,key-file=k@a", "crypt,key of k on a@a"),
             ("crypt,key-file=none@a", "crypt,no key@a"),
         ] {

@@ -1,90 +1,261 @@
-//! What the text of a specification says of its devices before any is opened: which outlive the process, which take
-//! writes, and which file names it can contain. Also the error for a name of nothing.
+//! What a specification says of its devices before any is opened: which are files and which are drives, which outlive the
+//! process, and which take writes. Also the error for a name of nothing.
+//!
+//! One rule tells a file from a kind of device. A name without quotation marks that is exactly the name of a kind is that kind.
+//! Any other name is a path: in quotation marks always, else with a `/`, with `.zbd` at its end, or if there is a file of that
+//! name. A path that leads to a device node is a drive.
 
 use super::drives::is_protected;
-use super::keys::{READ_ONLY, is_kind, is_layer, kind_names, layer_names};
-use super::{bases, is_path, paths_of, split_layer};
+use super::keys::{self, KINDS, Kind, LAYERS, is_kind, is_layer, kind_names, layer_names};
+use super::tree::{SpecNode, SpecPart, Specification, is_clearly_path};
+use crate::backend::trace::can_be_made;
+use crate::held::HeldDisks;
 use crate::paths::{is_drive, may_write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use zoneplug_core::form::Key;
 use zoneplug_core::{Error, ErrorKind};
 use zoneplug_devices::spec::{Spec, nearest};
 
-/// Whether a device that a specification names is lost when the process ends: a disk in memory, or one that keeps no
-/// data.
-///
-/// ```
-/// assert!(zoneplug_host::is_volatile("linear@./a.zbd%mem"));
-/// assert!(!zoneplug_host::is_volatile("po2@./a.zbd"));
-/// assert!(!zoneplug_host::is_volatile("./sim-logs"), "a file, and no modelled drive");
-/// ```
-pub fn is_volatile(text: &str) -> bool {
-    let kind = |base: &str| !is_path(base) && !is_drive(base);
-    bases(text).iter().any(|base| kind(base.split(',').next().unwrap_or_default()))
+impl SpecPart {
+    /// The path of a drive.
+    pub fn drive(&self) -> Option<&Path> {
+        let is_it = self.kind().is_none() && is_drive(self.name());
+        is_it.then(|| Path::new(self.name()))
+    }
+
+    /// The path of a disk in a file.
+    pub fn file(&self) -> Option<&Path> {
+        let name = self.name();
+        let is_path = self.kind().is_none()
+            && (self.is_quoted() || is_clearly_path(name) || Path::new(name).is_file());
+        (is_path && !is_drive(name)).then(|| Path::new(name))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.file().or_else(|| self.drive())
+    }
+
+    /// Whether it is to be opened for reading only.
+    fn is_to_read(&self) -> bool {
+        let read_only = self.options().and_then(|mut spec| spec.flag(&keys::READ_ONLY));
+        read_only.is_ok_and(|asked| asked == Some(true))
+    }
+
+    /// The keys that it may have. None for a name of nothing.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::Specification::parse("po2@mem")?;
+    /// assert!(spec.disk().keys().any(|key| key.is("zones")));
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        let by_name = |name: &str| KINDS.iter().find(|k| k.name == name);
+        let layer = LAYERS.iter().find(|l| !self.is_quoted() && l.name == self.name());
+        let device = match (layer, self.drive(), self.file()) {
+            (Some(_), ..) => None,
+            (_, Some(_), _) => by_name("DRIVE"),
+            (.., Some(_)) => by_name("FILE"),
+            _ => self.kind(),
+        };
+        let of_disk = device.into_iter().flat_map(|_| keys::disk_keys());
+        layer.or(device).into_iter().flat_map(Kind::keys).chain(of_disk)
+    }
 }
 
-/// Whether a disk could be written if it were opened for writing. A disk that was opened only to inspect it always says
-/// that it is read-only, so it cannot answer this.
-///
-/// ```
-/// assert!(zoneplug_host::takes_writes("mem,zones=8"));
-/// assert!(!zoneplug_host::takes_writes("mem,zones=8,read-only=1"));
-/// ```
-pub fn takes_writes(text: &str) -> bool {
-    bases(text).iter().all(|base| {
-        let kind = base.split(',').next().unwrap_or_default();
-        let path = Path::new(kind);
-        !is_to_read(base)
-            && match (is_drive(kind), is_path(kind)) {
-                (true, _) => !is_protected(path),
-                (_, true) => may_write(path).is_ok(),
-                _ => true,
+impl SpecNode {
+    /// The paths of all durable disks and drives.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> + use<'_> {
+        self.devices().filter_map(SpecPart::path)
+    }
+}
+
+impl HeldDisks {
+    /// Whether a disk at the bottom of a specification is there.
+    pub fn has(&self, spec: &SpecNode) -> bool {
+        spec.paths().any(|path| self.at(path).is_some())
+    }
+}
+
+impl Specification {
+    /// As [`Specification::of_path`], for a file that is to be made. Its name alone is to be enough to name it.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use zoneplug_host::Specification;
+    /// assert_eq!(&*Specification::of_new_file(Path::new("a@b.zbd"))?, r#""a@b.zbd""#);
+    /// let e = Specification::of_new_file(Path::new("sim-smr30")).unwrap_err();
+    /// assert!(e.what_to_try().is_some_and(|hint| hint.contains("./sim-smr30")));
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The name of a kind of device, and what [`Specification::of_path`] refuses.
+    pub fn of_new_file(path: &Path) -> Result<Specification, Error> {
+        let spec = Specification::of_path(path)?;
+        let name = spec.disk().name();
+        if is_kind(name) {
+            let what = format!("no specification names a file that is called {name}");
+            let hint = format!("./{name} or {name}.zbd: {name} alone is another kind of device");
+            return Err(Error::invalid(what).hint(hint));
+        }
+        Ok(spec)
+    }
+
+    /// The path, if the only device is a durable disk. There may be layers on it.
+    pub fn file(&self) -> Option<&Path> {
+        self.only()?.file()
+    }
+
+    /// The path, if the only device is a drive (`/dev/sda`, `/dev/ng0n1`). There may be layers on it.
+    pub fn drive(&self) -> Option<&Path> {
+        self.only()?.drive()
+    }
+
+    fn only(&self) -> Option<&SpecPart> {
+        let mut all = self.devices();
+        let only = all.next()?;
+        all.next().is_none().then_some(only)
+    }
+
+    /// The files of all durable disks.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::Specification::parse("linear@./a.zbd%mem%./b.zbd")?;
+    /// let files: Vec<_> = spec.files().collect();
+    /// assert_eq!(files, [std::path::Path::new("./a.zbd"), std::path::Path::new("./b.zbd")]);
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn files(&self) -> impl Iterator<Item = &Path> + use<'_> {
+        self.devices().filter_map(SpecPart::file)
+    }
+
+    /// The paths of all durable disks and drives.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> + use<'_> {
+        self.root().paths()
+    }
+
+    /// The paths of the durable disks and drives that are opened for writing.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::Specification::parse("linear@./a.zbd%./b.zbd,read-only=1")?;
+    /// assert_eq!(spec.writes_to().collect::<Vec<_>>(), [std::path::Path::new("./a.zbd")]);
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn writes_to(&self) -> impl Iterator<Item = &Path> + use<'_> {
+        self.devices().filter(|device| !device.is_to_read()).filter_map(SpecPart::path)
+    }
+
+    /// Whether a device is lost when the process ends: a disk in memory, or one that keeps no data.
+    ///
+    /// ```
+    /// let is_volatile = |text| zoneplug_host::Specification::parse(text).unwrap().is_volatile();
+    /// assert!(is_volatile("linear@./a.zbd%mem"));
+    /// assert!(!is_volatile("po2@./a.zbd"));
+    /// assert!(!is_volatile("./sim-logs"), "a file, and no modelled drive");
+    /// ```
+    pub fn is_volatile(&self) -> bool {
+        self.devices().any(|device| device.path().is_none())
+    }
+
+    /// Whether a disk could be written if it were opened for writing. A disk that was opened only to inspect it always says
+    /// that it is read-only, so it cannot answer this.
+    ///
+    /// ```
+    /// let takes_writes = |text| zoneplug_host::Specification::parse(text).unwrap().takes_writes();
+    /// assert!(takes_writes("mem,zones=8"));
+    /// assert!(!takes_writes("mem,zones=8,read-only=1"));
+    /// ```
+    pub fn takes_writes(&self) -> bool {
+        self.devices().all(|device| {
+            !device.is_to_read()
+                && match (device.drive(), device.file()) {
+                    (Some(path), _) => !is_protected(path),
+                    (_, Some(path)) => may_write(path).is_ok(),
+                    _ => true,
+                }
+        })
+    }
+
+    /// Whether all devices keep the data that is written.
+    ///
+    /// ```
+    /// let keeps_data = |text| zoneplug_host::Specification::parse(text).unwrap().keeps_data();
+    /// assert!(keeps_data("po2@mem,zones=8"));
+    /// assert!(!keeps_data("stripe@mem%null"));
+    /// ```
+    pub fn keeps_data(&self) -> bool {
+        self.devices().all(|device| device.kind().is_none_or(|kind| kind.name != "null"))
+    }
+
+    /// Whether a read writes each byte of its buffer. An emulated disk without data, and a modelled drive, may leave in the
+    /// buffer what was there.
+    #[cfg(feature = "nvme-tcp")]
+    pub(crate) fn fills_buffers(&self) -> bool {
+        let is_mem = |device: &SpecPart| device.kind().is_some_and(|kind| kind.name == "mem");
+        self.devices().all(|device| is_mem(device) || device.file().is_some())
+    }
+
+    /// Checks that the traces that are asked for can be made. Nothing is made. `goes_on`: another server has the disk, and its
+    /// traces go on.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::Specification::parse("trace,file=/none/t@mem")?;
+    /// assert!(spec.check_traces(false).unwrap_err().to_string().contains("no such directory"));
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be made, or that is there already.
+    pub fn check_traces(&self, goes_on: bool) -> Result<(), Error> {
+        self.named_traces().try_for_each(|path| can_be_made(path, goes_on))
+    }
+
+    /// The files of traces, as the specification names them.
+    fn named_traces(&self) -> impl Iterator<Item = &Path> {
+        let traces = self.layers().filter(|layer| layer.name() == "trace");
+        traces.filter_map(|layer| layer.value(&keys::TRACE_FILE)).map(Path::new)
+    }
+
+    /// The files of the traces that are asked for, by paths that are equal if the files are: their directories have no links.
+    ///
+    /// ```
+    /// use zoneplug_host::Specification;
+    /// let files = Specification::parse("trace,file=/t@mem")?.trace_files()?;
+    /// assert_eq!(files, [std::path::Path::new("/t")]);
+    /// let two = Specification::parse("linear@trace,file=/t@mem%trace,file=//t@mem")?;
+    /// assert!(two.trace_files().unwrap_err().to_string().contains("two traces into one file"));
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Two of the traces have one file, which only one of them would get.
+    pub fn trace_files(&self) -> Result<Vec<PathBuf>, Error> {
+        let mut all = Vec::new();
+        for path in self.named_traces() {
+            let path = without_links(path);
+            if all.contains(&path) {
+                return Err(Error::invalid(format!(
+                    "two traces into one file, {}",
+                    path.display()
+                ))
+                .hint("trace,file=PATH names a file of its own"));
             }
-    })
+            all.push(path);
+        }
+        Ok(all)
+    }
 }
 
-/// The paths of the durable disks and drives that a specification has opened for writing.
-///
-/// ```
-/// let paths: Vec<_> = zoneplug_host::writes_to("linear@./a.zbd%./b.zbd,read-only=1").collect();
-/// assert_eq!(paths, [std::path::Path::new("./a.zbd")]);
-/// ```
-pub fn writes_to(text: &str) -> impl Iterator<Item = &Path> {
-    bases(text).into_iter().filter(|base| !is_to_read(base)).flat_map(paths_of)
-}
-
-/// Whether a device is to be opened for reading only.
-fn is_to_read(base: &str) -> bool {
-    let read_only = Spec::parse(base).and_then(|mut spec| spec.flag(&READ_ONLY));
-    read_only.is_ok_and(|asked| asked == Some(true))
-}
-
-/// Checks that a specification can contain the name of a new file. Commas, `=` and the names of layers have a meaning
-/// of their own there.
-///
-/// ```
-/// use std::path::Path;
-/// assert!(zoneplug_host::check_name(Path::new("my disk.zbd")).is_ok());
-/// assert!(zoneplug_host::check_name(Path::new("a,b.zbd")).is_err());
-/// ```
-pub fn check_name(path: &Path) -> Result<(), Error> {
-    let shown = path.display();
-    let wrong = |hint: String| {
-        Err(Error::invalid(format!("no specification names a file that is called {shown}"))
-            .hint(hint))
-    };
-    let Some(text) = path.to_str() else {
-        return wrong("a name in UTF-8".to_owned());
-    };
-    if text.contains([',', '=']) {
-        return wrong(format!("a path without commas and =: {}", text.replace([',', '='], "-")));
+/// A path whose directory has no links, if there is that directory. The file need not be there.
+fn without_links(path: &Path) -> PathBuf {
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (dir.canonicalize(), path.file_name()) {
+        (Ok(dir), Some(name)) => dir.join(name),
+        _ => path.to_owned(),
     }
-    if let Some((layer, _)) = split_layer(text) {
-        return wrong(format!("a path that does not begin with {layer}@, as in ./{text}"));
-    }
-    if is_kind(text) {
-        return wrong(format!("./{text} or {text}.zbd: {text} alone is another kind of device"));
-    }
-    Ok(())
 }
 
 /// The error for a kind that is neither a kind of device nor the name of a file.
@@ -134,13 +305,21 @@ mod tests {
             "sim,profile=x",
             "linear@d.zbd%mem",
         ] {
-            assert!(is_volatile(spec), "{spec}");
+            assert!(Specification::parse(spec).unwrap().is_volatile(), "{spec}");
         }
         for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd", "stripe@a.zbd%b.zbd"] {
-            assert!(!is_volatile(spec), "{spec}");
+            assert!(!Specification::parse(spec).unwrap().is_volatile(), "{spec}");
         }
-        for spec in ["./sim-logs", "sim-logs.zbd,qd1=1", "po2@./mem", "./null"] {
-            assert!(!is_volatile(spec), "{spec}: a file with the name of a kind");
+        for spec in [
+            "./sim-logs",
+            "sim-logs.zbd,qd1=1",
+            "po2@./mem",
+            "./null",
+            "\"mem\"",
+            "po2@\"sim-smr30\"",
+        ] {
+            let spec = Specification::parse(spec).unwrap();
+            assert!(!spec.is_volatile(), "{spec}: a file with the name of a kind");
         }
     }
 }

@@ -45,7 +45,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::INTERVAL;
 use crate::served::{Counters, ServedCounters};
-use crate::spec::is_volatile;
+use crate::spec::Specification;
 use abi::DevInfo;
 use control::Control;
 pub use in_use::{InUse, in_use, sync_before_stop};
@@ -131,12 +131,12 @@ impl Ublk {
     /// opening is counted in the disk's file and distinguishes it from an older copy.
     pub fn waiting(
         &self,
-        spec: &str,
+        spec: &Specification,
         geometry: &Geometry,
         options: &UblkOptions,
     ) -> Result<Vec<u32>, Error> {
         let mut found = Vec::new();
-        if is_volatile(spec) {
+        if spec.is_volatile() {
             return Ok(found);
         }
         let bases = Bases::look(spec);
@@ -161,7 +161,7 @@ impl Ublk {
     pub fn serve(
         &self,
         disk: &HostedDisk,
-        spec: &str,
+        spec: &Specification,
         options: &UblkOptions,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
@@ -169,7 +169,7 @@ impl Ublk {
         let append = limits.visible_append_sectors(g.zone_sectors());
         let (identity, shown) = what_is_shown((disk, spec), &g, options);
         let params = params::of(&g, shown.clone(), &limits, append)?;
-        let outlives = !is_volatile(spec);
+        let outlives = !spec.is_volatile();
         let recovery = options.recovery && outlives;
         let own = if limits.read_only { 0 } else { identity.files };
         let machine = Machine::new(&self.control);
@@ -363,7 +363,7 @@ pub fn is_watched(device: &Path, end: Instant) -> bool {
 
 /// The identity of a device, and the zones that it shows.
 fn what_is_shown(
-    (disk, spec): (&HostedDisk, &str),
+    (disk, spec): (&HostedDisk, &Specification),
     g: &Geometry,
     options: &UblkOptions,
 ) -> (DeviceIdentity, Range<u32>) {

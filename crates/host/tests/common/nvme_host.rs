@@ -22,7 +22,7 @@ pub(crate) const ZONE: u64 = (4 << 20) / BLOCK as u64;
 
 pub(crate) fn disk(spec: &str) -> Disk {
     let disk = HostedDisk::open_spec(spec).unwrap();
-    Disk { disk, spec: spec.to_owned(), tags: None, known: None }
+    Disk { disk, spec: spec.parse().unwrap(), tags: None, known: None }
 }
 
 pub(crate) fn options() -> NvmeTcpOptions {

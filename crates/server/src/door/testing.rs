@@ -8,14 +8,14 @@ use zoneplug_core::Sector;
 use zoneplug_host::BlockingDisk;
 
 pub(super) struct TestDoor {
-    pub(super) spec: String,
+    pub(super) spec: Specification,
     pub(super) at: SocketAddr,
     pub(super) listener: Option<TcpListener>,
     pub(super) serving: Option<(OpenDisk, std::thread::JoinHandle<()>)>,
 }
 
 impl Door for TestDoor {
-    fn specs(&self) -> Vec<&str> {
+    fn specs(&self) -> Vec<&Specification> {
         vec![&self.spec]
     }
 

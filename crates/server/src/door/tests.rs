@@ -32,7 +32,7 @@ fn disk(name: &str) -> (PathBuf, String) {
 
 fn door(spec: &str, at: &str) -> Box<TestDoor> {
     let (spec, at) = (spec.to_owned(), at.parse().unwrap());
-    Box::new(TestDoor { spec, at, listener: None, serving: None })
+    Box::new(TestDoor { spec: spec.parse().unwrap(), at, listener: None, serving: None })
 }
 
 /// Asks a server for the place of a further block.
@@ -128,7 +128,7 @@ fn u9_a_door_is_served_listed_handed_over_and_ended() {
 struct Fails;
 
 impl Door for Fails {
-    fn specs(&self) -> Vec<&str> {
+    fn specs(&self) -> Vec<&Specification> {
         Vec::new()
     }
 

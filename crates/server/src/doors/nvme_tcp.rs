@@ -20,6 +20,7 @@ use stamp::Stamp;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
 use zoneplug_core::{Nanos, Sector};
 use zoneplug_host::nvme_tcp::{
@@ -27,7 +28,7 @@ use zoneplug_host::nvme_tcp::{
     ShownSubsystem,
 };
 use zoneplug_host::signals::Notifier;
-use zoneplug_host::{BootNote, DiskMark, DiskSpec, is_volatile, takes_writes};
+use zoneplug_host::{BootNote, DiskMark, Specification};
 
 /// The name of the door.
 const NAME: &str = "nvme-tcp";
@@ -50,17 +51,17 @@ struct Server {
 #[derive(Debug, Clone)]
 pub struct Plan {
     options: NvmeTcpOptions,
-    specs: Vec<String>,
+    specs: Vec<Specification>,
 }
 
 impl Plan {
     /// Disks of these specifications are to be served as `options` say.
-    pub fn new(options: NvmeTcpOptions, specs: Vec<String>) -> Plan {
+    pub fn new(options: NvmeTcpOptions, specs: Vec<Specification>) -> Plan {
         Plan { options, specs }
     }
 
     /// What is to be served.
-    pub fn specs(&self) -> &[String] {
+    pub fn specs(&self) -> &[Specification] {
         &self.specs
     }
 
@@ -142,10 +143,9 @@ impl Plan {
 }
 
 /// How long writes of a disk wait for those before them, unless its specification says that.
-fn order_window(spec: &str) -> Option<Nanos> {
-    // Keys are spelled with `_` or `-`.
-    let says = ["order_window=", "order-window="].iter().any(|key| spec.contains(key));
-    (!says).then_some(WINDOW)
+fn order_window(spec: &Specification) -> Option<Nanos> {
+    let key = find_attribute("order_window").map(|a| &a.key);
+    (!key.is_some_and(|key| spec.disk().has(key))).then_some(WINDOW)
 }
 
 impl Server {
@@ -200,7 +200,7 @@ impl Server {
             let g = disk.disk().geometry();
             let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
             let volatile =
-                if is_volatile(spec) { ", in memory: gone when this process ends" } else { "" };
+                if spec.is_volatile() { ", in memory: gone when this process ends" } else { "" };
             lines.push(format!(
                 "namespace {nsid}  {}  {}, {} zones of {zone}{volatile}",
                 plain(spec),
@@ -327,22 +327,22 @@ fn inherited_disk(inherited: &Inherited, mark: DiskMark) -> Option<KnownDisk> {
 
 /// A disk that is to be served, as it was looked at.
 struct Looked {
-    spec: String,
+    spec: Specification,
     mark: DiskMark,
     shape: DiskShape,
 }
 
 impl Looked {
-    fn new(spec: &str) -> Result<Looked, Failure> {
-        let device = DiskSpec::parse_to_look(spec)?.device;
+    fn new(spec: &Specification) -> Result<Looked, Failure> {
+        let device = spec.open_to_look()?.device;
         let (geometry, mut limits) = (*device.geometry(), device.limits().clone());
         nvme_tcp::check(&geometry, &limits)?;
         // A disk that is only looked at says that it is read-only.
-        limits.read_only = !takes_writes(spec);
+        limits.read_only = !spec.takes_writes();
         let mark = DiskMark::of(spec);
-        let of_shape = (!is_volatile(spec)).then_some(mark);
+        let of_shape = (!spec.is_volatile()).then_some(mark);
         let shape = DiskShape { mark: of_shape, known: None, geometry, limits };
-        Ok(Looked { spec: spec.to_owned(), mark, shape })
+        Ok(Looked { spec: spec.clone(), mark, shape })
     }
 }
 
@@ -367,8 +367,8 @@ impl NvmeTcpDoor {
 }
 
 impl Door for NvmeTcpDoor {
-    fn specs(&self) -> Vec<&str> {
-        self.plan.specs.iter().map(|spec| &**spec).collect()
+    fn specs(&self) -> Vec<&Specification> {
+        self.plan.specs.iter().collect()
     }
 
     fn wanted(&self) -> WantedDoor<'_> {
@@ -376,7 +376,7 @@ impl Door for NvmeTcpDoor {
             spec: d.spec.clone(),
             mark: d.mark,
             id: None,
-            outlives: !is_volatile(&d.spec),
+            outlives: !d.spec.is_volatile(),
         });
         let addresses: Vec<SocketAddr> = self.plan.addresses().collect();
         let clients = |state: &_| {
@@ -395,7 +395,7 @@ impl Door for NvmeTcpDoor {
     }
 
     fn prepare(&mut self) -> Result<(), Failure> {
-        let look = |spec: &String| Looked::new(spec).map_err(|f| f.of_disk(spec));
+        let look = |spec: &Specification| Looked::new(spec).map_err(|f| f.of_disk(spec));
         self.looked = self.plan.specs.iter().map(look).collect::<Result<_, _>>()?;
         Ok(())
     }
@@ -404,7 +404,7 @@ impl Door for NvmeTcpDoor {
         let (stamp, moved) = (&self.stamp, self.moved);
         let is_new = |d: &&Looked| inherited_disk(inherited, d.mark).is_none();
         let new: Vec<_> = self.looked.iter().filter(is_new).collect();
-        let marks: Vec<_> = new.iter().map(|d| (&*d.spec, d.mark)).collect();
+        let marks: Vec<_> = new.iter().map(|d| (&d.spec, d.mark)).collect();
         let all: Vec<_> = self.looked.iter().map(|d| d.mark).collect();
         stamp.compare(&marks, &all, moved)?;
         let shapes = self.looked.iter().map(|d| {
@@ -439,7 +439,7 @@ impl Door for NvmeTcpDoor {
         }
     }
 
-    fn order_window(&self, spec: &str) -> Option<Nanos> {
+    fn order_window(&self, spec: &Specification) -> Option<Nanos> {
         order_window(spec)
     }
 

@@ -26,7 +26,7 @@ use zoneplug_host::ublk::{
     self, InUse, StopFailed, Ublk, UblkDisk, UblkOptions, in_use, is_watched, slices,
     sync_before_stop,
 };
-use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters, is_volatile};
+use zoneplug_host::{HostedDisk, ServedCounters, Specification};
 
 /// The name of the door.
 const NAME: &str = "ublk";
@@ -50,7 +50,7 @@ pub struct DeviceOptions {
 #[derive(Debug, Clone)]
 pub struct BlockDisk {
     /// Its specification.
-    pub spec: String,
+    pub spec: Specification,
     /// How its devices are made.
     pub device: DeviceOptions,
     /// Whether `device.id` is its own, and not that of the first disk.
@@ -77,7 +77,7 @@ pub fn planned(
     let mut all = Vec::new();
     for of in disks {
         let look = || {
-            let device = DiskSpec::parse_to_look(&of.spec)?.device;
+            let device = of.spec.open_to_look()?.device;
             ublk::check(device.geometry(), device.limits())?;
             Ok(*device.geometry())
         };
@@ -95,7 +95,7 @@ pub fn planned(
 /// A device and its disk, from start to end.
 struct Device {
     disk: HostedDisk,
-    spec: String,
+    spec: Specification,
     passed: Passed,
     /// `None` once it is stopped.
     device: Arc<Mutex<Option<UblkDisk>>>,
@@ -163,7 +163,7 @@ fn options(
 fn start(
     ublk: &Ublk,
     disk: HostedDisk,
-    (spec, passed): (&str, &Passed),
+    (spec, passed): (&Specification, &Passed),
     options: &UblkOptions,
     notifier: Notifier,
 ) -> Result<Device, Failure> {
@@ -209,7 +209,7 @@ impl Device {
             }
         } else if let Some(why) = unrecorded {
             line += &format!(", without a record of appends for the next server ({why})");
-        } else if is_volatile(&self.spec) {
+        } else if self.spec.is_volatile() {
             line += ", in memory: gone when this process ends";
         }
         line
@@ -363,8 +363,8 @@ impl UblkDoor {
 }
 
 impl Door for UblkDoor {
-    fn specs(&self) -> Vec<&str> {
-        self.planned.iter().map(|planned| &*planned.of.spec).collect()
+    fn specs(&self) -> Vec<&Specification> {
+        self.planned.iter().map(|planned| &planned.of.spec).collect()
     }
 
     fn wanted(&self) -> WantedDoor<'_> {
@@ -377,10 +377,10 @@ impl Door for UblkDoor {
     }
 
     /// A copy that is refused stays unchanged.
-    fn check_disk(&self, spec: &str) -> Result<(), Failure> {
-        let planned = self.planned.iter().find(|planned| planned.of.spec == spec);
+    fn check_disk(&self, spec: &Specification) -> Result<(), Failure> {
+        let planned = self.planned.iter().find(|planned| planned.of.spec == *spec);
         let Some((ublk, planned)) = self.control.as_ref().zip(planned) else { return Ok(()) };
-        if !is_volatile(spec) {
+        if !spec.is_volatile() {
             let options = options(self.rules, &planned.of, planned.id, None, None);
             ublk.waiting(spec, &planned.geometry, &options)?;
         }
@@ -395,7 +395,7 @@ impl Door for UblkDoor {
     ) -> Result<(), Failure> {
         let Some(ublk) = &self.control else { return Ok(()) };
         for planned in &self.planned {
-            let spec = &*planned.of.spec;
+            let spec = &planned.of.spec;
             let Some(open) = disks.get(spec) else { continue };
             for (zones, nth) in shown(&open.disk.disk().geometry()).into_iter().zip(0..) {
                 let id = planned.id.map(|id| id + nth);

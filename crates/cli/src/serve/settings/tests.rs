@@ -63,7 +63,7 @@ fn a_file_is_what_the_flags_are() {
     let text = text
         .replace("read-ahead = \"0\"", "zoned_qd1_writes = true\nlatency = \"1ms\"\nublk = true");
     let s = read(&text, &[]).unwrap();
-    let of = |b: &BlockDisk| (b.spec.clone(), b.device.clone(), b.own_id);
+    let of = |b: &BlockDisk| (b.spec.to_string(), b.device.clone(), b.own_id);
     let device = DeviceOptions { id: Some(4), queues: Some(2), depth: 32, no_recovery: true };
     assert_eq!(of(&s.block[0]), ("mem,zones=8".to_owned(), device.clone(), false));
     let spec = "po2@mem,zones=9,zone-size=1M,zoned_qd1_writes=1,latency=1ms";

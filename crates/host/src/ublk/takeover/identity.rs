@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn identity(spec: &str) -> DeviceIdentity {
-        Bases::look(spec).identity(&(0..4), &[0..4])
+        Bases::look(&spec.parse().unwrap()).identity(&(0..4), &[0..4])
     }
 
     /// The device that a server of `spec` makes.
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(is(&text, &first), Match::Other, "another disk in its place");
         assert_eq!(is("/dev/a", &device("/dev/b")), Match::Other);
         assert_eq!(is("/dev/a", &device("/dev/a")), Match::Same);
-        assert_eq!(is("", &DevInfo::default()), Match::Other, "another server's device");
+        assert_eq!(is("/dev/a", &DevInfo::default()), Match::Other, "another server's device");
         let disk = DevInfo { identity: first.identity, ..DevInfo::default() };
         assert_ne!(is(&text, &disk), Match::Same);
     }
@@ -340,7 +340,7 @@ mod tests {
         let dir = Dir::new("parts");
         let disk = dir.create("disk.zbd");
         let all = [0..2, 2..4];
-        let of = |i: usize| Bases::look(&disk).identity(&all[i], &all);
+        let of = |i: usize| Bases::look(&disk.parse().unwrap()).identity(&all[i], &all);
         let device = |i: usize| {
             let (identity, more) = of(i).words();
             DevInfo { identity, more, ..DevInfo::default() }
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!([0, 1].map(|i| of(0).compare(&device(i), None, 0)), [Match::Same, Match::Other]);
         assert_eq!([0, 1].map(|i| of(1).compare(&device(i), None, 0)), [Match::Other, Match::Same]);
         assert_eq!(is(&disk, &device(0)), Match::OtherLayers, "shown as one");
-        let fewer = Bases::look(&disk).identity(&(0..1), &[0..1, 1..4]);
+        let fewer = Bases::look(&disk.parse().unwrap()).identity(&(0..1), &[0..1, 1..4]);
         assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
     }
 
@@ -453,18 +453,18 @@ mod tests {
         std::os::unix::fs::symlink(&a, &link).unwrap();
         std::fs::write(&key, [vec![1; 32], vec![2; 32]].concat()).unwrap();
         let spec = format!("crypt,key-file={key}@{link}");
-        let before = crate::DiskMark::of(&spec);
+        let before = crate::DiskMark::of(&spec.parse().unwrap());
         let disk = HostedDisk::open_spec(&spec).unwrap();
         // The disk was opened for writing once more.
         let before = crate::DiskMark { opened: before.opened + 1, ..before };
-        assert_eq!(crate::DiskMark::held(&disk, &spec), before);
+        assert_eq!(crate::DiskMark::held(&disk, &spec.parse().unwrap()), before);
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&b, &link).unwrap();
         std::fs::write(&key, [vec![3; 32], vec![4; 32]].concat()).unwrap();
-        assert_eq!(crate::DiskMark::held(&disk, &spec), before);
-        let now = crate::DiskMark::of(&spec);
+        assert_eq!(crate::DiskMark::held(&disk, &spec.parse().unwrap()), before);
+        let now = crate::DiskMark::of(&spec.parse().unwrap());
         assert!(now.disks != before.disks && now.layers != before.layers);
-        let held = Bases::held(&disk, &spec).identity(&(0..4), &[0..4]);
+        let held = Bases::held(&disk, &spec.parse().unwrap()).identity(&(0..4), &[0..4]);
         let (name, more) = held.words();
         let device = DevInfo { identity: name, more, ..DevInfo::default() };
         assert_eq!(

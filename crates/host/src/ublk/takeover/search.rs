@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn identity(spec: &str) -> DeviceIdentity {
-        Bases::look(spec).identity(&(0..4), std::slice::from_ref(&(0..4)))
+        Bases::look(&spec.parse().unwrap()).identity(&(0..4), std::slice::from_ref(&(0..4)))
     }
 
     /// What becomes of a server of `spec`, where the device is of `/dev/none-a`. `looks`: after how many the driver notices

@@ -31,7 +31,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk, ShownSubsystem};
-use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, is_volatile};
+use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, Specification};
 
 /// How long hosts may go on connecting after an orderly end, in seconds. By default Linux makes as many attempts as there are
 /// delays in ten minutes (`ctrl_loss_tmo`), and an attempt that nobody answers takes three seconds: 40 minutes with the shortest
@@ -83,7 +83,7 @@ fn now_s() -> u64 {
 impl StampedDisk {
     /// A disk that is served from now on.
     fn new(
-        spec: &str,
+        spec: &Specification,
         mark: DiskMark,
         uuid: Option<&[u8; 16]>,
         namespaces: Vec<StateOfNamespace>,
@@ -91,12 +91,12 @@ impl StampedDisk {
         let DiskMark { disks, layers, place, opened } = mark;
         let disk = StateOfDisk {
             name: String::new(),
-            spec: spec.to_owned(),
+            spec: spec.to_string(),
             door: None,
             disks,
             layers,
             place,
-            outlives: !is_volatile(spec),
+            outlives: !spec.is_volatile(),
             address: None,
             uuid: uuid.map(StateOfDisk::uuid_text),
             enabled: true,
@@ -208,10 +208,19 @@ impl Stamp {
     }
 
     /// How hosts know a disk that is to be served.
-    pub(super) fn known(&self, spec: &str, mark: DiskMark, moved: bool) -> Option<KnownDisk> {
-        let volatile = is_volatile(spec);
+    pub(super) fn known(
+        &self,
+        spec: &Specification,
+        mark: DiskMark,
+        moved: bool,
+    ) -> Option<KnownDisk> {
+        let volatile = spec.is_volatile();
+        // As an earlier server wrote it: with keys in another order, or units of another size.
+        let is_written = |text: &str| {
+            Specification::parse(text).is_ok_and(|was| was.canonical() == spec.canonical())
+        };
         let is = |d: &&StampedDisk| match (volatile, d.disk.outlives) {
-            (true, false) => d.disk.spec == spec,
+            (true, false) => is_written(&d.disk.spec),
             (false, true) => d.is(mark, moved),
             _ => false,
         };
@@ -226,11 +235,11 @@ impl Stamp {
     /// has. `all`: also those that running servers have.
     pub(super) fn compare(
         &self,
-        disks: &[(&str, DiskMark)],
+        disks: &[(&Specification, DiskMark)],
         all: &[DiskMark],
         moved: bool,
     ) -> Result<(), Failure> {
-        for (spec, mark) in disks.iter().filter(|(spec, _)| !is_volatile(spec)) {
+        for (spec, mark) in disks.iter().filter(|(spec, _)| !spec.is_volatile()) {
             let mut same =
                 self.held.iter().filter(|d| d.disk.disks == mark.disks && d.disk.outlives);
             let Some(first) = same.next() else {
@@ -263,7 +272,7 @@ impl Stamp {
     }
 
     /// Refuses a disk that hosts do not know, at the path of one that they know and that would be gone.
-    fn no_other_at_its_path(&self, spec: &str, all: &[DiskMark]) -> Result<(), Failure> {
+    fn no_other_at_its_path(&self, spec: &Specification, all: &[DiskMark]) -> Result<(), Failure> {
         let paths = DiskMark::paths(spec);
         let is_gone = |d: &&StampedDisk| {
             let stays = all.iter().any(|mark| mark.disks == d.disk.disks);
@@ -310,7 +319,8 @@ impl Stamp {
     pub(super) fn write(&mut self, disks: &[Disk], passed: &[Passed], shown: &ShownSubsystem) {
         let of = |(n, (d, passed)): (usize, (&Disk, &Passed))| {
             let namespaces = shown.namespaces.iter().filter(|shown| shown.disk == n);
-            let namespaces = namespaces.map(|n| StateOfNamespace::of(n, d.spec.clone())).collect();
+            let namespaces =
+                namespaces.map(|n| StateOfNamespace::of(n, d.spec.to_string())).collect();
             StampedDisk::new(&d.spec, passed.mark, shown.uuids.get(n), namespaces)
         };
         self.served = disks.iter().zip(passed).enumerate().map(of).collect();
@@ -359,6 +369,10 @@ impl Stamp {
 mod tests {
     use super::*;
 
+    fn read(spec: &str) -> Specification {
+        spec.parse().unwrap()
+    }
+
     fn disk(spec: &str, nsids: &[u32], ended_s: Option<u64>) -> StampedDisk {
         let namespace = |nsid: &u32| StateOfNamespace {
             nsid: *nsid,
@@ -370,7 +384,10 @@ mod tests {
         };
         let namespaces = nsids.iter().map(namespace).collect();
         let uuid = Some(&[nsids[0] as u8; 16]);
-        StampedDisk { ended_s, ..StampedDisk::new(spec, DiskMark::of(spec), uuid, namespaces) }
+        StampedDisk {
+            ended_s,
+            ..StampedDisk::new(&read(spec), DiskMark::of(&read(spec)), uuid, namespaces)
+        }
     }
 
     fn stamp(disks: Vec<StampedDisk>, now_s: u64) -> Stamp {
@@ -381,7 +398,7 @@ mod tests {
     }
 
     fn known(stamp: &Stamp, spec: &str) -> Option<Vec<u32>> {
-        stamp.known(spec, DiskMark::of(spec), false).map(|known| known.nsids)
+        stamp.known(&read(spec), DiskMark::of(&read(spec)), false).map(|known| known.nsids)
     }
 
     /// L13. Hosts may hold numbers for a while after an orderly end, and for ever after a death.
@@ -407,6 +424,11 @@ mod tests {
             assert_eq!(known(&stamp, "/dev/none-a"), a.then(|| vec![1, 2]), "{now_s}");
             assert_eq!(known(&stamp, "/dev/none-b,qd1=1"), b.then(|| vec![7]), "{now_s}");
             assert_eq!(known(&stamp, "mem,zones=8"), Some(vec![4]), "{now_s}");
+            assert_eq!(
+                known(&stamp, "mem,zones=08"),
+                Some(vec![4]),
+                "{now_s}: in another spelling"
+            );
             assert_eq!(known(&stamp, "mem,zones=9"), None, "{now_s}");
             assert_eq!(stamp.last_nsid(), if b { 7 } else { 4 }, "{now_s}");
             assert_eq!(stamp.held.iter().map(|d| d.ended_s).next_back(), Some(Some(now_s)));
@@ -438,7 +460,7 @@ mod tests {
         ];
         let (spec, other) = ("/dev/none-a", "/dev/none-b");
         let ask = |stamp: &Stamp, spec: &str, moved| {
-            let mark = DiskMark::of(spec);
+            let (spec, mark) = (&read(spec), DiskMark::of(&read(spec)));
             stamp.compare(&[(spec, mark)], &[mark], moved).map_err(|f| f.to_string())
         };
         for (change, what) in changes {
@@ -460,11 +482,11 @@ mod tests {
         }
         // The disk that was at its path is served from elsewhere, or not.
         let mut gone = disk(spec, &[1], None);
-        gone.paths = DiskMark::paths(other);
+        gone.paths = DiskMark::paths(&read(other));
         let stamp = stamp(vec![gone], 0);
         let text = ask(&stamp, other, false).unwrap_err();
         assert!(text.contains("another disk is at its path"), "{text}");
-        let marks = [spec, other].map(DiskMark::of);
-        assert!(stamp.compare(&[(other, marks[1])], &marks, false).is_ok());
+        let marks = [spec, other].map(|spec| DiskMark::of(&read(spec)));
+        assert!(stamp.compare(&[(&read(other), marks[1])], &marks, false).is_ok());
     }
 }

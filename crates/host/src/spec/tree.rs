@@ -1,0 +1,580 @@
+//! The tree of a specification: layers, the devices that they join, and the options of each. A text is read once; whatever a
+//! program asks of the specification afterwards, it asks the tree. This module opens nothing.
+//!
+//! | text | tree |
+//! | --- | --- |
+//! | `NAME,KEY=VALUE` | a device, or a layer if a `@` follows and a layer has this name |
+//! | `LAYER@BELOW` | a layer and what it is on |
+//! | `stripe@A%B` | a layer and all devices up to the end, or to the end of its bracket |
+//! | `stripe@[LAYERS@A%B]%C` | what is in the bracket is one device of the outer layer |
+//! | `"NAME"`, `KEY="VALUE"` | any characters ([`zoneplug_devices::spec`]); a quoted name is a path |
+//!
+//! The time that reading takes grows with the length of the text, and its depth is limited.
+
+use super::keys::{self, Kind, is_kind, is_layer};
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use zoneplug_core::Error;
+use zoneplug_core::disk::{ATTRIBUTES, TAGS};
+use zoneplug_core::form::Key;
+use zoneplug_devices::spec::{Spec, end_of, end_of_option, quoted};
+use zoneplug_devices::stack::FaultPlan;
+
+/// The largest number of layers in a stack.
+const MAX_LEVELS: usize = 16;
+/// The character between devices that are joined.
+pub(crate) const JOINER: char = '%';
+
+/// A layer or a device: its name and its options.
+#[derive(Debug, Clone)]
+pub struct SpecPart {
+    /// As it is written.
+    text: String,
+    name: String,
+    /// In quotation marks, and so a path.
+    is_quoted: bool,
+    options: Vec<(String, String)>,
+}
+
+/// A layer with everything below it, or a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpecNode {
+    /// A layer, and what it is on: several devices if it joins them.
+    Layer(SpecPart, Vec<SpecNode>),
+    /// A device.
+    Device(SpecPart),
+}
+
+/// A specification that was read: the text, and its tree.
+///
+/// ```
+/// use zoneplug_host::Specification;
+/// let spec = Specification::parse("po2@mem,zones=8,tags=4")?;
+/// assert_eq!(spec.disk().text(), "mem,zones=8,tags=4");
+/// // One text for each meaning: the order of keys and the units of values are always the same.
+/// let other = Specification::parse("po2@mem,tags=4,zones=8")?;
+/// assert_eq!(spec.canonical(), other.canonical());
+/// assert_eq!(&*spec, "po2@mem,zones=8,tags=4", "it is shown as it was written");
+/// # Ok::<(), zoneplug_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Specification {
+    text: Arc<str>,
+    root: Arc<SpecNode>,
+}
+
+impl PartialEq for SpecPart {
+    /// Quotation marks count only where they make a path of the name of a kind.
+    fn eq(&self, other: &SpecPart) -> bool {
+        let is_path = |part: &SpecPart| part.is_quoted && is_kind(&part.name);
+        self.name == other.name && self.options == other.options && is_path(self) == is_path(other)
+    }
+}
+
+impl Eq for SpecPart {}
+
+/// Whether a name is a path by its characters alone.
+pub(super) fn is_clearly_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".zbd")
+}
+
+impl SpecPart {
+    fn parse(text: &str) -> Result<SpecPart, Error> {
+        let spec = Spec::parse(text)?;
+        let options = spec.options().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Ok(SpecPart {
+            text: text.to_owned(),
+            name: spec.kind().to_owned(),
+            is_quoted: spec.is_quoted(),
+            options: options.collect(),
+        })
+    }
+
+    /// As it is written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The name of the layer or of the kind of device, or a path.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the name is in quotation marks: a path, whatever it is.
+    pub(super) fn is_quoted(&self) -> bool {
+        self.is_quoted
+    }
+
+    /// The options, to be taken key by key.
+    ///
+    /// # Errors
+    ///
+    /// None for a part of a specification, which was read in the same way.
+    pub fn options(&self) -> Result<Spec, Error> {
+        Spec::parse(&self.text)
+    }
+
+    /// Whether an option is given, under any of its names.
+    pub fn has(&self, key: &Key) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// The text of an option, under any of its names.
+    pub(super) fn value(&self, key: &Key) -> Option<&str> {
+        self.options.iter().find(|(name, _)| key.is(name)).map(|(_, value)| &**value)
+    }
+
+    /// Adds options that were written elsewhere. `text` begins with a comma.
+    fn add(&mut self, text: &str) -> Result<(), Error> {
+        *self = SpecPart::parse(&format!("{}{text}", self.text))?;
+        Ok(())
+    }
+
+    /// The kind of device that has this name.
+    pub(super) fn kind(&self) -> Option<&'static Kind> {
+        keys::KINDS.iter().find(|k| !self.is_quoted && !k.is_path() && k.name == self.name)
+    }
+
+    /// Whether it joins several devices, as a layer. A `linear` that says which zones it shows is a cut of one device.
+    pub fn joins(&self) -> bool {
+        match &*self.name {
+            "stripe" => true,
+            "linear" => !self.has(&keys::FIRST) && !self.has(&keys::CUT_ZONES),
+            _ => false,
+        }
+    }
+
+    /// Prints it as a specification has it.
+    fn print(&self, to: &mut String) {
+        let is_special =
+            |c: char| matches!(c, ',' | '@' | JOINER | '[' | ']' | '"') || c.is_whitespace();
+        let needs = self.is_quoted || self.name.contains(|c| is_special(c) || c == '=');
+        to.push_str(&if needs { quoted(&self.name) } else { self.name.clone() });
+        for (key, value) in &self.options {
+            to.extend([",", key, "="]);
+            let needs = value.contains(is_special);
+            to.push_str(&if needs { quoted(value) } else { value.clone() });
+        }
+    }
+
+    /// The options under the first of their names, with values in one spelling, sorted. `known`: the keys that may be given.
+    fn canonical(&self, known: &[&'static Key]) -> SpecPart {
+        let mut options: Vec<(String, String)> = Vec::new();
+        for (name, value) in &self.options {
+            let key = known.iter().find(|key| key.is(name));
+            // A key that is given under two names is refused when the disk is opened.
+            let is_once = |key: &Key| self.options.iter().filter(|(n, _)| key.is(n)).count() == 1;
+            let key = key.filter(|key| is_once(key));
+            let shown = key.and_then(|key| Some(key.form.show(&key.form.read(value)?)));
+            let value = match name.as_str() {
+                "fault" => {
+                    value.parse::<FaultPlan>().map_or(value.clone(), |plan| plan.to_string())
+                }
+                _ => shown.unwrap_or_else(|| value.clone()),
+            };
+            options.push((key.map_or(name.clone(), |key| key.name.to_owned()), value));
+        }
+        options.sort();
+        // A quoted name stays quoted only where it would be something else without.
+        let is_quoted = self.is_quoted && !is_clearly_path(&self.name);
+        SpecPart { options, is_quoted, name: self.name.clone(), text: String::new() }
+            .written_again()
+    }
+
+    /// The same, with its text as it is printed.
+    fn written_again(self) -> SpecPart {
+        let mut text = String::new();
+        self.print(&mut text);
+        SpecPart { text, ..self }
+    }
+}
+
+impl SpecNode {
+    /// The layer or the device itself.
+    pub fn part(&self) -> &SpecPart {
+        match self {
+            SpecNode::Layer(part, _) | SpecNode::Device(part) => part,
+        }
+    }
+
+    /// What a layer is on; nothing for a device.
+    pub fn below(&self) -> &[SpecNode] {
+        match self {
+            SpecNode::Layer(_, below) => below,
+            SpecNode::Device(_) => &[],
+        }
+    }
+
+    /// The device whose options are those of the disk: the last one.
+    pub fn disk(&self) -> &SpecPart {
+        match self {
+            SpecNode::Layer(_, below) if !below.is_empty() => below[below.len() - 1].disk(),
+            SpecNode::Layer(part, _) | SpecNode::Device(part) => part,
+        }
+    }
+
+    fn disk_mut(&mut self) -> &mut SpecPart {
+        match self {
+            SpecNode::Device(part) => part,
+            SpecNode::Layer(part, below) => match below.last_mut() {
+                Some(last) => last.disk_mut(),
+                None => part,
+            },
+        }
+    }
+
+    /// The layers here and below, the topmost first, and the devices in the order in which they are written.
+    fn parts<'a>(&'a self, layers: &mut Vec<&'a SpecPart>, devices: &mut Vec<&'a SpecPart>) {
+        match self {
+            SpecNode::Layer(part, _) => layers.push(part),
+            SpecNode::Device(part) => devices.push(part),
+        }
+        self.below().iter().for_each(|node| node.parts(layers, devices));
+    }
+
+    /// The devices, in the order in which they are written.
+    pub fn devices(&self) -> impl Iterator<Item = &SpecPart> + use<'_> {
+        let (mut layers, mut devices) = (Vec::new(), Vec::new());
+        self.parts(&mut layers, &mut devices);
+        devices.into_iter()
+    }
+
+    /// Whether there is a layer of several devices here or below.
+    fn has_joins(&self) -> bool {
+        let is_layer = matches!(self, SpecNode::Layer(..));
+        is_layer && self.part().joins() || self.below().iter().any(SpecNode::has_joins)
+    }
+
+    /// Prints it as a specification has it.
+    fn print(&self, to: &mut String) {
+        self.part().print(to);
+        for (n, node) in self.below().iter().enumerate() {
+            to.push(if n == 0 { '@' } else { JOINER });
+            // Without a bracket the outer layer would have the devices of the inner one.
+            match self.part().joins() && node.has_joins() {
+                true => {
+                    to.push('[');
+                    node.print(to);
+                    to.push(']');
+                }
+                false => node.print(to),
+            }
+        }
+    }
+
+    fn canonical(&self) -> SpecNode {
+        match self {
+            SpecNode::Layer(part, below) => {
+                let kind = keys::LAYERS.iter().find(|k| k.name == part.name);
+                let known: Vec<_> = kind.iter().flat_map(|k| k.keys()).collect();
+                SpecNode::Layer(
+                    part.canonical(&known),
+                    below.iter().map(SpecNode::canonical).collect(),
+                )
+            }
+            SpecNode::Device(part) => {
+                let kinds: Vec<&Kind> = match part.kind() {
+                    Some(kind) => vec![kind],
+                    None => keys::KINDS.iter().filter(|k| k.is_path()).collect(),
+                };
+                let own = kinds.iter().flat_map(|k| k.keys());
+                SpecNode::Device(part.canonical(&own.chain(keys::disk_keys()).collect::<Vec<_>>()))
+            }
+        }
+    }
+}
+
+impl Specification {
+    /// Reads a text.
+    ///
+    /// # Errors
+    ///
+    /// A text that is no specification. Whether devices are there, and know the keys that are given, shows when they are
+    /// opened.
+    pub fn parse(text: &str) -> Result<Specification, Error> {
+        let mut reader = Reader { text, at: 0 };
+        let (root, _) = reader.node(0, Ends::default())?;
+        Ok(Specification { text: text.into(), root: Arc::new(root) })
+    }
+
+    /// The disk in the file, or the drive, at a path. The path may have any characters.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use zoneplug_host::Specification;
+    /// let spec = Specification::of_path(Path::new("a,b.zbd"))?;
+    /// assert_eq!((&*spec, spec.file()), (r#""a,b.zbd""#, Some(Path::new("a,b.zbd"))));
+    /// assert!(!Specification::of_path(Path::new("mem"))?.is_volatile(), "a file of that name");
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A path that is not UTF-8, or an empty one.
+    pub fn of_path(path: &Path) -> Result<Specification, Error> {
+        let Some(name) = path.to_str() else {
+            let what = format!("{} is no text in UTF-8", path.display());
+            return Err(Error::invalid(what).hint("a path in UTF-8"));
+        };
+        Ok(Specification::parse(&quoted(name))?.canonical())
+    }
+
+    /// The topmost layer, or the device.
+    pub fn root(&self) -> &SpecNode {
+        &self.root
+    }
+
+    /// The device whose options are those of the disk: the last one.
+    pub fn disk(&self) -> &SpecPart {
+        self.root.disk()
+    }
+
+    /// The devices, in the order in which they are written.
+    pub fn devices(&self) -> impl Iterator<Item = &SpecPart> + use<'_> {
+        self.root.devices()
+    }
+
+    /// The layers, the topmost first.
+    pub(super) fn layers(&self) -> impl Iterator<Item = &SpecPart> + use<'_> {
+        let (mut layers, mut devices) = (Vec::new(), Vec::new());
+        self.root.parts(&mut layers, &mut devices);
+        layers.into_iter()
+    }
+
+    /// The same with one more option of the last device.
+    ///
+    /// # Errors
+    ///
+    /// A key that is given already, or no value.
+    pub fn with(&self, key: &str, value: &str) -> Result<Specification, Error> {
+        let mut root = (*self.root).clone();
+        let disk = root.disk_mut();
+        disk.add(&format!(",{key}={}", quoted(value)))?;
+        *disk = disk.clone().written_again();
+        Ok(Specification::of(root))
+    }
+
+    /// The names of layers and devices, without options: a word for people.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::Specification::parse("crypt,key-file=k@disk.zbd,qd1=1")?;
+    /// assert_eq!(spec.names(), "crypt@disk.zbd");
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn names(&self) -> String {
+        let layers = self.layers().map(|layer| format!("{}@", layer.name));
+        let devices: Vec<&str> = self.devices().map(SpecPart::name).collect();
+        layers.chain([devices.join(&JOINER.to_string())]).collect()
+    }
+
+    /// The part in which an unfinished text ends: a device, or a layer before its `@`. Options may be unfinished too.
+    ///
+    /// ```
+    /// assert_eq!(zoneplug_host::Specification::unfinished("stripe@mem%mem,zone-s"), "mem,zone-s");
+    /// ```
+    pub fn unfinished(text: &str) -> &str {
+        let (mut left, mut joined) = (text, false);
+        loop {
+            let ends = |c: char| c == ']' && left.len() < text.len() || c == JOINER && joined;
+            let name = &left[..end_of(left, |c| c == ',' || c == '@' || ends(c))];
+            let at = match is_layer(name) {
+                true => end_of(left, |c| c == '@' || ends(c)),
+                false => end_of(left, ends),
+            };
+            if at == left.len() {
+                return left;
+            }
+            if left[at..].starts_with('@') {
+                joined |= SpecPart::parse(&left[..at]).is_ok_and(|layer| layer.joins());
+            }
+            left = left[at + 1..].trim_start_matches('[');
+        }
+    }
+
+    /// The same in its one spelling: keys in order and under their first names, values in the largest unit that fits,
+    /// quotation marks and brackets only where they are needed.
+    ///
+    /// ```
+    /// let of = |text| zoneplug_host::Specification::parse(text).map(|s| s.canonical().to_string());
+    /// assert_eq!(of("mem,qd1=1,latency=1000us,zones=8")?, of("mem,zones=8,latency=1ms,zoned_qd1_writes=1")?);
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn canonical(&self) -> Specification {
+        Specification::of(self.root.canonical())
+    }
+
+    fn of(root: SpecNode) -> Specification {
+        let mut text = String::new();
+        root.print(&mut text);
+        Specification { text: text.into(), root: Arc::new(root) }
+    }
+}
+
+/// The text as it was written.
+impl Deref for Specification {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Specification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Specification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text, f)
+    }
+}
+
+/// Two are equal if they are written alike.
+impl PartialEq for Specification {
+    fn eq(&self, other: &Specification) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Specification {}
+
+impl std::hash::Hash for Specification {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl std::str::FromStr for Specification {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Specification, Error> {
+        Specification::parse(text)
+    }
+}
+
+/// Reads a text from front to back.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// Which characters end a device.
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    /// It is joined with others.
+    joined: bool,
+    /// It is in a bracket.
+    bracket: bool,
+}
+
+impl Ends {
+    fn has(self, c: char) -> bool {
+        self.joined && c == JOINER || self.bracket && c == ']'
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn left(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn next_is(&self, c: char) -> bool {
+        self.left().starts_with(c)
+    }
+
+    /// The layers and devices from here on, to one of `ends`, and whether a layer of several devices is among them outside
+    /// of brackets. `depth`: the number of layers above.
+    fn node(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
+        if depth > MAX_LEVELS {
+            return Err(Error::invalid(format!("a stack of more than {MAX_LEVELS} layers"))
+                .hint("fewer layers"));
+        }
+        let left = self.left();
+        let name = &left[..end_of(left, |c| c == ',' || c == '@' || ends.has(c))];
+        if is_layer(name) {
+            let layer = &left[..end_of(left, |c| c == '@' || ends.has(c))];
+            if left[layer.len()..].starts_with('@') {
+                let part = SpecPart::parse(layer)?;
+                self.at += layer.len() + 1;
+                return self.layer(part, depth, ends);
+            }
+        }
+        let device = &left[..end_of(left, |c| ends.has(c))];
+        let part = SpecPart::parse(device)?;
+        self.at += device.len();
+        Ok((SpecNode::Device(part), false))
+    }
+
+    /// A layer, from behind its `@`.
+    fn layer(
+        &mut self,
+        part: SpecPart,
+        depth: usize,
+        ends: Ends,
+    ) -> Result<(SpecNode, bool), Error> {
+        let joins = part.joins();
+        // A `%` is of the outermost layer of several devices.
+        let takes_more = joins && !ends.joined;
+        let ends = Ends { joined: ends.joined || joins, ..ends };
+        let (first, mut has_inner) = self.below(depth + 1, ends)?;
+        let mut below = vec![first];
+        while takes_more && self.next_is(JOINER) {
+            self.at += JOINER.len_utf8();
+            let (next, has) = self.below(depth + 1, ends)?;
+            has_inner |= has;
+            below.push(next);
+        }
+        if below.len() > 1 && has_inner {
+            let what = format!("{}@...: a layer of several devices on another", part.text);
+            return Err(Error::invalid(what).hint(
+                "brackets around the inner one with its devices: stripe@[linear@A%B]%[linear@C%D]",
+            ));
+        }
+        Ok((SpecNode::Layer(part, below), joins || has_inner))
+    }
+
+    /// What is directly behind a `@` or a `%`: it may be in a bracket.
+    fn below(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
+        if !self.next_is('[') {
+            return self.node(depth, ends);
+        }
+        self.at += 1;
+        let (mut node, _) = self.node(depth, Ends { bracket: true, joined: false })?;
+        if !self.next_is(']') {
+            return Err(Error::invalid(format!("a [ without its ] in '{}'", self.text))
+                .hint("stripe@[linear@A%B]%C; a path that begins with [ is quoted: \"[a].zbd\""));
+        }
+        self.at += 1;
+        let left = self.left();
+        if let Some(after) = left.strip_prefix(',') {
+            let options = &left[..1 + end_of_option(after, |c| ends.has(c))];
+            self.of_disk(node.disk_mut(), options)?;
+            self.at += options.len();
+        } else if !(left.is_empty() || left.starts_with(|c| ends.has(c))) {
+            return Err(Error::invalid(format!("'{left}' follows a bracket")).hint(
+                "% and the next device, or options of the disk; a path that begins with [ is quoted: \"[a].zbd\"",
+            ));
+        }
+        Ok((node, false))
+    }
+
+    /// Options behind a bracket. They are those of the disk.
+    fn of_disk(&self, disk: &mut SpecPart, options: &str) -> Result<(), Error> {
+        let given = SpecPart::parse(&format!("{}{options}", "disk"))?;
+        let is_of_disk =
+            |name: &str| TAGS.is(name) || ATTRIBUTES.iter().any(|a| a.is_key() && a.key.is(name));
+        if let Some((key, _)) = given.options.iter().find(|(key, _)| !is_of_disk(key)) {
+            return Err(Error::invalid(format!("{key} behind a bracket in '{}'", self.text))
+                .hint("options of the disk alone are there; those of a device are in the bracket, behind the device"));
+        }
+        disk.add(options)
+    }
+}
+
+#[cfg(test)]
+mod tests;
