@@ -75,6 +75,43 @@ fn devices_are_joined_by_a_percent_sign() {
     assert_eq!(spec.disk().text(), "null,zones=3");
 }
 
+/// A bracket holds the devices of an inner layer together. Options behind it are those of the disk.
+#[test]
+fn layers_of_several_devices_nest_in_brackets() {
+    let (a, b) = ("mem,zones=4,zone-size=1M", "mem,zones=8,zone-size=1M");
+    let text = format!("stripe@[linear@{a}%{b}]%po2@[linear@{b}%{a}],tags=4,qd1=1");
+    let spec = DiskSpec::parse(&text).unwrap();
+    assert_eq!(spec.device.geometry().nr_zones(), 24);
+    assert_eq!((spec.tags, spec.config.zoned_qd1_writes), (Some(4), Some(true)));
+    let depths: Vec<_> = spec.stack.iter().map(|level| level.depth).collect();
+    assert_eq!(depths, [0, 1, 2, 2, 1, 2, 3, 3]);
+    assert!(error(&format!("stripe@[linear@{a},tags=4%{b}]%{a}")).contains("options of the disk"));
+    assert!(
+        error(&format!("stripe@[linear@{a}%{b}],zones=2%{a}")).contains("zones behind a bracket")
+    );
+}
+
+/// Quotation marks make a path of any name, and of a key file.
+#[test]
+fn a_path_has_any_characters() {
+    use zoneplug_host::file::{CreateOptions, create};
+    let dir = temp("po2@a b,c=d%e[f]\"g\\");
+    std::fs::create_dir_all(&dir).unwrap();
+    let (path, key) = (dir.join("x,y.zbd"), dir.join("k@1"));
+    let o = CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..CreateOptions::default() };
+    create(&path, &o, false).unwrap();
+    std::fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
+    let (file, key) = [path.as_path(), &key].map(|p| Specification::of_path(p).unwrap()).into();
+    assert_eq!(file.file(), Some(path.as_path()));
+    let text = format!("stripe@crypt,key-file={key}@{file}%mem,zones=4,zone-size=1M");
+    let spec = Specification::parse(&text).unwrap();
+    assert_eq!(spec.files().collect::<Vec<_>>(), [path.as_path()]);
+    assert_eq!(spec.open().unwrap().device.geometry().nr_zones(), 8);
+    let again = Specification::parse(&spec.canonical()).unwrap();
+    assert_eq!(again.open().unwrap().device.geometry().nr_zones(), 8);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 fn temp(name: &str) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("zoneplug-stack-{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);

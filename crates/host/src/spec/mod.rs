@@ -15,6 +15,7 @@ mod tree;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
 pub use layers::TimedLayers;
+#[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
 pub(crate) use tree::JOINER;
 pub use tree::{SpecNode, SpecPart, Specification};
 
