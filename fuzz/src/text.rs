@@ -9,7 +9,7 @@ use zoneplug_core::{Bytes, Error, Nanos};
 use zoneplug_devices::emu::EmuConfig;
 use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
-use zoneplug_host::{DiskSpec, take_config};
+use zoneplug_host::{DiskSpec, Specification, take_config};
 use zoneplug_sim::Steps;
 use zoneplug_models::time::trace::{Columns, Events, Reader};
 
@@ -29,9 +29,18 @@ pub fn fault_text(data: &[u8]) {
     }
 }
 
-/// A device specification of an emulated disk: what can be read is shown as it is read, and can be opened.
+/// A device specification: what can be read is printed as it is read, and that of an emulated disk can be opened.
 pub fn device_spec(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    match Specification::parse(text) {
+        Ok(spec) => {
+            let canonical = spec.canonical();
+            let again = Specification::parse(&canonical).expect(&canonical);
+            assert_eq!(again.root(), canonical.root(), "{text} as {canonical}");
+            assert_eq!(again.canonical(), canonical, "{text}");
+        }
+        Err(e) => explained(&e),
+    }
     let device = |text: &str| -> Result<EmuConfig, Error> {
         let mut spec = Spec::parse(text)?;
         // The keys of the disk, which `DiskSpec` reads.
