@@ -6,11 +6,12 @@ use crate::signals;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Op, Sector};
-use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
+use zoneplug_host::{BlockingDisk, HostedDisk, IoError, Specification};
 
 /// Why a call failed.
 enum Failure {
@@ -133,6 +134,22 @@ impl Disk {
     }
 }
 
+/// What a disk is named by: the text of a specification, or the path of a file or a drive, whatever its characters are.
+#[derive(FromPyObject)]
+enum Named {
+    Text(String),
+    Path(PathBuf),
+}
+
+impl Named {
+    fn read(&self) -> Result<Specification, Error> {
+        match self {
+            Named::Text(text) => Specification::parse(text),
+            Named::Path(path) => Specification::of_path(path),
+        }
+    }
+}
+
 /// Where data landed, and their buffer.
 type Written = (Sector, AlignedBuf);
 
@@ -147,9 +164,9 @@ pub(crate) fn whole_sectors(nbytes: u64) -> PyResult<()> {
 #[pymethods]
 impl Disk {
     #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<Disk> {
-        let spec = spec.to_owned();
-        let opened = signals::wait(py, move || HostedDisk::open_spec(&spec))?;
+    fn new(py: Python<'_>, spec: Named) -> PyResult<Disk> {
+        let open = move || HostedDisk::open_named(spec.read()?.open()?);
+        let opened = signals::wait(py, open)?;
         let disk = opened.map_err(|e| failed(py, &e))?;
         Ok(Disk { disk: Mutex::new(Some(disk)), process: Process::this(), idle: Mutex::default() })
     }

@@ -36,6 +36,15 @@ def test_data_goes_there_and_back(disk):
     assert disk.zone(1).wp == 2080
 
 
+def test_a_path_is_a_specification(tmp_path):
+    """Whatever is in a path, it names a file, and no layer or option."""
+    missing = tmp_path / "po2@a b,c=%d.zbd"
+    for spec in (missing, f'"{missing}"'):
+        with pytest.raises(errors.Error) as e:
+            zoneplug.Disk(spec)
+        assert str(missing) in str(e.value)
+
+
 def test_a_buffer_is_not_copied_and_comes_back(disk):
     buffer = zoneplug.Buffer(4096)
     with memoryview(buffer) as view:

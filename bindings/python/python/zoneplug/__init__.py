@@ -29,6 +29,8 @@ __all__ = [
 class Disk(_zoneplug.Disk):
     """A disk, by its specification: `"mem,zones=64,zone-size=4M"`, `"disk.zbd"`, `"/dev/nvme0n1"`, `"po2@/dev/ng0n1"`.
 
+    A `pathlib.Path` names a file or a drive, whatever characters are in it.
+
     Any number of threads may use it at a time. A child of a fork cannot, and is told so. It is closed by `close`, by the
     end of a `with`, or with its last reference.
     """

@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import os
 
 from . import Disk as _Disk
 from . import _zoneplug
@@ -26,7 +27,7 @@ class Disk:
 
     def __init__(self, disk, depth=64):
         self._loop = asyncio.get_running_loop()
-        self._own = isinstance(disk, str)
+        self._own = isinstance(disk, (str, os.PathLike))
         #: The disk, for what does not wait: reports, counters, attributes.
         self.disk = _Disk(disk) if self._own else disk
         self._queue = _zoneplug.Queue(self.disk, depth)
