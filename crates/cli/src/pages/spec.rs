@@ -51,6 +51,12 @@ fn page() -> Vec<Part> {
                 .to_owned(),
         ),
         Text(
+            "A name that is exactly a kind is that kind; any other name is a path: ./mem is a file. A path or a value in \
+             quotation marks has any characters: \"a,b@c.zbd\",qd1=1. In it, \\\" is a quotation mark and \\\\ a \
+             backslash. For a shell, put the whole specification between ' and '."
+                .to_owned(),
+        ),
+        Text(
             "Sizes are bytes, with K, M, G or T for powers of 1024 (or KiB to TiB). Times have a unit: ns, us, ms, s, \
              m or h. A key whose range has a unit after it takes a plain number of that unit; where that is a unit of \
              time, a time with its own unit too. Several names of a key mean the same."
@@ -97,8 +103,8 @@ fn page() -> Vec<Part> {
     all.push(Section("LAYERS"));
     all.push(Text(
         "A layer stands in front of the device with an @ between them, the topmost layer first. Devices that are \
-         joined are separated by %. What follows the name of a layer up to the @ is the layer's own. Below linear and \
-         stripe no path has a %."
+         joined are separated by %. What follows the name of a layer up to the @ is the layer's own. A layer of several \
+         devices below another one is in brackets with its devices: stripe@[linear@A%B]%[linear@C%D]."
             .to_owned(),
     ));
     let fault = |k: &&Key| k.name == "fault";
