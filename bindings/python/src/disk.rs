@@ -134,7 +134,7 @@ impl Disk {
     }
 }
 
-/// What a disk is named by: the text of a specification, or the path of a file or a drive, whatever its characters are.
+/// A name of a disk: the text of a specification, or the path of a file or a drive, whatever its characters are.
 #[derive(FromPyObject)]
 enum Named {
     Text(String),

@@ -255,7 +255,7 @@ fn end(text: &str, mut may_open: bool, stops: impl Fn(char) -> bool) -> usize {
     text.len()
 }
 
-/// What is between quotation marks. `None`: the text does not begin with one. `whole` is for messages.
+/// Returns the text between quotation marks. `None`: the text does not begin with one. `whole` is for messages.
 fn unquoted(text: &str, whole: &str) -> Result<Option<String>, Error> {
     let Some(inside) = text.strip_prefix(QUOTE) else { return Ok(None) };
     let (mut name, mut chars) = (String::new(), inside.chars());

@@ -1,4 +1,4 @@
-//! What a specification says of its devices before any is opened: which are files and which are drives, which outlive the
+//! Answers about the devices of a specification before any is opened: which are files and which are drives, which outlive the
 //! process, and which take writes. Also the error for a name of nothing.
 //!
 //! One rule tells a file from a kind of device. A name without quotation marks that is exactly the name of a kind is that kind.

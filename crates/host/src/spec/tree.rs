@@ -183,7 +183,7 @@ impl SpecPart {
             .written_again()
     }
 
-    /// The same, with its text as it is printed.
+    /// Replaces the text by the one that is printed.
     fn written_again(self) -> SpecPart {
         let mut text = String::new();
         self.print(&mut text);
@@ -199,7 +199,7 @@ impl SpecNode {
         }
     }
 
-    /// What a layer is on; nothing for a device.
+    /// The nodes that a layer is on; none for a device.
     pub fn below(&self) -> &[SpecNode] {
         match self {
             SpecNode::Layer(_, below) => below,
@@ -343,7 +343,7 @@ impl Specification {
         layers.into_iter()
     }
 
-    /// The same with one more option of the last device.
+    /// Adds one more option of the last device.
     ///
     /// # Errors
     ///
@@ -393,7 +393,7 @@ impl Specification {
         }
     }
 
-    /// The same in its one spelling: keys in order and under their first names, values in the largest unit that fits,
+    /// Prints the one spelling of its meaning: keys in order and under their first names, values in the largest unit that fits,
     /// quotation marks and brackets only where they are needed.
     ///
     /// ```
@@ -466,9 +466,9 @@ struct Reader<'a> {
 /// Which characters end a device.
 #[derive(Clone, Copy, Default)]
 struct Ends {
-    /// It is joined with others.
+    /// A `%`: the device is joined with others.
     joined: bool,
-    /// It is in a bracket.
+    /// A `]`: the device is in a bracket.
     bracket: bool,
 }
 
@@ -538,7 +538,7 @@ impl<'a> Reader<'a> {
         Ok((SpecNode::Layer(part, below), joins || has_inner))
     }
 
-    /// What is directly behind a `@` or a `%`: it may be in a bracket.
+    /// Reads a node directly behind a `@` or a `%`, which may be in a bracket.
     fn below(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
         if !self.next_is('[') {
             return self.node(depth, ends);
