@@ -25,7 +25,7 @@ pub struct Serving {
     /// The disks that are served.
     pub disks: Vec<Served>,
     hand_over: HandOver,
-    /// What the doors tell the next server of their clients.
+    /// Adds the clients of each door to the record for the next server.
     of_clients: Vec<OfClients>,
     /// The sockets at which this process listens for I/O and metrics.
     pub(crate) sockets: Vec<Arc<TcpListener>>,

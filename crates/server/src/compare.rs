@@ -12,7 +12,7 @@ use zoneplug_host::{DiskMark, Specification};
 pub struct WantedDisk {
     /// Its specification.
     pub spec: Specification,
-    /// What it is, whatever its path names later.
+    /// Identifies the disk, whatever its path names later.
     pub mark: DiskMark,
     /// The number of its first device, if one is wished for.
     pub id: Option<u32>,
@@ -28,7 +28,7 @@ impl WantedDisk {
     }
 }
 
-/// Whatever of a running server would be different, and what to try.
+/// A difference that clients of a running server would find, and what to try.
 pub type Difference = (String, String);
 
 /// Compares what clients know of a running server beside its disks. The difference begins with their name for it.
@@ -52,7 +52,7 @@ impl WantedDoor<'_> {
         WantedDoor { name, disks, addresses: Vec::new(), clients: Box::new(|_| Ok(())) }
     }
 
-    /// The same, where clients reach it at these addresses.
+    /// Adds the addresses at which clients reach it.
     pub fn at(self, addresses: &[SocketAddr]) -> Self {
         WantedDoor { addresses: addresses.iter().map(ToString::to_string).collect(), ..self }
     }

@@ -1,4 +1,4 @@
-//! What a server asks of a protocol by which it serves disks, and the guard of a start.
+//! The interface between a server and a protocol by which it serves disks, and the guard of a start.
 
 use crate::compare::WantedDoor;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub trait Door: Send {
     /// The specifications of its disks.
     fn specs(&self) -> Vec<&Specification>;
 
-    /// What it is to serve, for a comparison with a running server.
+    /// The disks and addresses that it is to serve, for a comparison with a running server.
     fn wanted(&self) -> WantedDoor<'_>;
 
     /// Whether only root can have it.
@@ -96,12 +96,12 @@ pub trait Door: Send {
     /// The disks that are served.
     fn served(&self) -> Vec<Served>;
 
-    /// What the next server has to know of the clients, if more than the disks.
+    /// Adds its clients to the record for the next server. `None`: clients know nothing but the disks.
     fn of_clients(&self) -> Option<OfClients> {
         None
     }
 
-    /// What is served and how it is reached, for standard output.
+    /// Lines for standard output: each disk, and how it is reached.
     fn lines(&self) -> Vec<String> {
         let at = |s: &Served| {
             s.network.as_ref().map_or_else(String::new, |n| format!("{}  ", n.address))

@@ -1,4 +1,4 @@
-//! What a server waits for, once it serves.
+//! The wait of a server that serves, and what ends it.
 
 use crate::door::Door;
 use crate::failure::Failure;

@@ -17,7 +17,7 @@ use zoneplug_host::{DiskMark, HeldDisks, Specification};
 pub struct Inherited {
     pub(crate) disks: HeldDisks,
     pub(crate) sockets: Vec<TcpListener>,
-    /// What these servers have said of their disks and clients.
+    /// The records of these servers: their disks and clients.
     pub states: Vec<StateShown>,
     /// The disks of these servers as they were when they were compared, by specification.
     pub(crate) marks: BTreeMap<String, DiskMark>,

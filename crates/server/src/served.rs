@@ -1,4 +1,4 @@
-//! What a server knows of a disk that it serves.
+//! A disk that is served, as the server knows it.
 
 use crate::client::{AttributeShown, HostShown, IoShown, PathShown, StateShown};
 use crate::failure::Failure;
@@ -21,11 +21,11 @@ pub struct Served {
     pub recovered: bool,
     /// Whether another server can take it over.
     pub outlives: bool,
-    /// What the door has counted.
+    /// Reads the counters of the door.
     pub counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
     /// How it is reached, if it is served over the network.
     pub network: Option<Network>,
-    /// What the next server gets of it.
+    /// The part that the next server gets.
     pub passed: Passed,
 }
 
@@ -58,7 +58,7 @@ pub struct OpenDisk {
     pub disk: HostedDisk,
     /// Tags of a queue, if the specification says how many.
     pub tags: Option<u16>,
-    /// What the next server gets of it.
+    /// The part that the next server gets.
     pub passed: Passed,
     /// The device below it, to see whether it is closed.
     pub device: Weak<dyn Device>,
@@ -79,7 +79,7 @@ pub enum Origin {
 /// The part of a disk that a server passes to the next one, as it was opened.
 #[derive(Debug, Clone, Default)]
 pub struct Passed {
-    /// What it is, whatever its path names later.
+    /// Identifies the disk, whatever its path names later.
     pub mark: DiskMark,
     /// Its open files.
     pub held: HeldDisks,

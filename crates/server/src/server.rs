@@ -44,7 +44,7 @@ struct Stays {
 /// How a server has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// By a signal.
+    /// A signal or [`Stopper::stop`] has ended it.
     Stopped,
     /// Another server has the disks, or has to find them. The rest of this process is to be left as it is: its end may wait for
     /// no thread.
@@ -53,7 +53,7 @@ pub enum Ended {
 
 /// How a server has served for a while.
 enum Round {
-    /// It has ended by a signal.
+    /// A signal has ended it.
     Stopped,
     /// Its disks are closed, and the next server has what it needs to serve them. So has this one.
     Left(leave::Next, Box<Inherited>),
@@ -123,7 +123,7 @@ impl Server {
         }
         // A socket that is at no address of this server listens no more.
         inherited.sockets.clear();
-        // Whatever is made from here on is dropped before the doors are undone.
+        // Values that are declared below this line are dropped before the guard undoes the doors.
         let mut doors = Starting::new(std::mem::take(&mut self.doors));
         let notifier = self.signals.notifier();
         doors.start(&disks, &inherited, &notifier)?;
@@ -235,7 +235,7 @@ impl Server {
         Round::Left(next, Box::new(back))
     }
 
-    /// What Linux then does with the devices depends on `--no-recovery`.
+    /// Ends the process at the next signal. Linux then keeps or removes the devices, as `--no-recovery` says.
     fn end_at_a_second_signal(&self) {
         let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
         if let Ok(signals) = self.signals.try_clone() {

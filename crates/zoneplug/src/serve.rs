@@ -32,7 +32,7 @@ use zoneplug_server::{
     check_socket,
 };
 
-/// What is to be served, and where.
+/// The disks that are to be served, and where.
 #[derive(Debug, Clone, Default)]
 pub struct Serve {
     ublk: Vec<String>,
@@ -89,7 +89,7 @@ impl Serve {
         let stopper = server.stopper();
         let (tell, told) = mpsc::channel();
         let body = move || {
-            // Nobody listens if the thread that starts this has panicked.
+            // The receiver is gone only if the thread that starts this has panicked.
             server.run(&move |lines| drop(tell.send(lines))).map(drop)
         };
         let thread = std::thread::Builder::new().name("zoneplug-server".to_owned()).spawn(body);
@@ -156,7 +156,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// What is served and how it is reached, as `zoneplug serve` prints it.
+    /// Each disk and how it is reached, in the lines that `zoneplug serve` prints.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }

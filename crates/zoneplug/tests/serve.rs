@@ -70,7 +70,7 @@ fn a_program_serves_a_disk_and_ends_it() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// What is wrong comes back, and nothing is served then.
+/// A start that fails returns the reason, and serves nothing.
 #[test]
 fn a_start_that_fails_says_why() {
     let dir = dir("fails");

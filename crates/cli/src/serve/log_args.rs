@@ -27,7 +27,7 @@ pub(crate) enum LogLevel {
 }
 
 impl LogArgs {
-    /// What is logged, if that was said.
+    /// The level of the log, if the flag or the variable gives one.
     pub(super) fn level(self) -> Option<LevelFilter> {
         self.log_level.map(LogLevel::filter)
     }

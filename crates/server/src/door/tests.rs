@@ -15,7 +15,7 @@ use zoneplug_host::BlockingDisk;
 use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::signals::{Held, Signals};
 
-/// What a child process serves: a specification, an address, a socket, and whether it takes over.
+/// Tells a child process what to serve: a specification, an address, a socket, and whether it takes over.
 const SERVE: &str = "ZONEPLUG_TEST_DOOR";
 /// The test that is such a process.
 const SERVES: &str = "door::tests::a_process_of_the_test_serves";
@@ -147,7 +147,7 @@ impl Door for Fails {
     fn leave(&mut self) {}
 }
 
-/// Whatever fails after a door was started, its disk is closed and its address is free.
+/// If a step after the start of a door fails, its disk is closed and its address is free.
 #[test]
 fn a_start_that_fails_is_undone() {
     let (dir, spec) = disk("undone");

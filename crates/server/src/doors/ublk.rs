@@ -125,7 +125,7 @@ fn parts(devices: &[Device]) -> Vec<Parts> {
     all
 }
 
-/// What holds for all devices of a server.
+/// Settings of all devices of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
     /// Disks may be in other files than when their last server ended.

@@ -1,4 +1,4 @@
-//! What the control socket says of hosts and namespaces.
+//! Hosts and namespaces as the control socket shows them.
 
 use crate::client::{HostShown, KnownHostShown, StateOfNamespace};
 use zoneplug_host::nvme_tcp::{KnownHost, NvmeTcpHost, ShownNamespace};
