@@ -282,8 +282,10 @@ impl SeamOracle {
         if others == 0 {
             z.acked_end = 0;
         }
+        // The device was too busy for this write before a native append of the zone failed.
+        let is_repeated = again && z.append_failed;
         assert!(
-            z.fails_fast.is_none() || !self.plugs,
+            z.fails_fast.is_none() || !self.plugs || is_repeated,
             "E2: a write to zone {zone} after {:?}, and no report, reset or finish: {c:?}",
             z.fails_fast
         );
@@ -400,28 +402,31 @@ impl SeamOracle {
             history.unsend(c);
         }
         self.not_down(c);
-        self.not_reported(queue, c);
+        self.will_come_again(queue, c);
     }
 
-    /// Notes a report by the layer itself that will be sent again.
-    fn not_reported(&self, queue: usize, c: &Command) {
-        if c.op == Op::ReportZones && c.bios.is_empty() {
+    /// Notes a write, or a report by the layer itself, that will be sent again.
+    fn will_come_again(&self, queue: usize, c: &Command) {
+        let is_own_report = c.op == Op::ReportZones && c.bios.is_empty();
+        if is_own_report || self.zone(c).is_some() {
             let (zone, _) = self.geometry().zone_of(c.sector);
             let at = std::ptr::from_ref(c).addr();
-            self.history().reports_again.push((zone, queue, at));
+            let noted = &mut self.history().comes_again;
+            noted.retain(|r| (r.2, r.3) != (queue, at));
+            noted.push((c.op, zone, queue, at));
         }
     }
 
-    /// Returns whether `c` is a report that [`SeamOracle::not_reported`] has noted. The note ends here: a queue uses
-    /// the memory of its commands again, for other reports as well.
+    /// Returns whether [`SeamOracle::will_come_again`] has noted `c`. The note ends here: a queue uses the memory of
+    /// its commands again, for other commands as well.
     fn comes_again(&self, queue: usize, c: &Command) -> bool {
         let at = std::ptr::from_ref(c).addr();
-        let noted = &mut self.history().reports_again;
-        let Some(i) = noted.iter().position(|r| (r.1, r.2) == (queue, at)) else { return false };
-        let (zone, ..) = noted.swap_remove(i);
-        c.op == Op::ReportZones
-            && c.bios.is_empty()
-            && c.report_max == 1
+        let noted = &mut self.history().comes_again;
+        let Some(i) = noted.iter().position(|r| (r.2, r.3) == (queue, at)) else { return false };
+        let (op, zone, ..) = noted.swap_remove(i);
+        let is_report = c.op == Op::ReportZones && c.bios.is_empty() && c.report_max == 1;
+        c.op == op
+            && (c.op != Op::ReportZones || is_report)
             && self.geometry().zone_of(c.sector).0 == zone
     }
 
@@ -474,6 +479,7 @@ impl SeamOracle {
             let for_good = matches!(c.status, Status::ZoneReadOnly | Status::ZoneOffline);
             if for_good || fails == WritePointer::Unknown {
                 z.fails_fast = Some(c.status);
+                z.append_failed = false;
             }
         } else if c.op == Op::ZoneAppend {
             self.append_ended(&mut history, c);
@@ -530,6 +536,7 @@ impl SeamOracle {
         if c.status.write_pointer() == WritePointer::Unknown {
             z.failures.unknown += 1;
             z.fails_fast = Some(c.status);
+            z.append_failed = true;
         }
     }
 
@@ -550,7 +557,7 @@ impl SeamOracle {
             }
         }
         if c.status == Status::Busy {
-            self.not_reported(queue, c);
+            self.will_come_again(queue, c);
         }
         if c.op == Op::ReportZones {
             let end = self.geometry().capacity();

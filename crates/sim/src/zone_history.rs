@@ -58,6 +58,8 @@ pub(crate) struct ZoneHistory {
     /// The status of a zone that fails fast: its write pointer is unknown, or it refuses writes for good, and no
     /// report, reset or finish has come since.
     pub(crate) fails_fast: Option<Status>,
+    /// Whether a native append, and no write, made it fail fast.
+    pub(crate) append_failed: bool,
 }
 
 impl SeamHistory {
@@ -125,9 +127,10 @@ pub(crate) struct SeamHistory {
     pub(crate) said: BTreeMap<u64, Status>,
     /// The sectors of failed BIOs, by token.
     pub(crate) failed_at: BTreeMap<u64, u64>,
-    /// Reports of the layer that the device did not take, or was too busy for: the zone, the queue, and the address
-    /// of the command. A repeated report counts as the same one, even if the zone has recovered meanwhile.
-    pub(crate) reports_again: Vec<(ZoneNo, usize, usize)>,
+    /// Writes, and reports of the layer, that the device did not take or was too busy for: the operation, the zone,
+    /// the queue, and the address of the command. A repeated report counts as the same one, even if the zone has
+    /// recovered meanwhile, and so does a repeated write, even if a native append has failed meanwhile.
+    pub(crate) comes_again: Vec<(Op, ZoneNo, usize, usize)>,
     pub(crate) ordered: Ordered,
 }
 

@@ -101,7 +101,8 @@ impl QueueState {
             return self.finished_in_order(shared, layout, cmd, done);
         }
         if cmd.status == Status::Busy {
-            // The same command is sent again; nothing else of the zone was sent meanwhile (W23).
+            // Sends the same command again. No other write of the zone was sent meanwhile (W23); a native append may have
+            // been, and may have failed. The device then judges the write.
             cmd.status = Status::Ok;
             return self.send(cmd);
         }
