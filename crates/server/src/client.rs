@@ -271,7 +271,7 @@ pub struct Shown {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub io: Vec<IoShown>,
     /// What another program has made of a file below it, so that its I/O fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub file_changed: Option<String>,
     /// Whether hosts see it.
     #[serde(default = "yes")]

@@ -191,13 +191,15 @@ fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config
     }
 }
 
-/// The block devices that are to be. Refuses what two disks cannot both have.
+/// The block devices that are to be. Refuses what two disks cannot both have, and disks that no door can show.
 fn planned(settings: &Settings, plan: Option<&Plan>) -> Result<Vec<Planned>, Failure> {
     let order = settings.order();
     let ublk = settings.block.iter().map(|d| &d.spec).collect();
     let network = plan.iter().flat_map(|plan| plan.specs()).collect();
     check_once(&[ublk, network], &order).map_err(|(spec, f)| f.of_disk(spec))?;
-    ublk::planned(&settings.block, settings.numbers(), &order)
+    let blocks = ublk::planned(&settings.block, settings.numbers(), &order)?;
+    plan.map_or(Ok(()), Plan::check_disks)?;
+    Ok(blocks)
 }
 
 /// The doors that are asked for. Without `control` they cannot be started.

@@ -37,7 +37,7 @@ fn read_takes_up_what_write_laid_down_across_zones_and_processes() {
     assert!(whole[..all.len()] == all[..]);
     // A length cuts off the padding, whatever the block; a start begins in the middle.
     let len = all.len().to_string();
-    assert!(ok_with(&["read", &disk, "-len", &len, "--bs", "64K"], b"") == all);
+    assert!(ok_with(&["read", &disk, "--len", &len, "--bs", "64K"], b"") == all);
     assert!(ok_with(&["read", &disk, "-c", "2"], b"") == all[..2 * 900 * 1024]);
     let rest = ok_with(&["read", &disk, "-o", "6160", "--len", "1499136", "--depth", "3"], b"");
     assert!(rest == b);

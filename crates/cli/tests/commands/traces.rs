@@ -202,7 +202,7 @@ fn what_is_left_out_of_a_trace_is_said() {
 #[test]
 fn two_files_of_one_processor_are_refused() {
     let dir = Dir::new("two-of-one");
-    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/blktrace");
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/blktrace");
     let bytes = std::fs::read(format!("{traces}/sdb.blktrace.0")).unwrap();
     let (plain, packed) = (dir.path("sdb.blktrace.0"), dir.path("sdb.blktrace.0.gz"));
     std::fs::write(&plain, &bytes).unwrap();

@@ -101,6 +101,15 @@ impl Plan {
         self.options.last_nsid = last_nsid;
     }
 
+    /// Checks that each disk can be shown as namespaces. Opens none for writing.
+    pub fn check_disks(&self) -> Result<(), Failure> {
+        self.specs.iter().try_for_each(|spec| {
+            let device = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?.device;
+            let checked = nvme_tcp::check(device.geometry(), device.limits());
+            checked.map_err(|e| Failure::from(e).of_disk(spec))
+        })
+    }
+
     /// The namespaces that hosts would see of these disks.
     fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Failure> {
         Ok(self.options.would_show(disks)?)
@@ -336,7 +345,6 @@ impl Looked {
     fn new(spec: &Specification) -> Result<Looked, Failure> {
         let device = spec.open_to_look()?.device;
         let (geometry, mut limits) = (*device.geometry(), device.limits().clone());
-        nvme_tcp::check(&geometry, &limits)?;
         // A disk that is only looked at says that it is read-only.
         limits.read_only = !spec.takes_writes();
         let mark = DiskMark::of(spec);
