@@ -1,5 +1,5 @@
 //! `zoneplug attr | zone-wplugs`: the attributes and plugs of a disk, under the names that Linux gives them. The
-//! disk is opened for the command, or another process serves it.
+//! command opens the disk, or asks the process that serves it.
 
 use crate::disk::{Opened, Use};
 use crate::failure::{Failure, Kind};
@@ -18,11 +18,11 @@ use zoneplug_core::sched::Policy;
 use zoneplug_models::never_waits;
 use zoneplug_server::doors::nvme_tcp::is_of_network;
 
-/// The single writer's policy, and how long it may wait: some policies do nothing without a wait.
+/// The attribute of the single writer's policy, and the one of its wait: some policies have no effect without a wait.
 const POLICY: &str = "zoned_qd1_policy";
 const WAIT: &str = "anticipation_us";
 
-/// Where the names of served disks are.
+/// The hint of an error about a disk that is not served.
 const NAMES: &str = "zoneplug status names the disks that are served";
 
 /// Flags of `zoneplug attr`.
@@ -58,9 +58,9 @@ pub(crate) struct AttrArgs {
 struct Shown {
     value: Value,
     writable: bool,
-    /// The unit of the value; empty where it has none.
+    /// The unit of the value; empty if it has none.
     unit: &'static str,
-    /// Its range and default, if a specification takes the attribute.
+    /// Range and default, if a specification takes the attribute.
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,8 @@ struct Shown {
 }
 
 impl Shown {
-    /// Adds what the table of attributes says. A server of another version may have attributes that this table lacks.
+    /// Adds unit, range and default from the table of attributes, which may lack attributes of a server of another
+    /// version.
     fn new(a: AttributeShown) -> Shown {
         let info = find_attribute(&a.name);
         let key = info.filter(|i| i.is_key()).map(|i| &i.key);
@@ -82,16 +83,16 @@ impl Shown {
     }
 }
 
-/// A value as data: a number if it is one, else text.
+/// Turns an attribute's text into JSON: a number if it is one, else text.
 pub(crate) fn value_of(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
-/// Where the disk is open.
+/// The place where the disk is open.
 enum Target {
-    /// In this process.
+    /// This process has it open.
     Own(Box<Opened>),
-    /// In another, by this name.
+    /// Another process serves it by this name.
     Live(Server, String),
 }
 
@@ -142,7 +143,7 @@ impl Target {
     }
 }
 
-/// An attribute stands where the disk belongs.
+/// The failure of a command line that has an attribute in place of the disk.
 fn no_disk(args: &AttrArgs) -> Failure {
     let words = [&args.name, &args.value].map(|w| w.iter().map(|w| format!(" {w}")).collect());
     let [name, value]: [String; 2] = words;
@@ -220,7 +221,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             Target::Live(..) => "the disk is served",
         };
         let mut line = format!("{name}: {} -> {value}, for as long as {holder}", plain(&was));
-        // Those of a server are no keys of a specification.
+        // Attributes that only a server has are no keys of a specification.
         if find_attribute(name).is_some() {
             line += &format!("; {name}={value} in a specification sets it for each use");
         }
@@ -285,7 +286,7 @@ pub(crate) fn zone_wplugs(args: &PlugArgs, out: &mut dyn Write) -> Result<(), Fa
     json::print(out, &Document { disk: &args.spec, plugs })
 }
 
-/// A line of `zone_wplugs` as data: numbers are numbers, `0x` ones too; lengths are sectors.
+/// A line of `zone_wplugs` as JSON: decimal and `0x` numbers become numbers; lengths are in sectors.
 fn plug(line: &str) -> BTreeMap<String, Value> {
     let fields = line.split(", ").filter_map(|field| field.split_once(": "));
     let number = |text: &str| match text.strip_prefix("0x") {

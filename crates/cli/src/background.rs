@@ -1,7 +1,8 @@
-//! `--background`: a command that serves until a signal comes, in a process of its own.
+//! `--background`: runs a command that serves in a process of its own, until a signal comes.
 //!
-//! That process is started by a second one that ends at once, so it is a child of the first process of the system from its start.
-//! systemd supervises no other: it would kill a server that a reload has started without waiting for its end.
+//! A second process starts the serving process and ends at once, so that the serving process is a child of process 1.
+//! systemd supervises only its own children: it would kill any other server that a reload has started, without
+//! waiting for its end.
 
 use crate::failure::Failure;
 use crate::said;
@@ -14,27 +15,27 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use systemd_journal_logger::connected_to_journal;
 
-/// Which process this is.
+/// The environment variable that tells a process its part.
 const PART: &str = "ZONEPLUG_BACKGROUND";
-/// The value of `PART` in the process that starts the one that serves, and in that.
+/// The values of `PART`: in the process that starts the server, and in the server.
 const PARTS: [&str; 2] = ["starts", "serves"];
-/// What the process that serves says in place of a disk if it has failed, before its exit code.
+/// The word before the exit code that the serving process writes to stdout, in place of its disks, if it fails.
 const FAILED: &str = "failed ";
 
 fn is_part(n: usize) -> bool {
     std::env::var_os(PART).is_some_and(|part| part == PARTS[n])
 }
 
-/// Starts this command again without `--background`, and waits until it has said that it serves, or has failed.
+/// Starts this command again without `--background`, and waits until the new process serves or has failed.
 pub(crate) fn start(out: &mut dyn Write) -> Result<(), Failure> {
     let no =
         |e: std::io::Error| Failure::io(format!("no server: {e}")).hint("without --background");
     let program = std::env::current_exe().map_err(no)?;
     let arguments = std::env::args_os().skip(1);
     if is_part(0) {
-        // Short options that stand together are not taken apart: -b is given by itself.
+        // Bundled short options are not taken apart, so users must give -b by itself.
         let arguments = arguments.filter(|a| a != "--background" && a != "-b");
-        // Ctrl-C in the terminal is not for it.
+        // The server leaves the process group, so that Ctrl-C in the terminal does not reach it.
         let mut serves = Command::new(program);
         serves.args(arguments).env(PART, PARTS[1]).process_group(0);
         return serves.spawn().map(drop).map_err(no);
@@ -50,10 +51,10 @@ pub(crate) fn start(out: &mut dyn Write) -> Result<(), Failure> {
     let status = starts.wait().map_err(no)?;
     let mut said = String::new();
     if let Some(mut stdout) = stdout.filter(|_| status.success()) {
-        // Its end comes when that process serves and lets go of the pipe, or has ended.
+        // The pipe ends when the server closes it, because it serves or has ended.
         stdout.read_to_string(&mut said)?;
     }
-    // It has said why on stderr.
+    // The server has reported its error on stderr.
     match said.strip_prefix(FAILED) {
         Some(code) => std::process::exit(code.trim().parse().unwrap_or(1)),
         None if said.is_empty() => {
@@ -63,20 +64,20 @@ pub(crate) fn start(out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// Where systemd takes what a program writes to its standard error.
+/// The socket at which systemd's journal takes the standard error of programs.
 const JOURNAL: &str = "/run/systemd/journal/stdout";
-/// The header of such a connection: a name, no unit, the level of its lines (info), and no further copies.
+/// The header of a connection to it: a name, no unit, the level of its lines (info), and no further copies.
 const JOURNAL_HEADER: &[u8] = b"zoneplug\n\n6\n0\n0\n0\n0\n";
 
-/// Lets go of the standard input, output and error of the caller, which may wait for their end. In a process that was
-/// started in the background and serves now; elsewhere nothing happens. What the process says later goes to the journal of
-/// systemd; without one, nowhere, unless standard error is a file.
+/// Closes standard input, output and error, because the caller may wait for their ends. Does so only in a server that
+/// was started in the background. Later messages go to systemd's journal; without a journal they are dropped, unless
+/// standard error is a file.
 pub(crate) fn let_go() {
     if !is_part(1) {
         return;
     }
     said::finish();
-    // Without /dev/null the caller goes on waiting; the disks are served all the same.
+    // Without /dev/null the caller waits on; the server serves regardless.
     let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
     let _ = (dup2_stdin(&null), dup2_stdout(&null));
     let stderr = fstat(std::io::stderr()).map(|s| FileType::from_raw_mode(s.st_mode));
@@ -95,10 +96,10 @@ fn journal() -> std::io::Result<UnixStream> {
     Ok(journal)
 }
 
-/// Tells the process that waits, if there is one, that this one has failed.
+/// Reports this process's failure to the process that waits for it, if there is one.
 pub(crate) fn failed(code: u8) {
     if is_part(1) {
-        // If it has served, no process waits any more.
+        // Once the server has served, no process waits for this line.
         let _ = writeln!(std::io::stdout(), "{FAILED}{code}");
     }
 }

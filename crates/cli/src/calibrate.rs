@@ -53,7 +53,7 @@ pub(crate) struct Args {
     csv: bool,
 }
 
-/// Numbers of zones.
+/// A list of zone numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Zones(Vec<u32>);
 
@@ -83,17 +83,17 @@ fn parse_zones(text: &str) -> Result<Zones, Error> {
     Ok(Zones(all))
 }
 
-/// Zones all over a disk that can be open together, in the words of the flag.
+/// Suggests zones spread over the disk that can be open together, in the words of the flag.
 fn some_zones(g: &Geometry, limits: &Limits) -> String {
     let most = if limits.max_open_zones == 0 { 32 } else { limits.max_open_zones.min(32) };
     let (first, end) = (g.nr_conventional(), g.nr_zones());
     format!("{first}-{}/{}", end - 1, (end - first).div_ceil(most))
 }
 
-/// By how much what was held back may be off, in percent, in a profile that can be used.
+/// Largest error of a usable profile against the measurements that were held back, in percent.
 const NEAR: f64 = 20.0;
 
-/// What is printed.
+/// The results to print.
 #[derive(Debug, Serialize)]
 struct Report {
     zoneplug: &'static str,
@@ -103,7 +103,7 @@ struct Report {
     zones: Vec<u32>,
     #[serde(flatten)]
     found: Found,
-    /// Of a model: the numbers that it has.
+    /// The model's own numbers, if the drive is a model.
     put_in: Option<Vec<PutIn>>,
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let found = found?;
     let (file, has_stdout) = file.unzip();
-    // A file that cannot be written is no reason to lose what took minutes to measure.
+    // If the file cannot be written, the results are still printed: they took minutes to measure.
     let unwritten = file.and_then(|file| file.end_with(found.profile.as_bytes()).err());
     if has_stdout == Some(true) {
         return unwritten.map_or(Ok(()), Err);
@@ -237,7 +237,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 impl Report {
-    /// What a model has of a number.
+    /// The model's own value of the number `key`.
     fn put_in(&self, key: &str) -> Option<&PutIn> {
         self.put_in.as_ref()?.iter().find(|p| p.key == key)
     }

@@ -1,4 +1,4 @@
-//! Asking before something is destroyed.
+//! Asks the user before data is destroyed.
 
 use crate::failure::Failure;
 use crate::{interrupt, term};
@@ -18,13 +18,13 @@ pub(crate) struct Yes {
 }
 
 impl Yes {
-    /// Whether what is on a drive does not matter.
+    /// Whether a file system on a drive may be overwritten.
     pub(crate) fn is_forced(self) -> bool {
         self.force
     }
 
     /// Asks whether to go on with `what`, which destroys the data of `zones` zones. Does not ask for a single zone.
-    /// Refuses if standard input or standard error is no terminal, because no answer can come.
+    /// Refuses if standard input or standard error is no terminal, because no user could answer.
     pub(crate) fn ask(self, what: &str, zones: usize) -> Result<(), Failure> {
         if self.yes || self.force || zones <= 1 {
             return Ok(());

@@ -148,7 +148,7 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
     Ok(())
 }
 
-/// Notes how a specification has the path of a new disk, if not as it is.
+/// Notes how a specification has to name a new disk, if it cannot use the path as it is.
 pub(crate) fn say_how_it_is_named(path: &Path, spec: &Specification) {
     let plain_name = path.to_str().and_then(|path| Specification::parse(path).ok());
     if plain_name.is_none_or(|name| name.root() != spec.root()) {
@@ -156,8 +156,8 @@ pub(crate) fn say_how_it_is_named(path: &Path, spec: &Specification) {
     }
 }
 
-/// A failure that names keys of a specification, in the words of the command line. The flags have the names of the keys,
-/// but for the longest append.
+/// Turns the keys of a specification in a failure into flags. The flags have the names of the keys, except for the
+/// longest append.
 fn in_flags(e: Error) -> Failure {
     let failure = Failure::from(e);
     let (kind, what, way) = failure.parts();
@@ -179,7 +179,7 @@ fn in_flags(e: Error) -> Failure {
                 Some((key, value)) if is_key(key) => {
                     format!("{} {value}{}", flag(key), &word[bare.len()..])
                 }
-                // A key of one word may be a word of the sentence too, unless it comes first.
+                // A key of one word may also be a plain word of the sentence, unless it comes first.
                 None if is_key(bare) && (n == 0 || bare.contains('-')) => {
                     format!("{}{}", flag(bare), &word[bare.len()..])
                 }
@@ -212,11 +212,11 @@ pub(crate) struct CheckArgs {
     json: bool,
 }
 
-/// Checks a disk. Problems that are left are a failure.
+/// Checks a disk. Fails if problems are left.
 pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let spec = Specification::parse(&args.spec)?;
     let Some(path) = spec.file() else {
-        // If it names nothing, that error is reported.
+        // If the specification names no disk, opening it reports that error.
         spec.open()?;
         return Err(Failure::new(
             Kind::NotSupported,
@@ -240,7 +240,7 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure
     if args.json {
         return json::end(out, &report, failure);
     }
-    // A label is the file's own word.
+    // The label comes from the file, so it is made harmless for a terminal.
     for line in report.to_string().lines() {
         term::print(out, &format!("{}\n", plain(line)))?;
     }

@@ -2,7 +2,7 @@
 
 use zoneplug_core::plain;
 
-/// A cell, in quotes if it has to be.
+/// A cell, in quotes if needed.
 fn cell(text: &str) -> String {
     let text = plain(text);
     match text.contains([',', '"']) {
@@ -11,7 +11,7 @@ fn cell(text: &str) -> String {
     }
 }
 
-/// A line.
+/// Formats a line.
 pub(crate) fn line<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> String {
     let cells: Vec<String> = cells.into_iter().map(|c| cell(c.as_ref())).collect();
     cells.join(",") + "\n"

@@ -35,14 +35,14 @@ const FIGURES: u32 = 8;
 /// Columns of a full bar.
 const BAR: usize = 26;
 
-/// What to try next. Each is a command that works in an empty directory without root.
+/// Commands to try next. Each works in an empty directory without root.
 const NEXT: [(&str, &str); 3] = [
     ("create disk.zbd --size 1G --zone-size 64M", "a zoned disk in a file"),
     ("bench --disk mem,reorder=1 --iodepth 16 --verify", "a workload of your own"),
     ("reproduce smr30-seq --quick", "published figures of a 30 TB disk, and ours"),
 ];
 
-/// What was found. A case that was not reached is empty.
+/// The results. A case that was not reached is empty.
 #[derive(Debug, Serialize)]
 struct Demo {
     build: Build,
@@ -53,16 +53,16 @@ struct Demo {
     elapsed_s: f64,
 }
 
-/// A bar, and what stands beside it.
+/// A bar with its label and value.
 struct Line<'a> {
     name: &'a str,
     value: f64,
     shown: String,
-    /// Through zoneplug.
+    /// Whether the value is zoneplug's; selects the colour.
     ours: bool,
 }
 
-/// A full bar is as long as the largest value. Any value but 0 shows.
+/// Draws a bar: a full one is as long as the largest value; any value but 0 shows.
 fn bar(value: f64, most: f64) -> String {
     let eighths = (value / most.max(f64::MIN_POSITIVE) * (BAR * 8) as f64).round() as usize;
     let eighths = if value > 0.0 { eighths.clamp(1, BAR * 8) } else { 0 };
@@ -154,7 +154,7 @@ fn append_text(all: &[Append]) -> String {
     bars("3. Zone append works on every disk", &lines.collect::<Vec<_>>(), &says)
 }
 
-/// How this program was called, so that the commands below can be copied.
+/// The command by which this program was called, so that the suggested commands can be copied.
 fn program() -> String {
     let name = std::env::args_os().next().unwrap_or_else(|| OsString::from("zoneplug"));
     match name.into_string() {

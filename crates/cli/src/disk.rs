@@ -1,4 +1,4 @@
-//! From a specification to a device and the way to open it.
+//! Opens devices and disks by their specifications.
 
 use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
@@ -15,37 +15,37 @@ use zoneplug_host::{
     BlockingDisk, DiskSpec, HeldDisks, HostedDisk, Level, Specification, check_zone_memory,
 };
 
-/// What a specification names.
+/// An opened specification: a device, and how to open it as a disk.
 #[derive(Clone)]
 pub(crate) struct Named {
     pub(crate) spec: String,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) config: DiskConfig,
-    /// Tags of a queue, if the specification gives them.
+    /// Tags of each queue, if the specification gives them.
     pub(crate) tags: Option<u16>,
-    /// Whether what was written can be read back.
+    /// Whether reads return written data.
     pub(crate) keeps_data: bool,
 }
 
 impl Named {
-    /// Opens what `spec` names.
+    /// Opens the device that `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
         Self::of(&spec.parse()?)
     }
 
-    /// Opens what a specification names.
+    /// Opens the device of a specification.
     pub(crate) fn of(spec: &Specification) -> Result<Named, Failure> {
         tell(spec);
         let DiskSpec { device, config, tags, .. } = spec.open()?;
         Ok(Named { spec: spec.to_string(), device, config, tags, keeps_data: spec.keeps_data() })
     }
 
-    /// Opens what `spec` names, to serve it to others. Disks of `given` are open already.
+    /// Opens the device of a specification to serve it. Uses the open files of disks in `given`.
     pub(crate) fn open_to_serve(
         spec: &Specification,
         given: &HeldDisks,
     ) -> Result<DiskSpec, Failure> {
-        // Its last server has told it.
+        // The last server of a disk in `given` has printed its warnings.
         if !given.has(spec.root()) {
             tell(spec);
         }
@@ -55,7 +55,7 @@ impl Named {
         Ok(named)
     }
 
-    /// Opens the device as a disk, Driven.
+    /// Opens the device as a Driven disk.
     pub(crate) fn driven(&self, config: DiskConfig) -> Result<Disk, Failure> {
         check_zone_memory(self.device.geometry())?;
         let start = Instant::now();
@@ -68,7 +68,7 @@ impl Named {
 /// writing clears them, so this must come first.
 fn tell(spec: &Specification) {
     let Some(path) = spec.file() else { return };
-    // If the disk cannot be opened, the opening reports why.
+    // If the disk cannot be opened, the actual opening reports why.
     let disk = FileDisk::open(path, Access::ReadOnly);
     for line in disk.iter().flat_map(|d| d.notices()) {
         term::note(&plain(&format!("{}: {line}", path.display())));
@@ -83,7 +83,7 @@ pub(crate) fn say_what_is_lost(spec: &Specification) {
     }
 }
 
-/// The specification with the flag `--force` in it, if it names a drive.
+/// Parses `spec`, and adds its `force` key if the user gave `--force` and it names a drive.
 pub(crate) fn forced(spec: &str, yes: Yes) -> Result<Specification, Failure> {
     let spec = Specification::parse(spec)?;
     let is_asked = yes.is_forced() && spec.drive().is_some();
@@ -94,16 +94,16 @@ pub(crate) fn forced(spec: &str, yes: Yes) -> Result<Specification, Failure> {
     }
 }
 
-/// What a command does to a disk.
+/// The access of a command to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Reads it; other processes may use it meanwhile.
+    /// Reads the disk; other processes may use it meanwhile.
     Look,
-    /// Changes it.
+    /// Changes the disk.
     Change,
 }
 
-/// A disk in use by a command.
+/// A disk that a command has open.
 pub(crate) struct Opened {
     pub(crate) spec: Specification,
     pub(crate) stack: Vec<Level>,
@@ -113,12 +113,12 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens what `spec` names.
+    /// Opens the disk that `spec` names.
     pub(crate) fn new(spec: &str, usage: Use) -> Result<Opened, Failure> {
         Self::of(spec.parse()?, usage)
     }
 
-    /// Opens what a specification names.
+    /// Opens the disk of a specification.
     pub(crate) fn of(spec: Specification, usage: Use) -> Result<Opened, Failure> {
         tell(&spec);
         let named = match usage {
@@ -131,7 +131,7 @@ impl Opened {
         Ok(Opened { spec, stack: named.stack, disk, io, geometry })
     }
 
-    /// The zones of a range.
+    /// Reports the zones of a range.
     pub(crate) fn report(&mut self, zones: std::ops::Range<u32>) -> Result<Vec<ZoneInfo>, Failure> {
         let start = self.geometry.zone_start(ZoneNo(zones.start));
         let found = self.io.report(start, zones.len() as u32)?;

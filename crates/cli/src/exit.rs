@@ -1,4 +1,4 @@
-//! The way out of a command that failed: two lines on stderr, a document on stdout if one is wanted, an exit code.
+//! Reports the failure of a command: two lines on stderr, a document on stdout if JSON is wanted, an exit code.
 
 use crate::failure::{Failure, Kind};
 use crate::said::{self, To};
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
     let (kind, ..) = failure.parts();
     if kind != Kind::BrokenPipe {
-        // If these fail, no output is left to report it on.
+        // If these fail, there is no other output to report it on.
         if json && !failure.is_in_json() {
             said::say(To::Stdout, json::of_failure(failure));
         }

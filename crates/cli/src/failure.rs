@@ -1,11 +1,11 @@
-//! Failures of the command line: what clap found wrong in two lines, and the exit codes.
+//! Failures of the command line: clap's errors in two lines, and the exit codes.
 
 use clap::error::{ContextKind, ContextValue};
 use zoneplug_core::Error;
 use zoneplug_devices::spec::nearest;
 pub(crate) use zoneplug_server::{Attempt, Failure, Kind};
 
-/// The exit codes, for the help.
+/// The exit codes, as the help shows them.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -16,7 +16,7 @@ Exit codes:
   4  not supported by this device or build
   130  ended by Ctrl-C; 128 and the number of the signal, after another one";
 
-/// What clap found wrong, in two lines instead of its page. `cli`: what it parsed for.
+/// Turns an error of clap into two lines, in place of its page. `cli`: the parser that reported it.
 pub(crate) fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
     let text = e.render().to_string();
     let mut what = Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
     let inner = std::error::Error::source(e).and_then(|s| s.downcast_ref::<Error>());
     let inner = inner.and_then(Error::what_to_try).map(str::to_owned);
     let what = what.join(" ");
-    // The text of clap's error contains the hint too.
+    // The text of clap's error repeats the hint.
     let what = match &inner {
         Some(hint) => what.strip_suffix(&format!("; try: {hint}")).unwrap_or(&what),
         None => &what,
@@ -88,15 +88,15 @@ pub(crate) fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
     Failure::usage(what).hint(hint)
 }
 
-/// This build has no trace events.
+/// The failure of `--trace` in a build without trace events.
 #[cfg(not(feature = "trace"))]
 fn no_trace() -> Failure {
     Failure::new(Kind::NotSupported, "this build has no trace events")
         .hint("its probes (docs/probes.md); or cargo install --path crates/cli --features trace")
 }
 
-/// The command does not exist, and is none of the `more` words that may stand for one. Suggests only a nearly identical
-/// name, because some commands destroy data.
+/// The failure for an unknown command. Suggests a command or one of the `more` words, but only a nearly identical
+/// one, because some commands destroy data.
 pub(crate) fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Failure {
     let names = cli.get_subcommands().map(clap::Command::get_name);
     let names: Vec<&str> = names.chain(more.iter().copied()).collect();
@@ -107,7 +107,7 @@ pub(crate) fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Fai
     Failure::usage(format!("there is no command '{given}'")).hint(hint)
 }
 
-/// The command of an error in which clap does not name it: that of a parser which has one, else the one on the command line.
+/// The command of an error in which clap does not name it: the parser's own, else the one on the command line.
 fn command_of(cli: &clap::Command) -> Option<&clap::Command> {
     let mut all = cli.get_subcommands();
     match (all.next(), all.next()) {
@@ -116,42 +116,42 @@ fn command_of(cli: &clap::Command) -> Option<&clap::Command> {
     }
 }
 
-/// The range in which clap wants a number: `1 to 64` of `65 is not in 1..=64`.
+/// Finds the valid range in an error of clap: `1 to 64` in `65 is not in 1..=64`.
 fn range_of(text: &str) -> Option<String> {
     let range = text.lines().next()?.rsplit_once(" is not in ")?.1;
     let (first, last) = range.split_once("..")?;
     Some(match last.strip_prefix('=') {
         Some(last) => format!("{first} to {last}"),
-        // The bound of the type is none.
+        // The largest value of the type is no real bound.
         None if last.is_empty() || last == u64::MAX.to_string() => format!("{first} or more"),
         None => format!("{first} to below {last}"),
     })
 }
 
-/// A number is not in its range.
+/// The failure for a number outside its range.
 fn out_of_range(arg: &str, value: &str, range: &str, command: &clap::Command) -> Failure {
     let name = arg.split(' ').next().unwrap_or(arg);
     Failure::usage(format!("{name} is {range}, not {value}"))
         .hint(format!("zoneplug {} --help shows what it takes", command.get_name()))
 }
 
-/// A command needs more than it was given.
+/// The failure for missing arguments.
 fn too_little(missing: &[String], command: &clap::Command) -> Failure {
     let name = command.get_name();
     let one = |arg: &String| match arg.strip_prefix('<').and_then(|a| a.strip_suffix('>')) {
-        // One of several, as in <--size <BYTES>|--zones <N>>.
+        // A choice between arguments, as in <--size <BYTES>|--zones <N>>.
         Some(several) if several.contains('|') => several.replace('|', " or "),
         _ => arg.clone(),
     };
     let mut all: Vec<String> = missing.iter().map(one).collect();
-    // As they are written: words, then options.
+    // Words come before options, as on a command line.
     all.sort_by_key(|a| a.starts_with('-'));
     let all = all.join("; ");
     Failure::usage(format!("zoneplug {name} needs {all}"))
         .hint(format!("zoneplug {name} --help shows what it takes"))
 }
 
-/// A command has no such option, or takes no further word.
+/// The failure for an unknown option or an extra word.
 fn no_argument(given: &str, command: &clap::Command) -> Failure {
     let name = command.get_name();
     if !given.starts_with('-') {

@@ -1,4 +1,4 @@
-//! `zoneplug info`: what a disk is, and a map of its zones.
+//! `zoneplug info`: the properties of a disk, and a map of its zones.
 
 use crate::attr::value_of;
 use crate::disk::{Opened, Use};
@@ -57,7 +57,7 @@ impl Layer {
     }
 }
 
-/// Zones next to each other that are alike.
+/// Consecutive zones with the same condition.
 #[derive(Debug, Serialize)]
 struct Run {
     first_zone: u32,
@@ -69,7 +69,7 @@ struct Run {
 #[derive(Debug, Serialize)]
 struct Info {
     spec: String,
-    /// Of a durable disk only.
+    /// Present for a durable disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Identity>,
     capacity_bytes: u64,
@@ -79,28 +79,28 @@ struct Info {
     zone_capacity_bytes: u64,
     last_zone_bytes: u64,
     last_zone_capacity_bytes: u64,
-    /// Layers and devices, topmost first; a device alone is left out.
+    /// Layers and devices, topmost first; empty for a device without layers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Layer>,
-    /// How data moves, of each file and drive.
+    /// The data path of each file and drive.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     io: Vec<IoShown>,
     limits: Declared,
-    /// The attributes, by their names in Linux's sysfs.
+    /// Attributes by their names in Linux's sysfs.
     attributes: BTreeMap<&'static str, Value>,
-    /// Zones in each condition.
+    /// Number of zones by condition.
     conditions: BTreeMap<String, u32>,
     map: Vec<Run>,
 }
 
-/// What the device declares. 0 is no limit.
+/// The limits that the device declares. 0 means no limit.
 #[derive(Debug, Serialize)]
 struct Declared {
     logical_block_bytes: u64,
     write_granularity_bytes: u64,
     max_transfer_bytes: u64,
     max_bios: u32,
-    /// 0: the device has no zone append of its own.
+    /// 0 if the device has no zone append of its own.
     native_append_max_bytes: u64,
     max_open_zones: u32,
     max_active_zones: u32,
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             levels => levels.iter().map(Layer::of).collect(),
         },
         io: IoShown::of(&stack),
-        // This command opens files and drives to look at them.
+        // This command opens files and drives for reading only, so `read_only` comes from the specification.
         limits: Declared::of(&disk.limits(), disk.limits().read_only && !spec.takes_writes()),
         attributes: disk.attributes().iter().map(|a| (a.name, value_of(&a.value))).collect(),
         conditions,
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(write!(out, "\nzones\n{}", picture.draw(term::columns(), term::colours()))?)
 }
 
-/// A size for people, with the exact one where that is another.
+/// A rounded size, with the exact one in brackets if they differ.
 fn size(bytes: u64) -> String {
     let exact = Bytes(bytes).to_string();
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
@@ -248,7 +248,7 @@ fn text(info: &Info, disk: &Disk) -> String {
     t
 }
 
-/// What the device declares, for people.
+/// The declared limits as text.
 fn limits(l: &Declared) -> Vec<(&'static str, String)> {
     let bytes = |n: u64| Bytes(n).to_string();
     let yes = |b: bool| if b { "yes" } else { "no" }.to_owned();

@@ -1,9 +1,9 @@
-//! Ctrl-C, and the other signals that ask for the end: SIGTERM, SIGHUP.
+//! Signals that ask a command to end: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
 //!
-//! A command that measures prints what it knows so far when the first signal comes, and says that it is partial. A
-//! second signal ends the process at once. A command that copies, and one that waits for an answer, ends at the first
-//! one, unless it [is about to be done](completes). Either way a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130
-//! after Ctrl-C.
+//! At the first signal, a command that measures prints its figures so far and marks them as partial; a second signal
+//! ends the process at once. A command that copies or waits for an answer ends at the first signal, unless it
+//! [is about to be done](completes). In each case incomplete files are removed, and the exit code is 128 plus the
+//! number of the signal: 130 after Ctrl-C.
 
 use crate::failure::Failure;
 use crate::{exit, output};
@@ -13,33 +13,34 @@ use zoneplug_host::signals::{Event, Held, Signals};
 
 /// Whether a signal has come.
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// Which one.
+/// The number of the signal.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the process waits for a person, and has nothing to show.
+/// Whether the process waits for an answer and has no figures to print.
 static WAITS: AtomicBool = AtomicBool::new(false);
 /// Whether the command is about to put its result in place.
 static COMPLETES: AtomicBool = AtomicBool::new(false);
-/// Whether a thread ends the process already.
+/// Whether a thread is already ending the process.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// What the first signal does.
+/// The effect of the first signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum First {
-    /// [`is_asked`] is true from then on, and the command ends as soon as it can.
+    /// [`is_asked`] becomes true, and the command ends as soon as it can.
     Asks,
-    /// The process ends.
+    /// The process ends at once.
     Ends,
 }
 
-/// Starts to listen. When this returns, all threads block the signals, so a signal no longer kills the process. Must be
-/// called before any other thread is started, because threads inherit which signals are blocked. If no thread can be
-/// started (`ulimit -u`), signals keep their usual effect. `held` are those that have come since the process began.
+/// Starts to listen for signals. When this returns, all threads block the signals, so a signal no longer kills the
+/// process. Must be called before any other thread is started, because threads inherit blocked signals. If no thread
+/// can be started (`ulimit -u`), signals keep their usual effect. `held`: signals that were held back since
+/// the process began.
 pub(crate) fn listen(first: First, held: Option<Held>) {
     let (ready, is_ready) = channel();
     let (go, wait) = channel();
     let listener = move || {
-        // A thread that does not block a signal yet would be ended by it, and the process with it.
+        // A signal would end the process in a thread that does not block it yet.
         let Ok(signals) = Signals::block() else { return };
         if ready.send(()).is_err() || wait.recv().is_err() {
             return;
@@ -58,14 +59,15 @@ pub(crate) fn listen(first: First, held: Option<Held>) {
     };
     let thread = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     if thread.spawn(listener).is_ok() && is_ready.recv().is_ok() && Signals::block().is_ok() {
-        // The listener waits for this: it takes signals only if this thread blocks them too.
+        // The listener takes no signals before this, because this thread must block them first.
         let _ = go.send(());
     } else {
         held.into_iter().for_each(Held::release);
     }
 }
 
-/// Asks a person in `f`: until it returns, the first signal ends the process, and so does one that came before.
+/// Runs `f`, which waits for a user. Until it returns, the first signal ends the process, as does one that came
+/// before.
 pub(crate) fn while_waiting<T>(f: impl FnOnce() -> T) -> T {
     // Either this thread sees the signal, or the listener sees `WAITS`.
     WAITS.store(true, Ordering::SeqCst);
@@ -77,8 +79,8 @@ pub(crate) fn while_waiting<T>(f: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// The command is about to put its result in place, and is done soon after. A signal that came before ends the process,
-/// with nothing in place. One that comes later is too late, and the command ends as without it.
+/// Called before the command puts its result in place. If a signal has come before, the process ends without a
+/// result. Later signals have no effect.
 pub(crate) fn completes() {
     // Either this thread sees the signal, or the listener sees `COMPLETES`.
     COMPLETES.store(true, Ordering::SeqCst);
@@ -93,7 +95,7 @@ pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Acquire)
 }
 
-/// The failure of a command that a signal ended.
+/// The failure of a command that a signal ended early. `what`: the state in which it left things.
 pub(crate) fn failure(what: &str) -> Failure {
     let signal = SIGNAL.load(Ordering::Relaxed);
     let name = match signal {
@@ -105,12 +107,12 @@ pub(crate) fn failure(what: &str) -> Failure {
         .hint("the same command again, for all of it")
 }
 
-/// The failure of a command that a signal ended if its figures are `partial`, and `otherwise` if not.
+/// The failure of an early end if figures are `partial`, else `otherwise`.
 pub(crate) fn or_partial(partial: bool, otherwise: Option<Failure>) -> Option<Failure> {
     if partial { Some(failure("what was printed is partial")) } else { otherwise }
 }
 
-/// What a text says under figures that are `partial`.
+/// The line below figures that are `partial`.
 pub(crate) fn note(partial: bool) -> &'static str {
     match partial {
         true => "PARTIAL: a signal came before the end. These are the figures until then.\n",
@@ -120,7 +122,7 @@ pub(crate) fn note(partial: bool) -> &'static str {
 
 fn end_with_a_word() -> ! {
     if ENDS.swap(true, Ordering::SeqCst) {
-        // Another thread has seen the same signal, and says so.
+        // Another thread reports this signal and ends the process.
         loop {
             std::thread::park();
         }
@@ -138,7 +140,7 @@ fn end(signal: i32) -> ! {
 mod tests {
     use super::*;
 
-    /// The threads of this process that listen and block SIGINT.
+    /// The number of this process's listener threads that block SIGINT.
     fn listeners() -> usize {
         let blocks = |task: &std::path::Path| {
             let text = std::fs::read_to_string(task.join("status")).unwrap_or_default();
@@ -151,7 +153,7 @@ mod tests {
         tasks.filter(|t| blocks(&t.as_ref().unwrap().path())).count()
     }
 
-    /// A listener that started late used to be ended by a signal that came meanwhile, and the process with it.
+    /// Each listener blocks the signals before `listen` returns; otherwise a signal could end the process.
     #[test]
     fn the_listener_blocks_signals_before_the_command_goes_on() {
         for n in 1..=24 {

@@ -1,7 +1,7 @@
-//! `--json`: one document on stdout for each run of a command, also if it fails. docs/json.md lists the keys.
+//! `--json`: one document on stdout for each run of a command, even if it fails. docs/json.md lists the keys.
 //!
-//! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`:
-//! beside what the command had to say, or alone. stderr has the same two lines as without `--json`.
+//! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`,
+//! beside its results if there are any. stderr has the same two lines as without `--json`.
 
 use crate::failure::Failure;
 use serde::Serialize;
@@ -10,13 +10,13 @@ use std::fmt::Write as _;
 use std::io::Write;
 use zoneplug_core::is_plain;
 
-/// The number of the documents' form. It grows when a key goes or changes its meaning, not when one is added.
+/// The version of the documents' form. It grows when a key goes or changes its meaning, not when one is added.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What a document says of a failure.
+/// The value of `"error"` in a document.
 #[derive(Debug, Serialize)]
 struct Wrong<'a> {
-    /// A word for the exit code.
+    /// The name of the exit code.
     kind: &'static str,
     message: &'a str,
     hint: &'a str,
@@ -39,8 +39,8 @@ struct Document<'a, T> {
     error: Option<Wrong<'a>>,
 }
 
-/// JSON whose text is harmless on a terminal too: what is not plain is `\u001b`, which readers of JSON take for the character
-/// itself. Outside of its strings JSON has no such characters but line ends.
+/// Makes JSON harmless on a terminal too: writes characters that are not plain as `\u001b`, which JSON readers decode
+/// again. Outside of strings, JSON has no such characters but line ends.
 fn harmless(json: String) -> String {
     let is_shown = |c: char| c == '\n' || is_plain(c);
     if json.chars().all(is_shown) {
@@ -59,12 +59,12 @@ fn harmless(json: String) -> String {
     out
 }
 
-/// A value as a document of several lines.
+/// Formats a value as a document of several lines.
 fn pretty(value: &impl Serialize) -> Result<String, Failure> {
     Ok(harmless(serde_json::to_string_pretty(value)?))
 }
 
-/// A value on one line, for a document that is printed in parts.
+/// Formats a value on one line, for a document that is printed in parts.
 pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
     Ok(harmless(serde_json::to_string(value)?))
 }
@@ -92,7 +92,7 @@ pub(crate) fn of_failure(failure: &Failure) -> String {
     struct Nothing {}
     let error = Some(Wrong::of(failure));
     let document = Document { schema: SCHEMA, body: Nothing {}, error };
-    // Text and numbers: it does not fail.
+    // A struct of texts and numbers cannot fail to serialize.
     pretty(&document).unwrap_or_default() + "\n"
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn error_value(failure: &Failure) -> Result<String, Failure> {
     line(&Wrong::of(failure))
 }
 
-/// The flag of a command that asks for a document in place of tables, if one is given.
+/// The given flag that asks for a document in place of tables, if any.
 pub(crate) fn flag(json: bool, csv: bool) -> Option<&'static str> {
     match (json, csv) {
         (true, _) => Some("--json"),

@@ -1,4 +1,4 @@
-//! The command line of zoneplug: flags to config to run.
+//! The command line of zoneplug: parses the flags and runs the command.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -108,7 +108,7 @@ Examples:
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14
   zoneplug help spec";
 
-/// What `zoneplug --version` prints: the version, the commit that it is built from, the features of the build (`build.rs`).
+/// The text of `zoneplug --version`: the version, the commit of the build, and its features (`build.rs`).
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\nbuild: ",
@@ -295,7 +295,7 @@ impl Command {
             | Command::Reproduce(_)
             | Command::Calibrate(_)
             | Command::Replay(_) => Some(First::Asks),
-            // It has a temporary file beside the one that it makes.
+            // These commands have a temporary file beside the file that they make.
             Command::Create(_) | Command::Read(_) | Command::Snapshot(_) | Command::Man(_) => {
                 Some(First::Ends)
             }
@@ -304,7 +304,7 @@ impl Command {
     }
 }
 
-/// `matches`: what `cli` was made from, for a command that has to know where a value came from.
+/// Runs the command. `matches`: the parsed command line, for a command that needs to know where a value came from.
 fn run(cli: &Cli, matches: &ArgMatches, held: Option<Held>) -> Result<(), Failure> {
     #[cfg(feature = "trace")]
     if cli.trace {
@@ -356,8 +356,8 @@ fn run(cli: &Cli, matches: &ArgMatches, held: Option<Held>) -> Result<(), Failur
 }
 
 fn main() -> ExitCode {
-    // A signal that comes before the command has begun waits until it is known what it does. A system that refuses this has
-    // the signal end the process at once.
+    // Blocks signals until the command is known and says what they do. If the system refuses this, a signal ends the
+    // process at once.
     let held = Held::begin().ok();
     survive_file_limit();
     let given: Vec<OsString> = std::env::args_os().collect();

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was done.
+/// The results of a command, for JSON.
 #[derive(Debug, Serialize)]
 struct Done {
     command: &'static str,
@@ -46,7 +46,7 @@ struct Done {
     skipped: Vec<u32>,
 }
 
-/// What a command is called, and whether it has something to do for a zone.
+/// Whether a command changes a zone: it must be sequential and writable, and active for a close.
 fn concerns(op: Op, z: &ZoneInfo) -> bool {
     let dead = matches!(z.cond, Condition::ReadOnly | Condition::Offline);
     z.zone_type == ZoneType::SeqWriteRequired
@@ -83,7 +83,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         disk.io.manage(Op::ZoneResetAll, Sector(0), 0)?;
     } else {
         let io = AsyncDisk::new(&disk.disk, DEPTH)?;
-        // Without a limit the zones of a device are independent, so the order does not matter.
+        // Without a limit of open zones, the zones of a device are independent, so their order does not matter.
         let mut window = Window::new(usize::from(DEPTH));
         for z in &mine {
             window.make_room()?;
@@ -107,7 +107,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
     Ok(())
 }
 
-/// Says what would be destroyed.
+/// Asks the user if the command would destroy data.
 fn ask(
     op: Op,
     mine: &[&ZoneInfo],
@@ -116,7 +116,7 @@ fn ask(
 ) -> Result<(), Failure> {
     let lossy = |z: &&&ZoneInfo| match op {
         Op::ZoneReset => holds_data(z),
-        // A full zone does not change. An empty one loses its room, but no data.
+        // Finishing does not change a full zone, and takes room but no data from an empty one.
         Op::ZoneFinish => holds_data(z) && z.cond != Condition::Full,
         _ => false,
     };
@@ -141,7 +141,7 @@ pub(crate) struct FlushArgs {
     spec: String,
 }
 
-/// Makes durable what was acknowledged.
+/// Makes acknowledged data durable.
 pub(crate) fn flush(args: &FlushArgs) -> Result<(), Failure> {
     // A flush of a drive's cache changes no data, so a drive that is in use may be flushed.
     let spec = Specification::parse(&args.spec)?;
@@ -164,7 +164,7 @@ pub(crate) struct ResyncArgs {
     json: bool,
 }
 
-/// Reads the zones of the device again and corrects what the layer knows of them.
+/// Reads the zones of the device again, and corrects the layer's state of them.
 pub(crate) fn resync(args: &ResyncArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disk = Opened::new(&args.spec, Use::Look)?;
     let range = args.range.zones(&disk.geometry)?;

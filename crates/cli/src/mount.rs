@@ -1,4 +1,4 @@
-//! `zoneplug mount`: the zones of a disk as files, until the directory is unmounted or a signal comes.
+//! `zoneplug mount`: shows the zones of a disk as files, until the directory is unmounted or a signal comes.
 
 use crate::background;
 use crate::confirm::Yes;
@@ -16,9 +16,9 @@ use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::{BlockingDisk, HeldDisks, HostedDisk, Specification};
 use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
 
-/// How long a second signal waits for what was written last.
+/// How long a second signal waits until the last writes are durable.
 const LAST_WRITES: Duration = Duration::from_secs(5);
-/// How much of a conventional zone is looked at before it is overwritten: 64 KiB.
+/// Sectors of a conventional zone that are checked for data before it is overwritten: 64 KiB.
 const LOOK_SECTORS: u64 = 128;
 
 /// Flags of `zoneplug mount`.
@@ -64,12 +64,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         let what = "--format-options are for a new volume, which is made only with --format";
         return Err(Failure::usage(what).hint("--format too, which empties the disk"));
     }
-    // What this system lacks is said before the disk is changed.
+    // An error about missing parts of this system must come before the disk is changed.
     Mount::check(&args.dir)?;
     if args.background {
         return background::start(out);
     }
-    // Before any thread is there.
+    // Signals must be blocked before any thread is started.
     let signals =
         Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
     let named = Named::open_to_serve(&spec, &HeldDisks::default())?;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let disk = HostedDisk::open_named(named)?;
     prepare(args, &spec, &disk, &new)?;
-    // From here on files wait for this process, which must not wait for the reader of what it says.
+    // From here on file accesses wait for this process, so it must not wait for the reader of its output.
     said::begin_to_serve();
     let notifier = signals.notifier();
     let warn = |text: &str| term::note(&plain(text));
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     said::say(To::Stdout, line(args, mount.volume()) + "\n");
     background::let_go();
     drop(disk);
-    // Until the session ends by itself, or a signal asks it to.
+    // Runs until the session ends by itself, or a signal asks for its end.
     while let Ok(Event::Signal(signal)) = signals.wait() {
         if let Err(e) = mount.unmount() {
             term::note(&plain(&format!("{} stays mounted: {e}", args.dir.display())));
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     ended
 }
 
-/// A volume on the disk, if it has none and may be given one.
+/// Finds the volume on the disk, or makes one if there is none and the user allows it.
 fn prepare(
     args: &Args,
     spec: &Specification,
@@ -127,7 +127,7 @@ fn prepare(
     Ok(Volume::format(disk, new)?)
 }
 
-/// Whether something is written in a zone: of a conventional one at its beginning, where file systems begin.
+/// Whether a zone holds data. A conventional zone is checked at its beginning, where file systems begin.
 fn holds_data(io: &mut BlockingDisk, zone: &ZoneInfo) -> Result<bool, Failure> {
     if zone.zone_type == ZoneType::SeqWriteRequired {
         return Ok(zone.wp.0 != u64::MAX && zone.wp > zone.start);
@@ -136,7 +136,7 @@ fn holds_data(io: &mut BlockingDisk, zone: &ZoneInfo) -> Result<bool, Failure> {
     Ok(begin.as_slice().iter().any(|b| *b != 0))
 }
 
-/// `/mnt  disk.zbd  4 files in cnv, 59 in seq, of 48M`.
+/// The line that says what is mounted: `/mnt  disk.zbd  4 files in cnv, 59 in seq, of 48M`.
 fn line(args: &Args, volume: &Volume) -> String {
     let count = |group: Group| match volume.files_of(group) {
         0 => None,
@@ -155,7 +155,8 @@ fn line(args: &Args, volume: &Volume) -> String {
     )
 }
 
-/// Files that are open keep the mount alive. A second signal does not wait for them, but for what they have written.
+/// Ends the process at the second signal. Open files keep the mount alive; the second signal waits only for their
+/// last writes.
 fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32) {
     let dir = plain(&args.dir.display().to_string()).into_owned();
     let volume = mount.shared_volume();
@@ -168,7 +169,7 @@ fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32)
                 ));
                 let (closed, wait) = std::sync::mpsc::channel();
                 std::thread::spawn(move || {
-                    // Nothing waits for it after that time.
+                    // The receiver is gone after a timeout.
                     let _ = closed.send(volume.close());
                 });
                 if !matches!(wait.recv_timeout(LAST_WRITES), Ok(Ok(()))) {

@@ -1,6 +1,6 @@
 //! Files that commands make: `read DISK FILE`, `bench --write-trace`, `--html`, `man DIR`. A file is written under a
-//! temporary name and renamed when it is complete, so an older file stays if the command fails. A zoneplug disk
-//! or a block device is never replaced or written, unless the caller allows it.
+//! temporary name and renamed when it is complete, so an older file stays if the command fails. A zoneplug disk or a
+//! block device is replaced or written only if the caller allows it.
 
 use crate::failure::{Failure, Kind};
 use std::fs::{File, Metadata, OpenOptions};
@@ -11,19 +11,19 @@ use std::sync::Mutex;
 use zoneplug_host::file::Claim;
 use zoneplug_host::{Part, cannot_make, is_disk_file, take_after};
 
-/// Files that are not complete yet, for a signal that ends the process.
+/// Incomplete files, which are removed if a signal ends the process.
 static INCOMPLETE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn with_incomplete(f: impl FnOnce(&mut Vec<PathBuf>)) {
     f(&mut zoneplug_core::poison::lock(&INCOMPLETE));
 }
 
-/// Notes a file that is removed if a signal ends the process. Who makes it removes it in all other cases.
+/// Adds a file to those that are removed if a signal ends the process. The caller removes it in all other cases.
 pub(crate) fn incomplete(path: &Path) {
     with_incomplete(|all| all.push(path.to_owned()));
 }
 
-/// Removes the files that are not complete. The process is about to end.
+/// Removes incomplete files when the process is about to end.
 pub(crate) fn remove_incomplete() {
     with_incomplete(|all| {
         for path in all.drain(..) {
@@ -32,18 +32,18 @@ pub(crate) fn remove_incomplete() {
     });
 }
 
-/// What may be overwritten.
+/// The things that a command may overwrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Files, but no disk. The command has no flag for it.
+    /// Files, but no disk. The command has no flag to allow a disk.
     Files,
-    /// The same, and the command has `--force`.
+    /// Files, but no disk unless the user adds the command's `--force`.
     FilesUnlessForced,
     /// Also a disk that is not in use (`--force`).
     Disks,
 }
 
-/// A file that is being made.
+/// A file that a command is making.
 pub(crate) struct Output {
     name: String,
     to: To,
@@ -51,9 +51,9 @@ pub(crate) struct Output {
 
 enum To {
     Stdout(io::Stdout),
-    /// A pipe, a terminal, a device, or what a descriptor of the caller leads to.
+    /// An existing pipe, terminal or device, or the target of a descriptor of the caller.
     There(File),
-    /// Written beside, and renamed to `place` at the end.
+    /// A temporary file beside `place`, renamed to it at the end.
     Beside {
         file: File,
         part: Part,
@@ -63,7 +63,7 @@ enum To {
     },
 }
 
-/// Whether two are one file.
+/// Whether two paths lead to one file.
 fn same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
@@ -76,8 +76,8 @@ fn is_descriptor(path: &Path) -> bool {
 }
 
 impl Output {
-    /// Begins the file at `path`; `-` is standard output. `from`: files that are read meanwhile, which are never
-    /// overwritten.
+    /// Begins the file at `path`; `-` is standard output. `from`: files that the command reads, which it never
+    /// overwrites.
     pub(crate) fn create<'a>(
         path: &Path,
         over: Over,
@@ -98,7 +98,7 @@ impl Output {
             Err(e) => return Err(fail(e)),
         };
         let Some(there) = there else {
-            // A link that leads nowhere is followed, as by any other program.
+            // A link without a target is followed, as other programs do.
             let place = std::fs::read_link(path).map_or_else(
                 |_| path.to_owned(),
                 |to| path.parent().unwrap_or(Path::new("")).join(to),
@@ -133,7 +133,7 @@ impl Output {
         Ok(Output { name, to: To::There(file) })
     }
 
-    /// A block device, as the only one to use it.
+    /// Opens a block device exclusively.
     fn device(path: &Path, name: &str, over: Over) -> Result<File, Failure> {
         if over != Over::Disks {
             return Err(Failure::new(Kind::Device, format!("{name} is a block device"))
@@ -173,10 +173,10 @@ impl Output {
         Ok(output)
     }
 
-    /// Refuses two of these files, or one and a document, that would both go to standard output, one behind the other. Returns
-    /// whether one of them goes there: the command prints nothing else then.
+    /// Refuses command lines that send two files, or a file and the document, to standard output. Returns whether a
+    /// file goes there; the command then prints nothing else.
     ///
-    /// `files` have the flags that name them, `document` the flag that asks for one.
+    /// `files` have the flags that name them; `document` is the flag that asks for a document.
     pub(crate) fn have_stdout(
         files: &[(&str, Option<&Output>)],
         document: Option<&str>,
@@ -195,13 +195,13 @@ impl Output {
         }
     }
 
-    /// Writes all of it, and ends.
+    /// Writes `text` and finishes the file.
     pub(crate) fn end_with(mut self, text: &[u8]) -> Result<(), Failure> {
         self.write_all(text).map_err(|e| self.failed(&e))?;
         self.finish()
     }
 
-    /// The failure to write to it.
+    /// The failure to write the file.
     pub(crate) fn failed(&self, e: &io::Error) -> Failure {
         if e.kind() == io::ErrorKind::BrokenPipe {
             return Failure::new(Kind::BrokenPipe, "");
@@ -210,7 +210,7 @@ impl Output {
             .hint("look at the room and the rights there")
     }
 
-    /// All is written: the file takes its place.
+    /// Finishes the file: a temporary file replaces the file at its place.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.flush().map_err(|e| self.failed(&e))?;
         if let To::Beside { part, place, claim, .. } =
@@ -233,7 +233,8 @@ fn hint(over: Over, otherwise: &str) -> String {
     }
 }
 
-/// Refuses a file that is a disk, or with `--force` one that is in use. Returns what keeps it from being used meanwhile.
+/// Refuses a file that is a disk, or with `--force` a disk in use. The returned claim keeps other processes from
+/// opening it.
 fn claim_disk(path: &Path, name: &str, over: Over) -> Result<Option<Claim>, Failure> {
     // A file that cannot be read may be a disk.
     if is_disk_file(path).is_ok_and(|is| !is) {
@@ -253,7 +254,7 @@ fn claim_disk(path: &Path, name: &str, over: Over) -> Result<Option<Claim>, Fail
 pub(crate) fn refuse_disk_as_stdout() -> Result<(), Failure> {
     let stdout = Path::new("/proc/self/fd/1");
     let is_file = std::fs::metadata(stdout).is_ok_and(|m| m.is_file() && m.len() > 0);
-    // A file that cannot be opened again was open when this process got it.
+    // A file that cannot be opened again is not checked: the caller had it open.
     if !is_file || !is_disk_file(stdout).unwrap_or(false) {
         return Ok(());
     }
@@ -277,7 +278,7 @@ impl Write for Output {
 }
 
 impl Drop for Output {
-    /// What is not complete does not take its place.
+    /// Removes an incomplete temporary file.
     fn drop(&mut self) {
         if let To::Beside { part, .. } = &self.to {
             let beside = part.path();

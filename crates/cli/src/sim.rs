@@ -1,5 +1,5 @@
-//! `zoneplug sim`: worlds by seed, in virtual time, until one breaks a promise. `shard.rs` has the parts of a run; the room
-//! `merge` puts their figures together.
+//! `zoneplug sim`: runs simulated worlds by seed until one breaks a promise. `shard.rs` has the parts of a run;
+//! `merge` joins their results.
 
 mod shard;
 
@@ -50,12 +50,12 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     if first > last { Err(format!("{first} is after {last}")) } else { Ok(first..=last) }
 }
 
-/// What came of the seeds of a run, or of one of its shards.
+/// The results of a run of seeds, or of one of its shards.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Summary {
-    /// The version.
+    /// The version of zoneplug.
     pub(crate) zoneplug: String,
-    /// The seeds of the run, of all shards.
+    /// The seeds of the whole run, with all shards.
     pub(crate) first_seed: u64,
     pub(crate) last_seed: u64,
     pub(crate) shard: Option<Shard>,
@@ -63,24 +63,24 @@ pub(crate) struct Summary {
     pub(crate) figures: Figures,
 }
 
-/// What JSON says of a seed that was run with a trace.
+/// The JSON document of a single seed, which has a trace.
 #[derive(Debug, Serialize)]
 struct OneWorld<'a> {
     seed: u64,
     bios: Option<u64>,
     steps: Option<u32>,
-    /// What the simulation did until a promise was broken; nothing if none was.
+    /// The steps of the simulation until a promise was broken; empty if none was.
     trace: &'a [String],
 }
 
-/// The seeds that a summary is of.
+/// The seeds of a summary.
 pub(crate) struct Of {
     pub(crate) seeds: RangeInclusive<u64>,
     pub(crate) shard: Option<Shard>,
 }
 
 impl Summary {
-    /// The figures of these seeds.
+    /// A summary of these seeds.
     pub(crate) fn new(of: &Of, figures: Figures) -> Summary {
         Summary {
             zoneplug: env!("CARGO_PKG_VERSION").to_owned(),
@@ -91,7 +91,7 @@ impl Summary {
         }
     }
 
-    /// Prints it as text. `t` is the tally that it was made of.
+    /// Prints the summary as text. `t`: the tally that it was made of.
     pub(crate) fn show(&self, t: &Tally, out: &mut dyn Write) -> Result<(), Failure> {
         let (f, mut text) = (&self.figures, String::new());
         for &c in Class::ALL {
@@ -152,7 +152,7 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let s = Summary::new(&of, worlds.summary(is_asked()));
     let Worlds { tally, broken, .. } = worlds;
     let Some(f) = broken.into_iter().next() else {
-        // What one shard has not exercised, another one may have.
+        // A class that one shard has not exercised may be exercised by another one.
         let hole = if args.shard.is_none() { missing(&tally) } else { None };
         let failure = interrupt::or_partial(s.figures.partial, hole);
         if args.json {
@@ -179,7 +179,7 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     Err(failure)
 }
 
-/// With enough worlds, a class that none of them exercised is a hole in the simulation.
+/// The failure if no world of a long run exercised some class: the simulation then has a gap.
 pub(crate) fn missing(t: &Tally) -> Option<Failure> {
     let names: Vec<_> = t.coverage.missing().map(Class::name).collect();
     let what = || format!("no world exercised {}", names.join(", "));

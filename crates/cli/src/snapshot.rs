@@ -1,7 +1,7 @@
-//! `zoneplug snapshot`: a consistent copy of a disk in a file, also while it is served.
+//! `zoneplug snapshot`: a consistent copy of a disk in a file, even while it is served.
 //!
-//! The command makes the copy itself, with the rights of its user. The server only makes durable what was acknowledged, and
-//! lets I/O wait while the last part is copied. If this command dies, the server goes on.
+//! The command makes the copy itself, with the rights of its user. The server only makes acknowledged data durable,
+//! and holds I/O back while the last part is copied. If this command dies, the server goes on.
 
 use crate::create::say_how_it_is_named;
 use crate::failure::{Failure, Kind};
@@ -19,9 +19,9 @@ use zoneplug_core::{Bytes, Error, ErrorKind};
 use zoneplug_host::file::{Held, Identity, Made, Snapshot};
 use zoneplug_host::{DiskMark, Specification};
 
-/// While more than this is copied, the disk is in use; less is left for the pause.
+/// The disk stays in use while more bytes than this are left to copy; the rest is copied during the pause.
 const LITTLE: u64 = 16 << 20;
-/// How often the copy tries to catch up with the disk.
+/// Most rounds in which the copy tries to catch up with the disk.
 const ROUNDS: u32 = 8;
 
 /// Flags of `zoneplug snapshot`.
@@ -72,11 +72,11 @@ struct Document {
     notices: Vec<String>,
 }
 
-/// A server that has the disk, and its name there.
+/// A server that has the disk, and the disk's name there.
 struct Served {
     server: Server,
     name: String,
-    /// The file as the server has it open, if the server passes it on.
+    /// The open file that the server has passed on, if it has.
     _file: Option<OwnedFd>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A disk that no process has open for writing.
+/// Copies a disk that no process has open for writing.
 fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
     let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock).map_err(|e| busy(e, args))?;
     output::incomplete(snapshot.part());
@@ -132,7 +132,7 @@ fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
     Ok(snapshot.finish(!args.keep_uuid)?)
 }
 
-/// The failure to begin. A process that has the disk open may be a server at another socket.
+/// The failure to begin. Suggests `--socket` if the file is in use: its server may have another socket.
 fn busy(e: Error, args: &Args) -> Failure {
     let is_held = e.kind() == ErrorKind::Busy && args.socket.is_none() && !args.to.exists();
     let failure = Failure::from(e);
@@ -144,7 +144,7 @@ fn busy(e: Error, args: &Args) -> Failure {
     failure.hint(way)
 }
 
-/// A disk that a server has open. Also says how long its I/O waited.
+/// Copies a disk that a server has open. Also returns how long its I/O waited.
 fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duration), Failure> {
     let mut snapshot = Snapshot::begin(path, &args.to, Held::ByCaller)?;
     output::incomplete(snapshot.part());
@@ -168,7 +168,7 @@ fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duratio
     Ok((snapshot.finish(!args.keep_uuid)?, Duration::from_nanos(paused)))
 }
 
-/// The file of the disk, and its server.
+/// Finds the file of the disk, and its server if there is one.
 fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
     if server_client::is_name(&args.disk) {
         let Some(mut server) = server_client::find(&args.disk, args.socket.as_deref())? else {
@@ -184,7 +184,7 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
     }
     let spec = Specification::parse(&args.disk)?;
     let Some(path) = spec.file() else {
-        // If it names nothing, that error is reported.
+        // If the specification names no disk, opening it reports that error.
         spec.open()?;
         return Err(not_in_a_file(&args.disk));
     };
@@ -194,7 +194,7 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
         server_client::disks_of_all(args.socket.as_deref(), server_client::LOOK);
     for (mut server, disks) in answered {
         for shown in disks {
-            // A server of another version may have read texts in another way: this one cannot tell its files.
+            // A server of another version may write specifications that this one cannot read.
             let Ok(spec) = Specification::parse(&shown.spec) else { continue };
             let mut files = spec.files().map(|f| seen_by(shown.pid, f));
             if here.is_some()
@@ -207,8 +207,8 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
             }
         }
     }
-    // Servers that do not answer, and those of other users, do not hinder the copy of a disk that they do not have. The lock
-    // of the file refuses a copy of a disk that they have.
+    // Servers that do not answer are ignored, because most do not have this disk. If one has it, the lock of the file
+    // refuses the copy.
     if args.socket.is_some()
         && let Some(failure) = Silent::failure(silent)
     {
@@ -217,8 +217,8 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
     Ok((path.to_owned(), None))
 }
 
-/// The path of the file that a server has open. It passes the file on to its own user and to root, whatever is at the
-/// path of the disk by now. For others the file at that path must be the one that is served.
+/// The path of the file that a server has open. The server passes the file itself to its own user and to root, even
+/// if the path of the disk names another file now. For other users the path must still name the served file.
 fn held(server: &mut Server, shown: &Shown) -> Result<(PathBuf, Option<OwnedFd>), Failure> {
     let path = only_file(shown)?;
     let pass = Request::Pass { disk: Some(shown.name.clone()) };
@@ -246,7 +246,7 @@ fn is_held(server: &mut Server, shown: &Shown, path: &Path) -> Result<bool, Fail
     Ok(served.is_some_and(|d| (d.disks, d.place) == (mark.disks, mark.place)))
 }
 
-/// A path as a process sees it: one that is not absolute begins in its directory.
+/// The path as another process sees it: a relative path begins at that process's working directory.
 fn seen_by(pid: u32, path: &Path) -> PathBuf {
     if path.is_absolute() {
         path.to_owned()
@@ -255,7 +255,7 @@ fn seen_by(pid: u32, path: &Path) -> PathBuf {
     }
 }
 
-/// The file of a served disk that is in one file.
+/// The file of a served disk, which must be in a single file.
 fn only_file(shown: &Shown) -> Result<PathBuf, Failure> {
     let spec = Specification::parse(&shown.spec)?;
     let files: Vec<&Path> = spec.files().collect();

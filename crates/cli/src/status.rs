@@ -1,4 +1,4 @@
-//! `zoneplug status`: what the servers of this machine serve.
+//! `zoneplug status`: shows the disks that servers of this machine serve.
 
 mod watch;
 
@@ -42,13 +42,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What the servers have said, and which have not answered.
+/// The disks of the servers that answered, and the servers that did not.
 struct Seen {
     disks: Vec<Shown>,
     silent: Vec<Silent>,
 }
 
-/// A server that has not answered.
+/// A server that has not answered, for JSON.
 #[derive(Serialize)]
 struct SilentShown {
     pid: Option<i32>,
@@ -63,7 +63,7 @@ impl SilentShown {
     }
 }
 
-/// Runs the command. If a server does not answer, shows what the others serve, and fails.
+/// Runs the command. If a server does not answer, shows the others' disks, and fails.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(interval) = args.watch {
         let patience = interval.clamp(Duration::from_secs(1), server_client::LOOK);
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     Silent::failure(silent).map_or(Ok(()), Err)
 }
 
-/// The disks that are asked for. If one disk is asked for and found, the servers that do not answer do not matter.
+/// The requested disks. If one disk is requested and found, servers that do not answer do not matter.
 fn see(args: &Args, patience: Duration) -> Result<Seen, Failure> {
     let asked = server_client::disks_of_all(args.socket.as_deref(), patience);
     let mut disks: Vec<Shown> = asked.answered.into_iter().flat_map(|(_, disks)| disks).collect();
@@ -109,13 +109,13 @@ fn see(args: &Args, patience: Duration) -> Result<Seen, Failure> {
     Ok(Seen { disks, silent: Vec::new() })
 }
 
-/// The name of a disk as people find it: of a block device its path.
+/// The name by which users find a disk: the path of a block device, else the name.
 fn named(d: &Shown) -> String {
     let dev = if d.nqn.is_none() { "/dev/" } else { "" };
     format!("{dev}{}", plain(&d.name))
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes, rounded.
 fn about(bytes: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match units.iter().find(|(shift, _)| bytes >> shift > 0) {

@@ -1,5 +1,5 @@
-//! Values that the completions of a shell offer. The parser takes other values too: a policy may have times, and the
-//! beginning of a name selects a table. The help does not list the values; the errors of the parser do.
+//! Values that shell completions offer. The parser takes other values too: a policy may have times, and the beginning
+//! of a name selects a table. The help does not list the values; the errors of the parser do.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
@@ -42,18 +42,18 @@ pub(crate) fn attributes() -> Vec<&'static str> {
     zoneplug_core::disk::ATTRIBUTES.iter().map(|a| a.key.name).collect()
 }
 
-/// The kinds of device that are no paths: emulated disks and modelled drives.
+/// The kinds of device that are not paths: emulated disks and modelled drives.
 pub(crate) fn disks() -> Vec<&'static str> {
     KINDS.iter().filter(|k| !k.is_path()).map(|k| k.name).collect()
 }
 
-/// The drives that are modelled.
+/// The modelled drives.
 pub(crate) fn drives() -> Vec<&'static str> {
     disks().into_iter().filter(|name| name.starts_with("sim")).collect()
 }
 
-/// The specifications that begin with `word`, as far as the next key, value or device: `mem,zone-s` becomes
-/// `mem,zone-size=`. None for a word that has neither a key nor a layer.
+/// Completes `word` to the next key, value or device: `mem,zone-s` becomes `mem,zone-size=`. Empty for a word that
+/// has neither a key nor a layer.
 pub(crate) fn specifications(word: &str) -> Vec<String> {
     let base = Specification::unfinished(word);
     let mut offered: Vec<String> = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn specifications(word: &str) -> Vec<String> {
                 offered.extend(fitting.map(|v| format!("{name}={v}")));
             } else {
                 let given = |k: &Key| part.is_some_and(|part| part.has(k));
-                // An alias only where the name of the key does not fit.
+                // Offers an alias only if the name of the key does not fit.
                 let names = keys.iter().filter(|k| !given(k)).filter_map(|k| {
                     std::iter::once(k.name)
                         .chain(k.aliases.iter().copied())
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What is offered is what the parser knows: each key of each kind, but for its value.
+    /// The completions offer each key that the parser knows of each kind, without its value.
     #[test]
     fn every_key_of_a_kind_is_offered() {
         for kind in KINDS.iter().filter(|k| !k.is_path()) {

@@ -1,4 +1,4 @@
-//! What kind of thing stdout is: its width, and whether it shows colours.
+//! Properties of stdout: its width, and whether it shows colours.
 
 use crate::failure::Failure;
 use crate::said::{self, To};
@@ -6,14 +6,15 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use zoneplug_core::plain_lines;
 
-/// Width of pictures that go somewhere else than to a terminal.
+/// Width of pictures that do not go to a terminal.
 const COLUMNS: usize = 100;
-/// The most columns that a terminal can have. A wider one counts as this wide: pictures are as wide as `COLUMNS` says.
+/// The most columns of a terminal. Larger values of `COLUMNS` are cut to this, because pictures are as wide as it
+/// says.
 const MOST: usize = u16::MAX as usize;
-/// Narrower widths are ignored.
+/// Smaller widths are ignored.
 const LEAST: usize = 20;
 
-/// Columns of a terminal, or what the environment says in `COLUMNS`.
+/// Columns of a terminal, else the value of the variable `COLUMNS`. `None`: neither is known.
 fn known(of: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(of).ok().map(|s| usize::from(s.ws_col));
     let told = || std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse::<usize>().ok());
@@ -21,35 +22,35 @@ fn known(of: impl AsFd) -> Option<usize> {
     size.filter(|n| *n > 0).or_else(told).filter(|n| *n >= LEAST)
 }
 
-/// Columns for pictures.
+/// Width of pictures.
 pub(crate) fn columns() -> usize {
     known(std::io::stdout()).unwrap_or(COLUMNS)
 }
 
-/// Columns for text and tables: in a file or a pipe as many as it takes, unless `COLUMNS` says how many.
+/// Width of text and tables. Unlimited in a file or a pipe, unless `COLUMNS` sets it.
 pub(crate) fn width() -> usize {
     known(std::io::stdout()).unwrap_or(usize::MAX)
 }
 
-/// Columns for what is said on stderr; in a file or a pipe a line stays a line.
+/// Width of messages on stderr. Unlimited if stderr is not a terminal.
 pub(crate) fn width_of_stderr() -> usize {
     let stderr = std::io::stderr();
     if stderr.is_terminal() { known(stderr).unwrap_or(usize::MAX) } else { usize::MAX }
 }
 
-/// Whether stdout is a terminal whose owner did not ask for plain text (no-color.org).
+/// Whether stdout is a terminal whose user did not ask for plain text (no-color.org).
 pub(crate) fn colours() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
         && std::env::var_os("TERM").is_none_or(|v| v != "dumb")
 }
 
-/// `text` in an SGR style such as `1` or `32`, where colours are shown.
+/// `text` in an SGR style such as `1` or `32`, if `colours` are shown.
 pub(crate) fn paint(text: &str, sgr: &str, colours: bool) -> String {
     if colours && !sgr.is_empty() { format!("\x1b[{sgr}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Columns that a line takes, without what only sets colours.
+/// Columns that a line takes, without its colour sequences.
 fn columns_of(line: &str) -> usize {
     let (mut n, mut style) = (0, false);
     for c in line.chars() {
@@ -63,8 +64,8 @@ fn columns_of(line: &str) -> usize {
     n
 }
 
-/// Breaks lines that are longer than `width` at blanks; what follows is indented by two more than the line itself. A
-/// word that is longer is broken after a comma, or where the line ends.
+/// Breaks lines that are longer than `width` at blanks, and indents the rest by two more than the line. Breaks a
+/// longer word after a comma, or at the width.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -111,12 +112,13 @@ fn fold_line(line: &str, width: usize, out: &mut String) {
     }
 }
 
-/// Says something on stderr beside the output.
+/// Prints a message on stderr.
 pub(crate) fn note(text: &str) {
     said::say(To::Stderr, fold(&format!("zoneplug: {text}\n"), width_of_stderr()));
 }
 
-/// Prints a report, which names disks and files and has no colours, with lines that fit the terminal.
+/// Prints a report with lines that fit the terminal. It may name disks and files, so control characters are made
+/// harmless.
 pub(crate) fn print_report(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
     print(out, &plain_lines(text))
 }
@@ -135,7 +137,7 @@ mod tests {
         let text = "  one two three four\nshort\n";
         assert_eq!(fold(text, 80), text);
         assert_eq!(fold(text, 14), "  one two\n    three four\nshort\n");
-        // What stands in columns stays in them.
+        // Text in columns keeps its columns.
         assert_eq!(fold("  name  what it is\n", 14), "  name  what\n    it is\n");
         let long = "error: mem,zones=64,zone-size=4M,conv=4,max-open=8 is no disk";
         let folded = fold(long, 24);

@@ -1,13 +1,12 @@
-//! Threads of clients that measure together. If the system refuses a thread, all fail; none panics or waits for
-//! it.
+//! Threads of clients that measure together. If the system refuses a thread, all fail; none panics or waits for it.
 
 use crate::failure::{Attempt, Failure};
 use std::sync::{Condvar, Mutex};
 
-/// Holds threads until all are there.
+/// Holds threads back until all are started.
 #[derive(Default)]
 struct Gate {
-    /// Whether they may go, or are to end.
+    /// `true` lets the threads go on; `false` ends them.
     open: Mutex<Option<bool>>,
     changed: Condvar,
 }
@@ -25,8 +24,8 @@ impl Gate {
     }
 }
 
-/// Does each piece of work on a thread of its own, all from the same moment on, and gives their results in their order.
-/// None begins if one of the threads cannot be had.
+/// Runs each piece of work on a thread of its own, all from the same moment on. Returns the results in their order.
+/// If a thread cannot be started, none of the work begins.
 pub(crate) fn together<T: Send>(
     work: impl IntoIterator<Item = impl FnOnce() -> T + Send>,
 ) -> Result<Vec<T>, Failure> {

@@ -1,5 +1,5 @@
-//! Disks with the times of a drive, on the command line: the flags that say in which ways such a disk is opened side by
-//! side. Used by `bench` and `replay`.
+//! Disks in virtual time on the command line: the flags that select the ways to open such a disk for comparison.
+//! `bench` and `replay` use them.
 
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
@@ -10,7 +10,7 @@ use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_models::{Way, Workers, Writer, scheduler, ways};
 
-/// All processors, until a signal asks for the end.
+/// Uses all processors until a signal asks for the end.
 pub(crate) fn workers() -> Workers<'static> {
     Workers::all(&is_asked)
 }
@@ -25,7 +25,7 @@ pub(crate) struct Ways {
     scheduler: Vec<Scheduler>,
 }
 
-/// What a policy begins with.
+/// The beginnings of policies, for completions.
 fn policies() -> Vec<&'static str> {
     Policy::NAMES.into_iter().chain(["off"]).collect()
 }
@@ -59,9 +59,9 @@ pub(crate) fn say_what_never_waits(ways: &[Way], rotational: bool) {
     }
 }
 
-/// How a disk was opened, for a table: a long expression is cut off.
+/// Describes how a disk was opened, for a table; a long expression is cut.
 pub(crate) fn short(layer: &str) -> String {
-    /// With the other columns that each part of a table has, this fits a terminal.
+    /// With the other columns of each part of a table, this fits a terminal.
     const LONGEST: usize = 54;
     let too_long = layer.chars().count().saturating_sub(LONGEST);
     match (layer.find('['), layer.rfind(']')) {
@@ -76,12 +76,12 @@ pub(crate) fn short(layer: &str) -> String {
 }
 
 impl Ways {
-    /// Whether any was named.
+    /// Whether the user gave any of the flags.
     pub(crate) fn are_given(&self) -> bool {
         !self.policy.is_empty() || !self.scheduler.is_empty()
     }
 
-    /// Refuses what is for virtual time only.
+    /// Refuses policies that only work in virtual time.
     pub(crate) fn in_real_time(&self) -> Result<(), Failure> {
         if self.policy.iter().flatten().any(Writer::is_only_virtual) {
             let names = Policy::NAMES.join(", ");
@@ -94,7 +94,7 @@ impl Ways {
         Ok(())
     }
 
-    /// A way for each, from that of the specification, in these modes.
+    /// The ways to open a disk, from its specification's own, in these modes.
     pub(crate) fn of(&self, base: &DiskConfig, modes: &[Mode]) -> Vec<Way> {
         ways(base, modes, &self.scheduler, &self.policy.concat())
     }

@@ -1,4 +1,4 @@
-//! Many operations at a time, for commands that otherwise do one thing after the other.
+//! Keeps several operations in flight, for commands that otherwise work step by step.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +16,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a future.
+/// Runs a future to its end in this thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -28,32 +28,32 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// An operation that was sent.
+/// An operation in flight.
 type Sent<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
 
-/// Operations in flight, answered in the order in which they were sent.
+/// Operations in flight. Their results come in the order of submission.
 pub(crate) struct Window<T> {
     sent: VecDeque<Sent<T>>,
     depth: usize,
 }
 
 impl<T> Window<T> {
-    /// Up to `depth` operations at a time.
+    /// A window of up to `depth` operations.
     pub(crate) fn new(depth: usize) -> Window<T> {
         Window { sent: VecDeque::with_capacity(depth), depth }
     }
 
-    /// Adds one that was sent.
+    /// Adds an operation in flight.
     pub(crate) fn push(&mut self, op: impl Future<Output = Result<T, IoError>> + 'static) {
         self.sent.push_back(Box::pin(op));
     }
 
-    /// Waits for the oldest if there are as many as there may be.
+    /// If the window is full, waits for the oldest operation.
     pub(crate) fn make_room(&mut self) -> Result<Option<T>, IoError> {
         if self.sent.len() < self.depth { Ok(None) } else { self.next() }
     }
 
-    /// Waits for the oldest operation. If it failed, waits for all, so that none stays in flight.
+    /// Waits for the oldest operation. If it failed, waits for all others too, so that none stays in flight.
     pub(crate) fn next(&mut self) -> Result<Option<T>, IoError> {
         let answer = self.sent.pop_front().map(block_on).transpose();
         if answer.is_err() {
@@ -64,7 +64,7 @@ impl<T> Window<T> {
         answer
     }
 
-    /// Waits for all, and forgets what they say unless it is an error.
+    /// Waits for all operations, and discards their results but the first error.
     pub(crate) fn finish(&mut self) -> Result<(), IoError> {
         while self.next()?.is_some() {}
         Ok(())

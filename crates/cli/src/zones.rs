@@ -1,4 +1,4 @@
-//! Ranges of zones as `blkzone` and `zbd` write them, and how they are told to people.
+//! Ranges of zones in the notations of `blkzone` and `zbd`, and text about zones.
 
 use crate::failure::Failure;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use zoneplug_core::form;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Bytes, Sector, ZoneNo};
 
-/// Where help shows the flags below.
+/// The heading of these flags in the help.
 const RANGE: &str = "Range";
 
 /// Which part of the disk.
@@ -33,7 +33,7 @@ pub(crate) struct RangeArgs {
     pub(crate) len: Option<u64>,
 }
 
-/// Sectors: a number without a unit, because `blkzone` reads `1M` as a number of sectors and people mean bytes.
+/// Parses a number of sectors. Refuses units: `blkzone` reads `1M` as a number of sectors, but users mean bytes.
 fn parse_sectors(text: &str) -> Result<u64, zoneplug_core::Error> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -46,7 +46,7 @@ fn parse_sectors(text: &str) -> Result<u64, zoneplug_core::Error> {
     })
 }
 
-/// Bytes, with a unit or without.
+/// Parses a number of bytes, with or without a unit.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, zoneplug_core::Error> {
     form::parse_size(text).ok_or_else(|| {
         zoneplug_core::Error::invalid(format!("'{text}' is no size"))
@@ -95,7 +95,7 @@ impl RangeArgs {
         Ok(first.0..end)
     }
 
-    /// The zones of the range, which must begin and end with them.
+    /// The zones of the range. Fails if the range cuts a zone.
     pub(crate) fn whole_zones(&self, g: &Geometry) -> Result<Range<u32>, Failure> {
         let zones = self.zones(g)?;
         let start = self.start()?.unwrap_or(Sector(0));
@@ -116,7 +116,7 @@ impl RangeArgs {
     }
 }
 
-/// How much of a zone has been written, in sectors. What is not known is 0.
+/// Sectors of a zone that have been written; 0 if unknown.
 pub(crate) fn written(z: &ZoneInfo) -> u64 {
     match z.cond {
         Condition::Full => z.capacity_sectors,
@@ -125,7 +125,7 @@ pub(crate) fn written(z: &ZoneInfo) -> u64 {
     }
 }
 
-/// Whether the write pointer of a zone says anything.
+/// Whether the write pointer of a zone is valid.
 pub(crate) fn has_wp(z: &ZoneInfo) -> bool {
     let pointed = matches!(z.cond, Condition::Empty | Condition::Closed | Condition::Active);
     (pointed || z.cond.is_open()) && z.wp >= z.start
@@ -136,7 +136,7 @@ pub(crate) fn holds_data(z: &ZoneInfo) -> bool {
     z.cond == Condition::Full || has_wp(z) && z.wp > z.start
 }
 
-/// Numbers as `3-5, 9, 11-12`; a long list is cut.
+/// Formats sorted zone numbers as `3-5, 9, 11-12`; cuts a long list.
 pub(crate) fn numbers(zones: &[u32]) -> String {
     const RUNS: usize = 8;
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -156,12 +156,12 @@ pub(crate) fn numbers(zones: &[u32]) -> String {
     shown.join(", ") + &more
 }
 
-/// `1 zone`, `2 zones`.
+/// Formats a count: `1 zone`, `2 zones`.
 pub(crate) fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// A size for people.
+/// Formats a size with a unit.
 pub(crate) fn size(bytes: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match units.iter().find(|(s, _)| bytes >> s > 0) {
@@ -171,7 +171,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// The number of the zone that starts where `z` does.
+/// The number of the zone that starts at `z.start`.
 pub(crate) fn number(g: &Geometry, z: &ZoneInfo) -> u32 {
     let (ZoneNo(n), _) = g.zone_of(z.start);
     n

@@ -6,7 +6,8 @@ use zoneplug_buf::{AlignedBuf, Parts};
 use zoneplug_core::IoBuf;
 use zoneplug_core::poison::lock;
 
-/// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
+/// Memory for I/O, used again by every measurement. It is never given back to the allocator, so addresses stay the
+/// same.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Arena {
     /// The data of all writes.
@@ -45,18 +46,18 @@ impl Arena {
     }
 }
 
-/// Memory that one BIO at a time borrows.
+/// A buffer that one BIO at a time borrows.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    /// Empty while a BIO has it.
+    /// Empty while a BIO has the buffer or a part of it.
     pub(crate) whole: IoBuf,
-    /// While a BIO has a part.
+    /// The rest of the buffer, while a BIO has a part.
     cut: Option<Parts>,
     home: Arc<Mutex<Vec<IoBuf>>>,
 }
 
 impl Buffer {
-    /// The first `len` bytes, for a BIO.
+    /// Lends the first `len` bytes to a BIO.
     pub(crate) fn lend(&mut self, len: u32) -> IoBuf {
         let whole = std::mem::take(&mut self.whole);
         if whole.len() == len {
@@ -65,7 +66,7 @@ impl Buffer {
         self.cut.insert(Parts::new(whole)).take_front(len)
     }
 
-    /// The BIO is back.
+    /// Takes the memory of a completed BIO back.
     pub(crate) fn take_back(&mut self, buf: IoBuf) {
         self.whole = match self.cut.take() {
             None => buf,

@@ -1,4 +1,4 @@
-//! What the jobs of a workload in virtual time sent, as `blkparse` prints it.
+//! The trace of a workload in virtual time, in the text form of `blkparse`.
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use zoneplug_core::{Nanos, Op, Sector};
 use zoneplug_models::measure::Log;
 
-/// What jobs sent, in the form of `blkparse`. A write that fails is kept until the end.
+/// Writes the commands of jobs in the form of `blkparse`. Keeps the first error of the file until the end.
 pub(super) struct Trace(RefCell<Lines>);
 
 struct Lines {
@@ -18,13 +18,13 @@ struct Lines {
 }
 
 impl Trace {
-    /// A trace that is written to a file.
+    /// Writes the trace to `file`.
     pub(super) fn new(file: Output) -> Trace {
         let file = BufWriter::new(file);
         Trace(RefCell::new(Lines { file, number: 0, start: None, result: Ok(()) }))
     }
 
-    /// The end of it: the file takes its place.
+    /// Ends the trace and puts the file in its place.
     pub(super) fn finish(self) -> Result<(), Failure> {
         let mut lines = self.0.into_inner();
         let written = lines.result.and_then(|()| lines.file.flush());

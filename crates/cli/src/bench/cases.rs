@@ -1,4 +1,4 @@
-//! Three cases where the difference is plain.
+//! Three cases that show the benefits of plugging.
 
 pub(crate) mod append;
 pub(crate) mod order;

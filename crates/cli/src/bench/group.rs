@@ -17,9 +17,9 @@ use zoneplug_models::by_status;
 use zoneplug_models::work::{Offsets, Rw, Work, max_open};
 
 enum Clients {
-    /// One thread, which polls.
+    /// One thread polls all queues.
     Driven(Disk, Vec<Worker<DiskQueue>>),
-    /// A thread for each.
+    /// Each client has a thread.
     Hosted(HostedDisk, Vec<Worker<Client>>),
 }
 
@@ -44,12 +44,12 @@ pub(crate) fn reset_all(disk: &Disk) -> Result<(), Failure> {
         .hint("a disk that can be written"))
 }
 
-/// Most bytes that random reads cover on a disk that keeps data. They are written first.
+/// Most bytes that random reads cover on a disk that keeps data. The group writes them before it measures.
 pub(crate) const READ_AREA: u64 = 256 << 20;
 
 impl Group {
-    /// `jobs` clients that do `work` on what is named, in its empty zones; a disk that keeps data is filled first if
-    /// they read. More than one: a thread for each.
+    /// Prepares `jobs` clients that do `work` in the empty zones of a disk, each on a thread if there are several. If
+    /// they read from a disk that keeps data, the disk is filled first.
     pub(crate) fn new(
         named: &Named,
         config: DiskConfig,
@@ -82,7 +82,7 @@ impl Group {
         };
         let mut group =
             Group { clients, work, slices: Vec::new(), merged: 0, before: BTreeMap::new() };
-        // A read workload changes nothing, unless the disk was made for this run and has no data to read yet.
+        // A read workload writes only to a disk that was made for this run and has no data to read yet.
         let fills = work.rw.is_read() && named.keeps_data && !l.read_only;
         if fills || !work.rw.is_read() {
             reset_all(group.disk())?;
@@ -135,7 +135,7 @@ impl Group {
         }
     }
 
-    /// Has each client note what it does from now on.
+    /// Has each client publish its counters from now on.
     pub(super) fn is_watched(&mut self) -> Vec<Arc<Noted>> {
         let mut all = Vec::new();
         let mut new = || {
@@ -150,7 +150,7 @@ impl Group {
         all
     }
 
-    /// How the clients run.
+    /// The threading model of the clients.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.clients {
             Clients::Driven(..) => "one thread, Driven",
@@ -158,7 +158,7 @@ impl Group {
         }
     }
 
-    /// Works for `time`. The first slice of a group only warms up.
+    /// Works for `time`. `counts`: whether the slice is measured; the first slice of a group only warms up.
     pub(crate) fn slice(&mut self, time: Duration, counts: bool) -> Result<(), Failure> {
         let before = self.disk().counters().plugs.merged;
         let slice = match &mut self.clients {
@@ -185,7 +185,8 @@ impl Group {
         }
     }
 
-    /// One pass over the whole disk, by the first client: ns per BIO. The group is of no use afterwards.
+    /// One pass of the first client over the whole disk, in ns per BIO. It fills the zones, so the group ends with
+    /// it.
     pub(crate) fn fill(mut self) -> f64 {
         let slice = match &mut self.clients {
             Clients::Driven(_, workers) => workers.first_mut().map(load::fill),
@@ -209,12 +210,12 @@ impl Group {
 pub(crate) struct Measure {
     /// BIOs that were completed, failed ones included.
     pub(crate) bios: u64,
-    /// Time on the clock.
+    /// Wall-clock time.
     pub(crate) elapsed_s: f64,
-    /// Median of the slices.
+    /// The median of the slices.
     pub(crate) ns_per_bio: f64,
     pub(crate) cpu_ns_per_bio: f64,
-    /// Of BIOs that succeeded; 10^6 bytes.
+    /// Rate of the BIOs that succeeded; 1 MB is 10^6 bytes.
     pub(crate) mb_per_s: f64,
     pub(crate) kiops: f64,
     pub(crate) merged_percent: f64,
@@ -228,7 +229,7 @@ pub(crate) struct Measure {
     pub(crate) refused_before: BTreeMap<&'static str, u64>,
 }
 
-/// From the submission to the completion that the client sees.
+/// Latency from the submission to the completion that the client sees.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Latency {
     pub(crate) samples: u64,
@@ -246,7 +247,7 @@ impl Latency {
     }
 }
 
-/// The middle value; 0 for an empty list.
+/// The middle value of a list; 0 if it is empty.
 pub(crate) fn median(mut v: Vec<f64>) -> f64 {
     v.sort_by(f64::total_cmp);
     v.get(v.len() / 2).copied().unwrap_or(0.0)
@@ -281,23 +282,23 @@ impl Measure {
         }
     }
 
-    /// All BIOs that failed, before the measurement too.
+    /// The number of BIOs that failed, including those before the measurement.
     pub(crate) fn all_refused(&self) -> u64 {
         self.refused + self.refused_before.values().sum::<u64>()
     }
 
-    /// CPU time by the clock.
+    /// CPU time divided by wall-clock time.
     pub(crate) fn cpu_share(&self) -> f64 {
         if self.ns_per_bio > 0.0 { self.cpu_ns_per_bio / self.ns_per_bio } else { 1.0 }
     }
 
-    /// The rate as the published table shows it.
+    /// The rate in the unit of the published table.
     pub(crate) fn rate(&self, rw: Rw) -> f64 {
         if rw.is_counted() { self.kiops } else { self.mb_per_s }
     }
 }
 
-/// The name of a mode's disk: `none` uses the disk's own append, `plug` emulates it.
+/// The configuration of a mode's disk: `none` uses the disk's own append, `plug` emulates it.
 pub(crate) fn config(mode: Mode) -> DiskConfig {
     DiskConfig { mode, emulate_append: mode == Mode::Plug, ..DiskConfig::default() }
 }
@@ -307,7 +308,8 @@ mod tests {
     use super::*;
     use zoneplug_core::zone::Condition;
 
-    /// Many passes over a small disk with limits: nothing is refused, and the zones are empty after each slice.
+    /// The clients pass many times over a small disk with limits: no BIO is refused, and each slice leaves the zones
+    /// empty.
     #[test]
     fn a_slice_goes_over_the_disk_again_and_again_and_leaves_it_empty() {
         let spec = "mem,zones=6,zone-size=64K,zone-capacity=48K,conv=1,max-open=3,max-active=4";

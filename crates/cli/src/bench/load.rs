@@ -1,10 +1,10 @@
-//! The load generator: clients that keep their depth of BIOs in flight, and what they saw.
+//! The load generator: clients that keep a number of BIOs in flight, and their figures.
 //!
-//! Reading the clock for each BIO would cost too much. One BIO in [`SAMPLE`] is timed, and the end of a slice is
-//! checked once in many rounds. A device with timing gets the real time, once a round.
+//! Reading the clock for each BIO would cost too much. One BIO in [`SAMPLE`] is timed, and a client checks for the
+//! end of a slice once in many rounds. A device with timing gets the real time once a round.
 //!
-//! A client talks to a [`Port`]: a queue of a Driven disk, which the thread that measures polls itself, or a client
-//! of a Hosted one, with a thread of its own.
+//! A client talks to a [`Port`]: either a queue of a Driven disk, which the measuring thread polls itself, or a
+//! client of a Hosted disk, with a thread of its own.
 
 use super::arena::{Arena, Buffer};
 use super::watch::Notes;
@@ -21,16 +21,17 @@ use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status};
 use zoneplug_host::Client;
 use zoneplug_models::work::{Offsets, Rng, Work};
 
-/// One BIO in so many is timed, on average: a fixed step would always hit the same place of a batch.
+/// One BIO in so many is timed, on average. The step is random: a fixed one would always hit the same place of a
+/// batch.
 pub(crate) const SAMPLE: u64 = 64;
 
-/// Where a client's BIOs go in and come out.
+/// The interface through which a client submits BIOs and gets them back.
 pub(crate) trait Port: Send {
-    /// Takes BIOs from the front.
+    /// Takes BIOs from the front of the list.
     fn submit(&mut self, now: Nanos, bios: &mut Bios);
-    /// Appends what has finished.
+    /// Appends completed BIOs to `done`.
     fn poll(&mut self, now: Nanos, done: &mut Bios);
-    /// When polling will find something, if that is known.
+    /// The time at which a poll will find something, if it is known.
     fn deadline(&self) -> Option<Nanos>;
 }
 
@@ -48,7 +49,7 @@ impl Port for DiskQueue {
     }
 }
 
-/// The hosted disk keeps the time and waits: a client sleeps when it has polled without success for a while.
+/// The hosted disk keeps the time. `poll` waits: the client sleeps when it has polled without success for a while.
 impl Port for Client {
     #[inline]
     fn submit(&mut self, _: Nanos, bios: &mut Bios) {
@@ -63,8 +64,8 @@ impl Port for Client {
     }
 }
 
-/// Sleeps while the next thing to happen is far off, so that a thread that polls does not use up its share of a busy
-/// machine. Wakes early enough to be there in time, as a rule.
+/// Sleeps while the next event is far off, so that a polling thread does not use up its share of a busy machine.
+/// Wakes early enough to poll in time, as a rule.
 pub(crate) fn nap(now: Nanos, deadline: Option<Nanos>) {
     const EARLY: u64 = 150_000;
     if let Some(deadline) = deadline {
@@ -75,7 +76,7 @@ pub(crate) fn nap(now: Nanos, deadline: Option<Nanos>) {
     }
 }
 
-/// What clients did and saw.
+/// Counts and latencies of the BIOs of clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
     pub(crate) bios: u64,
@@ -102,11 +103,11 @@ impl Tally {
 
 /// Latencies in nanoseconds, to two digits, up to about a minute.
 pub(crate) fn histogram() -> Histogram<u64> {
-    // The bounds are constants that it takes.
+    // The constant bounds are valid.
     Histogram::new_with_bounds(1, 1 << 36, 2).unwrap_or_else(|e| unreachable!("{e}"))
 }
 
-/// A stretch of work on the clock.
+/// The BIOs and times of one stretch of work.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Slice {
     pub(crate) bios: u64,
@@ -135,11 +136,11 @@ pub(crate) struct Worker<P> {
     port: P,
     pub(crate) offsets: Offsets,
     depth: usize,
-    /// What writes move: one BIO long.
+    /// The data of each write, one BIO long.
     zeroes: &'static [u8],
-    /// Reads: each BIO has memory of its own, and keeps it.
+    /// The memory of reads: each BIO has its own and keeps it.
     buffers: Vec<Buffer>,
-    /// The rest of the memory of reads that are shorter than the block.
+    /// The unused memory of reads that are shorter than the block.
     cuts: Vec<Parts>,
     pool: BioPool,
     list: Bios,
@@ -148,19 +149,19 @@ pub(crate) struct Worker<P> {
     /// BIOs until the next one that is timed.
     countdown: u64,
     rng: Rng,
-    /// No new BIOs until what is in flight has come back: the slice ends, or the zones are used up.
+    /// Whether to send no new BIOs until those in flight are back: the slice ends, or the zones are used up.
     stop: bool,
     exhausted: bool,
     start: Instant,
-    /// The device looks at the time.
+    /// Whether the device needs the real time.
     timed: bool,
-    /// Where it notes what it does, if something watches.
+    /// Where the client publishes its counters, if `zoneplug top` may watch it.
     notes: Option<Notes>,
     pub(crate) tally: Tally,
 }
 
 impl<P: Port> Worker<P> {
-    /// Notes from now on what it does.
+    /// Publishes the counters through `notes` from now on.
     pub(super) fn is_watched(&mut self, notes: Notes) {
         self.notes = Some(notes);
     }
@@ -172,7 +173,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// A client that does `work` at `offsets` with memory of `arena`.
+    /// A client that does `work` at `offsets`, with memory from `arena`.
     pub(crate) fn new(
         port: P,
         offsets: Offsets,
@@ -221,7 +222,7 @@ impl<P: Port> Worker<P> {
         Nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// One round: fill up, submit, poll.
+    /// Does one round: fills the queue up, submits, polls.
     #[inline]
     fn round(&mut self) {
         while self.in_flight < self.depth && !self.stop {
@@ -274,7 +275,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Cuts the memory of a BIO to the length that it reads.
+    /// Cuts the memory of a BIO to the length of its read.
     #[cold]
     fn cut(&mut self, bio: &mut Bio) {
         let mut parts = Parts::new(bio.take_buf());
@@ -282,7 +283,7 @@ impl<P: Port> Worker<P> {
         self.cuts.push(parts);
     }
 
-    /// Gives a BIO that was cut all of its memory again.
+    /// Gives a BIO that was cut its whole memory back.
     #[cold]
     fn join(&mut self, bio: &mut Bio) {
         let mut buf = bio.take_buf();
@@ -305,7 +306,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Empties the zones that were written, so that the work can start over.
+    /// Empties the zones that were written, so that the work can start again.
     fn rewind(&mut self) -> Result<(), Failure> {
         (self.exhausted, self.stop) = (false, false);
         if self.offsets.rw().is_read() {
@@ -339,7 +340,7 @@ impl<P: Port> Worker<P> {
 
 impl<P> Drop for Worker<P> {
     fn drop(&mut self) {
-        // What is still in flight is not used again.
+        // The arena does not get the buffers of BIOs in flight back.
         while !self.pool.is_empty()
             && let Some(buffer) = self.buffers.pop()
         {
@@ -349,11 +350,11 @@ impl<P> Drop for Worker<P> {
     }
 }
 
-/// How long a stretch of rounds between two looks at the clock should take.
+/// Time between two readings of the clock, in which many rounds run.
 const LOOK: Duration = Duration::from_micros(500);
 
 /// Runs `workers` in this thread for `time`, and until all BIOs in flight are back. The time of zone resets between
-/// passes does not count. Afterwards the zones that were written are empty again.
+/// passes does not count. At the end, the zones that were written are empty again.
 pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<Slice, Failure> {
     let mut slice = Slice::default();
     let before: u64 = workers.iter().map(|w| w.tally.bios).sum();
@@ -407,8 +408,8 @@ pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<
     Ok(slice)
 }
 
-/// Polls until the workers that `whose` selects have nothing in flight. The others go on, because the selected ones may
-/// depend on their polls.
+/// Polls until the workers that `whose` selects have nothing in flight. The other workers are polled too, because the
+/// selected ones may depend on their polls.
 fn drain<P: Port>(workers: &mut [Worker<P>], whose: impl Fn(&Worker<P>) -> bool) {
     while workers.iter().any(|w| whose(w) && w.in_flight > 0) {
         for w in &mut *workers {
@@ -417,7 +418,7 @@ fn drain<P: Port>(workers: &mut [Worker<P>], whose: impl Fn(&Worker<P>) -> bool)
     }
 }
 
-/// One pass over all zones of one worker, which are empty before and full afterwards.
+/// One pass of one worker over all of its zones, which must be empty and are full afterwards.
 pub(crate) fn fill<P: Port>(worker: &mut Worker<P>) -> Slice {
     let (start, cpu) = (Instant::now(), thread_cpu());
     let before = worker.tally.bios;
@@ -431,7 +432,8 @@ pub(crate) fn fill<P: Port>(worker: &mut Worker<P>) -> Slice {
     }
 }
 
-/// The same, each worker on a thread of its own. CPU time is that of the process: helpers of the disk count.
+/// Like `run`, with each worker on a thread of its own. CPU time is that of the process, with the threads of the
+/// disk.
 pub(crate) fn run_threads<P: Port>(
     workers: &mut [Worker<P>],
     time: Duration,

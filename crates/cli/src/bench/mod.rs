@@ -1,4 +1,4 @@
-//! `zoneplug bench`: runs a workload, or without one shows what plugging costs and what it is for.
+//! `zoneplug bench`: runs a workload. Without one, shows the costs and the benefits of plugging.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -46,10 +46,10 @@ use zoneplug_models::VirtualDisk;
 use zoneplug_models::time::Adapter;
 use zoneplug_models::work::Rw;
 
-/// The heading of the flags that name a workload.
+/// The heading of the flags that describe a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
 
-/// The heading of the flags for disks that are modelled.
+/// The heading of the flags for modelled disks.
 const VIRTUAL: &str = "Virtual time: disks with the times of a drive (sim-smr30 and others)";
 
 /// Flags of `zoneplug bench`.
@@ -148,13 +148,13 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
-/// The modes, as a flag takes them.
+/// Parses the value of a flag as a mode.
 pub(crate) fn mode_parser() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::name))
         .map(|name| Mode::from_name(&name).unwrap_or_default())
 }
 
-/// The workloads, as a flag takes them.
+/// Parses the value of a flag as a workload.
 fn rw_parser() -> impl TypedValueParser<Value = Rw> {
     let value = |rw: Rw| {
         PossibleValue::new(rw.name()).help(match rw {
@@ -210,7 +210,7 @@ impl Args {
             || self.only_virtual().is_some()
     }
 
-    /// A flag that needs virtual time, if one is given.
+    /// The name of a given flag that needs virtual time, if any.
     fn only_virtual(&self) -> Option<&'static str> {
         [
             (self.zones.is_some(), "--zones"),

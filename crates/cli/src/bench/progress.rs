@@ -4,11 +4,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 use zoneplug_core::plain;
 
-/// How far a run is. It is drawn between measurements only, so that it costs them nothing.
+/// A progress bar. It is drawn only between measurements, so that it costs them nothing.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A run that takes about `total`.
+    /// A bar for a run that takes about `total`.
     pub(crate) fn new(total: Duration) -> Progress {
         // indicatif draws on stderr, and only if that is a terminal.
         let bar = ProgressBar::new(total.as_millis() as u64);
@@ -19,17 +19,17 @@ impl Progress {
         Progress(bar)
     }
 
-    /// What is being done.
+    /// Shows the current step.
     pub(crate) fn say(&self, what: impl Into<String>) {
         self.0.set_message(plain(&what.into()).into_owned());
     }
 
-    /// So much of it is done.
+    /// Advances the bar by `time`.
     pub(crate) fn done(&self, time: Duration) {
         self.0.inc(time.as_millis() as u64);
     }
 
-    /// Makes room for output while `f` runs.
+    /// Hides the bar while `f` prints.
     pub(crate) fn aside<T>(&self, f: impl FnOnce() -> T) -> T {
         self.0.suspend(f)
     }

@@ -1,4 +1,4 @@
-//! What a run found: as text with aligned tables, and as JSON with all digits.
+//! The results of a run: as text with aligned tables, and as JSON with all digits.
 
 use super::cases::append::{self, Append};
 use super::cases::order::{self, Order};
@@ -15,7 +15,7 @@ use std::fmt;
 use zoneplug_core::Bytes;
 use zoneplug_models::work::Rw;
 
-/// What was measured with.
+/// The build and machine of a measurement.
 #[derive(Debug, Serialize)]
 pub(crate) struct Build {
     pub(crate) zoneplug: &'static str,
@@ -42,20 +42,20 @@ impl fmt::Display for Build {
     }
 }
 
-/// One workload in both modes.
+/// The figures of one workload in both modes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) rw: Rw,
     pub(crate) block_bytes: u64,
     pub(crate) depth: u32,
-    /// The key of what the table shows as the rate.
+    /// The key of the figure that the table shows as the rate.
     pub(crate) unit: &'static str,
     pub(crate) plug: Measure,
     pub(crate) none: Measure,
 }
 
-/// The first pass over a disk in memory (4 KiB, depth 16), and what copying costs later in the same run.
+/// The cost of the first pass over a disk in memory (4 KiB, depth 16), and of copying later in the same run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fresh {
     pub(crate) plug_ns_per_bio: f64,
@@ -64,7 +64,7 @@ pub(crate) struct Fresh {
     pub(crate) memcpy_1m_ns: f64,
 }
 
-/// All workloads on one disk.
+/// The figures of all workloads on one disk.
 #[derive(Debug, Serialize)]
 pub(crate) struct DiskReport {
     pub(crate) spec: String,
@@ -74,11 +74,11 @@ pub(crate) struct DiskReport {
     pub(crate) verified_none: Option<Verified>,
 }
 
-/// A whole run.
+/// The document of a whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) build: Build,
-    /// A signal came before the end.
+    /// Whether a signal came before the end.
     pub(crate) partial: bool,
     pub(crate) seconds_per_figure: f64,
     pub(crate) slices: u32,
@@ -89,11 +89,11 @@ pub(crate) struct Report {
     pub(crate) elapsed_s: f64,
 }
 
-/// One's own workload.
+/// The document of a user's own workload.
 #[derive(Debug, Serialize)]
 pub(crate) struct Own {
     pub(crate) build: Build,
-    /// A signal came before the end.
+    /// Whether a signal came before the end.
     pub(crate) partial: bool,
     pub(crate) disk: String,
     pub(crate) rw: Rw,
@@ -107,7 +107,7 @@ pub(crate) struct Own {
     pub(crate) verified: Option<Verified>,
 }
 
-/// What a command says at its end about BIOs that failed, in mode `plug` or another, and about data that was wrong.
+/// The failure to report if BIOs failed or data was wrong. `plug`: whether the mode was `plug`, for the hint.
 pub(crate) fn failure_of(refused: u64, wrong: u64, plug: bool) -> Option<Failure> {
     if wrong > 0 {
         Some(
@@ -126,7 +126,7 @@ pub(crate) fn failure_of(refused: u64, wrong: u64, plug: bool) -> Option<Failure
     }
 }
 
-/// A note, if a thread that polls all the time did not have a core to itself.
+/// A note if a polling thread had no core to itself.
 fn busy(shares: impl Iterator<Item = f64>) -> Option<String> {
     let least = shares.fold(1.0, f64::min);
     (least < 0.9).then(|| {
@@ -240,7 +240,7 @@ impl fmt::Display for DiskReport {
     }
 }
 
-/// What a line of CSV says of a workload in one mode.
+/// The cells of a CSV line: a workload in one mode.
 struct Line<'a> {
     disk: &'a str,
     workload: &'a str,
@@ -253,7 +253,7 @@ struct Line<'a> {
     measure: &'a Measure,
 }
 
-/// The titles of CSV.
+/// The title line of the CSV.
 fn titles() -> String {
     csv::line([
         "disk",
@@ -304,7 +304,7 @@ impl Line<'_> {
 }
 
 impl Own {
-    /// As CSV: one row.
+    /// The row as CSV.
     pub(crate) fn csv(&self) -> String {
         let line = Line {
             disk: &self.disk,
@@ -322,7 +322,7 @@ impl Own {
 }
 
 impl Report {
-    /// As CSV: a row for each workload, disk and mode.
+    /// The rows as CSV: one for each workload, disk and mode.
     pub(crate) fn csv(&self) -> String {
         let mut text = titles();
         for (disk, row) in self.disks.iter().flat_map(|d| d.rows.iter().map(move |r| (d, r))) {
@@ -344,7 +344,7 @@ impl Report {
         text
     }
 
-    /// A run that has found nothing yet.
+    /// A report without results yet.
     pub(crate) fn new(build: Build, seconds_per_figure: f64, slices: u32) -> Report {
         Report {
             build,
@@ -460,8 +460,8 @@ impl Report {
         format!("{:.0} s; {verdict}.\n{}", self.elapsed_s, interrupt::note(self.partial))
     }
 
-    /// BIOs that failed and should not have, and BIOs whose data was wrong. Writes that mode `none` loses on a disk
-    /// that reorders are the point of case 1, not failures.
+    /// Counts unexpected BIO failures and BIOs with wrong data. The writes that mode `none` loses on a disk that
+    /// reorders do not count: case 1 shows them on purpose.
     pub(crate) fn failures(&self) -> (u64, u64) {
         let (mut refused, mut wrong) = (0, 0);
         for d in &self.disks {

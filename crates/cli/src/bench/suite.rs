@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::disk::Mode;
 use zoneplug_models::work::{Rw, Work};
 
-/// A workload with the name that the published table gives it.
+/// A workload, with its name in the published table.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) rw: Rw,
@@ -55,16 +55,16 @@ impl Workload {
 
 /// The published null_blk: 4096 zones of 256 MB, 128 of them open at most.
 const NULL: &str = "null,zones=4096,zone-size=256M,max-open=128,append=native";
-/// Small enough to be written many times a second, so that the kernel has given it all of its pages.
+/// A disk small enough to be written many times a second, so that the kernel has allocated all of its pages.
 const MEM: &str = "mem,zones=64,zone-size=2M,append=native";
 
 const MODES: [Mode; 2] = [Mode::Plug, Mode::None];
-/// Slices of a figure, `plug` and `none` by turns, so that changes of load on a shared machine affect both.
+/// Slices of a figure. `plug` and `none` take turns, so that changes of load on a shared machine affect both.
 const SLICES: u32 = 5;
-/// What one verification writes at most.
+/// Most bytes that one verification writes.
 const VERIFY_BYTES: u64 = 32 << 20;
 
-/// Runs all of it.
+/// Runs the whole suite.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let start = Instant::now();
     let each = Duration::from_secs_f64(args.seconds);
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         run.print(&disk.to_string())?;
         report.disks.push(disk);
     }
-    // CSV has no rows for the cases.
+    // The cases have no rows in the CSV.
     let more = || !args.csv && !is_asked();
     for mode in [Mode::None, Mode::Plug].into_iter().take_while(|_| more()) {
         run.progress.say(format!("case 1, {mode}"));
@@ -146,7 +146,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// All workloads on one disk, in both modes.
+    /// Measures all workloads on one disk, in both modes.
     fn disk(&mut self, spec: &str) -> Result<DiskReport, Failure> {
         let named = Named::open(spec)?;
         let keeps_data = named.keeps_data;
@@ -183,7 +183,8 @@ impl Run<'_> {
         })
     }
 
-    /// Both modes by turns on the same device, whose zones each of them leaves empty: so both have the same memory.
+    /// Measures a workload in both modes by turns on one device. Each mode leaves the zones empty, so both use the
+    /// same memory.
     fn row(&mut self, w: &Workload, named: &Named) -> Result<Row, Failure> {
         let work = w.work();
         let plug = Group::new(named, config(Mode::Plug), work, 1, &mut self.arena)?;
@@ -213,7 +214,7 @@ impl Run<'_> {
         })
     }
 
-    /// The first pass over a disk in memory, and what copying costs there later.
+    /// Measures the first pass over a disk in memory, and the cost of copying there afterwards.
     fn fresh(&mut self, named: &Named) -> Result<Fresh, Failure> {
         self.progress.say("the first pass over fresh pages");
         let work = Work { rw: Rw::Write, block_sectors: 8, depth: 16, tags: 16 };
@@ -231,7 +232,7 @@ impl Run<'_> {
     }
 }
 
-/// Copies from one buffer of `len` bytes all over warm memory: ns for each.
+/// Copies one buffer of `len` bytes all over warm memory. Returns ns for each copy.
 fn memcpy(len: usize, time: Duration) -> f64 {
     let src = vec![1u8; len];
     let mut dst = vec![2u8; 128 << 20];

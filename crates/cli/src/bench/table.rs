@@ -1,5 +1,5 @@
-//! Tables of aligned columns: the first ones to the left, figures to the right. A table that is wider than the terminal
-//! is shown in parts, one below the other; each begins with the columns that say what a row is.
+//! Tables of aligned columns: the first ones to the left, figures to the right. A table wider than the terminal is
+//! shown in parts, one below the other; each part begins with the columns that identify a row.
 
 use crate::term;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::fmt;
 /// A table. A row may have fewer cells than there are columns.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
-    /// Titles that stand over several columns: text, and over how many.
+    /// Titles above several columns: each text, and the number of its columns.
     groups: Vec<(String, usize)>,
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
     notes: Vec<String>,
-    /// Columns after the first that are aligned to the left too.
+    /// Number of columns after the first that are aligned to the left too.
     more_left: usize,
-    /// Columns after the first that say what a row is.
+    /// Number of columns after the first that identify a row.
     more_keys: usize,
 }
 
@@ -26,25 +26,25 @@ impl Table {
         Table { titles: titles.iter().map(|&t| t.to_owned()).collect(), ..Table::default() }
     }
 
-    /// A line above the titles: each text over so many columns.
+    /// Adds a line above the titles: each text, and the number of columns below it.
     pub(crate) fn groups(mut self, groups: &[(&str, usize)]) -> Table {
         self.groups = groups.iter().map(|&(t, n)| (t.to_owned(), n)).collect();
         self
     }
 
-    /// Aligns the first `n` columns to the left, because they are words. Default: one.
+    /// Aligns the first `n` columns to the left, for text. Default: one.
     pub(crate) fn words(mut self, n: usize) -> Table {
         self.more_left = n.saturating_sub(1);
         self
     }
 
-    /// The first `n` columns name the row. They begin each part of a table that is shown in parts. Default: one.
+    /// Sets how many first columns identify a row. Each part of a table begins with them. Default: one.
     pub(crate) fn keys(mut self, n: usize) -> Table {
         self.more_keys = n.saturating_sub(1);
         self
     }
 
-    /// The table with these of its columns, and without its notes.
+    /// A table of these columns only, without the notes.
     fn of(&self, columns: &[usize]) -> Table {
         let cells = |row: &[String]| -> Vec<String> {
             columns.iter().map(|&c| row.get(c).cloned().unwrap_or_default()).collect()
@@ -72,7 +72,7 @@ impl Table {
         widths.iter().sum::<usize>() + GAP * widths.len()
     }
 
-    /// The table in parts that are at most so wide, if a column beside the keys can be.
+    /// Splits the table into parts that are at most `width` wide. A part has at least one column beside the keys.
     fn parts(&self, width: usize) -> Vec<Table> {
         let nr_columns = self.titles.len();
         let keys: Vec<usize> = (0..nr_columns.min(1 + self.more_keys)).collect();
@@ -95,7 +95,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Adds a line below.
+    /// Adds a line below the table.
     pub(crate) fn note(&mut self, text: String) {
         self.notes.push(text);
     }
@@ -107,7 +107,7 @@ impl Table {
                 *w = (*w).max(cell.chars().count());
             }
         }
-        // A group that is wider than its columns widens the first of them.
+        // A group title that is wider than its columns widens the first of them.
         let mut first = 0;
         for (text, n) in &self.groups {
             let n = (*n).min(widths.len() - first);
@@ -185,7 +185,7 @@ impl Table {
     }
 }
 
-/// A figure with about three digits that matter.
+/// Formats a figure with about three significant digits.
 pub(crate) fn figure(x: f64) -> String {
     match x {
         _ if !x.is_finite() => "-".to_owned(),
@@ -196,7 +196,7 @@ pub(crate) fn figure(x: f64) -> String {
     }
 }
 
-/// A whole number with commas.
+/// Formats a whole number with commas.
 pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -209,7 +209,7 @@ pub(crate) fn thousands(n: u64) -> String {
     text
 }
 
-/// A time in nanoseconds, with a unit.
+/// Formats a time in nanoseconds, with a unit.
 pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -237,7 +237,7 @@ mod tests {
             [(String::new(), 2), ("a rate".to_owned(), 1), (String::new(), 1)]
         );
         assert_eq!(parts[1].rows[0], ["seq", "write", "3,000", "4,000"]);
-        // One column beside the keys is shown however wide it is.
+        // A part shows at least one column beside the keys, however wide it is.
         assert_eq!(t.parts(5).len(), 4);
         assert_eq!(t.parts(1000).len(), 1);
     }

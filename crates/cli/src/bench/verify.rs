@@ -1,4 +1,4 @@
-//! Verification: the same workload once more, off the clock, with data that identifies the BIO that wrote it.
+//! Verification: runs the workload once more, unmeasured, with data that identifies the BIO that wrote it.
 //!
 //! Every BIO carries a pattern of its own. Every acknowledged write is read back from the place that the disk
 //! reported, and compared byte by byte.
@@ -17,7 +17,7 @@ use zoneplug_core::{BioPool, Bios, Nanos, Op, Sector};
 use zoneplug_host::HostedDisk;
 use zoneplug_models::work::{Offsets, Rng, Rw, Work, max_open};
 
-/// What a verification found.
+/// The results of a verification.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Verified {
     /// Writes that the disk acknowledged.
@@ -26,7 +26,7 @@ pub(crate) struct Verified {
     pub(crate) refused: u64,
     /// Bytes that were read back and compared.
     pub(crate) bytes: u64,
-    /// BIOs whose data was not what was written there, or that could not be read.
+    /// BIOs that could not be read back, or with other data than was written there.
     pub(crate) wrong: u64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Extent {
     pub(crate) key: u64,
 }
 
-/// Bytes of pattern `key`: no two sectors of any two patterns are alike.
+/// Fills `out` with pattern `key`. No two sectors of any two patterns are equal.
 pub(crate) fn pattern(key: u64, out: &mut [u8]) {
     let mut x = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7a6f_6e65_706c_7567;
     for word in out.chunks_exact_mut(8) {
@@ -57,15 +57,15 @@ pub(crate) fn pattern(key: u64, out: &mut [u8]) {
     }
 }
 
-/// When a pass has seen enough.
+/// The amount of work after which a pass ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Enough {
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
 }
 
-/// Empties the disk, lets `jobs` clients do `work` with patterns, reads everything back. For a read workload the disk
-/// is written sequentially, and its reads are those that are compared.
+/// Empties the disk, lets `jobs` clients do `work` with patterns, and reads everything back. For a read workload the
+/// disk is written sequentially, and the reads of the workload are compared.
 pub(crate) fn pass(
     named: &Named,
     config: DiskConfig,
@@ -124,7 +124,7 @@ pub(crate) fn pass(
 /// A client that writes patterns.
 struct Writer<'a> {
     offsets: Offsets,
-    /// One for each BIO in flight.
+    /// One buffer for each BIO in flight.
     bufs: &'a mut [Buffer],
     block_sectors: u32,
     first_key: u64,
@@ -187,7 +187,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads `extents` in their order, with the depth of `work`, and compares.
+/// Reads `extents` in their order, with the depth of `work`, and compares them with their patterns.
 pub(crate) fn compare(
     disk: &Disk,
     extents: &[Extent],

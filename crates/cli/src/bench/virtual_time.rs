@@ -1,5 +1,5 @@
-//! One's own workload in virtual time: the flags, and the figures as text and JSON. Processor time is neither measured
-//! nor printed.
+//! A user's own workload in virtual time: the flags, and the figures as text and JSON. Processor time is not
+//! measured.
 
 use super::Args;
 use super::blkparse::Trace;
@@ -22,11 +22,11 @@ use zoneplug_models::measure::{Row, Shelf, Workload, check};
 use zoneplug_models::work::Rw;
 use zoneplug_models::{VirtualDisk, Way};
 
-/// A whole run.
+/// The document of a whole run.
 #[derive(Debug, Serialize)]
 struct Timed {
     zoneplug: &'static str,
-    /// `virtual`.
+    /// Always `virtual`.
     time: &'static str,
     disk: String,
     rw: Rw,
@@ -40,14 +40,14 @@ struct Timed {
     read_block_bytes: Option<u64>,
     warm_up_s: f64,
     virtual_s: f64,
-    /// A signal came before the end: the last rows are of a shorter time or missing.
+    /// Whether a signal came before the end: the last rows then cover a shorter time or are missing.
     partial: bool,
     rows: Vec<Row>,
-    /// How long the run took here. All else in this document follows from the command line.
+    /// Wall-clock time of the run. Everything else in this document follows from the command line.
     real_s: f64,
 }
 
-/// What `args` ask for.
+/// The workload that `args` describe.
 fn workload(args: &Args, disk: &VirtualDisk) -> Workload {
     let mut load = Workload::new(disk, args.rw.unwrap_or(Rw::Write));
     load.work.block_sectors = args.bs.unwrap_or(8);
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     let document = json::flag(args.json, args.csv);
     let has_stdout = Output::have_stdout(&[("--write-trace", trace.as_ref())], document)?;
     let each = Duration::from_nanos(load.length.0);
-    // Each number of drives in each way.
+    // One load for each number of drives.
     let loads: Vec<Workload> = match args.drives.as_slice() {
         [] => vec![load.clone()],
         drives => drives.iter().map(|&disks| Workload { disks, ..load.clone() }).collect(),
@@ -153,7 +153,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
 }
 
 impl Timed {
-    /// As CSV: a row for each way to open the disk, and one for the reads beside it.
+    /// The rows as CSV: one for each way to open the disk, and one for the reads beside the jobs.
     fn csv(&self) -> String {
         let mut text = csv::line([
             "disk",
@@ -180,7 +180,7 @@ impl Timed {
             "worst_p99_ns",
         ]);
         for r in &self.rows {
-            // What is said of the disks is of their jobs.
+            // The figures of the single disks count their jobs, not the reads beside them.
             let shelf = r.shelf.as_ref();
             let of = |f: &dyn Fn(&Shelf) -> String| shelf.map_or(String::new(), f);
             let reads = r.reads.iter().map(|p| ("reads", p));
@@ -214,7 +214,7 @@ impl Timed {
         text
     }
 
-    /// How the disks of each row share what they have in common.
+    /// Prints how the disks of each row share the adapter.
     fn shelves(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rows.iter().all(|r| r.shelf.is_none()) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! A bench that answers on a socket while it runs, so that `zoneplug top` can watch it.
+//! A socket on which a running bench answers, so that `zoneplug top` can watch it.
 //!
-//! The clients write what they have done to counters of their own, now and then and not for each BIO.
+//! Clients publish their counters now and then, not for each BIO.
 
 use crate::failure::{Failure, Kind};
 use crate::server_client::{
@@ -17,10 +17,10 @@ use zoneplug_core::disk::Disk;
 use zoneplug_models::work::Rw;
 use zoneplug_server::{Access, Answers, Pause, Socket, zone_table};
 
-/// Time between two notes of a client.
+/// Time between two updates of a client's published counters.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// What a client has noted last.
+/// The counters that a client has published last.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     bios: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Noted {
     latency: Mutex<LatencyShown>,
 }
 
-/// A client's way to note what it does.
+/// Publishes a client's counters.
 #[derive(Debug)]
 pub(super) struct Notes {
     noted: Arc<Noted>,
@@ -39,18 +39,18 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Of a client that times one BIO in `sample`.
+    /// The two ends of the counters of a client that times one BIO in `sample`.
     pub(super) fn new(sample: u64) -> (Notes, Arc<Noted>) {
         let noted = Arc::new(Noted::default());
         (Notes { noted: noted.clone(), last: Instant::now(), sample }, noted)
     }
 
-    /// Whether the last note is a while ago.
+    /// Whether the next update is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         now - self.last >= EVERY
     }
 
-    /// Notes BIOs, the bytes of those that succeeded, those that failed, and the times of those that were timed.
+    /// Publishes the number of BIOs, the bytes of successful ones, the number of failed ones, and latencies.
     pub(super) fn note(
         &mut self,
         now: Instant,
@@ -65,7 +65,7 @@ impl Notes {
     }
 }
 
-/// Each BIO that was timed counts for `sample`.
+/// Latencies as the socket shows them. Each timed BIO counts for `sample`.
 fn latency(times: &Histogram<u64>, sample: u64) -> LatencyShown {
     let mut shown = LatencyShown::default();
     for step in times.iter_recorded() {
@@ -88,7 +88,7 @@ pub(super) struct Watched {
     clients: Vec<Arc<Noted>>,
 }
 
-/// Answers on a socket at `path` until what it returns is dropped.
+/// Answers on a socket at `path` until the returned value is dropped.
 pub(super) fn watch(
     path: &Path,
     spec: &str,
@@ -211,7 +211,7 @@ mod tests {
             (l.total(), l.quantile_ns(0.5), l.quantile_ns(1.0)),
             (192, Some(1024), Some(65_536))
         );
-        // Two digits are kept of a value.
+        // The histogram keeps two digits of a value.
         let mean = l.sum_ns as f64 / l.total() as f64;
         assert!((mean / (41_900.0 / 3.0) - 1.0).abs() < 0.01, "{mean}");
     }

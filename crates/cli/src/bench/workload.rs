@@ -1,4 +1,4 @@
-//! One's own workload.
+//! `zoneplug bench` with a user's own workload.
 
 use super::Args;
 use super::arena::Arena;
@@ -21,7 +21,7 @@ use zoneplug_host::{BlockingDisk, HostedDisk};
 use zoneplug_models::measure::{Names, check};
 use zoneplug_models::work::{Rw, Work};
 
-/// Slices of the run: the figures are those of the median one.
+/// Number of slices of the run. The figures are those of the median slice.
 const SLICES: u32 = 20;
 
 /// Asks before a benchmark resets zones of a disk that holds data.
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let socket = socket.transpose()?;
     group.slice(time / SLICES / 4, false)?;
     for _ in 0..SLICES {
-        // A slice that was cut short counts too.
+        // A slice that a signal cut short counts too.
         group.slice(time / SLICES, true)?;
         progress.done(time / SLICES);
         if is_asked() {
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// What `args` ask for.
+/// The work that `args` describe.
 fn work(args: &Args, named: &Named) -> Work {
     let depth = args.iodepth.unwrap_or(1);
     Work {

@@ -149,7 +149,7 @@ fn send(
     Ok(())
 }
 
-/// Prints where data landed as soon as it is known.
+/// Prints where each append landed as soon as it is known.
 struct Printer<'a> {
     out: &'a mut dyn Write,
     json: bool,

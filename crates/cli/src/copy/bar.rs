@@ -1,8 +1,8 @@
-//! How far a copy is: a bar where the length is known, a count where it is not, nothing in a pipe.
+//! The progress of a copy: a bar if the length is known, else a count; nothing in a pipe.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Drawn on stderr, if that is a terminal.
+/// Draws on stderr, if that is a terminal.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {

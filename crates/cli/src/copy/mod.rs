@@ -1,7 +1,7 @@
 //! `zoneplug write | read | append`: streams of bytes on zones.
 //!
-//! A stream fills the capacity of each zone, one zone after the other, and skips what lies between a zone's capacity
-//! and the next zone. `read` reads it back in the same order.
+//! A stream fills the capacity of each zone, one zone after the other, and skips the sectors between a zone's
+//! capacity and the next zone. `read` reads it back in the same order.
 
 mod append;
 mod bar;
@@ -34,7 +34,7 @@ pub(crate) struct Transfers {
     depth: u16,
 }
 
-/// Longest command: a buffer of it is memory.
+/// Longest command: each command in flight has a buffer of this size.
 const MAX: u64 = 64 << 20;
 
 /// Refuses a disk whose block is longer than any command. An older version made such disks.
@@ -59,23 +59,23 @@ impl Transfers {
     }
 }
 
-/// What a copy did, as JSON says it.
+/// The results of a copy, for JSON.
 #[derive(Debug, Serialize)]
 struct Copied {
-    /// Of the stream, without padding.
+    /// Bytes of the stream, without padding.
     bytes: u64,
-    /// Zeroes added to fill the last block.
+    /// Bytes of zeroes added to fill the last block.
     #[serde(rename = "padding_bytes")]
     padding: u64,
     extents: Vec<Extent>,
 }
 
-/// Where a stream comes from.
+/// The input of a copy.
 struct Source {
     from: Box<dyn Read>,
-    /// Its length, if that is known before it is read.
+    /// The length of the input, if known before it is read.
     len: Option<u64>,
-    /// Bytes to take at most.
+    /// Bytes still to take at most.
     left: u64,
     name: String,
 }
@@ -106,7 +106,7 @@ impl Source {
         Ok(Source { from, len: len.map(|l| l.min(left)), left, name })
     }
 
-    /// Fills `into` as far as there is something left. Returns how far.
+    /// Fills `into` from the input. Returns the number of bytes.
     fn fill(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
         let want = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let mut got = 0;
@@ -126,7 +126,7 @@ impl Source {
     }
 }
 
-/// Buffers to use again.
+/// Buffers for reuse.
 #[derive(Default)]
 struct Buffers(Vec<AlignedBuf>);
 

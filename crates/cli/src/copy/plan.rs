@@ -1,4 +1,4 @@
-//! Where the bytes of a stream are.
+//! Finds the places of a stream's bytes on the disk.
 
 use crate::disk::Opened;
 use crate::failure::Failure;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use zoneplug_core::Sector;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 
-/// A part of a stream: sectors in a row, in one zone.
+/// A part of a stream: consecutive sectors of one zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Extent {
     pub(super) zone: u32,
@@ -26,10 +26,10 @@ pub(super) fn zones(
     range: &RangeArgs,
 ) -> Result<(Vec<ZoneInfo>, Option<Sector>), Failure> {
     let start = range.start()?;
-    // A length is one of the stream, not one of the disk.
+    // A length limits the stream, not the range of the disk.
     let mut zones = RangeArgs { length: None, len: None, ..range.clone() }.zones(&disk.geometry)?;
     if start.is_none() && range.count.is_some() {
-        // The first zones that are of any use, which are not known yet.
+        // The count is of zones that can be used, so all zones are looked at.
         zones.end = disk.geometry.nr_zones();
     }
     Ok((disk.report(zones)?, start))
@@ -43,8 +43,8 @@ fn is_writable(z: &ZoneInfo) -> bool {
     !matches!(z.cond, Condition::Full | Condition::ReadOnly | Condition::Offline)
 }
 
-/// Where a stream can be written, zone by zone. Without `start`, sequential zones from the first that has room, each
-/// from its write pointer. With `reset` zones are emptied first and hence start at their start.
+/// Finds room for a stream, zone by zone. Without `start`, it begins in the first sequential zone with room. Each
+/// part begins at the zone's write pointer, or with `reset` at the start of the zone, which is then emptied.
 pub(super) fn room(
     g: &Geometry,
     zones: &[ZoneInfo],
@@ -59,7 +59,7 @@ pub(super) fn room(
             if start.is_none() {
                 continue;
             }
-            // A layer may make a zone longer than what can be written of it.
+            // A layer may make a zone longer than its writable part.
             let (sector, end) = (first.unwrap_or(z.start).0, z.start.0 + z.capacity_sectors);
             if sector >= end {
                 let n = number(g, z);
@@ -94,7 +94,7 @@ pub(super) fn room(
     Ok(extents)
 }
 
-/// Where a stream can be read. Without `len`, what was written; with it, so many bytes of what can be.
+/// Finds the data of a stream. Without `len`, all written data; with it, so many bytes of readable sectors.
 pub(super) fn data(
     g: &Geometry,
     zones: &[ZoneInfo],
@@ -113,7 +113,7 @@ pub(super) fn data(
             break;
         }
         let sector = start.filter(|_| i == 0).unwrap_or(z.start).0;
-        // A read-only zone does not say how far it was written.
+        // A read-only zone does not tell how far it was written.
         let all = len.is_some() || !is_sequential(z) || z.cond == Condition::ReadOnly;
         let end = z.start.0 + if all { z.capacity_sectors } else { written(z) };
         let sectors = end.saturating_sub(sector).min(left);
@@ -135,7 +135,7 @@ pub(super) fn data(
     Ok(extents)
 }
 
-/// The first parts of `extents`, `len` bytes of them, which is a multiple of 512 or the end.
+/// The first `len` bytes of `extents`; `len` is a multiple of 512, or all of them.
 pub(super) fn prefix(extents: &[Extent], len: u64) -> Vec<Extent> {
     let mut left = len.div_ceil(512);
     let mut out = Vec::new();
@@ -154,7 +154,7 @@ pub(super) fn prefix(extents: &[Extent], len: u64) -> Vec<Extent> {
 mod tests {
     use super::*;
 
-    /// A conventional zone, then zones of 100 sectors with room for 80, written so far.
+    /// A conventional zone, then zones of 100 sectors, 80 of them writable and `written` of those written.
     fn disk(written: &[u64]) -> (Geometry, Vec<ZoneInfo>) {
         let n = written.len() as u64 + 1;
         let g = Geometry::new(n, 100, 80).unwrap().with_conventional([zoneplug_core::ZoneNo(0)]);
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(list(room(&g, &z, None, Some(1), false)), [(230, 50)]);
         let all = list(room(&g, &z, None, None, true));
         assert_eq!(all, [(100, 80), (200, 80), (300, 80), (400, 80), (500, 80)]);
-        // From a zone's start its write pointer is found; any other sector must be it.
+        // The start of a zone stands for its write pointer; any other sector must be the write pointer.
         assert_eq!(list(room(&g, &z[2..], Some(Sector(200)), None, false))[0], (230, 50));
         assert_eq!(list(room(&g, &z[2..], Some(Sector(230)), None, false))[0], (230, 50));
         let e = room(&g, &z[2..], Some(Sector(231)), None, false).unwrap_err().to_string();
@@ -220,7 +220,7 @@ mod tests {
             list(data(&g, &z[2..], Some(Sector(210)), Some(2), None)),
             [(210, 70), (300, 30)]
         );
-        // A length says what is read, written or not.
+        // With a length, sectors count whether they are written or not.
         assert_eq!(
             list(data(&g, &z[3..], Some(Sector(300)), None, Some(100 * 512))),
             [(300, 80), (400, 20)]

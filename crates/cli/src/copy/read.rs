@@ -62,7 +62,7 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let mut data = Vec::new();
     let mut put = |buf: Option<AlignedBuf>| -> Result<(), Failure> {
         let Some(buf) = buf else { return Ok(()) };
-        // The last block may be longer than what was asked for.
+        // The last block may be longer than the rest of the data.
         let n = left.min(u64::from(buf.len())) as usize;
         left -= n as u64;
         data.resize(n, 0);
@@ -74,7 +74,7 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
     for e in &extents {
         let (mut at, end) = (e.sector, e.sector + e.sectors);
         while at < end {
-            // In whole blocks of the disk.
+            // The device reads whole blocks.
             let len = (end - at).min(block >> 9).next_multiple_of(unit >> 9);
             put(window.make_room()?)?;
             window.push(io.read(Sector(at), len));
@@ -88,7 +88,7 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
     sink.finish()
 }
 
-/// Where the data go.
+/// The destination of the data.
 enum Sink<'a> {
     Out(&'a mut dyn Write),
     File(Output),

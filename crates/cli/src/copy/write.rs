@@ -133,7 +133,7 @@ struct Writer {
     unit: usize,
     geometry: Geometry,
     reset: bool,
-    /// Acknowledged, without padding.
+    /// Acknowledged bytes, without padding.
     bytes: u64,
     padding: u64,
     extents: Vec<Extent>,
@@ -172,7 +172,7 @@ impl Writer {
                     break;
                 }
             }
-            // A zone is full before the next one is begun: a disk may have room for one open zone only.
+            // Fills each zone before it begins the next: a disk may allow only one open zone.
             while let Some(buf) = self.window.next()? {
                 self.acknowledged(Some(buf));
             }
@@ -190,7 +190,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The first data for a zone are there.
+    /// Prepares the zone of `extent` when the first data for it has been read.
     fn begin(&mut self, extent: &Extent) -> Result<(), Failure> {
         let zone = ZoneNo(extent.zone);
         if self.reset && !self.geometry.is_conventional(zone) {

@@ -1,6 +1,6 @@
-//! Pages of HTML in one file that needs no other and no script. They are light or dark as their reader is, and fit a narrow
-//! window: plots stand below each other there, and tables scroll by themselves. `reproduce --html` and `replay --html` make
-//! them; `svg.rs` has what plots consist of.
+//! Self-contained HTML pages without scripts. They follow the reader's light or dark theme and fit a narrow window:
+//! there, plots stand below each other and tables scroll by themselves. `reproduce --html` and `replay --html` make
+//! them; `svg.rs` has the elements of plots.
 
 pub(crate) mod svg;
 
@@ -10,7 +10,7 @@ use zoneplug_core::plain_lines;
 
 const PAGE_STYLE: &str = include_str!("page.css");
 
-/// Text for XML, which may come from outside.
+/// Escapes text, which may come from outside, for XML.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in plain_lines(text).chars() {
@@ -25,7 +25,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// A page with this title, and in it what `body` writes.
+/// A page with this title and the content that `body` writes.
 pub(crate) fn page(title: &str, body: impl FnOnce(&mut String)) -> String {
     let mut out = String::new();
     let _ = write!(
@@ -42,7 +42,7 @@ pub(crate) fn page(title: &str, body: impl FnOnce(&mut String)) -> String {
     out
 }
 
-/// Plots beside each other.
+/// Writes plots beside each other.
 pub(crate) fn plots(out: &mut String, plots: impl IntoIterator<Item = String>) {
     out.push_str("<div class=\"plots\">\n");
     for svg in plots {
@@ -51,7 +51,7 @@ pub(crate) fn plots(out: &mut String, plots: impl IntoIterator<Item = String>) {
     out.push_str("</div>\n");
 }
 
-/// Begins a table whose first columns are words. `</table></div>` ends it.
+/// Begins a table whose first `words` columns are text. `</table></div>` ends it.
 pub(crate) fn begin_table<T: AsRef<str>>(out: &mut String, titles: &[T], words: usize) {
     out.push_str("<div class=\"scroll\"><table>\n<tr>");
     for (i, title) in titles.iter().enumerate() {
@@ -61,13 +61,13 @@ pub(crate) fn begin_table<T: AsRef<str>>(out: &mut String, titles: &[T], words: 
     out.push_str("</tr>\n");
 }
 
-/// A cell.
+/// Writes a cell.
 pub(crate) fn td(out: &mut String, class: &str, text: &str) {
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
     let _ = write!(out, "<td{class}>{}</td>", escape(text));
 }
 
-/// Fails unless a page is one file: nothing is fetched, nothing is run, every tag that opens closes.
+/// Fails unless a page is one file: it must fetch and run nothing, and close every tag.
 #[cfg(test)]
 pub(crate) fn assert_one_file(page: &str) {
     for foreign in ["<script", "<link", "<img", "src=", "url(", "@import"] {

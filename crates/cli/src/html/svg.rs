@@ -1,12 +1,12 @@
-//! Plots as SVG, written by hand. Colours are classes of `style.css`, so that a plot is light or dark as its reader is;
-//! that, and sizes that fit a narrow page, are why no plotting library draws them, for those fix both when they draw.
+//! Plots as SVG, without a plotting library: libraries fix colours and sizes when they draw. Here colours are classes
+//! of `style.css`, so that plots follow the reader's light or dark theme, and sizes fit a narrow page.
 
 use super::escape;
 use std::fmt::Write;
 
-/// Width of every plot. It is shown at about this size: two or three beside each other, or one on a narrow page.
+/// Width of every plot. Browsers show it at about this size: two or three beside each other, or one on a narrow page.
 pub(crate) const WIDTH: f64 = 410.0;
-/// Classes of colours that there are.
+/// Number of colour classes.
 pub(crate) const COLOURS: usize = 8;
 pub(crate) const STYLE: &str = include_str!("style.css");
 
@@ -52,7 +52,7 @@ impl Svg {
         );
     }
 
-    /// A mark of a series: a disc, or a hollow square for what others published. It says what it is when pointed at.
+    /// Draws a mark of a series: a disc, or a hollow square for published figures. Shows `says` when pointed at.
     pub(crate) fn mark(&mut self, class: &str, hollow: bool, x: f64, y: f64, says: &str) {
         let title = escape(says);
         let _ = if hollow {
@@ -69,14 +69,14 @@ impl Svg {
         };
     }
 
-    /// What a figure of several runs spans, from left to right.
+    /// Draws the range of a figure's runs, from left to right.
     pub(crate) fn reach(&mut self, class: &str, y: f64, from: f64, to: f64) {
         self.line(class, from, y, to, y);
         self.line(class, from, y - 3.0, from, y + 3.0);
         self.line(class, to, y - 3.0, to, y + 3.0);
     }
 
-    /// What a figure of several runs spans.
+    /// Draws the range of a figure's runs, from bottom to top.
     pub(crate) fn span(&mut self, class: &str, x: f64, from: f64, to: f64) {
         self.line(class, x, from, x, to);
         self.line(class, x - 3.0, from, x + 3.0, from);
@@ -91,7 +91,7 @@ impl Svg {
     }
 }
 
-/// Round numbers from 0 or below to `max` or above, about `n` of them.
+/// Round numbers that cover `min` to `max`, about `n` of them.
 pub(crate) fn ticks(min: f64, max: f64, n: f64) -> Vec<f64> {
     let max = if max - min < 1e-9 { min + 1.0 } else { max };
     let rough = (max - min) / n;
@@ -106,13 +106,14 @@ pub(crate) fn ticks(min: f64, max: f64, n: f64) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// A tick without digits that it does not need.
+/// The label of a tick, without needless digits.
 pub(crate) fn label(x: f64) -> String {
     let text = format!("{x:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The powers of ten around some values, which are above 0: at least two. Between two there are 2 and 5 times the first.
+/// Powers of ten that cover some values, which are above 0: at least two powers. Also 2 and 5 times each but the
+/// last.
 pub(crate) fn decades(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let (low, high) = values
         .into_iter()

@@ -1,5 +1,5 @@
-//! Shards of a sweep: a header, then a line for each cell. The merged file has all lines in the order of the cells, as
-//! they are.
+//! Shards of a sweep: a header, then a line for each cell. The merged file has all lines unchanged, in the order of
+//! the cells.
 
 use super::{Input, list, no_results};
 use crate::failure::Failure;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// The number of the form that is known here.
+/// The supported version of the file form.
 const FORM: u32 = 1;
 
-/// The first line of a file. Its keys are in the order in which the Python package writes them.
+/// The first line of a file, with its keys in the order in which the Python package writes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Header {
-    /// Cells of all shards.
+    /// Number of cells of all shards together.
     cells: u64,
     /// The function that was run.
     run: String,
@@ -37,7 +37,7 @@ fn header(line: &str) -> Option<Header> {
     header.filter(|h| h.zoneplug_sweep == FORM)
 }
 
-/// Whether a file that begins with this line is one of a sweep.
+/// Whether this line is the header of a sweep's file.
 pub(super) fn is_header(line: &str) -> bool {
     header(line).is_some()
 }
@@ -56,7 +56,7 @@ pub(super) fn merge(inputs: &[Input], out: &mut dyn Write) -> Result<(), Failure
         let mut current = None;
         for (at, line) in input.text.split_inclusive('\n').enumerate() {
             let Some(line) = line.strip_suffix('\n') else {
-                // Torn: its cell has no result yet.
+                // The line is incomplete, so its cell has no result yet.
                 break;
             };
             if let Some(h) = header(line) {
@@ -114,7 +114,7 @@ pub(super) fn merge(inputs: &[Input], out: &mut dyn Write) -> Result<(), Failure
     Ok(())
 }
 
-/// Fails if a shard is missing, or has no result for one of its cells.
+/// Fails if a shard is missing, or lacks the result of one of its cells.
 fn check(header: &Header, of: u64, parts: &BTreeMap<Shard, Part>) -> Result<(), Failure> {
     let there = |number| parts.contains_key(&Shard { number, of });
     let absent: Vec<u64> = (1..=of).filter(|&n| !there(n)).take(1000).collect();
@@ -124,7 +124,7 @@ fn check(header: &Header, of: u64, parts: &BTreeMap<Shard, Part>) -> Result<(), 
             .hint(format!("the same sweep with shard=({first}, {of}) and a file of its own")));
     }
     for (shard, part) in parts {
-        // Cells number - 1, number - 1 + of and so on.
+        // The shard has cells number - 1, number - 1 + of, and so on.
         let all = (header.cells + of - shard.number) / of;
         let found = part.lines.len() as u64;
         if found != all {

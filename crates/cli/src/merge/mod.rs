@@ -1,4 +1,4 @@
-//! `zoneplug merge`: the results of shards, which several machines have computed, as those of one run.
+//! `zoneplug merge`: merges the results of shards, from several machines, into those of one run.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A file, and all of its text.
+/// A file with its whole text.
 struct Input {
     name: String,
     text: String,
@@ -48,13 +48,13 @@ impl Input {
     }
 }
 
-/// A file that has no results of a shard.
+/// The failure for a file without results of a shard.
 fn no_results(name: &str) -> Failure {
     Failure::usage(format!("{name} has no results of a shard"))
         .hint("what zoneplug sim --shard I/N --json printed, or the file of a sweep")
 }
 
-/// Numbers in order as a list: `3, 7-9`.
+/// Formats sorted numbers as a list: `3, 7-9`.
 fn list(numbers: &[u64]) -> String {
     let mut parts: Vec<String> = Vec::new();
     for run in numbers.chunk_by(|a, b| a + 1 == *b) {

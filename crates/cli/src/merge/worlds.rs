@@ -1,4 +1,4 @@
-//! Shards of a simulation. Their counts are added, and the figures of the whole are made of the sums.
+//! Shards of a simulation: adds their counts, and computes the figures of the whole run from the sums.
 
 use super::{Input, list, no_results};
 use crate::failure::Failure;
@@ -11,14 +11,14 @@ use std::ops::RangeInclusive;
 use zoneplug_models::Summary as Figures;
 use zoneplug_sim::Tally;
 
-/// What a document says of a failure.
+/// The `"error"` of a document.
 #[derive(Debug, Deserialize)]
 struct Wrong {
     message: String,
     hint: String,
 }
 
-/// A document of `zoneplug sim`. One of a run that failed before it had results has only `error`.
+/// A document of `zoneplug sim`. A run that failed before it had results has only `error`.
 #[derive(Debug, Deserialize)]
 struct Document {
     schema: u32,
@@ -27,7 +27,7 @@ struct Document {
     figures: serde_json::Map<String, serde_json::Value>,
 }
 
-/// The results of a shard, and where they were found.
+/// The results of a shard, and the name of their file.
 struct Part {
     name: String,
     shard: Shard,
@@ -74,7 +74,7 @@ fn command(seeds: &RangeInclusive<u64>, number: u64, of: u64) -> String {
     format!("zoneplug sim --seeds {first}..{last} --shard {number}/{of} --json")
 }
 
-/// The parts by their numbers. Fails if they are not all parts of one run, each of them once and complete.
+/// Sorts the parts by number. Fails if one is of another run or there twice.
 fn sorted(parts: Vec<Part>) -> Result<BTreeMap<u64, Part>, Failure> {
     let of_one_run = |p: &Part| {
         let s = &p.summary;
@@ -105,9 +105,9 @@ fn sorted(parts: Vec<Part>) -> Result<BTreeMap<u64, Part>, Failure> {
     Ok(by_number)
 }
 
-/// Fails if a shard is not there, or has not run all of its seeds for another reason than a broken promise.
+/// Fails if a shard is missing, or stopped before its last seed for another reason than a broken promise.
 fn check(parts: &BTreeMap<u64, Part>, seeds: &RangeInclusive<u64>, of: u64) -> Result<(), Failure> {
-    // As many as are looked at, however many there should be.
+    // At most 1000 missing shards are listed, however large `of` is.
     let absent: Vec<u64> = (1..=of).filter(|n| !parts.contains_key(n)).take(1000).collect();
     if let [first, rest @ ..] = &absent[..] {
         let (is, all) = if rest.is_empty() { ("shard", " is") } else { ("shards", " are") };
@@ -148,7 +148,7 @@ pub(super) fn merge(inputs: &[Input], as_json: bool, out: &mut dyn Write) -> Res
     for part in parts.values() {
         part.summary.figures.add_to(&mut tally).ok_or_else(|| no_results(&part.name))?;
     }
-    // Shards have seeds in their order, so the first that failed has the lowest seed.
+    // Shards have their seeds in order, so the first shard that failed has the lowest failing seed.
     let failed = parts.values().find(|p| p.summary.figures.failed_seed.is_some());
     let seconds = parts.values().map(|p| p.summary.figures.elapsed_s).sum();
     let whole = Of { seeds, shard: None };
@@ -164,7 +164,7 @@ pub(super) fn merge(inputs: &[Input], as_json: bool, out: &mut dyn Write) -> Res
     failure.map_or(Ok(()), Err)
 }
 
-/// The failure of a shard.
+/// The failure that a shard's broken promise gives the whole run.
 fn broken(part: &Part) -> Failure {
     let seed = part.summary.figures.failed_seed.unwrap_or_default();
     match &part.error {

@@ -1,4 +1,4 @@
-//! `zoneplug help | completions | man`: made from the same definitions as the parser and the help.
+//! `zoneplug help | completions | man`: made from the definitions that the parser uses.
 
 mod spec;
 
@@ -24,8 +24,9 @@ pub(crate) struct CompletionArgs {
     spec: Option<String>,
 }
 
-/// What bash calls instead of clap's function. The words before do not say whether a word is a specification, so its
-/// own text does. bash splits words at `=` and `@` too, and replaces only the last part, `$2`.
+/// The function that bash calls in place of clap's. The words before the current one do not tell whether it is a
+/// specification, so its own text decides. bash also splits words at `=` and `@`, and replaces only the last part,
+/// `$2`.
 const BASH: &str = r#"
 _zoneplug_spec() {
     local word="${COMP_LINE:0:COMP_POINT}" found
@@ -76,10 +77,10 @@ pub(crate) struct HelpArgs {
     topic: Option<String>,
 }
 
-/// The topic of the help that is no command.
+/// A topic of the help beside the commands.
 const SPEC: &str = "spec";
 
-/// The topics of the help. The names are made once, for the completions.
+/// The topics of the help, which the completions offer.
 fn topics() -> Vec<&'static str> {
     let commands = crate::Cli::command();
     let names = commands.get_subcommands().map(|c| &*c.get_name().to_owned().leak());
@@ -100,7 +101,7 @@ pub(crate) fn help(
         }
         Some(name) => Some(name),
     };
-    // What `zoneplug COMMAND --help` prints; clap gives it as an error.
+    // `zoneplug COMMAND --help` prints the help; clap returns it as an error.
     let given = std::iter::once("zoneplug").chain(name).chain(["--help"]);
     match command.try_get_matches_from_mut(given) {
         Err(e) if e.exit_code() == 0 => Ok(e.print()?),
@@ -142,7 +143,7 @@ pub(crate) fn man(
     Output::create(&path, Over::Files, [])?.end_with(&spec::roff())?;
     writeln!(out, "{}", plain(&path.display().to_string()))?;
     for c in commands.into_iter().chain([command]) {
-        // `build` has named them `zoneplug-reset` and so on.
+        // clap's `build` has set display names such as `zoneplug-reset`.
         let path = dir.join(format!("{}.1", c.get_display_name().unwrap_or(c.get_name())));
         let mut text = Vec::new();
         page(c, &mut text)?;
@@ -154,7 +155,7 @@ pub(crate) fn man(
 
 fn page(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
     let mut text = Vec::new();
-    // Into memory: it does not fail.
+    // Writing to memory does not fail.
     let source = concat!("zoneplug ", env!("CARGO_PKG_VERSION"));
     let command = command.disable_help_subcommand(true);
     clap_mangen::Man::new(command).source(source).render(&mut text)?;

@@ -15,15 +15,15 @@ enum Part {
     Section(&'static str),
     /// A paragraph.
     Text(String),
-    /// Lines that are shown as they are.
+    /// Lines that are shown unchanged.
     Code(Vec<String>),
-    /// Something that is explained, and paragraphs about it.
+    /// A term with paragraphs about it.
     Entry(String, Vec<String>),
 }
 
 use Part::{Code, Entry, Section, Text};
 
-/// Faults to copy: a disk, and what happens on it.
+/// Examples of faults: a disk, and the fault's effect.
 pub(crate) const FAULTS: [(&str, &str); 5] = [
     ("mem,fault=write/io/zone=3/count=2", "the first two writes to zone 3 fail with an I/O error"),
     ("mem,fault=read/delay=5ms/p=0.01", "one read in a hundred completes 5 ms later"),
@@ -35,7 +35,7 @@ pub(crate) const FAULTS: [(&str, &str); 5] = [
     ("mem,write-cache=1,fault=flush/cut+seed=7", "the power goes at the first flush"),
 ];
 
-/// The page.
+/// The parts of the page.
 fn page() -> Vec<Part> {
     let mut all = vec![
         Section("SYNOPSIS"),
@@ -156,12 +156,12 @@ fn sentence(text: &str) -> String {
         .map_or_else(String::new, |c| format!("{}{}.", c.to_uppercase(), letters.as_str()))
 }
 
-/// A kind or a layer: what it is, and an example.
+/// The entry of a kind or a layer: its meaning and an example.
 fn entry(kind: &Kind, name: &str) -> Part {
     Entry(name.to_owned(), vec![kind.about.to_owned(), format!("Example: {}", kind.example)])
 }
 
-/// A key: its names, its range and default, what it is.
+/// The entry of a key: its names, range, default and meaning.
 fn key(key: &Key) -> Part {
     let names: Vec<String> =
         std::iter::once(&key.name).chain(key.aliases).map(|n| format!("{n}=")).collect();
@@ -169,7 +169,7 @@ fn key(key: &Key) -> Part {
         DefaultValue::Required => "must be given".to_owned(),
         default => format!("default {default}"),
     };
-    // `find_attribute` has the very keys of the disk; another kind's key of that name is another key.
+    // `find_attribute` has only keys that every disk has. Another kind may have a different key of that name.
     let change = find_attribute(key.name).filter(|a| a.key == *key).map(|a| a.change);
     let attr = match change {
         Some(Change::InUse) => ", attr",
@@ -180,7 +180,7 @@ fn key(key: &Key) -> Part {
     Entry(names.join(", "), vec![range, key.about.to_owned()])
 }
 
-/// Appends words, broken at blanks so that no line is longer than `width`.
+/// Appends `text`, broken at blanks so that no line is longer than `width`.
 fn wrap(out: &mut String, text: &str, indent: usize, width: usize) {
     let mut used = 0;
     for word in text.split(' ') {
@@ -207,7 +207,7 @@ pub(super) fn text() -> String {
     let (width, bright) = (term::width().min(80), term::colours());
     let mut out = String::new();
     wrap(&mut out, "zoneplug-spec - how a disk is written as text", 0, width);
-    // Entries stand together; a paragraph has a line of its own before it.
+    // There is no blank line between entries; a paragraph has one before it.
     let mut entries = false;
     for part in page() {
         let gap = !(entries && matches!(part, Entry(..)));
@@ -219,7 +219,7 @@ pub(super) fn text() -> String {
             Section(title) => {
                 out += &term::paint(title, "1", bright);
                 out.push('\n');
-                // The first entry of a section follows its title.
+                // The first entry of a section follows its title without a blank line.
                 entries = true;
             }
             Text(text) => wrap(&mut out, &text, 2, width),

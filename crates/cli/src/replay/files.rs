@@ -1,5 +1,6 @@
-//! The files of a trace. blktrace writes one for each processor, `sda.blktrace.0` and so on. The name of one of them, or
-//! `sda` as blkparse has it, stands for all of them. A pipe is copied first: a trace is read more than once.
+//! Finds and opens the files of a trace. blktrace writes one for each processor: `sda.blktrace.0` and so on. The name
+//! of one of them, or `sda` as for blkparse, stands for all of them. A pipe is copied first, because a trace is read
+//! more than once.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -13,18 +14,18 @@ use std::sync::Arc;
 use zoneplug_core::Error;
 use zoneplug_host::{open_regular, scratch_file};
 
-/// Files that are read more than once.
+/// The files of a trace, which can be read more than once.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
     /// A copy of the data that came through a pipe, and where the trace begins in it.
     copied: Option<(Arc<File>, u64)>,
-    /// Of all of them.
+    /// Length of all files together.
     pub(super) bytes: u64,
     bar: ProgressBar,
 }
 
 impl Files {
-    /// Finds the files of the trace that is called `path`. `-` is standard input.
+    /// Finds the files of the trace `path`. `-` is standard input.
     pub(super) fn of(path: &Path, bar: ProgressBar) -> Result<Files, Failure> {
         let mut files = Files { paths: Vec::new(), copied: None, bytes: 0, bar };
         if path == Path::new("-") {
@@ -44,7 +45,8 @@ impl Files {
                 return Err(Failure::usage(format!("{} is no file", path.display()))
                     .hint("a file, a pipe, or - for standard input"));
             }
-            // Most processors of a large machine do nothing, and open files are few.
+            // Empty files are left out: most processors of a large machine are idle, and a process may open few
+            // files.
             if meta.len() > 0 || files.paths.is_empty() {
                 files.bytes += meta.len();
                 files.paths.push(path);
@@ -53,7 +55,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Keeps what can be read only once: copies it to a file without a name, unless it is a file already.
+    /// Copies a pipe to an unnamed temporary file. Standard input that is a file is used as it is.
     fn keep(mut self, path: &Path, mut input: File) -> Result<Files, Failure> {
         let meta = input.metadata().map_err(|e| unreadable(path, &e))?;
         if meta.is_dir() {
@@ -63,29 +65,29 @@ impl Files {
         if meta.is_file() {
             let begin = input.stream_position().map_err(|e| unreadable(path, &e))?;
             self.bytes = meta.len().saturating_sub(begin);
-            // By its name the file is known, so that no output replaces it.
+            // The path is noted so that no output replaces the file.
             self.paths.push("/dev/stdin".into());
             self.copied = Some((Arc::new(input), begin));
             return Ok(self);
         }
         let mut file = scratch_file().map_err(|e| no_room(path, &e))?;
-        // The writer of a pipe decides when it ends, so the first signal ends the process.
+        // The writer of the pipe decides when it ends, so the first signal ends the process.
         self.bytes = interrupt::while_waiting(|| copy(path, &mut input, &mut file))?;
         self.copied = Some((Arc::new(file), 0));
         Ok(self)
     }
 
-    /// How many there are.
+    /// The number of files.
     pub(super) fn count(&self) -> usize {
         self.paths.len().max(1)
     }
 
-    /// Where they are, if they have names.
+    /// The paths of the files that have names.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.paths.iter().map(PathBuf::as_path)
     }
 
-    /// Opens them, from their beginnings.
+    /// Opens each file at its beginning.
     pub(super) fn open(&self) -> Result<Vec<Box<dyn Read>>, Error> {
         if let Some((file, begin)) = &self.copied {
             let reader = ReadAt { file: file.clone(), at: *begin };
@@ -99,7 +101,7 @@ impl Files {
     }
 }
 
-/// A reader with a place of its own in a file that others read too.
+/// A reader with its own position in a file that is shared.
 struct ReadAt {
     file: Arc<File>,
     at: u64,
@@ -113,7 +115,7 @@ impl Read for ReadAt {
     }
 }
 
-/// Copies a pipe to its end. Returns how many bytes there were.
+/// Copies a pipe to its end. Returns the number of bytes.
 fn copy(path: &Path, from: &mut File, to: &mut File) -> Result<u64, Failure> {
     let mut piece = vec![0; 256 << 10];
     let mut bytes = 0;
@@ -140,11 +142,11 @@ fn unreadable(path: &Path, e: &io::Error) -> Error {
         .hint("a file of blktrace, the output of blkparse or of fio --write_iolog, or CSV")
 }
 
-/// The name that the files of all processors begin with, if `path` is the name of one of them, or stands for all.
+/// The common beginning of the names of all processors' files, if `path` is such a name or stands for all.
 fn base_of(path: &Path) -> Option<String> {
     const MARK: &str = ".blktrace";
     let name = path.file_name()?.to_str()?;
-    // Files of processors may be in gzip.
+    // The files may be compressed with gzip.
     let name = if path.exists() { unpacked(name) } else { name };
     match name.rsplit_once('.') {
         Some((base, n)) if base.ends_with(MARK) && number(n).is_some() => Some(base.to_owned()),
@@ -154,8 +156,8 @@ fn base_of(path: &Path) -> Option<String> {
     }
 }
 
-/// The files beside `path` that are of the same trace of blktrace's, by their numbers. `None`: the name is no such one.
-/// Two files of one processor are refused: its events would be sent twice.
+/// The files of the same blktrace trace as `path`, ordered by processor. `None`: blktrace gives no such name. Fails
+/// if one processor has two files, because its events would be sent twice.
 fn siblings(path: &Path) -> Result<Option<Vec<PathBuf>>, Failure> {
     let Some(base) = base_of(path) else { return Ok(None) };
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -177,12 +179,12 @@ fn siblings(path: &Path) -> Result<Option<Vec<PathBuf>>, Failure> {
     Ok(Some(found.into_iter().map(|(_, path)| path).collect()))
 }
 
-/// A name without the mark of gzip.
+/// A name without the suffix of gzip.
 fn unpacked(name: &str) -> &str {
     name.strip_suffix(".gz").unwrap_or(name)
 }
 
-/// The number of a processor.
+/// Parses the number of a processor.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }

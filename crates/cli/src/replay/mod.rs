@@ -1,9 +1,9 @@
-//! `zoneplug replay`: a block trace, sent to models of drives, in virtual time; what each drive and policy would give. Also
-//! to disks in real time.
+//! `zoneplug replay`: sends a block trace to models of drives in virtual time, to compare drives and policies; or to
+//! disks in real time.
 //!
-//! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text, CSV and JSON, `spread.rs` what
-//! repeats say of it, `page.rs` and `plot.rs` the same with plots. `files.rs` finds the files of a trace. `real.rs` has the disks of a
-//! replay in real time.
+//! `zoneplug_models::replay` computes the results. `text.rs` shows them as text, CSV and JSON, `spread.rs` compares
+//! repeats, and `page.rs` and `plot.rs` make the page with plots. `files.rs` finds the files of a trace. `real.rs`
+//! has the disks of a replay in real time.
 
 mod files;
 mod page;
@@ -105,7 +105,7 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-/// The ways in which addresses become places, as a flag takes them.
+/// Parses the value of a flag as a map from addresses to zones.
 fn map_parser() -> impl TypedValueParser<Value = Map> {
     let value = |map: Map| {
         PossibleValue::new(map.name()).help(match map {
@@ -122,7 +122,7 @@ fn map_parser() -> impl TypedValueParser<Value = Map> {
         .map(|name| Map::from_name(&name).unwrap_or(Map::Auto))
 }
 
-/// The columns of a table, as a flag takes them.
+/// Parses the value of a flag as the columns of a table.
 fn columns(names: &str) -> Result<Columns, zoneplug_core::Error> {
     Columns::parse(names)
 }
@@ -154,7 +154,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // indicatif draws on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(0);
     let files = Files::of(&args.file, bar.clone())?;
-    // Fails at once if the page cannot be made, not after minutes of work. The trace stays what it is.
+    // If the page cannot be made, the command fails at once, not after minutes of work. The page must not replace the
+    // trace.
     let html = args.html.as_ref().map(|p| Output::create(p, Over::Files, files.paths()));
     let html = html.transpose()?;
     let document = json::flag(args.json, args.csv);
@@ -169,7 +170,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             disks.iter().map(ways).unzip()
         }
     };
-    // In real time there are no repeats.
+    // A replay in real time has no repeats.
     let mut runs = 0;
     for (ways, turns) in ways.iter().zip(turns) {
         say_what_never_waits(ways, turns);
@@ -206,9 +207,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     let report = Report::new(args, files.count(), &replay, pace, rows);
-    // A page that cannot be written is no reason to lose what was replayed.
+    // If the page cannot be written, the results are still printed.
     let page = html.map(|file| {
-        // After the name of the program: `replay` and its flags.
+        // The words of the command line after the program's name.
         let command = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned());
         file.end_with(page::page(&report, &command.collect::<Vec<_>>()).as_bytes())
     });

@@ -1,11 +1,11 @@
-//! The page of `--html`: what the terminal shows, with plots, and the command line that makes it again.
+//! The page of `--html`: the text of the terminal, plots, and the command line that makes the page again.
 
 use super::plot::plots;
 use super::text::Report;
 use crate::html::{self, begin_table, escape, td};
 use std::fmt::{self, Write};
 
-/// The page. `command`: the words of the command line, without the program.
+/// The page. `command`: the words of the command line after the program's name.
 pub(super) fn page(report: &Report, command: &[String]) -> String {
     let title = format!("{}: replayed by zoneplug", report.trace);
     html::page(&title, |out| {
@@ -14,7 +14,7 @@ pub(super) fn page(report: &Report, command: &[String]) -> String {
     })
 }
 
-/// What is said of a replay in virtual time.
+/// The end of the page's first sentence for a replay in virtual time.
 const MODELS: &str = ", on models of drives. A model is a hypothesis that agrees with published throughput, not a \
     measurement of a drive: <code>docs/models.md</code> says what it does not give.";
 
@@ -41,7 +41,7 @@ fn body(out: &mut String, report: &Report, command: &[String]) -> fmt::Result {
     writeln!(out, "<pre>{}</pre>", text(&|t| report.notes(t))?)
 }
 
-/// The table, with the lowest and the highest of repeats in brackets.
+/// Writes the table, with the lowest and highest figures of repeats in brackets.
 fn table(out: &mut String, report: &Report) {
     let (titles, groups) = report.columns();
     let mut groups = groups.iter().flat_map(|&(name, n)| vec![name; n]);
@@ -66,7 +66,7 @@ fn table(out: &mut String, report: &Report) {
     out.push_str("</table></div>\n");
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! The plots of a replay: throughput, latencies of writes and reads, and how latencies are distributed, a line for each row.
+//! The plots of a replay: throughput, latencies of writes and reads, and their distribution. Each row has a line.
 
 use super::text::Report;
 use crate::bench::table::{figure, time};
@@ -6,11 +6,11 @@ use crate::html::svg::{COLOURS, Svg, WIDTH, decades, label, ticks};
 use crate::virtual_disk::short;
 use zoneplug_models::replay::{Kind, Latencies, Row};
 
-/// Height of a row: its name, and its marks below.
+/// Height of a row: its name with its marks below.
 const STEP: f64 = 36.0;
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 24.0;
-/// Characters of a name that fit the width.
+/// Number of characters of a name that fit the width.
 const LONGEST: usize = 62;
 
 /// The plots.
@@ -22,7 +22,7 @@ pub(super) fn plots(report: &Report) -> Vec<String> {
     all
 }
 
-/// What a row is called: the disk is named where there are several.
+/// The name of a row. It includes the disk if there are several.
 fn name(report: &Report, row: &Row) -> String {
     let several = report.rows.iter().any(|r| r.disk != row.disk);
     let name =
@@ -33,7 +33,7 @@ fn name(report: &Report, row: &Row) -> String {
     }
 }
 
-/// A line for each row, from `top` to what is returned, with names above.
+/// Draws the names of rows from `top` on. Returns the height of a row's line below its name.
 fn row_names<'a>(svg: &mut Svg, names: &'a [String], top: f64) -> impl Fn(usize) -> f64 + 'a {
     for (i, name) in names.iter().enumerate() {
         svg.text("tag", LEFT, top + i as f64 * STEP + 12.0, name);
@@ -41,7 +41,7 @@ fn row_names<'a>(svg: &mut Svg, names: &'a [String], top: f64) -> impl Fn(usize)
     move |i| top + i as f64 * STEP + 24.0
 }
 
-/// Lowest and highest of repeats; `None` of one run.
+/// The lowest and highest figure of a row's repeats; `None` for a single run.
 fn extent(
     row: &Row,
     of: impl Fn(&zoneplug_models::replay::Spread) -> [f64; 2],
@@ -49,7 +49,7 @@ fn extent(
     row.spread.as_ref().filter(|s| s.runs > 1).map(of)
 }
 
-/// Bars from 0, with what the repeats span.
+/// Draws throughput as bars from 0, with the range of the repeats.
 fn throughput(report: &Report) -> String {
     let names: Vec<String> = report.rows.iter().map(|r| name(report, r)).collect();
     let top = 26.0;
@@ -81,10 +81,10 @@ fn kind<'a>(row: &'a Row, name: &str) -> &'a Kind {
     if name == "writes" { &row.writes } else { &row.reads }
 }
 
-/// p50, p99 and the longest, with a colour each.
+/// The latencies that are drawn, each with the class of its colour.
 const MARKS: [(&str, usize); 3] = [("p50", 1), ("p99", 0), ("max", 2)];
 
-/// Latencies on a logarithmic axis, with what the repeats span.
+/// Draws latencies on a logarithmic axis, with the range of the repeats.
 fn latencies(report: &Report, of: &str) -> Option<String> {
     let rows: Vec<&Row> = report.rows.iter().filter(|r| kind(r, of).operations > 0).collect();
     if rows.is_empty() {
@@ -137,7 +137,7 @@ fn latencies(report: &Report, of: &str) -> Option<String> {
     Some(svg.finish())
 }
 
-/// How long the fastest 50, 90, 99 and 99.9 % take, and the longest: a line for each row.
+/// Draws the latency within which 50, 90, 99 and 99.9 % end, and the longest: a line for each row.
 fn distribution(report: &Report, of: &str) -> Option<String> {
     let rows: Vec<&Row> = report.rows.iter().filter(|r| kind(r, of).operations > 0).collect();
     if rows.is_empty() {
@@ -178,7 +178,7 @@ fn distribution(report: &Report, of: &str) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Where a value is on an axis of these powers of ten, from one end to the other.
+/// Maps values to positions on a logarithmic axis over these powers of ten.
 fn logarithmic(powers: &[f64], from: f64, to: f64) -> impl Fn(f64) -> f64 + use<> {
     let end = |p: Option<&f64>| p.map_or(0.0, |p| p.log10());
     let (first, last) = (end(powers.first()), end(powers.last()));
@@ -187,7 +187,7 @@ fn logarithmic(powers: &[f64], from: f64, to: f64) -> impl Fn(f64) -> f64 + use<
     }
 }
 
-/// `10 ms`.
+/// Formats a power of ten as a time: `10 ms`.
 fn power_of_time(ns: f64) -> String {
     time(ns as u64).replace(".0", "")
 }

@@ -1,7 +1,8 @@
-//! `zoneplug replay --real-time`: the disks, what their zones must hold before a trace is sent, and the question that is asked before data are lost.
+//! `zoneplug replay --real-time`: opens the disks, prepares their zones for the trace, and asks before data is
+//! destroyed.
 //!
-//! A replay writes zeroes. Only zones that the trace changes are touched. A zone that the trace begins inside of is filled
-//! with zeroes up to there, if it is empty.
+//! A replay writes zeroes, and changes only zones that the trace changes. If the trace begins inside an empty zone,
+//! the zone is filled with zeroes up to there.
 
 use super::Args;
 use crate::disk::{Named, forced};
@@ -18,33 +19,33 @@ use zoneplug_models::replay::{Map, RealDisk, Replay, Row, Trace};
 use zoneplug_models::time::Pace;
 use zoneplug_models::{Way, Workers};
 
-/// Commands at a disk, if nothing says how many: as many as SATA has.
+/// Default number of commands at a disk, as with SATA.
 const TAGS: u32 = 32;
 
 /// The disks of a replay in real time.
 pub(super) struct Disks {
     disks: Vec<RealDisk>,
     configs: Vec<DiskConfig>,
-    /// What was agreed to.
+    /// The changes that the user has agreed to.
     plans: Vec<Plan>,
 }
 
-/// What a zone must be when a trace begins.
+/// The required state of a zone when the trace begins.
 struct Zone {
     no: ZoneNo,
-    /// Where the trace begins to write, in sectors. `None`: it does not matter.
+    /// The sector in the zone at which the trace begins to write. `None`: the trace empties the zone first.
     from: Option<u64>,
 }
 
 /// The zones of a disk that a trace changes.
 struct Plan {
     zones: Vec<Zone>,
-    /// All zones are emptied before the first row too.
+    /// Whether all of these zones are emptied before the first row too.
     empties: bool,
 }
 
 impl Disks {
-    /// Opens what the flags name.
+    /// Opens the disks that the flags name.
     pub(super) fn open(args: &Args) -> Result<Disks, Failure> {
         args.ways.in_real_time()?;
         let mut all = Disks { disks: Vec::new(), configs: Vec::new(), plans: Vec::new() };
@@ -56,17 +57,17 @@ impl Disks {
         Ok(all)
     }
 
-    /// The ways in which each is opened.
+    /// The ways to open each disk.
     pub(super) fn ways(&self, args: &Args) -> Vec<Vec<Way>> {
         self.configs.iter().map(|c| args.ways.of(c, &args.mode)).collect()
     }
 
-    /// Whether each turns.
+    /// Whether each disk rotates.
     pub(super) fn rotational(&self) -> Vec<bool> {
         self.disks.iter().map(|d| d.device.limits().rotational).collect()
     }
 
-    /// Looks at the trace.
+    /// Examines the trace for these disks.
     pub(super) fn look<'a>(
         &self,
         trace: &'a Trace<'a>,
@@ -75,7 +76,8 @@ impl Disks {
         Replay::in_real_time(trace, &self.disks, workers)
     }
 
-    /// Refuses zones that are not as the trace had them, and asks whether data may be destroyed. Changes nothing.
+    /// Refuses zones in another state than the trace expects, and asks whether data may be destroyed. Changes
+    /// nothing.
     pub(super) fn agree(
         &mut self,
         args: &Args,
@@ -90,7 +92,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Sends the trace to each disk in each way, one after the other, after all was agreed to.
+    /// Sends the trace to each disk in each way, one after the other. Called after the user has agreed.
     pub(super) fn rows(
         mut self,
         args: &Args,
@@ -105,7 +107,7 @@ impl Disks {
                 if is_asked() {
                     return Ok(rows);
                 }
-                // A disk in memory has nothing to keep: a new one knows nothing of the row before.
+                // A new disk in memory has no data of the row before.
                 let spec = Specification::parse(&self.disks[i].spec)?;
                 if nth > 0 && spec.is_volatile() && spec.files().next().is_none() {
                     self.disks[i] = open(&args.disks[i], args)?.0;
@@ -128,14 +130,14 @@ fn open(spec: &str, args: &Args) -> Result<(RealDisk, DiskConfig), Failure> {
     Ok((disk, named.config))
 }
 
-/// A client of a disk, to look at zones and to empty them.
+/// A client that reads and empties zones of a disk.
 fn client(disk: &RealDisk) -> Result<BlockingDisk, Failure> {
     let hosted = HostedDisk::open(disk.device.clone(), DiskConfig::default())?;
     Ok(BlockingDisk::new(&hosted)?)
 }
 
 impl Plan {
-    /// For the disk with this number.
+    /// The plan for the disk with this number.
     fn of(args: &Args, replay: &Replay<'_>, disk: usize) -> Plan {
         let fit = &replay.fits[disk];
         let log = replay.map_of(disk, args.map) == Map::Log;
@@ -165,7 +167,7 @@ impl Plan {
         Ok(these)
     }
 
-    /// Refuses zones that are not as the trace had them, and asks for leave to destroy data.
+    /// Refuses zones in another state than the trace expects, and asks whether data may be destroyed.
     fn agree(
         &self,
         args: &Args,
@@ -203,7 +205,7 @@ impl Plan {
         if replay.fits[number].changes().is_some_and(|c| c.resets_all()) {
             infos = io.report(Sector(0), io.geometry().nr_zones())?;
         }
-        // What is in a conventional zone is not known.
+        // A conventional zone does not tell whether it holds data, so on a lasting disk it counts as holding some.
         let lasts = !Specification::parse(&disk.spec)?.is_volatile();
         let g = io.geometry();
         let lost = infos.iter().filter(|z| {
@@ -225,7 +227,7 @@ impl Plan {
         args.yes.ask(&what, lost.len().max(2))
     }
 
-    /// Makes the zones what they must be. `first`: before the first row.
+    /// Brings the zones into the required state. `first`: before the first row.
     fn prepare(&self, disk: &RealDisk, first: bool) -> Result<(), Failure> {
         let mut io = client(disk)?;
         let infos = self.report(&mut io)?;
@@ -250,12 +252,12 @@ impl Plan {
     }
 }
 
-/// Whether a zone holds what the trace does not empty.
+/// Whether a zone holds data that the trace does not empty first.
 fn is_in_use(zone: &Zone, info: &ZoneInfo) -> bool {
     zone.from.is_some() && holds_data(info)
 }
 
-/// Writes so many zeroes to an empty zone.
+/// Writes `sectors` of zeroes to an empty zone.
 fn fill(io: &mut BlockingDisk, start: Sector, sectors: u64) -> Result<(), Failure> {
     const MOST: u64 = (1 << 20) >> 9;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! How far the repeats of rows spread, and which rows they cannot tell from each other.
+//! The spread of the repeats of rows, and which rows the repeats cannot tell apart.
 
 use crate::bench::table::{figure, time};
 use crate::virtual_disk::short;
@@ -12,7 +12,7 @@ pub(super) struct Figure {
     /// Its name in a sentence.
     says: &'static str,
     of: fn(&Spread) -> [f64; 2],
-    /// Operations that it is about.
+    /// The number of operations in the figure.
     operations: fn(&Row) -> u64,
 }
 
@@ -31,7 +31,7 @@ macro_rules! latency {
     };
 }
 
-/// All of them.
+/// All figures that have a spread.
 pub(super) const FIGURES: [Figure; 9] = [
     Figure {
         key: "mb_per_s",
@@ -50,7 +50,7 @@ pub(super) const FIGURES: [Figure; 9] = [
 ];
 
 impl Figure {
-    /// Lowest and highest of a row.
+    /// The lowest and highest value of the figure in a row's repeats.
     pub(super) fn of(&self, row: &Row) -> Option<[f64; 2]> {
         (row.spread.as_ref()).filter(|_| (self.operations)(row) > 0).map(self.of)
     }
@@ -67,7 +67,7 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
-    /// Those of each two rows with repeats, in the order of the rows.
+    /// The overlaps of all pairs of rows with repeats, in the order of the rows.
     pub(super) fn among(rows: &[Row]) -> Vec<Overlap> {
         let pairs =
             rows.iter().enumerate().flat_map(|(i, a)| rows[i + 1..].iter().map(move |b| (a, b)));
@@ -95,13 +95,13 @@ impl Overlap {
     }
 }
 
-/// Whether two rows are of one disk and have several runs each.
+/// Whether both rows are of one disk and have several runs.
 fn can_compare(a: &Row, b: &Row) -> bool {
     let several = |r: &Row| r.spread.as_ref().is_some_and(|s| s.runs > 1);
     a.disk == b.disk && several(a) && several(b)
 }
 
-/// What a reader has to know of the differences between rows. Nothing, if no two have repeats.
+/// A note on whether differences between rows may be chance; empty if no two rows have repeats.
 pub(super) fn of_differences(rows: &[Row], overlaps: &[Overlap]) -> String {
     let pairs = |(i, a): (usize, &Row)| rows[i + 1..].iter().any(|b| can_compare(a, b));
     match overlaps {
@@ -116,12 +116,12 @@ pub(super) fn of_differences(rows: &[Row], overlaps: &[Overlap]) -> String {
     }
 }
 
-/// From lowest to highest: `95.1-99.9`, and one of them if they look the same.
+/// The range of a rate: `95.1-99.9`; a single value if both ends look the same.
 pub(super) fn rates([low, high]: [f64; 2]) -> String {
     range(&figure(low), &figure(high))
 }
 
-/// The same of times: `407-422 ms`.
+/// The range of a time: `407-422 ms`.
 pub(super) fn times([low, high]: [u64; 2]) -> String {
     range(&time(low), &time(high))
 }

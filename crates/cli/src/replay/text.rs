@@ -1,4 +1,4 @@
-//! The results of a replay: as a table with a row for each disk and way to open it, and as JSON with all digits.
+//! The results of a replay: a table with a row for each disk and way to open it, and JSON with all digits.
 
 use super::Args;
 use super::spread::{self, FIGURES, Overlap, of_differences};
@@ -15,12 +15,12 @@ use zoneplug_models::replay::{Kind, Latencies, Map, Replay, Row, rates};
 use zoneplug_models::time::Pace;
 use zoneplug_models::time::trace::MisplacedWhy;
 
-/// The trace.
+/// The properties of the trace.
 #[derive(Debug, Serialize)]
 pub(super) struct Recorded {
     format: String,
     files: usize,
-    /// What the format consists of: lines or records.
+    /// The unit of the format: lines or records.
     #[serde(skip)]
     unit: &'static str,
     operations: u64,
@@ -32,13 +32,13 @@ pub(super) struct Recorded {
     discards: u64,
     management: u64,
     end_sector: u64,
-    /// `null` of a trace without times.
+    /// `null` if the trace has no times.
     makespan_s: Option<f64>,
     lines: u64,
     unknown_lines: u64,
     first_unknown_line: Option<u64>,
     unknown_operations: BTreeMap<String, u64>,
-    /// Those of further kinds, which are not told apart.
+    /// Unknown operations of further kinds, which are not told apart.
     unknown_operations_of_other_kinds: u64,
     first_unknown_operation_line: Option<u64>,
     empty_operations: u64,
@@ -51,10 +51,10 @@ pub(super) struct Recorded {
     lost_events: u64,
 }
 
-/// Kinds of unknown operations that a text names. A document has more of them.
+/// Kinds of unknown operations that the text names. JSON names more.
 const KINDS_SHOWN: usize = 8;
 
-/// Why a trace is not replayed as it is on a disk.
+/// The reason why a trace is not replayed unchanged on a disk.
 #[derive(Debug, Serialize)]
 struct Misfit {
     disk: String,
@@ -65,7 +65,7 @@ struct Misfit {
     why: String,
 }
 
-/// A whole replay.
+/// The results of a whole replay.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) zoneplug: &'static str,
@@ -73,16 +73,16 @@ pub(super) struct Report {
     pub(super) time: &'static str,
     pub(super) trace: String,
     pub(super) recorded: Recorded,
-    /// `null`: as fast as the disk goes.
+    /// `null`: as fast as the disk allows.
     speed: Option<f64>,
     outstanding: Option<u32>,
-    /// A signal came before the end: the last rows are of the first part of the trace or missing.
+    /// Whether a signal came before the end: the last rows then cover the first part of the trace or are missing.
     pub(super) partial: bool,
     misfits: Vec<Misfit>,
     /// Runs of each row, if more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     repeat: Option<u32>,
-    /// Of repeats.
+    /// Present if there are repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     overlaps: Option<Vec<Overlap>>,
     pub(super) rows: Vec<Row>,
@@ -169,7 +169,7 @@ impl Report {
         }
     }
 
-    /// The failure that the command ends with, if anything was refused.
+    /// The failure of the command if operations were refused.
     pub(super) fn failure(&self) -> Option<Failure> {
         let row = self.rows.iter().find(|r| r.refused.operations > 0)?;
         let first = row.refused.first?;
@@ -194,12 +194,12 @@ impl Report {
     }
 }
 
-/// So many of something.
+/// A number with its noun.
 fn count(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { more })
 }
 
-/// Figures of a kind, or dashes where there was none of it.
+/// Latencies of a kind of operations, or dashes if there were none.
 fn latencies(k: &Kind) -> [String; 4] {
     if k.operations == 0 {
         no_latencies()
@@ -212,7 +212,7 @@ fn no_latencies() -> [String; 4] {
     [const { String::new() }; 4].map(|_| "-".to_owned())
 }
 
-/// From lowest to highest.
+/// Ranges of the latencies of repeats, from lowest to highest.
 fn ranges(k: &Kind, l: &Latencies) -> [String; 4] {
     if k.operations == 0 {
         no_latencies()
@@ -221,7 +221,7 @@ fn ranges(k: &Kind, l: &Latencies) -> [String; 4] {
     }
 }
 
-/// Seconds with three digits, and fewer where there are many.
+/// Formats seconds with three significant digits.
 fn seconds(s: f64) -> String {
     time((s * 1e9).round() as u64)
 }
@@ -331,14 +331,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// Titles of columns, and those over several of them.
+/// Titles of columns, and titles above groups of columns.
 pub(super) type Columns = (Vec<&'static str>, Vec<(&'static str, usize)>);
 
 impl Report {
-    /// Titles of the columns behind those of figures that have a spread.
+    /// Titles of the columns after those of figures that have a spread.
     pub(super) const ENDS: [&'static str; 4] = ["drive busy", "refused", "takes", "recorded"];
 
-    /// Kinds of operations that the trace has.
+    /// Kinds of operations in the trace.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         let all = [(self.recorded.writes, "writes"), (self.recorded.reads, "reads")];
         all.into_iter().filter(|(n, _)| *n > 0).map(|(_, name)| name)
@@ -348,7 +348,7 @@ impl Report {
         self.kinds().map(|name| (name, if name == "writes" { &row.writes } else { &row.reads }))
     }
 
-    /// Columns that say what a row is, and of figures that have a spread.
+    /// The columns that identify a row, and those of figures that have a spread.
     pub(super) fn columns(&self) -> Columns {
         let mut titles = vec!["disk", "opened as", "MB/s"];
         let mut groups = vec![("", 3)];
@@ -359,14 +359,14 @@ impl Report {
         (titles, groups)
     }
 
-    /// What stands in these columns.
+    /// The cells of these columns.
     pub(super) fn cells(&self, r: &Row) -> Vec<String> {
         let mut cells = vec![r.disk.clone(), short(&r.layer), figure(r.mb_per_s)];
         cells.extend(self.of_kinds(r).flat_map(|(_, kind)| latencies(kind)));
         cells
     }
 
-    /// The same, from lowest to highest, of a row with several runs.
+    /// The cells of these columns as ranges, for a row with several runs.
     pub(super) fn range_cells(&self, r: &Row) -> Option<Vec<String>> {
         let spread = r.spread.as_ref().filter(|s| s.runs > 1)?;
         let mut cells = vec![r.disk.clone(), short(&r.layer), spread::rates(spread.mb_per_s)];
@@ -376,7 +376,7 @@ impl Report {
         Some(cells)
     }
 
-    /// How busy the drive is, what was refused, how long it takes, and how long it took.
+    /// The cells of the last columns, named by `ENDS`.
     pub(super) fn ends(&self, r: &Row) -> [String; 4] {
         [
             r.drive_busy_percent.map_or("-".to_owned(), |p| format!("{p:.0}%")),
@@ -386,7 +386,7 @@ impl Report {
         ]
     }
 
-    /// The trace, what is in it, and how it is sent.
+    /// Writes the trace, its contents, and the way in which it is sent.
     pub(super) fn heading(&self, f: &mut dyn Write) -> fmt::Result {
         write!(f, "{}", self.trace)?;
         if self.recorded.files > 1 {
@@ -414,7 +414,7 @@ impl Report {
         Ok(())
     }
 
-    /// What stands below the table.
+    /// Writes the notes below the table.
     pub(super) fn notes(&self, f: &mut dyn Write) -> fmt::Result {
         let mut disk = None;
         for r in &self.rows {
@@ -444,7 +444,7 @@ impl Report {
 }
 
 impl Report {
-    /// As CSV: a row for each disk and way to open it.
+    /// The rows as CSV: one for each disk and way to open it.
     pub(super) fn csv(&self) -> String {
         let kinds = ["writes", "reads"];
         let of = ["", "_bytes", "_mb_per_s", "_mean_ns", "_p50_ns", "_p99_ns", "_max_ns"];
@@ -480,7 +480,7 @@ impl Report {
         text
     }
 
-    /// How the addresses of the trace became places on a disk.
+    /// Writes how the addresses of the trace were mapped to the disk.
     fn explain(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
         let misfit = self.misfits.iter().find(|m| m.disk == r.disk);
         if r.map != Map::Log {
@@ -512,7 +512,7 @@ impl Report {
         self.adapted(f, r)
     }
 
-    /// Counts the operations that are not sent as they were recorded, however addresses became places.
+    /// Writes how many operations were changed or not sent, with any map.
     fn adapted(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
         let c = &r.changed;
         if c.discards_not_sent > 0 {

@@ -1,14 +1,14 @@
-//! The disk as a picture, for `report --map` and `info`: a glyph for each zone, coloured by its condition and filled to
-//! its write pointer.
+//! The picture of a disk for `report --map` and `info`: a glyph for each zone, coloured by its condition and filled
+//! to its write pointer.
 //!
-//! Rows that are like those before them are folded, as in a hex dump. If the map of a large disk would still fill
-//! pages, a glyph stands for several zones.
+//! Repeated rows are folded, as in a hex dump. If the map of a large disk would still fill pages, a glyph stands for
+//! several zones.
 
 use crate::term::paint;
 use crate::zones::{count, size, written};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 
-/// A condition: its style (SGR), its name, and how pressing it is when a glyph stands for several zones.
+/// Conditions with their styles (SGR) and names. The first ones win if a glyph stands for several zones.
 const CONDITIONS: [(Condition, &str, &str); 9] = [
     (Condition::Offline, "31;1", "offline"),
     (Condition::ReadOnly, "31", "read-only"),
@@ -21,23 +21,23 @@ const CONDITIONS: [(Condition, &str, &str); 9] = [
     (Condition::Empty, "2", "empty"),
 ];
 
-/// From an empty to a full cell, in eighths.
+/// The glyphs from an empty to a full cell, in eighths.
 const EIGHTHS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Rows after which zones share glyphs.
+/// Most rows; a larger map has several zones in a glyph.
 const ROWS: usize = 64;
-/// Consecutive equal rows that are folded.
+/// A longer sequence of equal rows is folded.
 const FOLD: usize = 3;
 
-/// What is drawn.
+/// The zones to draw.
 pub(crate) struct Map<'a> {
     /// The number of the first zone.
     pub(crate) first: u32,
     pub(crate) zones: &'a [ZoneInfo],
-    /// Which zones are drawn; the others leave a gap.
+    /// Whether each zone is drawn; others leave a gap.
     pub(crate) shown: &'a [bool],
 }
 
-/// One place of the picture.
+/// A position of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cell {
     glyph: char,
@@ -48,7 +48,7 @@ fn rank(cond: Condition) -> usize {
     CONDITIONS.iter().position(|c| c.0 == cond).unwrap_or(CONDITIONS.len() - 1)
 }
 
-/// A glyph for zones next to each other.
+/// The cell for consecutive zones.
 fn cell(zones: &[ZoneInfo], shown: &[bool]) -> Cell {
     let mine = || zones.iter().zip(shown).filter(|(_, s)| **s).map(|(z, _)| z);
     let Some(top) = mine().map(|z| rank(z.cond)).min() else {
@@ -60,7 +60,7 @@ fn cell(zones: &[ZoneInfo], shown: &[bool]) -> Cell {
     Cell { glyph: glyph(cond, fill, room), style }
 }
 
-/// The glyph of zones in a condition, of whose `room` so much is written.
+/// The glyph of zones with this condition: `fill` of `room` sectors are written.
 pub(crate) fn glyph(cond: Condition, fill: u64, room: u64) -> char {
     match cond {
         Condition::Offline => 'x',
@@ -70,7 +70,7 @@ pub(crate) fn glyph(cond: Condition, fill: u64, room: u64) -> char {
     }
 }
 
-/// A share of a whole in eighths: anything shows, and only what is full looks full.
+/// The glyph for a part of a whole, in eighths: any part shows, and only a full cell looks full.
 pub(crate) fn level(part: u64, whole: u64) -> char {
     match part {
         0 => EIGHTHS[0],
@@ -79,7 +79,7 @@ pub(crate) fn level(part: u64, whole: u64) -> char {
     }
 }
 
-/// How a condition is coloured (SGR), and its name.
+/// The style (SGR) and the name of a condition.
 #[cfg(feature = "top")]
 pub(crate) fn look_of(cond: Condition) -> (&'static str, &'static str) {
     let (_, style, name) = CONDITIONS[rank(cond)];
@@ -162,7 +162,7 @@ impl Map<'_> {
     }
 }
 
-/// Rows that are printed.
+/// The number of rows after folding.
 fn folded(rows: &[Vec<Cell>]) -> usize {
     rows.chunk_by(|a, b| a == b).map(|same| if same.len() > FOLD { 2 } else { same.len() }).sum()
 }

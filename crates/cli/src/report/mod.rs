@@ -12,7 +12,7 @@ use std::io::Write;
 use zoneplug_core::ZoneNo;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 
-/// Zones that one report asks for, so that a large disk is printed while it is read.
+/// Zones of one query, so that a large disk is printed while it is read.
 const AT_ONCE: u32 = 4096;
 
 /// Flags of `zoneplug report`.
@@ -62,7 +62,7 @@ struct Form {
     number: bool,
 }
 
-/// A zone of the JSON form.
+/// A zone in the JSON form.
 #[derive(Debug, Serialize)]
 struct Row {
     zone: u32,
@@ -72,10 +72,10 @@ struct Row {
     len: u64,
     #[serde(rename = "capacity_sectors")]
     cap: u64,
-    /// The write pointer from the start of the zone, as in the table; null where there is none.
+    /// The write pointer counted from the start of the zone, as in the table; null if there is none.
     #[serde(rename = "write_pointer_offset_sectors")]
     wptr: Option<u64>,
-    /// The same as a sector of the disk: the next one to write.
+    /// The write pointer as a sector of the disk.
     #[serde(rename = "write_pointer_sector")]
     wp: Option<u64>,
     reset: u8,
@@ -100,7 +100,7 @@ impl Row {
             cap: z.capacity_sectors,
             wptr: wp.map(|wp| wp.saturating_sub(z.start.0)),
             wp,
-            // No device of ours recommends a reset or writes out of order.
+            // No supported device recommends a reset or writes out of order.
             reset: 0,
             non_seq: 0,
             zcond: z.cond as u8,
@@ -122,7 +122,7 @@ fn type_name(t: ZoneType) -> &'static str {
     }
 }
 
-/// Columns of the table with all that `blkzone` says. A narrower one leaves out what no disk here has.
+/// Width of the table with all columns of `blkzone`. A narrower one leaves out columns that no disk here uses.
 const ALL_COLUMNS: usize = 105;
 
 /// Runs the command.
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let wanted = |z: &ZoneInfo| args.ro.as_ref().is_none_or(|c| z.cond.short_name() == c);
     if args.form.map {
         let zones = disk.report(range.clone())?;
-        // The map keeps the places of all zones and leaves those out that are not wanted.
+        // The map leaves gaps for zones that are not wanted.
         let shown: Vec<bool> = zones.iter().map(wanted).collect();
         let picture = map::Map { first: range.start, zones: &zones, shown: &shown };
         return Ok(write!(out, "{}", picture.draw(term::columns(), term::colours()))?);
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     printer.end(failure)
 }
 
-/// Prints zones as they come.
+/// Prints zones as they arrive.
 struct Printer<'a> {
     form: &'a Form,
     spec: &'a str,
@@ -246,7 +246,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Ends, with the failure that kept the rest from being reported, if there was one.
+    /// Ends the output, with the failure that stopped the report, if any.
     fn end(mut self, failure: Option<Failure>) -> Result<(), Failure> {
         if self.rows == 0 {
             self.head()?;

@@ -1,7 +1,7 @@
-//! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns,
-//! several times, so that changes of load on a shared machine affect all. Each repeat opens its disks anew, because where their
-//! memory lies can be a third of a figure; it is compared with that of the first column. Rates are per processor time. The
-//! results hold for this machine and this build.
+//! Measures cells of tables about processor time, on a disk that does nothing. The columns of a row take turns
+//! several times, so that changes of load on a shared machine affect all of them. Each repeat opens its disks anew,
+//! because the place of their memory can change a figure by a third, and is compared with the first column. Rates are
+//! per second of processor time. The results hold for this machine and this build.
 
 use crate::bench::arena::Arena;
 use crate::bench::group::Group;
@@ -14,10 +14,10 @@ use zoneplug_models::reproduce::{
     Cell, CellRuns, Expect, Row, Run, Table, measured, measured_name,
 };
 
-/// How often a figure is measured, columns by turns.
+/// Number of times that a figure is measured.
 const REPEATS: u32 = 5;
 
-/// How many figures a table has.
+/// The number of figures in a table.
 pub(crate) fn figures(table: &Table) -> usize {
     table.rows.iter().flat_map(|r| &r.cells).filter(|c| is_run(c)).count()
 }
@@ -26,7 +26,7 @@ fn is_run(cell: &Cell) -> bool {
     !matches!(cell.expect, Expect::Not(_))
 }
 
-/// A column's disk, and how it is opened. Options may have layers in front, as in `po2@zone-size=96M`.
+/// Opens a column's disk. Options may have layers in front, as in `po2@zone-size=96M`.
 fn disk(table: &Table, options: &str) -> Result<(Named, zoneplug_core::disk::DiskConfig), Failure> {
     let (layers, options) = options.rfind('@').map_or(("", options), |i| options.split_at(i + 1));
     let named = Named::open(&format!("{layers}{},{options}", table.drive))?;
@@ -34,7 +34,7 @@ fn disk(table: &Table, options: &str) -> Result<(Named, zoneplug_core::disk::Dis
     Ok((named, config))
 }
 
-/// Measures a table, each figure for `each`; `done` after each repeat of one, with its length.
+/// Measures a table, each figure for `each`. Calls `done` with the length of each repeat of a figure.
 pub(crate) fn table(
     table: &Table,
     each: Duration,
@@ -62,7 +62,7 @@ pub(crate) fn table(
     Ok(all)
 }
 
-/// Measures the columns of a row, one after the other, each on a disk of its own, which is opened for that.
+/// Measures the columns of a row, one after the other, each on a newly opened disk.
 fn repeat_row(
     table: &Table,
     row: &Row,
@@ -78,19 +78,19 @@ fn repeat_row(
         let (work, jobs) = measured(cell.client)?;
         let (named, config) = disk(table, column.options)?;
         let mut group = Group::new(&named, config, work, jobs, arena)?;
-        // This one only warms up.
+        // The first slice only warms up.
         group.slice(slice / 4, false)?;
         group.slice(slice, true)?;
         let m = group.measure();
         if m.bios == 0 {
-            // A signal came before.
+            // A signal came before the measurement.
             continue;
         }
         if m.all_refused() > 0 {
             let what = format!("{} BIOs of {} were refused", m.all_refused(), row.name);
             return Err(Failure::io(what).hint("this is a bug of the layer, or of the table"));
         }
-        // Per second of processor time, so that other processes do not count.
+        // The rate per second of processor time, so that other processes do not count.
         let per_s = 1e9 / m.cpu_ns_per_bio.max(1e-3);
         let block = f64::from(work.block_sectors) * 512.0;
         let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };

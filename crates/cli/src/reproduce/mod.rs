@@ -1,5 +1,5 @@
-//! `zoneplug reproduce`: the published tables of zone write plugging, zone append and the single writer, beside what
-//! the engine gives on models of the drives, or on this machine.
+//! `zoneplug reproduce`: the published tables of zone write plugging, zone append and the single writer, beside
+//! results on models of the drives or on this machine.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | `text.rs` | tables as text and as CSV |
 //! | `page.rs`, `plot.rs` | one page of HTML with plots |
 //!
-//! `zoneplug_models::reproduce` has the published tables, the cells in virtual time, and what comes of it all.
+//! `zoneplug_models::reproduce` has the published tables, the cells in virtual time, and the verdicts.
 
 mod measure;
 mod page;
@@ -81,9 +81,9 @@ fn names() -> Vec<&'static str> {
         .map_or_else(|_| Vec::new(), |tables| tables.iter().map(|t| t.name).collect())
 }
 
-/// Longest file of tables.
+/// Longest file of tables, in bytes.
 const MAX_BOOK: u64 = 4 << 20;
-/// Time for a figure that is measured.
+/// Time to measure a figure.
 const EACH: Duration = Duration::from_millis(500);
 const EACH_QUICK: Duration = Duration::from_millis(50);
 
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.list {
         return list(&tables, args, out);
     }
-    // Fails at once if the file cannot be made, not after minutes of work.
+    // If a file cannot be made, the command fails at once, not after minutes of work.
     let begin = |path: &Option<PathBuf>| -> Result<Option<Output>, Failure> {
         path.as_ref().map(|p| Output::create(p, Over::Files, [])).transpose()
     };
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let files = [("--html", html.as_ref()), ("--picture", picture.as_ref())];
     let has_stdout = Output::have_stdout(&files, json::flag(args.json, args.csv))?;
     let report = compute(&tables, args)?;
-    // A file that cannot be written is no reason to lose what was computed.
+    // If a file cannot be written, the results are still printed.
     let page = html.map(|file| file.end_with(page::page(&report).as_bytes()));
     let picture = picture.map(|file| file.end_with(plot::picture(&report).as_bytes()));
     let unwritten = [page, picture].into_iter().flatten().find_map(Result::err);
@@ -135,13 +135,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// The published tables, or those of a file of one's own. Its text lives as long as the program.
+/// The published tables, or those of the user's file. Its text lives as long as the program.
 fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
     let Some(path) = &args.book else { return Ok(reproduce::tables()?) };
     let form = "a file in the form of crates/models/src/reproduce/published.txt";
     let text = read_text(path, MAX_BOOK)
         .map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
-    // The lines of another user's file are not shown.
+    // Errors do not quote a file of another user.
     reproduce::parse(text.leak()).map_err(|e| match is_foreign(path) {
         true => Failure::usage(format!("{} makes no sense", path.display())).hint(form),
         false => e.into(),
@@ -189,13 +189,13 @@ fn list(tables: &[&Table], args: &Args, out: &mut dyn Write) -> Result<(), Failu
     term::print(out, &lines.to_string())
 }
 
-/// Runs the tables: first what is simulated, on all processors, then what is measured, alone.
+/// Runs the tables: first the simulated ones on all processors, then the measured ones one at a time.
 fn compute(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
     let plan = Plan::new(tables, args.quick)?;
     let each = if args.quick { EACH_QUICK } else { EACH };
     let measured = tables.iter().filter(|t| t.how == How::Measure);
     let figures: usize = measured.clone().map(|t| measure::figures(t)).sum();
-    // A run is a step, and so are 20 ms of measuring. indicatif draws on stderr, and only if that is a terminal.
+    // A simulated run is one step, 20 ms of measuring another. indicatif draws on stderr, only if that is a terminal.
     let steps = |d: Duration| (d.as_millis() / 20) as u64;
     let bar = ProgressBar::new(plan.len() as u64 + figures as u64 * steps(each));
     let form = "  {bar:40} {percent:>3}%  {elapsed}, {eta} left  {wide_msg}";
@@ -211,7 +211,7 @@ fn compute(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
             How::Model => simulated.next().unwrap_or_default(),
             How::Measure => {
                 bar.set_message(table.name);
-                // A table that was not reached has no figures.
+                // A table without figures was not reached.
                 measure::table(table, each, &mut arena, |d| bar.inc(steps(d)))?
             }
         };

@@ -35,7 +35,7 @@ fn body(out: &mut String, report: &Report) {
     }
 }
 
-/// Where a source is read: in the archive of the mailing lists, by the name of the message or else by its subject.
+/// The address of a source in the archive of the mailing lists, by its message's id or else by its subject.
 fn archived(source: &Source) -> Option<String> {
     const ARCHIVE: &str = "https://lore.kernel.org";
     match source.message_id {
@@ -154,7 +154,7 @@ fn table(out: &mut String, t: &TableReport) {
     out.push_str("</table></div>\n");
 }
 
-/// How the page shows the verdict of a cell.
+/// The CSS class for the verdict of a cell.
 fn class_of(c: &CellReport) -> &'static str {
     match c.verdict {
         Verdict::Inside => "pass",
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use zoneplug_models::reproduce::{CellRuns, Headline, Run, tables};
 
-    /// smr30-random, with the published figures as ours.
+    /// smr30-random, with the published figures in place of ours.
     fn as_published() -> TableReport {
         let t = &tables().unwrap()[1];
         let cells = t.rows.iter().flat_map(|r| &r.cells);

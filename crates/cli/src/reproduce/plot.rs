@@ -1,5 +1,5 @@
-//! Plots as SVG, written by hand: lines over a number, differences in percent, ratios, throughput beside latency.
-//! `html/svg.rs` has what they consist of.
+//! Plots as SVG: lines over a number, differences in percent, ratios, throughput beside latency. `html/svg.rs` has
+//! their elements.
 
 use super::text::figure;
 use crate::html::escape;
@@ -11,7 +11,7 @@ fn of(t: &TableReport, column: usize) -> impl Iterator<Item = (usize, &CellRepor
     (0..t.rows()).map(move |r| (r, t.cell(r, column)))
 }
 
-/// The lowest and the highest of a cell's runs.
+/// The lowest and the highest value of a cell's runs.
 fn extent(c: &CellReport) -> (f64, f64) {
     let values = || c.runs.iter().map(|r| r.value);
     (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max))
@@ -29,14 +29,14 @@ fn says(t: &TableReport, c: &CellReport) -> String {
     text
 }
 
-/// The columns of a table that have figures, with the class of their colour.
+/// The columns of a table that have figures, each with the class of its colour.
 fn shown(t: &TableReport) -> Vec<(usize, usize)> {
     let has = |c: &usize| of(t, *c).any(|(_, c)| c.ours.is_some());
     (0..t.columns.len()).filter(has).enumerate().map(|(i, c)| (c, i % COLOURS)).collect()
 }
 
-/// Names of columns with their colours, and the mark of published figures, as many in a line as fit; the height that
-/// they took.
+/// Draws the names of columns with their colours and the mark of published figures, as many in a line as fit. Returns
+/// the height of the lines.
 fn legend(svg: &mut Svg, t: &TableReport, top: f64) -> f64 {
     let (mut x, mut y) = (8.0, top);
     let mut place = |width: f64, x: &mut f64| {
@@ -61,7 +61,7 @@ fn legend(svg: &mut Svg, t: &TableReport, top: f64) -> f64 {
     y - top + 17.0
 }
 
-/// Figures over the number that the rows are: lines, with the span of geometries and seeds.
+/// Draws figures as lines over the rows' number, with the range of geometries and seeds.
 fn by_number(t: &TableReport) -> String {
     let mut svg = Svg::new(300.0, t.title);
     let top = 30.0 + legend(&mut svg, t, 16.0);
@@ -116,13 +116,13 @@ fn class(v: Verdict) -> &'static str {
     }
 }
 
-/// Left edge of plots whose lines have names: as wide as the longest of these, about.
+/// The left edge of plots with named lines: about the width of the longest name.
 fn names(cells: &[&CellReport]) -> f64 {
     let longest = cells.iter().map(|c| c.row.chars().count() + c.column.chars().count() + 1).max();
     longest.unwrap_or(0) as f64 * 7.0 + 18.0
 }
 
-/// How far our figures are from the published ones, in percent, a line for each cell, with its band.
+/// Draws the differences of our figures from the published ones in percent: a line for each cell, with its band.
 fn errors(t: &TableReport) -> Option<String> {
     let cells: Vec<&CellReport> = t.cells.iter().filter(|c| c.error_percent.is_some()).collect();
     if cells.is_empty() {
@@ -168,7 +168,7 @@ fn errors(t: &TableReport) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Ratios to the first column, published and ours, on an axis of powers of two.
+/// Draws published and own ratios to the first column, on an axis of powers of two.
 fn ratios(t: &TableReport) -> Option<String> {
     let beside = |c: &&CellReport| c.column != t.columns[0].name && c.our_ratio.is_some();
     let cells: Vec<&CellReport> = t.cells.iter().filter(beside).collect();
@@ -226,7 +226,7 @@ fn ratios(t: &TableReport) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Throughput beside latency, a plot for each row: what is to the right and below is better.
+/// Draws throughput beside latency for one row; points to the lower right are better.
 fn front(t: &TableReport, row: usize) -> String {
     let cells: Vec<(usize, &CellReport)> =
         shown(t).into_iter().map(|(c, colour)| (colour, t.cell(row, c))).collect();
@@ -238,7 +238,7 @@ fn front(t: &TableReport, row: usize) -> String {
     let p99 = |c: &CellReport| c.p99_ms.unwrap_or(0.0);
     let rates = || cells.iter().map(|(_, c)| rate(c));
     let (low, high) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
-    // So much that two that are the same do not look as if they were not.
+    // Wide enough that equal rates do not look different.
     let room = ((high - low) * 0.12).max(high * 0.02);
     let across = ticks(low - room, high + room, 5.0);
     let up = ticks(0.0, cells.iter().map(|(_, c)| p99(c)).fold(1.0, f64::max), 4.0);
@@ -269,7 +269,7 @@ fn front(t: &TableReport, row: usize) -> String {
         let (px, py) = (x(rate(c)), y(p99(c)));
         svg.line(&format!("bar s{colour}"), x(low.max(a)), py, x(high.min(b)), py);
         svg.mark(&format!("f{colour}"), false, px, py, &says);
-        // Points on each other have one name.
+        // Points at almost the same place share one name.
         match points.iter_mut().find(|(ox, oy, _)| (px - ox).abs() < 7.0 && (py - oy).abs() < 7.0) {
             Some((.., name)) => *name += &format!(", {}", c.column),
             None => points.push((px, py, c.column.to_owned())),
@@ -279,9 +279,10 @@ fn front(t: &TableReport, row: usize) -> String {
     svg.finish()
 }
 
-/// Names of points, each beside its own where none other is; what has no room anywhere is told when pointed at.
+/// Draws the name of each point beside it where no other is. A name without room shows only when its point is pointed
+/// at.
 fn names_of_points(svg: &mut Svg, points: &[(f64, f64, String)], left: f64, right: f64) {
-    // Left, top, right, bottom.
+    // Left, top, right and bottom edges.
     let mut taken: Vec<[f64; 4]> =
         points.iter().map(|(x, y, _)| [x - 4.0, y - 4.0, x + 4.0, y + 4.0]).collect();
     for (x, y, name) in points {
@@ -314,7 +315,7 @@ fn names_of_points(svg: &mut Svg, points: &[(f64, f64, String)], left: f64, righ
 pub(crate) fn plots(t: &TableReport) -> Vec<String> {
     match (t.layout, t.how) {
         (Layout::Front, _) => {
-            // Where all policies do the same there is nothing to see.
+            // Rows in which all policies have the same rate are left out.
             let differs = |r: &usize| {
                 let rates = || shown(t).into_iter().filter_map(|(c, _)| t.cell(*r, c).ours);
                 let high = rates().fold(0.0, f64::max);
@@ -325,7 +326,7 @@ pub(crate) fn plots(t: &TableReport) -> Vec<String> {
         (_, How::Measure) => ratios(t).into_iter().collect(),
         _ if t.x.is_some() && t.rows() > 1 => vec![by_number(t)],
         _ => {
-            // Figures beside which none was published are compared with each other.
+            // Figures without a published one are compared with each other.
             let alone = |c: &CellReport| c.ours.is_some() && c.error_percent.is_none();
             let alone = t.cells.iter().any(alone).then(|| ratios(t)).flatten();
             errors(t).into_iter().chain(alone).collect()
@@ -333,7 +334,7 @@ pub(crate) fn plots(t: &TableReport) -> Vec<String> {
     }
 }
 
-/// One picture for a README: the two tables of the single writer, beside each other.
+/// One picture for a README: the two tables of the single writer side by side.
 pub(crate) fn picture(report: &Report) -> String {
     let tables = report.tables.iter().filter(|t| t.x.is_some() && t.layout == Layout::Beside);
     let (mut body, mut x) = (String::new(), 0.0);

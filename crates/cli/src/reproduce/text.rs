@@ -1,4 +1,4 @@
-//! The tables as text: what is printed, and what the golden files keep.
+//! The tables as text, for the terminal and the golden files.
 
 use crate::bench::table::Table;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use zoneplug_models::reproduce::{
     CellReport, ClaimReport, Headline, How, Layout, Report, TableReport, Verdict,
 };
 
-/// A figure with as many digits as tell one cell from another.
+/// Formats a figure with as many digits as tell one cell from another.
 pub(crate) fn figure(x: f64) -> String {
     match x.abs() {
         _ if !x.is_finite() => "-".to_owned(),
@@ -20,12 +20,12 @@ fn maybe(x: Option<f64>, form: impl Fn(f64) -> String) -> String {
     x.map_or_else(|| "-".to_owned(), form)
 }
 
-/// A published figure as it was published.
+/// A published figure; `*` marks one that calibrates the model.
 pub(crate) fn published(c: &CellReport) -> String {
     maybe(c.published, |p| format!("{p}{}", if c.calibrates { "*" } else { "" }))
 }
 
-/// A length of a command.
+/// Formats the length of a command.
 pub(crate) fn command(bytes: f64) -> String {
     match bytes {
         b if b >= 1048576.0 => format!("{:.2}M", b / 1048576.0),
@@ -33,7 +33,7 @@ pub(crate) fn command(bytes: f64) -> String {
     }
 }
 
-/// What a cell's figure says, with its band.
+/// The verdict of a cell, with its band.
 pub(crate) fn verdict(c: &CellReport) -> String {
     match c.band_percent {
         Some(band) => format!("{} (±{band} %)", c.verdict.text()),
@@ -41,7 +41,7 @@ pub(crate) fn verdict(c: &CellReport) -> String {
     }
 }
 
-/// What is true of a claim: a class of the page, and a word.
+/// The state of a claim: a CSS class of the page, and a word.
 pub(crate) fn state(c: &ClaimReport) -> (&'static str, &'static str) {
     match (c.holds, c.binds) {
         (true, _) => ("holds", "holds"),
@@ -86,7 +86,7 @@ fn beside(t: &TableReport) -> String {
     out.to_string()
 }
 
-/// The lowest and the highest ratio that was measured.
+/// The range of the measured ratios.
 pub(crate) fn repeats(c: &CellReport) -> String {
     c.our_ratio_range.map_or_else(|| "-".to_owned(), |[low, high]| format!("{low:.2}..{high:.2}"))
 }
@@ -131,7 +131,7 @@ fn measured(t: &TableReport) -> String {
     out.to_string()
 }
 
-/// Policies: a line for each, and what it does with each row.
+/// Tables of policies: one for each figure, with a line for each policy and a column for each row of `t`.
 fn front(t: &TableReport) -> String {
     let rows: Vec<&str> = (0..t.rows()).map(|r| t.cell(r, 0).row).collect();
     let mut out = String::new();
@@ -157,7 +157,7 @@ fn front(t: &TableReport) -> String {
     out
 }
 
-/// The front itself: throughput and p99 of each policy as parts of the first one's.
+/// Compares throughput and p99 of each policy with those of the first one.
 fn against_first(t: &TableReport, rows: &[&str]) -> String {
     let Some(first) = t.columns.first() else { return String::new() };
     let what = format!("rate, p99 to {}'s", first.name);
@@ -176,7 +176,7 @@ fn against_first(t: &TableReport, rows: &[&str]) -> String {
     part.to_string()
 }
 
-/// Reasons, each with the cells that it is the reason of.
+/// The reasons that the table of published figures gives for cells, each with its cells.
 pub(crate) fn reasons(t: &TableReport) -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<(&'static str, Vec<String>)> = Vec::new();
     for c in &t.cells {
@@ -193,7 +193,7 @@ pub(crate) fn reasons(t: &TableReport) -> Vec<(&'static str, Vec<String>)> {
     all
 }
 
-/// Cells by their columns: "baseline (2, 4, 8)"; columns of the same rows together.
+/// Cells grouped by columns: "baseline (2, 4, 8)". Columns with the same rows stand together.
 pub(crate) fn cells_text(t: &TableReport, cells: &[String]) -> String {
     let mut all: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
     for c in &t.columns {
@@ -212,7 +212,7 @@ pub(crate) fn cells_text(t: &TableReport, cells: &[String]) -> String {
     all.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
-/// A table, with all that is to be said of it.
+/// A table with its notes.
 pub(crate) fn table(t: &TableReport, how: &str) -> String {
     let mut out = format!("{}  {}\n", t.name, t.title);
     let _ = writeln!(out, "  published: {}; {}", t.source.title, t.source.published);
@@ -249,7 +249,7 @@ fn verb(how: How) -> &'static str {
     }
 }
 
-/// How a figure came about.
+/// The origin of a table's figures.
 pub(crate) fn how(report: &Report, t: &TableReport) -> String {
     match t.how {
         How::Measure => "this machine and build; rates are of processor time".to_owned(),
@@ -263,7 +263,7 @@ pub(crate) fn how(report: &Report, t: &TableReport) -> String {
     }
 }
 
-/// The last lines: what all of it comes to, in distinct results.
+/// The last lines: the counts of distinct results.
 pub(crate) fn summary(r: &Report) -> String {
     let h = &r.headline;
     let count =
@@ -312,7 +312,7 @@ pub(crate) fn summary(r: &Report) -> String {
     out
 }
 
-/// What all of it comes to, as CSV: a line for each count.
+/// The counts of results as CSV: a line for each.
 pub(crate) fn headline_csv(h: &Headline) -> String {
     let counts = [
         ("bands", h.bands),
@@ -335,7 +335,7 @@ pub(crate) fn headline_csv(h: &Headline) -> String {
     format!("what,count\n{}", lines.concat())
 }
 
-/// Every run, as CSV: a line for each cell, geometry and seed.
+/// All runs as CSV: a line for each cell, geometry and seed.
 pub(crate) fn csv(r: &Report) -> String {
     let mut out = String::from(
         "table,row,column,unit,client,layer,published,geometry_ppm,seed,value,p99_ms,max_ms,command_bytes,verdict\n",

@@ -28,7 +28,7 @@ fn mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| "rights are three octal digits, as in 0660".to_owned())
 }
 
-/// The number of a user or group, which may be its name.
+/// Looks up the number of a user or group by name or number.
 fn number<T>(
     what: &str,
     name: &str,
@@ -52,7 +52,7 @@ fn number<T>(
 }
 
 impl AccessArgs {
-    /// Looks up the names. An error comes with the flag that it is of.
+    /// Looks up the user and group. An error comes with the name of its flag.
     pub(crate) fn access(&self) -> Result<Access, (&'static str, Failure)> {
         let owner = |n: &String| number("user", n, User::from_name, |u| u.uid.as_raw());
         let group = |n: &String| number("group", n, Group::from_name, |g| g.gid.as_raw());

@@ -24,14 +24,14 @@ struct Disk {
     capacity_bytes: u64,
     zones: u32,
     zone_bytes: u64,
-    /// As a block device.
+    /// How the disk would be served as a block device, if it would be.
     ublk: Option<Block>,
     nvme_tcp: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Block {
-    /// The number of the first of its devices, if one is wished for.
+    /// The number of its first device, if one is requested.
     id: Option<u32>,
     devices: u32,
     queues: u16,
@@ -39,17 +39,17 @@ struct Block {
     recovery: bool,
 }
 
-/// What would be served.
+/// The result of the check.
 #[derive(Debug, Serialize)]
 struct Checked {
     file: Option<String>,
     disks: Vec<Disk>,
-    /// Where disks are served over the network, and by which name.
+    /// The addresses of the network server, and its NVMe name.
     addresses: Vec<String>,
     nqn: Option<String>,
 }
 
-/// A disk of these zones, which would be served as nothing yet.
+/// A disk with this geometry that no door serves yet.
 fn disk(spec: &str, g: &Geometry) -> Disk {
     Disk {
         spec: spec.to_owned(),
@@ -74,7 +74,7 @@ fn block_disk(planned: &Planned) -> Disk {
     Disk { ublk: Some(block), ..disk(&planned.of.spec, &planned.geometry) }
 }
 
-/// Whether this machine has no such address now. A socket that is bound to any of its ports shows that, and takes none.
+/// Whether no interface has this address now. Binding a socket to any free port shows that and keeps no port in use.
 fn is_of_no_interface(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_err_and(|e| e.kind() == ErrorKind::AddrNotAvailable)
 }
@@ -82,7 +82,7 @@ fn is_of_no_interface(ip: IpAddr) -> bool {
 fn checked(settings: &Settings) -> Result<Checked, Failure> {
     let Reached { plan, metrics_at, .. } = settings.reached()?;
     for at in plan.iter().flat_map(Plan::addresses).chain(metrics_at) {
-        // An interface may get its address before the start.
+        // An interface may get its address before the server starts.
         if is_of_no_interface(at.ip()) {
             let of = "no interface of this machine has that address";
             term::note(&format!("{at}: {of} now: a start fails until one has it"));
@@ -115,7 +115,7 @@ fn checked(settings: &Settings) -> Result<Checked, Failure> {
 }
 
 impl Block {
-    /// `/dev/ublkb3, 2 queues of 128 requests`.
+    /// Describes the block device: `/dev/ublkb3, 2 queues of 128 requests`.
     fn shown(&self) -> String {
         let name = self
             .id
@@ -145,7 +145,7 @@ impl Disk {
     }
 }
 
-/// Checks, and shows what would be served.
+/// Checks the settings, and shows what a server would serve.
 pub(super) fn run(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     let checked = checked(settings)?;
     if settings.args.json {

@@ -1,6 +1,6 @@
-//! The file of a server (`--config`): TOML, read key by key, so that an error names the line and the column of the key
-//! or the value that is wrong. What the keys are comes from the parser of the command line (settings.rs) and from the
-//! tables of specifications.
+//! The file of a server (`--config`): TOML, read key by key, so that an error names the line and the column of the
+//! wrong key or value. The valid keys come from the parser of the command line (settings.rs) and from the tables of
+//! specifications.
 
 use crate::failure::{self, Attempt, Failure};
 use clap::{Arg, ArgAction, Command};
@@ -17,7 +17,7 @@ use zoneplug_core::plain;
 use zoneplug_devices::spec::nearest;
 use zoneplug_host::{Specification, read_text};
 
-/// Flags that are no keys: they say what to do now, or name disks, which are `[[disk]]` in a file.
+/// Flags that are not keys of the file: they ask for an action now, or name disks, which are `[[disk]]` in a file.
 pub(super) const FLAGS_ONLY: [&str; 10] = [
     "ublk",
     "moved",
@@ -30,16 +30,16 @@ pub(super) const FLAGS_ONLY: [&str; 10] = [
     "remove",
     "udev-rule",
 ];
-/// Longest file: the largest sensible one has a few KiB.
+/// Longest file. A large sensible one has a few KiB.
 const MAX_FILE: u64 = 1 << 20;
-/// Keys of a disk beside those of a block device and of its specification.
+/// Keys of a disk beside those of its block device and of its specification.
 pub(super) const DISK_KEYS: [&str; 4] = ["spec", "device", "ublk", "nvme-tcp"];
 
-/// A place in the file: `zoneplug.toml:3:8`. Each key has one, and few are shown, so the line is counted when it is.
+/// A place in the file: `zoneplug.toml:3:8`. Every key has one and few are shown, so the line is counted only then.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     file: Rc<Source>,
-    /// Bytes from the start of the file.
+    /// Offset from the start of the file in bytes.
     at: usize,
 }
 
@@ -63,9 +63,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// A failure of which the file has the cause.
+/// Adds the place of its cause in the file to a failure.
 pub(super) trait At {
-    /// Puts the place in front of what is wrong.
+    /// Puts the place in front of the message.
     fn at(self, place: &Place) -> Self;
 }
 
@@ -75,7 +75,7 @@ impl At for Failure {
     }
 }
 
-/// What a key is given: as the words of a flag.
+/// The value of a key, as the words of a flag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Given {
     Switch(bool),
@@ -90,19 +90,19 @@ pub(super) struct Entry {
     pub(super) place: Place,
 }
 
-/// A `[[disk]]`.
+/// The settings of a `[[disk]]`.
 #[derive(Debug)]
 pub(super) struct DiskTable {
     pub(super) place: Place,
     pub(super) spec: Specification,
-    /// The ways in which it is served: as a block device, over the network.
+    /// Whether the disk is served as a block device, and over the network.
     pub(super) ublk: bool,
     pub(super) network: bool,
-    /// Of the block device.
+    /// Keys of the block device.
     pub(super) keys: Vec<Entry>,
 }
 
-/// A file, as far as it is right without a look at the disks.
+/// A parsed file. It is valid as far as this shows without opening disks.
 #[derive(Debug, Default)]
 pub(super) struct ConfigFile {
     pub(super) keys: Vec<Entry>,
@@ -112,7 +112,7 @@ pub(super) struct ConfigFile {
 /// A key and its value, with their places.
 type Pair<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
-/// The text with the name of its file, as it is shown.
+/// The text and the name of the file.
 #[derive(Debug)]
 struct Source {
     name: String,
@@ -123,7 +123,7 @@ struct Source {
 struct Reader(Rc<Source>);
 
 impl ConfigFile {
-    /// Reads the file. `top` and `device` have the flags that are keys at its top and of a disk.
+    /// Reads the file. `top` and `device` have the flags that are keys at the top of the file and of a disk.
     pub(super) fn read(
         path: &Path,
         top: &Command,
@@ -143,7 +143,7 @@ impl ConfigFile {
         ConfigFile::parse(&path.display().to_string(), text, top, device)
     }
 
-    /// The same of a text.
+    /// Parses the text of a file.
     pub(super) fn parse(
         file: &str,
         text: String,
@@ -176,24 +176,24 @@ impl ConfigFile {
     }
 }
 
-/// The flags that are keys: at the top of a file, or of its disks.
+/// The flags of `command` that are keys of the file.
 pub(super) fn flag_keys(command: &Command) -> Vec<&Arg> {
     let is_key = |a: &&Arg| a.get_long().is_some_and(|name| !FLAGS_ONLY.contains(&name));
     command.get_arguments().filter(is_key).collect()
 }
 
-/// The keys of a table as they stand in the file.
+/// The keys of a table in the order of the file.
 fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Pair<'a, 'i>> {
     let mut all: Vec<Pair<'_, '_>> = table.iter().collect();
     all.sort_by_key(|(key, _)| key.span().start);
     all
 }
 
-/// A value that is neither a list nor a table, as a word. `octal`: a number keeps its digits, as of modes.
+/// A value as a word; `None` for a list or a table. `octal`: a number keeps its digits, as for modes.
 fn word(value: &DeValue<'_>, octal: bool) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        // Digits alone are octal too, as for chmod(1). The flag refuses those of another radix.
+        // Plain digits are octal too, as for chmod(1). The flag refuses a number with another radix.
         DeValue::Integer(n) if octal => Some(match n.radix() {
             2 => format!("0b{}", n.as_str()),
             16 => format!("0x{}", n.as_str()),
@@ -208,27 +208,27 @@ fn word(value: &DeValue<'_>, octal: bool) -> Option<String> {
     }
 }
 
-/// Whether a flag takes these words, each once.
+/// Checks that a flag takes these words, one at a time.
 fn parse(command: &Command, name: &str, words: &[String]) -> Result<(), clap::Error> {
     let flags = words.iter().map(|word| format!("--{name}={word}"));
     let Err(e) = command.clone().try_get_matches_from(flags) else { return Ok(()) };
     use clap::error::ErrorKind as K;
     match e.kind() {
-        // Keys that the flag needs beside it, or excludes, are seen when all keys are there.
+        // Keys that the flag requires or excludes are checked when all keys are known.
         K::MissingRequiredArgument | K::ArgumentConflict => Ok(()),
         _ => Err(e),
     }
 }
 
-/// Why a flag does not take one of these words: which, the reason, and what to try if the flag's parser says it. All are
-/// parsed at once, because a parser costs more than a word.
+/// Finds the first of these words that a flag does not take: its index, the reason, and the parser's hint if there is
+/// one. Parses several words at once, because making a parser costs more than parsing a word.
 fn refused(
     command: &Command,
     name: &str,
     words: &[String],
 ) -> Option<(usize, String, Option<String>)> {
     let mut e = parse(command, name, words).err()?;
-    // The first word that is refused is the last of the shortest list that is.
+    // A binary search: the first `good` words pass, and the first `bad` words fail.
     let (mut good, mut bad) = (0, words.len());
     while bad - good > 1 {
         let half = good + (bad - good) / 2;
@@ -250,7 +250,7 @@ impl Reader {
         Place { file: self.0.clone(), at }
     }
 
-    /// A failure at a key or a value.
+    /// A failure at the place of a key or a value.
     fn wrong<T>(
         &self,
         at: &Spanned<T>,
@@ -260,7 +260,7 @@ impl Reader {
         Failure::usage(what).hint(hint).at(&self.place(at.span().start))
     }
 
-    /// The failure for a key that does not exist. `all` are the names that do.
+    /// The failure for an unknown key. `all` are the known names.
     fn unknown<T: AsRef<str>>(&self, key: &Spanned<T>, where_: &str, all: &[&str]) -> Failure {
         let name = plain(key.get_ref().as_ref());
         let hint = match nearest(&name, all) {
@@ -270,7 +270,7 @@ impl Reader {
         self.wrong(key, format!("there is no key {name} {where_}"), hint)
     }
 
-    /// The tables of `[[disk]]`.
+    /// Reads the tables of `[[disk]]`.
     fn tables<'a, 'i>(
         &self,
         value: &'a Spanned<DeValue<'i>>,
@@ -285,7 +285,7 @@ impl Reader {
         }
     }
 
-    /// A key that is a flag. `more` are other keys that may stand there.
+    /// Reads a key that is a flag. `more` are other keys that may stand there.
     fn entry(
         &self,
         key: &Spanned<std::borrow::Cow<'_, str>>,
@@ -334,7 +334,7 @@ impl Reader {
         Ok(Entry { name: name.to_owned(), given, place: self.place(key.span().start) })
     }
 
-    /// Values that the parser of the flag takes.
+    /// Reads values and checks that the flag's parser takes them.
     fn checked(
         &self,
         command: &Command,
@@ -356,7 +356,7 @@ impl Reader {
         Err(self.wrong(&values[n], format!("{name} = {}: {why}", plain(&words[n])), hint))
     }
 
-    /// `nvme-tcp` at the top has addresses only; its disks are those that say so.
+    /// Checks that `nvme-tcp` at the top has only addresses. Disks have their own key for being served there.
     fn addresses(&self, value: &Spanned<DeValue<'_>>, entry: &mut Entry) -> Result<(), Failure> {
         let Given::Values(all) = &entry.given else { return Ok(()) };
         match all.iter().find(|a| a.parse::<SocketAddr>().is_err()) {
@@ -369,7 +369,7 @@ impl Reader {
         }
     }
 
-    /// A `[[disk]]`: its specification, or a device and the keys of one.
+    /// Reads a `[[disk]]`: a specification, or a device and the keys of its specification.
     fn disk(
         &self,
         table: Spanned<&DeTable<'_>>,
@@ -461,7 +461,7 @@ impl Reader {
         Ok(disk)
     }
 
-    /// The value of a key of a specification, as it is written there.
+    /// Formats the value of a key of a specification.
     fn of_specification(
         &self,
         name: &str,
@@ -484,7 +484,7 @@ impl Reader {
         Err(self.wrong(value, what, format!("{name} is {}", key.form.allowed())))
     }
 
-    /// Two disks cannot have one number, or one specification.
+    /// Refuses two disks with the same number or specification.
     fn check_disks(&self, disks: &[DiskTable]) -> Result<(), Failure> {
         let (mut specs, mut ids) = (HashMap::new(), HashMap::new());
         for disk in disks {

@@ -27,7 +27,7 @@ pub(crate) enum LogLevel {
 }
 
 impl LogArgs {
-    /// The level of the log, if the flag or the variable gives one.
+    /// The level of the log, if the flag or the variable sets one.
     pub(super) fn level(self) -> Option<LevelFilter> {
         self.log_level.map(LogLevel::filter)
     }

@@ -23,12 +23,12 @@ pub(crate) struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Whether the servers are to measure how long operations take.
+    /// Whether servers measure how long operations take.
     pub(crate) fn times(&self) -> bool {
         self.latency || self.metrics.is_some()
     }
 
-    /// Where the metrics are served, if they are.
+    /// The address of the metrics, if they are served.
     pub(crate) fn address(&self) -> Result<Option<SocketAddr>, Failure> {
         let Some(text) = &self.metrics else { return Ok(None) };
         let address: SocketAddr = text.parse().map_err(|_| {

@@ -1,4 +1,4 @@
-//! `zoneplug serve`: disks as block devices of this machine's Linux, or as namespaces for others, until a signal comes.
+//! `zoneplug serve`: serves disks as block devices of this machine or over NVMe/TCP, until a signal comes.
 
 mod access_args;
 mod check_config;
@@ -102,10 +102,10 @@ pub(crate) struct Args {
     udev_rule: bool,
 }
 
-/// The rule, which packages install.
+/// The udev rule, which packages install too.
 const UDEV_RULE: &str = include_str!("../../udev/61-zoneplug.rules");
 
-/// Runs the command. `line`: what `args` was made from.
+/// Runs the command. `line`: the parsed command line.
 pub(crate) fn run(
     args: &Args,
     line: &clap::ArgMatches,
@@ -141,7 +141,7 @@ fn serve_as(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
         return background::start(out);
     }
     zoneplug_server::raise_open_files();
-    // Before any thread is there.
+    // Signals must be blocked before any thread is started.
     let signals =
         Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
     logs::start(settings.args.logs.level())?;
@@ -158,13 +158,13 @@ fn serve_as(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
 fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), Failure> {
     let args = &settings.args;
     let Reached { plan, access, metrics_at } = reached;
-    // Once: the paths may name other files when the disks come back.
+    // Planned only once: the paths may name other files when this server takes its disks back.
     let planned = planned(settings, plan.as_ref())?;
     let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };
     let doors = doors(args, (control, planned), plan);
     let config = config(args, access, metrics_at);
     let told = |lines: Vec<String>| {
-        // A standard output that is closed, or whose reader stalls, is no reason to stop serving.
+        // The server serves even if its standard output is closed or its reader stalls.
         said::say(To::Stdout, lines.join("\n") + "\n");
         background::let_go();
     };
@@ -177,7 +177,7 @@ fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), 
     }
 }
 
-/// How the server serves.
+/// The configuration of the server.
 fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config {
     Config {
         takeover: args.takeover,
@@ -191,7 +191,7 @@ fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config
     }
 }
 
-/// The block devices that are to be. Refuses what two disks cannot both have, and disks that no door can show.
+/// Plans the block devices. Refuses disks that exclude each other, and disks that no door can show.
 fn planned(settings: &Settings, plan: Option<&Plan>) -> Result<Vec<Planned>, Failure> {
     let order = settings.order();
     let ublk = settings.block.iter().map(|d| &d.spec).collect();
@@ -202,7 +202,7 @@ fn planned(settings: &Settings, plan: Option<&Plan>) -> Result<Vec<Planned>, Fai
     Ok(blocks)
 }
 
-/// The doors that are asked for. Without `control` they cannot be started.
+/// The requested doors. Doors without `control` cannot be started.
 fn doors(
     args: &Args,
     (control, planned): (Option<Ublk>, Vec<Planned>),
@@ -219,7 +219,7 @@ fn doors(
     doors
 }
 
-/// Removes a device that has no server.
+/// Removes a device whose server has died.
 fn remove(device: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let name = Path::new(device).file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let number = name.strip_prefix("ublkb").unwrap_or(name).parse().map_err(|_| {

@@ -44,7 +44,7 @@ pub(super) struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Reads the flags. `None`: nothing is served over the network. A failure comes with the flag that it is of.
+    /// Reads the flags. `None`: no disk is served over the network. A failure comes with the name of its flag.
     pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
         let of_network = |f| ("nvme-tcp", f);
         let [first, rest @ ..] = &self.nvme_tcp[..] else { return Ok(None) };
@@ -55,7 +55,7 @@ impl NetworkArgs {
             })
         };
         let listen = address(first).map_err(of_network)?;
-        // No specification is an address.
+        // An address is never a specification, so disks end where the next address is.
         let more = rest.iter().position(|text| text.parse::<SocketAddr>().is_ok());
         let (specs, more) = rest.split_at(more.unwrap_or(rest.len()));
         if specs.is_empty() {
@@ -86,7 +86,8 @@ impl NetworkArgs {
             dhchap_keys: keys,
             dhchap_ctrl_key: own,
             dhchap_dhgroup: self.dhchap_dhgroup,
-            // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
+            // The directory does not depend on --socket, so that a restarted server with another socket finds it. It
+            // is in memory.
             records: usual_records(Path::new(DIRECTORY)),
             latencies,
             ..NvmeTcpOptions::new(listen, &nqn)
@@ -97,7 +98,7 @@ impl NetworkArgs {
         Ok(Some(Plan::new(options, specs)))
     }
 
-    /// Has each flag need what it is of: an address, or a key.
+    /// Makes each flag require the one that it refers to: an address, or a key.
     pub(super) fn require(command: clap::Command) -> clap::Command {
         let own = <Self as clap::Args>::augment_args(clap::Command::new("network"));
         let ids = own.get_arguments().map(|a| a.get_id().clone()).filter(|id| id != "nvme_tcp");
@@ -108,7 +109,7 @@ impl NetworkArgs {
     }
 }
 
-/// The name of this machine, as far as a name of NVMe takes it.
+/// The name of this machine, without characters that NVMe names cannot have.
 fn machine() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || ".-".contains(*c);

@@ -1,8 +1,8 @@
-//! What a server serves, and how: from its flags, and from the file that `--config` names.
+//! The settings of a server: from its flags, and from the file that `--config` names.
 //!
-//! A key of the file is a flag of `zoneplug serve` without its dashes, read by the parser of that flag. So each has one
-//! definition, the structs of clap, and every flag is a key unless `FLAGS_ONLY` names it (config_file.rs). Of a flag and a key the flag
-//! holds, and of keys that of a disk.
+//! A key of the file is a flag of `zoneplug serve` without its dashes, read by the parser of that flag. So clap's
+//! structs define both, and every flag is a key unless `FLAGS_ONLY` names it (config_file.rs). A flag overrides a
+//! key, and the key of a disk overrides the same key at the top.
 
 use super::Args;
 use super::config_file::{At, ConfigFile, Entry, FLAGS_ONLY, Given, Place, flag_keys};
@@ -22,7 +22,7 @@ use zoneplug_server::{Access, Order, check_addresses, check_socket};
 
 /// The flag whose value may also come from the environment.
 const LOG_LEVEL: &str = "log-level";
-/// The variable that it comes from.
+/// The environment variable for that flag.
 pub(super) const LOG_VARIABLE: &str = "ZONEPLUG_LOG";
 
 /// How a disk is served as a block device.
@@ -52,31 +52,31 @@ impl DeviceArgs {
     }
 }
 
-/// Flags and file together.
+/// The settings from flags and file together.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) args: Args,
     pub(super) block: Vec<BlockDisk>,
-    /// The file, if there is one.
+    /// The path of the file, if there is one.
     pub(super) file: Option<PathBuf>,
-    /// Where the file has the disks, by their specifications, and its keys, by their names.
+    /// The places in the file: of disks by specification, and of keys by name.
     disks: Vec<(String, Place)>,
     keys: Vec<(String, Place)>,
 }
 
-/// Where a server is reached beside its block devices.
+/// How clients reach a server, apart from block devices.
 #[derive(Debug)]
 pub(super) struct Reached {
     /// The disks that are served over the network, and how.
     pub(super) plan: Option<Plan>,
     /// The users that may use the socket.
     pub(super) access: Access,
-    /// Where the metrics are served.
+    /// The address of the metrics.
     pub(super) metrics_at: Option<SocketAddr>,
 }
 
-/// The flags of `zoneplug serve`, as the parser knows them, with what each needs beside it. The parser of the command
-/// line has not that, because it may be in a file.
+/// The parser of `zoneplug serve`, with the flags that each flag requires. The command line's own parser does not
+/// require them, because the file may have them.
 fn flags() -> Command {
     let all = Command::new("serve").bin_name("zoneplug serve").no_binary_name(true);
     let all = NetworkArgs::require(Args::augment_args(all.disable_help_flag(true)));
@@ -84,12 +84,12 @@ fn flags() -> Command {
     all.mut_arg("ublk", |arg| arg.required_unless_present_any(instead))
 }
 
-/// Those of a block device.
+/// The parser of the flags of a block device.
 fn device_flags() -> Command {
     DeviceArgs::augment_args(Command::new("disk").no_binary_name(true).disable_help_flag(true))
 }
 
-/// A flag as the words of a command line, with each of its values.
+/// The words of a flag on a command line: one for each value.
 fn words(name: &str, given: &Given) -> Vec<OsString> {
     match given {
         Given::Switch(true) => vec![format!("--{name}").into()],
@@ -98,7 +98,7 @@ fn words(name: &str, given: &Given) -> Vec<OsString> {
     }
 }
 
-/// The words of a flag that stands on the command line. `None`: it does not.
+/// The words of a flag on the actual command line. `None`: the flag is not there.
 fn given_as_flag(arg: &Arg, line: &ArgMatches) -> Option<Vec<OsString>> {
     let id = arg.get_id().as_str();
     if line.value_source(id) != Some(ValueSource::CommandLine) {
@@ -115,12 +115,12 @@ fn given_as_flag(arg: &Arg, line: &ArgMatches) -> Option<Vec<OsString>> {
         word.push(value);
         all.push(word);
     }
-    // Its value is optional, and was left out.
+    // The value is optional, and there is none.
     Some(if all.is_empty() { vec![flag] } else { all })
 }
 
-/// A command line: each flag of `command` from `line`, else from the environment, else from the first of `tables` that
-/// has it. A key that a flag on the line excludes does not count.
+/// Builds a command line: each flag of `command` comes from `line`, else from the environment, else from the first of
+/// `tables` that has it. Keys that a flag on the line excludes are left out.
 fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsString> {
     let mut all = Vec::new();
     for arg in command.get_arguments() {
@@ -131,7 +131,7 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
         }
         let on_line =
             |a: &&Arg| line.value_source(a.get_id().as_str()) == Some(ValueSource::CommandLine);
-        // A flag that is no key is refused beside the key instead.
+        // If the excluding flag is no key, both are kept, and the parser refuses them.
         let is_key = |a: &&Arg| a.get_long().is_some_and(|name| !FLAGS_ONLY.contains(&name));
         let mut excluding = command.get_arg_conflicts_with(arg).into_iter();
         let excluded = excluding.any(|a| on_line(&a) && is_key(&a));
@@ -147,7 +147,7 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
     all
 }
 
-/// A hint that names flags, in the words of the file.
+/// Replaces flags in a hint by keys of the file.
 fn in_keys(hint: &str) -> String {
     let flags = flags();
     let names = flag_keys(&flags).into_iter().filter_map(Arg::get_long);
@@ -155,7 +155,7 @@ fn in_keys(hint: &str) -> String {
 }
 
 impl Settings {
-    /// Reads the file that `args` names, if it names one, and puts it below the flags in `line`.
+    /// Reads the file that `args` names, if any, and merges it with the flags in `line`, which take precedence.
     pub(super) fn read(args: &Args, line: &ArgMatches) -> Result<Settings, Failure> {
         let named_twice =
             || Failure::usage("--check-config and --config both name a file").hint("one of them");
@@ -168,7 +168,7 @@ impl Settings {
             Some(path) => ConfigFile::read(path, &top, &of_disk)?,
             None => ConfigFile::default(),
         };
-        // A key that a flag overrides is not to blame for what is wrong.
+        // Failures are not attributed to a key that a flag overrides.
         let on_line = |e: &&Entry| {
             let mut of_key = top.get_arguments().filter(|a| a.get_long() == Some(&e.name));
             of_key.any(|a| given_as_flag(a, line).is_some())
@@ -185,7 +185,7 @@ impl Settings {
         let parsed = top.clone().try_get_matches_from(merged(&top, line, &[&read.keys]));
         let parsed = parsed.and_then(|m| Args::from_arg_matches(&m));
         settings.args = parsed.map_err(|e| settings.refused(&e))?;
-        // Disks that are named by flags are served instead of those in the file.
+        // Disks on the command line replace those of the file.
         if !args.ublk.is_empty() || !args.network.nvme_tcp.is_empty() {
             let device = &settings.args.device;
             let of = |spec: &String| -> Result<_, Failure> {
@@ -218,7 +218,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The words of `--nvme-tcp`: the first address, the disks, the other addresses.
+    /// Builds the words of `--nvme-tcp`: the first address, the disks, the other addresses.
     fn over_network(&mut self, read: &ConfigFile) -> Result<(), Failure> {
         let network = &mut self.args.network.nvme_tcp;
         let addresses = std::mem::take(network);
@@ -246,7 +246,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What the parser says of flags and keys together.
+    /// The failure of the merged command line, at the place of its key.
     fn refused(&self, e: &clap::Error) -> Failure {
         let cli = Command::new("zoneplug").subcommand(flags());
         let failure = failure::from_clap(e, &cli);
@@ -261,7 +261,7 @@ impl Settings {
         }
     }
 
-    /// Adds to a failure where the file has its disk, if it is of one.
+    /// Adds the place of its disk in the file to a failure, if it has one.
     pub(super) fn placed(&self, failure: Failure) -> Failure {
         let Some(spec) = failure.disk().map(str::to_owned) else { return failure };
         let found = self.disks.iter().find(|(s, _)| *s == spec);
@@ -282,7 +282,7 @@ impl Settings {
         failure.at(place)
     }
 
-    /// Adds to a failure where the file has this key.
+    /// Adds the place of this key in the file to a failure.
     pub(super) fn of_key(&self, name: &str, failure: Failure) -> Failure {
         let found = self.keys.iter().find(|(n, _)| n == name).map(|(_, place)| place.clone());
         match found {
@@ -294,7 +294,7 @@ impl Settings {
         }
     }
 
-    /// Reads what is served beside block devices, and checks it.
+    /// Reads and checks how clients reach the server, apart from block devices.
     pub(super) fn reached(&self) -> Result<Reached, Failure> {
         let of_key = |(key, f)| self.of_key(key, f);
         let plan = self.args.network.plan(self.args.measured.times());
@@ -310,7 +310,7 @@ impl Settings {
         Ok(Reached { plan, access, metrics_at })
     }
 
-    /// The place of each disk among those of the file.
+    /// The index of each disk in the file.
     pub(super) fn order(&self) -> Order<'_> {
         self.disks.iter().enumerate().map(|(n, (spec, _))| (&**spec, n)).collect()
     }

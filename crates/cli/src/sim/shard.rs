@@ -1,5 +1,5 @@
-//! Parts of a run, for several machines: `--shard I/N`. Each part has neighbouring seeds, because worlds of odd and of
-//! even seeds take different times.
+//! Parts of a run, for several machines: `--shard I/N`. A part has consecutive seeds, because worlds with odd seeds
+//! and those with even seeds take different times.
 
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use zoneplug_core::Error;
 
-/// The `number`-th of `of` parts, from 1 on.
+/// Part `number` of `of`, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Shard {
     pub(crate) number: u64,
@@ -35,24 +35,24 @@ impl fmt::Display for Shard {
     }
 }
 
-/// How many seeds there are.
+/// The number of seeds.
 pub(crate) fn count(seeds: &RangeInclusive<u64>) -> u128 {
     u128::from(*seeds.end() - *seeds.start()) + 1
 }
 
 impl Shard {
-    /// Its part of the seeds: numbers that follow each other. The parts differ by one seed at most.
+    /// The consecutive seeds of this part. Parts differ by one seed at most.
     pub(crate) fn seeds(self, all: &RangeInclusive<u64>) -> Result<RangeInclusive<u64>, Failure> {
         let (seeds, of) = (count(all), u128::from(self.of));
         if seeds < of {
             return Err(Failure::usage(format!("{of} shards of {seeds} seeds"))
                 .hint(format!("more seeds, or at most {seeds} shards")));
         }
-        // The first `more` parts have one seed more.
+        // The first `more` parts have one seed more than the others.
         let (each, more) = (seeds / of, seeds % of);
         let before = |number: u128| each * number + more.min(number);
         let number = u128::from(self.number);
-        // No sum leaves the range of seeds.
+        // The sum is one of the seeds, so it fits.
         let at = |n: u128| (u128::from(*all.start()) + n) as u64;
         Ok(at(before(number - 1))..=at(before(number) - 1))
     }

@@ -1,4 +1,4 @@
-//! `zoneplug status --watch`: what each disk did in an interval, from two samples.
+//! `zoneplug status --watch`: the activity of each disk in an interval, from two samples.
 
 use super::{Seen, about, named};
 use crate::failure::Failure;
@@ -8,11 +8,11 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use zoneplug_core::plain;
 
-/// To the upper left corner, and what is below it is cleared.
+/// Moves the cursor to the upper left corner and clears the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// Samples the disks again and again: `sample` gets them. On a terminal each interval takes the place of the one before, else
-/// there is a block of lines for each.
+/// Takes samples with `sample` again and again, and prints each interval. On a terminal an interval replaces the one
+/// before; elsewhere each adds a block of lines.
 pub(super) fn watch(
     interval: Duration,
     sample: impl Fn() -> Result<Seen, Failure>,
@@ -26,7 +26,7 @@ pub(super) fn watch(
         out.flush()?;
     }
     loop {
-        // Not later and later by the time that a sample takes.
+        // The sleep subtracts the time that taking and printing a sample took.
         std::thread::sleep((taken + interval).saturating_duration_since(Instant::now()));
         let (Seen { disks: now, silent }, at) = (sample()?, Instant::now());
         let seconds = at.duration_since(taken).as_secs_f64();
@@ -50,9 +50,9 @@ pub(super) fn watch(
     }
 }
 
-/// Says what a disk did since the samples before.
+/// Describes the activity of a disk since the samples before.
 fn of_disk(before: &[Shown], now: &Shown, seconds: f64) -> String {
-    // One that has come since has no interval yet; nor has one whose server was started again.
+    // A disk has no interval yet if it is new or its server was started again.
     let same = |b: &&Shown| (&b.name, b.pid) == (&now.name, now.pid);
     match before.iter().find(same) {
         Some(before) => block(before, now, seconds),
@@ -60,7 +60,7 @@ fn of_disk(before: &[Shown], now: &Shown, seconds: f64) -> String {
     }
 }
 
-/// What a disk did between two samples.
+/// Describes the activity of a disk between two samples.
 fn block(before: &Shown, now: &Shown, seconds: f64) -> String {
     let mut text = format!("{}  {}  in {seconds:.1} s\n", named(now), plain(&now.spec));
     text += &format!(
@@ -118,12 +118,12 @@ fn line(before: Option<&OperationShown>, now: &OperationShown, seconds: f64) -> 
     )
 }
 
-/// A rate for people.
+/// Formats a rate, rounded.
 fn rounded(rate: f64) -> String {
     if rate >= 10.0 || rate == 0.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
 }
 
-/// A time for people.
+/// Formats a time, rounded.
 fn duration(ns: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
     let (unit, name) = units.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1, "ns"));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(text, want);
         assert!(text.lines().all(|l| l.len() <= 80));
         assert_eq!(of_disk(std::slice::from_ref(&before), &now, 2.0), text);
-        // The counters of a server that was started again are not those of the one before.
+        // A server that was started again has new counters.
         now.pid += 1;
         assert_eq!(of_disk(&[before], &now, 2.0), "/dev/ublkb0  measuring\n");
     }

@@ -1,4 +1,4 @@
-//! Keys and what they do.
+//! The keys of `zoneplug top` and their effects.
 
 use super::model::{Heat, Look, Model, Pane, Sort, ZoneSort, next};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -21,24 +21,24 @@ pub(crate) const KEYS: [(&str, &str); 14] = [
     ("Ctrl-L  Ctrl-Z", "draw again; suspend"),
 ];
 
-/// Times between samples that + and - go through, in milliseconds.
+/// The intervals between samples that + and - select, in milliseconds.
 const INTERVALS: [u64; 7] = [100, 200, 500, 1000, 2000, 5000, 10_000];
 
-/// What the caller has to do about a key.
+/// The caller's task after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Draw.
     Draw,
-    /// Draw, and look again as soon as possible: other things are shown.
+    /// Draw, and take a sample as soon as possible, because the view shows other things.
     Look,
-    /// Draw all of the screen.
+    /// Clear the screen and draw all of it.
     Redraw,
     /// Stop as a job of the shell.
     Suspend,
 }
 
 impl Model {
-    /// Takes a key in.
+    /// Handles a key.
     pub(crate) fn key(&mut self, key: KeyEvent) -> Deed {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -107,7 +107,7 @@ impl Model {
         Deed::Look
     }
 
-    /// Cells from one line to the next.
+    /// Number of cells from one line to the next.
     fn line(&self) -> i64 {
         match self.pane {
             Pane::Map => i64::from(self.room.0.max(1)),
@@ -122,7 +122,7 @@ impl Model {
         }
         if self.pane == Pane::Map {
             let to = i64::from(self.cursor).saturating_add(by);
-            // A step up or down stays in its column.
+            // A step up or down stays in its column, or does nothing.
             let is_step = by.unsigned_abs() == self.line() as u64 && by.abs() != 1;
             if !is_step || (0..=last).contains(&to) {
                 self.cursor = to.clamp(0, last) as u32;
@@ -161,7 +161,7 @@ impl Model {
         Deed::Look
     }
 
-    /// Looks at the zone whose turn it is, of the first single writer that has one.
+    /// Shows the zone whose turn it is, of the first single writer that has one.
     fn go_to_writer(&mut self) -> Deed {
         let turn = self.map.table.writers.iter().find_map(|w| w.turn);
         if let Some(zone) = turn.filter(|_| self.selected.as_ref() == Some(&self.map.key)) {
@@ -202,7 +202,7 @@ mod tests {
         deed
     }
 
-    /// A model that has seen two samples of disks with 96 zones, in 8 cells of 12 zones.
+    /// A model after two samples of disks with 96 zones, in 8 cells of 12 zones.
     fn model() -> Model {
         let mut m = Model { room: (4, 2), ..Model::new(1000) };
         m.see(sample(1, 0..96, 8, None));
@@ -211,7 +211,7 @@ mod tests {
         m
     }
 
-    /// The sample that the model wants.
+    /// Gives the model the sample that it wants.
     fn again(m: &mut Model, n: u64) {
         let want = m.want();
         m.see(sample(n, want.zones, want.cells, want.zone));
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((m.map.cells.len(), m.map.table.per_cell), (8, 12));
         press(&mut m, "lj");
         assert_eq!(m.cursor, 5);
-        // Down again would leave the map.
+        // Another step down would leave the map.
         press(&mut m, "j");
         assert_eq!(m.cursor, 5);
         press(&mut m, "hh");
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((m.range(), m.cursor), (36..48, 1));
         press(&mut m, "\x1b\x1b\x1b");
         assert_eq!((m.range(), m.cursor), (0..96, 3));
-        // The other disk is shown whole.
+        // The view of another disk starts with all of its zones.
         again(&mut m, 7);
         press(&mut m, "\n");
         assert_eq!(m.range(), 36..48);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(names(&m), ["ublkb0", "tcp4420n1"]);
         press(&mut m, "]");
         assert_eq!(m.selected.as_deref(), Some("ublkb0"));
-        // What is known of the zones is of the other disk.
+        // The model still has the zones of the other disk, so the key has no effect.
         press(&mut m, "\n");
         assert!(m.zoom.is_empty() && m.look.is_none());
         press(&mut m, "[");

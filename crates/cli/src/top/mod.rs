@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use theme::Theme;
 use zoneplug_core::form;
 
-/// How long a wait for keys lasts at most: until then samples and signals wait.
+/// The longest wait for keys. Samples and signals are checked between waits.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Flags of `zoneplug top`.
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// The thread that looks, while keys are still heard.
+/// Starts the thread that takes samples, so that keys work meanwhile.
 fn looker(sampler: Sampler) -> Result<(Sender<Want>, Receiver<Sample>), Failure> {
     let (ask, asked) = channel::<Want>();
     let (tell, told) = channel();
@@ -140,8 +140,8 @@ fn looker(sampler: Sampler) -> Result<(Sender<Want>, Receiver<Sample>), Failure>
     Ok((ask, told))
 }
 
-/// Shows, looks and listens until a key or a signal asks for the end. Returns the signal, unless it is that of Ctrl-C. Ends the
-/// process if the terminal has gone: there is none to give back, and none to write to.
+/// Draws, samples and handles keys until a key or a signal asks for the end. Returns the signal, unless it is SIGINT.
+/// Ends the process if the terminal has gone: nothing can be restored or printed then.
 fn live(
     model: Model,
     first: Sample,
@@ -192,7 +192,7 @@ fn listen(
             screen.draw(picture)?;
             draw = false;
         }
-        // Other zones than those of the last sample are looked at without waiting.
+        // If other zones are wanted than in the last sample, the next one is taken at once.
         let other = model.want() != wanted;
         if !underway && (other || Instant::now() >= due) {
             wanted = model.want();

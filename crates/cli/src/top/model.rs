@@ -1,5 +1,5 @@
-//! What `zoneplug top` knows and shows: disks with their rates, the part of a disk that its map shows, the zone that is
-//! looked at. Samples and keys change it; it reads no clock, no socket and no terminal.
+//! The state of `zoneplug top`: disks with their rates, the part of a disk that its map shows, and the zone in the
+//! detail view. Samples and keys change it; it reads no clock, socket or terminal.
 
 use super::rates::Rates;
 use crate::server_client::Shown;
@@ -8,41 +8,41 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Changes of the zone that is looked at, and rates of it, that are kept.
+/// Most changes and rates that are kept of the zone in the detail view.
 const HISTORY: usize = 240;
 
-/// What was seen at a time.
+/// The state of the disks at one time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
-    /// Since the start of the command.
+    /// Time since the start of the command.
     pub(crate) at: Duration,
     pub(crate) disks: Vec<DiskSample>,
-    /// What could not be asked.
+    /// The error of a server or a disk that could not be read.
     pub(crate) trouble: Option<String>,
-    /// The zones of one disk.
+    /// The zones of the selected disk.
     pub(crate) zones: Option<ZonesSample>,
 }
 
-/// A disk.
+/// A disk in a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskSample {
-    /// What it is known by from sample to sample, also when its server is another process.
+    /// Identifies the disk from sample to sample, even if another process serves it later.
     pub(crate) key: String,
     pub(crate) shown: Shown,
-    /// Whether it has counters: a server has it.
+    /// Whether the disk has counters, because a server has it open.
     pub(crate) counts: bool,
 }
 
-/// The zones of a disk.
+/// The zones of a disk in a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct ZonesSample {
     pub(crate) key: String,
     pub(crate) table: Result<ZonesShown, String>,
-    /// The zone that is looked at.
+    /// The zone in the detail view.
     pub(crate) zone: Option<(u32, Zone)>,
 }
 
-/// What the next sample has to have, besides the disks.
+/// The contents of the next sample, beside the disks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Want {
     pub(crate) key: Option<String>,
@@ -58,12 +58,12 @@ pub(crate) struct DiskRow {
     pub(crate) shown: Shown,
     pub(crate) counts: bool,
     pub(crate) rates: Option<Rates>,
-    /// When it was last seen.
+    /// Time of the last sample with this disk.
     pub(crate) seen: Duration,
     pub(crate) gone: bool,
 }
 
-/// By what disks are sorted.
+/// The order of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sort {
     #[default]
@@ -103,7 +103,7 @@ impl Sort {
     }
 }
 
-/// By what the list of zones is sorted.
+/// The order of the list of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ZoneSort {
     #[default]
@@ -127,7 +127,7 @@ impl ZoneSort {
     }
 }
 
-/// What the glyphs of the map stand for.
+/// The meaning of the map's glyphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Heat {
     #[default]
@@ -148,7 +148,7 @@ impl Heat {
     }
 }
 
-/// The next of a list, round and round.
+/// The element after `of` in a list, in a circle.
 pub(crate) fn next<T: Copy + PartialEq>(all: &[T], of: T) -> T {
     let at = all.iter().position(|x| *x == of).map_or(0, |i| (i + 1) % all.len());
     all.get(at).copied().unwrap_or(of)
@@ -158,24 +158,24 @@ pub(crate) fn next<T: Copy + PartialEq>(all: &[T], of: T) -> T {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cell {
     pub(crate) zone: Zone,
-    /// Bytes written per second, as far as the write pointers say. `None`: not known yet.
+    /// Bytes written per second, by the write pointers. `None`: not known yet.
     pub(crate) rate: Option<f64>,
 }
 
-/// The zones that are shown.
+/// The zones in the map.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MapData {
     pub(crate) key: String,
     pub(crate) at: Duration,
     pub(crate) table: ZonesShown,
     pub(crate) cells: Vec<Cell>,
-    /// Why there are none.
+    /// The reason if there are none.
     pub(crate) trouble: Option<String>,
     /// Turns of the single writers per second.
     pub(crate) turns_per_s: Option<f64>,
 }
 
-/// A change of the zone that is looked at.
+/// A change of the zone in the detail view.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) at: Duration,
@@ -183,12 +183,12 @@ pub(crate) struct Change {
     pub(crate) after: Zone,
 }
 
-/// The zone that is looked at.
+/// The zone in the detail view.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Look {
     pub(crate) zone: u32,
     pub(crate) now: Option<(Duration, Zone)>,
-    /// Bytes per second, the last one last.
+    /// Bytes written per second, the latest last.
     pub(crate) rates: VecDeque<f64>,
     pub(crate) changes: VecDeque<Change>,
 }
@@ -208,14 +208,15 @@ impl Look {
     }
 }
 
-/// Bytes that the write pointers of a cell say were written. What was written before a reset in between is not seen.
+/// Bytes written to a cell between two samples, by its write pointers. Data written before a reset in between is not
+/// counted.
 fn written_between(before: &Zone, after: &Zone) -> f64 {
     let from =
         if after.written_sectors < before.written_sectors { 0 } else { before.written_sectors };
     ((after.written_sectors - from) << 9) as f64
 }
 
-/// What the lower part of the screen shows.
+/// The kind of the lower part of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Pane {
     #[default]
@@ -223,21 +224,21 @@ pub(crate) enum Pane {
     List,
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
-    /// In the order in which they are shown.
+    /// The disks in the order on the screen.
     pub(crate) disks: Vec<DiskRow>,
-    /// The key of the disk that is looked at.
+    /// The key of the selected disk.
     pub(crate) selected: Option<String>,
     pub(crate) sort: Sort,
     pub(crate) zone_sort: ZoneSort,
     pub(crate) reverse: bool,
     pub(crate) heat: Heat,
     pub(crate) pane: Pane,
-    /// The parts of the disk that the map was narrowed to, the last one is shown.
+    /// The ranges of zones to which the user has narrowed the map; the last one is shown.
     pub(crate) zoom: Vec<Range<u32>>,
-    /// The cell under the cursor, and how many cells the map of the last picture has room for.
+    /// The cell under the cursor, and the map's columns and rows in the last picture.
     pub(crate) cursor: u32,
     pub(crate) room: (u16, u16),
     pub(crate) look: Option<Look>,
@@ -249,7 +250,7 @@ pub(crate) struct Model {
     pub(crate) map: MapData,
     pub(crate) trouble: Option<String>,
     pub(crate) at: Duration,
-    /// Samples so far.
+    /// Number of samples so far.
     pub(crate) samples: u64,
 }
 
@@ -258,7 +259,7 @@ impl Model {
         Model { interval_ms, room: (64, 8), ..Model::default() }
     }
 
-    /// The disk that is looked at.
+    /// The selected disk.
     pub(crate) fn disk(&self) -> Option<&DiskRow> {
         self.disks.iter().find(|d| Some(&d.key) == self.selected.as_ref())
     }
@@ -269,7 +270,7 @@ impl Model {
         self.zoom.last().cloned().unwrap_or(all)
     }
 
-    /// What the next sample has to have.
+    /// The contents of the next sample.
     pub(crate) fn want(&self) -> Want {
         Want {
             key: self.selected.clone(),
@@ -279,7 +280,7 @@ impl Model {
         }
     }
 
-    /// Takes a sample in.
+    /// Updates the model with a sample.
     pub(crate) fn see(&mut self, sample: Sample) {
         if self.paused {
             return;
@@ -361,7 +362,7 @@ impl Model {
         });
     }
 
-    /// Looks at another disk.
+    /// Selects another disk.
     pub(crate) fn select(&mut self, key: Option<String>) {
         if self.selected != key {
             (self.selected, self.look, self.cursor) = (key, None, 0);
@@ -369,7 +370,7 @@ impl Model {
         }
     }
 
-    /// The cells of the list, in its order, each with its number in the map.
+    /// The cells in the order of the list, each with its index in the map.
     pub(crate) fn listed(&self) -> Vec<(u32, Cell)> {
         let mut all: Vec<(u32, Cell)> = (0..).zip(self.map.cells.iter().copied()).collect();
         let fill = |c: &Cell| c.zone.written_sectors as f64 / c.zone.capacity_sectors.max(1) as f64;

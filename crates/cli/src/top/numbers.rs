@@ -1,4 +1,4 @@
-//! Numbers in five columns.
+//! Numbers in at most five columns.
 
 /// A rate or a number: `0`, `0.3`, `12`, `1.2k`, `123k`, `4.5M`.
 pub(crate) fn si(n: f64) -> String {

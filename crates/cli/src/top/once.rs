@@ -13,7 +13,7 @@ use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
 use std::io::Write;
 
-/// Columns where there is no terminal.
+/// Width if stdout is no terminal.
 const COLUMNS: usize = 80;
 
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Document<'a> {
     /// Time between the two samples.
     interval_s: f64,
     disks: Vec<Disk<'a>>,
-    /// The map: of the disk that was named, or of the first one.
+    /// The map of the named disk, or else of the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     map: Option<&'a ZonesShown>,
 }
@@ -33,13 +33,13 @@ struct Disk<'a> {
     capacity_bytes: u64,
     zones: u32,
     zone_bytes: u64,
-    /// Null: nothing serves it, or its server was started meanwhile.
+    /// Null if no server has the disk, or if its server was started again between the samples.
     rates: Option<&'a Rates>,
     waiting: u64,
     errors: u64,
 }
 
-/// Prints the figures.
+/// Prints the figures as JSON.
 pub(crate) fn print_json(m: &Model, interval_s: f64, out: &mut dyn Write) -> Result<(), Failure> {
     let disks = m.disks.iter().map(|d| Disk {
         name: &d.shown.name,
@@ -78,7 +78,7 @@ pub(crate) fn text(m: &mut Model, width: u16, colours: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A row, without blanks at its end.
+/// A row of the picture, without blanks at its end.
 fn line(buf: &Buffer, y: u16, colours: bool) -> String {
     let cells: Vec<_> = (0..buf.area.width).filter_map(|x| buf.cell((x, y))).collect();
     let used = cells.iter().rposition(|c| c.symbol() != " ").map_or(0, |i| i + 1);
@@ -90,7 +90,7 @@ fn line(buf: &Buffer, y: u16, colours: bool) -> String {
     .collect()
 }
 
-/// The numbers of a style (SGR).
+/// The SGR numbers of a style.
 fn sgr(style: Style) -> String {
     let modifiers = [
         (Modifier::BOLD, "1"),
@@ -116,7 +116,7 @@ fn sgr(style: Style) -> String {
     parts.join(";")
 }
 
-/// The failure of a snapshot that found nothing.
+/// Fails if a snapshot found no disk.
 pub(crate) fn check(sample: &Sample) -> Result<(), Failure> {
     match (&sample.trouble, sample.disks.is_empty()) {
         (Some(why), true) => Err(Failure::new(crate::failure::Kind::Device, why.clone())
@@ -140,7 +140,7 @@ mod tests {
         m
     }
 
-    /// Nothing is wider than it may be, nothing has colours that may not, and the text is the same with them.
+    /// Lines fit the width, colours appear only if allowed, and the text is the same with them.
     #[test]
     fn a_snapshot_is_plain_text() {
         for disks in [1, 2] {

@@ -1,10 +1,10 @@
-//! What a disk did between two samples.
+//! The rates of a disk between two samples.
 
 use crate::server_client::{LatencyShown, OperationShown, Shown};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Latencies: times within which so many operations ended, each at most twice the true one.
+/// Quantiles of latencies. Each is at most twice the true one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Quantiles {
     pub(crate) p50_ns: Option<u64>,
@@ -22,7 +22,7 @@ impl Quantiles {
     }
 }
 
-/// Of one kind of operation.
+/// The rates of one kind of operation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct OpRates {
     pub(crate) op: String,
@@ -32,7 +32,7 @@ pub(crate) struct OpRates {
     pub(crate) latency: Quantiles,
 }
 
-/// Of a disk.
+/// The rates of a disk.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Rates {
     pub(crate) reads_per_s: f64,
@@ -44,15 +44,16 @@ pub(crate) struct Rates {
     pub(crate) merged_per_s: f64,
     pub(crate) parked_per_s: f64,
     pub(crate) issued_per_s: f64,
-    /// Of reads, writes and appends.
+    /// Latencies of reads, writes and appends together.
     pub(crate) latency: Quantiles,
-    /// Operations that were under way at a time, on average. `None`: the server does not time.
+    /// Average number of operations in flight. `None`: the server does not measure times.
     pub(crate) depth: Option<f64>,
     pub(crate) operations: Vec<OpRates>,
 }
 
 impl Rates {
-    /// `None` if the counters began again meanwhile, as those of another process, or no time has passed.
+    /// The rates between two samples. `None`: no time has passed, or the counters started again, as in another
+    /// process.
     pub(crate) fn between(before: &Shown, now: &Shown, time: Duration) -> Option<Rates> {
         let began_again = before.pid != now.pid
             || before.measured.started_unix_s != now.measured.started_unix_s
@@ -100,7 +101,7 @@ impl Rates {
             parked_per_s: per_s(m.parked, b.parked),
             issued_per_s: per_s(m.issued, b.issued),
             latency: Quantiles::of(&all),
-            // Little's law.
+            // Little's law: the average depth is the sum of the latencies divided by the time.
             depth: is_timed.then(|| timed as f64 / time.as_nanos() as f64),
             operations,
         })
@@ -145,10 +146,10 @@ mod tests {
         let r = Rates::between(&before, &now, Duration::from_secs(2)).unwrap();
         assert_eq!((r.writes_per_s, r.written_bytes_per_s), (100.0, 4096.0));
         assert_eq!((r.merged_per_s, r.errors_per_s, r.iops()), (5.0, 2.0, 100.0));
-        // Only what came between the samples counts: 100 in bucket 4, 99 in bucket 5, 1 in bucket 6.
+        // Only operations between the samples count: 100 in bucket 4, 99 in bucket 5, 1 in bucket 6.
         let l = r.operations[0].latency;
         assert_eq!((l.p50_ns, l.p99_ns, l.p99_9_ns), (Some(16), Some(32), Some(64)));
-        // An operation that was not there before.
+        // The first sample lacks this operation.
         assert_eq!(r.operations[1].per_s, 1.0);
         // 200 writes of 1000 ns and 2 reads of 1000 ns in 2 s.
         assert!((r.depth.unwrap() - 202.0 * 1000.0 / 2e9).abs() < 1e-12);

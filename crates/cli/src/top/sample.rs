@@ -1,4 +1,4 @@
-//! Samples: what servers say on their sockets, or what the file of a disk says.
+//! Takes samples: asks servers at their sockets, or reads the file of a disk.
 
 use super::model::{DiskSample, Sample, Want, ZonesSample};
 use crate::failure::Failure;
@@ -11,17 +11,17 @@ use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Sector, ZoneNo};
 use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
 
-/// Time for a server to answer a question.
+/// How long a server may take to answer a question.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Zones that are read of a file at a time.
+/// Zones of a file that are read at a time.
 const AT_ONCE: u32 = 4096;
 
-/// Where samples come from.
+/// The source of samples.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    /// Servers: the one of a socket, or all; all of their disks, or one.
+    /// The server at a socket, or all servers; one of their disks, or all.
     Servers { socket: Option<PathBuf>, disk: Option<String> },
-    /// A disk that is opened for each sample, and only read.
+    /// A disk that is opened read-only for each sample.
     Disk { spec: String },
 }
 
@@ -36,7 +36,7 @@ impl Sampler {
         Sampler { source, start: Instant::now() }
     }
 
-    /// Takes a sample. What fails is in it.
+    /// Takes a sample, which includes errors.
     pub(crate) fn take(&self, want: &Want) -> Sample {
         let mut sample = match &self.source {
             Source::Servers { .. } => self.of_servers(want),
@@ -59,10 +59,10 @@ impl Sampler {
             let wanted =
                 |d: &Shown| disk.as_ref().is_none_or(|name| d.name == server_client::name_of(name));
             for shown in disks.into_iter().filter(wanted) {
-                // A server that comes back has another process and another socket.
+                // The key has no process or socket, because a restarted server has new ones.
                 let key =
                     format!("{} {}", shown.name, shown.address.as_deref().unwrap_or_default());
-                // Without a choice of the user the first disk is looked at.
+                // The first disk is selected if the user has not chosen one.
                 let is_wanted = want.key.as_ref().map_or(sample.zones.is_none(), |k| *k == key);
                 if is_wanted {
                     sample.zones = Some(zones(&mut server, &shown, key.clone(), want));

@@ -1,4 +1,4 @@
-//! The terminal: taken at the start, given back at the end, at a signal, at a panic, and while the job is stopped.
+//! Takes the terminal at the start. Gives it back at the end, at a signal, at a panic, and while the job is stopped.
 
 use crate::failure::Failure;
 use ratatui::backend::{Backend, CrosstermBackend};
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Most columns and rows that are drawn on. A terminal may say that it has 65,535 of each, and each cell takes memory.
+/// Most columns and rows that are drawn. Each cell takes memory, and a terminal may report 65,535 of both.
 const MOST_COLUMNS: u16 = 1024;
 const MOST_ROWS: u16 = 512;
 
-/// Signals that have come.
+/// Flags of received signals.
 pub(crate) struct Signals {
     ends: Vec<(i32, Arc<AtomicBool>)>,
     stops: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Notes signals from now on, instead of their usual effect.
+    /// Sets flags for signals from now on, in place of their usual effects.
     fn note() -> io::Result<Signals> {
         let note = |signal: i32| {
             let flag = Arc::new(AtomicBool::new(false));
@@ -39,16 +39,16 @@ impl Signals {
         Ok(Signals { ends, stops: note(SIGTSTP)?, continues: note(SIGCONT)? })
     }
 
-    /// The signal that asks for the end, if one has come.
+    /// The signal that has asked for the end, if any.
     pub(crate) fn end(&self) -> Option<i32> {
         self.ends.iter().find(|(_, flag)| flag.load(Ordering::Relaxed)).map(|(signal, _)| *signal)
     }
 }
 
-/// The terminal, as long as this lives.
+/// The terminal, from its taking until this is dropped.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,
-    /// The part of the terminal that is drawn on.
+    /// The drawn part of the terminal.
     area: Rect,
     pub(crate) signals: Signals,
 }
@@ -57,7 +57,7 @@ fn failed(e: &io::Error) -> Failure {
     Failure::io(format!("the terminal: {e}")).hint("zoneplug top --once needs none")
 }
 
-/// The part of a terminal that is drawn on: all of one that a person can read.
+/// The part of a terminal to draw on: all of it, up to `MOST_COLUMNS` and `MOST_ROWS`.
 fn area(backend: &impl Backend<Error = io::Error>) -> io::Result<Rect> {
     let size = backend.size()?;
     Ok(Rect::new(0, 0, size.width.min(MOST_COLUMNS), size.height.min(MOST_ROWS)))
@@ -68,7 +68,7 @@ fn in_area(area: Rect) -> TerminalOptions {
 }
 
 impl Screen {
-    /// Takes the terminal. A panic gives it back before it says what happened.
+    /// Takes the terminal. A panic gives it back before its message is printed.
     pub(crate) fn take() -> Result<Screen, Failure> {
         let signals = Signals::note().map_err(|e| failed(&e))?;
         let area = area(&CrosstermBackend::new(io::stdout())).map_err(|e| failed(&e))?;
@@ -78,7 +78,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a picture as large as the terminal is now.
+    /// Draws a picture with the current size of the terminal.
     pub(crate) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> Result<(), Failure> {
         if area(self.terminal.backend()).map_err(|e| failed(&e))? != self.area {
             self.redraw()?;
@@ -86,18 +86,18 @@ impl Screen {
         self.terminal.draw(picture).map(drop).map_err(|e| failed(&e))
     }
 
-    /// Waits for a key, so long at most. False: the terminal has gone. To be called before events are asked for: crossterm
-    /// reads a terminal that has gone for ever.
+    /// Waits for a key, for at most `most`. False: the terminal has gone. Must be called before crossterm is asked
+    /// for events, because crossterm loops forever on a terminal that has gone.
     pub(crate) fn wait(&self, most: Duration) -> bool {
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         let most = Timespec::try_from(most).unwrap_or_default();
-        // An error is a signal that has come; the caller looks for it.
+        // An error means that a signal has come, which the caller checks.
         let looked = poll(&mut fds, Some(&most));
         looked.is_err() || !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Gives the terminal to the shell and stops; goes on when the shell lets it.
+    /// Gives the terminal to the shell and stops. Takes it again when the shell continues the job.
     pub(crate) fn suspend(&mut self) -> Result<(), Failure> {
         self.signals.stops.store(false, Ordering::Relaxed);
         restore();
@@ -105,8 +105,8 @@ impl Screen {
         self.take_again()
     }
 
-    /// Stops if the signal for it has come; takes the terminal again if it was stopped by another signal. True: all is to be
-    /// drawn.
+    /// Stops if SIGTSTP has come. Takes the terminal again if another signal had stopped the process. True: the
+    /// caller must draw all of the screen.
     pub(crate) fn stop_if_asked(&mut self) -> Result<bool, Failure> {
         if self.signals.stops.load(Ordering::Relaxed) {
             self.suspend()?;
@@ -119,10 +119,10 @@ impl Screen {
         Ok(false)
     }
 
-    /// The shell may have set the terminal in its own way meanwhile.
+    /// Takes the terminal again, because the shell may have changed its mode.
     fn take_again(&mut self) -> Result<(), Failure> {
         self.signals.continues.store(false, Ordering::Relaxed);
-        // What is enabled already is not enabled again.
+        // crossterm does not enable a mode that it believes to be enabled.
         let _ = disable_raw_mode();
         enable_raw_mode()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen))
@@ -130,9 +130,9 @@ impl Screen {
         self.redraw()
     }
 
-    /// Has the next picture drawn as a whole.
+    /// Makes the next draw cover the whole screen.
     pub(crate) fn redraw(&mut self) -> Result<(), Failure> {
-        // The terminal's own way to do this asks where the cursor is, and not all terminals answer.
+        // ratatui's own `clear` asks for the position of the cursor, which some terminals do not answer.
         let begin = || {
             let backend = CrosstermBackend::new(io::stdout());
             let area = area(&backend)?;
@@ -145,7 +145,7 @@ impl Screen {
     }
 }
 
-/// Gives the terminal back. One that has gone takes nothing back, and no message either: the library's own function would panic.
+/// Gives the terminal back. Ignores errors of a terminal that has gone, for which ratatui's `restore` would panic.
 fn restore() {
     let _ = ratatui::try_restore();
 }
@@ -168,7 +168,7 @@ mod tests {
 
     const PANICS: &str = "ZONEPLUG_TEST_SCREEN_PANICS";
 
-    /// Runs itself on a terminal, where it panics while it has that.
+    /// The test runs itself on a terminal, and panics while it has the terminal.
     #[test]
     fn a_panic_gives_the_terminal_back_before_it_says_what_happened() {
         if std::env::var_os(PANICS).is_some() {

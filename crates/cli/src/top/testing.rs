@@ -6,7 +6,7 @@ use crate::server_client::{HostShown, LatencyShown, Measured, OperationShown, Sh
 use std::time::Duration;
 use zoneplug_core::zone::Condition;
 
-/// A disk that has done nothing.
+/// A disk without any operations.
 pub(crate) fn shown(name: &str) -> Shown {
     Shown {
         name: name.to_owned(),
@@ -41,7 +41,7 @@ pub(crate) fn shown(name: &str) -> Shown {
     }
 }
 
-/// Operations, each of 1000 ns by their sum.
+/// Operations that took 1000 ns each.
 pub(crate) fn op(name: &str, count: u64, buckets: &[u64]) -> OperationShown {
     OperationShown {
         op: name.to_owned(),
@@ -52,7 +52,7 @@ pub(crate) fn op(name: &str, count: u64, buckets: &[u64]) -> OperationShown {
     }
 }
 
-/// The `n`th sample of two disks under load, one second after the one before.
+/// The `n`th sample of two disks under load, one for each second.
 pub(crate) fn sample(n: u64, range: std::ops::Range<u32>, cells: u32, look: Option<u32>) -> Sample {
     let mut a = shown("tcp4420n1");
     (a.reads, a.read_bytes) = (1200 * n, (1200 * n) << 12);
@@ -115,7 +115,7 @@ fn table(n: u64, range: std::ops::Range<u32>, cells: u32) -> ZonesShown {
     table
 }
 
-/// Conventional, full, active and empty zones, some with waiting BIOs; the active ones grow by 1 MiB a second.
+/// Conventional, full, active and empty zones, some with waiting BIOs. Active ones grow by 1 MiB a second.
 pub(crate) fn zone(number: u32, n: u64) -> Zone {
     let (condition, written) = match number {
         0 | 1 => (Some(Condition::NotWp), 0),

@@ -1,8 +1,8 @@
-//! How text looks, with colours and without.
+//! Text styles, with colours and without.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Whether there are colours. Without them bold, dim, underlined and reversed text remains.
+/// Without colours, bold, dim, underlined and reversed text remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Theme {
     pub(crate) colours: bool,
@@ -22,7 +22,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// A zone in which BIOs wait.
+    /// The style of a zone with waiting BIOs.
     pub(crate) fn waiting(self, style: Style) -> Style {
         match self.colours {
             true => style.fg(Color::Black).bg(Color::Yellow),
@@ -30,7 +30,7 @@ impl Theme {
         }
     }
 
-    /// A bad sign.
+    /// The style of a bad sign.
     pub(crate) fn wrong(self) -> Style {
         self.sgr("31;1")
     }

@@ -13,15 +13,15 @@ use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Clear, Widget};
 use zoneplug_core::plain;
 
-/// Least size with more than a list of disks.
+/// The least columns and rows for more than a list of disks.
 const SMALL: (u16, u16) = (40, 10);
-/// Columns from which a row of the table also says what the disk is.
+/// Columns from which a row of the table also shows the disk's specification.
 const WIDE: u16 = 110;
 
 /// Rows of the map of a snapshot.
 const ROWS_ONCE: u16 = 16;
 
-/// Where things are.
+/// The parts of the screen.
 struct Areas {
     table: Rect,
     about: Rect,
@@ -32,7 +32,7 @@ struct Areas {
     legend: Rect,
 }
 
-/// Cuts `rows` off the top of what is left.
+/// Cuts `rows` off the top of `left`.
 fn take(left: &mut Rect, rows: u16) -> Rect {
     let rows = rows.min(left.height);
     let taken = Rect { height: rows, ..*left };
@@ -57,7 +57,7 @@ impl Areas {
         let title = take(&mut left, 1);
         let detail = match m.look {
             None => 0,
-            // A map or list of some rows stays above it.
+            // Some rows of the map or list stay visible above it.
             Some(_) => left.height.saturating_sub(5).clamp(6, 10).min(left.height),
         };
         let detail = Rect { y: left.bottom() - detail, height: detail, ..left };
@@ -68,7 +68,7 @@ impl Areas {
     }
 }
 
-/// Draws all of it, and notes in the model how many cells the map has room for.
+/// Draws the screen, and notes in the model how many cells the map has room for.
 pub(crate) fn draw(m: &mut Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     if area.width == 0 || area.height == 0 {
         return;
@@ -78,7 +78,7 @@ pub(crate) fn draw(m: &mut Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     if area.width < SMALL.0 || area.height < SMALL.1 {
         small(m, area, theme, buf);
     } else {
-        // How many columns the numbers of the map take does not depend on its room.
+        // The width of the map's row numbers does not depend on `m.room`.
         let areas = Areas::of(m, area);
         m.room = zone_map::room(m, areas.map);
         body(m, &areas, theme, buf);
@@ -89,7 +89,7 @@ pub(crate) fn draw(m: &mut Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     }
 }
 
-/// Draws what `--once` prints: all disks, and if there is only one what is known of it.
+/// Draws the picture of `--once`: all disks, and the details if there is only one.
 pub(crate) fn snapshot(m: &mut Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     let mut left = area;
     table(m, take(&mut left, (m.disks.len() as u16).max(1) + 1), theme, buf);
@@ -138,7 +138,7 @@ fn body(m: &Model, areas: &Areas, theme: Theme, buf: &mut Buffer) {
     match m.pane {
         Pane::Map => {
             zone_map::draw(m, areas.map, theme, buf);
-            // Just below the map.
+            // The legend stands directly below the last row of cells.
             let rows = m.map.cells.len().div_ceil(usize::from(m.room.0.max(1)));
             let y = areas.map.y + (rows as u16).clamp(1, areas.map.height.max(1));
             zone_map::legend(m, theme).render(Rect { y, ..areas.legend }, buf);
@@ -150,7 +150,7 @@ fn body(m: &Model, areas: &Areas, theme: Theme, buf: &mut Buffer) {
     }
 }
 
-/// A text that ends with a mark where it does not fit.
+/// Cuts a text to `width`, with a mark at the cut.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.to_owned(),
@@ -158,7 +158,7 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     }
 }
 
-/// A line across the screen with a text in it.
+/// Draws a line across the screen with a text in it.
 fn rule(text: &str, area: Rect, theme: Theme, buf: &mut Buffer) {
     if area.height > 0 {
         let line = "─".repeat(usize::from(area.width));
@@ -206,7 +206,7 @@ fn foot(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     buf.set_stringn(area.x, area.y, keys, usize::from(area.width), theme.dim());
 }
 
-/// A terminal with room for little: a line for each disk.
+/// Draws a line for each disk, for a small terminal.
 fn small(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     let mut left = area;
     take(&mut left, 1);
@@ -235,7 +235,7 @@ fn small(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     }
 }
 
-/// The disks that fit, the one that is looked at among them.
+/// The disks that fit, including the selected one.
 fn visible(m: &Model, rows: usize) -> impl Iterator<Item = &DiskRow> {
     let at = m.disks.iter().position(|d| Some(&d.key) == m.selected.as_ref()).unwrap_or(0);
     let first = (at + 1).saturating_sub(rows.max(1));
@@ -250,7 +250,7 @@ fn row_style(m: &Model, d: &DiskRow, theme: Theme) -> Style {
     style
 }
 
-/// Columns of the table of disks: heading and width, a blank before it included.
+/// Columns of the table of disks: heading, and width with a blank before it.
 const COLUMNS: [(&str, usize); 11] = [
     ("RD/s", 6),
     ("WR/s", 6),
@@ -310,7 +310,7 @@ fn table(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     }
 }
 
-/// The values of a row, and whether each is a bad sign.
+/// The cells of a row, and whether each is a bad sign.
 pub(crate) fn values(d: &DiskRow) -> [(String, bool); 11] {
     let rate = |f: fn(&Rates) -> f64| d.rates.as_ref().map_or_else(|| "-".to_owned(), |r| si(f(r)));
     let p = |f: fn(&Quantiles) -> Option<u64>| {
@@ -339,7 +339,7 @@ pub(crate) fn values(d: &DiskRow) -> [(String, bool); 11] {
     ]
 }
 
-/// What there is to say of a disk, a line each.
+/// Lines about a disk.
 pub(crate) fn about(m: &Model, d: &DiskRow, theme: Theme) -> Vec<(String, Style)> {
     let s = &d.shown;
     let mut lines = Vec::new();
@@ -401,7 +401,7 @@ pub(crate) fn about(m: &Model, d: &DiskRow, theme: Theme) -> Vec<(String, Style)
     lines
 }
 
-/// Which zones the single writers serve; `None` if they do nothing.
+/// The zones that the single writers serve; `None` if they are idle.
 fn writers(m: &Model, d: &DiskRow) -> Option<String> {
     let all = &m.map.table.writers;
     if m.map.key != d.key || all.iter().all(|w| w.turns == 0 && w.turn.is_none()) {
@@ -450,7 +450,7 @@ fn operations(d: &DiskRow, area: Rect, theme: Theme, buf: &mut Buffer) {
     }
 }
 
-/// The zone that is looked at.
+/// Draws the detail view of a zone.
 fn detail(m: &Model, d: &DiskRow, look: &Look, area: Rect, theme: Theme, buf: &mut Buffer) {
     Clear.render(area, buf);
     rule(&format!("zone {}", look.zone), area, theme, buf);
@@ -471,7 +471,7 @@ fn detail(m: &Model, d: &DiskRow, look: &Look, area: Rect, theme: Theme, buf: &m
         text += ", the single writer serves it";
     }
     say(text, Style::new());
-    // Only what is full is 100%.
+    // Only a full zone shows 100%.
     if let Some(share) = (z.written_sectors * 1000).checked_div(z.capacity_sectors) {
         let share = share as f64 / 10.0;
         say(

@@ -1,4 +1,4 @@
-//! The zones of a disk on the screen: as a map with the glyphs of `zoneplug report --map`, or as a list.
+//! The zones of a disk on the screen, as a map with the glyphs of `zoneplug report --map` or as a list.
 
 use super::model::{Cell, Heat, Model};
 use super::numbers::si;
@@ -12,25 +12,25 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use zoneplug_core::zone::Condition;
 
-/// The glyph and the colours of a zone with an unknown write pointer.
+/// The glyph and the style of a zone with an unknown write pointer.
 pub(crate) const STALE: (char, &str) = ('?', "31;1");
 
-/// Columns that the numbers at the left of the map take.
+/// Width of the numbers at the left of the map.
 fn digits(m: &Model) -> u16 {
     m.range().end.max(1).ilog10() as u16 + 1
 }
 
-/// Cells that fit: columns, of a multiple of four or eight if there are many, and rows.
+/// The columns and rows of cells that fit. If many columns fit, their number is a multiple of four or eight.
 pub(crate) fn room(m: &Model, area: Rect) -> (u16, u16) {
     let Grid { columns, rows, .. } = Grid::of(m, area);
     (columns, rows)
 }
 
-/// How cells are laid out.
+/// The layout of the cells.
 struct Grid {
     columns: u16,
     rows: u16,
-    /// Columns of the screen for a cell: more than one if all zones have room nevertheless.
+    /// Screen columns of a cell: more than one if all zones still fit.
     wide: u16,
 }
 
@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-/// What the map of this moment means.
+/// The title of the map: its zones and the meaning of its glyphs.
 pub(crate) fn title(m: &Model) -> String {
     let zones = m.range();
     let per_cell = match m.map.table.per_cell {
@@ -60,7 +60,7 @@ pub(crate) fn title(m: &Model) -> String {
     format!("zones {}-{last}: {}{per_cell}", zones.start, m.heat.name())
 }
 
-/// How a cell looks.
+/// The glyph and the style of a cell.
 fn look(cell: &Cell, heat: Heat, most: (u32, f64), theme: Theme) -> (char, Style) {
     let z = &cell.zone;
     let (sign, sgr) = match z.condition {
@@ -100,7 +100,7 @@ pub(crate) fn draw(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     let turn = m.map.table.writers.iter().filter_map(|w| w.turn);
     let turns: Vec<u32> = turn.collect();
     let width = usize::from(digits(m));
-    // A cursor below the last row moves the rows up, until the next sample fits.
+    // If the cursor is below the last row, the rows scroll up until the next sample fits.
     let cursor_row = m.cursor / u32::from(columns);
     let first_row = cursor_row.saturating_sub(u32::from(rows) - 1);
     for row in 0..rows {
@@ -129,14 +129,14 @@ pub(crate) fn draw(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     }
 }
 
-/// The most waiting BIOs, and the highest rate, of a cell.
+/// The highest number of waiting BIOs and the highest rate of any cell.
 fn most(m: &Model) -> (u32, f64) {
     let waiting = m.map.cells.iter().map(|c| c.zone.waiting).max().unwrap_or(0);
     let rate = m.map.cells.iter().filter_map(|c| c.rate).fold(0.0, f64::max);
     (waiting, rate)
 }
 
-/// What the glyphs mean, with the number of zones in each condition if that is known.
+/// The meaning of the glyphs, with the number of zones in each condition if known.
 pub(crate) fn legend(m: &Model, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     match m.heat {

@@ -15,15 +15,15 @@ pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=1ms,append=n
 pub(crate) const CLIENTS: u32 = 8;
 const BLOCK_SECTORS: u32 = 8;
 
-/// How appends reach the disk.
+/// The way in which appends reach the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Way {
-    /// As writes, one by one: `nomerges`, as Linux does.
+    /// The layer sends each append as a write, one by one: `nomerges`, as Linux does.
     OneByOne,
-    /// As writes; waiting writes merge into one command.
+    /// The layer sends appends as writes; waiting writes merge into one command.
     Merged,
-    /// By the disk's own command.
+    /// The disk's own append command is used.
     Native,
 }
 
@@ -39,7 +39,7 @@ impl Way {
     }
 }
 
-/// What the clients got.
+/// The figures of the clients.
 #[derive(Debug, Serialize)]
 pub(crate) struct Append {
     pub(crate) way: Way,

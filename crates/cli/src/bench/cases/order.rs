@@ -1,5 +1,5 @@
-//! Case 1: what plugging is for. Several clients append to one log: each chooses the offset and submits under one lock,
-//! so what the disk is sent is in order. The disk reorders what is in flight, as real ones do.
+//! Case 1: the purpose of plugging. Several clients append to one log. Each chooses its offset and submits under one
+//! lock, so the disk gets the writes in order. The disk reorders commands in flight, as real ones do.
 
 use super::super::arena::{Arena, Buffer};
 use super::super::group::config;
@@ -21,19 +21,19 @@ pub(crate) const SPEC: &str = "mem,zones=4096,zone-size=1M,reorder=1";
 pub(crate) const CLIENTS: u32 = 4;
 pub(crate) const DEPTH: u32 = 16;
 const BLOCK_SECTORS: u32 = 8;
-/// Most writes of the case: the disk keeps their data in memory.
+/// Most writes of the case, because the disk keeps their data in memory.
 const WRITES: u64 = 16_384;
-/// Fewest writes, whatever time has passed: a busy machine may give the clients no time at all.
+/// Fewest writes, however long they take: a busy machine may give the clients no processor time at all.
 const FEWEST: u64 = 256;
 
-/// What one mode did.
+/// The figures of one mode.
 #[derive(Debug, Serialize)]
 pub(crate) struct Order {
     pub(crate) mode: &'static str,
     pub(crate) writes: u64,
     /// Writes that the disk or the layer refused.
     pub(crate) refused: u64,
-    /// Writes before the first that was refused.
+    /// Number of writes before the first refused one.
     pub(crate) first_refused: Option<u64>,
     /// Zones that the log left unfinished because a write to them was refused.
     pub(crate) zones_given_up: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Order {
     pub(crate) verified: Verified,
 }
 
-/// The log: where the next write goes.
+/// The log, with the place of the next write.
 struct Log {
     geometry: Geometry,
     zone: u32,
@@ -71,7 +71,7 @@ impl Log {
         Some((self.sent, at))
     }
 
-    /// After a failed write the log goes on in the next zone.
+    /// Notes a refused write. The log goes on in the next zone.
     fn refused(&mut self, number: u64, sector: Sector) {
         let first = self.first_refused.unwrap_or(u64::MAX).min(number - 1);
         self.first_refused = Some(first);
@@ -86,7 +86,7 @@ fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
     zoneplug_core::poison::lock(log)
 }
 
-/// One client: the acknowledged writes, and how many were not.
+/// Runs one client. Returns the acknowledged writes and the number of failed ones.
 fn client(
     queue: &mut DiskQueue,
     log: &Mutex<Log>,
@@ -139,7 +139,7 @@ fn client(
             break;
         }
     }
-    // This client's queue may hold work that another client waits for. So each client polls until all are done.
+    // This client's queue may hold work that another client waits for, so each client polls until all are done.
     working.fetch_sub(1, Ordering::AcqRel);
     while working.load(Ordering::Acquire) > 0 {
         queue.poll(now, &mut done);

@@ -19,17 +19,17 @@ pub(crate) const WRITES: u32 = 1000;
 pub(crate) const READS: u32 = 16;
 const BLOCK_SECTORS: u32 = 8;
 
-/// What the reads saw.
+/// The figures of the reads.
 #[derive(Debug, Serialize)]
 pub(crate) struct Tags {
     pub(crate) mode: &'static str,
-    /// Writes that were kept waiting.
+    /// Number of writes that were kept waiting.
     pub(crate) waiting: u32,
     pub(crate) reads_per_s: f64,
     pub(crate) writes_per_s: f64,
     pub(crate) read_latency: Latency,
     pub(crate) refused: u64,
-    /// CPU time of the polling thread by the clock: 1 where it had a core to itself.
+    /// CPU time of the polling thread divided by wall-clock time: 1 if the thread had a core to itself.
     pub(crate) cpu_share: f64,
 }
 

@@ -1,11 +1,11 @@
-//! What files and flags give together, and where errors are.
+//! Merging files with flags, and the places of errors.
 
 use super::*;
 use crate::serve::config_file::{DISK_KEYS, FLAGS_ONLY, flag_keys};
 
 const EXAMPLE: &str = include_str!("../../../../../packaging/zoneplug.toml");
 
-/// What a command line with a file of this text gives.
+/// Reads the settings of a command line with a file of this text.
 fn read(text: &str, flags: &[&str]) -> Result<Settings, String> {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -83,14 +83,14 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     assert_eq!([s.block[0].device.depth, s.block[1].device.depth], [16, 16]);
     assert_eq!((s.block[0].device.queues, s.args.network.nvme_tcp.len()), (Some(2), 2));
     assert_eq!(s.reached().unwrap().plan.unwrap().nqn(), "nqn.flag");
-    // Its own number counts for itself, and that at the top from the first disk without one on.
+    // The disk with its own number keeps it; the number at the top counts from the first disk without one.
     let mut numbers = s.numbers();
     assert_eq!(numbers.first(&s.block[0]), Some(9));
     numbers.take(&s.block[0], 3);
     assert_eq!(numbers.first(&s.block[1]), Some(1));
     numbers.take(&s.block[1], 2);
     assert_eq!(numbers.first(&s.block[1]), Some(3));
-    // A number in a flag is that of the first disk, whatever the file says.
+    // A number in a flag goes to the first disk, whatever the file says.
     let s = read(text, &["--id", "5"]).unwrap();
     let mut numbers = s.numbers();
     assert_eq!([0, 1].map(|n| numbers.first(&s.block[n])), [Some(5), Some(5)]);
@@ -99,10 +99,10 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     // A flag that excludes a key wins; otherwise both would be refused.
     let s = read(text, &["--allow-host", "nqn.2014-08.org.nvmexpress:uuid:x"]).unwrap();
     assert!(s.reached().is_ok());
-    // --takeover is no key, and --no-recovery is not dropped for it.
+    // --takeover is no key, so --no-recovery is refused with it and not dropped.
     let e = read(&format!("no-recovery = true\n{text}"), &["--takeover"]).unwrap_err();
     assert!(e.contains("z.toml:1:1: ") && e.contains("--takeover"), "{e}");
-    // Disks of flags are served instead.
+    // Disks on the command line replace those of the file.
     let s = read(text, &["--ublk", "null,zones=4", "--id", "7"]).unwrap();
     assert_eq!((s.block.len(), &*s.block[0].spec), (1, "null,zones=4"));
     assert_eq!((s.numbers().first(&s.block[0]), s.block[0].device.depth), (Some(7), 64));
@@ -135,7 +135,7 @@ fn errors_name_the_line_and_the_column() {
         "nvme-tcp = true",
     );
     wrong(&with("ublk = \"mem\""), "1:1: ublk is a flag", "[[disk]]");
-    // TOML gives a table all keys below its name.
+    // In TOML, keys below a table's name belong to that table.
     let below = "[[disk]]\nspec = \"mem\"\nublk = true\nlog-level = \"info\"";
     wrong(below, "4:1: log-level is a key of the server", "above the first [[disk]]");
     wrong("spec = \"mem\"\nublk = true", "1:1: spec is a key of a disk", "[[disk]] above it");
@@ -183,7 +183,7 @@ fn errors_name_the_line_and_the_column() {
     assert!(read("", &[]).unwrap_err().contains("z.toml has no disk"));
 }
 
-/// The example can be served as it is, and so can the example with every key that it shows.
+/// The example is valid, and so is the example with all commented keys enabled.
 #[test]
 fn the_example_shows_every_key_and_is_right() {
     let s = read(EXAMPLE, &[]).unwrap();
@@ -219,7 +219,7 @@ fn the_example_shows_every_key_and_is_right() {
         assert!(all.iter().any(|l| l.starts_with(&format!("{name} = "))), "{name}");
     }
     assert!(all.iter().all(|l| l.chars().count() <= 120));
-    // And the page about the file has each of them.
+    // The page about the file lists each key too.
     let page = include_str!("../../../../../docs/serve-config.md");
     for key in flag_keys(&top) {
         let name = format!("`{}`", key.get_long().unwrap());
@@ -227,7 +227,7 @@ fn the_example_shows_every_key_and_is_right() {
     }
 }
 
-/// A key of a disk means one thing: no specification has a key with the name of a flag.
+/// The name of a disk's key has one meaning: no specification has a key with the name of a flag.
 #[test]
 fn keys_of_a_disk_are_no_keys_of_a_specification() {
     let of_disk = device_flags();

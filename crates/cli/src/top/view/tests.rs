@@ -29,7 +29,7 @@ fn picture(t: &mut Terminal<TestBackend>, m: &mut Model, theme: Theme) -> String
     (0..buf.area.height).map(|y| row(y).trim_end().to_owned() + "\n").collect()
 }
 
-/// A picture as it settles: samples come for the room that the picture has.
+/// Draws a picture until its samples fit its room.
 fn settle(t: &mut Terminal<TestBackend>, m: &mut Model, theme: Theme) -> String {
     for n in m.samples + 1..m.samples + 4 {
         let want = m.want();
@@ -44,7 +44,7 @@ fn settle(t: &mut Terminal<TestBackend>, m: &mut Model, theme: Theme) -> String 
     picture(t, m, theme)
 }
 
-/// The text of a picture is that of a file; `ZONEPLUG_GOLDEN=write` writes the file.
+/// Compares a picture with the text of a file. `ZONEPLUG_GOLDEN=write` writes the file.
 fn golden(name: &str, got: &str) {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/top");
     let path = dir.join(format!("{name}.txt"));
@@ -95,7 +95,7 @@ fn without_colours_there_are_none() {
         cells.iter().filter(|c| c.fg != Color::Reset || c.bg != Color::Reset).count()
     };
     assert!(coloured(&t) > 40);
-    // Of the same moment.
+    // A picture of the same state, without colours.
     let mut again = terminal(80, 24);
     assert_eq!(picture(&mut again, &mut m, Theme { colours: false }), with);
     assert_eq!(coloured(&again), 0);
@@ -103,7 +103,7 @@ fn without_colours_there_are_none() {
     assert!(cell(Modifier::REVERSED).count() > 0);
 }
 
-/// No size of a terminal is too small, and after any size the picture is that of the size.
+/// Every size of a terminal works, and a picture does not depend on earlier sizes.
 #[test]
 fn any_size_will_do() {
     let mut m = model();
@@ -128,7 +128,7 @@ fn any_size_will_do() {
     assert_eq!(settle(&mut again, &mut fresh, COLOURS), first);
 }
 
-/// A hundred thousand zones: cells of many zones, as many as there is room for.
+/// With a hundred thousand zones, as many cells as fit share the zones.
 #[test]
 fn many_zones_share_cells() {
     let (mut t, mut m) = (terminal(80, 24), model());
@@ -154,7 +154,7 @@ fn many_zones_share_cells() {
     assert!(text.lines().all(|l| l.chars().count() <= 80));
 }
 
-/// What comes from a socket cannot steer the terminal.
+/// Text from a socket cannot control the terminal.
 #[test]
 fn names_from_outside_are_plain() {
     let (mut t, mut m) = (terminal(200, 30), Model::new(1000));
