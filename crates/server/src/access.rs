@@ -1,46 +1,46 @@
-//! Who may use the socket of a server: its owner, its group, its rights. The kernel asks the file when a client
-//! connects; the server asks again, in case the file was changed.
+//! Access to the socket of a server: its owner, group and mode. The kernel checks the file when a client connects;
+//! the server checks again, in case the file was changed.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// The rights of a socket.
+/// The owner, group and mode of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// The owner of the file. `None`: as the process makes files.
+    /// The owner of the file. `None`: the default of the process.
     pub owner: Option<u32>,
-    /// The group of the file. `None`: as the process makes files.
+    /// The group of the file. `None`: the default of the process.
     pub group: Option<u32>,
-    /// The rights of the file, as chmod(1) takes them.
+    /// The mode of the file, as chmod(1) takes it.
     pub mode: u32,
 }
 
 impl Default for Access {
-    /// For the user that runs the server, and for root.
+    /// Admits only the user that runs the server, and root.
     fn default() -> Self {
         Access { owner: None, group: None, mode: 0o600 }
     }
 }
 
-/// A process that has connected.
+/// A connected process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
-    /// Its group, and those that it is a member of.
+    /// The groups that it is a member of, including its own.
     pub groups: Vec<u32>,
 }
 
 impl Access {
-    /// Whether the file has to be given to another user or group, which is a right of its own.
+    /// Whether the file must be given to another user or group, which needs a capability.
     pub fn gives_away(self) -> bool {
         let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         self.owner.is_some_and(|o| o != me.0) || self.group.is_some_and(|g| g != me.1)
     }
 
-    /// Sets the rights of a new socket, to which no other user has a way yet.
+    /// Sets the owner, group and mode of a new socket, which other users cannot reach yet.
     pub(crate) fn set(self, path: &Path) -> io::Result<()> {
-        // Only its owner may change its mode.
+        // Only the owner of a file may change its mode.
         std::fs::set_permissions(path, PermissionsExt::from_mode(self.mode))?;
         if self.gives_away() {
             chown(path, self.owner, self.group).map_err(|e| {
@@ -51,12 +51,12 @@ impl Access {
         Ok(())
     }
 
-    /// Whether a client may ask what only the user of this process and root may ask.
+    /// Whether a client is the user of this process or root, for requests that others may not send.
     pub(crate) fn is_owner(peer: &Peer) -> bool {
         peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// Whether a client may ask.
+    /// Whether a client may send requests.
     pub(crate) fn admits(self, peer: &Peer) -> bool {
         let group = self.group.unwrap_or_else(|| rustix::process::getegid().as_raw());
         Access::is_owner(peer)
@@ -90,7 +90,7 @@ mod tests {
             let got = [&owner, &member, &other].map(|p| of(mode).admits(p));
             assert_eq!(got, admitted, "{mode:o}");
         }
-        // Nobody was named: the group of the process does not count at 0600.
+        // No group was named, and mode 0600 does not admit the group of the process.
         let own = rustix::process::getegid().as_raw();
         assert!(!Access::default().admits(&peer(7009, &[own])));
     }

@@ -1,5 +1,4 @@
-//! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
-//! of time.
+//! The answers of a server: any line from a client gets one line of JSON. Reads no socket and no clock.
 
 use crate::client::{self, Answer, AttributeShown, Request, Shown, StateOfDisk, StateShown, Wrong};
 use crate::failure::{Attempt, Failure, Kind};
@@ -20,9 +19,9 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind, Sector};
 use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
 
-/// What a server answers from.
+/// The state from which a server answers.
 pub struct Serving {
-    /// The disks that are served.
+    /// The served disks.
     pub disks: Vec<Served>,
     hand_over: HandOver,
     /// Adds the clients of each door to the record for the next server.
@@ -31,14 +30,14 @@ pub struct Serving {
     pub(crate) sockets: Vec<Arc<TcpListener>>,
     /// Attributes that clients have set, by disk.
     set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
-    /// Counts the pauses of disks.
+    /// Its number of references is one more than that of paused disks.
     pauses: Arc<()>,
-    /// Whether the disks stay with this process: it does more than serve them.
+    /// Whether the process keeps the disks: it does more than serve them, so no server can take over from it.
     pub(crate) stays: bool,
 }
 
 impl Served {
-    /// What it is, and what it has done.
+    /// The disk's properties and counters, for `zoneplug status`.
     pub(crate) fn shown(&self) -> Shown {
         let (g, c, k) =
             (self.disk.disk().geometry(), (self.counters)(), self.disk.disk().counters());
@@ -80,7 +79,7 @@ impl Served {
 }
 
 impl Served {
-    /// The error of an attribute that cannot be set, with those of the server among the names that there are.
+    /// The failure to set an attribute. The hint of an unknown one also names the door's attributes.
     fn no_attribute(&self, e: Error) -> Failure {
         let hint = match (&self.network, e.what_to_try()) {
             (Some(n), Some(hint)) if e.kind() == ErrorKind::NotFound => {
@@ -95,7 +94,7 @@ impl Served {
 }
 
 impl Serving {
-    /// Answers of these disks. `sockets`: those that a server that takes over gets.
+    /// Answers for these disks. `sockets`: passed on to a server that takes over.
     pub fn new(
         disks: Vec<Served>,
         of_clients: Vec<OfClients>,
@@ -139,20 +138,21 @@ impl Serving {
         state
     }
 
-    /// Whether a client has paused a disk.
+    /// Whether clients have paused a disk.
     fn is_paused(&self) -> bool {
         Arc::strong_count(&self.pauses) > 1
     }
 
-    /// Whether a disk has an attribute now.
+    /// Whether a disk has an attribute at present.
     pub(crate) fn has(&self, disk: &str, name: &str) -> bool {
         named(&self.disks, disk).is_ok_and(|d| d.disk.disk().attribute(name).is_some())
     }
 
-    /// Sets an attribute of a disk, and returns what it was. The next server sets it again.
+    /// Sets an attribute of a disk, and returns the previous value. After a hand-over the next server sets it again.
     pub(crate) fn set(&self, disk: &str, name: &str, value: &str) -> Result<String, Failure> {
         let disk = named(&self.disks, disk)?;
-        // Held until it is done: what the next server is told has it, or it is refused.
+        // Locked until the attribute is set: the record for the next server then includes it, or the request is
+        // refused.
         let mut set = lock(&self.set);
         if self.hand_over.is_asked() {
             return Err(being_left(self.hand_over.asked_by()));
@@ -167,49 +167,49 @@ impl Serving {
     }
 }
 
-/// The line that answers a failure.
+/// The answer that reports a failure.
 pub(crate) fn refusal(f: &Failure) -> Vec<u8> {
     let (kind, what, hint) = f.parts();
     let (what, hint) = (what.to_owned(), hint.to_owned());
     line(&Answer::Error(Wrong { code: kind as u8, what, hint }))
 }
 
-/// A line without its end, which is added.
+/// The line of an answer, with a line end.
 fn line(answer: &Answer) -> Vec<u8> {
-    // A value of JSON, numbers and texts: it does not fail.
+    // A struct of JSON values, numbers and texts cannot fail to serialize.
     let mut text = serde_json::to_vec(answer).unwrap_or_default();
     text.push(b'\n');
     text
 }
 
-/// What answers the questions of clients.
+/// Answers the requests of clients.
 pub trait Answers: Send + Sync + 'static {
-    /// `pause`: what the connection has paused.
+    /// Answers a request. `pause`: the pause of this connection.
     fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure>;
 
-    /// The open files of the disks below a served one, and how many each of them has; or the sockets of the server.
+    /// The open files of the disks below a served one with their number for each disk, or the sockets of the server.
     fn pass(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
         Err(no_takeover())
     }
 
-    /// Whether the server can leave its disks to another one.
+    /// Fails if the server cannot leave its disks to another one.
     fn can_leave(&self) -> Result<(), Failure> {
         Err(no_takeover())
     }
 
-    /// Leaves the disks to the process at the other end, which waits for an answer. The connection comes back if another process
-    /// has asked before.
+    /// Leaves the disks to the process at the other end, which waits for an answer. Returns the connection if another
+    /// process has asked before.
     fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
         Err(stream)
     }
 
-    /// The process to which the disks are being left.
+    /// The process to which the server is leaving its disks.
     fn left_to(&self) -> Option<u32> {
         None
     }
 }
 
-/// The next server has been told what it gets. `to`: its process.
+/// The failure of a request that comes after the record for the next server. `to`: the process of that server.
 pub(crate) fn being_left(to: Option<u32>) -> Failure {
     let again = "again, when it serves them (zoneplug status)";
     let (next, hint) = match to {
@@ -223,7 +223,8 @@ pub(crate) fn being_left(to: Option<u32>) -> Failure {
     Failure::new(Kind::Device, format!("the disks are being left to {next}")).hint(hint)
 }
 
-/// The reply to a line while the disks are left: what they were when they were left, which says to whom.
+/// The answer to a line while the disks are left: the record of when they were left, or a failure that names the next
+/// server.
 pub(crate) fn respond_left(question: &[u8], left: Option<&StateShown>) -> Vec<u8> {
     match (serde_json::from_slice(question), left) {
         (Ok(Request::State {}), Some(state)) => answer_line(json!(state)),
@@ -285,15 +286,15 @@ impl Answers for Serving {
     }
 }
 
-/// The reply to a question.
+/// The reply to a request.
 pub enum Reply {
-    /// A line, and open files in front of it.
+    /// A line, and open files to send before it.
     Line(Vec<u8>, Vec<OwnedFd>),
-    /// The connection goes to the thread that leaves the disks to another server.
+    /// Pass the connection to the thread that leaves the disks to another server.
     HandOver,
 }
 
-/// The reply to a line. `pause`: what the connection has paused. `is_owner`: whether the client is of the user of this
+/// The reply to a line. `pause`: the pause of the connection. `is_owner`: whether the client is the user of this
 /// process, or root.
 pub fn respond(
     question: &[u8],
@@ -329,7 +330,7 @@ pub fn respond(
     }
 }
 
-/// The line that answers a question with a value.
+/// The answer that returns a value.
 pub(crate) fn answer_line(value: Value) -> Vec<u8> {
     line(&Answer::Ok(value))
 }
@@ -342,7 +343,7 @@ fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
     })
 }
 
-/// Answers one question.
+/// Answers a request.
 fn answer(
     request: &Request,
     serving: &Serving,
@@ -376,7 +377,7 @@ fn answer(
             if serving.hand_over.is_asked() {
                 return Err(being_left(serving.hand_over.asked_by()));
             }
-            // One at a time: the last one ends first.
+            // A connection has one pause at a time: the previous one ends first.
             *pause = None;
             let most = std::time::Duration::from_millis(*most_ms);
             let counted = serving.pauses.clone();

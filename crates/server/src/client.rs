@@ -1,7 +1,7 @@
-//! Disks that another process serves: the words of its socket, and how the other commands find it.
+//! The control socket's protocol, and the side of other commands, which find servers and ask them.
 //!
-//! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and
-//! gets one back; it may go on with further lines.
+//! A server listens on a Unix socket in `/run/zoneplug`, or at the path of `--socket`. A client sends one line of
+//! JSON and gets one back; it may send further lines.
 
 pub mod all;
 mod io_shown;
@@ -30,24 +30,24 @@ pub use timed::Timed;
 
 /// Where servers have their sockets.
 pub const DIRECTORY: &str = "/run/zoneplug";
-/// How long a server may take to answer. A change of an attribute may have to drain the disk.
+/// How long a server may take to answer: it may drain a disk to change an attribute.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest line: the plugs of a large disk, and room.
+/// Longest line: room for the plugs of a large disk.
 const MAX_LINE: u64 = 64 << 20;
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Which disks there are, and what they did.
+    /// Show the disks with their counters.
     Status {},
-    /// The attributes of a disk.
+    /// Show the attributes of a disk.
     Attributes { disk: String },
-    /// Sets an attribute.
+    /// Set an attribute.
     Set { disk: String, name: String, value: String },
-    /// The plugs of a disk.
+    /// Show the plugs of a disk.
     ZoneWplugs { disk: String },
-    /// The zones of a disk from `first` on, `count` of them or all, in at most `cells` cells.
+    /// Show `count` zones of a disk from `first` on, or all from there on, in at most `cells` cells.
     Zones {
         disk: String,
         #[serde(default)]
@@ -55,32 +55,32 @@ pub enum Request {
         count: Option<u32>,
         cells: Option<u32>,
     },
-    /// Make durable what was acknowledged, then let the I/O of a disk wait until `resume`, the end of this connection, or so
-    /// many milliseconds.
+    /// Make acknowledged data durable, then hold back the I/O of a disk until `resume`, the end of this connection,
+    /// or after this many milliseconds.
     Pause { disk: String, most_ms: u64 },
-    /// Go on with the disk that this connection has paused.
+    /// Release the disk that this connection has paused.
     Resume {},
-    /// What the server would leave to the next one.
+    /// Show the state that a next server would take over.
     State {},
-    /// Pass on the open files of a disk, or without a disk the sockets at which the server listens for I/O and metrics. They
-    /// come in front of the answer, which is how many each disk below the served one has.
+    /// Pass on the open files of a disk, or without a disk the sockets at which the server listens for I/O and
+    /// metrics. They are sent before the answer, which is the number of files of each disk below the served one.
     Pass { disk: Option<String> },
-    /// Leave all disks to the server that asks. The answer says that they are left. If the connection then ends without
-    /// `served`, the server takes them back.
+    /// Leave all disks to the server that asks. The answer says that they are left. If the connection then ends
+    /// without `served`, the server takes them back.
     HandOver {},
-    /// All disks are served: the server that has left them ends.
+    /// Report that all disks are served: the server that left them ends.
     Served {},
 }
 
 impl Request {
-    /// Whether only the user of the server and root may ask it: what ends or replaces the server, or gives data away.
+    /// Whether only the server's user and root may send it, because it ends or replaces the server, or gives data
+    /// away.
     pub fn is_of_owner(&self) -> bool {
         matches!(self, Request::Pass { .. } | Request::HandOver {} | Request::Served {})
     }
 }
 
-/// What a server would leave to the next one. Of a server of another version only `state` and `version` are sure to be
-/// there.
+/// The state that a next server would take over. A server of another version may send only `state` and `version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateShown {
     /// [`zoneplug_host::STATE_VERSION`].
@@ -88,40 +88,40 @@ pub struct StateShown {
     /// The version of zoneplug.
     pub version: String,
     pub disks: Vec<StateOfDisk>,
-    /// Whether it passes on its open files. Earlier versions do not.
+    /// Whether the server passes on its open files. Earlier versions do not.
     #[serde(default)]
     pub passes_on: bool,
-    /// Its open descriptors.
+    /// Number of open descriptors.
     #[serde(default)]
     pub descriptors: u64,
-    /// The subsystem, if it serves disks over the network.
+    /// The NVMe subsystem, if the server has one.
     #[serde(default)]
     pub subsystem: Option<StateOfSubsystem>,
-    /// The process to which the disks are being handed over.
+    /// The process to which the server is handing its disks over.
     #[serde(default)]
     pub handed_over_to: Option<u32>,
 }
 
-/// The subsystem of a server, as hosts know it.
+/// The NVMe subsystem of a server, as hosts know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateOfSubsystem {
     pub nqn: String,
-    /// The addresses, and how hosts use each of them.
+    /// The addresses with their ANA states.
     pub paths: Vec<PathShown>,
-    /// ZASL.
+    /// ZASL, the size limit of appends.
     pub append_limit: u8,
     pub namespaces: Vec<StateOfNamespace>,
-    /// The hosts that are connected.
+    /// The connected hosts.
     pub hosts: Vec<HostShown>,
-    /// For each host that has a key, a text that changes when the host could not authenticate any more as it does.
+    /// For each host with a key, a text that differs if the next server would refuse its present authentication.
     #[serde(default)]
     pub key_checks: BTreeMap<String, String>,
-    /// The hosts without a key for which the server keeps places.
+    /// The hosts without keys for which the server reserves connections.
     #[serde(default)]
     pub known_hosts: Vec<KnownHostShown>,
 }
 
-/// A host for which a server keeps places.
+/// A host for which a server reserves connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownHostShown {
     pub nqn: String,
@@ -137,40 +137,40 @@ pub struct StateOfNamespace {
     pub block_bytes: u32,
     pub blocks: u64,
     pub zone_blocks: Option<u64>,
-    /// A number made of all else that hosts read of it: [`zoneplug_host::nvme_tcp::ShownNamespace`].
+    /// A digest of all other properties that hosts read of it: [`zoneplug_host::nvme_tcp::ShownNamespace`].
     pub digest: u64,
 }
 
-/// A disk that a server would leave to the next one.
+/// A disk that a next server would take over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateOfDisk {
-    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    /// The name of the disk: `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub name: String,
     pub spec: String,
-    /// The name of the door by which it is served. Earlier versions do not say it.
+    /// The name of its door. Earlier versions do not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub door: Option<String>,
     /// [`zoneplug_host::DiskMark`].
     pub disks: u64,
     pub layers: u64,
     pub place: u64,
-    /// Whether it is there without the server.
+    /// Whether the disk outlives the server.
     pub outlives: bool,
-    /// Where it is served, if over the network.
+    /// Its address, if it is served over the network.
     pub address: Option<String>,
-    /// The identifier from which those of its namespaces are made, in hexadecimal.
+    /// The UUID from which those of its namespaces are made, in hexadecimal.
     #[serde(default)]
     pub uuid: Option<String>,
-    /// Whether hosts see it.
+    /// Whether hosts see the disk.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Attributes that were set since it is served.
+    /// Attributes that clients have set since the disk is served.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }
 
 impl StateOfDisk {
-    /// Whether a mark is of this disk: the same disks at the bottom, with the same layers.
+    /// Whether a mark names this disk: the same disks at the bottom, with the same layers.
     pub fn is(&self, mark: DiskMark) -> bool {
         let StateOfDisk { disks, layers, place, .. } = *self;
         mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
@@ -178,18 +178,18 @@ impl StateOfDisk {
 
     /// The name of its door.
     pub fn door(&self) -> &str {
-        // The two doors of earlier versions.
+        // Earlier versions have only these two doors.
         let usual = if self.address.is_some() { "nvme-tcp" } else { "ublk" };
         self.door.as_deref().unwrap_or(usual)
     }
 
-    /// The identifier of which those of its namespaces are made.
+    /// The UUID from which those of its namespaces are made.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         let text = self.uuid.as_deref()?;
         u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
     }
 
-    /// An identifier as it is written.
+    /// The text form of a UUID.
     pub fn uuid_text(uuid: &[u8; 16]) -> String {
         format!("{:032x}", u128::from_be_bytes(*uuid))
     }
@@ -204,7 +204,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The meaning of a line: a value, or the failure of the server. `None`: it is no answer.
+    /// Reads an answer: a value, or the failure of the server. `None`: the line is no answer.
     fn read(line: &[u8]) -> Option<Result<Value, Failure>> {
         match serde_json::from_slice(line).ok()? {
             Answer::Ok(value) => Some(Ok(value)),
@@ -215,7 +215,7 @@ impl Answer {
     }
 }
 
-/// A failure, on its way from the server to the client's stderr.
+/// A failure on its way from the server to the client's stderr.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Wrong {
     pub code: u8,
@@ -227,16 +227,16 @@ pub struct Wrong {
 /// A served disk, as `zoneplug status` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
-    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    /// The name of the disk: `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub name: String,
     pub spec: String,
     pub capacity_bytes: u64,
     pub zones: u32,
     pub zone_bytes: u64,
     pub pid: u32,
-    /// Taken over from another server, which handed it over, has ended or has died.
+    /// Whether it was taken over from a server that handed it over, ended or died.
     pub recovered: bool,
-    /// Taken over from a server that handed it over.
+    /// Whether it was taken over from a server that handed it over.
     #[serde(default)]
     pub handed_over: bool,
     pub reads: u64,
@@ -249,64 +249,65 @@ pub struct Shown {
     /// BIOs that wait in plugs.
     pub waiting: u64,
     pub live_plugs: u32,
-    /// Writes that the order window holds, those that it ever held, and those that it has held for too long. A server that
-    /// has no window does not say.
+    /// Writes that the order window holds now, has held in total, and has held for too long. A server without a
+    /// window does not send them.
     #[serde(default)]
     pub held: u64,
     #[serde(default)]
     pub held_total: u64,
     #[serde(default)]
     pub held_expired: u64,
-    /// Where and by which name it is served, if over the network, and the hosts that are connected.
+    /// The address, the NVMe name and the connected hosts, if it is served over the network.
     #[serde(default)]
     pub address: Option<String>,
     #[serde(default)]
     pub nqn: Option<String>,
     #[serde(default)]
     pub hosts: Option<Vec<HostShown>>,
-    /// How often a host has failed to authenticate.
+    /// Number of failed authentications of hosts.
     #[serde(default)]
     pub failed_authentications: u64,
-    /// How data moves, of each file and drive below it.
+    /// The data path of each file and drive below it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub io: Vec<IoShown>,
-    /// What another program has made of a file below it, so that its I/O fails.
+    /// The change that another program made to a file below it, so that its I/O fails.
     #[serde(default)]
     pub file_changed: Option<String>,
-    /// Whether hosts see it.
+    /// Whether hosts see the disk.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The addresses, if there are several.
+    /// The addresses with their ANA states, if there are several addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathShown>,
-    /// What the server has measured; another version of it says less.
+    /// Measurements of the server. Another version may send fewer.
     #[serde(flatten)]
     pub measured: Measured,
 }
 
-/// What a server has measured of a disk, besides the counters that were always there.
+/// Measurements of a disk, besides the counters in every version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// Its version, and when it began to serve, in seconds since 1970.
+    /// The server's version, and its start in seconds since 1970.
     pub version: String,
     pub started_unix_s: u64,
-    /// Each kind of operation that there was.
+    /// Operations by kind, without kinds that have not occurred.
     pub operations: Vec<OperationShown>,
-    /// Write commands sent by plugs; BIOs that waited in one; BIOs that left in the command of another; waiting BIOs that were
-    /// aborted.
+    /// Write commands sent by plugs; BIOs that waited in a plug; BIOs that another BIO's command carried; waiting
+    /// BIOs that were aborted.
     pub issued: u64,
     pub parked: u64,
     pub merged: u64,
     pub aborted: u64,
-    /// Commands that were given up; of these, the ones that the device still has.
+    /// Commands that timed out, and those of them that the device has not returned.
     pub timeouts: u64,
     pub late: u64,
-    /// Events since the disk was opened, by kind.
+    /// Events by kind since the disk was opened.
     pub events: BTreeMap<String, u64>,
-    /// Zones by condition, as the layer knows it; those with an unknown write pointer are `stale`.
+    /// Zones by condition, as the layer knows it. A zone with an unknown write pointer counts as `stale`.
     pub conditions: BTreeMap<String, u64>,
-    /// The zones with the most waiting BIOs, and those with the slowest operations of the last minute: eight at most.
+    /// The zones with the most waiting BIOs, and those with the slowest operations of the last minute: at most eight
+    /// each.
     pub waiting_zones: Vec<ZoneWaiting>,
     pub slow_zones: Vec<ZoneSlow>,
 }
@@ -315,20 +316,20 @@ fn yes() -> bool {
     true
 }
 
-/// An address of several at which a disk is served.
+/// One of several addresses of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathShown {
     pub address: String,
     pub ana_state: String,
 }
 
-/// A host that is connected to a server of NVMe/TCP.
+/// A connected host of an NVMe/TCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostShown {
     pub nqn: String,
-    /// I/O queues.
+    /// Number of I/O queues.
     pub queues: u32,
-    /// By a key.
+    /// Whether it authenticated with a key.
     #[serde(default)]
     pub authenticated: bool,
 }
@@ -347,12 +348,12 @@ impl AttributeShown {
     }
 }
 
-/// The name of a disk: that of its file in `/dev`.
+/// The name of a disk, without `/dev/`.
 pub fn name_of(disk: &str) -> &str {
     disk.strip_prefix("/dev/").unwrap_or(disk)
 }
 
-/// Whether an argument can only be the name of a served disk.
+/// Whether an argument can only name a served disk.
 pub fn is_name(disk: &str) -> bool {
     let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
     let name = name_of(disk);
@@ -365,7 +366,7 @@ pub fn is_name(disk: &str) -> bool {
 pub struct Server {
     stream: BufReader<Timed>,
     path: PathBuf,
-    /// Time for a question and its answer.
+    /// Time for a request and its answer.
     patience: Duration,
 }
 
@@ -376,33 +377,33 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Connects; each question must be answered in a minute.
+    /// Connects. The server must answer each request within a minute.
     pub fn connect(path: &Path) -> io::Result<Server> {
         Self::connect_for(path, PATIENCE)
     }
 
-    /// Connects; each question must be answered in `patience`.
+    /// Connects. The server must answer each request within `patience`.
     pub fn connect_for(path: &Path, patience: Duration) -> io::Result<Server> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // The wait for a server that does not accept is limited as for one that does not answer.
+        // A server that does not accept the connection has the same time limit.
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         let stream = BufReader::new(Timed::new(socket.into(), patience));
         Ok(Server { stream, path: path.to_owned(), patience })
     }
 
-    /// Gives each further question another time.
+    /// Sets the time limit of further requests.
     pub fn with_patience(self, patience: Duration) -> Server {
         Server { patience, ..self }
     }
 
-    /// Each further question must be answered in `patience`.
+    /// Sets the time limit of further requests.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub fn ask(&mut self, request: &Request) -> Result<Value, Failure> {
         self.try_ask(request).unwrap_or_else(|e| {
             let pid = self.pid().map(|pid| pid.as_raw_nonzero().get());
@@ -410,12 +411,12 @@ impl Server {
         })
     }
 
-    /// As [`Server::ask`]; the outer error says that no answer has come.
+    /// Like [`Server::ask`]. The outer error means that no answer came.
     fn try_ask(&mut self, request: &Request) -> io::Result<Result<Value, Failure>> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.stream.get_mut().again(self.patience);
-        // A server that refuses the connection may have closed it already; its reason can still be read.
+        // A server that refuses the connection may have closed it already; its answer can still be read.
         let sent = self.stream.get_mut().write_all(&line);
         let mut line = String::new();
         let read = (&mut self.stream).take(MAX_LINE).read_line(&mut line);
@@ -425,8 +426,8 @@ impl Server {
         Answer::read(line.as_bytes()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Asks for open files, and waits for them and for the answer. Goes by no buffer, because a read that takes no files
-    /// loses them.
+    /// Sends a request for open files, and waits for them and the answer. Bypasses the buffer, because a read that
+    /// does not receive the files loses them.
     pub fn ask_for_files(&mut self, request: &Request) -> Result<(Value, Vec<OwnedFd>), Failure> {
         let gone = |e: io::Error| {
             Failure::new(Kind::Device, format!("the server passes no files on: {e}"))
@@ -451,24 +452,24 @@ impl Server {
         Ok((answer?, files))
     }
 
-    /// Its socket.
+    /// The path of the server's socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of its process, if the kernel knows it.
+    /// The server's process, if the kernel tells it.
     pub fn pid(&self) -> Option<rustix::process::Pid> {
         let socket = self.stream.get_ref().stream();
         rustix::net::sockopt::socket_peercred(socket).ok().map(|peer| peer.pid)
     }
 
-    /// The disks that it serves.
+    /// The disks that the server serves.
     pub fn disks(&mut self) -> Result<Vec<Shown>, Failure> {
         Ok(serde_json::from_value(self.ask(&Request::Status {})?)?)
     }
 }
 
-/// The sockets of servers: the one that was named, or all.
+/// The paths of servers' sockets: the named one, or all.
 pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     if let Some(path) = named {
         return vec![path.to_owned()];
@@ -480,8 +481,8 @@ pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     all
 }
 
-/// The server of a disk, if the argument names a served one: `/dev/ublkb0`, `ublkb0`, or with a socket that was named
-/// whatever is served there. `None`: it is a specification to be opened.
+/// Finds the server of a disk, if `disk` names a served one: `/dev/ublkb0`, `ublkb0`, or with a named socket any name
+/// there. `None`: `disk` is a specification to open.
 pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure> {
     if !is_name(disk) && socket.is_none() {
         return Ok(None);
@@ -492,18 +493,18 @@ pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure
             return Ok(Some(server));
         }
     }
-    // A server that does not answer may have it.
+    // A server that does not answer may have the disk.
     if let Some(failure) = Silent::failure(silent) {
         return Err(failure);
     }
     if !is_name(disk) || Path::new("/dev").join(name_of(disk)).exists() && socket.is_none() {
-        // A block device that another program serves is opened like any other.
+        // A block device of another program is opened like any other.
         return Ok(None);
     }
     Err(not_served(disk))
 }
 
-/// The failure to find a disk among those that are served.
+/// The failure if no server has a disk.
 pub fn not_served(disk: &str) -> Failure {
     Failure::new(Kind::Device, format!("no server has {}", name_of(disk)))
         .hint("zoneplug status shows what is served; --socket PATH asks a server that has its socket elsewhere")

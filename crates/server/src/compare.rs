@@ -1,5 +1,5 @@
-//! Whether a server may take over from a running one. Whatever clients know a disk by is the same afterwards, or this says
-//! what differs.
+//! Compares a running server with the one that is to take over. Clients must find every property that they know a
+//! disk by unchanged, or the failure names the difference.
 
 use crate::client::{StateOfDisk, StateShown};
 use crate::failure::{Failure, Kind};
@@ -8,51 +8,52 @@ use std::net::SocketAddr;
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, Specification};
 
-/// A disk that the next server is to serve.
+/// A disk that the next server will serve.
 pub struct WantedDisk {
     /// Its specification.
     pub spec: Specification,
-    /// Identifies the disk, whatever its path names later.
+    /// Identifies the disk, even if its path names another one later.
     pub mark: DiskMark,
-    /// The number of its first device, if one is wished for.
+    /// The number of its first device, if one is requested.
     pub id: Option<u32>,
-    /// Whether another server could take it over again.
+    /// Whether another server could take it over from the next one.
     pub outlives: bool,
 }
 
 impl WantedDisk {
-    /// A disk as its specification names it now. `keeps`: whether its door keeps disks for the next server.
+    /// The disk that a specification names now. `keeps`: whether its door keeps disks for the next server.
     pub fn new(spec: &Specification, id: Option<u32>, keeps: bool) -> WantedDisk {
         let outlives = keeps && !spec.is_volatile();
         WantedDisk { spec: spec.clone(), mark: DiskMark::of(spec), id, outlives }
     }
 }
 
-/// A difference that clients of a running server would find, and what to try.
+/// A difference that clients would find, and a hint.
 pub type Difference = (String, String);
 
-/// Compares what clients know of a running server beside its disks. The difference begins with their name for it.
+/// Compares the clients' knowledge of a running server, apart from its disks. The difference begins with their name
+/// for it.
 pub type CompareClients<'a> = dyn Fn(&StateShown) -> Result<(), Difference> + 'a;
 
-/// A door of the next server, and the disks that it is to serve.
+/// A door of the next server, with its disks.
 pub struct WantedDoor<'a> {
     /// The name of the door: its flag without the dashes.
     pub name: &'static str,
     /// The disks.
     pub disks: Vec<WantedDisk>,
-    /// Where it would listen, if clients reach it at addresses.
+    /// The addresses of the door, if it has any.
     pub addresses: Vec<String>,
-    /// Compares what clients know beside the disks.
+    /// Compares the clients' knowledge, apart from the disks.
     pub clients: Box<CompareClients<'a>>,
 }
 
 impl WantedDoor<'_> {
-    /// A door of which clients know nothing but the disks.
+    /// A door whose clients know only its disks.
     pub fn new(name: &'static str, disks: Vec<WantedDisk>) -> WantedDoor<'static> {
         WantedDoor { name, disks, addresses: Vec::new(), clients: Box::new(|_| Ok(())) }
     }
 
-    /// Adds the addresses at which clients reach it.
+    /// Adds the door's addresses.
     pub fn at(self, addresses: &[SocketAddr]) -> Self {
         WantedDoor { addresses: addresses.iter().map(ToString::to_string).collect(), ..self }
     }
@@ -62,7 +63,7 @@ pub(crate) fn refused(what: String, hint: String) -> Failure {
     Failure::new(Kind::Device, what).hint(hint)
 }
 
-/// Whether a server has disks of `wanted`, and no others. The failure says what clients would find changed.
+/// Whether a server has disks of `wanted`. Fails if it also has others, or if clients would find a difference.
 pub(crate) fn compare(
     state: &StateShown,
     wanted: &[WantedDoor<'_>],
@@ -76,7 +77,7 @@ pub(crate) fn compare(
     if !served.iter().any(is_wanted) {
         return Ok(false);
     }
-    // A disk with many zones is several block devices, with numbers from the first one on.
+    // A disk with many zones is several block devices with consecutive numbers.
     let mut nth_part = 0;
     for (n, d) in served.iter().enumerate() {
         let before = n.checked_sub(1).and_then(|n| served.get(n));
@@ -94,7 +95,7 @@ pub(crate) fn compare(
     Ok(true)
 }
 
-/// The number at the end of the name of a device.
+/// The number at the end of a device's name.
 fn number_of(name: &str) -> Option<u32> {
     let digits = name.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |last| last + 1);
     name.get(digits..)?.parse().ok()
@@ -197,7 +198,7 @@ mod tests {
         compare(&state(served), wanted, rustix::process::getpid()).map_err(|f| f.to_string())
     }
 
-    /// U9.
+    /// U9: a server takes over all disks or none, each by the same door.
     #[test]
     fn u9_all_or_nothing_in_the_way_in_which_it_was_served() {
         let [a, b] = ["/dev/none-a", "/dev/none-b,qd1=1"];
@@ -221,7 +222,7 @@ mod tests {
         assert!(ask(&running, &forgetful).unwrap_err().contains("would not keep it"));
     }
 
-    /// U9. What differs of one disk is refused at whichever place the disk is, in either way, and the failure names it.
+    /// U9: a difference of any disk, by either door, is refused, and the failure names the disk.
     #[test]
     fn u9_what_differs_of_any_disk_is_refused() {
         const SPECS: [&str; 3] = ["/dev/none-a", "/dev/none-b", "/dev/none-c"];
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(ask(&network[..1], &wanted(&[], &SPECS)), Ok(true), "further disks");
     }
 
-    /// U15. Numbers belong to disks, in whatever order they are named.
+    /// U15: numbers belong to disks, in whatever order the command line names the disks.
     #[test]
     fn u15_a_block_device_keeps_its_number() {
         let running = [served("ublkb0", "/dev/none-a"), served("ublkb1", "/dev/none-b")];
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(ask(&running, &numbered([1, 0])), Ok(true));
         let e = ask(&running, &numbered([0, 1])).unwrap_err();
         assert!(e.contains("not as number"), "{e}");
-        // A disk of two devices.
+        // A disk with two devices.
         let parts = [served("ublkb4", "/dev/none-a"), served("ublkb5", "/dev/none-a")];
         let mut both = wanted(&["/dev/none-a"], &[]);
         both[0].disks[0].id = Some(4);

@@ -1,16 +1,17 @@
-//! Limits what an attacker that controls a server can do. Before its first thread the server gives up every capability
-//! that serving does not need, for itself and all that it starts, and can never gain another (`no_new_privs`). When all
-//! disks are open, a filter denies all of its threads the system calls that a server does not need.
+//! Limits the actions of an attacker who controls a server. Before its first thread, the server gives up every
+//! capability that serving does not need, for itself and all processes that it starts, and can never gain another
+//! (`no_new_privs`). When all disks are open, a filter denies its threads the system calls that a server does not
+//! need.
 //!
-//! The filter lists the denied calls, which fail with EPERM. A list of allowed calls would be too strict: the C library
-//! and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its disks. The
-//! systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
+//! The filter lists the denied calls, which fail with EPERM. A list of allowed calls would be too strict: the C
+//! library and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its
+//! disks. The systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
 
 use crate::failure::{Failure, Kind};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// What serving needs.
+/// The capabilities that serving needs.
 ///
 /// | capability | for |
 /// | --- | --- |
@@ -112,9 +113,9 @@ fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
         .hint("a kernel with CONFIG_SECCOMP_FILTER; what runs this may forbid prctl(2)")
 }
 
-/// Gives up capabilities that serving does not need, and the way to others. `chown`: keeps the one to give the socket
-/// away, whose system calls the filter denies once that is done. To be called before threads are started:
-/// each has capabilities of its own, those of the thread that started it.
+/// Gives up capabilities that serving does not need, and the ways to regain them. `chown`: keeps CAP_CHOWN to give
+/// the socket away; the filter later denies the system calls for it. Must be called before any thread is started,
+/// because a thread inherits the capabilities of the thread that starts it.
 pub fn drop_rights(chown: bool) -> Result<(), Failure> {
     let needed = if chown { NEEDED.union(CapabilitySet::CHOWN) } else { NEEDED };
     thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
@@ -127,7 +128,7 @@ pub fn drop_rights(chown: bool) -> Result<(), Failure> {
     let keeps = has.permitted.intersection(needed);
     let sets =
         CapabilitySets { effective: keeps, permitted: keeps, inheritable: CapabilitySet::empty() };
-    // A unit may have taken them already, and the system call with them.
+    // A systemd unit may have removed them already, together with the system call.
     if has == sets {
         Ok(())
     } else {
@@ -135,7 +136,7 @@ pub fn drop_rights(chown: bool) -> Result<(), Failure> {
     }
 }
 
-/// Denies all threads of this process, those to come too, what no server needs.
+/// Denies system calls that no server needs, in all present and future threads of this process.
 pub(crate) fn filter_calls() -> Result<(), Failure> {
     let rules = DENIED.iter().map(|call| (*call, Vec::new())).collect();
     let denied = SeccompAction::Errno(libc::EPERM as u32);
@@ -158,12 +159,12 @@ mod tests {
     use zoneplug_host::{BlockingDisk, HostedDisk};
 
     const CHILD: &str = "ZONEPLUG_CONFINED";
-    /// Whether that child gives its socket away.
+    /// The variable that makes the child keep the capability to give its socket away.
     const GIVES: &str = "ZONEPLUG_CONFINED_GIVES";
 
-    /// What each thread may do, as the kernel says it: capabilities, `no_new_privs`, whether there is a filter.
+    /// The rights of each thread by the kernel: capabilities, `no_new_privs`, whether it has a filter.
     ///
-    /// Without the thread of the test harness, which was there before.
+    /// Leaves out the thread of the test harness, which is older than the limits.
     fn threads() -> Vec<(u64, String, String)> {
         let first = std::process::id().to_string();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(what.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
     }
 
-    /// What a process does after it was taken over.
+    /// Actions of an attacker, all of which must fail.
     fn attack(file: &str) {
         denied(Command::new("/bin/true").status());
         denied(std::os::unix::fs::chroot("/"));
@@ -195,7 +196,7 @@ mod tests {
         );
     }
 
-    /// What a server does.
+    /// Actions of a server, all of which must succeed.
     fn work(spec: &str, at: u64) {
         let disk = HostedDisk::open_spec(spec).unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -204,7 +205,7 @@ mod tests {
         io.read(Sector(at), 128).unwrap();
     }
 
-    /// Run by the test below, in a process of its own: there is no way back.
+    /// The test below runs this in a process of its own, because the limits cannot be undone.
     #[test]
     fn child() {
         let Ok(file) = std::env::var(CHILD) else { return };
@@ -246,14 +247,14 @@ mod tests {
         confined(&[]);
     }
 
-    /// It keeps a capability for that, and not the system calls.
+    /// The server keeps a capability to give its socket away, but not the system calls.
     #[test]
     fn a_server_that_gave_its_socket_away_can_give_nothing_more_away() {
         confined(&[(GIVES, "1")]);
     }
 
     fn confined(variables: &[(&str, &str)]) {
-        // Not on tmpfs, if that can be: the back end's own threads and rings are to be seen.
+        // On tmpfs the test would miss the back end's own threads and rings.
         let path = std::env::temp_dir().join(format!(
             "zoneplug-{}-confined{}.zbd",
             std::process::id(),

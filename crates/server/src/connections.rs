@@ -1,6 +1,6 @@
-//! The clients that are connected to a server's socket. Each connection has a thread, because a change of an attribute
-//! waits for the disk. `Access` says whose processes may ask. Their number is limited, and a silent one gives its place to
-//! a new one.
+//! The connected clients of a server's socket. Each connection has a thread, because a change of an attribute waits
+//! for the disk. `Access` decides which processes may ask. The number of connections is limited; a silent one gives
+//! its place to a new one.
 
 use crate::access::{Access, Peer};
 use crate::answer::{self, Answers, Reply};
@@ -15,15 +15,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-/// Longest question.
+/// Longest request, in bytes.
 pub(crate) const MAX_QUESTION: u64 = 64 << 10;
 
-/// What connections may take.
+/// The limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Connections at a time.
+    /// Most connections at a time.
     pub(crate) most: usize,
-    /// Time for a whole question, from the last answer on, and for the answer to be taken.
+    /// Time from the last answer to the end of the next request, and time for the client to read an answer.
     pub(crate) patience: Duration,
 }
 
@@ -33,14 +33,14 @@ impl Default for Bounds {
     }
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for. Clients are disconnected in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing {
-    /// The client, to ask.
+    /// The client sends a request.
     Listening,
-    /// The client, to take its answer.
+    /// The client reads its answer.
     Telling,
-    /// A disk.
+    /// A disk answers.
     Answering,
 }
 
@@ -57,13 +57,13 @@ struct State {
     next: u64,
 }
 
-/// The clients that are connected.
+/// The connected clients.
 struct Clients {
     state: Mutex<State>,
     bounds: Bounds,
 }
 
-/// A place that is given back when this is dropped, also by a panic.
+/// A place that returns to the others when this is dropped, even by a panic.
 struct Seat {
     clients: Arc<Clients>,
     id: u64,
@@ -84,7 +84,7 @@ impl Clients {
                 state.places.iter().enumerate().filter(|(_, p)| p.doing != Doing::Answering);
             let (i, _) = waits.min_by_key(|(_, p)| (p.doing, p.since))?;
             let place = state.places.swap_remove(i);
-            // Its thread sees the end of the stream. An error says that the client has gone.
+            // The thread of that client sees the end of the stream. An error means that the client has gone.
             let _ = place.stream.shutdown(Shutdown::Both);
         }
         state.next += 1;
@@ -95,7 +95,7 @@ impl Clients {
 }
 
 impl Seat {
-    /// Notes what the connection waits for. False: the place is another's now.
+    /// Notes what the connection waits for. False: the place belongs to another connection now.
     fn is(&self, doing: Doing) -> bool {
         let mut state = self.clients.lock();
         let place = state.places.iter_mut().find(|p| p.id == self.id);
@@ -109,12 +109,12 @@ impl Drop for Seat {
     }
 }
 
-/// The source of a socket's answers. It is empty while the disks are being left to another server.
+/// The source of a socket's answers; empty while the server is leaving the disks to another one.
 pub(crate) struct Slot<A>(Mutex<Source<A>>);
 
 enum Source<A> {
     Serves(Arc<A>),
-    /// The disks as they were left.
+    /// The record of the disks when they were left.
     Left(Option<Arc<StateShown>>),
 }
 
@@ -134,7 +134,7 @@ impl<A> Slot<A> {
         }
     }
 
-    /// The disks as they were left, if they were.
+    /// The record of the disks when they were left, if they were.
     fn left(&self) -> Option<Arc<StateShown>> {
         match &*self.lock() {
             Source::Serves(_) => None,
@@ -146,7 +146,7 @@ impl<A> Slot<A> {
         *self.lock() = Source::Serves(Arc::new(serving));
     }
 
-    /// Empties it. `left`: what is said of the disks from now on, if they are left to another server.
+    /// Empties the slot. `left`: the record to answer with, if the disks are left to another server.
     pub(crate) fn take(&self, left: Option<StateShown>) -> Option<Arc<A>> {
         match std::mem::replace(&mut *self.lock(), Source::Left(left.map(Arc::new))) {
             Source::Serves(serving) => Some(serving),
@@ -165,7 +165,7 @@ pub(crate) fn listen<A: Answers>(
     let clients = Arc::new(Clients { state: Mutex::default(), bounds });
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Too many files are open: not at once again.
+            // Too many files are open, so the next attempt waits.
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -173,7 +173,7 @@ pub(crate) fn listen<A: Answers>(
     }
 }
 
-/// The process at the other end. One that the kernel does not know may not ask.
+/// The process at the other end. `None`: the kernel does not know it, so it may not ask.
 fn peer_of(stream: &UnixStream) -> Option<Peer> {
     let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
     let mut groups = zoneplug_host::peer_groups(stream).ok()?;
@@ -187,7 +187,7 @@ fn welcome<A: Answers>(
     access: Access,
     slot: &Weak<Slot<A>>,
 ) {
-    // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
+    // The write does not wait for the client, because the empty socket buffer has room for a refusal.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
         let failure = Failure::new(Kind::Device, why).hint(hint);
         let _ = stream.set_nonblocking(true);
@@ -215,7 +215,7 @@ fn welcome<A: Answers>(
     }
 }
 
-/// Answers the questions of a connection. A connection that asks for the disks is passed to the thread that gives them.
+/// Answers the requests of a connection. If it asks for the disks, the thread that leaves them gets the connection.
 fn converse<A: Answers>(
     stream: UnixStream,
     slot: &Weak<Slot<A>>,
@@ -225,7 +225,7 @@ fn converse<A: Answers>(
     let patience = seat.clients.bounds.patience;
     let mut stream = BufReader::new(Timed::new(stream, patience));
     let mut question = Vec::new();
-    // Ends with the connection.
+    // The pause ends with the connection.
     let mut pause = None;
     loop {
         question.clear();

@@ -1,7 +1,7 @@
-//! Open files on their way over a Unix socket (`SCM_RIGHTS`), in front of the line that says what they are.
+//! Sends open files over a Unix socket (`SCM_RIGHTS`), before the line that describes them.
 //!
-//! The kernel takes a limited number with each message. So the line is preceded by as many blanks as there are further
-//! messages, and each of these brings its share of the files.
+//! The kernel limits the number of files in a message. So the line follows as many blanks as there are further
+//! messages, and each of these carries its share of the files.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Most files of a message. The kernel's limit is 253.
 const MOST: usize = 64;
 
-/// Sends `files`. The line that says what they are comes next.
+/// Sends `files`. The caller sends the line that describes them next.
 pub(crate) fn send(socket: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     for share in files.chunks(MOST) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -34,7 +34,7 @@ pub(crate) fn send(socket: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()
     Ok(())
 }
 
-/// Reads some bytes, and adds the files that came with them to `files`.
+/// Reads some bytes, and adds the files that come with them to `files`.
 pub(crate) fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -65,7 +65,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 
-    /// As many as 200 disks in files have.
+    /// As many files as 200 disks may have.
     #[test]
     fn four_hundred_files_come_in_their_order_in_front_of_the_line() {
         let dir = std::env::temp_dir().join(format!("zoneplug-descriptors-{}", std::process::id()));

@@ -1,6 +1,5 @@
-//! Writes to the log what the disks of a server record of themselves: failed commands, zones whose write pointer is
-//! lost or found again, commands that come back late. A thread sleeps until a disk wakes it. It does not wait for the reader of
-//! the log (logs.rs).
+//! Logs the events that disks record: failed commands, zones whose write pointer is lost or found again, commands
+//! that come back late. A thread sleeps until a disk wakes it. It does not wait for the reader of the log (logs.rs).
 
 use crate::failure::{Attempt, Failure};
 use crate::served::Served;
@@ -14,20 +13,20 @@ use zoneplug_core::disk::{EVENTS_KEPT, Event, EventKind};
 use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
 
-/// How often a server looks whether the files of its disks are still theirs. Flushes look too.
+/// Time between two checks of the disks' files for changes by other programs. Flushes check too.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A disk and its name in the log.
+/// A disk with its name in the log.
 pub(crate) struct Watched {
     name: String,
     disk: HostedDisk,
-    /// The number of the last event that was written.
+    /// The number of the last logged event.
     last: u64,
-    /// Whether another program has changed a file of it, which is logged once.
+    /// Whether another program has changed a file of the disk; logged once.
     changed: bool,
 }
 
-/// The thread, until it is dropped.
+/// The thread that logs events, until this is dropped.
 pub(crate) struct DiskEvents {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +41,7 @@ impl Wake for Unpark {
 }
 
 impl Watched {
-    /// The disks of a server, each once: several devices may show one disk, by the name of the first.
+    /// The disks of a server, each once. A disk with several devices has the name of the first one.
     pub(crate) fn of(served: &[Served]) -> Vec<Watched> {
         let mut all: Vec<Watched> = Vec::new();
         for s in served {
@@ -58,7 +57,7 @@ impl Watched {
         all
     }
 
-    /// Looks whether the files of the disk are still its own.
+    /// Checks whether another program has changed the files of the disk.
     fn look(&mut self) {
         if self.changed {
             return;
@@ -70,7 +69,7 @@ impl Watched {
         }
     }
 
-    /// Hands the events since the last call to `put`.
+    /// Passes the events since the last call to `put`.
     fn drain(&mut self, put: &mut dyn FnMut(&str, &Event)) {
         for event in self.disk.events(self.last, EVENTS_KEPT) {
             let lost = event.sequence - self.last - 1;
@@ -92,7 +91,7 @@ impl DiskEvents {
         let body = move || {
             let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
             loop {
-                // In this order: an event after the look wakes this thread.
+                // The waker is set before the events are read, so that a later event wakes this thread.
                 let over = told.load(Ordering::Acquire);
                 for disk in &mut disks {
                     disk.disk.wake_at_event(&waker);
@@ -119,7 +118,7 @@ impl DiskEvents {
 }
 
 impl Drop for DiskEvents {
-    /// What has happened until now is logged.
+    /// Logs all events up to now.
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -129,7 +128,7 @@ impl Drop for DiskEvents {
     }
 }
 
-/// The status of a failure that an operator has to act on: the disk or the data are in danger.
+/// Whether a failure needs an operator: the disk or its data are in danger.
 fn is_grave(status: Status) -> bool {
     !matches!(
         status,
@@ -143,7 +142,7 @@ fn is_grave(status: Status) -> bool {
     )
 }
 
-/// What an event says, without the name of its disk.
+/// The text of an event, without the name of its disk.
 fn text_of(e: &Event) -> String {
     let zone = e.zone.map_or_else(|| "the disk".to_owned(), |z| format!("zone {}", z.0));
     let op = e.op.map_or("command", |op| op.name());
@@ -189,7 +188,7 @@ fn text_of(e: &Event) -> String {
     }
 }
 
-/// How grave an event is, and its name in the log.
+/// The log level and the name of an event.
 pub(crate) fn level_and_name(kind: EventKind, status: Status) -> (log::Level, &'static str) {
     let level = match kind {
         EventKind::Failed if !is_grave(status) => log::Level::Warn,

@@ -1,4 +1,4 @@
-//! The interface between a server and a protocol by which it serves disks, and the guard of a start.
+//! The interface between a server and a protocol, and the guard of a start.
 
 use crate::compare::WantedDoor;
 use crate::failure::Failure;
@@ -12,19 +12,19 @@ use zoneplug_core::{Nanos, plain};
 use zoneplug_host::Specification;
 use zoneplug_host::signals::Notifier;
 
-/// A protocol by which disks are served, such as block devices of Linux. A door knows its protocol and the disks that it is to
-/// serve; the server knows what this trait says.
+/// A protocol by which disks are served, such as block devices of Linux. A door knows its protocol and its disks; the
+/// server knows only this trait.
 ///
-/// A server starts a door, and later lets it stop or leave. A door that has left is started again if the next server does not
-/// serve its disks.
+/// A server starts a door, and later tells it to stop or to leave. A door that has left is started again if the next
+/// server does not serve its disks.
 pub trait Door: Send {
-    /// The specifications of its disks.
+    /// The specifications of the door's disks.
     fn specs(&self) -> Vec<&Specification>;
 
-    /// The disks and addresses that it is to serve, for a comparison with a running server.
+    /// The door's disks and addresses, to compare with a running server.
     fn wanted(&self) -> WantedDoor<'_>;
 
-    /// Whether only root can have it.
+    /// Whether only root can use it.
     fn needs_root(&self) -> bool {
         false
     }
@@ -34,37 +34,38 @@ pub trait Door: Send {
         false
     }
 
-    /// Looks at its disks, without opening one, for a comparison. Nothing has changed for a running server yet.
+    /// Examines its disks for a comparison, without opening them for writing. Changes nothing for a running server.
     fn prepare(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Checks that clients would find what they know, from the servers that hand over or from one that has ended.
+    /// Checks that clients find what they know from the servers that hand over, or from one that has ended.
     fn prove(&self, _: &Inherited) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Checks that no other server has its name.
+    /// Checks that no other server uses its name.
     fn check_name(&self, _: &Inherited) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Takes its name, unless one of the servers that hand over has it.
+    /// Claims its name, unless one of the servers that hand over has it.
     fn claim_name(&mut self, _: &Inherited) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Checks a disk before it is opened for writing, which changes its file. No other server hands the disk over.
+    /// Checks a disk that no server hands over, before it is opened for writing, which changes its file.
     fn check_disk(&self, _spec: &Specification) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// How long a write of this disk waits for those that it has overtaken on the way here. `None`: as its specification says.
+    /// How long a write waits for writes that were sent before it and arrive later. `None`: as the specification
+    /// says.
     fn order_window(&self, _spec: &Specification) -> Option<Nanos> {
         None
     }
 
-    /// Listens where clients reach it. Takes sockets of `given` that listen there already.
+    /// Listens at its addresses. Takes sockets of `given` that listen there already.
     fn listen(&mut self, _given: &mut Vec<TcpListener>) -> Result<(), Failure> {
         Ok(())
     }
@@ -74,8 +75,8 @@ pub trait Door: Send {
         Vec::new()
     }
 
-    /// Serves its disks from now on. Notifies when [`Door::look`] may have something to say. After a failure the guard calls
-    /// [`Door::undo`].
+    /// Serves its disks from now on. Notifies when [`Door::look`] may have something to report. After a failure the
+    /// guard calls [`Door::undo`].
     fn start(
         &mut self,
         disks: &OpenDisks,
@@ -83,25 +84,26 @@ pub trait Door: Send {
         notifier: &Notifier,
     ) -> Result<(), Failure>;
 
-    /// A later step of the start has failed. Leaves what was taken over as it was found, because it may be in use.
+    /// Undoes a start after a later step failed. Leaves disks that were taken over as they were, because they may be
+    /// in use.
     fn undo(&mut self) {
         self.leave();
     }
 
-    /// The server serves. The servers before it have ended.
+    /// Called when the server serves and the servers before it have ended.
     fn serves(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// The disks that are served.
+    /// The served disks.
     fn served(&self) -> Vec<Served>;
 
-    /// Adds its clients to the record for the next server. `None`: clients know nothing but the disks.
+    /// Adds the clients' knowledge to the record for the next server. `None`: clients know only the disks.
     fn of_clients(&self) -> Option<OfClients> {
         None
     }
 
-    /// Lines for standard output: each disk, and how it is reached.
+    /// Lines for standard output: each disk, and how clients reach it.
     fn lines(&self) -> Vec<String> {
         let at = |s: &Served| {
             s.network.as_ref().map_or_else(String::new, |n| format!("{}  ", n.address))
@@ -116,15 +118,16 @@ pub trait Door: Send {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Fails if the door has ended by itself.
     fn look(&self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Begins nothing new, and answers what was begun. Its disks are to be left to another server.
+    /// Starts no further requests, and completes those it has begun, because its disks will be left to another
+    /// server.
     fn ask_to_leave(&self) {}
 
-    /// Waits until what was begun is answered. The failure is the name of a disk that does not answer in time.
+    /// Waits until the begun requests are completed. The failure is the name of a disk that does not answer in time.
     fn drains_until(&self, _end: Instant) -> Result<(), String> {
         Ok(())
     }
@@ -132,16 +135,16 @@ pub trait Door: Send {
     /// Goes on after [`Door::ask_to_leave`].
     fn stay(&self) {}
 
-    /// Leaves its disks to the next server, and holds them no more.
+    /// Leaves its disks to the next server, and releases them.
     fn leave(&mut self);
 
-    /// Ends, and makes everything durable. `remove`: also what is in use, and could stay for the next server.
+    /// Ends, and makes all data durable. `remove`: also removes devices in use that could stay for the next server.
     fn stop(&mut self, _remove: bool) -> Result<(), Failure> {
         leave_and_flush(self)
     }
 }
 
-/// Has a door leave its disks, and makes them durable.
+/// Tells a door to leave its disks, and makes their data durable.
 pub fn leave_and_flush<D: Door + ?Sized>(door: &mut D) -> Result<(), Failure> {
     let disks: Vec<_> = door.served().into_iter().map(|s| (s.name, s.disk)).collect();
     door.leave();
@@ -153,7 +156,8 @@ pub fn leave_and_flush<D: Door + ?Sized>(door: &mut D) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Listens at an address. Takes a socket of `given` that listens there already; at port 0 any of the same IP address.
+/// Listens at an address. Takes a socket of `given` that listens there already; for port 0 any with the same IP
+/// address.
 pub fn listen_at(address: SocketAddr, given: &mut Vec<TcpListener>) -> io::Result<TcpListener> {
     let is_there = |at: SocketAddr| {
         at.ip() == address.ip() && (address.port() == 0 || at.port() == address.port())
@@ -167,7 +171,7 @@ pub fn listen_at(address: SocketAddr, given: &mut Vec<TcpListener>) -> io::Resul
 /// The doors of a server.
 pub type Doors = Vec<Box<dyn Door>>;
 
-/// Doors that are being started. If a later step fails, the drop of this undoes what was started.
+/// Doors that are being started. If a later step fails, dropping this undoes the started ones.
 pub(crate) struct Starting(Doors);
 
 impl Starting {
@@ -175,7 +179,7 @@ impl Starting {
         Starting(doors)
     }
 
-    /// Starts them, one after the other.
+    /// Starts the doors one after the other.
     pub(crate) fn start(
         &mut self,
         disks: &OpenDisks,
@@ -185,7 +189,7 @@ impl Starting {
         self.0.iter_mut().try_for_each(|door| door.start(disks, inherited, notifier))
     }
 
-    /// They are started.
+    /// Returns the doors once all steps of the start are done.
     pub(crate) fn keep(mut self) -> Doors {
         std::mem::take(&mut self.0)
     }

@@ -1,4 +1,4 @@
-//! The doors that there are. Each of these files knows its protocol; nothing else here knows one.
+//! The doors. Only these files know a protocol.
 
 pub mod nvme_tcp;
 pub mod ublk;

@@ -1,4 +1,4 @@
-//! The wait of a server that serves, and what ends it.
+//! Waits while a server serves, until an event ends it.
 
 use crate::door::Door;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoneplug_host::signals::{Event, Notifier, Signals};
 
-/// Ends a server from another thread.
+/// A handle with which another thread ends a server.
 #[derive(Debug, Clone)]
 pub struct Stopper {
     is_stopped: Arc<AtomicBool>,
@@ -20,7 +20,7 @@ impl Stopper {
         Stopper { is_stopped: Arc::default(), notifier }
     }
 
-    /// Has the server end, as a signal does. Does not wait for that.
+    /// Ends the server, as a signal does. Does not wait for the end.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.notifier.notify();
@@ -31,7 +31,7 @@ impl Stopper {
     }
 }
 
-/// Why a server ends, if nothing has failed.
+/// The reason for an end without a failure.
 #[derive(Debug)]
 pub(crate) enum End {
     /// A signal or [`Stopper::stop`] asked for it.
@@ -40,7 +40,7 @@ pub(crate) enum End {
     Asked(UnixStream),
 }
 
-/// Waits until a signal or another server asks for the end, or a door ends by itself.
+/// Waits until a signal or another server asks for the end. Fails if a door ends by itself.
 pub(crate) fn wait(
     signals: &Signals,
     doors: &[Box<dyn Door>],

@@ -1,4 +1,4 @@
-//! How a failed command ends: one line for what is wrong, one for what to try, and an exit code.
+//! Failures of commands: a line about the cause, a line about the remedy, and an exit code.
 
 use std::fmt;
 use std::io;
@@ -7,45 +7,45 @@ use zoneplug_core::{Error, ErrorKind, Status};
 pub use zoneplug_host::Attempt;
 use zoneplug_host::{IoError, os_error};
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
     exit: u8,
     what: String,
     hint: Option<String>,
-    /// The specification of the disk that it is of.
+    /// The specification of the disk that caused the failure, if one did.
     disk: Option<String>,
-    /// A printed JSON document contains it.
+    /// Whether a printed JSON document contains the failure.
     in_json: bool,
 }
 
-/// The meaning of an exit code. The numbers are shown by `--help` and do not change.
+/// The meaning of an exit code. `--help` shows the numbers, and they do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Data was not what was written, I/O failed, or a figure is not what is expected.
+    /// Data was not as written, I/O failed, or a figure is outside of its expected range.
     Io = 1,
     /// The command line or a specification is wrong.
     Usage = 2,
     /// A device is in use, or does not exist.
     Device = 3,
-    /// This build, device or system cannot do it.
+    /// This build, device or system does not support it.
     NotSupported = 4,
     /// A signal ended the command early. The exit code is 128 plus the number of the signal.
     Interrupted = 130,
-    /// The reader of the output has gone: nothing is printed.
+    /// The reader of the output has gone, so nothing is printed.
     BrokenPipe = 0,
 }
 
 impl Kind {
-    /// The kind of an exit code.
+    /// The kind for an exit code.
     pub fn from_code(code: u8) -> Kind {
         let all = [Kind::Usage, Kind::Device, Kind::NotSupported];
         all.into_iter().find(|k| *k as u8 == code).unwrap_or(Kind::Io)
     }
 
-    /// Its name in JSON.
+    /// The kind's name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Io => "io",
@@ -71,59 +71,59 @@ impl Failure {
         }
     }
 
-    /// A signal ended the command.
+    /// The failure of a command that a signal ended.
     pub fn interrupted(signal: i32, what: impl Into<String>) -> Failure {
         Failure { exit: 128 + signal.clamp(0, 127) as u8, ..Self::new(Kind::Interrupted, what) }
     }
 
-    /// The command line is wrong.
+    /// The failure of a wrong command line.
     pub fn usage(what: impl Into<String>) -> Failure {
         Self::new(Kind::Usage, what)
     }
 
-    /// I/O or a comparison failed.
+    /// The failure of I/O or of a comparison.
     pub fn io(what: impl Into<String>) -> Failure {
         Self::new(Kind::Io, what)
     }
 
-    /// The system has refused a step. `what`: the step and its object.
+    /// The failure of a system call. `what`: the step and its object.
     pub fn of_system(at: Attempt, what: impl AsRef<str>, e: io::Error) -> Failure {
         Failure::from(os_error(at, what, e))
     }
 
-    /// Adds what to try.
+    /// Sets the hint: what to try.
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says which disk it is of, by its specification.
+    /// Sets the disk that caused the failure, by its specification.
     pub fn of_disk(self, spec: &str) -> Failure {
         Failure { disk: Some(spec.to_owned()), ..self }
     }
 
-    /// The specification of the disk that it is of, if it says that.
+    /// The specification of the disk that caused the failure, if one did.
     pub fn disk(&self) -> Option<&str> {
         self.disk.as_deref()
     }
 
-    /// Its kind, what is wrong and what to try.
+    /// The kind, the cause and the hint.
     pub fn parts(&self) -> (Kind, &str, &str) {
         (self.kind, &self.what, self.hint.as_deref().unwrap_or("zoneplug --help"))
     }
 
-    /// The exit code of a command that fails so.
+    /// The exit code of a command with this failure.
     pub fn exit_code(&self) -> u8 {
         self.exit
     }
 
-    /// Adds what had been done when it failed.
+    /// Appends what the command had done before it failed.
     pub fn after(mut self, done: &str) -> Failure {
         self.what = format!("{} ({done})", self.what);
         self
     }
 
-    /// Puts `text` in front of what is wrong.
+    /// Puts `text` in front of the cause.
     pub fn before(mut self, text: &str) -> Failure {
         self.what.insert_str(0, text);
         self
@@ -135,7 +135,7 @@ impl Failure {
         self
     }
 
-    /// Whether a printed JSON document contains it.
+    /// Whether a printed JSON document contains the failure.
     pub fn is_in_json(&self) -> bool {
         self.in_json
     }
@@ -204,7 +204,7 @@ impl From<IoError> for Failure {
             Status::NotAtWritePointer => {
                 (Kind::Io, "the zone's write pointer; zoneplug report shows it")
             }
-            // The layer's write pointer was right when it looked.
+            // The layer's write pointer was right before, so another program has written to the zone.
             Status::UnalignedWrite => (
                 Kind::Io,
                 "something else has written or reset the zone: zoneplug report shows where its write pointer is",
@@ -229,7 +229,7 @@ impl From<IoError> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Only output is written here, so the error is that of stdout.
+    /// Such errors come only from writing output, so they are stdout's.
     fn from(e: io::Error) -> Self {
         if e.kind() == io::ErrorKind::BrokenPipe {
             return Failure::new(Kind::BrokenPipe, "");

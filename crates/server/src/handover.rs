@@ -8,16 +8,16 @@
 //! | 4 | opens the disks from the files that it has, and serves them | waits |
 //! | 5 | says that it serves | ends |
 //!
-//! A hand-over is refused in step 1 or 2, or by the running server in step 3; that server goes on then. If the next server fails
-//! or ends in step 4, the running server opens its disks again and goes on (leave.rs). At no time are the locks of the disks
-//! free, nor are hosts refused at the sockets.
+//! A hand-over may be refused in step 1 or 2, or by the running server in step 3; that server then goes on. If the
+//! next server fails or ends in step 4, the running server opens its disks again and goes on (leave.rs). The locks of
+//! the disks are always held, and the sockets never refuse hosts.
 
 use rustix::process::Pid;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::poison::lock;
 
-/// In the running server: the connection of the one that has asked for its disks.
+/// The running server's slot for the connection of a server that asks for its disks.
 #[derive(Clone)]
 pub struct HandOver(Arc<Shared>);
 
@@ -31,7 +31,7 @@ enum Asked {
     #[default]
     Nobody,
     By(UnixStream),
-    /// The disks are being left to the one that has asked: its process, if that is known.
+    /// The disks are being left to the server that asked: its process, if known.
     Leaving(Option<u32>),
 }
 
@@ -41,7 +41,7 @@ impl HandOver {
         HandOver(Arc::new(Shared { asked: Mutex::default(), tell: Box::new(tell) }))
     }
 
-    /// `by` waits for an answer. It comes back if another server has asked before it.
+    /// Stores a connection that waits for an answer. Returns it if another server has asked before.
     pub fn ask(&self, by: UnixStream) -> Result<(), UnixStream> {
         let mut asked = lock(&self.0.asked);
         if !matches!(*asked, Asked::Nobody) {
@@ -53,7 +53,8 @@ impl HandOver {
         Ok(())
     }
 
-    /// The connection of the server that has asked, if one has. Others are refused until [`HandOver::refused`].
+    /// Takes the connection of the server that has asked, if any. Others are refused until [`HandOver::refused`] is
+    /// called.
     pub fn take(&self) -> Option<UnixStream> {
         let mut asked = lock(&self.0.asked);
         match std::mem::take(&mut *asked) {
@@ -68,7 +69,7 @@ impl HandOver {
         }
     }
 
-    /// The process that has asked, if one has and is known.
+    /// The process of the server that has asked, if known.
     pub(crate) fn asked_by(&self) -> Option<u32> {
         match &*lock(&self.0.asked) {
             Asked::Nobody => None,
@@ -77,12 +78,12 @@ impl HandOver {
         }
     }
 
-    /// Whether a server has asked. It gets what there is by now.
+    /// Whether a server has asked. It gets the state of that moment, so later changes must be refused.
     pub fn is_asked(&self) -> bool {
         !matches!(*lock(&self.0.asked), Asked::Nobody)
     }
 
-    /// The server that has asked is refused: another one may ask.
+    /// Notes that the server that asked was refused, so another one may ask.
     pub fn refused(&self) {
         *lock(&self.0.asked) = Asked::Nobody;
     }
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// One server gets the disks. Another one may ask when that one is refused.
+    /// Only one server gets the disks. Another one may ask after that one is refused.
     #[test]
     fn one_server_at_a_time_asks_for_the_disks() {
         let told = Arc::new(AtomicU32::new(0));

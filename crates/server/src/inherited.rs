@@ -1,5 +1,5 @@
-//! State that a server has from the one before it: open disks with their locks, sockets that listen, and what clients know.
-//! After a hand-over that comes to nothing the one before it is the same process.
+//! State that a server has from the one before it: open disks with their locks, listening sockets, and the clients'
+//! knowledge. After a failed hand-over, the server before it is the same process.
 
 use crate::answer::Serving;
 use crate::client::{StateOfDisk, StateShown};
@@ -12,28 +12,28 @@ use zoneplug_core::plain;
 use zoneplug_host::signals::Signals;
 use zoneplug_host::{DiskMark, HeldDisks, Specification};
 
-/// Disks, sockets and records of other servers.
+/// Disks, sockets and records of the servers before.
 #[derive(Default)]
 pub struct Inherited {
     pub(crate) disks: HeldDisks,
     pub(crate) sockets: Vec<TcpListener>,
     /// The records of these servers: their disks and clients.
     pub states: Vec<StateShown>,
-    /// The disks of these servers as they were when they were compared, by specification.
+    /// The marks of these servers' disks at the comparison, by specification.
     pub(crate) marks: BTreeMap<String, DiskMark>,
-    /// The places of their own sockets.
+    /// The sockets of these servers, whose places the new one takes.
     pub(crate) replaced: Vec<place::Id>,
     /// The servers that have not left yet.
     pub(crate) running: Vec<Running>,
-    /// Servers that have left, and wait to hear whether this one serves.
+    /// The servers that have left, and wait to hear whether this one serves.
     pub(crate) waiting: Vec<Running>,
 }
 
 impl Inherited {
-    /// Everything that this process needs to serve its disks again.
+    /// The state from which this process can serve its own disks again.
     pub(crate) fn of_own(serving: &Serving) -> Inherited {
         let mut own = Inherited { states: vec![serving.state()], ..Inherited::default() };
-        // A socket that cannot be had again is bound again.
+        // A socket that cannot be duplicated is bound again.
         own.sockets = serving.sockets.iter().filter_map(|s| s.try_clone().ok()).collect();
         for disk in &serving.disks {
             own.disks.add_all(&disk.passed.held);
@@ -42,8 +42,8 @@ impl Inherited {
         own
     }
 
-    /// From now on the disks of these specifications are those that the servers have open, whatever their paths name by then.
-    /// The marks say what they are. False: something has changed since these marks were made.
+    /// Makes disks with these specifications the ones that the servers have open, even if their paths name other
+    /// files later. The marks identify them. False: a disk has changed since its mark was made.
     pub(crate) fn keep<'a>(
         &mut self,
         wanted: impl Iterator<Item = (&'a Specification, DiskMark)>,
@@ -69,12 +69,12 @@ impl Inherited {
         self.marks.get(&**spec).is_none_or(|was| was.is_same_disk(mark))
     }
 
-    /// Whether the servers have left their disks, or there is none.
+    /// Whether all servers have left their disks.
     pub(crate) fn has_left(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Whether a server has disks of a specification.
+    /// Whether a server has the disks of a specification.
     pub(crate) fn has(&self, spec: &Specification) -> bool {
         self.disks.has(spec.root())
     }
@@ -84,8 +84,8 @@ impl Inherited {
         self.states.iter().flat_map(|s| &s.disks)
     }
 
-    /// Has the servers leave their disks, one after the other. A failure leaves those alone that were not asked, and has
-    /// the others go on.
+    /// Makes the servers leave their disks, one after the other. After a failure, the remaining servers are not
+    /// asked, and those that have left go on.
     pub(crate) fn leave(&mut self, signals: &Signals) -> Result<(), Failure> {
         while let Some(mut running) = self.running.pop() {
             match running.leave(signals) {
@@ -102,8 +102,8 @@ impl Inherited {
         Ok(())
     }
 
-    /// Sets attributes again that were set while the servers served. A server that has its own disks back goes on with what can
-    /// be set.
+    /// Sets the attributes again that clients set before. `own`: this server has its own disks back, and ignores
+    /// failures.
     pub(crate) fn set_again(&self, serving: &Serving, own: bool) -> Result<(), Failure> {
         for disk in &serving.disks {
             let is = |d: &&StateOfDisk| d.door() == disk.door && d.is(disk.passed.mark);
@@ -111,7 +111,7 @@ impl Inherited {
             for (name, value) in in_order(&set) {
                 match serving.set(&disk.name, name, value) {
                     Ok(_) => {}
-                    // The attribute is of another scheduler than the disk has by now.
+                    // The attribute belongs to a scheduler that the disk no longer has.
                     Err(_) if !serving.has(&disk.name, name) => {}
                     Err(f) if own => {
                         let (disk, what) = (plain(&disk.name), plain(f.parts().1));
@@ -124,7 +124,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// Tells the servers that this one serves: they end.
+    /// Tells the servers that this one serves, so that they end.
     pub(crate) fn serves(&mut self) {
         for mut running in self.waiting.drain(..) {
             running.serves();
@@ -132,7 +132,7 @@ impl Inherited {
     }
 }
 
-/// Attributes in an order in which they can be set: a scheduler brings its own.
+/// Orders attributes so that they can be set: the scheduler comes first, because it adds attributes.
 fn in_order<'a>(set: &[(&'a String, &'a String)]) -> Vec<(&'a String, &'a String)> {
     let mut all = set.to_vec();
     all.sort_by_key(|(name, _)| *name != "scheduler");

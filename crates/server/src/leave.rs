@@ -1,5 +1,5 @@
-//! The running server's side of a hand-over: it leaves its disks to the next server, and takes them back if that does not
-//! serve them.
+//! The running server's side of a hand-over: it leaves its disks to the next server, and takes them back if that
+//! server does not serve them.
 
 use crate::answer::{self, Serving};
 use crate::client::{Request, StateShown, Timed};
@@ -22,16 +22,16 @@ use zoneplug_core::plain;
 use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::{Closing, HostedDisk};
 
-/// How long a disk may take to become durable, and to answer what was begun.
+/// How long a disk may take to become durable, and to complete the begun requests.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long threads may take to let go of a disk that is left.
+/// How long threads may take to release a disk that is left.
 const CLOSE: Duration = Duration::from_secs(2);
 /// How long the next server may take to serve the disks, and then to end if it has given up.
 const SERVE: Duration = Duration::from_secs(60);
 const GIVE_UP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// How long the last look takes at what the next server may have said.
+/// How long the final check for a line from the next server takes.
 const LAST_LOOK: Duration = Duration::from_millis(100);
-/// Longest line of the next server.
+/// Longest line from the next server.
 const MAX_LINE: u64 = 4096;
 
 /// The next server, which waits for the disks.
@@ -41,19 +41,19 @@ pub(crate) struct Next {
     pid: u32,
 }
 
-/// The fate of disks that were left.
+/// The outcome for disks that were left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Became {
     /// The next server serves them.
     Served,
-    /// The next server has given up, and has ended.
+    /// The next server has given up and has ended.
     Returned,
-    /// The process ends before the fate is known: a signal has come, or there is no thread to wait in.
+    /// The process ends before the outcome is known: a signal has come, or there is no thread to wait in.
     Unknown,
 }
 
 impl Next {
-    /// The process at the other end of a connection. `None`: it has gone.
+    /// The process at the other end of a connection. `None`: the process has gone.
     pub(crate) fn of(stream: UnixStream) -> Option<Next> {
         let pid = peer(&stream)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -61,7 +61,7 @@ impl Next {
         Some(Next { stream, process, pid })
     }
 
-    /// An error of the connection shows when the next server does not say that it serves.
+    /// Sends a line. Ignores errors: after one the next server does not answer, which is noticed.
     fn say(&mut self, line: &[u8]) {
         let stream = self.stream.try_clone();
         let _ = stream.and_then(|s| Timed::new(s, Duration::from_secs(1)).write_all(line));
@@ -76,7 +76,8 @@ impl Next {
         self.say(&answer::refusal(why));
     }
 
-    /// Tells the next server that the disks are left once this process has ended, and what they are by now. It ends now.
+    /// Tells the next server that it may open the disks when this process has ended, with their record. Ends the
+    /// process.
     pub(crate) fn end_for(mut self, state: &StateShown) -> ! {
         log::warn!(
             event = "left-unclosed";
@@ -86,9 +87,9 @@ impl Next {
         std::process::exit(0)
     }
 
-    /// Tells the next server that the disks are left, and what they are by now. Waits until it serves them or has given up, or
-    /// until a signal comes. A next server that is stopped would keep the disks from everybody: a signal ends it, and this server when
-    /// it has its disks again.
+    /// Tells the next server that the disks are left, with their record. Waits until it serves them, has given up, or
+    /// a signal comes. If the next server is stopped, a signal kills it; this server takes its disks back and then
+    /// ends too.
     pub(crate) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
         self.say(&answer::answer_line(json!({"ends": false, "state": state})));
         let (tell, told) = mpsc::channel();
@@ -111,7 +112,7 @@ impl Next {
                     if let Ok(Event::Signal(signal)) = event {
                         end = Some(signal);
                     }
-                    // One that has come is received again by the server that goes on.
+                    // Sends the signal again, for the loop that serves next.
                     if became == Became::Returned {
                         end.and_then(Signal::from_named_raw)
                             .map(|signal| kill_process(getpid(), signal));
@@ -161,14 +162,14 @@ impl Next {
         false
     }
 
-    /// Whether the next server says in time that it serves.
+    /// Whether the next server reports in time that it serves.
     fn is_told(&mut self) -> bool {
         let Ok(stream) = self.stream.try_clone() else { return false };
         let mut line = Vec::new();
         let mut reader = BufReader::new(Timed::new(stream, SERVE)).take(MAX_LINE);
         let mut read = reader.read_until(b'\n', &mut line);
         if read.is_err() {
-            // This process may have been stopped for that time, and the line be there.
+            // If this process was stopped meanwhile, the line may have arrived.
             reader.get_mut().get_mut().again(LAST_LOOK);
             read = reader.read_until(b'\n', &mut line);
         }
@@ -179,12 +180,11 @@ impl Next {
 /// Whether a process is stopped (proc_pid_stat(5)).
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name of a process may have any character.
+    // The name of a process may contain any character.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// Calls `f` for each disk in a thread of its own, and waits for all. A disk that stands still keeps its thread, not this
-/// one.
+/// Calls `f` for each disk in a thread of its own, and waits for all. A disk that hangs blocks only its own thread.
 fn in_time<T: Send + 'static>(
     disks: impl Iterator<Item = (String, HostedDisk)>,
     f: impl Fn(&HostedDisk) -> Result<T, Failure> + Clone + Send + 'static,
@@ -225,11 +225,13 @@ fn does_not_answer(name: &str) -> Failure {
     Failure::new(Kind::Device, what).hint("zoneplug status; again, when it answers")
 }
 
-/// Waits for what each disk has begun, makes durable what was acknowledged, and has the doors answer what they have begun. A failure leaves all as it was.
+/// Waits for all requests that disks and doors have begun, and makes acknowledged data durable. A failure changes
+/// nothing.
 pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Failure> {
     let disks = serving.disks.iter().map(|d| (d.name.clone(), d.disk.clone()));
     in_time(disks, |disk| {
-        // A disk that has lost a command could not be closed either, and hosts would be without a server until that shows.
+        // Fails for a disk with a lost command: it could not be closed either, and hosts would be without a server
+        // until then.
         drop(disk.freeze()?);
         flush(disk).map_err(|f| {
             let what = format!("what was written cannot be made durable: {}", f.parts().1);
@@ -245,17 +247,17 @@ pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Fa
     })
 }
 
-/// Has nothing be in flight on any disk, and closes them. False: one is not closed in time, so that only the end of this
-/// process makes sure that nothing of it is in flight.
+/// Stops all I/O on the disks, and closes them. False: a disk is not closed in time, and only the end of this process
+/// stops its I/O.
 pub(crate) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>]) -> bool {
     let closing: Vec<Closing> = disks.iter().map(|(_, disk)| disk.closing()).collect();
     let frozen = in_time(disks.into_iter(), |disk| disk.freeze().map_err(Failure::from));
-    // A disk is closed when its last handle goes: nothing may be begun between the two.
+    // Frozen until the last handle goes, so that no I/O begins before the disk is closed.
     let is_still = frozen.is_ok();
     drop(frozen);
     let end = Instant::now() + CLOSE;
-    // A device that nobody has any more may still write its last, in a thread that had the last handle. The next server would be
-    // overwritten.
+    // The thread with the last handle of a device may still write when this process has none. Such a write could
+    // overwrite data of the next server.
     let is_open =
         || devices.iter().any(|d| d.strong_count() > 0) || !closing.iter().all(Closing::is_over);
     while is_open() {
@@ -292,7 +294,7 @@ mod tests {
         Serving::new(vec![served], Vec::new(), Vec::new(), HandOver::new(|| ()))
     }
 
-    /// U11. A server leaves nothing that it cannot make durable.
+    /// U11: a server does not leave data that it cannot make durable.
     #[test]
     fn u11_a_server_whose_disk_cannot_be_flushed_stays() {
         let serving = serving("mem,zones=4,zone-size=1M,fault=flush/io");
@@ -301,7 +303,7 @@ mod tests {
         assert!(drain(&serving, &[]).is_ok(), "the next flush succeeds");
     }
 
-    /// U9. A disk that has lost a command could not be closed: its server stays.
+    /// U9: a disk with a lost command cannot be closed, so its server stays.
     #[test]
     fn u9_a_server_whose_disk_does_not_answer_stays() {
         let serving = serving("mem,zones=4,zone-size=1M,fault=write/lost/zone=0");
@@ -314,7 +316,7 @@ mod tests {
         assert!(e.contains("ublkb0: "), "{e}");
     }
 
-    /// U16. The end of a disk writes to its file. It may run in another thread than the one that waits for it.
+    /// U16: closing a disk writes to its file, perhaps in another thread than the one that waits for it.
     #[test]
     fn u16_a_disk_is_closed_when_it_is_left() {
         let path = std::env::temp_dir().join(format!("zoneplug-leave-{}.zbd", std::process::id()));
@@ -336,7 +338,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// U16. A handle of a disk that is still there may still write.
+    /// U16: an existing handle of a disk may still write.
     #[test]
     fn u16_a_disk_is_left_when_its_last_handle_has_gone() {
         let named = zoneplug_host::DiskSpec::parse("mem,zones=4,zone-size=1M").unwrap();

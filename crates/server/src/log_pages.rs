@@ -1,4 +1,4 @@
-//! The pages that an operator reads name what the server logs, at its level, and quote what it says.
+//! Tests that the pages for operators name all logged events with their levels, and quote log lines as they are.
 
 use crate::disk_events::level_and_name;
 use log::Level;
@@ -7,7 +7,7 @@ use std::path::Path;
 use zoneplug_core::Status;
 use zoneplug_core::disk::EventKind;
 
-/// How a device may end a command, as far as its name or its level in the log depends on it.
+/// Statuses of commands that differ in the name or level of their event.
 const STATUSES: [Status; 9] = [
     Status::Io,
     Status::Medium,
@@ -20,7 +20,7 @@ const STATUSES: [Status; 9] = [
     Status::UnalignedWrite,
 ];
 
-/// The sources of the program, each in one line.
+/// The source files of the program, each as one line.
 fn sources() -> Vec<String> {
     fn add(dir: &Path, all: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -29,7 +29,7 @@ fn sources() -> Vec<String> {
                 add(&path, all);
             } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with(file!()) {
                 let text = std::fs::read_to_string(&path).unwrap();
-                // A string that goes on in the next line.
+                // Joins strings that continue on the next line.
                 let text = text.replace("\\\n", " ");
                 all.push(text.split_whitespace().collect::<Vec<_>>().join(" "));
             }
@@ -42,7 +42,7 @@ fn sources() -> Vec<String> {
     all
 }
 
-/// The events that the program logs, each with the gravest of its levels.
+/// The events that the program logs, each with its gravest level.
 fn logged() -> BTreeMap<String, Level> {
     let mut all = BTreeMap::new();
     let mut add = |name: &str, level: Level| {
@@ -65,12 +65,12 @@ fn logged() -> BTreeMap<String, Level> {
     all
 }
 
-/// What stands between two `mark`s, one after the other.
+/// The texts between pairs of `mark`.
 fn between(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.split(mark).skip(1).step_by(2)
 }
 
-/// The rows of the first table behind a heading, as cells.
+/// The cells of the first table below a heading, by row.
 fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let (_, part) = page.split_once(heading).unwrap();
     let rows = part.lines().skip_while(|l| !l.starts_with('|')).take_while(|l| l.starts_with('|'));

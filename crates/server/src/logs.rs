@@ -1,9 +1,9 @@
-//! The log of a server: one line for each event, on stderr, or with fields in the journal of systemd where stderr goes
-//! there. What repeats is counted: of lines that tell the same of the same disk, one goes out in a second.
+//! The log of a server: one line for each event, on stderr, or with fields in systemd's journal if stderr goes there.
+//! Repeated lines are counted: of lines about the same event of the same disk, one is written in a second.
 //!
-//! Lines go through the macros of `log`. Their fields (`event`, `disk`, `zone`, ...) are those of the journal; on
-//! stderr the text says the same. A thread of its own writes them: a reader that stalls holds up nothing else. Lines that
-//! are too many for it are dropped and counted. Nothing here is on the path of a request.
+//! Lines go through the macros of `log`. The journal gets their fields (`event`, `disk`, `zone`, ...); on stderr the
+//! text has the same information. A thread of its own writes them, so that a stalled reader blocks no other thread.
+//! Lines that are too many for it are dropped and counted. No request waits for this code.
 
 use crate::failure::{Attempt, Failure};
 use crate::outbox::Outbox;
@@ -17,17 +17,17 @@ use systemd_journal_logger::{JournalLog, connected_to_journal};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 
-/// Lines that tell the same go out once in this time.
+/// Lines with the same key are written once in this time.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Keys that are remembered. Lines of further ones are not limited.
+/// Most keys that are remembered. Lines with further keys are not limited.
 const MAX_KEYS: usize = 4096;
 
-/// A line that can be kept: what a record has, as text.
+/// A record's level, text and fields as owned values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     level: Level,
     text: String,
-    /// In capitals, as the journal has them.
+    /// Names in capitals, as in the journal.
     fields: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ impl<'k> VisitSource<'k> for Fields<'_> {
 impl Line {
     fn of(record: &Record<'_>) -> Line {
         let mut fields = Vec::new();
-        // A value of ours is a text or a number: it does not fail.
+        // The values are texts and numbers, so this does not fail.
         let _ = record.key_values().visit(&mut Fields(&mut fields));
         let text = plain(&record.args().to_string()).into_owned();
         Line { level: record.level(), text, fields }
@@ -56,7 +56,7 @@ impl Line {
         self.fields.iter().find(|(n, _)| n == name).map_or("", |(_, v)| v)
     }
 
-    /// What makes it the same as another one: what happened to which disk. A line without an event is its text.
+    /// The key of equal lines: the event and its disk, or the text of a line without an event.
     fn key(&self) -> String {
         match self.field("EVENT") {
             "" => self.text.clone(),
@@ -67,7 +67,7 @@ impl Line {
         }
     }
 
-    /// As stderr has it.
+    /// The line as on stderr.
     fn shown(&self) -> String {
         let level = match self.level {
             Level::Error => "error",
@@ -79,7 +79,7 @@ impl Line {
     }
 }
 
-/// What was logged of a key in its second.
+/// The lines of a key in its current second.
 #[derive(Debug)]
 struct Seen {
     since: Duration,
@@ -87,14 +87,14 @@ struct Seen {
     last: Option<Line>,
 }
 
-/// Decides which lines go out. Time is an argument, counted from any start.
+/// Decides which lines are written. Time is an argument, counted from any start.
 #[derive(Debug, Default)]
 struct Limiter {
     seen: BTreeMap<String, Seen>,
 }
 
 impl Limiter {
-    /// `line` if it goes out now; else it is counted.
+    /// Returns `line` if it must be written now; else counts it.
     fn admit(&mut self, line: Line, now: Duration) -> Option<Line> {
         let key = line.key();
         match self.seen.get_mut(&key) {
@@ -112,7 +112,7 @@ impl Limiter {
         }
     }
 
-    /// The last line of each key whose second is over, with the number of the others. `all`: of every key.
+    /// The last line of each key whose second is over, with the number of the others. `all`: for all keys.
     fn due(&mut self, now: Duration, all: bool) -> Vec<Line> {
         let mut out = Vec::new();
         self.seen.retain(|_, seen| {
@@ -124,20 +124,20 @@ impl Limiter {
                 line.text += &format!(", and {} more like this", seen.more - 1);
             }
             out.push(line);
-            // This one begins a second of its own.
+            // The line that is returned begins a new second.
             *seen = Seen { since: now, more: 0, last: None };
             true
         });
         out
     }
 
-    /// When something is due that was counted.
+    /// The time at which the next counted line is due.
     fn next(&self) -> Option<Duration> {
         self.seen.values().filter(|s| s.more > 0).map(|s| s.since + WINDOW).min()
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 enum Sink {
     Stderr,
     Journal(JournalLog),
@@ -155,7 +155,7 @@ impl Sink {
                 let text = format_args!("{}", line.text);
                 let mut record = Record::builder();
                 let record = record.level(line.level).target("zoneplug").key_values(&fields);
-                // The macro lends its text for one statement.
+                // `format_args` borrows for one statement, so the record is built here.
                 let _ = journal.journal_send(&record.args(text).build());
             }
         }
@@ -167,12 +167,12 @@ struct ServerLog {
     sink: Sink,
     start: Instant,
     limiter: Mutex<Limiter>,
-    /// For the thread that writes.
+    /// The queue to the writing thread.
     lines: Outbox<Line>,
 }
 
 impl ServerLog {
-    /// Sends lines that were counted to the writer: those whose second is over, or all. Returns how long it is until the next.
+    /// Passes counted lines that are due, or all, to the writer. Returns the time until the next ones are due.
     fn send_due(&self, all: bool) -> Option<Duration> {
         let now = self.start.elapsed();
         let mut limiter = lock(&self.limiter);
@@ -180,7 +180,7 @@ impl ServerLog {
         limiter.next().map(|at| at.saturating_sub(now))
     }
 
-    /// Writes lines for as long as the process lives.
+    /// Writes lines as long as the process lives.
     fn write(&self) {
         loop {
             let next = self.send_due(false);
@@ -207,14 +207,14 @@ impl Log for ServerLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // Libraries may use the same macros; only the server's own lines are an operator's.
+        // Other libraries may use the same macros; operators need only the server's own lines.
         if !record.target().starts_with("zoneplug") || !self.enabled(record.metadata()) {
             return;
         }
         let admitted = lock(&self.limiter).admit(Line::of(record), self.start.elapsed());
         match admitted {
             Some(line) => self.lines.put(line),
-            // The writer has to know when its second is over.
+            // Wakes the writer, so that it learns when the line is due.
             None => self.lines.nudge(),
         }
     }
@@ -222,7 +222,7 @@ impl Log for ServerLog {
     fn flush(&self) {}
 }
 
-/// Logs from now on, where stderr goes.
+/// Starts logging to the destination of stderr.
 pub fn start(level: Option<LevelFilter>) -> Result<(), Failure> {
     let journal = connected_to_journal().then(JournalLog::empty).and_then(Result::ok);
     let usual = if journal.is_some() { LevelFilter::Info } else { LevelFilter::Warn };
@@ -241,7 +241,7 @@ pub fn start(level: Option<LevelFilter>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts the thread that writes. Lines that were logged before wait for it.
+/// Starts the writing thread. Earlier lines wait for it.
 pub fn write() -> Result<(), Failure> {
     let Some(log) = LOG.get() else { return Ok(()) };
     let writer = std::thread::Builder::new().name("zoneplug-log".to_owned());
@@ -251,13 +251,13 @@ pub fn write() -> Result<(), Failure> {
         .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the log", e))
 }
 
-/// Has everything written that waits or was counted. Waits for the reader of the log for a second at most.
+/// Writes all waiting and counted lines. Waits at most a second for the reader of the log.
 pub fn finish() {
     let Some(log) = LOG.get() else { return };
     log.send_due(true);
     let lost = log.lines.finish(LAST_WORDS);
     if lost > 0 && matches!(log.sink, Sink::Journal(_)) {
-        // The journal stalls; stderr may not.
+        // The journal stalls, but stderr may not.
         said::say(To::Stderr, format!("zoneplug: {}\n", lines_lost(lost)));
     }
 }
@@ -290,13 +290,13 @@ mod tests {
         for zone in 2..=256 {
             assert_eq!(stale(&mut limiter, zone, u64::from(zone)), [""; 0]);
         }
-        // Another event is not held up by this one.
+        // A line does not limit other events.
         assert_eq!(texts(limiter.admit(line("failed", 9), MS(500))), ["ublkb0: zone 9 is stale"]);
         assert_eq!(limiter.next(), Some(MS(1000)));
         assert_eq!(texts(limiter.due(MS(999), false)), [""; 0]);
         let due = texts(limiter.due(MS(1000), false));
         assert_eq!(due, ["ublkb0: zone 256 is stale, and 254 more like this"]);
-        // That line began a second of its own.
+        // The line returned before has begun a second of its own.
         assert_eq!(stale(&mut limiter, 300, 1500), [""; 0]);
         assert_eq!(texts(limiter.due(MS(1999), false)), [""; 0]);
         assert_eq!(texts(limiter.due(MS(2000), false)), ["ublkb0: zone 300 is stale"]);
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(stale(&mut limiter, 301, 3001), ["ublkb0: zone 301 is stale"]);
     }
 
-    /// A storm for ten seconds gives a line a second, and every event is in the numbers.
+    /// A storm of ten seconds gives one line a second, and the lines count every event.
     #[test]
     fn nothing_is_logged_twice_a_second_and_nothing_is_lost() {
         let (mut limiter, mut out) = (Limiter::default(), Vec::new());

@@ -1,4 +1,4 @@
-//! What a server has measured of a disk, for its socket and for the metrics.
+//! Measurements of a disk, for the socket and the metrics.
 
 use crate::client::{LatencyShown, Measured, OperationShown, ZoneSlow, ZoneWaiting};
 use crate::served::Served;
@@ -9,17 +9,17 @@ use zoneplug_core::disk::EventKind;
 use zoneplug_core::zone::Condition;
 use zoneplug_host::{LatencyHistogram, SLOW_ZONES, ServedCounters, ServedOperation};
 
-/// When this process began to serve, in seconds since 1970.
+/// The start of this server, in seconds since 1970.
 static STARTED: LazyLock<u64> = LazyLock::new(|| {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 });
 
-/// Notes that the server begins now.
+/// Sets the start of the server to now.
 pub(crate) fn begin() {
     LazyLock::force(&STARTED);
 }
 
-/// Every condition that a zone may have for the layer, by its name. A zone with an unknown write pointer is `stale`.
+/// The conditions of zones, by name. A zone with an unknown write pointer is `stale`.
 const CONDITIONS: [(&str, Option<Condition>); 7] = [
     ("conventional", Some(Condition::NotWp)),
     ("empty", Some(Condition::Empty)),
@@ -30,7 +30,7 @@ const CONDITIONS: [(&str, Option<Condition>); 7] = [
     ("stale", None),
 ];
 
-/// What was measured of a disk, of which `counters` are the server's.
+/// The measurements of a disk. `counters`: those of its door.
 pub(crate) fn measure(served: &Served, counters: &ServedCounters) -> Measured {
     let disk = served.disk.disk();
     let (all, census) = (disk.counters(), disk.census(SLOW_ZONES));

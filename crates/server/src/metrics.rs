@@ -1,4 +1,4 @@
-//! `zoneplug serve --metrics`: what `zoneplug status` shows, over HTTP, as Prometheus reads it.
+//! `zoneplug serve --metrics`: the data of `zoneplug status` over HTTP, in Prometheus's format.
 
 mod http;
 mod text;
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zoneplug_host::WakeFd;
 
-/// A text is given again for so long. Making it looks at every zone of every disk, and a client may ask all the time.
+/// How long a text is used again. Making it examines every zone of every disk, and clients may ask at any rate.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long the end waits for a text that is being made.
 const LAST_TEXT: Duration = Duration::from_secs(5);
@@ -33,13 +33,13 @@ pub(crate) fn listen(
     listen_at(address, given).map_err(|e| no_metrics(address, e))
 }
 
-/// The server of metrics, until it is dropped. Its thread holds the disks only while it makes a text, so that a disk is
-/// closed when its server ends.
+/// The metrics server, until this is dropped. Its thread holds the disks only while it makes a text, so that a disk
+/// is closed when its server ends.
 pub(crate) struct Metrics {
     address: SocketAddr,
     ends: Arc<End>,
     thread: JoinHandle<()>,
-    /// There until it is dropped.
+    /// `None` once this is dropped.
     disks: Option<Arc<Vec<Served>>>,
 }
 
@@ -49,7 +49,7 @@ struct End {
 }
 
 impl Metrics {
-    /// Answers at a socket that listens from now on.
+    /// Answers at a listening socket from now on.
     pub(crate) fn open(listener: &TcpListener, disks: Vec<Served>) -> Result<Metrics, Failure> {
         Self::open_with(listener, disks, Bounds::default())
     }
@@ -70,7 +70,7 @@ impl Metrics {
         let body = move || {
             let is_over = || of_thread.is_over.load(Ordering::Acquire);
             let text = (text::CONTENT_TYPE, texts(served, Instant::now));
-            // poll(2) fails only if there is no memory. The disks are served without metrics then.
+            // poll(2) fails only if there is no memory. The disks are then served without metrics.
             let _ = http::serve(&listener, of_thread.bell.as_fd(), is_over, text, bounds);
         };
         let thread = std::thread::Builder::new().name("zoneplug-metrics".to_owned()).spawn(body);
@@ -79,7 +79,7 @@ impl Metrics {
         Ok(Metrics { address, ends, thread, disks: Some(disks) })
     }
 
-    /// Where they are.
+    /// The line that reports the address of the metrics.
     pub(crate) fn line(&self) -> String {
         format!("metrics at http://{}/metrics", self.address)
     }
@@ -106,7 +106,7 @@ impl Drop for Metrics {
     fn drop(&mut self) {
         self.ends.is_over.store(true, Ordering::Release);
         self.ends.bell.clone().wake();
-        // A text that is being made waits for a disk at most for a moment, and holds the disks.
+        // Making a text holds the disks, and waits only briefly for each.
         let end = Instant::now() + LAST_TEXT;
         while !self.thread.is_finished() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A client that stays connected must not keep the disks open, nor the port.
+    /// A client that stays connected must not keep the disks open or the port in use.
     #[test]
     fn the_disks_and_the_port_go_with_it() {
         let at = |address| listen(address, &mut Vec::new());
@@ -161,7 +161,7 @@ mod tests {
         drop((client, silent));
     }
 
-    /// A text is made when the last one is old, however often it is asked for meanwhile.
+    /// A text is made only if the last one is old, however often clients ask.
     #[test]
     fn a_text_is_made_once_in_a_while() {
         let disks = Arc::new(vec![served()]);

@@ -1,5 +1,4 @@
-//! Notifies systemd (sd_notify(3)) when the disks are there, and when they are removed. Does nothing without
-//! `NOTIFY_SOCKET`.
+//! Notifies systemd (sd_notify(3)) of the start and the end of serving. Does nothing without `NOTIFY_SOCKET`.
 
 use crate::failure::Failure;
 use std::os::linux::net::SocketAddrExt;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zoneplug_core::plain;
 
-/// How long a supervisor that stalls is waited for.
+/// How long to wait for a supervisor that stalls.
 const MOST: Duration = Duration::from_secs(1);
 
 fn tell(text: &str) {
@@ -28,13 +27,13 @@ fn tell(text: &str) {
 /// Whether this process has served.
 static HAS_SERVED: AtomicBool = AtomicBool::new(false);
 
-/// All devices are there. What was said of an earlier reload counts no more.
+/// All disks are served. Clears the status of an earlier reload.
 pub(crate) fn ready() {
     HAS_SERVED.store(true, Ordering::Relaxed);
     tell("READY=1\nSTATUS=\n");
 }
 
-/// A server that was to take over does not: `systemctl status` shows why. Nothing is said of one that has served.
+/// Reports in `systemctl status` why a takeover failed. Does nothing in a process that has served.
 pub fn refused(why: &Failure) {
     if !HAS_SERVED.load(Ordering::Relaxed) {
         let (_, what, hint) = why.parts();
@@ -44,12 +43,12 @@ pub fn refused(why: &Failure) {
     }
 }
 
-/// This process is the main one of its unit from now on (`NotifyAccess=all`).
+/// Makes this process the main one of its unit (`NotifyAccess=all`).
 pub(crate) fn main_process() {
     tell(&format!("MAINPID={}\n", std::process::id()));
 }
 
-/// A signal has come.
+/// Reports that the server is ending.
 pub(crate) fn stopping() {
     tell("STOPPING=1\n");
 }

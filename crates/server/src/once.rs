@@ -1,6 +1,7 @@
-//! Refuses settings that give one thing to two: a file or a drive, an address.
+//! Refuses settings that use a file, a drive or an address twice.
 //!
-//! Serving would fail on the second one too, but with some disks open for writing already, and blame another process.
+//! Serving would fail for the second use too, but after opening some disks for writing, and with an error that blames
+//! another process.
 
 use crate::failure::Failure;
 use std::collections::{HashMap, HashSet};
@@ -8,17 +9,17 @@ use std::net::SocketAddr;
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HeldPlace, Specification};
 
-/// The place of each disk in the file. Of two disks the later one is at fault.
+/// The index of each disk in the file. Of two disks, the later one is at fault.
 pub type Order<'a> = HashMap<&'a str, usize>;
 
-/// A failure, with the disk or the key that it is of.
+/// A failure with the disk or the key that caused it.
 pub(crate) type At<'a> = (&'a str, Failure);
 
-/// How a disk is named to be served.
+/// A disk to be served by a door.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Named<'a> {
     spec: &'a Specification,
-    /// The place of its door.
+    /// The index of its door.
     door: usize,
 }
 
@@ -28,18 +29,18 @@ fn places<'a>(paths: impl Iterator<Item = &'a std::path::Path>) -> impl Iterator
 }
 
 impl Named<'_> {
-    /// Whether one server cannot serve both of two disks that name a file or a drive in common. A disk may be read beside its
+    /// Whether one server cannot serve both of two disks that share a file or a drive. A disk may be read beside its
     /// writer.
     fn excludes(self, other: Named<'_>) -> bool {
         let writes: HashSet<HeldPlace> = places(self.spec.writes_to()).collect();
-        // A server that takes over could not tell two alike from each other.
+        // A server that takes over could not tell two equal disks of a door apart.
         let alike =
             || self.door == other.door && DiskMark::of(self.spec) == DiskMark::of(other.spec);
         places(other.spec.writes_to()).any(|place| writes.contains(&place)) || alike()
     }
 }
 
-/// Refuses a disk that one door has twice, by whatever paths. Several doors may have it. `doors`: the disks of each.
+/// Refuses a disk that one door has twice, by any paths. Several doors may have it. `doors`: the disks of each.
 pub fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> Result<(), At<'a>> {
     let of = |(door, specs): (usize, &Vec<&'a Specification>)| {
         let all = specs.iter().map(|spec| Named { spec, door });
@@ -68,7 +69,7 @@ pub fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> Result<
     Ok(())
 }
 
-/// Refuses addresses at which two sockets cannot listen. Each comes with its key.
+/// Refuses two addresses at which a server cannot listen together. Each comes with its key.
 pub fn addresses<'k>(all: &[(&'k str, SocketAddr)]) -> Result<(), At<'k>> {
     for (n, (key, address)) in all.iter().enumerate() {
         let Some((_, other)) = all[..n].iter().find(|(_, other)| exclude(*address, *other)) else {
@@ -86,8 +87,8 @@ pub fn addresses<'k>(all: &[(&'k str, SocketAddr)]) -> Result<(), At<'k>> {
     Ok(())
 }
 
-/// Whether a socket that listens at one of these addresses keeps another from the other. Whether all addresses of IPv6 are
-/// those of IPv4 too depends on the system, and does not count.
+/// Whether listening at one of these addresses excludes listening at the other. Whether an IPv6 socket for all
+/// addresses includes IPv4 depends on the system, and is ignored.
 fn exclude(a: SocketAddr, b: SocketAddr) -> bool {
     let one_kind = a.is_ipv4() == b.is_ipv4();
     let has_all = a.ip().is_unspecified() || b.ip().is_unspecified();

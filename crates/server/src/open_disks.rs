@@ -1,4 +1,4 @@
-//! The open disks of a server. Doors serve them, and several doors may serve one disk.
+//! The open disks of a server. Several doors may serve one disk.
 
 use crate::failure::Failure;
 use crate::served::OpenDisk;
@@ -7,12 +7,12 @@ use std::sync::Weak;
 use zoneplug_core::Device;
 use zoneplug_host::{BlockingDisk, HostedDisk};
 
-/// The disks that are open, by their specifications.
+/// The open disks, by their specifications.
 #[derive(Default)]
 pub struct OpenDisks(BTreeMap<String, OpenDisk>);
 
 impl OpenDisks {
-    /// The disk of a specification, if it is open.
+    /// The open disk of a specification, if there is one.
     pub fn get(&self, spec: &str) -> Option<&OpenDisk> {
         self.0.get(spec)
     }
@@ -21,7 +21,7 @@ impl OpenDisks {
         self.0.insert(spec.to_owned(), disk);
     }
 
-    /// The disks, by their specifications.
+    /// Handles of the disks, with their specifications.
     pub fn handles(&self) -> Vec<(String, HostedDisk)> {
         self.0.iter().map(|(spec, d)| (spec.clone(), d.disk.clone())).collect()
     }
@@ -32,7 +32,7 @@ impl OpenDisks {
     }
 }
 
-/// Makes durable what was written to a disk.
+/// Makes all data written to a disk durable.
 pub(crate) fn flush(disk: &HostedDisk) -> Result<(), Failure> {
     disk.check_files()?;
     BlockingDisk::new(disk)?.flush()?;

@@ -1,5 +1,5 @@
-//! Opens the disks that are to be served. Those that another server has come from it, as they are open there; the others
-//! are opened before that server is asked to leave, so that what is wrong with one shows in time.
+//! Opens the disks to serve. Disks of another server are opened from its open files. All other disks are opened
+//! before that server is asked to leave, so that errors show in time.
 
 use crate::client::IoShown;
 use crate::compare;
@@ -16,20 +16,20 @@ use zoneplug_core::Nanos;
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HostedDisk, Specification, file};
 
-/// All disks that are to be served.
+/// The specifications of all disks to serve.
 fn specs(doors: &[Box<dyn Door>]) -> impl Iterator<Item = &Specification> {
     doors.iter().flat_map(|door| door.specs())
 }
 
-/// The files of a disk that would be opened for writing, and that no server passes on. A drive says what is wrong with it when it
-/// is opened, which changes nothing on it.
+/// The files of a disk that this server would open for writing, without those that another server passes on. Drives
+/// are left out: opening a drive reports its errors and changes nothing on it.
 fn own_files<'a>(spec: &'a Specification, inherited: &Inherited) -> impl Iterator<Item = &'a Path> {
     let is_passed_on = inherited.has(spec);
     spec.writes_to().filter(move |path| !is_passed_on && path.is_file())
 }
 
-/// Checks that traces could be made, and that the disks which no server passes on could be opened. Opening changes a file, and a
-/// start that fails is to change none.
+/// Checks that traces can be made, and that disks can be opened that no server passes on. Opening changes a file, and
+/// a failed start must change none.
 pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<(), Failure> {
     let mut traces: HashMap<PathBuf, &Specification> = HashMap::new();
     specs(doors).try_for_each(|spec| {
@@ -52,8 +52,8 @@ pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<()
     })
 }
 
-/// Checks that no other process has a file open for writing that this server would open. `patience`: how long to wait for one
-/// that has it.
+/// Checks that no other process has a file open for writing that this server would open. `patience`: how long to wait
+/// for such a process.
 pub(crate) fn check_unused(
     doors: &[Box<dyn Door>],
     inherited: &Inherited,
@@ -66,8 +66,7 @@ pub(crate) fn check_unused(
     })
 }
 
-/// Opens the disks that are not open yet, and that the servers before this one have or, before these have left, that they do
-/// not have.
+/// Opens the disks that are not open yet. Those of the servers before this one are opened only after these have left.
 pub(crate) fn open(
     disks: &mut OpenDisks,
     doors: &[Box<dyn Door>],
@@ -80,7 +79,7 @@ pub(crate) fn open(
             if disks.get(spec).is_some() || !is_due(spec) {
                 continue;
             }
-            // A disk that another server has passed on was compared with what clients know.
+            // A disk that another server passes on has been compared with the clients' knowledge.
             if !inherited.has(spec) {
                 door.check_disk(spec).map_err(|f| f.of_disk(spec))?;
             }
@@ -91,7 +90,7 @@ pub(crate) fn open(
     Ok(())
 }
 
-/// Opens a disk. `order_window`: its order window, if it is another than its specification says.
+/// Opens a disk. `order_window`: replaces the window of its specification.
 fn open_one(
     spec: &Specification,
     inherited: &Inherited,

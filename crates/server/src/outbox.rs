@@ -1,26 +1,26 @@
-//! Items on their way to a reader that may stall: a full pipe, a stopped journal, a terminal that is held. One thread writes
-//! them, and may wait for the reader. All others put items in, and never wait. Their number is bounded; what does not fit is
-//! dropped and counted.
+//! A queue of items to a reader that may stall: a full pipe, a stopped journal, a held terminal. One thread writes
+//! the items, and may wait for the reader. Other threads put items in and never wait. The number of items is limited;
+//! further ones are dropped and counted.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
 
-/// Items that wait at most.
+/// Most waiting items.
 const MOST: usize = 4096;
 
 struct State<T> {
     waiting: VecDeque<T>,
-    /// An item has been taken, and is not written yet.
+    /// The writer has taken an item that is not written yet.
     writing: bool,
-    /// The writer has to look at something else.
+    /// The writer must return from its wait.
     nudged: bool,
     /// Items that were dropped.
     lost: u64,
 }
 
-/// A bounded queue to a thread that writes.
+/// A bounded queue to a writing thread.
 pub(crate) struct Outbox<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -49,8 +49,8 @@ impl<T> Outbox<T> {
         self.changed.notify_all();
     }
 
-    /// The next item, for the thread that writes: whatever it has taken before is written. `None`: none has come in the time
-    /// `most`, or the thread was nudged.
+    /// Takes the next item, for the writer, which has written the one before. `None`: none has come within `most`, or
+    /// the writer was nudged.
     pub(crate) fn take(&self, most: Option<Duration>) -> Option<T> {
         let end = most.map(|most| Instant::now() + most);
         let mut state = lock(&self.state);
@@ -71,13 +71,13 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// How many items were dropped since the last call.
+    /// The number of items dropped since the last call.
     pub(crate) fn take_lost(&self) -> u64 {
         std::mem::take(&mut lock(&self.state).lost)
     }
 
-    /// Waits until everything is written, but no longer than `most`. Returns how many items are not, with those that were
-    /// dropped.
+    /// Waits until everything is written, for at most `most`. Returns the number of items that are not written or
+    /// were dropped.
     pub(crate) fn finish(&self, most: Duration) -> u64 {
         let end = Instant::now() + most;
         let mut state = lock(&self.state);
@@ -115,7 +115,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// T8: a reader that reads nothing.
+    /// T8: the reader reads nothing.
     #[test]
     fn t8_a_stalled_reader_holds_up_nothing_and_what_is_lost_is_counted() {
         let outbox = Arc::new(Outbox::new());
@@ -129,7 +129,7 @@ mod tests {
             }
         });
         outbox.put(0);
-        // The writer has taken it, and waits for the reader.
+        // The writer has taken the item and waits for the reader.
         while !lock(&outbox.state).waiting.is_empty() {
             std::thread::yield_now();
         }

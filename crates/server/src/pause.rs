@@ -1,7 +1,7 @@
-//! A disk whose I/O waits while a client copies it: `zoneplug snapshot` of a served disk.
+//! Holds back the I/O of a disk while a client copies it: `zoneplug snapshot` of a served disk.
 //!
-//! The pause belongs to the connection of the client. It ends when the client says so, when the connection ends, or when
-//! its time is over, whatever comes first.
+//! The pause belongs to the client's connection. It ends when the client says so, when the connection ends, or when
+//! its time is over, whichever comes first.
 
 use crate::failure::{Failure, Kind};
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use zoneplug_core::Error;
 use zoneplug_host::{BlockingDisk, Frozen, HostedDisk};
 
-/// The longest time that a client may ask for.
+/// The longest time that a client may request.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// Nothing is in flight on a disk, and BIOs that come wait, until this is dropped.
+/// No I/O is in flight on the disk, and new BIOs wait, until this is dropped.
 pub struct Pause {
     _frozen: Frozen,
-    /// Counted by the server, which leaves no disk during a pause.
+    /// A reference that the server counts, because it leaves no disk during a pause.
     _counted: Arc<()>,
     since: Instant,
     most: Duration,
 }
 
 impl Pause {
-    /// Makes durable what was acknowledged, then stops the disk, for at most so long.
+    /// Makes acknowledged data durable, then stops the disk for at most `most`.
     pub fn begin(disk: &HostedDisk, most: Duration, counted: Arc<()>) -> Result<Pause, Failure> {
         if most > LONGEST {
             return Err(Failure::usage(format!("a pause is no longer than {LONGEST:?}"))
                 .hint("a shorter one"));
         }
-        // Before the pause, so that it is short.
+        // Flushed before the pause, so that the pause is short.
         BlockingDisk::new(disk)?.flush().map_err(|e| {
             Failure::io(format!("the disk cannot be flushed: {e}")).hint("zoneplug status")
         })?;
@@ -37,18 +37,18 @@ impl Pause {
         Ok(Pause { _frozen: frozen, _counted: counted, since, most })
     }
 
-    /// What is left of its time.
+    /// The remaining time.
     pub fn left(&self) -> Duration {
         self.most.saturating_sub(self.since.elapsed())
     }
 
-    /// Ends it. Returns how long it was.
+    /// Ends the pause. Returns its length.
     pub fn end(self) -> Duration {
         self.since.elapsed()
     }
 }
 
-/// The failure to end a pause that there is not.
+/// The failure to end a pause that does not exist.
 pub(crate) fn no_pause() -> Failure {
     Failure::new(Kind::Usage, "this connection has no pause, or its time is over")
         .hint(r#"{"cmd":"pause","disk":"ublkb0","most_ms":1000} begins one"#)

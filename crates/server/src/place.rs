@@ -1,6 +1,6 @@
-//! The place of a socket in the file system. The socket is made in a directory that no other user may enter, so that it
-//! never has other rights than its last ones, and is then moved to its place. If something is there already, it is
-//! removed only if it is a socket that no server listens on.
+//! The place of a socket in the file system. A socket is made in a directory that no other user may enter, so that it
+//! is reachable only with its final mode, and is then moved to its place. Only a socket without a listening server is
+//! replaced there.
 
 use crate::access::Access;
 use rustix::fs::{
@@ -18,15 +18,15 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often a place that changes meanwhile is looked at.
+/// Number of attempts for a place that changes meanwhile.
 const TRIES: u32 = 8;
 
-/// A socket in the file system, by its device and inode.
+/// Identifies a socket in the file system by device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(u64, u64);
 
 impl Id {
-    /// What is at `path`; `None`: nothing, or something else than a socket. Links are not followed.
+    /// The socket at `path`. `None`: there is no file, or it is no socket. Links are not followed.
     pub(crate) fn of(path: &Path) -> Option<Id> {
         let m = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_socket())?;
         Some(Id(m.dev(), m.ino()))
@@ -40,7 +40,7 @@ impl Id {
     }
 }
 
-/// The socket at `path` if its server has gone. Does not wait for one that is slow.
+/// The socket at `path` if its server has gone. Does not wait for a slow server.
 pub(crate) fn left_behind(path: &Path) -> Option<Id> {
     let id = Id::of(path)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -49,7 +49,7 @@ pub(crate) fn left_behind(path: &Path) -> Option<Id> {
     gone.then_some(id)
 }
 
-/// How the name of a directory for a socket begins, before the number of its process.
+/// The beginning of the name of a private directory, before the number of its process.
 const PRIVATE: &str = ".zoneplug-";
 
 /// The directory of a path.
@@ -57,14 +57,15 @@ pub(crate) fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes what processes that were killed at [`listen`] have left in a directory. A process that is at it has its directory locked,
-/// in whatever namespace it is.
+/// Removes private directories that processes killed in [`listen`] have left in `dir`. A process in [`listen`] keeps
+/// its directory locked, whatever its namespace.
 pub(crate) fn sweep_private(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid =
             name.to_str().and_then(|n| n.strip_prefix(PRIVATE)?.split_once('-')?.0.parse().ok());
-        // Earlier versions take no lock. A process of another user may not be asked, and is there.
+        // Earlier versions take no lock. If the process belongs to another user, it exists although it may not be
+        // signalled.
         let may_be_at_it = |pid: Pid| pid != getpid() && test_kill_process(pid) != Err(Errno::SRCH);
         if pid.and_then(Pid::from_raw).is_some_and(|pid| !may_be_at_it(pid)) {
             drop(Private::of(entry.path()));
@@ -72,14 +73,14 @@ pub(crate) fn sweep_private(dir: &Path) {
     }
 }
 
-/// A directory that only this user may enter, while it is needed. It is locked.
+/// A locked directory that only this user may enter, removed when this is dropped.
 struct Private {
     path: PathBuf,
     dir: File,
 }
 
 impl Private {
-    /// Locks a directory. `None`: another process has it locked, or has removed it.
+    /// Locks a directory. `None`: another process has locked or removed it.
     fn of(path: PathBuf) -> io::Result<Option<Private>> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = File::from(open(&path, flags, Mode::empty())?);
@@ -98,13 +99,13 @@ impl Private {
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
             let dir = path.with_file_name(format!("{PRIVATE}{}-{n}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&dir) {
-                // Another process of that number has left it, or makes its socket.
+                // A process with the same number has left the directory, or makes its own socket there.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
             match Private::of(dir.clone()) {
                 Ok(Some(private)) => return Ok(private),
-                // Before it was locked another process took it for one that was left.
+                // Another process has removed the directory before it was locked.
                 Ok(None) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
@@ -122,7 +123,7 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        // A socket that did not get its place, or one that had it before.
+        // The socket did not get its place, or was replaced there.
         if let Some(id) = Id::of(&self.socket()) {
             id.remove(&self.socket());
         }
@@ -130,7 +131,7 @@ impl Drop for Private {
     }
 }
 
-/// Whether something at `path` is no socket, which is never replaced.
+/// Whether `path` exists and is no socket; such a file is never replaced.
 fn is_other(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|m| !m.file_type().is_socket())
 }
@@ -139,15 +140,15 @@ fn no_socket_there() -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is no socket")
 }
 
-/// Checks that [`listen`] could make a socket at `path`, as far as this shows without making one. A server that listens there
-/// may have gone by then.
+/// Checks whether [`listen`] could make a socket at `path`, without making one. Ignores a server that listens there,
+/// because it may have gone by then.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
-    // A client has to name the place in the kernel's 108 bytes.
+    // A client must fit the path into the kernel's 108 bytes.
     SocketAddr::from_pathname(path)?;
     if is_other(path) {
         return Err(no_socket_there());
     }
-    // Directories that are missing are made.
+    // Missing directories will be made.
     let there = directory(path).ancestors().find_map(|dir| {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         std::fs::metadata(dir).ok().map(|m| (dir, m.is_dir()))
@@ -157,13 +158,13 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     match accessat(CWD, dir, Rights::WRITE_OK | Rights::EXEC_OK, AtFlags::EACCESS) {
-        // A filter of system calls denies the question.
+        // A filter of system calls denies the check.
         Err(Errno::PERM) => Ok(()),
         may => Ok(may?),
     }
 }
 
-/// Listens at `path`, for whom `access` admits. Takes the place of a socket of `replaced`, whose server leaves.
+/// Listens at `path`, with the rights of `access`. Takes the place of a socket in `replaced`, whose server leaves.
 pub(crate) fn listen(
     path: &Path,
     access: Access,
@@ -172,7 +173,7 @@ pub(crate) fn listen(
     check(path)?;
     let private = Private::beside(path)?;
     let here = private.socket();
-    // By the descriptor of its directory, for its own path may be too long.
+    // Binds through the descriptor of the directory, because its path may be too long.
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", private.dir.as_raw_fd()))
         .or_else(|_| UnixListener::bind(&here))?;
     access.set(&here)?;
@@ -193,7 +194,7 @@ pub(crate) fn listen(
             }
             return Err(io::ErrorKind::AddrInUse.into());
         };
-        // They change places, so that what is removed is what was looked at.
+        // Exchanges both files, so that exactly the examined one is removed.
         match renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE) {
             Ok(()) if Id::of(&here) == Some(old) => return Ok((listener, id)),
             Ok(()) => renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE)?,
@@ -217,7 +218,7 @@ mod tests {
         dir
     }
 
-    /// A file at the place of the socket was deleted: connecting to it is refused, as to a socket without a server.
+    /// A file at the socket's place, or a deleted one: connecting is refused like at a socket without a server.
     #[test]
     fn only_a_socket_without_a_server_is_replaced() {
         let dir = directory("replaced");
@@ -262,7 +263,7 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// A process that was killed at [`listen`] leaves its directory, with or without the socket.
+    /// A process killed in [`listen`] leaves its directory, with or without the socket.
     #[test]
     fn what_a_killed_process_has_left_is_removed() {
         let dir = directory("swept");
@@ -277,7 +278,7 @@ mod tests {
             std::fs::create_dir(dir.join(name)).unwrap();
         }
         drop(UnixListener::bind(dir.join(&left[0]).join("s")).unwrap());
-        // A process of another namespace, whose number nobody has here, makes its socket.
+        // A process of another namespace makes its socket; its number is unused in this namespace.
         let _makes = Private::of(dir.join(&kept[0])).unwrap().unwrap();
         sweep_private(&dir);
         assert_eq!(left.map(|n| dir.join(n).exists()), [false, false]);
@@ -285,7 +286,7 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// The number of a killed process is that of the next one, as in a container.
+    /// As in a container, the next process has the number of the killed one.
     #[test]
     fn a_directory_that_was_left_is_in_nobodys_way() {
         let dir = directory("reused");
@@ -297,7 +298,7 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// A server whose queue of connections is full counts as alive, and this does not wait for it.
+    /// A server whose queue of connections is full counts as alive, and the check does not wait for it.
     #[test]
     fn a_server_that_is_slow_keeps_its_place() {
         let dir = directory("slow");
@@ -321,7 +322,7 @@ mod tests {
         let path = dir.join("s");
         let (_listener, _) = listen(&path, Access::default(), &[]).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        // One name is as long as can be, and the private one would be longer.
+        // The longest possible name; the private name would be longer.
         let long = dir.join("x".repeat(107 - dir.as_os_str().len() - 1));
         listen(&long, Access::default(), &[]).unwrap();
         assert!(listen(&dir.join("x".repeat(108)), Access::default(), &[]).is_err());

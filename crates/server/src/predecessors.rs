@@ -1,4 +1,4 @@
-//! Finds the servers that have disks which another one is to serve, and takes what they pass on.
+//! Finds the running servers that have disks which this one is to serve, and takes over their open files.
 
 use crate::client::{self, Request, Server, StateShown};
 use crate::compare::{WantedDoor, compare, refused};
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
 use zoneplug_host::{HeldDisk, STATE_VERSION, Specification};
 
-/// Finds the servers that have disks of `wanted`, and takes what they pass on. The failure says why one cannot hand them
-/// over. Nothing has changed for them yet. `only`: the process that has to be such a server, and the only one.
+/// Finds the servers that have disks of `wanted`, and receives what they pass on. Fails if one cannot hand its disks
+/// over. Changes nothing for them. `only`: the process that must be the only such server.
 pub(crate) fn find(
     wanted: &[WantedDoor<'_>],
     config: &Config,
@@ -24,7 +24,7 @@ pub(crate) fn find(
 ) -> Result<Inherited, Failure> {
     let mut found = Inherited::default();
     let mut has_answered = false;
-    // A socket without a server, also one that was named, is no hindrance.
+    // A socket without a server, even a named one, is ignored.
     let (socket, note) = (config.socket.as_deref(), config.note);
     let sockets = sockets(socket);
     let asked = client::ask_at(&sockets, false, &Request::State {}, client::LOOK);
@@ -62,8 +62,8 @@ pub(crate) fn find(
     }
 }
 
-/// The sockets of servers that may have the disks: the one that this server is to have, and all in the usual place, because the
-/// running server may have been started without it.
+/// The sockets of servers that may have the disks: the one that this server will use, and all in the usual place,
+/// because the running server may have been started without `--socket`.
 fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     let mut all = client::sockets(None);
     if let Some(path) = named {
@@ -74,7 +74,7 @@ fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     all
 }
 
-/// The process that was named has none of the disks, or cannot be asked.
+/// The failure if the named process has none of the disks, or cannot be asked.
 fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
     if has_answered {
         let what = format!(
@@ -94,7 +94,7 @@ fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
     )
 }
 
-/// Takes the open files and sockets of a server.
+/// Receives the open files and sockets of a server.
 fn take_over(
     found: &mut Inherited,
     server: &mut Server,
@@ -118,7 +118,7 @@ fn take_over(
     Ok(())
 }
 
-/// The record of a server, from its answer. `None`: it has no disk of `wanted`, as far as can be told.
+/// Reads the record of a server from its answer. `None`: it has no disk of `wanted`, as far as can be told.
 fn state_of(
     server: &mut Server,
     answer: Result<Value, Failure>,
@@ -135,7 +135,7 @@ fn state_of(
     let value = match answer {
         Ok(value) => value,
         Err(f) => {
-            // A server that does not say what it serves either may have any disk: opening one that it has fails.
+            // A server that does not list its disks may have any of them. Opening such a disk fails.
             let Ok(disks) = server.disks() else {
                 let what = plain(f.parts().1);
                 note(&format!(
@@ -150,7 +150,7 @@ fn state_of(
             return Err(refused(what, kill));
         }
     };
-    // A server of another version may say more, or say it in another way.
+    // The record of another version may have a different form.
     let version = value["version"].as_str().unwrap_or("unknown").to_owned();
     let (state, passes_on) = (value["state"].as_u64(), value["passes_on"].as_bool());
     if state != Some(STATE_VERSION) || passes_on != Some(true) {
@@ -177,7 +177,7 @@ fn state_of(
     })
 }
 
-/// A server has been asked for its disks by another one.
+/// The failure if another server has already asked for the disks.
 fn under_way(pid: Pid, next: u32) -> Failure {
     let what =
         format!("another hand-over is under way: process {next} takes over from process {pid}");

@@ -1,5 +1,5 @@
-//! Proofs of a server that takes over, before the running one is asked to leave: that it would show clients what they
-//! know, and that it has what it needs.
+//! Checks of a server that takes over, before the running one is asked to leave: clients must find what they know,
+//! and resources must suffice.
 
 use crate::compare;
 use crate::config::Config;
@@ -11,14 +11,14 @@ use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoneplug_host::HeldDisk;
 
-/// Finds the servers of the disks, if this one takes over, and has the doors prove that they show clients what they know from
-/// these or from earlier ones. Nothing has changed for those servers yet.
+/// Finds the servers of the disks, if this one takes over. Lets the doors check that clients find what they know from
+/// these or from earlier servers. Changes nothing for those servers.
 pub(crate) fn find(config: &Config, doors: &mut [Box<dyn Door>]) -> Result<Inherited, Failure> {
     let takeover = config.takeover;
     if takeover.is_none() && !doors.iter().any(|door| door.is_known()) {
         return Ok(Inherited::default());
     }
-    // A specification that is wrong shows while the disks are still served.
+    // A wrong specification shows while the disks are still served.
     doors.iter_mut().try_for_each(|door| door.prepare())?;
     let wanted: Vec<_> = doors.iter().map(|door| door.wanted()).collect();
     let mut inherited = match takeover {
@@ -35,16 +35,16 @@ pub(crate) fn find(config: &Config, doors: &mut [Box<dyn Door>]) -> Result<Inher
     Ok(inherited)
 }
 
-/// Has this process open as many files as its user may let it. The usual soft limit is one for programs that use select(2).
+/// Raises the limit of open files to the maximum of this user. The usual soft limit is for programs with select(2).
 pub fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // The limit that there is bounds the connections of hosts, and is told.
+        // On failure, the old limit bounds the connections of hosts, which is reported.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Checks that the disks can be written, and that there are as many open files as the servers have that are to leave.
+/// Checks that the disks are writable, and that this process may open as many files as the servers that are to leave.
 pub(crate) fn enough(inherited: &Inherited) -> Result<(), Failure> {
     let files = inherited.disks.iter().filter_map(|disk| HeldDisk::files(disk).next());
     for file in files {

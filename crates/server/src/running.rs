@@ -1,4 +1,4 @@
-//! A running server, as the one that takes over from it sees it.
+//! A running server, from the point of view of the one that takes over from it.
 
 use crate::client::{Request, Server, StateShown};
 use crate::failure::{Attempt, Failure, Kind};
@@ -11,12 +11,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 use zoneplug_host::signals::{Event, Signals};
 
-/// How long the running server may take to leave its disks: longer than it waits for what it has begun.
+/// How long the running server may take to leave its disks: longer than it waits for its begun requests.
 const LEAVE: Duration = Duration::from_secs(45);
-/// How long it may take to end, if it cannot close its disks before.
+/// How long the running server may take to end, if it cannot close its disks before.
 const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// How long a server that was killed, or has handed over, may take until it is gone.
+/// How long a server that was killed or has handed over may take to disappear.
 pub(crate) const DIES: Duration = Duration::from_secs(2);
 
 /// A server that will hand its disks over.
@@ -35,13 +35,13 @@ impl Running {
         Ok(Running { server, process, pid })
     }
 
-    /// Has the server leave its disks, and waits for that. Returns what it says of them at last: clients may have set something
-    /// since it was asked first.
+    /// Makes the server leave its disks, and waits for that. Returns its final record, because clients may have
+    /// changed settings since the first request for it.
     pub(crate) fn leave(&mut self, signals: &Signals) -> Result<Option<StateShown>, Failure> {
         self.server.set_patience(LEAVE);
         let mut left = self.ask_to_leave(signals)?;
         let state = serde_json::from_value(left["state"].take()).ok();
-        // Something of that server may be in flight until its process has ended.
+        // I/O of that server may be in flight until its process has ended.
         if left["ends"].as_bool() != Some(true) {
             return Ok(state);
         }
@@ -54,7 +54,7 @@ impl Running {
         Ok(state)
     }
 
-    /// Asks the server to leave. A signal ends this process meanwhile: that server then goes on.
+    /// Asks the server to leave. A signal ends this process meanwhile, and that server then goes on.
     fn ask_to_leave(&mut self, signals: &Signals) -> Result<Value, Failure> {
         let (server, notifier) = (&mut self.server, signals.notifier());
         let (tell, told) = mpsc::channel();
@@ -81,9 +81,9 @@ impl Running {
         })
     }
 
-    /// Says that this process serves the disks. The server ends; if it has ended already, that is all right.
+    /// Reports that this process serves the disks, so that the server ends. It may have ended already.
     pub(crate) fn serves(&mut self) {
-        // Before the last main process of a unit ends, systemd must know of the next.
+        // systemd must know the next main process of a unit before the last one ends.
         notify::main_process();
         let _ = self.server.ask(&Request::Served {});
         ends_within(&self.process, END);

@@ -1,5 +1,5 @@
-//! Text for stdout and stderr. A process that serves disks never waits for the reader of a pipe or a terminal: a thread
-//! for each of the two writes, and [`finish`] waits for them for a second at most. Other commands write at once.
+//! Text for stdout and stderr. A process that serves disks never waits for the reader of a pipe or a terminal: each
+//! of the two has a writing thread, and [`finish`] waits at most a second for them. Other commands write at once.
 
 use crate::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How long the end waits for the readers.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Where text goes.
+/// The destination of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
     /// Standard output.
@@ -21,7 +21,7 @@ pub enum To {
     Stderr,
 }
 
-/// Text on its way, and whether a thread writes it.
+/// Text that waits to be written, and whether a thread writes it.
 struct Way {
     text: Outbox<String>,
     has_writer: AtomicBool,
@@ -37,12 +37,12 @@ static STDOUT: Way = Way::new();
 static STDERR: Way = Way::new();
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process does not wait for a reader.
+/// From now on this process waits for no reader.
 pub fn begin_to_serve() {
     SERVES.store(true, Ordering::Relaxed);
 }
 
-/// Writes text, or has it written. An error is ignored: there is no other place to say so.
+/// Writes text, or queues it for the writing thread. Ignores errors, which could not be reported elsewhere.
 pub fn say(to: To, text: String) {
     if !SERVES.load(Ordering::Relaxed) {
         let _ = match to {
@@ -66,21 +66,21 @@ pub fn say(to: To, text: String) {
         };
         let writer = std::thread::Builder::new().name("zoneplug-says".to_owned());
         if writer.spawn(body).is_err() {
-            // The next text may find a thread.
+            // A thread may be available for the next text.
             way.has_writer.store(false, Ordering::Relaxed);
         }
     }
 }
 
-/// Waits until what was said is written, for a second at most.
+/// Waits until all text is written, for at most a second.
 pub fn finish() {
     for way in [&STDOUT, &STDERR] {
         way.text.finish(LAST_WORDS);
     }
 }
 
-/// Writes everything, however long the reader takes. Does not take the locks of `std`: another thread may need them to end
-/// the process.
+/// Writes everything, however long the reader takes. Does not take the locks of `std`, which another thread may need
+/// to end the process.
 pub fn write(to: To, text: &[u8]) {
     match to {
         To::Stdout => write_to(std::io::stdout().as_fd(), text),

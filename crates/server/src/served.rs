@@ -1,4 +1,4 @@
-//! A disk that is served, as the server knows it.
+//! The server's data about a served disk.
 
 use crate::client::{AttributeShown, HostShown, IoShown, PathShown, StateShown};
 use crate::failure::Failure;
@@ -7,11 +7,11 @@ use std::sync::Weak;
 use zoneplug_core::Device;
 use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters, Specification};
 
-/// A disk that is served.
+/// A served disk.
 pub struct Served {
     /// The name of its door.
     pub door: &'static str,
-    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    /// The name of the disk: `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub name: String,
     /// Its specification.
     pub spec: String,
@@ -23,14 +23,14 @@ pub struct Served {
     pub outlives: bool,
     /// Reads the counters of the door.
     pub counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
-    /// How it is reached, if it is served over the network.
+    /// Its network access, if it is served over the network.
     pub network: Option<Network>,
-    /// The part that the next server gets.
+    /// The part that is passed on to the next server.
     pub passed: Passed,
 }
 
 impl Served {
-    /// A disk as its door shows it, under this name: of no server before, not over the network, and without counters.
+    /// A disk with this name and default properties: new, not over the network, without counters.
     pub fn new(
         door: &'static str,
         name: impl Into<String>,
@@ -51,41 +51,41 @@ impl Served {
     }
 }
 
-/// An open disk, as doors find it.
+/// An open disk, for doors.
 #[derive(Clone)]
 pub struct OpenDisk {
     /// The disk.
     pub disk: HostedDisk,
-    /// Tags of a queue, if the specification says how many.
+    /// Tags of each queue, if the specification gives them.
     pub tags: Option<u16>,
-    /// The part that the next server gets.
+    /// The part that is passed on to the next server.
     pub passed: Passed,
     /// The device below it, to see whether it is closed.
     pub device: Weak<dyn Device>,
 }
 
-/// From where a server has the open files of a disk.
+/// The origin of a disk's open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Origin {
     /// The server has opened them.
     #[default]
     Own,
-    /// The server before it has handed them over.
+    /// Another server has handed them over.
     HandedOver,
-    /// From itself: a hand-over came to nothing.
+    /// The server has taken them back after a failed hand-over.
     TakenBack,
 }
 
-/// The part of a disk that a server passes to the next one, as it was opened.
+/// The part of an open disk that is passed on to the next server.
 #[derive(Debug, Clone, Default)]
 pub struct Passed {
-    /// Identifies the disk, whatever its path names later.
+    /// Identifies the disk, even if its path names another one later.
     pub mark: DiskMark,
     /// Its open files.
     pub held: HeldDisks,
-    /// How its data moves.
+    /// The data path of each file and drive.
     pub io: Vec<IoShown>,
-    /// From where these are.
+    /// The origin of the open files.
     pub origin: Origin,
 }
 
@@ -96,43 +96,43 @@ pub trait DoorAttributes: Send + Sync {
         true
     }
 
-    /// The addresses and their states; none if there is one only.
+    /// The addresses with their ANA states; empty if there is only one.
     fn paths(&self) -> Vec<PathShown> {
         Vec::new()
     }
 
-    /// All.
+    /// All of the door's attributes.
     fn shown(&self) -> Vec<AttributeShown> {
         Vec::new()
     }
 
-    /// Sets one and returns what it was. `None`: no attribute of the door.
+    /// Sets an attribute and returns the previous value. `None`: the attribute is not one of the door's.
     fn set(&self, _name: &str, _value: &str) -> Option<Result<String, Failure>> {
         None
     }
 }
 
-/// A door that adds none.
+/// For a door without attributes.
 impl DoorAttributes for () {}
 
-/// How a disk is reached over the network.
+/// The network access of a disk.
 pub struct Network {
-    /// Where clients reach it.
+    /// The address for clients.
     pub address: String,
-    /// The name of what clients connect to.
+    /// The name of the subsystem.
     pub nqn: String,
-    /// The identifier from which those that clients know are made, if they know any.
+    /// The UUID from which those of its namespaces are made, if clients know any.
     pub uuid: Option<[u8; 16]>,
-    /// The hosts that are connected.
+    /// Lists the connected hosts.
     pub hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
-    /// How often a host has failed to authenticate.
+    /// The number of failed authentications of hosts.
     pub failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
     /// The attributes that the door adds to those of the disk.
     pub attributes: Box<dyn DoorAttributes>,
 }
 
 impl Network {
-    /// Clients reach the disk at an address, which is all that is known of them.
+    /// Network access at an address, without any other data.
     pub fn at(address: SocketAddr) -> Network {
         Network {
             address: address.to_string(),
@@ -145,5 +145,5 @@ impl Network {
     }
 }
 
-/// Adds what a door's clients know to what the next server is told.
+/// Adds the clients' knowledge of a door to the record for the next server.
 pub type OfClients = Box<dyn Fn(&mut StateShown) + Send + Sync>;

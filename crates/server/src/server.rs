@@ -1,4 +1,4 @@
-//! A server of disks: its doors, its socket and its metrics, from the start to the end.
+//! A server of disks from start to end, with its doors, its socket and its metrics.
 
 use crate::answer::Serving;
 use crate::config::Config;
@@ -25,37 +25,36 @@ use std::time::Duration;
 use zoneplug_core::plain;
 use zoneplug_host::signals::{Event, Signals};
 
-/// A server, from one hand-over that came to nothing to the next.
+/// A server of disks. After a failed hand-over it serves its disks again.
 pub struct Server {
     config: Config,
     doors: Doors,
     signals: Signals,
     stopper: Stopper,
-    /// Kept through hand-overs that come to nothing. `None`: this process has not served yet.
+    /// State that outlasts a failed hand-over. `None`: this process has not served yet.
     stays: Option<Stays>,
 }
 
-/// Made once for the life of a server: the filter of system calls forbids to make it again.
+/// State that is made once, because the filter of system calls denies to make it again.
 struct Stays {
-    /// `None`: there is no place for it, and nobody asks this server.
+    /// `None`: there is no place for a socket, so clients cannot ask this server.
     socket: Option<Socket<Serving>>,
 }
 
-/// How a server has ended.
+/// The way in which a server has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A signal or [`Stopper::stop`] has ended it.
     Stopped,
-    /// Another server has the disks, or has to find them. The rest of this process is to be left as it is: its end may wait for
-    /// no thread.
+    /// Another server has the disks, or must find them. The caller must exit without waiting for any thread.
     Left,
 }
 
-/// How a server has served for a while.
+/// The end of a period of serving.
 enum Round {
     /// A signal has ended it.
     Stopped,
-    /// Its disks are closed, and the next server has what it needs to serve them. So has this one.
+    /// Its disks are closed. The next server has what it needs to serve them, and so has this one.
     Left(leave::Next, Box<Inherited>),
 }
 
@@ -66,13 +65,13 @@ impl Server {
         Server { config, doors, signals, stopper, stays: None }
     }
 
-    /// Ends this server from another thread.
+    /// A handle to end this server from another thread.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Opens what is served, or takes it over, and serves it until the end. `told` gets the lines that say what is served, once
-    /// it is.
+    /// Opens the disks or takes them over, and serves them until the end. Calls `told` with lines about the disks
+    /// once they are served.
     pub fn run(mut self, told: &dyn Fn(Vec<String>)) -> Result<Ended, Failure> {
         measure::begin();
         if self.doors.iter().all(|door| door.specs().is_empty()) {
@@ -93,7 +92,7 @@ impl Server {
                         if became == leave::Became::Served {
                             log::info!(event = "handed-over"; "another server has taken the disks over");
                         }
-                        // The place of its socket goes with it.
+                        // Dropping the socket removes it from its place.
                         drop(self.stays.take());
                         return Ok(Ended::Left);
                     }
@@ -103,8 +102,8 @@ impl Server {
         }
     }
 
-    /// Serves until the end. All disks or none: a restart starts all of them. What is wrong with a disk shows before any is
-    /// served.
+    /// Serves until the end: all disks or none, because a restart starts all of them. Errors of a disk show before
+    /// any disk is served.
     fn serve(
         &mut self,
         mut inherited: Inherited,
@@ -121,7 +120,7 @@ impl Server {
             inherited.leave(&self.signals)?;
             opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
         }
-        // A socket that is at no address of this server listens no more.
+        // Closes sockets at addresses that this server does not use.
         inherited.sockets.clear();
         // Values that are declared below this line are dropped before the guard undoes the doors.
         let mut doors = Starting::new(std::mem::take(&mut self.doors));
@@ -156,7 +155,7 @@ impl Server {
         }
         self.doors.iter().for_each(|door| door.log_start());
         if goes_on {
-            // The next server may have said that it is the main process.
+            // The next server may have made itself the main process.
             notify::main_process();
         } else if self.config.own_process {
             notify::ready();
@@ -180,7 +179,7 @@ impl Server {
         self.stop(ended, metrics, events)
     }
 
-    /// Answers at the socket from now on, and gives up what a server does not need.
+    /// Answers at the socket from now on, and gives up rights that a server does not need.
     fn answer(
         &mut self,
         serving: Serving,
@@ -200,7 +199,7 @@ impl Server {
         let Config { socket: path, access, .. } = &self.config;
         let socket = match Socket::open_in_place(path.as_deref(), *access, serving, replaced) {
             Ok(socket) => Some(socket),
-            // Only root has a place for it without being asked for one.
+            // Without `--socket`, only root has a place for it.
             Err(f) if !needs_root && path.is_none() => {
                 let (_, what, hint) = f.parts();
                 (self.config.note)(&format!(
@@ -221,7 +220,7 @@ impl Server {
         self.stays.as_ref()?.socket.as_ref()?.serving()
     }
 
-    /// Leaves the disks, which have answered what was begun.
+    /// Leaves the disks to the next server. Their begun requests are complete.
     fn leave(&mut self, next: leave::Next, back: Inherited, disks: OpenDisks) -> Round {
         let sockets = self.stays.iter().flat_map(|s| &s.socket);
         sockets.for_each(|socket| socket.withdraw(Some(back.states[0].clone())));
@@ -249,7 +248,7 @@ impl Server {
         }
     }
 
-    /// Ends the server.
+    /// Stops the doors and ends the server.
     fn stop(
         &mut self,
         ended: Result<End, Failure>,
@@ -263,7 +262,7 @@ impl Server {
             self.end_at_a_second_signal();
         }
         drop((self.stays.take(), metrics));
-        // An error that ended the server is reported before an error of its stop.
+        // A failure that ended the server takes precedence over failures of its stop.
         let remove = self.config.remove_on_exit;
         let stopped = self.doors.iter_mut().rev().map(|door| door.stop(remove));
         let stopped = stopped.fold(Ok(()), Result::and);
@@ -272,8 +271,8 @@ impl Server {
     }
 }
 
-/// Checks what could be served, and what a running server would refuse or hosts would find changed. Opens nothing for writing, and
-/// asks a running server questions only.
+/// Checks whether these disks could be served, and whether a running server would refuse to hand over or hosts would
+/// find changes. Opens nothing for writing, and only queries running servers.
 pub fn check(config: &Config, doors: &mut Doors) -> Result<(), Failure> {
     let inherited = prove::find(config, doors)?;
     opening::check(doors, &inherited)?;

@@ -1,4 +1,4 @@
-//! The socket of a server, on which it answers `zoneplug status`, `attr` and `zone-wplugs`.
+//! The control socket of a server, on which it answers `zoneplug status`, `attr`, `zone-wplugs` and others.
 
 use crate::access::Access;
 use crate::answer::Answers;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::plain;
 
-/// How long the end waits for questions that are being answered.
+/// How long the end waits for requests that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// A socket that answers, until it is dropped. Its threads hold the disks only while they answer, so that a disk is
-/// closed when its server ends.
+/// A socket that answers requests until it is dropped. Its threads hold the disks only while they answer, so that a
+/// disk is closed when its server ends.
 pub struct Socket<A: Answers> {
     path: PathBuf,
     id: place::Id,
@@ -26,10 +26,10 @@ pub struct Socket<A: Answers> {
     slot: Arc<Slot<A>>,
 }
 
-/// The failure of a socket that cannot be made at a path.
+/// The failure to make a socket at a path.
 fn no_socket(path: &Path, e: io::Error) -> Failure {
     use io::ErrorKind as E;
-    // A path that no later start could use either.
+    // The path is unusable for later starts too.
     let is_wrong = matches!(e.kind(), E::AlreadyExists | E::InvalidInput | E::NotADirectory);
     let kind = if is_wrong { Kind::Usage } else { Kind::Device };
     let path = path.display().to_string();
@@ -37,19 +37,19 @@ fn no_socket(path: &Path, e: io::Error) -> Failure {
         .hint("--socket PATH, in a directory where this user may make one")
 }
 
-/// Checks the path of a socket that is to be made.
+/// Checks whether a socket can be made at a path.
 pub fn check(path: &Path) -> Result<(), Failure> {
     place::check(path).map_err(|e| no_socket(path, e))
 }
 
 impl<A: Answers> Socket<A> {
-    /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now
-    /// on. Takes the place of one without a server.
+    /// Makes the socket, at `path` or in the usual place with the number of this process as its name, and answers on
+    /// it from now on. Replaces a socket without a server.
     pub fn open(path: Option<&Path>, access: Access, serving: A) -> Result<Socket<A>, Failure> {
         Self::open_in_place(path, access, serving, &[])
     }
 
-    /// As [`Socket::open`]. Also takes the place of a socket of `replaced`.
+    /// Like [`Socket::open`], but also replaces a socket in `replaced`.
     pub(crate) fn open_in_place(
         path: Option<&Path>,
         access: Access,
@@ -73,7 +73,7 @@ impl<A: Answers> Socket<A> {
         if path.parent() == Some(Path::new(client::DIRECTORY)) {
             sweep();
         }
-        // A server with a socket elsewhere may be the only one that is started again.
+        // The usual place is always cleaned, because perhaps only servers with other sockets are started again.
         place::sweep_private(Path::new(client::DIRECTORY));
         place::sweep_private(place::directory(&path));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
@@ -94,7 +94,7 @@ impl<A: Answers> Socket<A> {
             .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the socket", e))
     }
 
-    /// Makes the socket again if another server has put its own in its place, and has ended.
+    /// Makes the socket again if another server has replaced it and has ended.
     pub fn restore(&mut self) -> Result<(), Failure> {
         if place::Id::of(&self.path) == Some(self.id) {
             return Ok(());
@@ -105,20 +105,20 @@ impl<A: Answers> Socket<A> {
         self.listen(listener)
     }
 
-    /// The source of its answers.
+    /// The source of the answers.
     pub fn serving(&self) -> Option<Arc<A>> {
         self.slot.get()
     }
 
-    /// Answers from now on from `serving`.
+    /// Answers from `serving` from now on.
     pub fn put(&self, serving: A) {
         self.slot.put(serving);
     }
 
-    /// Answers no more, until there is something to answer from again. A thread that still answers a client holds the
-    /// disks too; this waits for it, for a moment.
+    /// Stops answering until there is a source of answers again. Waits briefly for threads that still answer a client
+    /// and so hold the disks.
     ///
-    /// `left`: what it says of the disks meanwhile, if they are left to another server.
+    /// `left`: the record to answer with meanwhile, if the disks are left to another server.
     pub fn withdraw(&self, left: Option<StateShown>) {
         let end = Instant::now() + LAST_ANSWERS;
         let mut last = self.slot.take(left);
@@ -138,7 +138,7 @@ impl<A: Answers> Drop for Socket<A> {
     }
 }
 
-/// Removes the sockets that servers left in the usual place when they were killed.
+/// Removes sockets of killed servers from the usual place.
 fn sweep() {
     for path in client::sockets(None) {
         if let Some(id) = place::left_behind(&path) {
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(all[1].pid, std::process::id());
     }
 
-    /// T1, Q9: on a disk in use.
+    /// T1, Q9: attributes of a disk in use are shown and set.
     #[test]
     fn t1_attributes_of_a_live_disk_are_shown_and_set() {
         let socket = server();
@@ -235,7 +235,7 @@ mod tests {
         drop(client);
     }
 
-    /// T2.
+    /// T2: the plugs of a disk in use are shown.
     #[test]
     fn t2_plugs_of_a_live_disk() {
         let socket = server();
@@ -266,7 +266,7 @@ mod tests {
             assert_eq!(answer["error"]["code"], 2, "{answer}");
         }
         assert_eq!(say(b"{\"cmd\":\"status\"}\n")["ok"][1]["name"], "ublkb1");
-        // A line without an end is answered, and is the last.
+        // A line without an end is answered, and ends the connection.
         let long = vec![b'x'; connections::MAX_QUESTION as usize];
         assert_eq!(say(&long)["error"]["code"], 2);
         let mut rest = Vec::new();
@@ -282,14 +282,14 @@ mod tests {
             Socket::open(Some(&socket.path), Access::default(), serving(Vec::new())).err().unwrap();
         assert!(e.to_string().contains("in use"), "{e}");
         let path = socket.path.clone();
-        // A client stays connected, and the listening thread stays too.
+        // A connected client and the listening thread remain.
         let client = UnixStream::connect(&path).unwrap();
         let disks = Arc::downgrade(&socket.slot.get().unwrap());
         drop(socket);
         assert!(!path.exists());
         assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
         drop(client);
-        // One that a killed server left.
+        // A socket that a killed server left.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Socket::open(Some(&path), Access::default(), serving(Vec::new())).unwrap());
@@ -304,12 +304,12 @@ mod tests {
         for _ in 0..8 {
             ask(&socket, &Request::Status {}).unwrap();
         }
-        // The first has lost its place, and sees the end.
+        // The first client has lost its place, and sees the end.
         silent[0].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
     }
 
-    /// Each byte gave the next one another minute.
+    /// The time limit covers a whole request, not each byte.
     #[test]
     fn a_question_has_a_limit_as_a_whole() {
         let patience = Duration::from_millis(300);
@@ -321,7 +321,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(start.elapsed() >= patience);
-        // A client that never reads its answers is cut off too.
+        // A client that never reads its answers is disconnected too.
         let mut stream = UnixStream::connect(&socket.path).unwrap();
         let start = Instant::now();
         while stream.write_all(b"{\"cmd\":\"status\"}\n").is_ok() {
@@ -357,7 +357,8 @@ mod tests {
         assert!(start.elapsed() < LAST_ANSWERS, "a handler that panicked holds the disks");
     }
 
-    /// U13. What ends the server, or gives its files away, is of its own user and root, whatever the mode of the socket is.
+    /// U13: only the server's user and root may end the server or receive its files, whatever the mode of the socket
+    /// is.
     #[test]
     fn u13_a_member_of_the_group_may_ask_and_not_take() {
         use std::os::unix::process::CommandExt;
@@ -394,7 +395,7 @@ print(s.makefile().readline())";
         assert!(answer(0, r#"{"cmd":"pass","disk":null}"#).starts_with("{\"ok\":[0]"));
     }
 
-    /// Also if every user may connect to the socket.
+    /// Another user is refused even if the socket's mode admits every user.
     #[test]
     fn another_user_is_refused() {
         use std::os::unix::process::CommandExt;

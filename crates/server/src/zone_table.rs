@@ -1,10 +1,10 @@
-//! The zones of a served disk, as the socket shows them.
+//! The zones of a served disk, for the control socket.
 
 use crate::client::zones::{MOST_CELLS, WriterShown, Zone, ZonesShown};
 use zoneplug_core::disk::Disk;
 use zoneplug_core::zone::Condition;
 
-/// The zones from `first` on. Locks one zone at a time, and asks the device nothing.
+/// The zones from `first` on. Locks one zone at a time, and sends no request to the device.
 pub fn zone_table(disk: &Disk, first: u32, count: Option<u32>, cells: Option<u32>) -> ZonesShown {
     let all = disk.geometry().nr_zones();
     let first = first.min(all);
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!((&*table.conditions, table.zones, table.per_cell), ("neaeeeee", 8, 1));
         assert_eq!(table.written_sectors, [0, 0, 16, 0, 0, 0, 0, 0]);
         assert_eq!(table.capacity_sectors[..2], [0, 2048]);
-        // Past the end there is nothing; two cells of a part.
+        // There are no zones past the end; a part is shown in two cells.
         assert_eq!(zone_table(disk.disk(), 8, Some(4), None).zones, 0);
         let part = zone_table(disk.disk(), 2, Some(4), Some(2));
         assert_eq!((&*part.conditions, part.zones, part.per_cell), ("ae", 4, 2));

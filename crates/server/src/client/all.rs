@@ -1,5 +1,5 @@
-//! All servers of this machine, asked at once. A server that does not answer is named, and does not keep a command from what
-//! the others say.
+//! Asks all servers of this machine at once. A server that does not answer is reported, and does not hide the answers
+//! of the others.
 
 use super::{PATIENCE, Request, Server, Shown, sockets};
 use crate::failure::{Failure, Kind};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::plain;
 
-/// Time for a server to say what it serves, for which it waits for no disk.
+/// How long a server may take to list its disks, which does not wait for any disk.
 pub const LOOK: Duration = Duration::from_secs(5);
 
-/// A server that has not said what it serves.
+/// A server that did not answer.
 #[derive(Debug)]
 pub struct Silent {
     pub socket: PathBuf,
@@ -21,21 +21,21 @@ pub struct Silent {
     failure: Failure,
 }
 
-/// What the servers have answered.
+/// The answers of servers.
 #[derive(Debug)]
 pub struct Asked<T> {
-    /// In the order of their sockets' names. Further questions have the usual time.
+    /// Servers in the order of their sockets' names. Further requests have the usual time limit.
     pub answered: Vec<(Server, T)>,
     pub silent: Vec<Silent>,
 }
 
 impl Silent {
-    /// What is wrong, in a line.
+    /// The failure's message, in one line.
     pub fn what(&self) -> &str {
         self.failure.parts().1
     }
 
-    /// The failure of a command that needed an answer of all of them. `None`: there are none.
+    /// The failure of a command that needs all answers. `None`: all servers answered.
     pub fn failure(all: Vec<Silent>) -> Option<Failure> {
         let mut all = all.into_iter().map(|s| s.failure);
         let first = all.next()?;
@@ -45,7 +45,7 @@ impl Silent {
     }
 }
 
-/// Asks all servers, or the one that was named, at once. The answer may be a refusal. Each has `patience`.
+/// Asks all servers, or the named one, at once. An answer may be a refusal. Each server has `patience` to answer.
 pub fn ask_all(
     named: Option<&Path>,
     request: &Request,
@@ -54,12 +54,12 @@ pub fn ask_all(
     ask_at(&sockets(named), named.is_some(), request, patience)
 }
 
-/// The disks of all servers, or of the one that was named.
+/// The disks of all servers, or of the named one.
 pub fn disks_of_all(named: Option<&Path>, patience: Duration) -> Asked<Vec<Shown>> {
     with_disks(ask_all(named, &Request::Status {}, patience))
 }
 
-/// A refusal counts as no answer.
+/// Reads the lists of disks. A refusal counts as no answer.
 fn with_disks(asked: Asked<Result<Value, Failure>>) -> Asked<Vec<Shown>> {
     let Asked { answered, mut silent } = asked;
     let mut with_disks = Vec::new();
@@ -75,7 +75,7 @@ fn with_disks(asked: Asked<Result<Value, Failure>>) -> Asked<Vec<Shown>> {
     Asked { answered: with_disks, silent }
 }
 
-/// Asks the servers at these sockets. `named`: a socket without a server is told, too.
+/// Asks the servers at these sockets. `named`: also report a socket without a server.
 pub fn ask_at(
     sockets: &[PathBuf],
     named: bool,
@@ -89,7 +89,7 @@ pub fn ask_at(
         let outcome = |(path, thread): (&PathBuf, io::Result<_>)| match thread {
             Ok(thread) => std::thread::ScopedJoinHandle::join(thread)
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // No further thread for this user: one after the other.
+            // The system refuses a further thread, so this server is asked in this thread.
             Err(_) => ask(path),
         };
         started.into_iter().map(outcome).collect::<Vec<_>>()
@@ -111,7 +111,7 @@ pub fn ask_at(
 enum Outcome {
     Answered(Server, Result<Value, Failure>),
     Silent(Silent),
-    /// The server has ended, and its socket may still be there.
+    /// The server has ended; its socket may still exist.
     Gone,
 }
 
@@ -134,7 +134,7 @@ fn ask_one(path: &Path, named: bool, request: &Request, patience: Duration) -> O
     }
 }
 
-/// A server that was killed leaves such a socket.
+/// Whether the error is that of a socket that a killed server left behind.
 fn is_gone(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
@@ -153,7 +153,7 @@ fn not_connected(path: &Path, e: &io::Error, patience: Duration) -> Silent {
     Silent { socket: path.to_owned(), pid, failure }
 }
 
-/// The failure of a server that is there and does not answer.
+/// The failure of a running server that does not answer.
 pub(super) fn no_answer(
     path: &Path,
     pid: Option<i32>,
@@ -182,7 +182,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Instant;
 
-    /// Servers in a directory of their own.
+    /// Test servers in a directory of their own.
     struct Servers(PathBuf);
 
     impl Servers {
@@ -198,12 +198,12 @@ mod tests {
             self.0.join(name)
         }
 
-        /// A server that accepts nothing, as a process that is stopped.
+        /// A server that accepts no connection, like a stopped process.
         fn stopped(&self, name: &str) -> UnixListener {
             UnixListener::bind(self.path(name)).unwrap()
         }
 
-        /// A server that answers one question.
+        /// A server that answers one request.
         fn answers(&self, name: &str, answer: &str) {
             let (listener, answer) = (self.stopped(name), format!("{answer}\n"));
             std::thread::spawn(move || {
@@ -230,7 +230,7 @@ mod tests {
         format!("{{\"ok\":[{}]}}", serde_json::to_string(&shown).unwrap())
     }
 
-    /// T7: of several that do not answer, the command waits for the time of one.
+    /// T7: if several servers do not answer, the command waits only once.
     #[test]
     fn t7_servers_that_do_not_answer_are_named_and_hide_no_other() {
         let servers = Servers::new("stopped");
@@ -250,7 +250,7 @@ mod tests {
         let disks: Vec<&str> =
             asked.answered.iter().flat_map(|(_, d)| d).map(|d| &*d.name).collect();
         assert_eq!(disks, ["ublkb0", "ublkb1"]);
-        // One that was found may take longer for what it is asked next.
+        // A server that answered has more time for further requests.
         assert!(asked.answered.iter().all(|(server, _)| server.patience == PATIENCE));
         assert_eq!(asked.silent.len(), 4, "the killed and the missing ones are none: {asked:?}");
         let me = std::process::id();
@@ -265,7 +265,7 @@ mod tests {
         assert!(Silent::failure(Vec::new()).is_none());
     }
 
-    /// A server whose queue of connections is full, too: its name is all that is known of it.
+    /// T7: if a server's queue of connections is full too, only the name of its socket identifies it.
     #[test]
     fn t7_a_server_that_takes_no_connection_is_known_by_its_socket() {
         let servers = Servers::new("full");

@@ -1,17 +1,17 @@
-//! How the data of a disk moves, as `zoneplug info` and `status` show it.
+//! The data paths of a disk, for `zoneplug info` and `status`.
 
 use serde::{Deserialize, Serialize};
 use zoneplug_core::plain;
 use zoneplug_host::{DataPath, Level};
 
-/// The way of the data of a file or a drive.
+/// The data path of a file or a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoShown {
-    /// Its specification.
+    /// The specification of the file or drive.
     pub device: String,
     /// `ring`, `threads` or `copy`.
     pub by: String,
-    /// Past the page cache.
+    /// Whether I/O bypasses the page cache.
     pub direct: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What a server has measured of a disk, as its socket says it.
+//! Measurements of a disk, as the control socket shows them.
 
 use serde::{Deserialize, Serialize};
 
-/// What a server has done with a disk by one kind of operation.
+/// Counters of one kind of operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationShown {
     /// `read`, `write`, `zone_append`, `flush` and so on.
@@ -12,22 +12,22 @@ pub struct OperationShown {
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// How long they took. `None`: the server does not measure it.
+    /// Latencies. `None`: the server does not measure them.
     pub latency: Option<LatencyShown>,
 }
 
-/// How long operations took.
+/// The distribution of latencies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyShown {
-    /// All of them together.
+    /// The sum of all latencies.
     pub sum_ns: u64,
-    /// Element `i` counts operations that took at most 2^i nanoseconds, and longer than those before it. Without the zeroes
-    /// at its end.
+    /// Element `i` counts operations that took at most 2^i nanoseconds and more than the bound before. Zeroes at the
+    /// end are left out.
     pub buckets: Vec<u64>,
 }
 
 impl LatencyShown {
-    /// What has come since `before`, an earlier state of the same.
+    /// The latencies that were added since `before`, an earlier state.
     pub fn since(&self, before: &LatencyShown) -> LatencyShown {
         let was = before.buckets.iter().copied().chain(std::iter::repeat(0));
         LatencyShown {
@@ -36,7 +36,7 @@ impl LatencyShown {
         }
     }
 
-    /// Adds those of another.
+    /// Adds the latencies of another distribution.
     pub fn add(&mut self, other: &LatencyShown) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
@@ -50,8 +50,8 @@ impl LatencyShown {
         self.buckets.iter().sum()
     }
 
-    /// A time within which the share `q` of the operations ended, `q` from 0 to 1: the upper end of the bucket that has the
-    /// last of them, so at most twice the true one. `None`: there are no operations.
+    /// A time within which the share `q` (0 to 1) of the operations ended: the upper bound of the last one's bucket,
+    /// at most twice the true time. `None`: there are no operations.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
         let total = self.total();
         let rank = ((total as f64 * q).ceil() as u64).clamp(1, total.max(1));
@@ -64,11 +64,11 @@ impl LatencyShown {
     }
 }
 
-/// A zone in whose plug operations wait.
+/// A zone with BIOs that wait in its plug.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneWaiting {
     pub zone: u32,
-    /// BIOs that wait there.
+    /// Number of waiting BIOs.
     pub waiting: u32,
 }
 
@@ -76,7 +76,7 @@ pub struct ZoneWaiting {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneSlow {
     pub zone: u32,
-    /// Its slowest operation that was timed, and how long that took.
+    /// The kind and latency of its slowest timed operation.
     pub op: String,
     pub longest_ns: u64,
 }
@@ -102,7 +102,7 @@ mod tests {
     fn what_has_come_since_is_the_difference() {
         let (before, now) = (of(&[1, 2]), of(&[1, 5, 0, 7]));
         assert_eq!(now.since(&before), of(&[0, 3, 0, 7]));
-        // The server was started again meanwhile.
+        // A restarted server has new counters.
         assert_eq!(before.since(&now), of(&[0, 0]));
     }
 }

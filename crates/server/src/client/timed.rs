@@ -1,10 +1,10 @@
-//! A connection whose reading and writing end in time.
+//! A connection with a time limit for all reads and writes.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection on which reading and writing end at a time: a byte now and then does not make it longer.
+/// A connection whose reads and writes all end at a set time: single bytes do not prolong it.
 pub struct Timed {
     stream: UnixStream,
     end: Instant,
@@ -23,12 +23,12 @@ impl Timed {
         self.stream
     }
 
-    /// So much time from now on.
+    /// Sets the end to `time` from now.
     pub fn again(&mut self, time: Duration) {
         self.end = Instant::now() + time;
     }
 
-    /// Has the next read end in time.
+    /// Limits the next read to the remaining time.
     pub fn limit_read(&self) -> io::Result<()> {
         self.stream.set_read_timeout(self.left()?)
     }

@@ -1,12 +1,12 @@
-//! The zones of a disk in few words, for a picture of them: cells of one zone or of several, as columns.
+//! A compact table of zones, for a map: each cell is one or several zones, and each property is a column.
 
 use serde::{Deserialize, Serialize};
 use zoneplug_core::zone::Condition;
 
-/// Most cells of an answer; its line is about 100 KB long then.
+/// Most cells of an answer. Its line is then about 100 KB long.
 pub const MOST_CELLS: u32 = 8192;
 
-/// Conditions and their letters, the one that deserves most attention first. `None`: the write pointer is unknown.
+/// Conditions with their letters, those that deserve most attention first. `None`: the write pointer is unknown.
 const LETTERS: [(Option<Condition>, char); 10] = [
     (None, 's'),
     (Some(Condition::Offline), 'x'),
@@ -24,23 +24,23 @@ const LETTERS: [(Option<Condition>, char); 10] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ZonesShown {
-    /// The first zone, and how many there are.
+    /// The first zone, and the number of zones.
     pub first: u32,
     pub zones: u32,
-    /// Zones of a cell; the last one may have fewer.
+    /// Zones in a cell. The last cell may have fewer.
     pub per_cell: u32,
-    /// Letters: `e`mpty, implicitly open (`i`), `o`pen explicitly, `c`losed, `a`ctive (open or closed), `f`ull, conventional
-    /// (`n`, no write pointer), `r`ead-only, offline (`x`), `s`tale (unknown write pointer). Of a cell of several zones the
-    /// one that deserves most attention.
+    /// Letters: `e`mpty, implicitly open (`i`), explicitly `o`pen, `c`losed, `a`ctive (open or closed), `f`ull,
+    /// conventional (`n`, no write pointer), `r`ead-only, offline (`x`), `s`tale (unknown write pointer). A cell of
+    /// several zones has the letter that deserves most attention.
     pub conditions: String,
-    /// Sectors before the write pointers of sequential zones, and those that these zones can hold. A full zone counts as
+    /// Sectors before the write pointers of sequential zones, and the capacity of these zones. A full zone counts as
     /// written to its capacity.
     pub written_sectors: Vec<u64>,
     pub capacity_sectors: Vec<u64>,
     /// BIOs that wait in plugs, and writes at the device.
     pub waiting: Vec<u32>,
     pub in_flight: Vec<u32>,
-    /// Requests of the whole disk that wait in its scheduler.
+    /// Requests that wait in the scheduler of the whole disk.
     pub scheduled: u32,
     /// The single writers of the disk, one for each spindle.
     pub writers: Vec<WriterShown>,
@@ -53,16 +53,16 @@ pub struct WriterShown {
     pub spindle: usize,
     /// The zone that has its turn.
     pub turn: Option<u32>,
-    /// Zones that wait for it.
+    /// Number of zones that wait for their turns.
     pub listed: u32,
-    /// Turns since the disk was opened, and those that a deadline ended.
+    /// Number of turns since the disk was opened, and of those that a deadline ended.
     pub turns: u64,
     pub cut_off: u64,
     /// The longest time that a zone has waited for its turn.
     pub longest_wait_ns: u64,
 }
 
-/// A zone on its way into a cell.
+/// A zone or a cell of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zone {
     /// `None`: the write pointer is unknown.
@@ -78,7 +78,8 @@ fn rank(condition: Option<Condition>) -> usize {
 }
 
 impl ZonesShown {
-    /// A table of `zones` zones from `first` on, in at most `cells` cells, to which the zones are added in order.
+    /// An empty table for `zones` zones from `first` on, in at most `cells` cells. The caller adds the zones in
+    /// order.
     pub fn new(first: u32, zones: u32, cells: u32) -> ZonesShown {
         let per_cell = zones.div_ceil(cells.clamp(1, MOST_CELLS)).max(1);
         ZonesShown { first, per_cell, ..ZonesShown::default() }
@@ -138,7 +139,7 @@ fn add<T: Copy + std::ops::Add<Output = T>>(list: &mut [T], n: T) {
     }
 }
 
-/// An unknown letter is that of a newer server: as if the write pointer was unknown.
+/// The condition of a letter. An unknown letter is from a newer server, and is shown like an unknown write pointer.
 fn of_letter(letter: char) -> Option<Condition> {
     LETTERS.iter().find(|(_, l)| *l == letter).and_then(|(c, _)| *c)
 }
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(table.cells().nth(1).map(|c| (c.condition, c.waiting)), Some((None, 5)));
     }
 
-    /// The line of a disk of any size is far below what a client reads.
+    /// Even for a very large disk, the answer is much shorter than the longest line that a client reads.
     #[test]
     fn an_answer_is_short_whatever_the_disk() {
         let mut table = ZonesShown::new(0, 1_000_000, u32::MAX);

@@ -1,4 +1,5 @@
-//! A door for tests: a client sends a byte, which appends a block, and reads its sector. One that sends none ends the thread.
+//! A door for tests: a client sends a byte, which appends a block, and reads its sector. A client that sends no byte
+//! ends the thread.
 
 use super::*;
 use crate::{compare::WantedDisk, served::Network, served::OpenDisk};

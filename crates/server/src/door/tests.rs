@@ -1,4 +1,5 @@
-//! A server of the test door: it is served, listed, handed over and ended like the doors of real protocols.
+//! Tests that a server handles the test door like the doors of real protocols: it is served, listed, handed over and
+//! ended.
 
 use super::testing::TestDoor;
 use super::*;
@@ -15,9 +16,9 @@ use zoneplug_host::BlockingDisk;
 use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::signals::{Held, Signals};
 
-/// Tells a child process what to serve: a specification, an address, a socket, and whether it takes over.
+/// The variable that tells a child process what to serve: specification, address, socket, and whether it takes over.
 const SERVE: &str = "ZONEPLUG_TEST_DOOR";
-/// The test that is such a process.
+/// The test that the child process runs.
 const SERVES: &str = "door::tests::a_process_of_the_test_serves";
 
 /// A directory of a test, and the specification of a new disk in it.
@@ -35,7 +36,7 @@ fn door(spec: &str, at: &str) -> Box<TestDoor> {
     Box::new(TestDoor { spec: spec.parse().unwrap(), at, listener: None, serving: None })
 }
 
-/// Asks a server for the place of a further block.
+/// Appends a block through a server. Returns its sector.
 fn append(at: &str) -> String {
     let mut sector = String::new();
     let mut stream = TcpStream::connect(at).unwrap();
@@ -64,7 +65,7 @@ struct Process(Child, BufReader<ChildStdout>);
 
 impl Process {
     fn start(spec: &str, at: &str, socket: &Path, takes_over: bool) -> (Process, String) {
-        // The child has them blocked from its start, because its first thread does not serve.
+        // Signals are blocked before the child starts, because its first thread is not the one that serves.
         let held = Held::begin().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", SERVES, "--nocapture", "--test-threads=1"])
@@ -79,7 +80,7 @@ impl Process {
         (process, line.split("  ").next().unwrap().to_owned())
     }
 
-    /// The rest of the first line that begins like this.
+    /// The rest of the first line with this beginning.
     fn line(&mut self, start: &str) -> String {
         let mut lines = (&mut self.1).lines().map_while(Result::ok);
         let found = lines.find_map(|line| line.strip_prefix(start).map(str::to_owned));
@@ -98,7 +99,7 @@ impl Drop for Process {
     }
 }
 
-/// U9. The server knows of a door what its trait says, and that is enough.
+/// U9: the methods of the trait are enough for the server to serve, list, hand over and end a door.
 #[test]
 fn u9_a_door_is_served_listed_handed_over_and_ended() {
     let (dir, spec) = disk("served");
@@ -124,7 +125,7 @@ fn u9_a_door_is_served_listed_handed_over_and_ended() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A door that does not start.
+/// A door that fails to start.
 struct Fails;
 
 impl Door for Fails {

@@ -1,4 +1,4 @@
-//! The door of NVMe/TCP: disks that are served over the network as namespaces of one subsystem.
+//! The door of NVMe/TCP: serves disks over the network as namespaces of one subsystem.
 
 mod attributes;
 mod clients;
@@ -30,24 +30,24 @@ use zoneplug_host::nvme_tcp::{
 use zoneplug_host::signals::Notifier;
 use zoneplug_host::{BootNote, DiskMark, Specification};
 
-/// The name of the door.
+/// The name of this door.
 const NAME: &str = "nvme-tcp";
-/// How long a disk waits for a write that was overtaken on its way, unless its specification says otherwise. Initiators
-/// reorder the writes of a zone (docs/scheduling.md).
+/// How long a disk waits for a write that a later one has overtaken on the network, unless its specification says
+/// otherwise. Initiators reorder the writes of a zone (docs/scheduling.md).
 const WINDOW: Nanos = Nanos(1_000_000_000);
 
-/// A server and its disks.
+/// The running NVMe/TCP server with its disks.
 struct Server {
     server: Arc<NvmeTcp>,
     disks: Vec<Disk>,
     passed: Vec<Passed>,
-    /// Why hosts may find something changed after this server or the last one.
+    /// The reason why hosts may find changes after a restart, if there is one.
     unknown: Option<String>,
-    /// Whether hosts authenticate, and whether the server does.
+    /// Whether hosts authenticate, and whether the server authenticates to them.
     keys: (bool, bool),
 }
 
-/// What is to be served, checked as far as that goes without opening a disk.
+/// The options and disks of the door, checked as far as possible without opening a disk.
 #[derive(Debug, Clone)]
 pub struct Plan {
     options: NvmeTcpOptions,
@@ -55,48 +55,49 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Disks of these specifications are to be served as `options` say.
+    /// A plan to serve disks of these specifications with `options`.
     pub fn new(options: NvmeTcpOptions, specs: Vec<Specification>) -> Plan {
         Plan { options, specs }
     }
 
-    /// What is to be served.
+    /// The specifications of the disks.
     pub fn specs(&self) -> &[Specification] {
         &self.specs
     }
 
-    /// The name of what is to be served.
+    /// The NVMe name of the subsystem.
     pub fn nqn(&self) -> &str {
         &self.options.nqn
     }
 
-    /// Where it is to be served.
+    /// The addresses at which the subsystem is served.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let more = self.options.also_listen.iter();
         std::iter::once(&self.options.listen).chain(more).copied()
     }
 
-    /// Listens at the addresses; `given` are sockets that listen already.
+    /// Listens at the addresses. `given`: sockets that listen already.
     fn listen(&self, given: &mut Vec<TcpListener>) -> Result<NvmeTcpListeners, Failure> {
         Ok(NvmeTcpListeners::bind(&self.options, given)?)
     }
 
-    /// The stamp of the last server of the subsystem. `forget`: no host knows its disks any more.
+    /// Reads the stamp of the subsystem's last server. `forget`: assume that hosts know none of its disks.
     fn stamp(&self, forget: bool) -> Stamp {
         Stamp::read(self.nqn(), self.note(), forget)
     }
 
-    /// The place of the stamp. `None`: no host finds this server again, or there is no place.
+    /// The place of the stamp. `None`: hosts cannot find this server again (port 0), or there is no directory for
+    /// stamps.
     fn note(&self) -> Option<BootNote> {
         let o = &self.options;
         let mut ports = std::iter::once(&o.listen).chain(&o.also_listen).map(SocketAddr::port);
-        // Each name has a file of its own.
+        // Each subsystem has a file of its own.
         let name = format!("{}.hosts", o.nqn.replace('%', "%25").replace('/', "%2F"));
         let directory = o.records.as_ref().filter(|_| ports.any(|port| port != 0))?;
         Some(BootNote::at(directory, &name))
     }
 
-    /// Gives disks that hosts do not know numbers behind this one.
+    /// Gives disks that hosts do not know higher numbers than this one.
     fn give_numbers_behind(&mut self, last_nsid: u32) {
         self.options.last_nsid = last_nsid;
     }
@@ -110,12 +111,12 @@ impl Plan {
         })
     }
 
-    /// The namespaces that hosts would see of these disks.
+    /// The namespaces that hosts would see for these disks.
     fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Failure> {
         Ok(self.options.would_show(disks)?)
     }
 
-    /// Whether a host may connect with what it has: a key, or none.
+    /// Whether a host may connect, with a key or without one.
     fn admits(&self, host: &str, with_key: bool) -> bool {
         let o = &self.options;
         let has_key = o.dhchap_keys.iter().any(|(nqn, _)| nqn == host);
@@ -126,7 +127,7 @@ impl Plan {
         has_key == with_key && (has_key || listed)
     }
 
-    /// For each host that has a key, a text that changes when the host could not authenticate any more as it does.
+    /// For each host with a key, a text that differs if the next server would refuse its present authentication.
     fn key_checks(&self) -> BTreeMap<String, String> {
         let o = &self.options;
         let of = |(host, key): &(String, Key)| {
@@ -136,12 +137,12 @@ impl Plan {
         o.dhchap_keys.iter().map(of).collect()
     }
 
-    /// Adds hosts that another server keeps places for.
+    /// Adds hosts for which another server reserves connections.
     fn set_known_hosts(&mut self, known: &[KnownHostShown]) {
         self.options.known_hosts.extend(known.iter().filter_map(KnownHostShown::host));
     }
 
-    /// Adds how hosts use addresses.
+    /// Sets the ANA states of addresses.
     fn set_ana_states(&mut self, paths: &[PathShown]) {
         let of = |path: &PathShown| {
             let state = AnaState::ALL.into_iter().find(|s| s.name() == path.ana_state)?;
@@ -151,7 +152,7 @@ impl Plan {
     }
 }
 
-/// How long writes of a disk wait for those before them, unless its specification says that.
+/// How long writes of a disk wait for those before them. `None`: as the specification says.
 fn order_window(spec: &Specification) -> Option<Nanos> {
     let key = find_attribute("order_window").map(|a| &a.key);
     (!key.is_some_and(|key| spec.disk().has(key))).then_some(WINDOW)
@@ -189,7 +190,7 @@ impl Server {
         Ok(Server { server: Arc::new(server), disks, passed, unknown, keys })
     }
 
-    /// Whether a host has used each disk, or is connected.
+    /// For each disk, whether hosts may know it: they have used it, or a host is connected.
     fn used(&self) -> Vec<bool> {
         let connected = !self.server.hosts().is_empty();
         let of = |n: usize| {
@@ -199,7 +200,7 @@ impl Server {
         (0..self.disks.len()).map(of).collect()
     }
 
-    /// What is served, and the command that attaches it.
+    /// Lines about the subsystem and its namespaces, and the command that attaches them.
     fn lines(&self) -> Vec<String> {
         let nqn = plain(self.server.nqn()).into_owned();
         let addresses = self.server.addresses().iter();
@@ -246,7 +247,7 @@ impl Server {
         lines
     }
 
-    /// Whether a thread of it has failed.
+    /// Fails if a thread of the server has failed.
     fn look(&self) -> Result<(), Failure> {
         match self.server.failure() {
             None => Ok(()),
@@ -255,7 +256,7 @@ impl Server {
         }
     }
 
-    /// For `zoneplug status`: each disk, by its first namespace.
+    /// The disks for `zoneplug status`, each named by its first namespace.
     fn served(&self) -> Vec<Served> {
         let mut all: Vec<Served> = Vec::new();
         let shown = self.server.shown();
@@ -293,13 +294,13 @@ impl Server {
     }
 }
 
-/// The name of a disk: `tcp4420n1` for namespace 1 at port 4420.
+/// The name of a disk in `zoneplug status`: `tcp4420n1` for namespace 1 at port 4420.
 fn name(server: &NvmeTcp, known: &KnownDisk) -> Option<String> {
     let nsid = known.nsids.first()?;
     Some(format!("tcp{}n{nsid}", server.address().port()))
 }
 
-/// The subsystem, as its hosts know it.
+/// The subsystem, as hosts know it.
 fn subsystem(server: &NvmeTcp, key_checks: &BTreeMap<String, String>) -> StateOfSubsystem {
     let shown = server.shown();
     let name = |disk| shown.known(disk).and_then(|known| name(server, &known));
@@ -325,7 +326,7 @@ fn inherited_subsystem(inherited: &Inherited) -> Option<&StateOfSubsystem> {
     inherited.states.iter().find_map(|s| s.subsystem.as_ref())
 }
 
-/// How hosts know a disk of the servers that hand over.
+/// The hosts' knowledge of a disk of the servers that hand over.
 fn inherited_disk(inherited: &Inherited, mark: DiskMark) -> Option<KnownDisk> {
     let state = inherited.states.iter().find(|s| s.subsystem.is_some())?;
     let disk = state.disks.iter().find(|d| d.door() == NAME && d.is(mark))?;
@@ -334,7 +335,7 @@ fn inherited_disk(inherited: &Inherited, mark: DiskMark) -> Option<KnownDisk> {
     Some(KnownDisk { nsids, uuid: disk.uuid()?, enabled: disk.enabled })
 }
 
-/// A disk that is to be served, as it was looked at.
+/// The properties of a disk before it is opened for serving.
 struct Looked {
     spec: Specification,
     mark: DiskMark,
@@ -345,7 +346,7 @@ impl Looked {
     fn new(spec: &Specification) -> Result<Looked, Failure> {
         let device = spec.open_to_look()?.device;
         let (geometry, mut limits) = (*device.geometry(), device.limits().clone());
-        // A disk that is only looked at says that it is read-only.
+        // A disk that is opened to look reports that it is read-only.
         limits.read_only = !spec.takes_writes();
         let mark = DiskMark::of(spec);
         let of_shape = (!spec.is_volatile()).then_some(mark);
@@ -354,12 +355,12 @@ impl Looked {
     }
 }
 
-/// The door.
+/// The door of NVMe/TCP.
 pub struct NvmeTcpDoor {
     plan: Plan,
-    /// Disks may be in other files than when their last server ended.
+    /// Whether disks may be in other files than when their last server ended.
     moved: bool,
-    /// How hosts know the disks, for a server that is started after the death of this one.
+    /// The hosts' knowledge of the disks, kept for a server that is started after the death of this one.
     stamp: Stamp,
     looked: Vec<Looked>,
     listeners: Option<NvmeTcpListeners>,
@@ -367,7 +368,7 @@ pub struct NvmeTcpDoor {
 }
 
 impl NvmeTcpDoor {
-    /// A door that listens nowhere yet. `forget`: no host knows the disks any more.
+    /// A door that does not listen yet. `forget`: assume that hosts know none of the disks.
     pub fn new(plan: Plan, moved: bool, forget: bool) -> NvmeTcpDoor {
         let stamp = plan.stamp(forget);
         NvmeTcpDoor { plan, moved, stamp, looked: Vec::new(), listeners: None, server: None }
@@ -512,7 +513,7 @@ impl Door for NvmeTcpDoor {
         self.server.as_ref().map_or(Ok(()), Server::look)
     }
 
-    /// Hosts connect again, and send again what they have no answer to.
+    /// Ends all connections. Hosts connect again, and resend requests without an answer.
     fn leave(&mut self) {
         self.server = None;
         self.listeners = None;

@@ -1,4 +1,4 @@
-//! The door of ublk: disks that are served as block devices of this machine's Linux.
+//! The door of ublk: serves disks as block devices of this machine.
 
 mod join;
 mod numbers;
@@ -28,21 +28,21 @@ use zoneplug_host::ublk::{
 };
 use zoneplug_host::{HostedDisk, ServedCounters, Specification};
 
-/// The name of the door.
+/// The name of this door.
 const NAME: &str = "ublk";
-/// How long udev may take to see the devices of a server.
+/// How long the start waits until udev has seen the devices.
 const UDEV: Duration = Duration::from_secs(5);
 
-/// How the devices of a disk are made.
+/// The options of a disk's devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// The number of the first one.
+    /// The number of the first device.
     pub id: Option<u32>,
-    /// Queues, each with a thread. `None`: as many as is usual.
+    /// Number of queues, each with a thread. `None`: the default.
     pub queues: Option<u16>,
-    /// Requests of each queue.
+    /// Number of requests of each queue.
     pub depth: u16,
-    /// Whether Linux removes them when the server dies.
+    /// Whether Linux removes the devices when the server dies.
     pub no_recovery: bool,
 }
 
@@ -51,9 +51,9 @@ pub struct DeviceOptions {
 pub struct BlockDisk {
     /// Its specification.
     pub spec: Specification,
-    /// How its devices are made.
+    /// The options of its devices.
     pub device: DeviceOptions,
-    /// Whether `device.id` is its own, and not that of the first disk.
+    /// Whether `device.id` belongs to this disk, and not to the first disk.
     pub own_id: bool,
 }
 
@@ -61,14 +61,13 @@ pub struct BlockDisk {
 pub struct Planned {
     /// The disk.
     pub of: BlockDisk,
-    /// The number of its first device, if one is wished for.
+    /// The number of its first device, if one is requested.
     pub id: Option<u32>,
-    /// Its zones.
+    /// The geometry of the disk.
     pub geometry: Geometry,
 }
 
-/// The devices that are to be, as far as this is known without opening a disk for writing. Refuses numbers that two disks
-/// cannot both have.
+/// Plans the devices, without opening a disk for writing. Refuses numbers that two disks would share.
 pub fn planned(
     disks: &[BlockDisk],
     mut next: Numbers,
@@ -92,25 +91,25 @@ pub fn planned(
     Ok(all)
 }
 
-/// A device and its disk, from start to end.
+/// A device and its disk.
 struct Device {
     disk: HostedDisk,
     spec: Specification,
     passed: Passed,
-    /// `None` once it is stopped.
+    /// `None` after it is stopped.
     device: Arc<Mutex<Option<UblkDisk>>>,
     path: PathBuf,
-    /// The zones that it shows, if they are not all of the disk.
+    /// The zones that it shows, if it is one of several devices of the disk.
     zones: Option<Range<u32>>,
 }
 
-/// The zones of each device that a disk is served as; `None`: all of them.
+/// The zones of each device of a disk. `None`: all of them.
 fn shown(geometry: &Geometry) -> Vec<Option<Range<u32>>> {
     let all = slices(geometry);
     if all.len() > 1 { all.into_iter().map(Some).collect() } else { vec![None] }
 }
 
-/// The devices of each disk that has several.
+/// The devices of each disk with several devices.
 fn parts(devices: &[Device]) -> Vec<Parts> {
     let mut all: Vec<Parts> = Vec::new();
     for d in devices {
@@ -125,18 +124,18 @@ fn parts(devices: &[Device]) -> Vec<Parts> {
     all
 }
 
-/// Settings of all devices of a server.
+/// The common options of all devices of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
-    /// Disks may be in other files than when their last server ended.
+    /// Whether disks may be in other files than when their last server ended.
     pub moved: bool,
     /// Whether the devices of one disk are joined.
     pub join: bool,
-    /// Whether times are measured.
+    /// Whether latencies are measured.
     pub latencies: bool,
 }
 
-/// How a device of a disk is served.
+/// The options of a device.
 fn options(
     rules: Rules,
     disk: &BlockDisk,
@@ -151,7 +150,8 @@ fn options(
         depth: disk.device.depth,
         tags,
         recovery: !disk.device.no_recovery,
-        // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
+        // The directory does not depend on --socket, so that a restarted server with another socket finds it. It is
+        // in memory.
         records: Some(PathBuf::from(client::DIRECTORY)),
         moved: rules.moved,
         zones,
@@ -159,7 +159,7 @@ fn options(
     }
 }
 
-/// Has a disk served.
+/// Starts a device of a disk.
 fn start(
     ublk: &Ublk,
     disk: HostedDisk,
@@ -179,12 +179,12 @@ impl Device {
         lock(&self.device).as_ref().is_some_and(UblkDisk::recovered)
     }
 
-    /// Whether Linux keeps it for another server.
+    /// Whether Linux keeps the device for the next server.
     fn outlives(&self) -> bool {
         lock(&self.device).as_ref().is_some_and(UblkDisk::outlives)
     }
 
-    /// `/dev/ublkb0  po2@disk.zbd  1G, 8 zones of 128M`.
+    /// The line that reports the device: `/dev/ublkb0  po2@disk.zbd  1G, 8 zones of 128M`.
     fn line(&self) -> String {
         let g = self.disk.disk().geometry();
         let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
@@ -215,7 +215,7 @@ impl Device {
         line
     }
 
-    /// `ublkb0`.
+    /// The name of the device: `ublkb0`.
     fn name(&self) -> &str {
         self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
     }
@@ -229,7 +229,7 @@ impl Device {
         }
     }
 
-    /// What it costs that udev watches it, if udev does.
+    /// A warning if udev watches the device.
     fn watched(&self, end: Instant) -> Option<String> {
         is_watched(&self.path, end).then(|| {
             format!(
@@ -240,7 +240,7 @@ impl Device {
         })
     }
 
-    /// Whether it has ended by itself.
+    /// Fails if the device has ended by itself.
     fn look(&self) -> Result<(), Failure> {
         let device = lock(&self.device);
         let (path, hint) =
@@ -271,7 +271,7 @@ impl Device {
     }
 }
 
-/// Takes apart what joins devices, unless it is in use and can stay.
+/// Removes a joined device. One in use stays unless `remove` is set.
 fn part(joined: Joined, remove: bool) -> Result<(), Failure> {
     let mounted = sync_before_stop(&joined.path);
     if !remove && let Some(by) = in_use(&joined.path) {
@@ -297,8 +297,8 @@ fn stays(path: &str, by: &InUse) {
     );
 }
 
-/// Removes all devices that are not in use, or with `remove` all, and makes everything durable. The first failure is
-/// told, but no device is left out.
+/// Removes all devices, and makes their data durable. Devices in use stay unless `remove` is set. Returns the first
+/// failure, but handles all devices.
 fn stop(devices: impl Iterator<Item = Device>, remove: bool) -> Result<(), Failure> {
     let mut result = Ok(());
     for d in devices {
@@ -336,27 +336,27 @@ fn stop(devices: impl Iterator<Item = Device>, remove: bool) -> Result<(), Failu
     result
 }
 
-/// The door.
+/// The door of ublk.
 pub struct UblkDoor {
-    /// The driver of Linux. `None`: the door is only compared, and never started.
+    /// The driver of Linux. `None`: the door serves only for comparisons.
     control: Option<Ublk>,
     planned: Vec<Planned>,
     rules: Rules,
     devices: Vec<Device>,
     parts: Vec<Parts>,
-    /// Made once: the filter of system calls forbids to make them again.
+    /// Started once, because the filter of system calls denies to start them again.
     joined: Option<Vec<Joined>>,
     has_served: bool,
 }
 
 impl UblkDoor {
-    /// A door that serves nothing yet.
+    /// A door that serves no disk yet.
     pub fn new(control: Option<Ublk>, planned: Vec<Planned>, rules: Rules) -> UblkDoor {
         let (devices, parts) = (Vec::new(), Vec::new());
         UblkDoor { control, planned, rules, devices, parts, joined: None, has_served: false }
     }
 
-    /// Calls `f` for the device of each disk that is served.
+    /// Calls `f` for each device that is served.
     fn each(&self, f: fn(&UblkDisk)) {
         self.devices.iter().for_each(|d| lock(&d.device).iter().for_each(f));
     }
@@ -376,7 +376,7 @@ impl Door for UblkDoor {
         true
     }
 
-    /// A copy that is refused stays unchanged.
+    /// Checks a disk before it is opened, so that a refused copy stays unchanged.
     fn check_disk(&self, spec: &Specification) -> Result<(), Failure> {
         let planned = self.planned.iter().find(|planned| planned.of.spec == *spec);
         let Some((ublk, planned)) = self.control.as_ref().zip(planned) else { return Ok(()) };
@@ -420,7 +420,7 @@ impl Door for UblkDoor {
         for d in self.devices.iter().filter(|d| d.recovered()) {
             lock(&d.device).take().into_iter().for_each(UblkDisk::abandon);
         }
-        // The failure of the start is the one to report.
+        // The caller reports the failure of the start instead.
         let _ = stop(self.devices.drain(..), true);
     }
 
@@ -468,7 +468,7 @@ impl Door for UblkDoor {
         self.each(UblkDisk::stay);
     }
 
-    /// Linux keeps the requests for the next server.
+    /// Leaves the devices. Linux keeps their requests for the next server.
     fn leave(&mut self) {
         for d in self.devices.drain(..) {
             let device = lock(&d.device).take();
@@ -484,7 +484,7 @@ impl Door for UblkDoor {
     }
 }
 
-/// Removes a device that has no server.
+/// Removes a device whose server has died.
 pub fn remove(number: u32) -> Result<(), Failure> {
     Ok(Ublk::open()?.remove(number, Some(Path::new(client::DIRECTORY)))?)
 }

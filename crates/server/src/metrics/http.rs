@@ -1,9 +1,9 @@
-//! A server of HTTP that gives one text to whoever asks for it. One thread has all connections and never waits for one of
-//! them: each has a time limit, and their number and the length of a request are limited. It holds nothing of a disk but
-//! while it makes the text.
+//! An HTTP server that gives one text to every client. One thread handles all connections without blocking: each has
+//! a time limit, and the number of connections and the length of a request are limited. It holds disks only while it
+//! makes the text.
 //!
-//! It is a loop around poll(2) because the small HTTP servers that exist start a thread for each connection and set no time
-//! limits. `httparse` reads the requests.
+//! It is a loop around poll(2), because existing small HTTP servers start a thread for each connection and set no
+//! time limits. `httparse` reads the requests.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,19 +11,20 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Longest head of a request.
+/// Longest head of a request, in bytes.
 pub(super) const MAX_HEAD: usize = 8 << 10;
 /// Most lines of a head.
 const MAX_HEADERS: usize = 64;
-/// Most that is read of a client after its request, so that it sees the answer and no reset.
+/// Most bytes that are read after a request. Without reading them, the client would see a reset in place of the
+/// answer.
 const MAX_REST: usize = 64 << 10;
 
-/// What connections may take.
+/// The limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Connections at a time.
+    /// Most connections at a time.
     pub(super) most: usize,
-    /// Time for a whole request, and then for the answer to be taken.
+    /// Time for a whole request, and then for the client to read the answer.
     pub(super) patience: Duration,
     /// Time for the client to close after that.
     pub(super) linger: Duration,
@@ -36,30 +37,30 @@ impl Default for Bounds {
     }
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for. Clients are disconnected in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing {
-    /// The client, to close.
+    /// The client closes.
     Closing,
-    /// The client, to ask.
+    /// The client sends its request.
     Listening,
-    /// The client, to take its answer.
+    /// The client reads its answer.
     Telling,
 }
 
 struct Connection {
     stream: TcpStream,
     doing: Doing,
-    /// When it is closed.
+    /// The time at which it is closed.
     end: Instant,
-    /// Of the request, then of the answer.
+    /// The bytes of the request, then of the answer.
     bytes: Vec<u8>,
-    /// Of the answer that were sent, or of the rest that were read.
+    /// Bytes of the answer that were sent, then bytes of the rest that were read.
     done: usize,
 }
 
-/// Serves until `is_over`, at which `bell` becomes readable. `text` makes what `GET /metrics` gives, with its type; `None`:
-/// there is nothing any more.
+/// Serves until `is_over`, which must make `bell` readable. `text` makes the text of `GET /metrics`, given with its
+/// type; `None`: the server is ending.
 pub(super) fn serve(
     listener: &TcpListener,
     bell: BorrowedFd<'_>,
@@ -69,7 +70,7 @@ pub(super) fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut connections: Vec<Connection> = Vec::new();
-    // Until then no connection is accepted: too many files were open.
+    // No connection is accepted until then, because too many files were open.
     let mut pause: Option<Instant> = None;
     while !is_over() {
         let accepts = pause.is_none();
@@ -90,7 +91,8 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// Sleeps until something is ready or over. Says of the bell, the listener and each connection whether it is ready.
+/// Sleeps until something is ready or times out. Returns whether the bell, the listener and each connection are
+/// ready.
 fn wait(
     listener: &TcpListener,
     bell: BorrowedFd<'_>,
@@ -120,7 +122,7 @@ fn wait(
     Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
-/// Takes the connections that have come. If all places are taken, disconnects the client that the server has waited for
+/// Accepts waiting connections. If all places are taken, disconnects the client that the server has waited for
 /// longest.
 fn accept(
     listener: &TcpListener,
@@ -128,7 +130,7 @@ fn accept(
     now: Instant,
     bounds: Bounds,
 ) -> io::Result<()> {
-    // The others have their turn after so many.
+    // After this many, the existing connections have their turn.
     for _ in 0..bounds.most {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
@@ -156,7 +158,7 @@ fn accept(
 }
 
 impl Connection {
-    /// Reads or writes what goes without waiting. False, or an error: it is to be closed.
+    /// Reads or writes as much as possible without waiting. False or an error: the connection must be closed.
     fn turn(
         &mut self,
         now: Instant,
@@ -205,7 +207,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Closing a connection with bytes that were not read would reset it, and its client might not see the answer.
+    /// Reads the rest of a request. Closing a connection with unread bytes would reset it, and could lose the answer.
     fn close(&mut self) -> io::Result<bool> {
         let mut piece = [0; 2048];
         let n = self.stream.read(&mut piece)?;
@@ -214,7 +216,7 @@ impl Connection {
     }
 }
 
-/// The answer to a request, once its head is whole.
+/// The answer to a request, once its head is complete.
 fn answer(
     head: &[u8],
     content_type: &str,
@@ -274,7 +276,7 @@ mod tests {
         address: SocketAddr,
         bell: Arc<WakeFd>,
         over: Arc<AtomicBool>,
-        /// Texts that were made.
+        /// Number of texts that were made.
         made: Arc<AtomicUsize>,
         thread: Option<JoinHandle<()>>,
     }
@@ -302,7 +304,7 @@ mod tests {
             stream
         }
 
-        /// Head and body of the answer to these bytes.
+        /// The head of the answer to these bytes, and the length of its body.
         fn ask(&self, request: &[u8]) -> (String, usize) {
             let mut stream = self.connect();
             stream.write_all(request).unwrap();
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!((made, server.made.load(Ordering::SeqCst)), (2, 3));
     }
 
-    /// One that comes a byte at a time is a request too.
+    /// A request may arrive byte by byte.
     #[test]
     fn a_request_may_come_in_pieces() {
         let server = server(Bounds::default(), "x");
@@ -379,7 +381,7 @@ mod tests {
         assert_eq!(server.made.load(Ordering::SeqCst), 0);
     }
 
-    /// Each byte must not give the next one more time, and a client that does not read its answer is cut off.
+    /// The time limit covers all bytes of a request together, and also the reading of the answer.
     #[test]
     fn slow_clients_have_a_limit_as_a_whole() {
         let patience = Duration::from_millis(300);
@@ -392,14 +394,15 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(start.elapsed() >= patience);
-        // The first has had its time too, and has not got all of the 2 MB... of which the kernel holds some.
+        // The first client has had its time too, and has not got all of the 2 MB, part of which is in the kernel's
+        // buffers.
         let mut all = Vec::new();
         let _ = reader.read_to_end(&mut all);
         assert!(!all.is_empty() && start.elapsed() < Duration::from_secs(10));
         assert_eq!(server.ask(GET).1, 2_000_000, "others are served");
     }
 
-    /// The server asks none of them for patience.
+    /// A silent client gives its place to a new one.
     #[test]
     fn many_silent_clients_keep_none_out() {
         let server = server(Bounds { most: 4, ..Bounds::default() }, "x");
@@ -407,14 +410,14 @@ mod tests {
         for _ in 0..8 {
             assert_eq!(server.ask(GET).1, 200_000);
         }
-        // The first has lost its place, and sees the end.
+        // The first client has lost its place, and sees the end.
         assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0);
         let mut last = silent.pop().unwrap();
         last.write_all(GET).unwrap();
         assert_eq!(answer_of(&mut last).1, 200_000, "the last still has its place");
     }
 
-    /// Drop waits for the thread: with clients in every state it must not wait for them.
+    /// Dropping the server waits for its thread, but not for clients in any state.
     #[test]
     fn the_end_waits_for_no_client() {
         let server = server(Bounds::default(), "0123456789");

@@ -1,4 +1,5 @@
-//! The metrics of a server in Prometheus's text format, made of what `zoneplug status` shows. docs/metrics.md lists them.
+//! The metrics of a server in Prometheus's text format, from the data of `zoneplug status`. docs/metrics.md lists
+//! them.
 
 use crate::client::{LatencyShown, OperationShown, Shown};
 use prometheus_client::collector::Collector;
@@ -12,15 +13,15 @@ use zoneplug_core::plain;
 
 pub(super) use prometheus_text::CONTENT_TYPE;
 
-/// The upper ends of the buckets that are shown, as powers of two of a nanosecond: 1 us to 17 s. What is faster is in the
-/// first of them.
+/// The upper bounds of buckets, as powers of two of a nanosecond: 1 us to 17 s. The first bucket includes all faster
+/// operations.
 const BUCKETS: std::ops::RangeInclusive<u32> = 10..=34;
 
-/// What a server shows at one moment.
+/// The state of a server at one moment.
 #[derive(Debug)]
 struct Scrape(Vec<Shown>);
 
-/// The text for what a server shows now.
+/// The text for the present state of a server.
 pub(super) fn of(disks: Vec<Shown>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(disks)));
@@ -65,14 +66,14 @@ impl<'a> Families<'a, '_> {
         }
         let mut family = self.encoder.encode_descriptor(name, help, None, kind)?;
         for (mut labels, value) in values {
-            // The format has no escapes but those of `\\`, `"` and a line end.
+            // The format escapes only `\\`, `"` and line ends.
             labels.iter_mut().for_each(|(_, text)| *text = plain(text).into_owned());
             encode(&mut family.encode_family(&&labels[..])?, value)?;
         }
         Ok(())
     }
 
-    /// A counter. Its name gets the end `_total`.
+    /// Adds a counter, with the suffix `_total`.
     fn counter(&mut self, name: &str, help: &str, values: Vec<(Labels, u64)>) -> fmt::Result {
         let encode =
             |m: &mut MetricEncoder<'_>, v| m.encode_counter::<NoLabelSet, _, u64>(&v, None);
@@ -84,7 +85,7 @@ impl<'a> Families<'a, '_> {
         self.family(name, help, MetricType::Gauge, values, encode)
     }
 
-    /// A value of each thing that each disk has.
+    /// A value for each element of a list of each disk.
     fn each<T, V>(
         &self,
         of: impl Fn(&'a Shown) -> &'a [T],
@@ -101,13 +102,13 @@ impl<'a> Families<'a, '_> {
         self.disks.iter().flat_map(labelled).collect()
     }
 
-    /// A counter of each disk.
+    /// Adds a counter for each disk.
     fn count(&mut self, name: &str, help: &str, of: impl Fn(&Shown) -> u64) -> fmt::Result {
         let values = self.disks.iter().map(|d| (of_disk(d), of(d))).collect();
         self.counter(name, help, values)
     }
 
-    /// A gauge of each disk.
+    /// Adds a gauge for each disk.
     fn level(&mut self, name: &str, help: &str, of: impl Fn(&Shown) -> u64) -> fmt::Result {
         let values = self.disks.iter().map(|d| (of_disk(d), of(d) as f64)).collect();
         self.gauge(name, help, values)
@@ -150,7 +151,7 @@ impl<'a> Families<'a, '_> {
         )
     }
 
-    /// A value of each operation of each disk.
+    /// A value for each kind of operation of each disk.
     fn of_operations<V>(&self, value: impl Fn(&OperationShown) -> Option<V>) -> Vec<(Labels, V)> {
         self.each(|d| &d.measured.operations[..], |o| Some((vec![("op", o.op.clone())], value(o)?)))
     }
@@ -271,7 +272,7 @@ impl<'a> Families<'a, '_> {
         )
     }
 
-    /// Of servers of NVMe/TCP. All disks of one say the same.
+    /// Adds the metrics of NVMe/TCP servers. All disks of a server report the same values.
     fn network(&mut self) -> fmt::Result {
         let mut servers: Vec<(&Shown, Labels)> = Vec::new();
         for d in self.disks {
@@ -303,7 +304,7 @@ fn of_disk(d: &Shown) -> Labels {
     vec![("disk", d.name.clone())]
 }
 
-/// The buckets that are shown, each with its upper end in seconds.
+/// The buckets, each with its upper bound in seconds.
 fn buckets(latency: &LatencyShown) -> Vec<(f64, u64)> {
     let n = |i: u32| latency.buckets.get(i as usize).copied().unwrap_or(0);
     let (first, last) = (*BUCKETS.start(), *BUCKETS.end());
@@ -320,10 +321,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Most series of a disk; docs/metrics.md says so too.
+    /// Most series of a disk. docs/metrics.md states the same number.
     const MOST_SERIES: usize = 450;
 
-    /// A disk of which everything is known.
+    /// A disk with all optional values.
     const DISK: &str = r#"{"name":"tcp4420n1","spec":"disk \"a\".zbd","capacity_bytes":1073741824,
         "zones":4,"zone_bytes":268435456,"pid":1,"recovered":true,"reads":1,"read_bytes":4096,
         "writes":1,"written_bytes":4096,"others":0,"errors":0,"replayed":3,"waiting":7,
@@ -344,7 +345,7 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    /// Each line of the text.
+    /// The exact text for a known state.
     #[test]
     fn a_known_state_is_this_text() {
         let text = of(vec![disk(DISK)]);
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(text, want, "ZONEPLUG_BLESS=1 accepts it");
     }
 
-    /// The disks of a server have its hosts in common.
+    /// The disks of a server share its hosts.
     #[test]
     fn two_disks_are_told_apart_and_their_server_is_there_once() {
         let second = disk(&DISK.replace("tcp4420n1", "tcp4420n2"));
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(of(Vec::new()), "");
     }
 
-    /// A disk with all operations, conditions, events and zones that there can be.
+    /// A disk with all possible operations, conditions, events and zones.
     fn largest() -> Shown {
         let mut d = disk(DISK);
         let m = &mut d.measured;
@@ -398,14 +399,14 @@ mod tests {
         std::fs::read_to_string(format!("{root}{path}")).unwrap()
     }
 
-    /// Names and types, from the text.
+    /// The names and types of metrics in the text.
     fn families() -> BTreeSet<(String, String)> {
         let text = of(vec![largest()]);
         let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split_once(' '));
         types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
     }
 
-    /// Both ways: each metric is in the table of the page, with its type, and each row of it is a metric.
+    /// Each metric is in the page's table with its type, and each row of the table is a metric.
     #[test]
     fn the_page_lists_the_metrics() {
         let page = document("docs/metrics.md");
@@ -418,7 +419,7 @@ mod tests {
         assert_eq!(listed, families());
     }
 
-    /// All words of its queries that look like a metric are metrics, with the ends that a histogram has.
+    /// Each word of the dashboard's queries that looks like a metric is one, with the suffixes of histograms.
     #[test]
     fn the_dashboard_uses_metrics_that_exist() {
         let text = document("packaging/grafana/zoneplug.json");
@@ -462,7 +463,7 @@ mod tests {
         assert!(queries >= 10 && used.len() >= 12, "{queries} queries of {used:?}");
     }
 
-    /// A bucket has all that took at most its `le`.
+    /// A bucket counts all operations up to its `le`.
     #[test]
     fn buckets_keep_every_operation() {
         let latency = LatencyShown { sum_ns: 0, buckets: vec![1; 40] };

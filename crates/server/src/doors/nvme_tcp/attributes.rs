@@ -1,5 +1,5 @@
-//! Attributes of a disk that is served over the network: whether hosts see it (`enable`, Linux's name in nvmet), and the
-//! ways to it if there are several addresses (`ana_state@ADDRESS`).
+//! Attributes of a disk that is served over the network: whether hosts see it (`enable`, as in Linux's nvmet), and
+//! the ANA state of each of several addresses (`ana_state@ADDRESS`).
 
 use crate::client::{AttributeShown, PathShown};
 use crate::failure::{Failure, Kind};
@@ -9,18 +9,18 @@ use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{AnaState, NvmeTcp};
 
 const ENABLE: &str = "enable";
-/// What the names of the others begin with.
+/// The beginning of the names of addresses' attributes.
 const ANA_STATE: &str = "ana_state@";
 
-/// Whether an attribute is of disks that are served over the network alone.
+/// Whether only disks that are served over the network have this attribute.
 pub fn is_of_network(name: &str) -> bool {
     name == ENABLE || name.starts_with(ANA_STATE)
 }
 
-/// The attributes of a disk that a server has beside the disk's own.
+/// The attributes that the server adds to those of a disk.
 pub(crate) struct NetworkAttributes {
     server: Arc<NvmeTcp>,
-    /// Its place among the disks of the server.
+    /// Its index among the disks of the server.
     disk: usize,
 }
 
@@ -69,7 +69,7 @@ impl DoorAttributes for NetworkAttributes {
         self.server.is_enabled(self.disk)
     }
 
-    /// The addresses and their states; none if there is one only.
+    /// The addresses with their ANA states; empty if there is only one.
     fn paths(&self) -> Vec<PathShown> {
         let all = self.server.addresses();
         let all = if all.len() > 1 { all } else { &[] };
@@ -80,7 +80,7 @@ impl DoorAttributes for NetworkAttributes {
         all.iter().enumerate().map(shown).collect()
     }
 
-    /// All.
+    /// All of these attributes.
     fn shown(&self) -> Vec<AttributeShown> {
         let enable = (ENABLE.to_owned(), flag(self.is_enabled()));
         let paths = self.paths().into_iter();
@@ -89,7 +89,7 @@ impl DoorAttributes for NetworkAttributes {
         all.map(|(name, value)| AttributeShown { name, value, writable: true }).collect()
     }
 
-    /// Sets one and returns what it was. `None`: no attribute of the server.
+    /// Sets an attribute and returns the previous value. `None`: the attribute is not one of these.
     fn set(&self, name: &str, value: &str) -> Option<Result<String, Failure>> {
         match name.strip_prefix(ANA_STATE) {
             Some(address) => Some(self.set_ana_state(address, value)),

@@ -1,4 +1,4 @@
-//! Whether hosts would find the subsystem that they know.
+//! Checks that hosts would find the subsystem that they know.
 
 use crate::client::{HostShown, StateOfSubsystem, StateShown};
 use crate::compare::Difference;
@@ -11,7 +11,7 @@ pub(super) struct Offered<'a> {
     pub(super) addresses: Vec<String>,
     /// Whether a host may connect, with a key or without one.
     pub(super) admits: &'a dyn Fn(&str, bool) -> bool,
-    /// As [`StateOfSubsystem::key_checks`].
+    /// See [`StateOfSubsystem::key_checks`].
     pub(super) key_checks: BTreeMap<String, String>,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn compare(state: &StateShown, offered: &Offered<'_>) -> Result<(), D
     of_hosts(subsystem, offered).map_err(named)
 }
 
-/// Compares the name, the addresses and who may connect.
+/// Compares the names, the addresses and the hosts that may connect.
 fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Difference> {
     if s.nqn != offered.nqn {
         let what = format!("and this one would have the name {}", plain(offered.nqn));
@@ -60,7 +60,7 @@ fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Differenc
     Ok(())
 }
 
-/// Refuses other namespaces than those that hosts know. `shown`: how the next server would show the disks.
+/// Refuses other namespaces than those that hosts know. `shown`: the namespaces of the next server.
 pub(super) fn namespaces(
     s: &StateOfSubsystem,
     shown: &zoneplug_host::nvme_tcp::ShownSubsystem,
@@ -128,7 +128,7 @@ mod tests {
         Offered { nqn: NQN, addresses: vec![ADDRESS.to_owned()], admits: &|_, _| true, key_checks }
     }
 
-    /// U15. Hosts have read the shape and the limits of a namespace.
+    /// U15: a namespace with another shape or other limits than hosts have read is refused.
     #[test]
     fn u15_a_namespace_that_would_look_different_is_refused() {
         use zoneplug_host::nvme_tcp::{ShownNamespace, ShownSubsystem};
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// U15. The name, the addresses, and who may connect.
+    /// U15: another name, other addresses, or refused hosts make the comparison fail.
     #[test]
     fn u15_hosts_find_the_subsystem_that_they_know() {
         let known = subsystem();

@@ -8,14 +8,14 @@ impl KnownHostShown {
         KnownHostShown { nqn: k.nqn, address: k.address.to_string() }
     }
 
-    /// The host. `None`: the address is none.
+    /// The host. `None`: its address is invalid.
     pub(super) fn host(&self) -> Option<KnownHost> {
         Some(KnownHost { nqn: self.nqn.clone(), address: self.address.parse().ok()? })
     }
 }
 
 impl StateOfNamespace {
-    /// A namespace of the disk with a name.
+    /// A namespace of the disk with this name.
     pub(super) fn of(n: &ShownNamespace, disk: String) -> StateOfNamespace {
         StateOfNamespace {
             nsid: n.nsid,

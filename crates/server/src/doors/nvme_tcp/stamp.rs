@@ -1,8 +1,9 @@
-//! How hosts know the disks of a subsystem, for the server that is started after this one has ended or died: a file of one
-//! boot beside the journals. A running server passes the same on by itself (predecessors.rs).
+//! The stamp of a subsystem: the hosts' knowledge of its disks, for a server that is started after this one has ended
+//! or died. It is a file beside the journals, valid for one boot. A running server passes the same data on itself
+//! (predecessors.rs).
 //!
-//! Hosts that have lost their server go on connecting, and send what was in flight to the numbers that they know, before they
-//! look at identifiers. So a number goes to no other disk while a host may hold it.
+//! Hosts that have lost their server keep connecting, and resend requests in flight to the numbers that they know
+//! before they read identifiers. So no other disk gets a number while a host may hold it.
 //!
 //! | the disk is | it |
 //! | --- | --- |
@@ -12,8 +13,8 @@
 //! | in memory, in the stamp by its specification | keeps its numbers, and gets another identifier: its data are gone |
 //! | not in the stamp | gets numbers behind all in the stamp |
 //!
-//! After an orderly end a disk stays in the stamp for as long as a host may go on connecting. One that no host has used is
-//! not kept.
+//! After an orderly end, a disk that a host has used stays in the stamp for as long as hosts may keep connecting.
+//! Disks that no host has used are removed.
 
 use super::clients;
 use crate::client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
@@ -33,9 +34,9 @@ use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk, ShownSubsystem};
 use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, Specification};
 
-/// How long hosts may go on connecting after an orderly end, in seconds. By default Linux makes as many attempts as there are
-/// delays in ten minutes (`ctrl_loss_tmo`), and an attempt that nobody answers takes three seconds: 40 minutes with the shortest
-/// delay, 13 with the usual one.
+/// How long hosts may keep connecting after an orderly end, in seconds. By default Linux makes as many attempts as
+/// there are delays in ten minutes (`ctrl_loss_tmo`), and an unanswered attempt takes three seconds: 40 minutes with
+/// the shortest delay, 13 with the usual one.
 const HELD_S: u64 = 45 * 60;
 
 /// A disk as hosts know it.
@@ -43,10 +44,10 @@ const HELD_S: u64 = 45 * 60;
 struct StampedDisk {
     disk: StateOfDisk,
     opened: u64,
-    /// Where it was.
+    /// The paths of its files at that time.
     paths: String,
     namespaces: Vec<StateOfNamespace>,
-    /// When its server ended, in seconds since the boot. `None`: it serves, or was killed.
+    /// The end of its server, in seconds since the boot. `None`: the server still runs or was killed.
     ended_s: Option<u64>,
 }
 
@@ -59,7 +60,7 @@ struct Record {
     disks: Vec<StampedDisk>,
 }
 
-/// The stamp of a subsystem, from the start of a server to its end.
+/// The stamp of a subsystem, kept from the start of a server to its end.
 #[derive(Debug, Default)]
 pub(super) struct Stamp {
     note: Option<BootNote>,
@@ -69,9 +70,9 @@ pub(super) struct Stamp {
     append_limit: u8,
     /// The disks of this server.
     served: Vec<StampedDisk>,
-    /// Why hosts may find something changed after this server or the last one.
+    /// The reason why hosts may find changes after a restart, if there is one.
     unknown: Option<String>,
-    /// Locked while this server has the name of the subsystem.
+    /// A file that is locked while this server has the name of the subsystem.
     claim: Option<File>,
 }
 
@@ -81,7 +82,7 @@ fn now_s() -> u64 {
 }
 
 impl StampedDisk {
-    /// A disk that is served from now on.
+    /// The entry of a disk that is served from now on.
     fn new(
         spec: &Specification,
         mark: DiskMark,
@@ -109,20 +110,20 @@ impl StampedDisk {
         self.namespaces.iter().map(|n| n.nsid).collect()
     }
 
-    /// Whether this is the same disk with the same layers and keys, at its place or `moved`, and not of an earlier time.
+    /// Whether this is the same disk with the same layers and keys, at its place or `moved`, and not an older copy.
     fn is(&self, mark: DiskMark, moved: bool) -> bool {
         let place = if moved { self.disk.place } else { mark.place };
         self.disk.is(DiskMark { place, ..mark }) && mark.opened >= self.opened
     }
 
-    /// `hosts know namespace 1 as disk.zbd`.
+    /// The beginning of a failure's text: `hosts know namespace 1 as disk.zbd`.
     fn shown(&self) -> String {
         let nsid = self.namespaces.first().map_or(0, |n| n.nsid);
         format!("hosts know namespace {nsid} as {}", plain(&self.disk.spec))
     }
 }
 
-/// The file that a server has locked while it has the name of a subsystem.
+/// The file that a server locks while it has the name of a subsystem.
 fn lock_of(note: &BootNote) -> OsString {
     let mut path = note.path().as_os_str().to_owned();
     path.push(".lock");
@@ -130,7 +131,7 @@ fn lock_of(note: &BootNote) -> OsString {
 }
 
 impl Stamp {
-    /// The stamp of the last server of a subsystem, which is in a note. `forget`: no host knows its disks any more.
+    /// Reads the stamp of a subsystem's last server. `forget`: assume that hosts know none of its disks.
     pub(super) fn read(nqn: &str, note: Option<BootNote>, forget: bool) -> Stamp {
         let mut stamp = Stamp { note, nqn: nqn.to_owned(), ..Stamp::default() };
         let Some(note) = stamp.note.as_ref().filter(|_| !forget) else { return stamp };
@@ -150,14 +151,14 @@ impl Stamp {
         stamp
     }
 
-    /// Claims the name of the subsystem for this server: two of one name would give numbers away that hosts have from the other.
-    /// `most`: how long to wait for the one that has it.
+    /// Claims the name of the subsystem: two servers with one name would reuse numbers that hosts have from the other
+    /// one. `most`: how long to wait for another server that has the name.
     pub(super) fn claim(&mut self, most: Duration) -> Result<(), Failure> {
         let Some(note) = self.note.as_ref().filter(|_| self.claim.is_none()) else { return Ok(()) };
         let path = lock_of(note);
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
-        // Where there is no place for it there is none for a stamp, which is told.
+        // If there is no place for the lock, there is none for the stamp either, which is reported.
         let Ok(file) = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) else {
             return Ok(());
         };
@@ -172,7 +173,7 @@ impl Stamp {
         Ok(())
     }
 
-    /// Checks that no other server has the name of the subsystem now. Claims nothing.
+    /// Fails if another server has the name of the subsystem. Does not claim it.
     pub(super) fn check_claim(&self) -> Result<(), Failure> {
         let Some(file) = self.note.as_ref().and_then(|note| File::open(lock_of(note)).ok()) else {
             return Ok(());
@@ -192,22 +193,22 @@ impl Stamp {
     fn take(&mut self, record: Record, now_s: u64) {
         let is_held = |d: &StampedDisk| d.ended_s.is_none_or(|end| now_s < end + HELD_S);
         self.held = record.disks.into_iter().filter(is_held).collect();
-        // A server that was killed may have served until now.
+        // A killed server may have served until now.
         self.held.iter_mut().for_each(|d| d.ended_s = d.ended_s.or(Some(now_s)));
         self.append_limit = if self.held.is_empty() { 0 } else { record.append_limit };
     }
 
-    /// Whether no host may know a disk from an earlier server.
+    /// Whether hosts know no disk from an earlier server.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The highest number by which hosts may know a disk.
+    /// The highest number under which hosts may know a disk.
     pub(super) fn last_nsid(&self) -> u32 {
         self.held.iter().flat_map(StampedDisk::nsids).max().unwrap_or(0)
     }
 
-    /// How hosts know a disk that is to be served.
+    /// The hosts' knowledge of a disk that is to be served.
     pub(super) fn known(
         &self,
         spec: &Specification,
@@ -215,7 +216,7 @@ impl Stamp {
         moved: bool,
     ) -> Option<KnownDisk> {
         let volatile = spec.is_volatile();
-        // As an earlier server wrote it: with keys in another order, or units of another size.
+        // An earlier server may have written the keys in another order, or sizes in other units.
         let is_written = |text: &str| {
             Specification::parse(text).is_ok_and(|was| was.canonical() == spec.canonical())
         };
@@ -231,8 +232,8 @@ impl Stamp {
         Some(KnownDisk { nsids: found.nsids(), uuid: found.disk.uuid()?, enabled: true })
     }
 
-    /// Checks that hosts would find the disks that they know. `disks`: those that are to be served, and that no running server
-    /// has. `all`: also those that running servers have.
+    /// Checks that hosts would find the disks that they know. `disks`: the disks to serve that no running server has.
+    /// `all`: all disks to serve.
     pub(super) fn compare(
         &self,
         disks: &[(&Specification, DiskMark)],
@@ -271,7 +272,7 @@ impl Stamp {
         Ok(())
     }
 
-    /// Refuses a disk that hosts do not know, at the path of one that they know and that would be gone.
+    /// Refuses a disk that hosts do not know if it replaces one that they know at its path.
     fn no_other_at_its_path(&self, spec: &Specification, all: &[DiskMark]) -> Result<(), Failure> {
         let paths = DiskMark::paths(spec);
         let is_gone = |d: &&StampedDisk| {
@@ -287,7 +288,8 @@ impl Stamp {
         }
     }
 
-    /// Checks that the namespaces with these numbers, which hosts know, look the same. `shown`: how they would look.
+    /// Checks that the known namespaces with these numbers look the same in `shown`, the subsystem that would be
+    /// served.
     pub(super) fn compare_shown(
         &self,
         shown: &ShownSubsystem,
@@ -297,7 +299,7 @@ impl Stamp {
         let subsystem = StateOfSubsystem {
             nqn: self.nqn.clone(),
             paths: Vec::new(),
-            // Hosts that have read of shorter appends send none that are too long.
+            // A higher limit is harmless: hosts send appends up to the limit that they have read.
             append_limit: self.append_limit.max(shown.append_limit),
             namespaces: all.cloned().collect(),
             hosts: Vec::new(),
@@ -315,7 +317,7 @@ impl Stamp {
         )
     }
 
-    /// Notes how hosts will know the disks, before the first one can connect.
+    /// Writes the hosts' knowledge of the disks, before the first host can connect.
     pub(super) fn write(&mut self, disks: &[Disk], passed: &[Passed], shown: &ShownSubsystem) {
         let of = |(n, (d, passed)): (usize, (&Disk, &Passed))| {
             let namespaces = shown.namespaces.iter().filter(|shown| shown.disk == n);
@@ -341,18 +343,18 @@ impl Stamp {
         let written = serde_json::to_string(&record).map_err(|e| e.to_string());
         let written = written.and_then(|text| note.write(&text).map_err(|e| e.to_string()));
         if let Err(e) = written {
-            // A stamp of the last server would be taken for this one's.
+            // Otherwise the next server would take the last server's stamp for this one's.
             note.remove();
             self.unknown = Some(format!("{}: {e}", note.path().display()));
         }
     }
 
-    /// Why hosts may find something changed after this server or the last one.
+    /// The reason why hosts may find changes after a restart, if there is one.
     pub(super) fn unknown(&self) -> Option<&str> {
         self.unknown.as_deref()
     }
 
-    /// Notes an orderly end. `used`: which disks hosts have used since they are served.
+    /// Writes an orderly end. `used`: whether hosts have used each disk since it is served.
     pub(super) fn end(&mut self, used: &[bool]) {
         let now_s = now_s();
         let before = |d: &StampedDisk| self.held.iter().find(|h| h.nsids() == d.nsids());
@@ -401,7 +403,7 @@ mod tests {
         stamp.known(&read(spec), DiskMark::of(&read(spec)), false).map(|known| known.nsids)
     }
 
-    /// L13. Hosts may hold numbers for a while after an orderly end, and for ever after a death.
+    /// L13: a number is held for a limited time after an orderly end, and without a limit after a death.
     #[test]
     fn l13_a_number_is_held_while_hosts_may_connect() {
         let all = || {
@@ -436,7 +438,7 @@ mod tests {
         assert_eq!(stamp(vec![disk("/dev/none-a", &[1], Some(0))], HELD_S).append_limit, 0);
     }
 
-    /// L13. Hosts send appends as long as the limit that they have read.
+    /// L13: hosts send appends up to the limit that they have read.
     #[test]
     fn l13_hosts_find_no_shorter_limit_of_appends() {
         let stamp = stamp(vec![disk("/dev/none-a", &[1], None)], 0);
@@ -449,7 +451,7 @@ mod tests {
         assert!(text.contains("append"), "{text}");
     }
 
-    /// L13. One of two disks with the same UUID is refused if it is neither.
+    /// L13: if the stamp has two disks with one UUID, a served disk must match one of them.
     #[test]
     fn l13_what_hosts_would_find_changed_is_refused() {
         type Change = fn(&mut StampedDisk);
@@ -480,7 +482,7 @@ mod tests {
             assert_eq!(ask(&both, spec, false), Ok(()), "{what}: it is the other one");
             assert_eq!(known(&both, spec), Some(vec![3]));
         }
-        // The disk that was at its path is served from elsewhere, or not.
+        // The disk that was at the path is served from elsewhere, or not at all.
         let mut gone = disk(spec, &[1], None);
         gone.paths = DiskMark::paths(&read(other));
         let stamp = stamp(vec![gone], 0);

@@ -1,5 +1,5 @@
-//! Disks of more zones than Linux takes in one ublk device: the device mapper joins several to one (`linear`), by
-//! `dmsetup`. Writes the table, makes the device and removes it.
+//! Disks with more zones than Linux accepts in one ublk device: the device mapper joins several devices (`linear`).
+//! Uses `dmsetup` to make and remove the joined device.
 
 use crate::failure::{Failure, Kind};
 use std::io::Write;
@@ -11,13 +11,13 @@ use std::process::{Child, Command, Stdio};
 pub(super) struct Parts(pub(super) Vec<(PathBuf, u64)>);
 
 impl Parts {
-    /// The name of the device that joins them: `zoneplug-ublkb0`.
+    /// The name of the joined device: `zoneplug-ublkb0`.
     pub(super) fn name(&self) -> String {
         let first = self.0.first().and_then(|(path, _)| path.file_name());
         format!("zoneplug-{}", first.and_then(|n| n.to_str()).unwrap_or_default())
     }
 
-    /// Of its devices, the first and the last.
+    /// The first and the last device, for a message.
     pub(super) fn names(&self) -> String {
         let name = |p: Option<&(PathBuf, u64)>| p.map(|(p, _)| p.display().to_string());
         let [first, last] = [self.0.first(), self.0.last()].map(|p| name(p).unwrap_or_default());
@@ -28,7 +28,7 @@ impl Parts {
         Path::new("/dev/mapper").join(self.name())
     }
 
-    /// A line for each: `0 33554432 linear /dev/ublkb0 0`.
+    /// The table of the device mapper, with a line for each device: `0 33554432 linear /dev/ublkb0 0`.
     pub(super) fn table(&self) -> String {
         let (mut at, mut table) = (0, String::new());
         for (path, sectors) in &self.0 {
@@ -43,15 +43,16 @@ impl Parts {
         format!("dmsetup create {} <<'END'\n{}END", self.name(), self.table())
     }
 
-    /// Joins them. If the joined device exists, the last server made it from these devices, and it stays in use.
+    /// Joins the devices. If the joined device exists, the last server made it from these devices, and it stays in
+    /// use.
     pub(super) fn join(&self) -> Result<Joined, Failure> {
         let name = self.name();
         let is_new = dmsetup(&["info", &name], "").is_err();
         if is_new {
             dmsetup(&["create", &name], &self.table())?;
         }
-        // Where no udev makes it, dmsetup does, which needs a capability that a server gives up. The kernel has made
-        // the device itself.
+        // Without udev, dmsetup makes the device node, which needs a capability that a server gives up. The kernel
+        // has made its own node for the device.
         if !self.path().exists() {
             let columns = ["info", "-c", "--noheadings", "-o", "blkdevname", &name];
             let node = Path::new("..").join(dmsetup(&columns, "")?.trim());
@@ -70,20 +71,20 @@ impl Parts {
     }
 }
 
-/// Devices that are joined, and the child process that takes them apart. The server starts the child in advance,
-/// because it may start no process once it serves.
+/// Joined devices, and the child process that removes the joined device. The child is started in advance, because a
+/// server may start no process once it serves.
 pub(super) struct Joined {
     pub(super) path: PathBuf,
-    /// Whether this server has made it.
+    /// Whether this server has made the joined device.
     pub(super) is_new: bool,
     remover: Child,
 }
 
 impl Joined {
-    /// Takes the joined device apart: now, or when its last user closes it.
+    /// Removes the joined device, now or when its last user closes it.
     pub(super) fn part(mut self) -> Result<(), Failure> {
         if let Some(mut stdin) = self.remover.stdin.take() {
-            // If it is gone, its status says so.
+            // If the child is gone, its status shows that.
             let _ = stdin.write_all(b"\n");
         }
         match self.remover.wait() {
@@ -99,7 +100,7 @@ impl Joined {
     }
 }
 
-/// Makes the link to a joined device, in place of one that leads nowhere.
+/// Makes the link to a joined device. Replaces a link without a target.
 fn link(path: &Path, node: &Path) -> Result<(), Failure> {
     remove_dangling(path);
     std::os::unix::fs::symlink(node, path).map_err(|e| {
@@ -108,15 +109,15 @@ fn link(path: &Path, node: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Removes a link whose device is gone. Where udev runs, udev may do it first. A device that is still open at the end goes when it is
-/// closed, and its link is left to the next server.
+/// Removes a link whose device is gone. udev may do it first. A device that is still open is removed when it is
+/// closed; the next server then removes its link.
 fn remove_dangling(path: &Path) {
     if path.is_symlink() && !path.exists() {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Runs it with that on its standard input, and returns what it says.
+/// Runs dmsetup with `input` on its standard input. Returns its output.
 fn dmsetup(args: &[&str], input: &str) -> Result<String, Failure> {
     let failed = |what: &str| {
         Failure::new(Kind::Device, format!("dmsetup {}: {what}", args.join(" ")))
@@ -127,7 +128,7 @@ fn dmsetup(args: &[&str], input: &str) -> Result<String, Failure> {
     };
     let mut child = piped(&mut Command::new("dmsetup")).map_err(|e| failed(&e.to_string()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If it does not read, its status says why.
+        // If dmsetup does not read, its status shows why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(|e| failed(&e.to_string()))?;
@@ -152,13 +153,13 @@ mod tests {
         assert_eq!(parts.command(), format!("dmsetup create zoneplug-ublkb3 <<'END'\n{table}END"));
     }
 
-    /// Where no udev runs.
+    /// The case of a system without udev.
     #[test]
     fn a_joined_device_leaves_no_link_that_leads_nowhere() {
         let dir = std::env::temp_dir().join(format!("zoneplug-join-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let (node, path) = (dir.join("dm-0"), dir.join("zoneplug-ublkb0"));
-        // A server that was killed left one.
+        // A killed server has left a link without a target.
         link(&path, &node).unwrap();
         std::fs::write(&node, b"").unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -6,17 +6,17 @@ use crate::once::Order;
 use zoneplug_core::plain;
 use zoneplug_host::ublk::MAX_ID;
 
-/// Gives the devices their numbers: those of the first disk, and from there on of the others.
+/// Assigns device numbers: the requested one to the first disk, and consecutive ones to the others.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers(pub Option<u32>);
 
 impl Numbers {
-    /// The number of the first device of `disk`, if one is wished for.
+    /// The number of the first device of `disk`, if one is requested.
     pub fn first(self, disk: &BlockDisk) -> Option<u32> {
         if disk.own_id { disk.device.id } else { self.0 }
     }
 
-    /// `disk` is served as `devices` devices.
+    /// Notes that `disk` has `devices` devices.
     pub fn take(&mut self, disk: &BlockDisk, devices: u32) {
         if !disk.own_id {
             self.0 = self.0.map(|n| n.saturating_add(devices));
@@ -24,10 +24,10 @@ impl Numbers {
     }
 }
 
-/// Block devices of one disk: its specification, the number of the first, and how many they are.
+/// The devices of a disk: its specification, the first number, and how many there are.
 pub(super) type Numbered<'a> = (&'a str, u32, usize);
 
-/// Refuses numbers of block devices that two disks would have, and those that are too high.
+/// Refuses device numbers that two disks would share, and those above Linux's limit.
 pub(super) fn check<'a>(
     all: impl Iterator<Item = Numbered<'a>>,
     order: &Order<'_>,
