@@ -445,7 +445,7 @@ fn what_is_wrong_is_said_in_two_lines_with_its_exit_code() {
         ("report mem -l 0", 2, "no sectors"),
         ("report mem --ofst 5", 2, "not a multiple of 512"),
         ("report mem -o 0 --ofst 0", 2, "cannot be used with"),
-        ("report mem -ro xx", 2, "nw, em, oi, oe, cl, fu, ro, ol"),
+        ("report mem --ro xx", 2, "nw, em, oi, oe, cl, fu, ro, ol"),
         ("reset mem,read-only=1", 3, "read"),
         ("write mem,read-only=1", 3, "read"),
         ("write mem nix.dat", 2, "nix.dat"),
