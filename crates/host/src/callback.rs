@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `f`, on which nothing of this crate depends. Returns `None` if it panics.
+/// Runs `f`. Returns `None` if it panics; no state of this crate depends on how far it got.
 pub(crate) fn contain_panic<T>(f: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(f)).ok()
 }

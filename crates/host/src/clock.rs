@@ -3,8 +3,8 @@
 use std::time::Instant;
 use zoneplug_core::Nanos;
 
-/// A clock that counts nanoseconds since it was made. Reading it takes tens of nanoseconds, so callers read it once for
-/// a batch, and not at all where the time is not used.
+/// A clock that counts nanoseconds since it was made. Reading it takes tens of nanoseconds, so callers read it once
+/// for a batch, and only if they use the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
@@ -12,7 +12,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts now; one that stands still if `timed` is false.
+    /// A clock that starts now. If `timed` is false, it always shows 0.
     pub fn new(timed: bool) -> Clock {
         Clock { start: Instant::now(), timed }
     }

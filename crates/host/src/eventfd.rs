@@ -1,6 +1,6 @@
-//! How a client's thread sleeps: until it is woken, or until a descriptor of its device is readable. With a descriptor
-//! the kernel wakes the thread directly, which saves the microseconds of a thread in between. A program with an event
-//! loop of its own sleeps on a [`WakeFd`]. Owns the system calls; knows nothing of disks.
+//! The sleep of a client's thread: until a waker wakes it, or until a descriptor of its device is readable. With a
+//! descriptor the kernel wakes the thread directly, which saves microseconds over a thread in between. A program with
+//! an event loop of its own sleeps on a [`WakeFd`]. Owns the system calls; knows nothing of disks.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-/// How often a sleeper looks if it has no event counter, because the process has too many files open.
+/// The interval at which a sleeper polls if it has no event counter, because the process has too many files open.
 const BLIND: Duration = Duration::from_micros(200);
 
 /// An event counter (eventfd(2)) that is readable once it was raised.
@@ -35,7 +35,8 @@ impl Alarm {
         Arc::new(Alarm { event: eventfd().ok() })
     }
 
-    /// Sleeps until it is woken (since the last sleep), `fd` is readable, or `timeout` has passed; may return early.
+    /// Sleeps until a wake since the last sleep, until `fd` is readable, or until `timeout` has passed. May return
+    /// early.
     pub(crate) fn sleep(&self, fd: Option<RawFd>, timeout: Option<Duration>) {
         let timeout =
             if self.event.is_some() { timeout } else { Some(timeout.unwrap_or(BLIND).min(BLIND)) };
@@ -95,12 +96,12 @@ impl Wake for Alarm {
 #[derive(Debug)]
 pub struct WakeFd {
     event: File,
-    /// Whether the counter was raised since it was last cleared. Saves system calls while nobody sleeps.
+    /// Whether the counter was raised since it was last cleared. Saves system calls while no program sleeps.
     raised: AtomicBool,
 }
 
 impl WakeFd {
-    /// An error if the process has too many files open.
+    /// Fails if the process has too many files open.
     pub fn new() -> io::Result<Arc<WakeFd>> {
         Ok(Arc::new(WakeFd { event: eventfd()?, raised: AtomicBool::new(false) }))
     }
@@ -114,11 +115,12 @@ impl WakeFd {
         if !self.raised.load(Ordering::Acquire) {
             return;
         }
-        // In this order: a wake in between finds the flag raised and writes nothing, and the owner looks afterwards. In the
-        // other order it would raise the flag, lose its write to this read, and silence all that follow.
+        // The counter is cleared before the flag: a wake in between finds the flag raised and writes nothing, and the
+        // owner polls afterwards. In the other order, such a wake would raise the flag and lose its write to this
+        // read, and all later wakes would write nothing.
         let _ = (&self.event).read(&mut [0; 8]);
         in_between();
-        // An exchange, so that the owner sees what each waker did before it found the flag raised.
+        // An exchange, so that the owner sees everything that a waker did before it found the flag raised.
         self.raised.swap(false, Ordering::AcqRel);
     }
 }
@@ -171,7 +173,7 @@ mod tests {
         (unsafe { libc::poll(&raw mut fd, 1, 0) }) == 1
     }
 
-    /// The owner looks after it has cleared, so it sees what a wake in between was about. The next wake must end a sleep.
+    /// A wake during the clearing is seen by the owner's poll after it. The next wake must end a sleep.
     #[test]
     fn a_wake_while_the_descriptor_is_cleared_does_not_silence_the_next() {
         let bell = WakeFd::new().unwrap();

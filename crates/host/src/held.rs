@@ -1,4 +1,4 @@
-//! Open disks that one process passes on to another. A descriptor that is passed on is the same open file: its locks, its
+//! Open disks that one process passes on to another. A passed descriptor refers to the same open file: its locks, its
 //! exclusive claim, and errors of write-back that no sync has returned yet stay with it.
 
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file or a device node, whatever its path is by now.
+/// Identifies a file or a device node, whatever its path is by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeldPlace {
     /// The file system (`st_dev`); 0 for a device node.
@@ -31,35 +31,34 @@ impl HeldPlace {
     }
 }
 
-/// An open disk at the bottom of a specification: the descriptors that its backend has, in the order in which the backend
-/// wants them back.
+/// An open disk at the bottom of a specification: the descriptors of its backend, in the backend's order.
 #[derive(Debug, Clone)]
 pub struct HeldDisk {
     files: Vec<Arc<File>>,
     place: HeldPlace,
-    /// The paths by which this process knows it, whatever is there by now.
+    /// The paths by which this process has opened the disk; other files may be there by now.
     paths: Vec<PathBuf>,
 }
 
 impl HeldDisk {
-    /// The disk that these descriptors are of. The first one says which disk it is.
+    /// The disk of these descriptors. The first one identifies it.
     ///
     /// # Errors
     ///
-    /// No descriptor, or one that cannot be asked what it is.
+    /// There is no descriptor, or the first cannot be examined.
     pub fn new(files: Vec<File>) -> io::Result<HeldDisk> {
         let first = files.first().ok_or(io::ErrorKind::InvalidInput)?;
         let place = HeldPlace::of(&first.metadata()?);
         Ok(HeldDisk { files: files.into_iter().map(Arc::new).collect(), place, paths: Vec::new() })
     }
 
-    /// Further descriptors of open files.
+    /// A disk of duplicates of open descriptors.
     #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a File>) -> io::Result<HeldDisk> {
         HeldDisk::new(files.into_iter().map(File::try_clone).collect::<io::Result<_>>()?)
     }
 
-    /// The same disk, which this process has opened by this path.
+    /// Notes that this process has opened the disk by this path.
     #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn named(self, path: &Path) -> HeldDisk {
         HeldDisk { paths: vec![path.to_owned()], ..self }
@@ -70,12 +69,12 @@ impl HeldDisk {
         self.files.iter().map(|f| &**f)
     }
 
-    /// Which disk it is.
+    /// The identity of the disk.
     pub fn place(&self) -> HeldPlace {
         self.place
     }
 
-    /// Descriptors of its own for a backend.
+    /// Duplicates of the descriptors, for a backend to own.
     #[cfg(any(feature = "file", feature = "drives"))]
     pub(crate) fn duplicate(&self) -> io::Result<Vec<File>> {
         self.files().map(File::try_clone).collect()
@@ -85,11 +84,11 @@ impl HeldDisk {
 /// A key as a layer has read it from a file.
 pub(crate) type HeldKey = Arc<dyn std::any::Any + Send + Sync>;
 
-/// The open disks of a specification, or of all that a server serves, and the keys that this process has read for them.
+/// The open disks of a specification, or of a whole server, and the keys that this process has read for them.
 #[derive(Clone, Default)]
 pub struct HeldDisks {
     disks: Vec<HeldDisk>,
-    /// By the path of the key file. A key is passed to no other process.
+    /// Keys by the path of their file. A key is not passed to another process.
     keys: Vec<(PathBuf, HeldKey)>,
 }
 
@@ -108,13 +107,13 @@ impl HeldDisks {
         }
     }
 
-    /// Adds what others hold, with their keys.
+    /// Adds the disks and keys of `others`.
     pub fn add_all(&mut self, others: &HeldDisks) {
         self.extend(others.disks.iter().cloned());
         self.keys.extend(others.keys.iter().cloned());
     }
 
-    /// The disk that this process knows by `path`, else the one whose file is at `path` now.
+    /// The disk that this process has opened by `path`, otherwise the disk whose file is at `path` now.
     pub fn at(&self, path: &Path) -> Option<&HeldDisk> {
         let known = self.disks.iter().find(|d| d.paths.iter().any(|p| p == path));
         known.or_else(|| {
@@ -123,7 +122,7 @@ impl HeldDisks {
         })
     }
 
-    /// From now on the disk whose file is at `path` is known by that path.
+    /// Makes `path` a name of the disk whose file is there now.
     pub fn know(&mut self, path: &Path) {
         let Ok(place) = HeldPlace::at(path) else { return };
         if let Some(d) = self.disks.iter_mut().find(|d| d.place == place) {
@@ -184,7 +183,7 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// A device may have several nodes, as in a container, and keeps its number.
+    /// A device may have several nodes, as in a container; its number identifies it.
     #[test]
     fn a_device_is_known_by_its_number_and_not_by_its_node() {
         let dir = std::env::temp_dir().join(format!("zoneplug-node-{}", std::process::id()));

@@ -1,8 +1,8 @@
-//! Errors of the system that reach a user: one table, from what was attempted and the error number to the cause and the way
+//! Errors of the system that reach a user: one table, from the attempt and the error number to the cause and a way
 //! out.
 //!
-//! The caller says what it has attempted, and names what failed. The error has the kernel's text; the table adds the cause
-//! where that text does not name it.
+//! The caller names the attempt and the object that failed. The error has the kernel's text; the table adds the cause
+//! if that text does not name it.
 
 use std::io;
 use std::path::Path;
@@ -45,15 +45,15 @@ enum When {
     RingIs(u8),
 }
 
-/// A row of the table. The first one that fits holds.
+/// A row of the table. The first row that fits applies.
 struct Row {
-    /// All steps, if there is none.
+    /// The attempts that the row is for. Empty: all.
     at: &'static [Attempt],
-    /// All numbers, if there is none.
+    /// The error numbers that the row is for. Empty: all.
     errno: &'static [i32],
     when: When,
     kind: ErrorKind,
-    /// Empty where the kernel's text names the cause.
+    /// Empty if the kernel's text names the cause.
     cause: &'static str,
     way: &'static str,
 }
@@ -354,7 +354,7 @@ static TABLE: &[Row] = &[
     row(&[Descriptor], &[], ErrorKind::Io, "", "dmesg may say more"),
 ];
 
-/// The number of an error; that of its kind, if no system call has failed.
+/// The error number; if no system call has failed, the number that the kind stands for.
 fn number(e: &io::Error) -> i32 {
     e.raw_os_error().unwrap_or(match e.kind() {
         io::ErrorKind::NotFound => libc::ENOENT,
@@ -383,11 +383,12 @@ fn find(at: Attempt, errno: i32, ring: impl Fn() -> u8) -> &'static Row {
                 When::RingIs(value) => ring() == value,
             }
     };
-    // Each step has a row for all numbers.
+    // Each attempt has a row for all numbers.
     TABLE.iter().find(fits).unwrap_or(&TABLE[0])
 }
 
-/// The error of a step that the system has refused. `what`: the step and its object, as in `cannot open disk.zbd`.
+/// The error of an attempt that the system has refused. `what`: the step and its object, as in `cannot open
+/// disk.zbd`.
 ///
 /// ```
 /// use zoneplug_host::{Attempt, os_error};
@@ -404,7 +405,7 @@ fn from_row(at: Attempt, row: &Row, what: &str, e: io::Error) -> Error {
     Error::new(row.kind, format!("{what}: {e}{cause}")).hint(format!("{}{or}", row.way)).source(e)
 }
 
-/// The error of a file that cannot be made at `path`. Names the directory that is missing.
+/// The error of a file that cannot be made at `path`. If a directory is missing, names it.
 ///
 /// ```
 /// let e = std::io::Error::from_raw_os_error(2);
@@ -467,7 +468,7 @@ mod tests {
         }
     }
 
-    /// A row behind one that fits whatever it fits would never be found.
+    /// A row behind a more general one would never be found.
     #[test]
     fn no_row_hides_another() {
         for (n, row) in TABLE.iter().enumerate() {

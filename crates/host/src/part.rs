@@ -1,5 +1,5 @@
-//! Files that have their name when they are whole. Such a file is made beside its place, and gets the name at the end;
-//! whatever had the name before stays until then. This module knows no format of a file.
+//! Files that get their name when they are complete. Such a file is made beside its place and gets the name at the
+//! end; an older file of that name stays until then. This module knows no format of a file.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -8,12 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The longest name that most file systems have, in bytes.
+/// The longest name on most file systems, in bytes.
 const LONGEST: usize = 255;
-/// How many names are tried. A process that was killed leaves its file, and a later one may have the same id.
+/// The number of temporary names to try. A killed process leaves its file, and a later one may have the same id.
 const NAMES: u32 = 100;
 
-/// A file beside its place, which has no name of its own yet. Dropped before it got one, the file is removed.
+/// A file beside its place, with a temporary name. If it is dropped before it gets its name, the file is removed.
 ///
 /// ```
 /// use std::io::Write;
@@ -63,30 +63,31 @@ impl Part {
         }
     }
 
-    /// Where the file is until it has its name.
+    /// The temporary path of the file.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Gives the file the name `place`. Fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) if something has it.
+    /// Gives the file the name `place`. Fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) if that name is
+    /// taken.
     pub fn name(self, place: &Path) -> io::Result<()> {
-        // In contrast to a renaming a link replaces nothing.
+        // A link, unlike a rename, replaces nothing.
         match std::fs::hard_link(&self.0, place) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(e),
-            // A file system without links.
+            // The file system has no links.
             Err(_) if std::fs::symlink_metadata(place).is_err() => std::fs::rename(&self.0, place),
             linked => linked,
         }
     }
 
-    /// Puts the file in the place of the one that is called `place`, in one step.
+    /// Replaces the file `place` by this one, in one step.
     pub fn replace(self, place: &Path) -> io::Result<()> {
         std::fs::rename(&self.0, place)
     }
 }
 
 impl Drop for Part {
-    /// Removes the name that is not the file's own.
+    /// Removes the temporary name.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -115,7 +116,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("zoneplug-parts-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let place = dir.join("place");
-        // One that a killed process with this id has left, and one that is dropped.
+        // A file that a killed process with this id has left, and a part that is dropped.
         let left = dir.join(format!("place.{}.part", std::process::id()));
         std::fs::write(&left, "left").unwrap();
         drop(Part::beside(&place, 0o600).unwrap());
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(std::fs::read(&place).unwrap(), b"");
         std::fs::remove_file(&left).unwrap();
         assert_eq!(names(&dir), ["place"]);
-        // Whatever is no name of a file.
+        // These paths name no file.
         for (name, errno) in [
             ("..", libc::EISDIR),
             ("a/", libc::EISDIR),

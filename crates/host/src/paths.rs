@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What something other than a regular file is called.
+/// The name, in messages, of something other than a regular file.
 fn name_of(t: FileType) -> &'static str {
     if t.is_dir() {
         "a directory"
@@ -54,7 +54,7 @@ pub(crate) fn refuse_special(path: &Path) -> Result<(), zoneplug_core::Error> {
 /// assert!(e.to_string().contains("a device"));
 /// ```
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // O_NONBLOCK has no effect on the reading of a regular file.
+    // O_NONBLOCK has no effect on reads of a regular file.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
@@ -83,7 +83,7 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a regular file of at most `most` bytes, which is a text.
+/// Reads a text from a regular file of at most `most` bytes.
 ///
 /// ```
 /// let here = std::path::Path::new("Cargo.toml");
@@ -112,7 +112,8 @@ pub(crate) fn may_write(path: &Path) -> io::Result<()> {
     // SAFETY: a string that ends with zero and lives across the call.
     match unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), rights, libc::AT_EACCESS) } {
         0 => Ok(()),
-        // A filter of system calls may deny the question, and not the opening. If that fails too, it has changed nothing.
+        // A filter of system calls may deny this question but not the opening. An opening that fails changes nothing
+        // either.
         _ => {
             let mut how = OpenOptions::new();
             how.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path).map(drop)

@@ -1,9 +1,9 @@
-//! What the kernel knows of the process at the other end of a Unix socket.
+//! Asks the kernel about the process at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The supplementary groups of the process that has connected to `socket`, as they were then.
+/// The supplementary groups of the process that has connected to `socket`, at the time of the connection.
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;
@@ -31,7 +31,7 @@ pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         match io::Error::last_os_error() {
-            // The length that is needed is in `len`.
+            // `len` has the length that is needed.
             e if e.raw_os_error() == Some(libc::ERANGE) && found > groups.len() => {
                 groups.resize(found, 0);
             }

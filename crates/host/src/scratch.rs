@@ -1,5 +1,5 @@
-//! Files without a name, for what a process has no room for in memory. Such a file ends with its last descriptor, also if the
-//! process is killed.
+//! Files without a name, for data that a process has no room for in memory. Such a file is gone with its last
+//! descriptor, also if the process is killed.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Makes an empty file without a name in the directory for temporary files, that of `TMPDIR` or `/tmp`. It can be read and
-/// written.
+/// Makes an empty file without a name, for reading and writing, in the directory for temporary files (`TMPDIR` or
+/// `/tmp`).
 ///
 /// ```
 /// use std::os::unix::fs::FileExt;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub fn scratch_file() -> io::Result<File> {
     let dir = std::env::temp_dir();
     match options().custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(&dir) {
-        // Not every file system has files without names.
+        // This file system has no files without names.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => named(&dir),
         made => made,
     }
@@ -33,7 +33,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Makes a file with a name that nothing else has, and removes the name.
+/// Makes a file with a name that no other file has, and removes the name.
 fn named(dir: &Path) -> io::Result<File> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -1,5 +1,5 @@
-//! What a server counts of its disks: each thread that serves a disk writes its own counters, `zoneplug status` and the
-//! metrics read their sum.
+//! Counters of served disks: each thread that serves a disk writes its own; `zoneplug status` and the metrics read
+//! their sum.
 
 pub(crate) mod latency;
 pub(crate) mod timing;
@@ -8,15 +8,15 @@ use latency::{LatencyHistogram, LatencyLog, SlowZone};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::Op;
 
-/// Of one kind of operation.
+/// The counters of one kind of operation.
 #[derive(Debug, Default)]
 struct OfKind {
     succeeded: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// Counters of one thread for one disk. Only that thread writes them, so they need no locked operation. On cache lines of
-/// their own, two at a time, because processors fetch lines in pairs.
+/// Counters of one thread for one disk. Only that thread writes them, so they need no locked operation. They are
+/// aligned to pairs of cache lines, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -25,7 +25,7 @@ pub(crate) struct Counters {
     replayed: AtomicU64,
 }
 
-/// What a server has done with a disk since it began to serve it.
+/// Counts the operations of a server on a disk since it began to serve it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServedCounters {
     /// Reads that succeeded.
@@ -40,27 +40,27 @@ pub struct ServedCounters {
     pub others: u64,
     /// Commands that failed.
     pub errors: u64,
-    /// Writes and appends that were sent again after a server or a connection had ended, and that were on the disk already,
-    /// wholly or in part.
+    /// Writes and appends that a client sent again after a server or a connection had ended, and that were on the
+    /// disk already, at least in part.
     pub replayed: u64,
-    /// The same by operation, without those that never occurred.
+    /// The counts by operation, without those that never occurred.
     pub operations: Vec<ServedOperation>,
     /// The zones with the slowest operations of the last minute, the slowest first, if the server times them.
     pub slow_zones: Vec<SlowZone>,
 }
 
-/// What a server has done with a disk by one kind of operation.
+/// Counts one kind of operation of a server on a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedOperation {
     /// The kind.
     pub op: Op,
     /// How many succeeded.
     pub succeeded: u64,
-    /// Bytes of those, if they move data.
+    /// Bytes of the operations that succeeded, if they move data.
     pub bytes: u64,
     /// How many failed.
     pub failed: u64,
-    /// How long they took on the disk, those that failed included. `None`: the server does not time.
+    /// How long operations took on the disk, including those that failed. `None`: the server does not time them.
     pub latency: Option<LatencyHistogram>,
 }
 
@@ -80,7 +80,7 @@ impl Counters {
         add(&self.replayed, 1);
     }
 
-    /// The counters of all threads together, and what they have timed. Without logs they time nothing.
+    /// The counters of all threads together, and the times in their logs, if there are any.
     pub(crate) fn sum<'a>(
         threads: impl Iterator<Item = &'a Counters> + Clone,
         logs: &[&LatencyLog],

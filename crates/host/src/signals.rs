@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Why [`Signals::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// SIGINT, SIGTERM or SIGHUP has come.
+    /// SIGINT, SIGTERM or SIGHUP was received.
     Signal(i32),
     /// [`Notifier::notify`] was called.
     Notified,
@@ -32,14 +32,14 @@ pub struct Signals {
     event: Arc<File>,
 }
 
-/// Makes a write past the longest file that this process may have (`ulimit -f`) fail with `EFBIG`, instead of ending the
-/// process without a word (SIGXFSZ).
+/// Makes a write past the file size limit of this process (`ulimit -f`) fail with `EFBIG`. By default the signal
+/// SIGXFSZ would end the process without a message.
 pub fn survive_file_limit() {
     // SAFETY: a call without pointers. No code runs for an ignored signal.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// The signals that ask for an end.
+/// The signals that ask a server to end.
 fn set() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `set` is initialised by the first call and lives across the others; all zeroes is a value of `old`.
@@ -58,7 +58,7 @@ fn set() -> libc::sigset_t {
     }
 }
 
-/// Changes which signals this thread blocks, and returns which it did.
+/// Changes the signals that this thread blocks, and returns those that it blocked before.
 fn change_mask(how: i32, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: a set and the place of one, which the call fills if it succeeds.
@@ -70,8 +70,8 @@ fn change_mask(how: i32, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     }
 }
 
-/// Signals that this thread has blocked and nothing receives: they wait, until [`Signals::block`] receives them or they are
-/// released. For a program that does not know yet what a signal is to do.
+/// Signals that this thread has blocked and that stay pending, until [`Signals::block`] receives them or they are
+/// released. For a program that does not know yet how to handle a signal.
 ///
 /// ```
 /// use zoneplug_host::signals::{Event, Held, Signals};
@@ -90,7 +90,7 @@ impl Held {
         change_mask(libc::SIG_BLOCK, &set()).map(Held)
     }
 
-    /// Gives signals the effect that they had. One that has come meanwhile has it now.
+    /// Restores the effect of the signals. A signal that is pending takes effect now.
     pub fn release(self) {
         // The call takes any set.
         let _ = change_mask(libc::SIG_SETMASK, &self.0);
@@ -102,7 +102,7 @@ impl Held {
 pub struct Notifier(Arc<File>);
 
 impl Notifier {
-    /// Any number of calls before the next wait end one wait.
+    /// Ends one wait, however often it is called before it.
     pub fn notify(&self) {
         // The write fails only if the counter is raised already.
         let _ = (&*self.0).write(&1u64.to_ne_bytes());
@@ -110,7 +110,7 @@ impl Notifier {
 }
 
 impl Signals {
-    /// Blocks the signals. Call this before any thread is started, because threads inherit it.
+    /// Blocks the signals. Call this before any thread is started, because threads inherit the mask.
     pub fn block() -> io::Result<Signals> {
         let set = set();
         change_mask(libc::SIG_BLOCK, &set)?;
@@ -125,7 +125,8 @@ impl Signals {
         Ok(Signals { signals, event: Arc::new(eventfd()?) })
     }
 
-    /// Receives no signal, and blocks none: only a notice ends a wait. For a thread of a program that has its signals for itself.
+    /// Neither blocks nor receives signals: only a notice ends a wait. For a thread of a program that handles signals
+    /// itself.
     ///
     /// ```
     /// use zoneplug_host::signals::{Event, Signals};
@@ -138,7 +139,7 @@ impl Signals {
         Ok(Signals { signals: eventfd()?, event: Arc::new(eventfd()?) })
     }
 
-    /// The same signals and notices, for another thread: each is received by one of the two.
+    /// Another receiver of the same signals and notices, for another thread. Only one of the two receives each.
     pub fn try_clone(&self) -> io::Result<Signals> {
         Ok(Signals { signals: self.signals.try_clone()?, event: self.event.clone() })
     }
@@ -148,7 +149,7 @@ impl Signals {
         Notifier(self.event.clone())
     }
 
-    /// Sleeps until a signal comes or [`Notifier::notify`] is called. If both happened, returns the signal.
+    /// Sleeps until a signal arrives or [`Notifier::notify`] is called. If both happened, returns the signal.
     pub fn wait(&self) -> io::Result<Event> {
         loop {
             let of =

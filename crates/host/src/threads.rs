@@ -1,5 +1,5 @@
-//! Starts the threads of this crate, and waits for what other threads do without a signal. If the system refuses a thread (`ulimit -u`, a pids limit), the caller gets an
-//! error with a hint.
+//! Starts the threads of this crate, and paces loops that poll the work of other threads. If the system refuses a
+//! thread (`ulimit -u`, a pids limit), the caller gets an error with a hint.
 
 use crate::os_error::{Attempt, os_error};
 use std::thread::{Builder, JoinHandle, sleep, yield_now};
@@ -17,8 +17,9 @@ pub(crate) fn spawn(
         .map_err(|e| os_error(Attempt::Thread, format!("cannot start the thread {name}"), e))
 }
 
-/// The pauses of a loop that looks again and again for what another thread does. They are short at first, and sleeps
-/// later: a thread that only yields keeps a processor from threads of a lower priority, one of which may be the other.
+/// The pauses of a loop that polls for an action of another thread. They are short at first, and sleeps later: a
+/// thread that only yields keeps a processor from threads of a lower priority, and the other thread may be one of
+/// these.
 #[derive(Default)]
 pub(crate) struct Pauses(u32);
 
@@ -27,7 +28,7 @@ impl Pauses {
     const STEP: Duration = Duration::from_micros(50);
     const MOST: Duration = Duration::from_micros(500);
 
-    /// Pauses, longer than the time before.
+    /// Pauses, longer than last time.
     pub(crate) fn pause(&mut self) {
         self.0 = self.0.saturating_add(1);
         match self.0.checked_sub(Self::YIELDS) {

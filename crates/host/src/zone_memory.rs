@@ -1,17 +1,17 @@
-//! Whether there is memory for the zones of a large disk.
+//! Checks that there is memory for the zones of a large disk.
 //!
-//! Linux promises memory that it does not have, and ends a process that uses it. So a disk of very many zones is refused before its
-//! plugs are made.
+//! Linux grants memory that it does not have, and kills a process that uses it. So a disk with too many zones is
+//! refused before its plugs are made.
 
 use zoneplug_core::Error;
 use zoneplug_core::unit::Bytes;
 use zoneplug_core::zone::Geometry;
 
-/// Disks of fewer zones are not checked: theirs take 19 MB.
+/// Disks with fewer zones are not checked: their zones take 19 MB at most.
 const MANY_ZONES: u32 = 200_000;
 
-/// Fails if the zones of a disk take more memory than the machine, or the process's control group, has left. Passes where
-/// neither is known.
+/// Fails if the zones of a disk take more memory than the machine, or the process's control group, has left. Passes
+/// if neither is known.
 pub fn check_zone_memory(g: &Geometry) -> Result<(), Error> {
     if g.nr_zones() <= MANY_ZONES {
         return Ok(());
@@ -35,7 +35,8 @@ fn control_group(groups: &str) -> Option<String> {
     Some(path.trim_end_matches('/').to_owned())
 }
 
-/// Bytes that are left by these files: `MemAvailable` of the machine, and what the control group may have beyond what it has.
+/// The bytes that are available according to these files: `MemAvailable` of the machine, and the limit of the control
+/// group less its current use.
 fn available(meminfo: &str, max: &str, current: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let machine = meminfo
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(control_group("1:memory:/old\n"), None);
     }
 
-    /// A refusal says what the zones take, what there is, and what to try.
+    /// A refusal names the memory that the zones take, the memory that is available, and what to try.
     #[test]
     fn a_disk_that_does_not_fit_is_refused() {
         let g = Geometry::new(1_000_000, 8, 8).unwrap();

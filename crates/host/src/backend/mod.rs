@@ -1,7 +1,6 @@
-//! What stands below a disk and needs the system: durable disks in files, drives of Linux, and the layers that encrypt
-//! and trace.
+//! The devices that need the system: durable disks in files, drives of Linux, and the layers that encrypt and trace.
 //!
-//! Each is a [`Device`](zoneplug_core::Device). None knows who uses it: neither clients nor specifications.
+//! Each is a [`Device`](zoneplug_core::Device). None knows the clients or the specification that use it.
 
 #[cfg(feature = "drives")]
 pub mod blk;

@@ -3,8 +3,8 @@
 //! it.
 //!
 //! Owns the file, which the first command creates. Each line is written at once, so that the file is complete up to a
-//! failure of the device or the process. Reports are left out, because blktrace has none. When a server hands its disk over, or
-//! takes it back, the trace goes on in its file: its times and numbers too.
+//! failure of the device or the process. Reports are left out, because blktrace has none. When a server hands its
+//! disk over or takes it back, the next process appends to the file and continues its times and numbers.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -21,11 +21,11 @@ struct Trace {
 
 struct TraceState {
     file: Option<File>,
-    /// The file could not be written, and the error was printed.
+    /// Writing the file has failed, and the error was printed.
     over: bool,
     /// The number of lines so far.
     nr: u64,
-    /// The time of the last line of a trace that goes on.
+    /// The time of the last line, if the trace continues one; otherwise 0.
     began: Nanos,
     line: String,
 }
@@ -109,8 +109,8 @@ fn rwbs(e: &TapEvent) -> Option<String> {
     Some(format!("{}{op}{}", letter(Flags::PREFLUSH, "F"), letter(Flags::FUA, "F")))
 }
 
-/// Returns `inner` with a trace of its commands in a new file. `goes_on`: another server had the disk open, and may have left the
-/// file, which this trace continues.
+/// Returns `inner` with a trace of its commands in a new file. `goes_on`: another server had the disk open; if it has
+/// left a trace, this one continues it.
 pub(crate) fn trace(
     inner: Arc<dyn Device>,
     path: &Path,
@@ -129,7 +129,7 @@ pub(crate) fn trace(
     Ok(TapDisk::new(inner, Arc::new(move |e: &TapEvent| trace.event(e))))
 }
 
-/// Whether a trace can be made in a file, or can go on there. Nothing is made.
+/// Checks that a trace can be made in a file, or continued there. Creates nothing.
 pub(crate) fn can_be_made(path: &Path, goes_on: bool) -> Result<(), Error> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.exists() {

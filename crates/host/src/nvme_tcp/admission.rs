@@ -1,4 +1,4 @@
-//! The hosts that may connect, and the keys of those that have to authenticate.
+//! Decides which hosts may connect, and reads the keys of those that have to authenticate.
 
 use super::NvmeTcpOptions;
 use crate::os_error::{Attempt, os_error};
@@ -28,7 +28,7 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
     }
     let name = path.display();
     let failed = |e: std::io::Error| match e.kind() {
-        // A pipe or a device is no file with a key, nor is one whose bytes are no text.
+        // A pipe or a device has no key, nor has a file whose bytes are not text.
         IoErrorKind::InvalidInput | IoErrorKind::InvalidData => {
             Error::invalid(format!("{name}: {e}"))
                 .hint("a file with the key alone, as nvme gen-dhchap-key --hmac 1 prints it")
@@ -37,7 +37,7 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
         _ => os_error(Attempt::ReadFile, format!("the key {name}"), e),
     };
     let file = open_regular(path).map_err(failed)?;
-    // Asked of the open file: the path may lead to another by now.
+    // The mode is that of the open file: the path may lead to another file by now.
     if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
         return Err(Error::invalid(format!(
             "every user of this machine can read the key in {name}"
@@ -56,7 +56,8 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
 }
 
 impl NvmeTcpOptions {
-    /// Checks the names, and that an address which other machines reach comes with a word on who may connect.
+    /// Checks the names, and refuses an address that other machines can reach if no option says which hosts may
+    /// connect.
     pub fn check(&self) -> Result<(), Error> {
         Nqn::own(&self.nqn)?;
         admitted(self).map(drop)
@@ -72,7 +73,7 @@ pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error>
             return Err(Error::invalid("some hosts, and any host".to_owned())
                 .hint("either --allow-host or --allow-any-host"));
         }
-        // A host would leave out its key, and say that it is another.
+        // A host with a key could connect under another name, and would need none.
         None if options.any_host && has_keys => {
             return Err(Error::invalid("hosts with keys, and any host without one".to_owned())
                 .hint("either --dhchap-key or --allow-any-host"));

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// System calls of one worker. Only its thread writes them, so they need no locked operation. Two cache lines, because
-/// processors fetch lines in pairs.
+/// System calls of one worker. Only its thread writes them, so they need no locked operation. Aligned to two cache
+/// lines, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Calls {
@@ -19,12 +19,12 @@ pub struct NvmeTcpCalls {
     pub waits: u64,
     /// Reads of sockets, also those that found nothing.
     pub receives: u64,
-    /// sendmsg(2), also of what found no room.
+    /// Calls of sendmsg(2), also those that found no room.
     pub sends: u64,
 }
 
 impl NvmeTcpCalls {
-    /// All of them.
+    /// The sum of all.
     pub fn all(&self) -> u64 {
         self.waits + self.receives + self.sends
     }

@@ -1,4 +1,4 @@
-//! A connection: its socket, the state machine of its bytes, and what it is for the target.
+//! A connection: its socket, its protocol state, and its role for the target.
 
 mod authentication;
 
@@ -22,18 +22,18 @@ use zoneplug_nvme::spec::{Completion, status};
 use zoneplug_nvme::target::{Connected, Namespaces, Nqn, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
 
-/// Pieces of a system call that sends.
+/// The most pieces of one sendmsg(2).
 const SLICES: usize = 64;
-/// Reads of a connection before the others have their turn.
+/// The most reads of a connection before the others have their turn.
 const READS: usize = 4;
-/// How long the end of a connection waits for its peer to read why.
+/// How long an ended connection waits for its peer to read the reason.
 const LINGER: Nanos = Nanos(1_000_000_000);
-/// How long a TCP may wait before it acknowledges what it has received (RFC 1122, 4.2.3.2).
+/// The longest delay of an acknowledgement of TCP (RFC 1122, 4.2.3.2).
 const ACKNOWLEDGEMENT: Nanos = Nanos(500_000_000);
 
 /// The role of a connection for the target.
 enum Role<T> {
-    /// Not known yet: its first command is Connect.
+    /// Unknown: the first command is Connect.
     New,
     Admin {
         queue: QueueId,
@@ -54,21 +54,23 @@ pub(super) struct Connection<T> {
     local: SocketAddr,
     tcp: Tcp,
     role: Role<T>,
-    /// Takes the commands of authentication, and all until the host is admitted. `None`: the host need not authenticate.
+    /// Takes the commands of authentication, and all commands until the host is admitted. `None`: the host need not
+    /// authenticate.
     authentication: Option<Box<QueueAuthentication>>,
-    /// Whether it is an I/O queue whose host has yet to authenticate for the first time: the target does not know it.
+    /// Whether this is an I/O queue whose host has yet to authenticate for the first time. The target does not know
+    /// it yet.
     pending: bool,
-    /// The number that names it, for its worker and for mail.
+    /// Identifies the connection for its worker and in mail.
     key: u64,
-    /// The place that it has among the hosts, once it is a queue.
+    /// Its place among the hosts, once it is a queue.
     place: Option<HostPlace>,
-    /// When it is closed, if it has ended.
+    /// When to close the connection, if it has ended.
     closes: Option<Nanos>,
-    /// Whether it takes nothing more, because the server ends.
+    /// Whether it accepts nothing more, because the server ends.
     stops: bool,
-    /// Until when it waits for acknowledgements, if the target has ended it: see [`Connection::forget`].
+    /// Until when it waits for acknowledgements, if the target has ended the queue: see [`Connection::forget`].
     leaves: Option<Nanos>,
-    /// Whether it is to end once everything is sent.
+    /// Whether to end the connection once everything is sent.
     ends: bool,
     /// Whether epoll watches for room to write.
     watches_room: bool,
@@ -82,7 +84,7 @@ impl<T: Timing> Connection<T> {
         now: Nanos,
     ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        // Answers are small and are awaited.
+        // Answers are small and the host waits for them, so TCP must not delay them.
         stream.set_nodelay(true)?;
         let local = stream.local_addr()?;
         let tcp = Tcp::new(shared.tcp, now);
@@ -109,10 +111,10 @@ impl<T: Timing> Connection<T> {
         self.stream.as_raw_fd()
     }
 
-    /// Reads, carries out and answers what there is. False: it is to be closed.
+    /// Reads, executes and answers commands. False: close the connection.
     pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         if self.stops {
-            // Room to write is all that is watched, so without that the peer has gone.
+            // Only room to write is watched. If it is not, the event means that the peer has gone.
             return self.watches_room && self.flush(ctx);
         }
         for _ in 0..READS {
@@ -120,7 +122,7 @@ impl<T: Timing> Connection<T> {
                 Ok((0, _)) => return false,
                 Ok((_, full)) => {
                     self.run(ctx);
-                    // Less than there was room for: nothing is left.
+                    // The read did not fill its buffers, so no bytes are left.
                     if !full {
                         break;
                     }
@@ -133,20 +135,20 @@ impl<T: Timing> Connection<T> {
         self.flush(ctx)
     }
 
-    /// [`Connection::turn`] for a connection on which nothing has come. The first says whether anything happened, the
-    /// second whether it lives.
+    /// Like [`Connection::turn`], without reading the socket. Returns whether anything happened, and whether the
+    /// connection stays open.
     pub(super) fn turn_disks(&mut self, ctx: &mut WorkerContext<'_, T>) -> (bool, bool) {
         let progress = self.run(ctx);
         (progress, self.flush(ctx) && !self.has_left(ctx))
     }
 
-    /// Bytes that came, and whether they have filled the room that there was for them.
+    /// Reads from the socket. Returns the number of bytes, and whether they have filled the buffers.
     fn receive(&mut self, ctx: &mut WorkerContext<'_, T>) -> io::Result<(usize, bool)> {
         ctx.calls.receives.count();
         self.tcp.receive_with(ctx.buffers, ctx.now, |slices| self.stream.read_vectored(slices))
     }
 
-    /// Takes commands, and what disks have done. False: nothing happened.
+    /// Takes commands from the received bytes, and results from the disks. False: there were none.
     fn run(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         let mut progress = false;
         loop {
@@ -187,7 +189,7 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    /// A command of an admin queue.
+    /// Executes a command of an admin queue.
     #[cold]
     fn admin(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         let Role::Admin { queue, later } = &mut self.role else { return ctx.buffers_put(c.data) };
@@ -211,7 +213,7 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    /// Answers a command that no disk has carried out.
+    /// Answers a command that went to no disk.
     fn answer(
         &mut self,
         slot: u16,
@@ -228,7 +230,7 @@ impl<T: Timing> Connection<T> {
         self.tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
     }
 
-    /// The first command.
+    /// Executes the first command.
     #[cold]
     fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         let data = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
@@ -265,7 +267,7 @@ impl<T: Timing> Connection<T> {
             if let Ok(Connected { queue, authentication, .. }) = &connected {
                 self.pending = queue.qid != 0 && authentication.is_some();
                 if !self.pending {
-                    // Before another thread can have mail for it.
+                    // The route is added before another thread can have mail for the connection.
                     ctx.shared.add_route(*queue, ctx.worker, self.key);
                 }
             }
@@ -313,21 +315,21 @@ impl<T: Timing> Connection<T> {
         self.tcp.answer(c.slot, completion, None, ctx.buffers, ctx.now);
     }
 
-    /// The place of a queue of a host without a key. `None`: there is none.
+    /// The place of a queue of a host without a key. `None`: no place is free.
     fn place_of(
         &self,
         host: Option<&Nqn>,
         is_admin: bool,
         ctx: &WorkerContext<'_, T>,
     ) -> Option<HostPlace> {
-        // Without a name or an address, the target refuses it or its socket has gone.
+        // Without a name the target refuses the host; without an address its socket is closed.
         let (Some(host), Ok(peer)) = (host, self.stream.peer_addr()) else {
             return Some(HostPlace::Uncounted);
         };
         lock(&ctx.shared.known).enter(host, peer.ip(), is_admin, ctx.now)
     }
 
-    /// Tells the log that a host was refused.
+    /// Logs that a host was refused.
     #[cold]
     fn log_refused(&self, host: Option<&Nqn>, why: &str) {
         let name = host.map_or("of an unknown name", Nqn::as_str);
@@ -335,7 +337,7 @@ impl<T: Timing> Connection<T> {
         log::warn!(event = "host-refused", host = name, peer = &*peer; "the host {name} at {peer} {why}");
     }
 
-    /// The answer to a command that waited for it.
+    /// Sends the answer to a command that the target answers later.
     pub(super) fn complete(&mut self, completion: Completion, ctx: &mut WorkerContext<'_, T>) {
         let Role::Admin { later, .. } = &mut self.role else { return };
         let Some(n) = later.iter().position(|(cid, _)| *cid == completion.cid) else { return };
@@ -343,14 +345,15 @@ impl<T: Timing> Connection<T> {
         self.tcp.answer(slot, completion, None, ctx.buffers, ctx.now);
     }
 
-    /// The namespaces that an I/O queue shows from now on.
+    /// Sets the namespaces that an I/O queue shows from now on.
     pub(super) fn show(&mut self, namespaces: Arc<Namespaces>, ctx: &mut WorkerContext<'_, T>) {
         if let Role::Io { io, .. } = &mut self.role {
             io.show(namespaces, &ctx.io().disks);
         }
     }
 
-    /// Another queue asks this one something. What has come for it by now counts. False: it is to be closed.
+    /// Answers the query of another queue, after it has taken everything that has arrived by now. False: close the
+    /// connection.
     #[cold]
     pub(super) fn asked(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         let lives = self.stops || self.turn(ctx);
@@ -360,7 +363,7 @@ impl<T: Timing> Connection<T> {
         lives && self.turn_disks(ctx).1
     }
 
-    /// Sends. False: it is to be closed.
+    /// Sends output. False: close the connection.
     fn flush(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         while self.tcp.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
@@ -389,7 +392,7 @@ impl<T: Timing> Connection<T> {
         self.watch(false, ctx)
     }
 
-    /// Watches for room to write, or not.
+    /// Starts or stops watching for room to write.
     fn watch(&mut self, room: bool, ctx: &WorkerContext<'_, T>) -> bool {
         if self.watches_room == room {
             return true;
@@ -398,15 +401,15 @@ impl<T: Timing> Connection<T> {
         self.set_events(ctx)
     }
 
-    /// Tells epoll what is watched. False: it cannot.
+    /// Sets the events that epoll watches for. False: epoll fails.
     fn set_events(&self, ctx: &WorkerContext<'_, T>) -> bool {
         let read = if self.stops { 0 } else { sys::READ };
         let write = if self.watches_room { sys::WRITE } else { 0 };
         ctx.epoll.change(self.fd(), read | write, self.key).is_ok()
     }
 
-    /// Takes nothing more, because the server ends. What has begun is answered, except writes that wait for others, which may
-    /// not have been taken. False: it is to be closed.
+    /// Accepts nothing more, because the server ends. Commands that have begun are answered, except writes that wait
+    /// for others, which may not have been accepted. False: close the connection.
     pub(super) fn stop(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         self.stops = true;
         if let Role::Io { io, .. } = &mut self.role {
@@ -415,13 +418,13 @@ impl<T: Timing> Connection<T> {
         self.set_events(ctx)
     }
 
-    /// Whether its host has not connected yet, or has yet to prove that it knows its key.
+    /// Whether the host has not connected yet, or has yet to prove that it knows its key.
     pub(super) fn is_stranger(&self) -> bool {
         let is_admitted = self.authentication.as_ref().is_none_or(|a| a.is_admitted());
         matches!(self.role, Role::New | Role::Ended) || !is_admitted
     }
 
-    /// Whether all that has begun was answered, and the host's TCP has acknowledged that.
+    /// Whether all commands that have begun were answered, and the host's TCP has acknowledged the answers.
     pub(super) fn is_answered(&mut self) -> bool {
         let acknowledged = self.acknowledged();
         self.busy_queue().is_none() && acknowledged >= self.tcp.output_end()
@@ -432,7 +435,7 @@ impl<T: Timing> Connection<T> {
         matches!(&self.role, Role::Io { io, .. } if io.has_answered_append())
     }
 
-    /// Looks at the clock. False: it is to be closed.
+    /// Checks the deadlines. False: close the connection.
     pub(super) fn expire(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         if self.closes.is_some_and(|at| ctx.now >= at) {
             return false;
@@ -442,7 +445,7 @@ impl<T: Timing> Connection<T> {
         self.turn_disks(ctx).1
     }
 
-    /// The queue of a disk's work, if it has work.
+    /// The I/O queue, if it has work at a disk.
     pub(super) fn busy_queue(&mut self) -> Option<&mut IoQueue<T>> {
         match &mut self.role {
             Role::Io { io, .. } if io.is_busy() => Some(io),
@@ -450,11 +453,11 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    /// Takes no more commands: the target has ended it. False: it is to be closed.
+    /// Takes no more commands: the target has ended the queue. False: close the connection.
     ///
-    /// True: its host may have the answer of an append and acknowledge it a little later. A new append with the same data
-    /// would get that one's place if it counted as lost. So the connection stays until the acknowledgement has come, the host
-    /// has ended it too, or it is too late for one.
+    /// True: the host may have the answer of an append, and acknowledge it a little later. If the append counted as
+    /// lost, a new append with the same data would get its sector. So the connection stays until the acknowledgement
+    /// has come, until the host has closed it too, or until an acknowledgement would be too late.
     pub(super) fn forget(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         let acknowledged = self.acknowledged();
         if let Role::Io { io, .. } = &mut self.role
@@ -470,20 +473,20 @@ impl<T: Timing> Connection<T> {
         false
     }
 
-    /// Whether it was left by the target and need not wait any more.
+    /// Whether the target has ended the queue, and the connection need not wait any longer.
     fn has_left(&self, ctx: &WorkerContext<'_, T>) -> bool {
         let Some(until) = self.leaves else { return false };
         let Role::Io { io, .. } = &self.role else { return true };
         ctx.now >= until || !io.waits_for_acknowledgement(self.acknowledged())
     }
 
-    /// Bytes that the host's TCP has acknowledged: all, if the kernel does not say.
+    /// The bytes that the host's TCP has acknowledged; all, if the kernel does not say.
     fn acknowledged(&self) -> u64 {
         let left = sys::not_acknowledged(&self.stream).unwrap_or(0);
         self.tcp.bytes_sent().saturating_sub(left)
     }
 
-    /// Takes no more commands, and tells the target.
+    /// Takes no more commands, and informs the target.
     #[cold]
     pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_, T>) {
         if let Some(place) = self.place.take() {
@@ -492,7 +495,7 @@ impl<T: Timing> Connection<T> {
         self.end_authentication(ctx);
         let Some((queue, drains)) = self.close_queue(ctx) else { return };
         if !ctx.shared.remove_route(queue, self.key) {
-            // The target has ended it.
+            // The target has ended the queue before.
             if !drains {
                 ctx.shared.drained([queue].into_iter());
             }
@@ -506,17 +509,17 @@ impl<T: Timing> Connection<T> {
         ctx.shared.deliver(target.take_events());
     }
 
-    /// The queue that it was for the target, and whether commands of it are still being carried out.
+    /// Ends the role. Returns its queue, and whether commands of the queue are still being carried out.
     fn close_queue(&mut self, ctx: &mut WorkerContext<'_, T>) -> Option<(QueueId, bool)> {
         match std::mem::replace(&mut self.role, Role::Ended) {
             Role::New | Role::Ended => None,
-            // No disk has been asked for it.
+            // The queue has used no disk.
             Role::Io { .. } if self.pending => None,
             Role::Admin { queue, .. } => Some((queue, false)),
             Role::Io { queue, io } => {
                 let acknowledged = self.acknowledged();
                 if acknowledged < self.tcp.output_end() {
-                    // These answers are to be lost: the host may send their commands again.
+                    // These answers must not arrive later: the host may send their commands again.
                     sys::discard_at_end(&self.stream);
                 }
                 let epoll = ctx.epoll;

@@ -1,4 +1,4 @@
-//! Parts of a worker that it lends its connections for a call.
+//! The parts of a worker that it lends a connection for a call.
 
 use super::calls::Calls;
 use super::io_queue::{ClosingQueue, ServedDisks, ToTell};
@@ -32,8 +32,8 @@ impl<T: Timing> WorkerContext<'_, T> {
         IoContext { disks, buffers: self.buffers, now: self.now }
     }
 
-    /// Notes the appends whose answers the next bytes contain. It is called directly before they are handed to the kernel: an
-    /// append that is in the journal and was not answered is not found if this process is killed in between.
+    /// Writes the appends whose answers the next bytes contain into the journal. Call it directly before the kernel
+    /// gets the bytes: if this process is killed between the two, the next server takes the appends for answered.
     pub(super) fn tell(&self) {
         for told in self.to_tell.borrow_mut().drain(..) {
             if let Some(journal) = &self.shared.journals[told.disk as usize] {

@@ -1,5 +1,5 @@
-//! The disks of this server as the I/O queues of its connections use them: a client of the hosted disk for each, and the
-//! sleep of a thread that waits for several of them.
+//! The disks of this server for the I/O queues of connections: a client of the hosted disk for each queue, and the
+//! sleep of a thread that waits for several clients.
 
 use super::{Disk, Shared, journal, sys};
 use crate::recovery::journal::Journal;
@@ -19,11 +19,11 @@ use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 
-/// An I/O queue, and one without a connection.
+/// An I/O queue, and an I/O queue whose connection has ended.
 pub(super) type IoQueue<T> = zoneplug_nvme::io_queue::IoQueue<QueueClient<T>>;
 pub(super) type ClosingQueue<T> = zoneplug_nvme::io_queue::ClosingQueue<QueueClient<T>>;
 
-/// The disks, as one thread sees them.
+/// The disks for the queues of one thread.
 pub(super) struct ServedDisks<'a, T> {
     shared: &'a Shared,
     /// The number of this thread.
@@ -130,7 +130,7 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
     }
 }
 
-/// Tells the log that a write was held in vain, and what helps.
+/// Logs that a write was held in vain, with a hint.
 #[cold]
 fn log_expired(disk: &str, sector: Sector, window: Nanos) {
     let (sector, ms) = (sector.0, window.0 / 1_000_000);
@@ -152,9 +152,9 @@ pub(super) struct ToTell {
 /// A client of a disk.
 pub(super) struct QueueClient<T> {
     client: Client,
-    /// How its operations are timed.
+    /// Times the client's operations.
     timing: T,
-    /// The descriptor of its device that is watched.
+    /// The descriptor of the device, while epoll watches it.
     watched: Option<RawFd>,
 }
 
@@ -194,8 +194,8 @@ impl<T: Timing> DiskClient for QueueClient<T> {
     }
 }
 
-/// Prepares for sleep: `waker` is woken when there is something to do. False: run again instead. Notes in `watched`
-/// that a descriptor is watched, and that the sleep is to be short.
+/// Prepares for sleep: `waker` is woken when a client has something to do. False: run again instead. Sets `watched`
+/// if a descriptor is watched; the sleep must then be short.
 pub(super) fn arm<'a, T: Timing>(
     mut busy: impl Iterator<Item = &'a mut QueueClient<T>>,
     waker: &Waker,
@@ -213,7 +213,7 @@ impl<T: Timing> QueueClient<T> {
             Some(None) => {}
             Some(Some(fd)) => {
                 if self.watched != Some(fd) {
-                    // If it cannot be watched, the sleep is short all the same.
+                    // If the descriptor cannot be watched, the short sleep is enough.
                     let _ = epoll.add(fd, sys::READ, key);
                     self.watched = Some(fd);
                 }
@@ -223,12 +223,12 @@ impl<T: Timing> QueueClient<T> {
         true
     }
 
-    /// The thread is awake.
+    /// Ends the preparation for sleep: the thread is awake.
     pub(super) fn disarm(&self) {
         self.client.disarm();
     }
 
-    /// The client is used no more.
+    /// Ends the use of the client.
     pub(super) fn close(self, epoll: &sys::Epoll) {
         self.watched.into_iter().for_each(|fd| epoll.remove(fd));
     }

@@ -1,8 +1,8 @@
-//! The journals of the disks that a server shows: which appends their hosts were told of, for the next server. A disk in
-//! memory has none. `recovery/journal.rs` has their content.
+//! The journals of the disks that a server shows: they tell the next server which appends hosts were told of. A disk
+//! in memory has none. `recovery/journal.rs` has their content.
 //!
-//! A journal is believed if the server that kept it was the last that opened the disk for writing: disks in files count how
-//! often they were opened. A drive does not. Its journal is believed if it is of this boot.
+//! A journal is believed if its server was the last that opened the disk for writing: disks in files count how often
+//! they were opened. Drives do not count; the journal of a drive is believed if it is of this boot.
 
 use super::Disk;
 use crate::recovery::bases::{Bases, hash};
@@ -17,14 +17,14 @@ use zoneplug_core::{Op, ZoneNo};
 use zoneplug_nvme::recovery::{Space, written_in};
 use zoneplug_nvme::target::io::IoRequest;
 
-/// Appends of a thread that the journal keeps: this decides the length of its rings.
+/// The appends of a thread that the journal keeps. Determines the length of its rings.
 const DEPTH: u16 = 1024;
 
-/// Names no device of ublk.
+/// A number that no ublk device has.
 const NO_DEVICE: u32 = u32::MAX;
 
-/// Where journals usually are: a directory that the next server of this user finds, and that is in memory. `of_root` is
-/// that of a privileged user; another needs `XDG_RUNTIME_DIR`.
+/// The usual directory of journals: it is in memory, and the next server of this user finds it. `of_root` is that of
+/// a privileged user; other users need `XDG_RUNTIME_DIR`.
 pub fn usual_records(of_root: &Path) -> Option<PathBuf> {
     if user() == 0 {
         return Some(of_root.to_owned());
@@ -42,7 +42,7 @@ pub(super) struct Left {
     pub(super) why_not: Option<String>,
 }
 
-/// Opens the journal of a disk whose zones were found so, or makes one. `threads` will write to it. Waits for the disk.
+/// Opens the journal of a disk with these zones, or creates one. `threads` will write to it. Waits for the disk.
 pub(super) fn open(d: &Disk, directory: &Path, threads: u16, zones: &[ZoneInfo]) -> Left {
     match try_open(d, directory, threads, zones) {
         Ok((journal, spaces)) => Left { journal: Some(journal), spaces, why_not: None },
@@ -61,7 +61,8 @@ fn try_open(
     let bases = Bases::held(&d.disk, &d.spec);
     let left = bases.left();
     let identity = bases.name() ^ hash(bases.layers()).rotate_left(32);
-    // A server that opens a disk after the last one finds one more opening of each file.
+    // Opening the disk has added one to the count of each file, so the sum of the last server is lower by their
+    // number.
     let (me, last) = (left.opened, left.opened.saturating_sub(bases.files()));
     let about = About {
         dev_id: NO_DEVICE,
@@ -89,7 +90,7 @@ fn try_open(
         }
         return Ok((journal, spaces));
     }
-    // Data that a zone holds now belong to a client.
+    // The data that a zone has now belongs to a client.
     let hidden = (0..).zip(&found).map(|(zone, f)| {
         // A zone that is neither empty nor written is read-only or offline.
         let odd = f.written == 0 && !f.empty;
@@ -106,7 +107,7 @@ pub(super) fn block_sectors(d: &Disk) -> u32 {
     limits.write_granularity_sectors.max(limits.logical_block_sectors).max(1)
 }
 
-/// A request as the journal goes by it. `None`: it takes no interest in it.
+/// The part of a request that the journal needs. `None`: the request does not concern it.
 pub(super) fn change(r: &IoRequest) -> Option<Change> {
     match r.op {
         Op::Write | Op::WriteZeroes | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {

@@ -1,5 +1,5 @@
-//! The thread that computes values of Diffie-Hellman. They take up to a tenth of a second each, for peers that know no key too,
-//! so no worker waits for them.
+//! The thread that computes Diffie-Hellman values. One takes up to a tenth of a second, also for a peer that knows no
+//! key, so no worker computes them.
 
 use super::mailbox::{Mail, Mailbox};
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::target::auth::Job;
 
-/// The value that is to be computed, and for which connection: its worker and its key.
+/// A value to compute, and the connection that waits for it: its worker and its key.
 struct Waiting {
     worker: usize,
     key: u64,
@@ -16,13 +16,13 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    /// One of each connection at most: it waits for the answer. Those of connections that have ended are taken out, so it is
-    /// never longer than the server has connections.
+    /// At most one job of each connection, because a connection waits for its answer. The jobs of ended connections
+    /// are removed, so there are never more than connections.
     waiting: VecDeque<Waiting>,
     stops: bool,
 }
 
-/// Jobs for the thread, in the order in which they came.
+/// Jobs for the thread, in order of arrival.
 #[derive(Default)]
 pub(super) struct KeyExchange {
     queue: Mutex<Queue>,
@@ -30,31 +30,31 @@ pub(super) struct KeyExchange {
 }
 
 impl KeyExchange {
-    /// Has a job of a connection computed. The result comes by mail.
+    /// Adds a job of a connection. The result comes by mail.
     pub(super) fn put(&self, worker: usize, key: u64, job: Job) {
         lock(&self.queue).waiting.push_back(Waiting { worker, key, job });
         self.changed.notify_one();
     }
 
-    /// The connection has ended.
+    /// Removes the job of a connection that has ended.
     pub(super) fn cancel(&self, worker: usize, key: u64) {
         lock(&self.queue).waiting.retain(|w| (w.worker, w.key) != (worker, key));
     }
 
-    /// Ends the thread, once it has computed what it has begun.
+    /// Ends the thread after its current job.
     pub(super) fn stop(&self) {
         lock(&self.queue).stops = true;
         self.changed.notify_one();
     }
 
-    /// Computes until it is told to stop.
+    /// Computes until `stop` is called.
     pub(super) fn run(&self, workers: &[Arc<Mailbox>]) {
         while let Some(Waiting { worker, key, job }) = self.next() {
             workers[worker].put(Mail::Computed(key, Box::new(job.run())));
         }
     }
 
-    /// The next job, when there is one. `None`: the end.
+    /// Waits for the next job. `None`: the thread must end.
     fn next(&self) -> Option<Waiting> {
         let mut queue = lock(&self.queue);
         loop {

@@ -1,21 +1,21 @@
-//! Hosts for which a server keeps places: those that have a key, and those that it knows by their names and addresses. A peer
-//! that connects under invented names takes the places of all others, and no more.
+//! Hosts for which a server reserves places: those that have a key, and those that it knows by name and address. A
+//! peer that connects under invented names takes places from unknown hosts only.
 //!
-//! A host is known from its first Connect on, if its address has room for one more: a machine with many names is known by the
-//! first few. It stays known for an hour after its last connection, and in the next server.
+//! A host becomes known at its first Connect, if its address has room for one more: of a machine with many names the
+//! first few are known. It stays known for an hour after its last connection, and in the next server.
 
 use std::net::{IpAddr, Ipv6Addr};
 use zoneplug_core::Nanos;
 use zoneplug_nvme::target::Nqn;
 
-/// Most hosts that are known, and of one address.
+/// Most known hosts, in total and of one address.
 const HOSTS: usize = 256;
 const HOSTS_OF_ADDRESS: usize = 4;
 /// How long a host without a connection is known.
 const KEEP: Nanos = Nanos(3_600_000_000_000);
-/// Most controllers of a known host for which places are kept: one for each way to the server.
+/// Most controllers of a known host that have reserved places: one for each path to the server.
 const CONTROLLERS: u32 = 8;
-/// Connections of a known host for which places are kept are so small a part of all.
+/// A known host has reserved places for this part of all connections: one in so many.
 const PART_OF_HOST: usize = 32;
 
 /// A host that a server knows.
@@ -34,7 +34,7 @@ struct Known {
     address: IpAddr,
     connections: usize,
     controllers: u32,
-    /// When it had its last connection, if it has none.
+    /// When its last connection ended.
     seen: Nanos,
 }
 
@@ -51,18 +51,18 @@ pub(super) enum HostPlace {
     Uncounted,
     /// The host is known.
     Known { id: u64, is_admin: bool, is_new: bool },
-    /// The host is another one.
+    /// The host is unknown.
     Other,
 }
 
 impl HostPlace {
-    /// Whether a place is kept for the host.
+    /// Whether a place is reserved for the host.
     pub(super) fn is_kept(self) -> bool {
         self != HostPlace::Other
     }
 }
 
-/// The hosts that a server knows, and how many connections others have.
+/// The hosts that a server knows, and the number of connections of unknown hosts.
 #[derive(Debug)]
 pub(super) struct KnownHosts {
     max_connections: usize,
@@ -71,7 +71,7 @@ pub(super) struct KnownHosts {
     last: u64,
 }
 
-/// The part that addresses of one machine have in common.
+/// The part of an address that all addresses of one machine have.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(a) => IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() >> 64 << 64)),
@@ -80,7 +80,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl KnownHosts {
-    /// For a server with so many connections that knows these hosts from the one before it.
+    /// For a server with so many connections; `known`: the hosts that the last server knew.
     pub(super) fn new(max_connections: usize, known: &[KnownHost], now: Nanos) -> KnownHosts {
         let mut all = KnownHosts { max_connections, known: Vec::new(), others: 0, last: 0 };
         for k in known {
@@ -97,7 +97,7 @@ impl KnownHosts {
         self.known.iter().map(host).collect()
     }
 
-    /// The number of a host, and whether it is new. `None`: there is no room for it.
+    /// The index of a host, and whether it is new. `None`: there is no room for it.
     fn learn(&mut self, nqn: &Nqn, address: IpAddr, now: Nanos) -> Option<(usize, bool)> {
         let is = |k: &Known| k.address == address && k.nqn == *nqn;
         if let Some(n) = self.known.iter().position(is) {
@@ -114,8 +114,8 @@ impl KnownHosts {
         Some((self.known.len() - 1, true))
     }
 
-    /// A place for a connection that becomes a queue of this host, which has no key. `None`: there is none. A quarter of all
-    /// connections is left for hosts with keys and for those that have yet to connect.
+    /// Takes a place for a connection that becomes a queue of this host, which has no key. `None`: there is none. A
+    /// quarter of all connections is left for hosts with keys, and for connections before their Connect.
     pub(super) fn enter(
         &mut self,
         nqn: &Nqn,
@@ -143,7 +143,8 @@ impl KnownHosts {
         Some(HostPlace::Other)
     }
 
-    /// The connection has ended. `refused`: it has not become a queue, so a host that was not known is not.
+    /// Frees the place of a connection that has ended. `refused`: it did not become a queue, so a new host does not
+    /// become known.
     pub(super) fn leave(&mut self, place: HostPlace, refused: bool, now: Nanos) {
         match place {
             HostPlace::Uncounted => {}
@@ -176,7 +177,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// K3. One address is known by its first names. Under all others it has half of the places, and no more.
+    /// K3. The first names of an address are known. All its other names together get half of the places at most.
     #[test]
     fn k3_invented_names_of_an_address_share_the_places_of_others() {
         let mut all = KnownHosts::new(256, &[], NOW);
@@ -185,14 +186,14 @@ mod tests {
         let kept = places.iter().filter(|p| p.is_kept()).count();
         assert_eq!((kept, places.len()), (HOSTS_OF_ADDRESS, HOSTS_OF_ADDRESS + 128));
         assert_eq!(all.enter(&nqn(0), at("192.0.2.2"), true, NOW).map(|p| p.is_kept()), Some(true));
-        // The first names come back; a place of the others is given back too.
+        // The first names are still known. A place that another name gives back can be taken again.
         assert!(all.enter(&nqn(3), at("192.0.2.1"), false, NOW).unwrap().is_kept());
         assert_eq!(all.enter(&nqn(4), at("192.0.2.1"), false, NOW), None);
         all.leave(HostPlace::Other, false, NOW);
         assert_eq!(all.enter(&nqn(4), at("192.0.2.1"), false, NOW), Some(HostPlace::Other));
     }
 
-    /// K3. A known host has so many connections and controllers, and counts as another one beyond.
+    /// K3. A known host has a limited number of connections and controllers. Beyond that it counts as unknown.
     #[test]
     fn k3_a_known_host_has_a_bounded_share() {
         let mut all = KnownHosts::new(4096, &[], NOW);
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!((kept(true, 12), kept(false, 200)), (8, 4096 / PART_OF_HOST - 8));
     }
 
-    /// K3. Known hosts of many addresses leave a quarter to those that have keys.
+    /// K3. Known hosts of many addresses leave a quarter to hosts with keys.
     #[test]
     fn k3_known_hosts_leave_room_for_others() {
         let mut all = KnownHosts::new(256, &[], NOW);
@@ -212,7 +213,8 @@ mod tests {
         assert_eq!((0..1000).filter_map(enter).count(), 192);
     }
 
-    /// K3. A host is known for an hour after its last connection, and only then gives its place to another name of its address.
+    /// K3. A host is known for an hour after its last connection. Only then can another name of its address replace
+    /// it.
     #[test]
     fn k3_a_host_is_known_for_an_hour_after_its_last_connection() {
         let mut all = KnownHosts::new(256, &[], NOW);
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(all.enter(&nqn(9), at("192.0.2.1"), true, before), Some(HostPlace::Other));
         assert!(all.enter(&nqn(9), at("192.0.2.1"), true, later.plus(KEEP)).unwrap().is_kept());
         assert_eq!(all.enter(&nqn(0), address, true, later.plus(KEEP)), Some(HostPlace::Other));
-        // One that was refused was never known.
+        // A refused host does not become known.
         let mut all = KnownHosts::new(256, &[], NOW);
         let place = all.enter(&nqn(1), address, true, NOW).unwrap();
         all.leave(place, true, NOW);
@@ -236,7 +238,7 @@ mod tests {
         assert_eq!(all.all().len(), 1);
     }
 
-    /// K3. The next server knows the hosts of the one before it. Addresses of one network are one.
+    /// K3. The next server knows the same hosts. The addresses of one network count as one.
     #[test]
     fn k3_the_next_server_knows_the_same_hosts() {
         let mut all = KnownHosts::new(256, &[], NOW);

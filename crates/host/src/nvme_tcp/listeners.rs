@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use zoneplug_core::Error;
 
-/// The sockets at which a server listens. A server that takes over gets those of the last one, so that no host is refused
+/// The listening sockets of a server. A server that takes over gets those of the last one, so that no host is refused
 /// in between.
 #[derive(Debug, Clone)]
 pub struct NvmeTcpListeners {
@@ -17,17 +17,17 @@ pub struct NvmeTcpListeners {
 }
 
 impl NvmeTcpListeners {
-    /// Listens at all addresses of `options`, or at none. Takes the sockets of `given` that are at one of these addresses; at
-    /// port 0 any of the same IP address.
+    /// Listens at all addresses of `options`, or fails. Takes sockets of `given` that are at one of these addresses;
+    /// for port 0, any at the same IP address.
     ///
     /// # Errors
     ///
-    /// Options that [`NvmeTcpOptions::check`] refuses, or an address that cannot be had.
+    /// [`NvmeTcpOptions::check`] refuses the options, or an address is not available.
     pub fn bind(
         options: &NvmeTcpOptions,
         given: &mut Vec<TcpListener>,
     ) -> Result<NvmeTcpListeners, Error> {
-        // No socket that other machines reach listens without a word on who may connect.
+        // Without a decision about who may connect, no socket listens where other machines reach it.
         options.check()?;
         let (mut all, mut addresses) = (Vec::new(), Vec::new());
         for address in options.addresses() {
@@ -48,7 +48,7 @@ impl NvmeTcpListeners {
         Ok(NvmeTcpListeners { all, addresses })
     }
 
-    /// Where they listen, in the order of the options.
+    /// The addresses of the sockets, in the order of the options.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -59,11 +59,11 @@ impl NvmeTcpListeners {
     }
 }
 
-/// Sockets that listen, of a worker.
+/// The listening sockets of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     all: Vec<Arc<TcpListener>>,
-    /// Whether they are watched: not while there are too many open files.
+    /// Whether epoll watches them. Not while too many files are open.
     watched: bool,
 }
 
@@ -72,12 +72,12 @@ impl Listeners {
         Listeners { all: listeners.all, watched: false }
     }
 
-    /// Whether there are some, and they are not watched.
+    /// Whether there are sockets that epoll does not watch.
     pub(super) fn are_unwatched(&self) -> bool {
         !self.watched && !self.all.is_empty()
     }
 
-    /// Has epoll watch them under this key.
+    /// Makes epoll watch the sockets under this key.
     pub(super) fn watch(&mut self, epoll: &sys::Epoll, key: u64) -> io::Result<()> {
         self.all.iter().try_for_each(|l| epoll.add(l.as_raw_fd(), sys::READ, key))?;
         self.watched = true;
@@ -89,19 +89,19 @@ impl Listeners {
         self.watched = false;
     }
 
-    /// Listens no more.
+    /// Stops listening.
     pub(super) fn close(&mut self) {
         *self = Listeners::default();
     }
 
-    /// The next connection at any of them. `None`: there is no more.
+    /// The next connection at any of the sockets. `None`: there is no more.
     pub(super) fn accept(&self) -> io::Result<Option<TcpStream>> {
         for listener in &self.all {
             loop {
                 match listener.accept() {
                     Ok((stream, _)) => return Ok(Some(stream)),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    // The peer has gone before it was accepted.
+                    // The peer has closed the connection before it was accepted.
                     Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                     Err(e) => return Err(e),
                 }

@@ -1,5 +1,5 @@
-//! Messages of other threads to a worker: mail, and that one of its clients has something to do. A worker that is awake is
-//! told without a system call.
+//! Messages from other threads to a worker: mail, and wake-ups for its clients. A worker that is awake gets them
+//! without a system call.
 
 use crate::eventfd::eventfd;
 use std::fs::File;
@@ -21,23 +21,23 @@ pub(super) enum Mail {
     Connection(TcpStream),
     /// A disk has done work of the connection.
     Ready(u64),
-    /// Another queue asks that of the connection something.
+    /// Another queue queries that of the connection.
     Asked(u64),
-    /// The answer to a command that the connection has waiting.
+    /// The answer to a command that the connection has kept waiting.
     Complete(u64, Completion),
-    /// The value of Diffie-Hellman for which the connection waits.
+    /// The Diffie-Hellman value that the connection waits for.
     Computed(u64, Box<Computed>),
     /// The namespaces that the I/O queue shows from now on.
     Namespaces(u64, Arc<Namespaces>),
-    /// The connection is to be closed. The target knows it no more.
+    /// Close the connection. The target has ended its queue.
     Close(u64),
-    /// A controller has a keep alive time: look when it is over.
+    /// A controller has a keep alive time: check it regularly.
     KeepAlive,
-    /// The end.
+    /// Stop the worker.
     Stop,
 }
 
-/// A worker's mailbox, and what wakes it.
+/// A worker's mailbox. Wakes the worker.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     mail: Mutex<Vec<Mail>>,
@@ -51,7 +51,7 @@ impl Mailbox {
         Ok(Arc::new(Mailbox { mail, event: eventfd()?, sleeps }))
     }
 
-    /// Readable, at an edge, when the worker is to wake.
+    /// The descriptor on which the worker sleeps, watched for edges.
     pub(super) fn fd(&self) -> RawFd {
         self.event.as_raw_fd()
     }
@@ -61,13 +61,13 @@ impl Mailbox {
         self.ring();
     }
 
-    /// Puts the mail into `all`, which is empty, in the order in which it came.
+    /// Moves the mail into `all`, which is empty, in order of arrival.
     pub(super) fn take(&self, all: &mut Vec<Mail>) {
         std::mem::swap(&mut *lock(&self.mail), all);
     }
 
-    /// The worker is about to sleep: from now on it is woken. It looks once more for mail and completions, because what
-    /// came before does not wake it. False: there is mail.
+    /// Announces that the worker is about to sleep: new mail wakes it from now on. The worker then checks once more
+    /// for mail and completions, because earlier ones do not wake it. False: there is mail.
     pub(super) fn will_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
         lock(&self.mail).is_empty()
@@ -81,7 +81,7 @@ impl Mailbox {
     /// Wakes the worker.
     pub(super) fn ring(&self) {
         if self.sleeps.swap(false, Ordering::SeqCst) {
-            // The write fails only if the counter is full: the worker has not looked at its edge yet.
+            // The write fails only if the counter is full; the worker has then not seen its edge yet.
             let _ = (&self.event).write(&1u64.to_ne_bytes());
         }
     }
@@ -102,7 +102,7 @@ impl Wake for Mailbox {
 pub(super) struct ConnectionWaker {
     mailbox: Arc<Mailbox>,
     key: u64,
-    /// The worker has been told and has not looked yet.
+    /// The worker was woken for the connection and has not run it yet.
     rung: AtomicBool,
 }
 
@@ -111,7 +111,7 @@ impl ConnectionWaker {
         Arc::new(ConnectionWaker { mailbox, key, rung: AtomicBool::new(false) })
     }
 
-    /// The worker looks at the connection now.
+    /// The worker runs the connection now.
     pub(super) fn looked(&self) {
         self.rung.store(false, Ordering::SeqCst);
     }

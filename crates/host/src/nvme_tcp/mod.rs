@@ -1,5 +1,5 @@
-//! NVMe/TCP: serves disks as namespaces that any Linux attaches over the network, without root and without the kernel's
-//! driver here.
+//! NVMe/TCP: serves disks as namespaces that any Linux host attaches over the network. Needs neither root nor the
+//! kernel's target driver on this machine.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -20,9 +20,9 @@
 //! | `sys.rs` | epoll, sending |
 //! | `testing.rs` | servers for tests and benchmarks: without threads, with other bounds |
 //!
-//! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection belongs to
-//! one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the target. A disk
-//! that stalls keeps commands, and no thread.
+//! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection
+//! belongs to one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the
+//! target. A disk that stalls delays its commands, but blocks no thread.
 
 mod admission;
 mod calls;
@@ -82,17 +82,18 @@ use zoneplug_nvme::tcp::Config;
 pub struct Disk {
     /// The disk.
     pub disk: HostedDisk,
-    /// The specification that it was opened from. Its namespaces get their identity from the disks and the layers that it names,
-    /// and from the name of the subsystem; those of a disk in memory, which no other server can have, get a new one.
+    /// The specification that the disk was opened from. The identity of its namespaces is derived from the disks and
+    /// layers in it, and from the name of the subsystem. A disk in memory gets a new identity, because no other
+    /// server can have that disk.
     pub spec: Specification,
     /// Commands of a queue at the device below, if fewer than the queue has entries.
     pub tags: Option<u16>,
-    /// How hosts know it from the last server. `None`: it gets the next free numbers.
+    /// The numbers and identifier that hosts know from the last server. `None`: the next free numbers.
     pub known: Option<KnownDisk>,
 }
 
 impl Disk {
-    /// The disk as far as hosts can tell.
+    /// The properties of the disk that hosts can see.
     pub fn shape(&self) -> DiskShape {
         DiskShape {
             mark: (!self.spec.is_volatile()).then(|| DiskMark::held(&self.disk, &self.spec)),
@@ -109,35 +110,36 @@ struct Shared {
     disks: Vec<Disk>,
     /// Whether a read of the disk writes each byte of its buffer.
     fills_buffers: Vec<bool>,
-    /// How many writes the order window of each disk had given up when the log was told last.
+    /// For each disk: the number of writes that its order window has given up, up to the last log message.
     expired: Vec<AtomicU64>,
-    /// The commands of each disk that may be lost.
+    /// For each disk: the commands that may be lost.
     recovery: Vec<DiskRecovery>,
-    /// The appends that the hosts of each disk were told of, for the next server.
+    /// For each disk: the journal of appends that hosts were told of, for the next server.
     journals: Vec<Option<Journal>>,
     tcp: Config,
     clock: Clock,
     workers: Vec<Arc<Mailbox>>,
-    /// By worker and disk.
+    /// Counters by worker and disk.
     counters: Vec<Vec<Counters>>,
-    /// By worker and disk, if they are measured.
+    /// Logs by worker and disk, if operations are timed.
     latencies: Vec<Vec<Arc<LatencyLog>>>,
-    /// By worker.
+    /// System calls by worker.
     calls: Vec<Calls>,
-    /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or alone.
+    /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or on its
+    /// own.
     routes: Mutex<BTreeMap<(u16, u16), (usize, u64)>>,
-    /// Whether the first worker looks at keep alive times. Changed while the target is locked.
+    /// Whether the first worker checks keep alive times. Changed while the target is locked.
     keeps_alive: AtomicBool,
-    /// Connections, and queues without one whose commands are still being carried out.
+    /// The number of connections, and of queues without one whose commands are still being carried out.
     connections: AtomicUsize,
-    /// Workers whose hosts may not have looked at all answers, when the server ends.
+    /// When the server ends: the number of workers whose hosts may not have read all answers.
     unready_workers: AtomicUsize,
     failed_authentications: AtomicU64,
     key_exchange: KeyExchange,
     max_connections: usize,
-    /// Locked while the target is, or alone.
+    /// Locked while the target is, or on its own.
     known: Mutex<KnownHosts>,
-    /// Why a worker has ended although it was not told to.
+    /// Why a worker has ended without being stopped.
     failure: Mutex<Option<String>>,
 }
 
@@ -157,7 +159,8 @@ impl Shared {
         lock(&self.routes).insert((queue.controller, queue.qid), (worker, key));
     }
 
-    /// False: the queue is another connection's, or the target knows it no more.
+    /// Removes the route of a connection's queue. False: another connection has the queue now, or the target has
+    /// ended it.
     fn remove_route(&self, queue: QueueId, key: u64) -> bool {
         let mut routes = lock(&self.routes);
         let id = (queue.controller, queue.qid);
@@ -168,7 +171,7 @@ impl Shared {
         own
     }
 
-    /// The queues without a connection, which these are, have no commands any more.
+    /// Informs the target that these queues, which have no connection, have no commands left.
     fn drained(&self, queues: impl Iterator<Item = QueueId>) {
         let mut queues = queues.peekable();
         if queues.peek().is_none() {
@@ -179,12 +182,12 @@ impl Shared {
         self.deliver(target.take_events());
     }
 
-    /// Has every worker look at its queues that wait for others.
+    /// Makes every worker check its queues that wait for others.
     fn ring(&self) {
         self.workers.iter().for_each(|w| w.ring());
     }
 
-    /// Has the workers of these queues answer what other queues ask them.
+    /// Makes the workers of these queues answer the queries of other queues.
     fn ask(&self, queues: &[QueueId]) {
         let routes = lock(&self.routes);
         for queue in queues {
@@ -194,14 +197,14 @@ impl Shared {
         }
     }
 
-    /// Has the first worker look at keep alive times, if there are any and it does not.
+    /// Makes the first worker check keep alive times, if there are any and it does not yet.
     fn note_keep_alive(&self, target: &Target) {
         if target.next_deadline().is_some() && !self.keeps_alive.swap(true, Ordering::Relaxed) {
             self.workers[0].put(Mail::KeepAlive);
         }
     }
 
-    /// Hands events of the target to the connections that they are for.
+    /// Sends events of the target to the connections that they concern.
     fn deliver(&self, events: Vec<Event>) {
         if events.is_empty() {
             return;
@@ -225,7 +228,7 @@ impl Shared {
         }
     }
 
-    /// Closes the connections of a controller from this queue on.
+    /// Closes the connections of a controller, from this queue on.
     fn close(&self, routes: &mut BTreeMap<(u16, u16), (usize, u64)>, from: (u16, u16)) {
         let gone: Vec<_> =
             routes.range(from..=(from.0, u16::MAX)).map(|(id, r)| (*id, *r)).collect();
@@ -236,16 +239,16 @@ impl Shared {
     }
 }
 
-/// A host that is connected.
+/// A connected host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvmeTcpHost {
-    /// Its NQN.
+    /// The NQN of the host.
     pub nqn: String,
-    /// Whether it has authenticated.
+    /// Whether the host has authenticated.
     pub authenticated: bool,
-    /// The number of its controller.
+    /// The number of the host's controller.
     pub controller: u16,
-    /// Its I/O queues.
+    /// The number of the controller's I/O queues.
     pub queues: usize,
 }
 
@@ -292,8 +295,8 @@ impl std::fmt::Debug for NvmeTcp {
 }
 
 impl NvmeTcp {
-    /// Serves `disks` as the namespaces of one subsystem, in their order, from now on. `ended` is called from another
-    /// thread if a thread of the server fails.
+    /// Serves `disks` as the namespaces of one subsystem, in this order. Calls `ended` from another thread if a
+    /// thread of the server fails.
     ///
     /// ```
     /// use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
@@ -308,8 +311,8 @@ impl NvmeTcp {
     ///
     /// # Errors
     ///
-    /// A disk that cannot be shown as a namespace, a name that is none, an address that cannot be had, one that other
-    /// machines reach without a word on who may connect, or too few threads or files.
+    /// A disk cannot be shown as a namespace, a name is invalid, an address is not available, other machines reach an
+    /// address and no option says who may connect, or there are too few threads or files.
     pub fn start(
         options: &NvmeTcpOptions,
         disks: Vec<Disk>,
@@ -318,7 +321,7 @@ impl NvmeTcp {
         NvmeTcp::start_at(NvmeTcpListeners::bind(options, &mut Vec::new())?, options, disks, ended)
     }
 
-    /// As [`NvmeTcp::start`], at sockets that listen already.
+    /// Like [`NvmeTcp::start`], with sockets that listen already.
     pub fn start_at(
         listeners: NvmeTcpListeners,
         options: &NvmeTcpOptions,
@@ -342,8 +345,8 @@ impl NvmeTcp {
         }
     }
 
-    /// A server that listens, and its workers, which do not run yet. If they measure, then one operation of each kind in about
-    /// `interval`.
+    /// A listening server, and its workers, which do not run yet. `interval`: if they time operations, one of each
+    /// kind is timed about once in it.
     fn prepare<T: Timing>(
         listeners: NvmeTcpListeners,
         options: &NvmeTcpOptions,
@@ -423,45 +426,46 @@ impl NvmeTcp {
         Ok(Started { server, workers })
     }
 
-    /// The subsystem as hosts see it, with disks that are not [enabled](NvmeTcp::set_enabled).
+    /// The subsystem that hosts see, including disks that are not [enabled](NvmeTcp::set_enabled).
     pub fn shown(&self) -> &ShownSubsystem {
         &self.shown
     }
 
-    /// Where it listens; the first of several addresses.
+    /// The address at which the server listens; the first of several.
     pub fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// All addresses at which it listens, in the order of the options.
+    /// All addresses at which the server listens, in the order of the options.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// How hosts use an address, by its place in [`NvmeTcp::addresses`]. One that does not exist is *optimized*.
+    /// How hosts should use an address, by its place in [`NvmeTcp::addresses`]. *Optimized* if there is no such
+    /// address.
     pub fn ana_state(&self, address: usize) -> AnaState {
         lock(&self.shared.target).ana_state(address)
     }
 
-    /// Sets how hosts use an address. Those that are connected there learn of it; at an inaccessible one no command begins
-    /// any more.
+    /// Sets how hosts should use an address. Hosts that are connected there are informed. At an inaccessible address
+    /// no new command begins.
     pub fn set_ana_state(&self, address: usize, state: AnaState) {
         let mut target = lock(&self.shared.target);
         target.set_ana_state(address, state);
         self.shared.deliver(target.take_events());
     }
 
-    /// Whether the namespaces of a disk, by its place among the disks of the server, are shown to hosts. Those of a disk that
-    /// does not exist are not.
+    /// Whether hosts see the namespaces of a disk, by its place among the disks of the server. False if there is no
+    /// such disk.
     pub fn is_enabled(&self, disk: usize) -> bool {
         self.namespaces().iter().any(|(_, of, _)| *of == disk)
     }
 
-    /// Shows the namespaces of a disk to hosts, or does not. Hosts that are connected learn of it. Commands in flight are
+    /// Shows the namespaces of a disk to hosts, or hides them. Connected hosts are informed. Commands in flight are
     /// carried out, and the numbers of the namespaces stay.
     pub fn set_enabled(&self, disk: usize, enabled: bool) {
         let mut target = lock(&self.shared.target);
-        // The subsystem is there as long as its server.
+        // The subsystem exists as long as its server.
         let _ = target.enable_namespaces(&self.nqn, disk as u32, enabled);
         self.shared.deliver(target.take_events());
     }
@@ -471,35 +475,34 @@ impl NvmeTcp {
         &self.unjournaled
     }
 
-    /// The name of its subsystem.
+    /// The name of the subsystem.
     pub fn nqn(&self) -> &str {
         self.nqn.as_str()
     }
 
-    /// Its namespaces that are shown: number, and number of the disk. Why Linux makes no block device of it, if it does not.
+    /// For each namespace shown: its number, its disk, and why Linux refuses it, if so.
     pub fn namespaces(&self) -> Vec<(u32, usize, Option<Error>)> {
         let all = lock(&self.shared.target).namespaces(&self.nqn);
         let all = all.iter().flat_map(|all| all.iter());
         all.map(|(nsid, n)| (nsid, n.disk() as usize, n.refused_by_linux())).collect()
     }
 
-    /// The hosts without a key for which it keeps places: the next server is to know them
-    /// ([`NvmeTcpOptions::known_hosts`]).
+    /// The hosts without a key that have reserved places, for the next server ([`NvmeTcpOptions::known_hosts`]).
     pub fn known_hosts(&self) -> Vec<KnownHost> {
         lock(&self.shared.known).all()
     }
 
-    /// Most connections that it has at a time.
+    /// The limit of connections at a time.
     pub fn max_connections(&self) -> usize {
         self.shared.max_connections
     }
 
-    /// How often a host has failed to authenticate, or was not satisfied with what the subsystem knows.
+    /// How often a host has failed to authenticate, or has rejected the subsystem's own authentication.
     pub fn failed_authentications(&self) -> u64 {
         self.shared.failed_authentications.load(Ordering::Relaxed)
     }
 
-    /// The hosts that are connected. Those that have yet to authenticate are not among them.
+    /// The connected hosts, without those that have yet to authenticate.
     pub fn hosts(&self) -> Vec<NvmeTcpHost> {
         let target = lock(&self.shared.target);
         let routes = lock(&self.shared.routes);
@@ -533,8 +536,8 @@ impl NvmeTcp {
 }
 
 impl Drop for NvmeTcp {
-    /// Takes no more commands, answers those that have begun, and closes all connections when the hosts have their answers, or
-    /// after a second. Writes that are in flight then go on, and were not acknowledged.
+    /// Takes no more commands, answers those that have begun, and closes all connections when the hosts have their
+    /// answers, or after a second. Writes in flight then continue without an acknowledgement.
     fn drop(&mut self) {
         for worker in &self.shared.workers {
             worker.put(Mail::Stop);
@@ -551,8 +554,8 @@ impl Drop for NvmeTcp {
     }
 }
 
-/// The commands of a disk that may have been lost before this server, its journal, and why it has none. Nothing was lost of a disk
-/// that did not exist then.
+/// For a disk: its commands that may have been lost before this server started, its journal, and why it has none. If
+/// the disk is newer than the last server, nothing was lost.
 fn left_of(
     d: &Disk,
     directory: Option<&Path>,

@@ -1,13 +1,13 @@
-//! How many connections the limit of open files (RLIMIT_NOFILE) allows.
+//! Limits connections by the limit of open files (RLIMIT_NOFILE).
 
 use zoneplug_core::{Error, ErrorKind};
 
-/// Files that a server opens for other things than connections: clients of its socket and of its metrics, snapshots.
+/// Files that a server opens besides connections: clients of its socket and of its metrics, snapshots.
 const SPARE: u64 = 64;
-/// Fewest connections of a server: an admin queue and an I/O queue of a host, for each of two paths.
+/// The fewest connections of a server: an admin queue and an I/O queue of a host, for each of two paths.
 const FEWEST: usize = 4;
 
-/// The number of connections that a server may have, of `wanted`.
+/// The number of connections that a server may have, at most `wanted`.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ fn allowed(wanted: usize, limit: u64, own: u64) -> Result<usize, Error> {
 mod tests {
     use super::*;
 
-    /// K3. Connections are bounded by the open files that this process may have.
+    /// K3. The number of open files that this process may have limits connections.
     #[test]
     fn k3_connections_are_bounded_by_open_files() {
         assert_eq!(allowed(4096, 1 << 20, 40).unwrap(), 4096);

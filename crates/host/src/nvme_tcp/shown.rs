@@ -1,5 +1,5 @@
-//! The view that hosts have of a server: its namespaces with their numbers and identifiers, its longest append, and whether they
-//! authenticate. A server that takes over shows the same, or does not take over.
+//! The server as hosts see it: its namespaces with their numbers and identifiers, its longest append, and whether
+//! hosts authenticate. A server that takes over shows the same, or does not take over.
 
 use super::NvmeTcpOptions;
 use super::admission::admitted;
@@ -9,59 +9,59 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, FNV_START, fnv1a};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
 
-/// How hosts know a disk from the last server.
+/// The numbers and identifier by which hosts know a disk from the last server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownDisk {
     /// The numbers of its namespaces.
     pub nsids: Vec<u32>,
-    /// The identifier from which those of its namespaces are made.
+    /// The identifier of the disk. Those of its namespaces are derived from it.
     pub uuid: [u8; 16],
-    /// Whether hosts see it.
+    /// Whether hosts see the disk.
     pub enabled: bool,
 }
 
 impl KnownDisk {
-    /// A disk in memory whose data have gone with its last server. It keeps the numbers of its namespaces, and gets another
-    /// identifier, by which hosts see that it is not the disk that they know.
+    /// A disk in memory whose data was lost with its last server. It keeps the numbers of its namespaces, and gets
+    /// another identifier, so that hosts see that it is another disk.
     pub fn lost(nsids: Vec<u32>) -> KnownDisk {
         KnownDisk { nsids, uuid: new_uuid(), enabled: true }
     }
 }
 
-/// A disk as far as hosts can tell.
+/// The properties of a disk that hosts can see.
 #[derive(Debug, Clone)]
 pub struct DiskShape {
-    /// The disk as servers compare it. Its identifier is made of this and of the name of the subsystem. `None`: the disk is in memory and ends with its
-    /// server, so each server gives it another identifier.
+    /// The mark by which servers compare the disk. Its identifier is derived from this and the name of the subsystem.
+    /// `None`: the disk is in memory and ends with its server, so each server gives it another identifier.
     pub mark: Option<DiskMark>,
-    /// How hosts know it already, if they do.
+    /// The numbers and identifier that hosts know already, if any.
     pub known: Option<KnownDisk>,
-    /// Its zones.
+    /// Its geometry.
     pub geometry: Geometry,
     /// Its limits.
     pub limits: Limits,
 }
 
-/// A namespace as hosts see it.
+/// A namespace that hosts see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownNamespace {
     /// Its number.
     pub nsid: u32,
-    /// The place of its disk among those of the server.
+    /// The index of its disk among those of the server.
     pub disk: usize,
     /// Its identifier.
     pub uuid: [u8; 16],
     /// Bytes of a block.
     pub block_bytes: u32,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
     /// Blocks of a zone; `None` if it is not zoned.
     pub zone_blocks: Option<u64>,
-    /// A number made of all that hosts read of it but its identifier.
+    /// A hash of everything that hosts read of the namespace except its identifier.
     pub digest: u64,
 }
 
-/// A subsystem as hosts see it.
+/// A subsystem that hosts see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownSubsystem {
     /// The namespaces, in ascending order.
@@ -73,7 +73,7 @@ pub struct ShownSubsystem {
 }
 
 impl ShownSubsystem {
-    /// How hosts know a disk that they see, by its place.
+    /// The numbers and identifier of a disk, by its index. `None`: hosts do not see it.
     pub fn known(&self, disk: usize) -> Option<KnownDisk> {
         let own = self.namespaces.iter().filter(|n| n.disk == disk);
         let nsids = own.map(|n| n.nsid).collect();
@@ -81,16 +81,16 @@ impl ShownSubsystem {
     }
 }
 
-/// An identifier of a disk: always the same for the same disks below it with the same layers, whatever their paths. `nth` tells
-/// copies apart.
+/// The identifier of a disk: the same for the same disks below it with the same layers, whatever their paths. `nth`
+/// distinguishes copies.
 fn uuid_of(nqn: &str, mark: DiskMark, nth: usize) -> [u8; 16] {
     let numbers = [mark.disks, mark.layers, nth as u64].into_iter().flat_map(u64::to_le_bytes);
     let bytes = nqn.bytes().chain([0]).chain(numbers);
-    // Each half has a start of its own.
+    // Each half of the identifier has its own start value.
     uuid_from([FNV_START, FNV_START.rotate_left(32)].map(|start| fnv1a(start, bytes.clone())))
 }
 
-/// An identifier that no disk had before.
+/// A new random identifier.
 fn new_uuid() -> [u8; 16] {
     uuid_from([(); 2].map(|()| RandomState::new().hash_one(std::process::id())))
 }
@@ -105,8 +105,8 @@ fn uuid_from(halves: [u64; 2]) -> [u8; 16] {
     uuid
 }
 
-/// Makes the subsystem with the namespaces of `disks`. Those that hosts know keep their numbers; the others get numbers
-/// behind them and behind [`NvmeTcpOptions::last_nsid`].
+/// Makes the subsystem with the namespaces of `disks`. Namespaces that hosts know keep their numbers; others get
+/// numbers above these and above [`NvmeTcpOptions::last_nsid`].
 pub(super) fn subsystem(
     target: &mut Target,
     options: &NvmeTcpOptions,
@@ -180,13 +180,13 @@ impl NvmeTcpOptions {
     ///
     /// # Errors
     ///
-    /// A disk that cannot be shown, or one whose known numbers are another's.
+    /// A disk cannot be shown, or another disk has its known numbers.
     pub fn would_show(&self, disks: &[DiskShape]) -> Result<ShownSubsystem, Error> {
         subsystem(&mut Target::new(Vec::new()), self, disks)
     }
 }
 
-/// Checks that a disk can be shown as namespaces. Nothing is opened.
+/// Checks that a disk can be shown as namespaces. Opens nothing.
 pub fn check(g: &Geometry, limits: &Limits) -> Result<(), Error> {
     Namespace::of(0, [0; 16], g, limits).map(drop)
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 /// The events that a descriptor is watched for: bytes to read, and room to write.
 pub(super) const READ: u32 = libc::EPOLLIN as u32;
 pub(super) const WRITE: u32 = libc::EPOLLOUT as u32;
-/// Reported once each time that it comes, and not as long as it is there.
+/// Report an event once when it occurs, instead of as long as it lasts.
 pub(super) const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Descriptors that a thread watches, each with a number.
@@ -23,7 +23,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Takes up to `most` at a time.
+    /// With room for `most` descriptors at a time.
     pub(super) fn new(most: usize) -> Ready {
         Ready { events: vec![libc::epoll_event { events: 0, u64: 0 }; most], len: 0 }
     }
@@ -64,7 +64,7 @@ impl Epoll {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
-    /// Waits until something is ready, at most `millis`; -1: for ever.
+    /// Waits until a descriptor is ready, at most `millis`; -1: for ever.
     pub(super) fn wait(&self, ready: &mut Ready, millis: i32) -> io::Result<()> {
         let (events, most) = (ready.events.as_mut_ptr(), ready.events.len() as i32);
         // SAFETY: `events` has room for `most` events and lives across the call.
@@ -80,7 +80,7 @@ impl Epoll {
     }
 }
 
-/// Sends from several places. A peer that has gone is an error and no SIGPIPE.
+/// Sends from several slices. If the peer has closed the connection, returns an error; there is no SIGPIPE.
 pub(super) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     // SAFETY: all zeroes is a message without addresses and without data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -91,7 +91,7 @@ pub(super) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usi
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// How many bytes that were sent the peer's TCP has not acknowledged (`SIOCOUTQ`, tcp(7)).
+/// The number of bytes that were sent and that the peer's TCP has not acknowledged (`SIOCOUTQ`, tcp(7)).
 pub(super) fn not_acknowledged(stream: &TcpStream) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: `bytes` lives across the call, which fills it.
@@ -99,7 +99,7 @@ pub(super) fn not_acknowledged(stream: &TcpStream) -> io::Result<u64> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::try_from(bytes).unwrap_or(0)) }
 }
 
-/// Has the end of the connection discard what was not sent yet (`SO_LINGER`, socket(7)).
+/// Makes the close of the connection discard unsent bytes (`SO_LINGER`, socket(7)).
 pub(super) fn discard_at_end(stream: &TcpStream) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = std::mem::size_of_val(&linger) as libc::socklen_t;
@@ -121,7 +121,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// Also after the peer has ended the connection with bytes on their way.
+    /// Known also after the peer has closed the connection with bytes on their way.
     #[test]
     fn what_the_peer_has_not_acknowledged_is_known() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -140,7 +140,7 @@ mod tests {
         soon(0);
         send(&a, &[IoSlice::new(&[7; 1000])]).unwrap();
         soon(0);
-        // The peer's buffer fills up. What is in it was acknowledged.
+        // The peer's buffer fills up. The peer's TCP has acknowledged the bytes in it.
         a.set_nonblocking(true).unwrap();
         let mut sent = 0;
         while let Ok(n) = send(&a, &[IoSlice::new(&[7; 65_536])]) {
@@ -149,7 +149,7 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(300));
         let left = not_acknowledged(&a).unwrap();
         assert!(left > 0 && left < sent, "{left} of {sent}");
-        // Closed with bytes that it has not read: a reset.
+        // The peer closes the connection with unread bytes, which is a reset.
         drop(b);
         let begun = std::time::Instant::now();
         while send(&a, &[IoSlice::new(b"x")]).is_ok_and(|n| n > 0)

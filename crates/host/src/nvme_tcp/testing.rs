@@ -1,5 +1,5 @@
-//! For tests and counting instructions: a server without threads, which runs when it is told to, and one of other bounds. No
-//! program uses this.
+//! For tests and counting instructions: a server without threads, which runs step by step, and a server with other
+//! limits. No program uses this.
 
 use super::worker;
 use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpListeners, NvmeTcpOptions, Started};
@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use zoneplug_core::Error;
 use zoneplug_nvme::tcp::Config;
 
-/// As [`NvmeTcp::start`], with other bounds of connections.
+/// Like [`NvmeTcp::start`], with other limits of connections.
 ///
 /// # Errors
 ///
-/// As [`NvmeTcp::start`] says.
+/// The errors of [`NvmeTcp::start`].
 pub fn start(options: &NvmeTcpOptions, disks: Vec<Disk>, bounds: Config) -> Result<NvmeTcp, Error> {
     let listeners = NvmeTcpListeners::bind(options, &mut Vec::new())?;
     NvmeTcp::start_with(listeners, options, disks, bounds, || ())
@@ -34,11 +34,11 @@ impl std::fmt::Debug for SteppedServer {
 }
 
 impl SteppedServer {
-    /// As [`NvmeTcp::start`], without its threads. If it measures how long operations take, then few of them.
+    /// Like [`NvmeTcp::start`], without threads. If it times operations, it times only a few.
     ///
     /// # Errors
     ///
-    /// As [`NvmeTcp::start`] says.
+    /// The errors of [`NvmeTcp::start`].
     pub fn new(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
         let options = NvmeTcpOptions { threads: 1, ..options.clone() };
         if options.latencies {
@@ -57,7 +57,7 @@ impl SteppedServer {
         Ok(SteppedServer { server, step: Box::new(step) })
     }
 
-    /// The work of a worker between two sleeps, without the sleep.
+    /// Does the work of a worker between two sleeps.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl SteppedServer {
         (self.step)()
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }

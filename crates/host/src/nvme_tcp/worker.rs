@@ -1,5 +1,6 @@
-//! A thread that serves connections: it sleeps in epoll for their sockets, for its mailbox and for the devices of disks.
-//! The first one also accepts connections, which go round the workers, and looks when hosts have been silent too long.
+//! A thread that serves connections: it sleeps in epoll for their sockets, its mailbox and the devices of disks. The
+//! first worker also accepts connections, gives them to all workers in turn, and checks the keep alive times of
+//! hosts.
 
 mod ending;
 
@@ -22,32 +23,32 @@ use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::tcp::Buffers;
 
-/// Numbers of descriptors that are no connections.
+/// Keys of descriptors that are not connections.
 const MAIL: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 1;
 /// The device of a queue whose connection has ended.
 const DEVICE: u64 = u64::MAX - 2;
-/// With the key of a connection: the device of its queue. No generation has this bit.
+/// This bit and the key of a connection: the device of its queue. No generation has the bit.
 const DEVICE_OF: u64 = 1 << 63;
 
-/// How often connections are looked at for deadlines and memory for what is not needed, and hosts for their keep alive time.
+/// The interval at which deadlines of connections are checked and unused memory is freed; that of keep alive times.
 const SWEEP: Nanos = Nanos(1_000_000_000);
 const KEEP_ALIVE: Nanos = Nanos(500_000_000);
-/// How often armed connections that wait for a descriptor are looked at.
+/// The interval at which armed connections that wait for a descriptor are run.
 const TICK: Nanos = Nanos(crate::runtime::client::TICK.as_nanos() as u64);
 /// Most memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
-/// Descriptors that are looked at after one wait, and connections that are accepted.
+/// The most descriptors that are handled after one wait, and the most connections that are accepted.
 const READY: usize = 64;
 
-/// A place for a connection. The key of a connection has the generation above the number of the place, so that what was
-/// meant for an earlier one does not reach it.
+/// A place for a connection. The key of a connection is the generation above the index of the place, so that mail for
+/// an earlier connection does not reach it.
 struct Place<T> {
     generation: u32,
     connection: Option<Box<Connection<T>>>,
     /// Wakes the worker when a disk has done work of the connection. Made when it first waits.
     waker: Option<(Arc<ConnectionWaker>, Waker)>,
-    /// Its clients are armed: it is looked at when it has something to do.
+    /// The connection's clients are armed. The worker runs it when it is woken.
     armed: bool,
     /// The place is in [`Worker::busy`].
     listed: bool,
@@ -59,13 +60,13 @@ impl<T> Place<T> {
     }
 }
 
-/// Where [`Worker::step`] notes what is ready.
+/// The list into which [`Worker::step`] gets ready descriptors.
 pub(super) fn ready() -> sys::Ready {
     sys::Ready::new(READY)
 }
 
-/// Makes the parts of a worker that it lends its connections. A macro, because it borrows some fields of the worker while others
-/// are in use.
+/// Collects the parts of a worker that it lends its connections. A macro, because it borrows some fields of the
+/// worker while others are in use.
 macro_rules! context {
     ($worker:ident) => {
         WorkerContext {
@@ -92,26 +93,27 @@ pub(super) struct Worker<T> {
     listeners: Listeners,
     places: Vec<Place<T>>,
     free: Vec<usize>,
-    /// Keys of connections whose hosts were not admitted when this was looked at last, in the order in which they came.
+    /// Keys of connections whose hosts were not admitted at the last check, in order of arrival.
     strangers: VecDeque<u64>,
     /// Places of connections with work at a disk whose clients are not armed.
     busy: Vec<usize>,
-    /// Keys of armed connections that wait for a descriptor, which does not report everything: they are looked at each TICK.
+    /// Keys of armed connections that wait for a descriptor. It does not report everything, so they are run each
+    /// TICK.
     watched: Vec<u64>,
     next_tick: Nanos,
-    /// Keys of connections that the target has ended, and that wait for acknowledgements.
+    /// Keys of connections whose queues the target has ended, and that wait for acknowledgements.
     leaving: Vec<u64>,
     /// Memory for mail.
     mail: Vec<Mail>,
-    /// Queues whose connections have ended, with work at a disk.
+    /// Queues with work at a disk whose connections have ended.
     closing: Vec<ClosingQueue<T>>,
     /// Appends of one connection whose answers are to be sent next, and that are not in the journal yet.
     to_tell: RefCell<Vec<ToTell>>,
     buffers: Buffers,
-    /// How far its end is, once it was told to stop.
+    /// The state of the worker's end, once it was told to stop.
     ending: Option<Ending>,
     now: Nanos,
-    /// When connections are looked at next, if there are any, and when hosts are, if one has a keep alive time.
+    /// The next check of connections, if there are any, and of hosts, if one has a keep alive time.
     next_sweep: Nanos,
     keep_alive: Option<Nanos>,
     /// The worker of the next connection.
@@ -160,7 +162,7 @@ impl<T: Timing> Worker<T> {
         Ok(())
     }
 
-    /// Sleeps, at most `millis` if that is given, and does what there is to do. False: the end.
+    /// Sleeps, at most `millis` if that is given, and then does all work. False: the worker has ended.
     pub(super) fn step(&mut self, ready: &mut sys::Ready, millis: Option<i32>) -> io::Result<bool> {
         let until = self.before_sleep();
         self.shared.calls[self.number].waits.count();
@@ -200,7 +202,8 @@ impl<T: Timing> Worker<T> {
         self.places.get_mut(n)?.connection.as_deref_mut()
     }
 
-    /// Calls `f` with the connection of a key, and closes it if that says so. Its clients are not armed from then on.
+    /// Calls `f` with the connection of a key, and closes the connection if `f` returns false. Its clients are then
+    /// not armed.
     fn with(
         &mut self,
         key: u64,
@@ -220,7 +223,7 @@ impl<T: Timing> Worker<T> {
         let mut ctx = context!(self);
         if !f(connection, &mut ctx) {
             connection.end(&mut ctx);
-            // These answers are never sent.
+            // Answers that were not sent will never be sent.
             ctx.to_tell.borrow_mut().clear();
             (place.connection, place.waker) = (None, None);
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
@@ -253,12 +256,12 @@ impl<T: Timing> Worker<T> {
         let (mut n, mut waits_watched) = (0, false);
         while let Some(place) = self.busy.get(n).copied() {
             let (armed, watched) = self.arm(place);
-            // Once more, after arming: what finished before is seen here, what finishes later wakes.
+            // After arming, the connection is run once more: this sees what finished before; later completions wake.
             let progress = self.turn_disk(self.key(place));
             if self.unlist_if_idle(n) {
                 sleeps &= !progress;
             } else if armed && !progress && self.waits(place) {
-                // The connection stays listed: another queue rings when it can go on.
+                // The connection stays listed: another queue wakes the worker when it can continue.
                 self.places[place].armed = true;
                 (waits_watched, n) = (waits_watched | watched, n + 1);
             } else if armed && !progress {
@@ -300,8 +303,8 @@ impl<T: Timing> Worker<T> {
         self.place(n).and_then(Connection::busy_queue).is_some_and(|io| io.waits())
     }
 
-    /// Arms the clients of a busy connection. The first says whether it need not be looked at until it wakes, the second
-    /// whether it waits for a descriptor.
+    /// Arms the clients of a busy connection. Returns whether the connection can wait until it is woken, and whether
+    /// it waits for a descriptor.
     fn arm(&mut self, n: usize) -> (bool, bool) {
         let key = self.key(n);
         let place = &mut self.places[n];
@@ -319,7 +322,7 @@ impl<T: Timing> Worker<T> {
         (armed, watched)
     }
 
-    /// Takes what the disks have done for busy connections that are not armed. False: nothing.
+    /// Takes results of disks for busy connections that are not armed. False: there were none.
     fn turn_disks(&mut self) -> bool {
         let (mut progress, mut n) = (false, 0);
         while let Some(place) = self.busy.get(n).copied() {
@@ -329,7 +332,7 @@ impl<T: Timing> Worker<T> {
         progress | (!self.closing.is_empty() && self.turn_closing())
     }
 
-    /// Looks at connections that wait for acknowledgements.
+    /// Runs connections that wait for acknowledgements.
     #[cold]
     fn turn_leaving(&mut self) {
         for key in std::mem::take(&mut self.leaving) {
@@ -340,7 +343,7 @@ impl<T: Timing> Worker<T> {
         }
     }
 
-    /// Takes what the disks have done for a connection. False: nothing.
+    /// Takes results of disks for a connection. False: there were none.
     fn turn_disk(&mut self, key: u64) -> bool {
         let mut progress = false;
         self.with(key, |connection, ctx| {
@@ -351,7 +354,7 @@ impl<T: Timing> Worker<T> {
         progress
     }
 
-    /// Takes the `n`th of the busy places from their list if it is so no more.
+    /// Removes the `n`th of the busy places from their list if it is no longer busy.
     fn unlist_if_idle(&mut self, n: usize) -> bool {
         let place = self.busy[n];
         if self.place(place).and_then(Connection::busy_queue).is_some() {
@@ -362,7 +365,7 @@ impl<T: Timing> Worker<T> {
         true
     }
 
-    /// Takes what the disks have done of queues whose connections have ended. False: nothing.
+    /// Takes results of disks for queues whose connections have ended. False: there were none.
     fn turn_closing(&mut self) -> bool {
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
@@ -417,7 +420,7 @@ impl<T: Timing> Worker<T> {
         for _ in 0..READY {
             match self.listeners.accept() {
                 Ok(Some(stream)) => {
-                    // One too many is closed at once.
+                    // Connections above the limit are closed at once.
                     let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
                     if before >= self.shared.max_connections {
                         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -433,7 +436,7 @@ impl<T: Timing> Worker<T> {
                 }
                 Ok(None) => return,
                 Err(_) => {
-                    // Too many files are open: not at once again.
+                    // Too many files are open: the worker tries again later.
                     self.listeners.unwatch(&self.epoll);
                     self.next_sweep = self.now.plus(SWEEP);
                     return;
@@ -473,9 +476,10 @@ impl<T: Timing> Worker<T> {
         }
     }
 
-    /// Closes connections that are not admitted, the oldest first, while a new one would leave less than a quarter of the table
-    /// for hosts. A peer that opens connections and sends no Connect then keeps no host out: each new one closes an old one.
-    /// Hosts without keys may have the other three quarters. An eighth stays for connections whose hosts have yet to be admitted.
+    /// Closes connections that are not admitted, the oldest first, while less than a quarter of the table is free,
+    /// but leaves an eighth of the table to such connections. So a peer that opens connections and sends no Connect
+    /// keeps no host out: each of its new connections closes an old one. Hosts without keys may have three quarters
+    /// of the table.
     fn make_room(&mut self) {
         let max = self.shared.max_connections;
         let few = max / 8 / self.shared.workers.len();
@@ -487,7 +491,7 @@ impl<T: Timing> Worker<T> {
         }
     }
 
-    /// Looks at the deadlines of all connections, and gives memory back.
+    /// Checks the deadlines of all connections, and frees memory.
     fn sweep(&mut self) {
         self.next_sweep = self.now.plus(SWEEP);
         self.buffers.trim();
@@ -497,7 +501,7 @@ impl<T: Timing> Worker<T> {
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|key| self.connection(*key).is_some_and(|c| c.is_stranger()));
         self.strangers = strangers;
-        // A listener that cannot be watched yet is tried again at the next look.
+        // If a listener cannot be watched yet, the next sweep tries again.
         if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
             self.listeners.unwatch(&self.epoll);
         }

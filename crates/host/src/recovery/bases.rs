@@ -1,5 +1,5 @@
-//! The disks at the bottom of a specification: how a server recognises those of the last one. This module opens disks in
-//! files for reading, and changes nothing.
+//! The disks at the bottom of a specification: by these a server recognises the disks of the last server. This module
+//! opens disks in files for reading, and changes nothing.
 
 use crate::HostedDisk;
 use crate::backend::file::{Access, FileDisk};
@@ -9,8 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::{FNV_START, fnv1a};
 
-/// What the last server of a device noted in its journal: where its disks were, and how often they had been
-/// opened.
+/// The note of the last server of a device in its journal: where its disks were, and how often they had been opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct LastServer {
     pub(crate) place: u64,
@@ -23,18 +22,18 @@ pub(crate) struct LastServer {
 pub(crate) struct Bases(Arc<Meaning>);
 
 impl Bases {
-    /// What is at the paths of a specification now.
+    /// The disks that are at the paths of a specification now.
     pub(crate) fn look(spec: &Specification) -> Bases {
         Bases(Arc::new(Meaning::of(spec.root(), &mut look_at, &mut CryptDisk::key_check)))
     }
 
-    /// What `disk` has open, whatever is at its paths by now. Of a disk that a program opened as a device, what is at
-    /// the paths of `spec`.
+    /// The disks that `disk` has open, whatever is at their paths by now. If a program opened `disk` as a device, the
+    /// disks at the paths of `spec`.
     pub(crate) fn held(disk: &HostedDisk, spec: &Specification) -> Bases {
         disk.meaning().cloned().map_or_else(|| Bases::look(spec), Bases)
     }
 
-    /// A hash of the UUIDs or paths of the disks, in whatever order.
+    /// A hash of the UUIDs or paths of the disks, independent of their order.
     pub(crate) fn name(&self) -> u64 {
         let mut names: Vec<&str> = self.0.bases.iter().map(|b| &*b.name).collect();
         names.sort_unstable();
@@ -46,7 +45,7 @@ impl Bases {
         &self.0.layers
     }
 
-    /// What earlier versions compared instead of [`Bases::name`] and [`Bases::layers`].
+    /// The hash and the layers that earlier versions compared instead of [`Bases::name`] and [`Bases::layers`].
     #[cfg(feature = "ublk")]
     pub(crate) fn before(&self) -> (u64, &str) {
         (hash(&self.all(|b| &b.name)), &self.0.written)
@@ -58,12 +57,12 @@ impl Bases {
         self.0.keyed
     }
 
-    /// How many of the disks are in files, which count openings.
+    /// The number of disks that are in files. These count openings.
     pub(crate) fn files(&self) -> u64 {
         self.0.bases.iter().filter(|b| b.counts).count() as u64
     }
 
-    /// Where they are, and how often they were opened.
+    /// The places and paths of the disks, and how often they were opened, for the next server.
     pub(crate) fn left(&self) -> LastServer {
         LastServer {
             place: hash(&self.all(|b| &b.place)).max(1),

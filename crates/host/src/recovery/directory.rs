@@ -1,4 +1,4 @@
-//! Where journals are: in memory, and of this boot.
+//! The directory of the journals: it is in memory. Also the id of the boot, for which they hold.
 
 use super::shared_words;
 use std::fs::File;
@@ -10,7 +10,7 @@ pub(crate) fn place(directory: &Path) -> Result<(), String> {
     let failed = |e: io::Error| format!("{}: {e}", directory.display());
     std::fs::create_dir_all(directory).map_err(failed)?;
     let dir = File::open(directory).map_err(failed)?;
-    // A page of another file system may have to wait for a disk, even for the one that is served here.
+    // Access to a page of another file system may wait for a disk, even for the one that is served here.
     match shared_words::is_in_memory(&dir).map_err(failed)? {
         true => Ok(()),
         false => Err(format!("{} is not in memory (tmpfs)", directory.display())),

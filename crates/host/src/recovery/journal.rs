@@ -1,29 +1,27 @@
-//! The journal: which appends the clients of a device were told of, so that the next server knows after
-//! this one was killed. It is a file in memory (tmpfs), mapped and shared, so its stores survive the
-//! process. `queue.rs` stores, `journal_file.rs` opens it, `replay.rs` asks for the remaining space.
-//! Nothing here waits for a disk.
+//! The journal: which appends the clients of a device were told of, for the next server if this one is killed. It is
+//! a file in memory (tmpfs), mapped and shared, so its stores survive the process. `queue.rs` stores,
+//! `journal_file.rs` opens it, `replay.rs` asks for the remaining space. Nothing here waits for a disk.
 //!
-//! It errs on one side only: everything that a client *may* have been told of is in it. So each store comes
-//! before the answer that it is about is handed to the kernel, and whatever is unknown hides space:
+//! The journal errs on one side only: it has every append that a client *may* have been told of. So each store comes
+//! before the kernel gets the answer that it is about, and whatever is unknown hides space:
 //!
 //! | word | what it says |
 //! | --- | --- |
 //! | one for each zone | the offset from which on there may be space that no client was told of, and the *generation* of the zone, which counts its resets |
 //! | a ring for each queue | the last appends that it acknowledged: sector, length, generation. An entry that falls out of the ring hides its zone up to the entry's end |
 //!
-//! * A write other than an append hides its zone as a whole until a reset, when it is sent and again when
-//!   it comes back. A finish does the same, because the end of the zone is unknown. So a zone that is *not*
-//!   hidden has had nothing but appends.
-//! * An acknowledged reset shows all of its zone: entries of another generation count no more. An append
-//!   that is acknowledged while a reset is in flight may be from before or after it, so the zone stays
-//!   hidden.
-//! * Stores are in program order, and a killed process has done all stores up to some instruction. So no
-//!   entry is half written: it is overwritten only after its zone is hidden up to its end, and it counts
-//!   only after its append was acknowledged.
+//! * A write other than an append hides its whole zone until a reset, both when it is sent and when it comes back. A
+//!   finish does the same, because the end of the zone is unknown. So a zone that is *not* hidden has had nothing but
+//!   appends.
+//! * An acknowledged reset shows all of its zone: entries of another generation no longer count. An append that is
+//!   acknowledged while a reset is in flight may have landed before or after it, so the zone stays hidden.
+//! * Stores are in program order, and a killed process has done all stores up to some instruction. So no entry is
+//!   half written: it is overwritten only after its zone is hidden up to its end, and it counts only after its append
+//!   was acknowledged.
 //!
-//! A server believes the file if it is about this device (the kernel's object, not its number), of this
-//! boot and this shape, and was kept by the last server. Each server leaves a *stamp* at the device to
-//! prove that (`journal_file.rs`). Otherwise the server searches a zone only after its next reset.
+//! A server believes the file if it is about this device (the kernel's object, not its number), of this boot and this
+//! shape, and was kept by the last server. Each server leaves a *stamp* at the device to prove that
+//! (`journal_file.rs`). Otherwise the server searches a zone only after its next reset.
 
 use super::bases::LastServer;
 use super::shared_words::{self, SharedWords};
@@ -38,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Op, Sector, ZoneNo};
 
-/// The offset of a zone that is hidden as a whole.
+/// The offset of a zone that is completely hidden.
 pub(crate) const HIDDEN: u32 = u32::MAX;
 
 /// The version of the layout.
@@ -52,22 +50,22 @@ const HEADER: usize = 512;
 const RING_HEADER: usize = 8;
 /// Words of an entry.
 const ENTRY: usize = 2;
-/// Entries of a ring: so many for each request of the queue, up to the limit. An append is not found if so
-/// many later appends of its queue were acknowledged before it.
+/// Entries of a ring: so many for each request of the queue, up to `MAX_ENTRIES`. If more appends of the queue were
+/// acknowledged after an append, its entry is gone and its space hidden.
 const ENTRIES_PER_REQUEST: usize = 16;
 const MAX_ENTRIES: usize = 16_384;
-/// The first word of the header that is not compared, and the second: the stamps of the server that keeps
-/// the journal, and of the one before.
+/// The header words with the stamps of the server that keeps the journal and of the one before. From here on, words
+/// are not compared.
 const KEEPER: usize = 10;
 const KEEPER_BEFORE: usize = 11;
-/// What that server serves: the place of its disks, how often they were opened, and their paths as bytes
-/// that end with a 0.
+/// The note of the server that keeps the journal: the place of its disks, how often they were opened, and their paths
+/// as bytes that end with a 0.
 const PLACE: usize = 12;
 const OPENED: usize = 13;
 const PATHS: usize = 14;
 const _: () = assert!(KEEPER_BEFORE < PLACE && PATHS < HEADER);
 
-/// What is asked of the disk, as far as the journal goes by it.
+/// The part of a request that the journal needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) op: Op,
@@ -75,7 +73,7 @@ pub(crate) struct Change {
     pub(crate) len_sectors: u32,
 }
 
-/// What a journal is about.
+/// The device, boot, disk and queues that a journal is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) dev_id: u32,
@@ -133,13 +131,13 @@ impl About {
 /// The word of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ZoneWord {
-    /// The offset below which nothing is searched.
+    /// The offset below which the server does not search.
     hidden: u32,
     /// Counts resets, and wraps around.
     generation: u16,
     /// Resets in flight. At `MAX_RESETS` the number is unknown.
     resets: u16,
-    /// Something was acknowledged or sent while resets were in flight.
+    /// A request was acknowledged or sent while resets were in flight.
     mixed: bool,
 }
 
@@ -162,12 +160,12 @@ impl ZoneWord {
             | u64::from(self.mixed) << 63
     }
 
-    /// A reset is done: the whole zone may be searched.
+    /// A reset is done: the server may search the whole zone.
     fn reset(self) -> ZoneWord {
         ZoneWord { hidden: 0, generation: self.generation.wrapping_add(1), ..self }
     }
 
-    /// One of the resets in flight has ended.
+    /// Ends one of the resets in flight.
     fn reset_ended(self, succeeded: bool) -> ZoneWord {
         let left = match self.resets {
             MAX_RESETS => MAX_RESETS,
@@ -181,7 +179,7 @@ impl ZoneWord {
         ZoneWord { resets: left, mixed: z.mixed && left > 0, ..z }
     }
 
-    /// Hides the whole zone, also after resets that are in flight now.
+    /// Hides the whole zone, even beyond resets that are in flight now.
     fn hide(self) -> ZoneWord {
         ZoneWord { hidden: HIDDEN, mixed: self.mixed || self.resets > 0, ..self }
     }
@@ -200,7 +198,7 @@ pub(crate) struct FoundZone {
     pub(crate) empty: bool,
 }
 
-/// Removes files of servers that were killed while they made a journal for `path`.
+/// Removes files of servers that were killed while they created a journal for `path`.
 fn sweep(path: &Path) {
     let (Some(dir), Some(stem)) = (path.parent(), path.file_stem()) else { return };
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -219,7 +217,7 @@ fn is_own(file: &File) -> io::Result<bool> {
     Ok(meta.is_file() && private && meta.nlink() == 1)
 }
 
-/// Notes what this server serves.
+/// Writes the note about the disks that this server serves.
 fn leave(words: &[AtomicU64], left: &LastServer) {
     let mut bytes = left.paths.clone().into_bytes();
     bytes.truncate((HEADER - PATHS) * 8 - 1);
@@ -235,7 +233,7 @@ fn leave(words: &[AtomicU64], left: &LastServer) {
     words[OPENED].store(left.opened, Release);
 }
 
-/// What the last server of a device noted of its disks, if the journal at `path` is that server's. Changes
+/// The note of the last server of a device about its disks, if that server kept the journal at `path`. Changes
 /// nothing.
 #[cfg_attr(not(feature = "ublk"), expect(dead_code, reason = "ublk uses it"))]
 pub(crate) fn left(
@@ -272,8 +270,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Makes a journal for the server `me`. `hidden` has the offset of each zone from which on it may be
-    /// searched; zones that it does not list are hidden. Replaces whatever is at `path`.
+    /// Creates a journal for the server `me`. `hidden` has the offset of each zone from which on it may be searched;
+    /// zones that it does not list are hidden. Replaces a file at `path`.
     pub(crate) fn create(
         path: &Path,
         about: About,
@@ -308,8 +306,8 @@ impl Journal {
         journal
     }
 
-    /// Opens the journal of the server `last`, whose stamp the device has. `me` keeps it from now on. `found` says
-    /// what each zone holds: resets that were in flight have ended. The error says why the journal cannot be believed.
+    /// Opens the journal of the server `last`, whose stamp the device has, and makes `me` its keeper. `found` has the
+    /// state of each zone, after all resets that were in flight. The error says why the journal cannot be believed.
     pub(crate) fn open(
         path: &Path,
         about: About,
@@ -336,7 +334,8 @@ impl Journal {
                 return Err(format!("it {wrong}"));
             }
         }
-        // A server that is noted here, and died before it left its stamp at the device, has served nothing.
+        // A keeper that died before it left its stamp at the device has served nothing, so the keeper before it
+        // counts too.
         let kept_by = |at: usize| all[at].load(Relaxed) == last;
         if !kept_by(KEEPER) && !kept_by(KEEPER_BEFORE) {
             return Err("the last server did not keep it".to_owned());
@@ -370,7 +369,7 @@ impl Journal {
         self.zones().get(zone.0 as usize)
     }
 
-    /// A request is about to be sent to the disk.
+    /// Call it before a request is sent to the disk.
     pub(crate) fn begin(&self, r: &Change) {
         match r.op {
             Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
@@ -400,12 +399,12 @@ impl Journal {
         }
     }
 
-    /// A request has come back from the disk and is about to be answered. For appends that succeeded call
+    /// A request has come back from the disk and is about to be answered. For an append that succeeded, call
     /// [`record`](Journal::record) too.
     pub(crate) fn end(&self, r: &Change, succeeded: bool) {
         match r.op {
-            // Hide the zone again: the write may have been carried out after a reset that was sent later
-            // and has shown the zone.
+            // Hides the zone again: the write may have been carried out after a later reset, which has shown the
+            // zone.
             Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
             Op::ZoneReset | Op::ZoneResetAll => self.each_reset(r, |z| z.reset_ended(succeeded)),
             _ => {}
@@ -440,8 +439,8 @@ impl Journal {
         ring[0].store(count.wrapping_add(1), Release);
     }
 
-    /// These appends were recorded, and their clients were not told: the next server may find them. Comes when no thread
-    /// records any more. One that has fallen out of its ring stays acknowledged.
+    /// Removes recorded appends that clients were not told of, so that the next server may find them. Call it when no
+    /// thread records any more. An append whose entry was overwritten stays acknowledged.
     #[cfg(feature = "nvme-tcp")]
     pub(crate) fn withdraw(&self, appends: &BTreeSet<(Sector, u32)>) {
         for queue in (0..self.about.queues).filter(|_| !appends.is_empty()) {
@@ -479,14 +478,13 @@ impl Journal {
         }
     }
 
-    /// Whether nothing but appends was sent to a zone since its reset, or since the journal was made.
+    /// Whether a zone has had nothing but appends since its reset, or since the journal was created.
     #[cfg_attr(not(feature = "ublk"), expect(dead_code, reason = "ublk uses it"))]
     pub(crate) fn only_appends(&self, zone: ZoneNo) -> bool {
         self.zone(zone).is_some_and(|w| ZoneWord::of(w.load(Relaxed)).hidden != HIDDEN)
     }
 
-    /// The space below the write pointer that no client was told of, as offsets, for each zone that has
-    /// any.
+    /// For each zone that has any: the space below the write pointer that no client was told of, as offsets.
     pub(crate) fn unacked(&self, found: &[FoundZone]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         let zones = self.zones();
         let mut journal: Vec<(u32, u32, u32)> = Vec::new();

@@ -1,14 +1,14 @@
-//! What two servers compare before one hands its disks over to the other.
+//! The mark that two servers compare before one hands its disks over to the other.
 
 use super::bases::{Bases, LastServer, hash};
 use crate::{HostedDisk, Specification};
 
-/// The version of what a server leaves to the next: the words that a driver keeps for it, its journals, and what it says
-/// of its disks. A server asks none of another version for its disks. It takes over the devices of a dead server of
-/// version 2, whose words it still reads (`ublk/takeover/identity.rs`).
+/// The version of the state that a server leaves to the next: the words that a driver keeps for it, its journals, and
+/// its mark. A server does not ask a server of another version for its disks. It can take over the devices of a dead
+/// server of version 2, because it still reads that version's words (`ublk/takeover/identity.rs`).
 pub const STATE_VERSION: u64 = 3;
 
-/// What is served, in a form that two servers can compare.
+/// Describes a served disk in a form that two servers can compare.
 ///
 /// ```
 /// use zoneplug_host::{DiskMark, Specification};
@@ -20,30 +20,31 @@ pub const STATE_VERSION: u64 = 3;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskMark {
-    /// The disks at the bottom, by their UUIDs or paths, in whatever order.
+    /// The disks at the bottom, by their UUIDs or paths, independent of their order.
     pub disks: u64,
-    /// The layers above them that decide what clients see and what the bytes on the disks mean: also the order of the
+    /// The layers above the disks that decide what clients see and what the bytes mean. Includes the order of the
     /// disks, and a check value of each key.
     pub layers: u64,
-    /// Where they are: another file with the same UUID is a copy.
+    /// The places of the disks: another file with the same UUID is a copy.
     pub place: u64,
-    /// How often disks in files were opened for writing: a copy of an earlier time was opened less often.
+    /// How often disks in files were opened for writing. An older copy was opened less often.
     pub opened: u64,
 }
 
 impl DiskMark {
-    /// Of what is at the paths of a specification now. It opens disks in files for reading, reads keys, and changes
-    /// nothing.
+    /// The mark of the disks that are at the paths of a specification now. Opens disks in files for reading, reads
+    /// keys, and changes nothing.
     pub fn of(spec: &Specification) -> DiskMark {
         Self::of_bases(&Bases::look(spec))
     }
 
-    /// Of what `disk`, which was opened from `spec`, has open, whatever is at its paths by now.
+    /// The mark of the disks that `disk` has open, whatever is at their paths by now. `disk` was opened from `spec`.
     pub fn held(disk: &HostedDisk, spec: &Specification) -> DiskMark {
         Self::of_bases(&Bases::held(disk, spec))
     }
 
-    /// Whether both are of the same disks, at the same places, with the same layers and keys; at whatever times.
+    /// Whether both marks are of the same disks, at the same places, with the same layers and keys. Ignores how often
+    /// the disks were opened.
     pub fn is_same_disk(&self, other: DiskMark) -> bool {
         DiskMark { opened: other.opened, ..*self } == other
     }

@@ -1,4 +1,5 @@
-//! What a server leaves for the next one, however it ends, and how the next one knows that it is about the same disk.
+//! The state that a server leaves for the next one, also when it is killed, and the checks that it belongs to the
+//! same disk.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -10,8 +11,8 @@
 //! | `note.rs` | a text for the next server of the same boot |
 //! | `shared_words.rs` | memory that outlives its process |
 //!
-//! `ublk/takeover/` and `nvme_tcp/` use it. What of a command that is sent again is on the disk, and where,
-//! [`zoneplug_nvme::recovery`] says.
+//! `ublk/takeover/` and `nvme_tcp/` use it. [`zoneplug_nvme::recovery`] finds out how much of a resent command is on
+//! the disk, and where.
 
 pub(crate) mod bases;
 pub(crate) mod directory;

@@ -1,5 +1,5 @@
-//! A text that a server leaves for the next one of the same boot. A file that the user of this process has not written alone
-//! is not believed.
+//! A text that a server leaves for the next one of the same boot. Such a file is not believed if another user could
+//! have written it.
 
 use super::directory::boot;
 use super::shared_words::user;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// Longest text.
 const MOST: u64 = 16 << 20;
-/// How old a file that was to replace the text is at least when it is removed.
+/// The age at which a file that was to replace the text may be removed.
 const LEFT_FOR: Duration = Duration::from_secs(60);
 
-/// A text for the next server, which holds until the system is started again.
+/// A text for the next server. It is valid until the system is booted again.
 ///
 /// ```
 /// use zoneplug_host::BootNote;
@@ -36,12 +36,12 @@ impl BootNote {
         BootNote { path: directory.join(name) }
     }
 
-    /// Where it is.
+    /// The path of the note.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The text. `None`: there is none, or it is of another boot.
+    /// The text. `None`: there is none, or it is from another boot.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl BootNote {
         Ok((first == format!("{:032x}", boot()?)).then(|| rest.to_owned()))
     }
 
-    /// Replaces the text, and makes the directory if it does not exist. A reader finds the last text or this one.
+    /// Replaces the text, and makes the directory if it does not exist. A reader finds the old text or the new one.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl BootNote {
         made
     }
 
-    /// Removes what processes left that were killed while they replaced the text. A process of another namespace may have a number that
-    /// nobody has here, so what is new stays.
+    /// Removes files of processes that were killed while they replaced the text. New files stay: a process of another
+    /// namespace may have a number that no process has here.
     fn sweep(&self) {
         let directory = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
@@ -103,22 +103,22 @@ impl BootNote {
     }
 
     fn make(&self, new: &Path, text: &str) -> io::Result<()> {
-        // A process with this number may have died here.
+        // A killed process with this number may have left this file.
         let _ = std::fs::remove_file(new);
         let mut file: File =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
         file.write_all(format!("{:032x}\n{text}", boot()?).as_bytes())
     }
 
-    /// Removes it, if it is there.
+    /// Removes the note, if there is one.
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Whether no process has a number. A process of another user is there.
+/// Whether no process has this number. A process that this user may not signal exists.
 fn has_gone(pid: i32) -> bool {
-    // SAFETY: a call without pointers. Signal 0 is sent to nobody.
+    // SAFETY: a call without pointers. Signal 0 only checks whether the process exists.
     let is_found = pid <= 0 || unsafe { libc::kill(pid, 0) } == 0;
     !is_found && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
@@ -155,7 +155,7 @@ mod tests {
         std::fs::set_permissions(note.path(), PermissionsExt::from_mode(0o620)).unwrap();
         assert_eq!(note.read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         note.remove();
-        // A link to what another user has written.
+        // A link to a file that another user has written.
         std::os::unix::fs::symlink("/proc/self/status", note.path()).unwrap();
         assert!(note.read().is_err());
         note.remove();

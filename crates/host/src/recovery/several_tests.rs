@@ -1,4 +1,4 @@
-//! Tests: a server compares each of several disks with those of the last one, not the first alone.
+//! Tests that a server compares each of several disks with those of the last one, not only the first.
 
 use super::bases::Bases;
 use crate::HostedDisk;
@@ -26,7 +26,7 @@ impl Drop for Dir {
     }
 }
 
-/// Each disk of a joined one has a name, a place and a number of openings that count.
+/// The name, the place and the number of openings of each disk of a joined one count.
 #[test]
 fn of_several_disks_each_is_compared() {
     let dir = Dir::new();
@@ -42,7 +42,7 @@ fn of_several_disks_each_is_compared() {
         let (before, path, moved) =
             (Bases::look(&spec.parse().unwrap()), dir.path(name), dir.path("moved"));
         assert_eq!(before.files(), 3);
-        // A copy in the place of the disk has its name, and is another file.
+        // A copy at the path of the disk has the same name, and another place.
         std::fs::rename(&path, &moved).unwrap();
         std::fs::copy(&moved, &path).unwrap();
         let copied = Bases::look(&spec.parse().unwrap());
@@ -50,7 +50,7 @@ fn of_several_disks_each_is_compared() {
         assert_ne!(copied.left().place, before.left().place, "a copy of {name}");
         std::fs::rename(&moved, &path).unwrap();
         assert_eq!(Bases::look(&spec.parse().unwrap()).left(), before.left(), "{name}");
-        // One that is opened alone has been opened once more.
+        // A disk that was opened separately has been opened once more.
         drop(HostedDisk::open_spec(&path).unwrap());
         assert_eq!(
             Bases::look(&spec.parse().unwrap()).left().opened,

@@ -1,4 +1,5 @@
-//! Words in a file in memory, which other processes find after this one has died. The `unsafe` code is the mapping.
+//! Words in a file in memory, which other processes can read after this one has died. The `unsafe` code is the
+//! mapping.
 
 use std::fs::File;
 use std::io;
@@ -40,8 +41,8 @@ impl SharedWords {
         if ptr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Keeps the pages from being swapped out. If the limit forbids that, the pages are usually in
-        // memory anyway. SAFETY: the mapping above.
+        // Keeps the pages from being swapped out. If the limit forbids that, they are usually in memory anyway.
+        // SAFETY: the mapping above.
         unsafe { libc::mlock(ptr, len) };
         Ok(SharedWords { ptr, words })
     }

@@ -9,7 +9,7 @@ use zoneplug_nvme::recovery::{Space, block_hashes};
 /// Most sectors that are read at a time.
 const PIECE: u32 = 2048;
 
-/// The space in these pieces of the zone that begins at `start`. `None`: it cannot be read. Waits for the disk.
+/// Reads these pieces of the zone that begins at `start`. `None`: a read has failed. Waits for the disk.
 pub(crate) fn read_space(
     start: Sector,
     pieces: &[Range<u32>],

@@ -1,4 +1,4 @@
-//! The async adapter: any number of operations at a time as futures, buffers by value. It needs no particular executor.
+//! The async adapter: any number of operations at a time as futures, buffers by value. Runs in any executor.
 
 use crate::runtime::batch::whole_sectors;
 use crate::runtime::blocking::{ZONES_PER_REPORT, decode_zones};
@@ -12,15 +12,15 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Error, Flags, Op, Sector, Status, ZoneNo};
 
-/// A client whose operations are futures. Clones share it. Addresses and lengths are in sectors of 512 bytes; those of
-/// data are multiples of the disk's block. A buffer comes back from an operation, also from one that fails:
+/// A client whose operations are futures. Clones share it. Addresses and lengths are in sectors of 512 bytes; those
+/// of data are multiples of the disk's block. An operation returns its buffer, also if it fails:
 /// [`IoError::into_buf`].
 ///
-/// An operation is accepted by the call, not by the first poll, so operations are in the order of the calls, as writes
-/// to one zone need. A future that was polled must be polled again when it is woken, or be dropped. Dropping a future
-/// gives up its operation; its result is discarded. The disk keeps the buffer until the device is done with it, also
-/// after the adapter is dropped. It does the same with the buffer of an operation that ends before the device is done
-/// (a command's deadline, a device that panics): see [`HostedDisk::withheld`].
+/// The call accepts an operation, not the first poll, so operations are in the order of the calls, as writes to one
+/// zone need. A future that was polled must be polled again when it is woken, or be dropped. Dropping a future gives
+/// up its operation; its result is discarded. The disk keeps the buffer until the device is done with it, also after
+/// the adapter is dropped, and also if the operation ends before the device is done (a command's deadline, a device
+/// that panics): see [`HostedDisk::withheld`].
 ///
 /// ```
 /// use zoneplug_host::{AsyncDisk, HostedDisk};
@@ -104,7 +104,7 @@ impl AsyncDisk {
     }
 
     /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes accepted before
-    /// are done. The buffer comes back.
+    /// are done. Returns the buffer.
     pub fn write(
         &self,
         sector: Sector,
@@ -114,7 +114,7 @@ impl AsyncDisk {
         async { op.await.map(|(_, buf)| buf) }
     }
 
-    /// As [`AsyncDisk::write`], with a copy of `bytes` that is made now.
+    /// Like [`AsyncDisk::write`], with a copy of `bytes` that is made now.
     pub fn write_from(
         &self,
         sector: Sector,
@@ -123,7 +123,7 @@ impl AsyncDisk {
         self.write_vectored(sector, &[IoSlice::new(bytes)])
     }
 
-    /// As [`AsyncDisk::write`], with a copy of several pieces, one after the other. The copy is made now. A piece may
+    /// Like [`AsyncDisk::write`], with a copy of several pieces, one after the other, that is made now. A piece may
     /// have any length; together they are whole blocks.
     pub fn write_vectored(
         &self,
@@ -135,7 +135,7 @@ impl AsyncDisk {
         async move { begun?.await.map(drop) }
     }
 
-    /// As [`AsyncDisk::write`], and durable when it is ready.
+    /// Like [`AsyncDisk::write`]. The data is durable when the future is ready.
     pub fn write_fua(
         &self,
         sector: Sector,
@@ -145,7 +145,7 @@ impl AsyncDisk {
         async { op.await.map(|(_, buf)| buf) }
     }
 
-    /// Writes `buf` wherever the write pointer of the zone that starts at `zone_start` is, and says where that was.
+    /// Writes `buf` at the write pointer of the zone that starts at `zone_start`, and returns where that was.
     pub fn append(
         &self,
         zone_start: Sector,
@@ -154,7 +154,7 @@ impl AsyncDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
-    /// As [`AsyncDisk::append`], and durable when it is ready.
+    /// Like [`AsyncDisk::append`]. The data is durable when the future is ready.
     pub fn append_fua(
         &self,
         zone_start: Sector,
@@ -163,7 +163,7 @@ impl AsyncDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::FUA, buf)
     }
 
-    /// As [`AsyncDisk::append`], with a copy of `bytes` that is made now.
+    /// Like [`AsyncDisk::append`], with a copy of `bytes` that is made now.
     pub fn append_from(
         &self,
         zone_start: Sector,
@@ -172,7 +172,7 @@ impl AsyncDisk {
         self.append_vectored(zone_start, &[IoSlice::new(bytes)])
     }
 
-    /// As [`AsyncDisk::append`], with a copy of several pieces, one after the other. The copy is made now.
+    /// Like [`AsyncDisk::append`], with a copy of several pieces, one after the other, that is made now.
     pub fn append_vectored(
         &self,
         zone_start: Sector,
@@ -183,7 +183,7 @@ impl AsyncDisk {
         async move { begun?.await.map(|(at, _)| at) }
     }
 
-    /// Makes durable what was acknowledged.
+    /// Makes acknowledged writes durable.
     pub fn flush(&self) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
         self.plain(Op::Flush, Sector(0), 0)
     }
@@ -265,7 +265,7 @@ impl AsyncDisk {
         report(self.clone(), sector, nr, Flags::NONE)
     }
 
-    /// A report that also corrects what the layer knows of idle zones, after something else has changed them.
+    /// Reports zones, and corrects the layer's state of idle zones, after something else has changed them.
     pub fn resync(
         &self,
         sector: Sector,
@@ -274,7 +274,7 @@ impl AsyncDisk {
         report(self.clone(), sector, nr, Flags::RESYNC)
     }
 
-    /// One zone, as the device reports it. A device that reports none is an error.
+    /// Reports one zone. Fails if the device reports none.
     pub fn zone(
         &self,
         zone: ZoneNo,
@@ -305,7 +305,7 @@ impl AsyncDisk {
             let end = begun?.await;
             match end.buf {
                 Some(buf) if end.status.is_ok() => Ok((end.sector, buf)),
-                // Done, but without what was lent.
+                // The operation succeeded, but its buffer did not come back.
                 None if end.status.is_ok() => Err(IoError::new(op, sector, Status::Io)),
                 buf => Err(IoError::new(op, sector, end.status).with_buf(buf)),
             }
@@ -344,7 +344,7 @@ async fn report(
         let end = disk.shared.begin(op, sector, 0, flags, Some(buf)).await;
         let next = match end.status {
             Status::Ok => decode_zones(end.buf, end.result, ask, &mut zones),
-            // The end of the disk.
+            // The disk ends here.
             Status::OutOfRange if !zones.is_empty() => break,
             status => Err(status),
         };

@@ -1,8 +1,8 @@
-//! A pair of memory barriers of which one costs nothing: membarrier(2) makes every running thread of the process execute
-//! a barrier, so the threads that pass often need none of their own.
+//! A pair of memory barriers of which one is free: membarrier(2) makes every running thread of the process execute a
+//! barrier, so the threads that pass often need none of their own.
 //!
-//! The pair orders stores before later loads: of two threads that each store, pass their barrier, and load what the other
-//! has stored, at least one sees the other's store.
+//! The pair orders stores before later loads. If two threads each store, pass their barrier, and load the word that
+//! the other has stored, at least one sees the other's store.
 
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
@@ -12,11 +12,11 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Whether the system has the call. Where it does not, both barriers are ordinary ones.
+/// Whether the system has the call. If not, both barriers are ordinary ones.
 pub(crate) fn has_membarrier() -> bool {
     const UNKNOWN: u8 = 2;
-    /// No lock, because a child of a fork would wait for a thread that exists in its parent only. Threads that ask at the
-    /// same time get the same answer.
+    /// There is no lock, because a child of a fork would wait for a thread that exists in its parent only. Threads
+    /// that ask at the same time get the same answer.
     static HAS: AtomicU8 = AtomicU8::new(UNKNOWN);
     match HAS.load(Ordering::Relaxed) {
         UNKNOWN => {
@@ -28,7 +28,7 @@ pub(crate) fn has_membarrier() -> bool {
     }
 }
 
-/// The barrier of the thread that passes often. `free`: what [`has_membarrier`] has returned.
+/// The barrier of the thread that passes often. `free`: the result of [`has_membarrier`].
 #[inline(always)]
 pub(crate) fn light(free: bool) {
     if free {
@@ -38,8 +38,8 @@ pub(crate) fn light(free: bool) {
     }
 }
 
-/// The barrier of the thread that passes rarely, with the same `free`. Returns false if the system refuses the call, as a
-/// seccomp filter does that was installed later. Nothing is ordered then.
+/// The barrier of the thread that passes rarely, with the same `free`. Returns false, and orders nothing, if the
+/// system refuses the call, as a seccomp filter does that was installed later.
 #[cold]
 pub(crate) fn heavy(free: bool) -> bool {
     fence(Ordering::SeqCst);

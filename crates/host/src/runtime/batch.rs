@@ -1,4 +1,4 @@
-//! Many operations at a time for a program without futures: submit them, then wait for whichever ends first.
+//! Many operations at a time for a program without futures: it submits them, then waits for the next that ends.
 
 use crate::runtime::client::Client;
 use crate::runtime::hosted::HostedDisk;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 
-/// How long a batch waits at most before it looks whether a full or frozen disk takes more.
+/// The longest wait of a batch before it checks again whether a full or frozen disk takes more.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How often a client that waits for one operation is asked whether it gives up.
+/// How often a batch that waits for one operation asks the caller whether to give up.
 const ASK: Duration = Duration::from_millis(50);
 
 /// Identifies an operation of a [`Batch`].
@@ -24,11 +24,11 @@ pub struct OpId(u64);
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The id that the call that submitted it returned.
+    /// The id that the submitting call returned.
     pub id: OpId,
     /// The operation.
     pub op: Op,
-    /// The outcome, or why it failed.
+    /// The outcome, or the error.
     pub result: Result<Done, IoError>,
 }
 
@@ -36,7 +36,7 @@ pub struct Completion {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Done {
-    /// The sector of 512 bytes at which it began; for an append, where the data landed.
+    /// The sector of 512 bytes at which the operation began, or where an append landed.
     pub sector: Sector,
     /// The buffer that was written or read; operations that move no data have none.
     pub buf: Option<AlignedBuf>,
@@ -45,11 +45,11 @@ pub struct Done {
 }
 
 /// A client that has many operations at the disk at a time. Each call submits one and returns at once;
-/// [`Batch::wait_any`] waits for the next that ends, in any order. The disk takes operations in the order of the calls,
-/// as writes to one zone need.
+/// [`Batch::wait_any`] waits for the next one to end, in any order. The disk takes operations in the order of the
+/// calls, as writes to one zone need.
 ///
-/// Buffers go in by value and come back with the completion. The batch may be dropped at any time: what is in flight
-/// goes on, and a buffer is freed when the device is done with it.
+/// Buffers go in by value and come back with the completion. The batch may be dropped at any time: operations in
+/// flight continue, and a buffer is freed when the device is done with it.
 ///
 /// ```
 /// use zoneplug_host::{Batch, HostedDisk};
@@ -91,7 +91,7 @@ struct Sent {
     sector: Sector,
     /// The memory that the device may use.
     lent: Option<Lent>,
-    /// The caller no longer waits for it.
+    /// The caller no longer waits for the operation.
     given_up: bool,
     begun: Begun,
 }
@@ -113,7 +113,7 @@ impl Batch {
         })
     }
 
-    /// Reads `len_sectors` (of 512 bytes) at `sector`, into a buffer that comes with the completion.
+    /// Reads `len_sectors` (of 512 bytes) at `sector`, into a buffer that the completion returns.
     pub fn read(&mut self, sector: Sector, len_sectors: u64) -> OpId {
         match self.client.check_read(sector, len_sectors) {
             Ok(len) => self.read_buf(sector, AlignedBuf::zeroed(len)),
@@ -121,7 +121,7 @@ impl Batch {
         }
     }
 
-    /// Fills `buf` with the data at `sector`; it comes with the completion.
+    /// Fills `buf` with the data at `sector`. The completion returns it.
     pub fn read_buf(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
         self.move_data(Op::Read, sector, Flags::NONE, buf)
     }
@@ -132,22 +132,22 @@ impl Batch {
         self.move_data(Op::Write, sector, Flags::NONE, buf)
     }
 
-    /// As [`Batch::write`], and durable when it has ended.
+    /// Like [`Batch::write`]. The data is durable when the operation has ended.
     pub fn write_fua(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
         self.move_data(Op::Write, sector, Flags::FUA, buf)
     }
 
-    /// Writes `buf` wherever the write pointer of the zone that starts at `zone_start` is; the completion says where.
+    /// Writes `buf` at the write pointer of the zone that starts at `zone_start`. The completion has the sector.
     pub fn append(&mut self, zone_start: Sector, buf: AlignedBuf) -> OpId {
         self.move_data(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
-    /// As [`Batch::append`], and durable when it has ended.
+    /// Like [`Batch::append`]. The data is durable when the operation has ended.
     pub fn append_fua(&mut self, zone_start: Sector, buf: AlignedBuf) -> OpId {
         self.move_data(Op::ZoneAppend, zone_start, Flags::FUA, buf)
     }
 
-    /// Makes durable the writes that had ended when this was called.
+    /// Makes the writes durable that had ended when this was called.
     pub fn flush(&mut self) -> OpId {
         self.begin(Op::Flush, Sector(0), 0, Flags::NONE, None)
     }
@@ -162,7 +162,7 @@ impl Batch {
         self.plain(Op::WriteZeroes, sector, len_sectors)
     }
 
-    /// Management of the zones of a range: `op` is reset, finish, open or close. Another one ends with
+    /// Management of the zones of a range: `op` is reset, finish, open or close. Any other operation ends with
     /// [`Status::NotSupported`].
     pub fn manage(&mut self, op: Op, sector: Sector, len_sectors: u64) -> OpId {
         match op.is_zone_management() {
@@ -171,7 +171,7 @@ impl Batch {
         }
     }
 
-    /// Waits for the next operation that ends, at most `timeout`. `None`: nothing has ended in this time, or nothing is
+    /// Waits for the next operation to end, at most `timeout`. `None`: none has ended in this time, or none is
     /// outstanding.
     pub fn wait_any(&mut self, timeout: Option<Duration>) -> Option<Completion> {
         let begin = Instant::now();
@@ -190,9 +190,9 @@ impl Batch {
         }
     }
 
-    /// Prepares for sleep, for a program that sleeps elsewhere than in [`Batch::wait_any`]: `waker` is woken when an
-    /// operation has ended. False: `wait_any` has something to return now, or nothing is outstanding. Arm again after each
-    /// `wait_any` before the next sleep. With a [`WakeFd`](crate::WakeFd) the program sleeps in epoll.
+    /// Prepares for sleep, for a program that does not sleep in [`Batch::wait_any`]: `waker` is woken when an
+    /// operation has ended. False: `wait_any` has something to return now, or nothing is outstanding. Arm again after
+    /// each `wait_any` before the next sleep. With a [`WakeFd`](crate::WakeFd) the program sleeps in epoll.
     ///
     /// ```
     /// use std::{os::fd::AsFd, task::Waker, time::Duration};
@@ -211,13 +211,13 @@ impl Batch {
     /// ```
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.client.submit(&mut self.list);
-        // What was given up has nobody who waits for it.
+        // No caller waits for operations that were given up.
         if self.open == 0 || !self.ended.is_empty() {
             self.client.disarm();
             return false;
         }
         let armed = self.client.arm(waker);
-        // What ended before is seen here; what ends later wakes.
+        // This poll sees operations that ended before the client was armed; later ones wake.
         self.client.poll(&mut self.done);
         while let Some(bio) = self.done.pop_front() {
             self.end(bio);
@@ -274,7 +274,7 @@ impl Batch {
         }
     }
 
-    /// Ends an operation before it begins.
+    /// Ends an operation that was not submitted.
     fn refuse(&mut self, e: IoError) -> OpId {
         let id = self.next_id();
         self.ended.push_back(Completion { id, op: e.op, result: Err(e) });
@@ -286,7 +286,7 @@ impl Batch {
         OpId(self.next)
     }
 
-    /// Accepts an operation, and sends what there is room for.
+    /// Accepts an operation, and sends as many as there is room for.
     pub(crate) fn begin(
         &mut self,
         op: Op,
@@ -312,17 +312,18 @@ impl Batch {
         id
     }
 
-    /// Sends what there is room for, waits until something has ended or `timeout` has passed, and takes what has ended.
+    /// Sends as many operations as there is room for, waits until one has ended or `timeout` has passed, and takes
+    /// those that have ended.
     fn turn(&mut self, timeout: Option<Duration>) {
         self.client.submit(&mut self.list);
         let short = Some(timeout.map_or(LOOK, |t| t.min(LOOK)));
         if self.list.is_empty() {
             self.client.wait(&mut self.done, 1, timeout);
         } else if self.client.outstanding() > 0 {
-            // The disk is full, perhaps of operations that were given up.
+            // The disk is full, perhaps with operations that were given up.
             self.client.wait(&mut self.done, 1, short);
         } else {
-            // Frozen.
+            // The disk is frozen.
             self.client.wait_thaw(timeout);
         }
         while let Some(bio) = self.done.pop_front() {
@@ -330,15 +331,14 @@ impl Batch {
         }
     }
 
-    /// Takes an operation that is back.
+    /// Takes an operation that has come back.
     fn end(&mut self, mut bio: Box<Bio>) {
         let id = OpId(bio.token());
         if let Some(sent) = self.sent.remove(&id.0) {
             let moves = sent.lent.is_some();
             let buf = self.client.reclaim(&mut bio, sent.lent);
             let status = match bio.status {
-                // A BIO without its memory is no success: a faulty device made up the BIO, or kept the
-                // memory.
+                // A BIO without its memory did not succeed: a faulty device made up the BIO, or kept the memory.
                 Status::Ok if moves && buf.is_none() => Status::Io,
                 status => status,
             };
@@ -358,8 +358,9 @@ impl Batch {
         self.pool.put(bio);
     }
 
-    /// Waits for one operation. After `timeout`, or when `give_up` says so, the operation is given up, and its error has
-    /// the buffer only if it was not sent. `wait_any` returns other operations that have ended meanwhile.
+    /// Waits for one operation. After `timeout`, or if `give_up` returns true, gives the operation up; the error then
+    /// has the buffer only if the operation was not sent. `wait_any` returns other operations that have ended
+    /// meanwhile.
     pub(crate) fn wait_for(
         &mut self,
         id: OpId,
@@ -424,7 +425,7 @@ impl Drop for Batch {
     }
 }
 
-/// The sectors of a buffer. A part of one can be neither read nor written.
+/// The number of sectors of a buffer. A sector is read or written as a whole.
 pub(crate) fn whole_sectors(buf: &AlignedBuf) -> Result<u32, Status> {
     if buf.len().is_multiple_of(512) { Ok(buf.len() >> 9) } else { Err(Status::Unaligned) }
 }

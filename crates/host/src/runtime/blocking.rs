@@ -9,7 +9,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Error, Flags, Op, Sector, Status, ZoneNo};
 
-/// Zones asked for in one report.
+/// The zones that one report asks for.
 pub(crate) const ZONES_PER_REPORT: u32 = 1024;
 
 /// A client that waits for each operation. Addresses and lengths are in sectors of 512 bytes; those of data are
@@ -40,25 +40,25 @@ pub struct BlockingDisk {
 }
 
 impl BlockingDisk {
-    /// Operations that may be at the device at a time, those that were given up among them.
+    /// Most operations at the device at a time, including those that were given up.
     const DEPTH: u16 = 16;
 
-    /// A new client of `disk`. An error if the system refuses a thread.
+    /// A new client of `disk`. Fails if the system refuses a thread.
     pub fn new(disk: &HostedDisk) -> Result<BlockingDisk, Error> {
         let batch = Batch::new(disk, Self::DEPTH)?;
         Ok(BlockingDisk { batch, timeout: None, give_up: None })
     }
 
-    /// How long this adapter waits for an operation. The operation then fails with [`Status::Timeout`], but goes on,
-    /// and its outcome is unknown. A disk's own deadline (`timeout=` in a specification) is that of a command: when it
-    /// has passed, the layer gives up the command, and the zone can be reported and written again.
+    /// How long this adapter waits for an operation. After that the operation fails with [`Status::Timeout`]; it
+    /// continues, and its outcome is unknown. A disk's own deadline (`timeout=` in a specification) limits a command:
+    /// after it the layer gives up the command, and the zone can be reported and written again.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Asks `give_up` about every 50 ms while an operation waits, in the thread that waits: for a program that is told in
-    /// another way than by a time that it should not wait any longer. If the answer is true, the operation ends as after
-    /// [`set_timeout`](BlockingDisk::set_timeout). An operation that ends sooner asks nothing.
+    /// While an operation waits, calls `give_up` about every 50 ms in the waiting thread: for a program that learns
+    /// by other means than a time that it should stop waiting. If it returns true, the operation ends as after
+    /// [`set_timeout`](BlockingDisk::set_timeout). An operation that ends sooner does not call it.
     ///
     /// ```
     /// # use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -96,7 +96,7 @@ impl BlockingDisk {
         self.read_buf(sector, AlignedBuf::zeroed(len))
     }
 
-    /// Fills `buf` with the data at `sector`, as many as it has room for. The buffer comes back.
+    /// Fills `buf` with the data at `sector`, and returns it.
     ///
     /// ```
     /// # use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -120,17 +120,17 @@ impl BlockingDisk {
         Ok(())
     }
 
-    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone. The buffer comes back.
+    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone. Returns the buffer.
     pub fn write(&mut self, sector: Sector, buf: AlignedBuf) -> Result<AlignedBuf, IoError> {
         self.with_buf(Op::Write, sector, Flags::NONE, buf).map(|(_, buf)| buf)
     }
 
-    /// As [`BlockingDisk::write`], with a copy of `bytes`.
+    /// Like [`BlockingDisk::write`], with a copy of `bytes`.
     pub fn write_from(&mut self, sector: Sector, bytes: &[u8]) -> Result<(), IoError> {
         self.write_vectored(sector, &[IoSlice::new(bytes)])
     }
 
-    /// As [`BlockingDisk::write`], with a copy of several pieces, one after the other. A piece may have any length;
+    /// Like [`BlockingDisk::write`], with a copy of several pieces, one after the other. A piece may have any length;
     /// together they are whole blocks.
     pub fn write_vectored(
         &mut self,
@@ -141,12 +141,12 @@ impl BlockingDisk {
         self.write(sector, AlignedBuf::from_slices(pieces)).map(drop)
     }
 
-    /// As [`BlockingDisk::write`], and durable when it returns.
+    /// Like [`BlockingDisk::write`]. The data is durable when it returns.
     pub fn write_fua(&mut self, sector: Sector, buf: AlignedBuf) -> Result<AlignedBuf, IoError> {
         self.with_buf(Op::Write, sector, Flags::FUA, buf).map(|(_, buf)| buf)
     }
 
-    /// Writes `buf` wherever the write pointer of the zone that starts at `zone_start` is, and says where that was.
+    /// Writes `buf` at the write pointer of the zone that starts at `zone_start`, and returns where that was.
     pub fn append(
         &mut self,
         zone_start: Sector,
@@ -155,7 +155,7 @@ impl BlockingDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
-    /// As [`BlockingDisk::append`], and durable when it returns.
+    /// Like [`BlockingDisk::append`]. The data is durable when it returns.
     pub fn append_fua(
         &mut self,
         zone_start: Sector,
@@ -164,12 +164,12 @@ impl BlockingDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::FUA, buf)
     }
 
-    /// As [`BlockingDisk::append`], with a copy of `bytes`.
+    /// Like [`BlockingDisk::append`], with a copy of `bytes`.
     pub fn append_from(&mut self, zone_start: Sector, bytes: &[u8]) -> Result<Sector, IoError> {
         self.append_vectored(zone_start, &[IoSlice::new(bytes)])
     }
 
-    /// As [`BlockingDisk::append`], with a copy of several pieces, one after the other.
+    /// Like [`BlockingDisk::append`], with a copy of several pieces, one after the other.
     ///
     /// ```
     /// use std::io::IoSlice;
@@ -190,7 +190,7 @@ impl BlockingDisk {
         self.append(zone_start, AlignedBuf::from_slices(pieces)).map(|(at, _)| at)
     }
 
-    /// Makes durable what was acknowledged.
+    /// Makes acknowledged writes durable.
     pub fn flush(&mut self) -> Result<(), IoError> {
         let id = self.batch.flush();
         self.wait(id).map(drop)
@@ -248,12 +248,12 @@ impl BlockingDisk {
         self.report_with(sector, nr, Flags::NONE)
     }
 
-    /// A report that also corrects what the layer knows of idle zones, after something else has changed them.
+    /// Reports zones, and corrects the layer's state of idle zones, after something else has changed them.
     pub fn resync(&mut self, sector: Sector, nr: u32) -> Result<Vec<ZoneInfo>, IoError> {
         self.report_with(sector, nr, Flags::RESYNC)
     }
 
-    /// One zone, as the device reports it. A device that reports none is an error.
+    /// Reports one zone. Fails if the device reports none.
     pub fn zone(&mut self, zone: ZoneNo) -> Result<ZoneInfo, IoError> {
         let sector = self.geometry().zone_start(zone);
         let zones = self.report(sector, 1)?;
@@ -274,7 +274,7 @@ impl BlockingDisk {
             let id = self.batch.begin(Op::ReportZones, sector, 0, flags, Some(buf));
             let Done { buf, count, .. } = match self.wait(id) {
                 Ok(done) => done,
-                // The end of the disk.
+                // The disk ends here.
                 Err(e) if e.status == Status::OutOfRange && !zones.is_empty() => break,
                 Err(e) => return Err(e),
             };
@@ -305,7 +305,7 @@ impl BlockingDisk {
     }
 }
 
-/// Appends the `count` zones that a report of `ask` zones found. Returns where the next report begins, if there is one.
+/// Appends the `count` zones of a report that asked for `ask`. Returns where the next report begins, if there is one.
 pub(crate) fn decode_zones(
     buf: Option<AlignedBuf>,
     count: u32,
@@ -317,7 +317,7 @@ pub(crate) fn decode_zones(
         let record = record.try_into().map_err(|_| Status::Io)?;
         zones.push(ZoneInfo::decode(record).ok_or(Status::Io)?);
     }
-    // A device may report a zone beyond the largest address: then no further report begins on the disk.
+    // A device may report a zone that ends past the largest address. The next report then begins past the disk.
     let end = |z: &ZoneInfo| Sector(z.start.0.saturating_add(z.len_sectors));
     let next = zones.last().map(end);
     Ok(next.filter(|_| count >= ask))

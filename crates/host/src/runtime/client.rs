@@ -1,4 +1,5 @@
-//! A client of a hosted disk: submits, polls, sleeps, and runs the queues of others when it waits in vain.
+//! A client of a hosted disk: submits, polls and sleeps. After polls that found nothing, it runs other clients'
+//! queues.
 
 use crate::eventfd::Alarm;
 use crate::runtime::deferred_wake::{DeferredWaker, DeferredWakes};
@@ -14,20 +15,20 @@ use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, Bios, Error, ErrorKind, Op, Sector};
 
-/// Polls in vain after which a client runs the queues of others.
+/// After so many polls that found nothing, a client runs the queues of others.
 const PATIENCE: u32 = 64;
-/// How long a client sleeps at most on a descriptor before it looks for itself.
+/// The longest sleep of a client on a descriptor before it polls again.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
-/// Polls in vain after which [`Client::wait`] sleeps.
+/// After so many polls that found nothing, [`Client::wait`] sleeps.
 const SPINS: u32 = 256;
 
 /// A client of a hosted disk: one thread at a time submits and polls.
 ///
-/// A BIO may come back before the device is done with its memory, where the disk has command deadlines or its
-/// device has panicked: see [`Client::is_late`]. [`BlockingDisk`](crate::BlockingDisk) and
-/// [`AsyncDisk`](crate::AsyncDisk) see to that themselves.
+/// A BIO may come back before the device is done with its memory, if the disk has command deadlines or its device has
+/// panicked: see [`Client::is_late`]. [`BlockingDisk`](crate::BlockingDisk) and [`AsyncDisk`](crate::AsyncDisk)
+/// handle that themselves.
 #[derive(Debug)]
-// Threads whose clients lie side by side do not write to the same cache lines.
+// Aligned, so that threads whose clients are neighbours in memory do not write to the same cache lines.
 #[repr(align(128))]
 pub struct Client {
     shared: Handle,
@@ -39,13 +40,13 @@ pub struct Client {
     depth: u32,
     /// The version of the queues that `others` was read from.
     seen: u32,
-    /// The queues of the others, and their turns when this client last looked.
+    /// The queues of other clients, and their turns at this client's last check.
     others: Vec<(Arc<SharedQueue>, u32)>,
     /// Polls in a row that found nothing.
     in_vain: u32,
-    /// What wakes this client's thread, once it has slept.
+    /// Wakes this client's thread. Made at the first sleep.
     alarm: Option<Arc<Alarm>>,
-    /// Deferred wakers are called by the owner: see [`Client::defer_wakes`].
+    /// The owner calls deferred wakers: see [`Client::defer_wakes`].
     owner_wakes: bool,
 }
 
@@ -67,7 +68,7 @@ impl Client {
     }
 
     /// Leaves the calls of deferred wakers to the owner, which uses this client under a lock. The owner calls them
-    /// through the result each time that it has unlocked.
+    /// through the result each time after it has unlocked.
     pub(crate) fn defer_wakes(&mut self) -> Arc<DeferredWakes> {
         self.owner_wakes = true;
         self.shared.deferred_wakes.clone()
@@ -90,7 +91,7 @@ impl Client {
         taken
     }
 
-    /// Does what there is to do, and appends BIOs of this client that have finished to `done`.
+    /// Runs the client's queue, and appends BIOs of this client that have finished to `done`.
     #[inline]
     pub fn poll(&mut self, done: &mut Bios) {
         let now = self.shared.now();
@@ -98,15 +99,15 @@ impl Client {
         let mut own_work = false;
         if let Some(mut queue) = self.own.try_lock() {
             queue.poll(now, done);
-            // Asked only where the answer is used.
+            // `is_busy` is called only if its answer is used.
             own_work = done.len() == before && queue.is_busy();
             queue.count_turn();
         }
-        // A faulty device may have made up some of them.
+        // A faulty device may have made up some of these BIOs.
         self.outstanding = self.outstanding.saturating_sub((done.len() - before) as u32);
         self.call_wakes();
         if self.shared.deadlines && done.iter().skip(before).any(|b| b.late().is_some()) {
-            // A command is late. The reactor looks from now on whether it has come back.
+            // A command is late. From now on the reactor checks whether it has come back.
             self.shared.kick();
         }
         if done.len() == before {
@@ -116,8 +117,8 @@ impl Client {
         }
     }
 
-    /// The work that this client waits for may be on another client's queue, and that client may never run it. Runs the
-    /// other queues after a number of polls in vain.
+    /// Runs the other queues after a number of polls that found nothing: this client may wait for work on another
+    /// client's queue, which that client may never run.
     #[cold]
     fn nothing_done(&mut self, own_work: bool) {
         self.in_vain = self.in_vain.wrapping_add(1);
@@ -127,8 +128,8 @@ impl Client {
         }
     }
 
-    /// Runs the queues of clients that have not polled since this client last helped. A client that polls needs no help,
-    /// and would pay for it: it has to take its queue back (`owner_lock.rs`).
+    /// Runs the queues of clients that have not polled since this client last checked. A client that polls needs no
+    /// help, and help would cost it time: it has to take its queue back (`owner_lock.rs`).
     fn help(&mut self) {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
@@ -187,8 +188,8 @@ impl Client {
         self.depth
     }
 
-    /// Polls until at least `min` BIOs have been appended to `done`, nothing is outstanding, or `timeout` has passed;
-    /// sleeps where there is nothing to do. Returns how many were appended.
+    /// Polls until at least `min` BIOs have been appended to `done`, nothing is outstanding, or `timeout` has passed.
+    /// Sleeps while there is nothing to do. Returns how many were appended.
     pub fn wait(&mut self, done: &mut Bios, min: usize, timeout: Option<Duration>) -> usize {
         let before = done.len();
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
@@ -210,9 +211,9 @@ impl Client {
             }
             let alarm = self.alarm();
             if let Some(fd) = self.arm_fd(&Waker::from(alarm.clone())) {
-                // Once more, after arming: what finished before is seen here, what finishes later wakes.
+                // This poll, after arming, sees BIOs that finished before; later ones wake the client.
                 self.poll(done);
-                // With nothing outstanding nothing would wake it.
+                // If nothing is outstanding, nothing would wake the client.
                 if done.len() - before < min && self.outstanding() > 0 {
                     // The descriptor reports the commands that were at the device when it was requested. The poll
                     // above, or another thread that runs this queue, may have begun work that it does not report (a
@@ -251,7 +252,7 @@ impl Client {
         Some(fd)
     }
 
-    /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs a frozen disk has not taken.
+    /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs the frozen disk does not take.
     pub fn wait_thaw(&mut self, timeout: Option<Duration>) {
         let alarm = self.alarm();
         if self.arm(&Waker::from(alarm.clone())) {
@@ -260,8 +261,8 @@ impl Client {
         self.own.armed.store(false, Ordering::Release);
     }
 
-    /// Prepares for sleep: `waker` is woken when a BIO of this client has finished, or the disk was thawed. From now
-    /// until the next poll the reactor runs the queues. False: poll again instead. Arm, poll once more, then sleep.
+    /// Prepares for sleep: `waker` is woken when a BIO of this client has finished, or the disk was thawed. Until the
+    /// next poll the reactor runs the queues. False: poll again instead of sleeping. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.deferred.set(waker);
         let armed = self.own.leave().arm(&Waker::from(self.deferred.clone()));
@@ -277,8 +278,8 @@ impl Client {
         self.own.armed.store(false, Ordering::Release);
     }
 
-    /// Waits until nothing of this client is in flight. An error if something still is after `timeout`. Appends what
-    /// finished to `done`.
+    /// Waits until nothing of this client is in flight. Fails if something still is after `timeout`. Appends finished
+    /// BIOs to `done`.
     pub fn drain(&mut self, done: &mut Bios, timeout: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(timeout);
         while self.outstanding() > 0 {
@@ -294,8 +295,8 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the device may still use the memory of a BIO that came back without it. Such a BIO was given up (its
-    /// status is *timeout*, or that of another part of it), or its device has panicked. Once this is false,
+    /// Whether the device may still use the memory of a BIO that came back without it, because the BIO was given up
+    /// (its status is *timeout*, or that of another part of it) or its device has panicked. Once this is false,
     /// [`Client::reclaim_late`] returns the memory. It may stay true for ever.
     ///
     /// ```
@@ -312,25 +313,25 @@ impl Client {
         bio.late().is_some_and(|late| self.shared.disk.is_late(late))
     }
 
-    /// The memory of a BIO that came back without it, once the device has given it back. `lent` is what the BIO
-    /// had when it was submitted.
+    /// The memory of a BIO that came back without it, once the device has given it back. `lent`: the memory that the
+    /// BIO had when it was submitted.
     pub fn reclaim_late(&self, lent: IoRange) -> Option<IoBuf> {
         self.shared.disk.reclaim(lent)
     }
 
-    /// Refuses the writes of this client that the order window holds: nothing is left that could fill their gaps.
+    /// Fails the writes of this client that the order window holds: no write will come that could fill their gaps.
     #[cfg(feature = "nvme-tcp")]
     pub(crate) fn refuse_held(&mut self) {
         self.own.lock().refuse_held();
     }
 
-    /// Keeps lent memory until it is back, also when the client has gone.
+    /// Keeps lent memory until it comes back, even after the client was dropped.
     pub(crate) fn keep_lent(&self, lent: impl Iterator<Item = Lent>) {
         self.own.keep(lent);
     }
 
     /// The buffer that was lent to a BIO that is back. `None`: the BIO came back without it, and the disk keeps the
-    /// buffer until it is back too. The token does not count, because a faulty device may have made up the BIO.
+    /// buffer until that comes back too. The token is not used, because a faulty device may have made up the BIO.
     #[inline]
     pub(crate) fn reclaim(&self, bio: &mut Bio, lent: Option<Lent>) -> Option<AlignedBuf> {
         match lent?.take_back(bio.take_buf()) {
@@ -347,19 +348,19 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Never blocks, unless this is the last reference to the disk (see [`HostedDisk`](crate::HostedDisk)). The reactor
-    /// finishes what is in flight.
+    /// Never blocks, unless this is the last reference to the disk (see [`HostedDisk`](crate::HostedDisk)). The
+    /// reactor finishes the operations in flight.
     fn drop(&mut self) {
         self.own.orphan.store(true, Ordering::Release);
         let mut queue = self.own.leave();
-        // What the order window holds was not accepted, and nothing is left that could fill its gaps.
+        // Writes in the order window were not accepted, and no write will come that could fill their gaps.
         queue.refuse_held();
         let work = QueueWork::of(&queue);
         drop(queue);
         if work == QueueWork::None {
             self.shared.remove_orphans();
         }
-        // `remove_orphans` leaves a queue that another thread is running. Only the reactor can remove it then.
+        // `remove_orphans` skips a queue that another thread is running. Later, only the reactor can remove it.
         let left = || lock(&self.shared.queues).iter().any(|q| Arc::ptr_eq(q, self.own.shared()));
         if work != QueueWork::None || left() {
             self.shared.kick();
@@ -372,7 +373,7 @@ mod tests {
     use crate::HostedDisk;
     use zoneplug_core::Bios;
 
-    /// A client whose queue another thread has claimed pays for it the next time.
+    /// If another thread claims the queue of a client, the client's next poll costs more.
     #[test]
     fn a_client_that_polls_is_not_helped() {
         let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");

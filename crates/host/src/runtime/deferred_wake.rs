@@ -1,7 +1,7 @@
-//! Delays calls of clients' wakers until no queue is locked (I8). The engine wakes in the middle of its work, with
-//! queues locked, and a client's waker is the client's code. So the engine wakes a [`DeferredWaker`], which only puts
-//! the client's waker on a list; the list is called later. Nothing here refers to the disk: a device's thread that
-//! wakes must not hold the last reference to it.
+//! Delays calls of clients' wakers until no queue is locked (I8). The engine wakes while queues are locked, and a
+//! waker runs the client's code. So the engine wakes a [`DeferredWaker`], which puts the client's waker on a list;
+//! the wakers on the list are called later. Nothing here refers to the disk: a device's thread that wakes must not
+//! hold the last reference to it.
 
 use crate::callback::contain_panic;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ pub(crate) fn wake_all(list: Vec<Waker>) {
 #[derive(Debug, Default)]
 pub(crate) struct DeferredWakes {
     list: Mutex<Vec<Waker>>,
-    /// Whether the list has any.
+    /// Whether the list has any wakers.
     some: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl DeferredWakes {
         self.some.store(true, Ordering::Release);
     }
 
-    /// Calls them. They may use their clients. A panic of one ends that call only.
+    /// Calls the wakers. They may use their clients. If one panics, the others are still called.
     #[inline]
     pub(crate) fn call(&self) {
         if self.some.load(Ordering::Acquire) {
@@ -41,13 +41,13 @@ impl DeferredWakes {
     #[cold]
     fn call_all(&self) {
         self.some.store(false, Ordering::Release);
-        // The list is unlocked before a waker is called, which may put another one on it.
+        // The list is unlocked before a waker is called, because the waker may add another one to it.
         let list = std::mem::take(&mut *lock(&self.list));
         wake_all(list);
     }
 }
 
-/// What the engine wakes in place of a client's waker.
+/// The engine wakes this in place of a client's waker.
 #[derive(Debug)]
 pub(crate) struct DeferredWaker {
     waker: Mutex<Option<Waker>>,

@@ -1,12 +1,12 @@
 //! The futures of an [`AsyncDisk`](crate::AsyncDisk), and the client that they share.
 //!
-//! The future that is polled *pumps* for all: it submits the operations that wait, takes completions, wakes their
-//! futures and arms the client again. A completion outside a poll wakes the futures of the operations in flight, not
-//! those of the operations that wait for room.
+//! The future that is polled *pumps* for all: it submits waiting operations, takes completions, wakes their futures
+//! and arms the client again. A completion outside a poll wakes the futures of operations in flight, not those of
+//! operations that wait for room.
 //!
-//! There are two locks. The state is locked while the client works. The wakers are locked for look-ups only, also while
-//! the state is locked. No waker is called under either (I8): the client leaves the calls of deferred wakers, its own
-//! among them, to the thread that has unlocked the state.
+//! There are two locks. The state is locked while the client works. The wakers are locked for look-ups only, also
+//! while the state is locked. No waker is called under either (I8): after unlocking the state, the thread calls the
+//! deferred wakers, including the client's own.
 
 use crate::callback::contain_panic;
 use crate::runtime::client::Client;
@@ -22,7 +22,7 @@ use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, BioPool, Bios, Flags, Op, Sector, Status};
 
-/// How an operation ended.
+/// The result of an operation.
 #[derive(Debug)]
 pub(super) struct OpEnd {
     pub(super) status: Status,
@@ -34,16 +34,16 @@ pub(super) struct OpEnd {
 /// An operation that was accepted.
 #[derive(Debug, Default)]
 struct AsyncSlot {
-    /// The memory that the device uses until `end` is there.
+    /// The memory that the device uses until `end` is set.
     lent: Option<Lent>,
-    /// It has ended, and its future has not looked yet.
+    /// The result, until the future takes it.
     end: Option<OpEnd>,
-    /// Its future was dropped: its result is discarded.
+    /// The future was dropped: the result is discarded.
     given_up: bool,
     begun: Begun,
 }
 
-/// What is used under the state lock.
+/// The state under the state lock.
 #[derive(Debug)]
 pub(super) struct AsyncState {
     pub(super) client: Client,
@@ -58,13 +58,14 @@ pub(super) struct AsyncState {
     pub(super) recorder: Recorder,
 }
 
-/// What the client's waker reaches.
+/// The client's waker: wakes the futures of an adapter.
 #[derive(Debug)]
 struct AsyncSignal {
     /// Something has finished since the last pump.
     kicked: AtomicBool,
     depth: usize,
-    /// By token. Operations are sent in the order of their tokens, so the first ones are those in flight.
+    /// The wakers of futures, by token. Operations are sent in the order of their tokens, so the first ones are in
+    /// flight.
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
@@ -84,9 +85,9 @@ impl Wake for AsyncSignal {
 pub(super) struct AsyncShared {
     state: Mutex<AsyncState>,
     signal: Arc<AsyncSignal>,
-    /// `signal`, as the client wants it.
+    /// `signal` as a waker for the client.
     waker: Waker,
-    /// What the engine has woken. Called without a lock.
+    /// The wakers that the engine has woken. They are called without a lock.
     deferred_wakes: Arc<DeferredWakes>,
 }
 
@@ -150,22 +151,22 @@ impl AsyncShared {
         Pending { shared: self.clone(), token, ended: false }
     }
 
-    /// Does what there is to do, and leaves the client armed if something is pending. Returns the wakers that the
-    /// caller calls after it has released the lock.
+    /// Runs the client, and leaves it armed if operations are pending. Returns wakers that the caller calls after it
+    /// has released the lock.
     fn pump(&self, state: &mut AsyncState) -> Vec<Waker> {
         let mut wake = Vec::new();
         loop {
             self.signal.kicked.store(false, Ordering::Release);
             self.work(state, &mut wake);
             if state.pending == 0 {
-                // The reactor need not look after this client.
+                // The reactor need not run this client's queue.
                 state.client.disarm();
                 return wake;
             }
             if !state.client.arm(&self.waker) {
                 continue;
             }
-            // Once more, after arming: what finished before is seen here, what finishes later wakes. So for a thaw.
+            // After arming, work is done once more: this sees completions and a thaw from before; later ones wake.
             if !self.work(state, &mut wake) {
                 return wake;
             }
@@ -192,8 +193,7 @@ impl AsyncShared {
             let buf = state.client.reclaim(&mut bio, lent);
             state.pending -= 1;
             let status = match bio.status {
-                // A BIO without its memory is no success: the device made up the BIO, or kept
-                // the memory.
+                // A BIO without its memory did not succeed: the device made up the BIO, or kept the memory.
                 Status::Ok if moves && buf.is_none() => Status::Io,
                 status => status,
             };
@@ -212,7 +212,7 @@ impl AsyncShared {
 
 impl Drop for AsyncState {
     fn drop(&mut self) {
-        // What was never sent is back too.
+        // BIOs that were never sent have their memory too.
         let back = self.done.drain(..).chain(self.list.drain(..));
         for mut bio in back {
             let lent = self.slots.get_mut(&bio.token()).and_then(|s| s.lent.take());
@@ -242,7 +242,7 @@ impl Future for Pending {
         let (mut first, mut old) = (false, None);
         if state.slots.get(&token).is_none_or(|s| s.end.is_none()) {
             let mine = cx.waker().clone();
-            // A waker may be the last thing that holds a task, and with it futures of this adapter: none is dropped
+            // A waker may hold the last reference to a task, and thus futures of this adapter, so none is dropped
             // under a lock.
             old = lock(&shared.signal.wakers).insert(token, mine);
             first = old.is_none();
@@ -279,7 +279,7 @@ impl Drop for Pending {
         let mut guard = self.shared.state();
         let state = &mut *guard;
         if let Some(i) = state.list.iter().position(|b| b.token() == self.token) {
-            // Never sent.
+            // The operation was never sent.
             let lent = state.slots.remove(&self.token).and_then(|s| s.lent);
             if let Some(mut bio) = state.list.remove(i) {
                 drop(state.client.reclaim(&mut bio, lent));
@@ -293,7 +293,7 @@ impl Drop for Pending {
                 slot.given_up = true;
             }
         }
-        // This future may have been the one that was woken: the others must not wait for it.
+        // This future may have been the one that was woken. The others must not wait for its poll.
         let wake = self.shared.pump(state);
         drop(guard);
         wake_all(wake);

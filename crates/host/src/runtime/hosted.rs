@@ -1,14 +1,14 @@
 //! Hosted disks: many clients on many threads, none of which can hold up another.
 //!
-//! The context that completes a write sends the next one of the zone, which may be another client's. That write is then
-//! in flight on the queue of the client that completed the first one. So queues belong to the disk, not to their
+//! The context that completes a write sends the next one of the zone, which may be another client's. That write is
+//! then in flight on the queue of the client that completed the first one. So queues belong to the disk, not to their
 //! clients, and any thread that needs progress can run them (`shared_queue.rs`):
 //!
-//! * a client that polls runs its own queue, and after some polls in vain those of the others too;
+//! * a client that polls runs its own queue; after some polls that found nothing, it runs those of the others too;
 //! * for a client that sleeps the reactor's thread runs every queue that has work (`reactor.rs`).
 //!
-//! A client may block for ever on a mutex of its own, panic, be forgotten or dropped: only its own completions wait for
-//! it.
+//! A client may block for ever on a mutex of its own, panic, be forgotten or dropped: only its own completions are
+//! delayed.
 
 #[cfg(feature = "file")]
 use crate::backend::file::FileDisk;
@@ -34,8 +34,9 @@ use zoneplug_core::{Device, Error, Op, Sector};
 
 /// A disk that any number of threads share. Clones are the same disk.
 ///
-/// The device is closed when the last of its clones and clients is dropped: at once if nothing is in flight, and else
-/// by the reactor when that is done (commands that were given up get as long again as they had).
+/// The device is closed after the last of its clones and clients is dropped: at once if nothing is in flight,
+/// otherwise by the reactor when that is done. The reactor waits for commands that were given up as long as their
+/// timeout was.
 ///
 /// ```
 /// use zoneplug_host::HostedDisk;
@@ -52,35 +53,35 @@ use zoneplug_core::{Device, Error, Op, Sector};
 #[derive(Debug, Clone)]
 pub struct HostedDisk {
     pub(super) shared: Handle,
-    /// What it was opened as, if a specification named it.
+    /// The meaning of the specification that the disk was opened from, if there was one.
     #[cfg_attr(
         not(any(feature = "ublk", feature = "nvme-tcp")),
         allow(dead_code, reason = "servers use it")
     )]
     meaning: Option<Arc<Meaning>>,
-    /// The disks in files that it stands on.
+    /// The disks in files below this disk.
     #[cfg(feature = "file")]
     files: Arc<[Arc<FileDisk>]>,
 }
 
-/// The end of a disk: its files get their last bytes in the thread that drops the last handle, and whoever drops another one does
-/// not wait for that.
+/// The closing of a disk. The thread that drops the last handle makes the last writes to its files; a thread that
+/// drops another handle does not wait for that.
 #[cfg(feature = "file")]
 #[derive(Debug)]
 pub struct Closing(Vec<Arc<AtomicBool>>);
 
 #[cfg(feature = "file")]
 impl Closing {
-    /// Whether nothing more is written to its files.
+    /// Whether nothing more will be written to the disk's files.
     pub fn is_over(&self) -> bool {
         self.0.iter().all(|closed| closed.load(Ordering::Acquire))
     }
 }
 
 impl HostedDisk {
-    /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines: a client that waits, awake or
-    /// asleep, is told when one is over. If a queue of the device panics, that queue is dead and the rest of the disk
-    /// goes on, whatever [`DiskConfig::survive_panics`] says. The setting counts only for a device that
+    /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines, and a client that waits learns
+    /// when one has passed, also while it sleeps. If a queue of the device panics, that queue is dead and the rest of
+    /// the disk goes on, whatever [`DiskConfig::survive_panics`] says. The setting counts only for a device that
     /// [never panics](Device::never_panics).
     pub fn open(device: Arc<dyn Device>, config: DiskConfig) -> Result<HostedDisk, Error> {
         let survive_panics = config.survive_panics || !device.never_panics();
@@ -97,13 +98,13 @@ impl HostedDisk {
         })
     }
 
-    /// Opens what a specification names: device and attributes (see [`crate::DiskSpec`]).
+    /// Opens the device of a specification, with its attributes (see [`crate::DiskSpec`]).
     pub fn open_spec(spec: &str) -> Result<HostedDisk, Error> {
         Self::open_named(DiskSpec::parse(spec)?)
     }
 
-    /// Opens what a specification has named. The disk remembers which files, drives and keys were opened, so that a server
-    /// can say what it serves after something else has come to their paths.
+    /// Opens the disk of a parsed specification. The disk remembers which files, drives and keys were opened, so that
+    /// a server knows what it serves even if other files are at their paths later.
     ///
     /// ```
     /// # use zoneplug_host::{DiskSpec, HostedDisk};
@@ -122,8 +123,8 @@ impl HostedDisk {
         })
     }
 
-    /// Whether `client`, which has outlived an earlier server, is to be told now that acknowledged writes were lost: a
-    /// server answers its flush with an error, once. See [`FileDisk::owes`].
+    /// Whether `client`, which has outlived an earlier server, must be told that acknowledged writes were lost: the
+    /// server then fails its flush, once. See [`FileDisk::owes`].
     #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
     pub(crate) fn owes(&self, client: u64) -> bool {
         self.files.iter().fold(false, |owes, file| file.owes(client) | owes)
@@ -144,7 +145,7 @@ impl HostedDisk {
         self.files.iter().try_for_each(|file| file.check_file())
     }
 
-    /// What a check or a commit has found to have become of a file below. Reads nothing.
+    /// The change of a file below that a check or a commit has found. Reads nothing.
     #[cfg(feature = "file")]
     pub fn changed_file(&self) -> Option<Error> {
         self.files.iter().find_map(|file| file.changed())
@@ -175,7 +176,7 @@ impl HostedDisk {
         self.meaning.as_ref()
     }
 
-    /// The layout of zones, as it is now. It is copied: a [revalidation](HostedDisk::revalidate) may change it.
+    /// The current layout of zones. It is a copy: a [revalidation](HostedDisk::revalidate) may change the layout.
     ///
     /// ```
     /// let disk = zoneplug_host::HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
@@ -186,14 +187,14 @@ impl HostedDisk {
         self.shared.disk.geometry()
     }
 
-    /// What the device can do: block sizes, limits of open and active zones, each with its unit in its name.
+    /// The limits of the device: block sizes, open and active zones. The name of each has its unit.
     pub fn limits(&self) -> Limits {
         self.shared.disk.limits()
     }
 
-    /// Checks the length of an operation, in bytes, before there is memory for it, and returns it as the length of a
-    /// buffer. Of an operation that passes, the queue checks what else may be wrong. [`BlockingDisk`](crate::BlockingDisk),
-    /// [`AsyncDisk`](crate::AsyncDisk) and [`Batch`](crate::Batch) ask this before they make a buffer.
+    /// Checks the length of an operation, in bytes, before memory is allocated for it, and returns it as the length
+    /// of a buffer. The queue makes the other checks. [`BlockingDisk`](crate::BlockingDisk),
+    /// [`AsyncDisk`](crate::AsyncDisk) and [`Batch`](crate::Batch) call this before they make a buffer.
     ///
     /// ```
     /// use zoneplug_core::{Op, Sector, Status};
@@ -206,7 +207,7 @@ impl HostedDisk {
         self.shared.check_length(op, sector, bytes)
     }
 
-    /// What the disk has counted since it was opened.
+    /// The counters of the disk since it was opened.
     ///
     /// ```
     /// # use zoneplug_core::{Sector, Status};
@@ -245,8 +246,8 @@ impl HostedDisk {
         events
     }
 
-    /// Wakes `waker` once, at the next event. It replaces the one of an earlier call, also of another clone of this disk.
-    /// Call this, then [`HostedDisk::events`], then sleep: what happens in between is not lost.
+    /// Wakes `waker` once, at the next event. Replaces the waker of an earlier call, also of another clone of this
+    /// disk. Call this, then [`HostedDisk::events`], then sleep: no event in between is lost.
     ///
     /// ```
     /// use std::{os::fd::AsFd, task::Waker};
@@ -259,20 +260,21 @@ impl HostedDisk {
     /// // Here the program sleeps until `bell.as_fd()` is readable.
     /// ```
     pub fn wake_at_event(&self, waker: &Waker) {
-        // The engine wakes while a queue is locked.
+        // The engine wakes while a queue is locked, so the waker is deferred.
         let deferred = DeferredWaker::new(&self.shared.deferred_wakes);
         deferred.set(waker);
         self.shared.disk.wake_at_event(&Waker::from(deferred));
     }
 
-    /// The disk itself: attributes, the plug dump.
+    /// The engine's disk: attributes, the plug dump.
     pub fn disk(&self) -> &Disk {
         &self.shared.disk
     }
 
-    /// What the adapters have not given back or freed, because the device may still use it: the buffers of operations
-    /// that ended before their commands did. They are freed when the commands come back (the reactor looks every 50
-    /// ms); what is there when the disk is closed is leaked, and counted by [`leaked_buffers`](crate::leaked_buffers).
+    /// Buffers that the adapters have neither given back nor freed, because the device may still use them: those of
+    /// operations that ended before their commands did. They are freed when the commands come back (the reactor
+    /// checks every 50 ms). Those that are left when the disk is closed are leaked, and counted by
+    /// [`leaked_buffers`](crate::leaked_buffers).
     ///
     /// ```
     /// use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -300,8 +302,8 @@ impl HostedDisk {
         Ok(Client::new(self.shared.clone(), queue, depth))
     }
 
-    /// Freezes the disk: returns when nothing is in flight, and keeps it so until the result is dropped. BIOs that
-    /// are submitted meanwhile stay with their clients.
+    /// Freezes the disk: waits until nothing is in flight, and keeps it so until the result is dropped. BIOs that are
+    /// submitted meanwhile stay with their clients.
     ///
     /// # Errors
     ///
@@ -325,7 +327,7 @@ impl HostedDisk {
 
     /// Reads the zones of the device again. The disk is frozen meanwhile.
     pub fn revalidate(&self) -> Result<(), Error> {
-        // For the queue of a report that does not come back.
+        // The reactor takes the queue of a report that does not come back.
         reactor::start(&self.shared)?;
         let mut queue = self.shared.disk.open_polled_queue(1, 1)?;
         let mut revalidation = self.shared.disk.revalidate();
@@ -334,8 +336,8 @@ impl HostedDisk {
             if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
                 drop(revalidation);
                 if queue.late() > 0 {
-                    // Its report has not come back. A queue dropped now would be the disk's orphan and slow down
-                    // all clients.
+                    // The report has not come back. If the queue were dropped now, it would become the disk's orphan
+                    // and slow down all clients.
                     self.shared.adopt(queue);
                 }
                 self.shared.deferred_wakes.call();
@@ -346,7 +348,8 @@ impl HostedDisk {
         }
     }
 
-    /// Changes an attribute: returns when it has taken effect. One that needs a drained disk freezes it for that long.
+    /// Changes an attribute, and waits until it has taken effect. If that needs a drained disk, freezes the disk
+    /// meanwhile.
     ///
     /// ```
     /// let disk = zoneplug_host::HostedDisk::open_spec("null,zones=4,zone-size=1M").unwrap();

@@ -1,10 +1,10 @@
-//! Why an operation of an adapter failed, with the buffer that was to be written or read.
+//! The error of an adapter's operation, with the buffer of the operation.
 
 use std::fmt;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Error, ErrorKind, Op, Sector, Status};
 
-/// Why an operation failed. The buffer of the operation comes back in it: [`IoError::into_buf`].
+/// The error of an operation, with its buffer: [`IoError::into_buf`].
 ///
 /// ```
 /// use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -21,11 +21,11 @@ use zoneplug_core::{Error, ErrorKind, Op, Sector, Status};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct IoError {
-    /// What was asked for.
+    /// The operation.
     pub op: Op,
-    /// Where, in units of 512 bytes.
+    /// Its sector of 512 bytes.
     pub sector: Sector,
-    /// How it ended. [`Status::Timeout`] if it has not ended within the adapter's timeout.
+    /// The result of the operation. [`Status::Timeout`] if it has not ended within the adapter's timeout.
     pub status: Status,
     buf: Option<AlignedBuf>,
 }
@@ -40,14 +40,14 @@ impl IoError {
         IoError { buf, ..self }
     }
 
-    /// The buffer that the operation was given, or the one that it was to read into. `None`: it had none, or the device
-    /// may still use it, as after a timeout. The disk keeps such a buffer and frees it when the device is done with it:
-    /// see [`HostedDisk::withheld`](crate::HostedDisk::withheld).
+    /// The buffer of the operation. `None`: it had none, or the device may still use it, as after a timeout. The disk
+    /// keeps such a buffer and frees it when the device is done with it: see
+    /// [`HostedDisk::withheld`](crate::HostedDisk::withheld).
     pub fn into_buf(self) -> Option<AlignedBuf> {
         self.buf
     }
 
-    /// What to try, if that does not depend on the program.
+    /// A hint for the user, if the cause does not depend on the program.
     pub fn what_to_try(&self) -> Option<&'static str> {
         Some(match self.status {
             // Programs in C and Python get these texts too, so they name no item of this crate.
@@ -85,7 +85,7 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// For functions that do not only I/O. The buffer is dropped.
+/// For functions that do more than I/O. Drops the buffer.
 ///
 /// ```
 /// use zoneplug_host::{BlockingDisk, HostedDisk};

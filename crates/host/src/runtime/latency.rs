@@ -1,5 +1,5 @@
-//! Measures how long operations of an adapter take, with the feature `latency`. Without the feature a [`Recorder`] and
-//! a [`Begun`] have no bytes and their methods no code.
+//! Measures how long operations of an adapter take, with the feature `latency`. Without it, a [`Recorder`] and a
+//! [`Begun`] have no bytes and their methods no code.
 
 #[cfg(not(feature = "latency"))]
 pub(crate) use absent::{Begun, Recorder};
@@ -15,8 +15,8 @@ mod present {
     use std::time::Instant;
     use zoneplug_core::Op;
 
-    /// How long operations took, by kind: from the call that submitted one until the adapter took its completion. In
-    /// nanoseconds, exact to three digits; operations that failed or were given up are left out.
+    /// How long operations took, by kind: from the call that submitted one until the adapter took its completion, in
+    /// nanoseconds, exact to three digits. Excludes operations that failed or were given up.
     ///
     /// ```
     /// use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -41,15 +41,15 @@ mod present {
             self.0.get(op.name())
         }
 
-        /// All of them, by the name of the operation.
+        /// All histograms, by the name of the operation.
         pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Histogram<u64>)> {
             self.0.iter().map(|(name, h)| (*name, h))
         }
 
-        /// Adds what another adapter has recorded.
+        /// Adds the records of another adapter.
         pub fn add(&mut self, other: &Latencies) {
             for (name, h) in &other.0 {
-                // Both take any value, so nothing is lost.
+                // Both histograms take any value, so nothing is lost.
                 let _ = self.0.entry(name).or_insert_with(histogram).add(h);
             }
         }
@@ -82,7 +82,7 @@ mod present {
             if let Some(begun) = begun.0 {
                 let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let h = self.latencies.0.entry(op.name()).or_insert_with(histogram);
-                // It grows for any value.
+                // The histogram grows for any value.
                 let _ = h.record(nanos);
             }
         }

@@ -1,10 +1,10 @@
-//! A lock for a value that one thread, the owner, uses nearly always, and other threads rarely.
+//! A lock for a value that one thread, the owner, uses nearly always, and other threads use rarely.
 //!
-//! The owner enters with plain loads and stores: it marks its word, and then looks whether others have *claimed* the
-//! lock. Another thread takes a mutex, claims the lock, passes a barrier that makes the owner's mark visible, and then
-//! looks at the owner's word (`barrier.rs`). So at least one of the two sees the other. The other thread leaves if the
-//! owner is inside. The owner takes the mutex if the lock is claimed. It withdraws the claim, so that the next time is
-//! cheap again, unless it expects other threads to be back first.
+//! The owner enters with plain loads and stores: it marks its word, and then checks whether another thread has
+//! *claimed* the lock. Another thread takes a mutex, claims the lock, passes a barrier that makes the owner's mark
+//! visible, and then reads the owner's word (`barrier.rs`). So at least one of the two sees the other. If the owner
+//! is inside, the other thread leaves. If the lock is claimed, the owner takes the mutex and withdraws the claim, so
+//! that its next entry is cheap again, unless it expects other threads to return before it does.
 //!
 //! `tests/models/loom_owner_lock.rs` has every interleaving of an owner and two other threads.
 
@@ -36,7 +36,7 @@ pub(crate) struct OwnerLock<T> {
     owner: AtomicU32,
     /// Another thread may be inside. Written under the mutex only.
     claimed: AtomicBool,
-    /// What [`barrier::has_membarrier`] has returned.
+    /// The result of [`barrier::has_membarrier`].
     free: bool,
     /// Held by a thread other than the owner while it is inside, and by each thread that writes `claimed`.
     mutex: Mutex<()>,
@@ -47,7 +47,7 @@ pub(crate) struct OwnerLock<T> {
 // threads share the lock as they share a mutex of the value.
 unsafe impl<T: Send> Sync for OwnerLock<T> {}
 
-/// As a mutex: a thread that panics inside unlocks.
+/// Like a mutex: a thread that panics inside unlocks.
 impl<T> std::panic::RefUnwindSafe for OwnerLock<T> {}
 impl<T> std::panic::UnwindSafe for OwnerLock<T> {}
 
@@ -68,7 +68,7 @@ impl<T> OwnerLock<T> {
         }
     }
 
-    /// Marks the owner as inside. Returns false if the lock is claimed; the mark is taken back then.
+    /// Marks the owner as inside. If the lock is claimed, removes the mark and returns false.
     #[inline]
     fn mark(&self) -> bool {
         let word = self.owner.load(Ordering::Relaxed);
@@ -81,13 +81,13 @@ impl<T> OwnerLock<T> {
         false
     }
 
-    /// Locks the value for its owner. Waits while another thread is inside. With `keep`, a claim of other threads stays,
-    /// because they use the value as often as the owner at present.
+    /// Locks the value for its owner. Waits while another thread is inside. With `keep`, a claim of other threads
+    /// stays, because they use the value as often as the owner now.
     ///
     /// # Safety
     ///
-    /// Of all calls of this and the two other functions `_owner` of one lock, each must happen before the next, and no
-    /// guard that one of them has returned may be in use when the next is called.
+    /// Among the calls of `lock_owner`, `try_lock_owner` and `leave_owner` of one lock, each must happen before the
+    /// next, and no guard from one of them may be in use when the next is called.
     #[inline]
     pub(crate) unsafe fn lock_owner(&self, keep: bool) -> OwnerGuard<'_, T> {
         if self.mark() { self.owner_guard(None) } else { self.lock_claimed(keep) }
@@ -102,7 +102,7 @@ impl<T> OwnerLock<T> {
     ///
     /// # Safety
     ///
-    /// That of [`OwnerLock::lock_owner`].
+    /// The contract of [`OwnerLock::lock_owner`].
     #[inline]
     pub(crate) unsafe fn try_lock_owner(&self, keep: bool) -> Option<OwnerGuard<'_, T>> {
         if self.mark() { Some(self.owner_guard(None)) } else { self.try_lock_claimed(keep) }
@@ -121,7 +121,7 @@ impl<T> OwnerLock<T> {
         let word = self.owner.load(Ordering::Relaxed);
         self.owner.store(word | INSIDE, Ordering::Relaxed);
         self.claimed.store(false, Ordering::Relaxed);
-        // The next thread that takes the mutex sees both.
+        // The next thread that takes the mutex sees both stores.
         drop(mutex);
         self.owner_guard(None)
     }
@@ -131,16 +131,16 @@ impl<T> OwnerLock<T> {
         OwnerGuard { lock: self, turn: 0, _mutex: mutex, value: PhantomData }
     }
 
-    /// Locks the value for its owner, which will not be back soon. The lock stays claimed, so the next thread pays no
+    /// Locks the value for its owner, which will not return soon. The lock stays claimed, so the next thread needs no
     /// barrier.
     ///
     /// # Safety
     ///
-    /// That of [`OwnerLock::lock_owner`].
+    /// The contract of [`OwnerLock::lock_owner`].
     pub(crate) unsafe fn leave_owner(&self) -> OtherGuard<'_, T> {
         let mutex = unpoisoned(self.mutex.lock());
         self.claimed.store(true, Ordering::Relaxed);
-        // A guard that was forgotten may have left the mark.
+        // A forgotten guard may have left the mark.
         let word = self.owner.load(Ordering::Relaxed);
         self.owner.store(word & !INSIDE, Ordering::Release);
         OtherGuard { lock: self, _mutex: mutex, value: PhantomData }
@@ -175,7 +175,7 @@ impl<T> OwnerLock<T> {
                 return Err(mutex);
             }
         }
-        // If the owner is inside, the claim stays, and the owner withdraws it when it comes again.
+        // If the owner is inside, the claim stays. The owner withdraws it at its next entry.
         if self.owner.load(Ordering::Acquire) & INSIDE != 0 {
             return Err(mutex);
         }
@@ -195,7 +195,7 @@ impl<T> OwnerLock<T> {
         self.claimed.load(Ordering::Relaxed)
     }
 
-    /// How many turns the owner has counted. If this has changed, the owner was inside meanwhile.
+    /// The number of turns that the owner has counted. If it changes, the owner was inside meanwhile.
     pub(crate) fn turns(&self) -> u32 {
         self.owner.load(Ordering::Relaxed) & !INSIDE
     }
@@ -211,20 +211,20 @@ fn wait_a_moment() {
 
 /// The owner's access to the value.
 ///
-/// Any other guard that was made before has ended: it held the mutex, and the owner has either found the lock unclaimed
-/// or has taken the mutex since. While this one exists, the owner holds the mutex, or its word says that it is inside. A
-/// thread that reads the word after its claim and its barrier makes no guard then.
+/// Any earlier guard has ended: it held the mutex, and since then the owner has found the lock unclaimed or has taken
+/// the mutex. While this guard exists, the owner holds the mutex, or its word says that it is inside; a thread that
+/// reads the word after its claim and its barrier then makes no guard.
 pub(crate) struct OwnerGuard<'a, T> {
     lock: &'a OwnerLock<T>,
     turn: u32,
-    /// If the claim was kept.
+    /// The mutex, if the claim was kept.
     _mutex: Option<MutexGuard<'a, ()>>,
     /// Threads may share the guard if they may share the value.
     value: PhantomData<&'a mut T>,
 }
 
 impl<T> OwnerGuard<'_, T> {
-    /// Counts a turn of the owner when this guard ends.
+    /// Makes this guard count a turn of the owner when it ends.
     #[inline]
     pub(crate) fn count_turn(&mut self) {
         self.turn = TURN;
@@ -244,7 +244,7 @@ impl<T> Drop for OwnerGuard<'_, T> {
 pub(crate) struct OtherGuard<'a, T> {
     lock: &'a OwnerLock<T>,
     _mutex: MutexGuard<'a, ()>,
-    /// As in [`OwnerGuard`].
+    /// See [`OwnerGuard`].
     value: PhantomData<&'a mut T>,
 }
 
@@ -343,14 +343,14 @@ mod tests {
         assert_eq!(lock.turns(), before);
         owner(&lock).count_turn();
         assert_ne!(lock.turns(), before);
-        // With the mutex too.
+        // Turns are also counted under the mutex.
         let (before, other) = (lock.turns(), lock.lock());
         drop(other);
         owner(&lock).count_turn();
         assert_ne!(lock.turns(), before);
     }
 
-    /// An increment that is lost would show that two threads were inside.
+    /// A lost increment would show that two threads were inside.
     #[test]
     fn one_thread_is_inside_at_a_time() {
         const ROUNDS: u64 = 100_000;

@@ -1,7 +1,7 @@
 //! The reactor: the thread that runs the queues of clients that sleep or have gone, and ends commands at their
 //! deadlines if no client polls.
 //!
-//! The thread is started with the disk's first client, so that no client ever sleeps without it. It rests while no
+//! The disk's first client starts the thread, so that no client ever sleeps without it. The thread rests while no
 //! client sleeps or has gone, and ends as soon as no handle of the disk is left and nothing is in flight. The drop of
 //! the last handle waits for that, so that the device is closed when the drop returns.
 
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Bios, Error, Nanos};
 
-/// How long the reactor sleeps at most while a client waits. It finds work after this time that no kick told of, such
+/// The longest sleep of the reactor while a client waits. After this time it finds work that no kick announced, such
 /// as a queue that a client stopped polling with commands at the device.
 const TICK: Duration = Duration::from_micros(500);
-/// How often the reactor looks while no client waits for it: whether late commands have come back, and whether a client
-/// that was woken has submitted more without a poll.
+/// The longest sleep of the reactor while no client waits. It then checks whether late commands have come back, and
+/// whether a client that was woken has submitted more without a poll.
 const LOOK: Duration = Duration::from_millis(50);
 /// The reactor spins for a deadline nearer than this, because a sleep would miss it.
 const NEAR: Nanos = Nanos(60_000);
-/// The longest time that the reactor spins. A deadline that has passed and is still there depends on another thread.
+/// The longest time that the reactor spins. If a deadline has passed and has no effect, it depends on another thread.
 const SPIN: Nanos = Nanos(2 * NEAR.0);
 /// How long a disk without handles waits for late commands: as long as a command may take, within these bounds.
 const LATE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
@@ -40,12 +40,12 @@ pub(crate) fn start(shared: &Arc<HostedShared>) -> Result<(), Error> {
     })
 }
 
-/// What one round over the queues has found.
+/// The result of one round over the queues.
 #[derive(Default)]
 struct Round {
     /// Something has finished, so other queues may have work now.
     progress: bool,
-    /// The next moment at which something is due.
+    /// The next time at which a queue has something to do.
     next: Option<Nanos>,
     /// A queue may need the reactor again before its client comes. A locked queue counts.
     work: bool,
@@ -117,7 +117,7 @@ fn run(shared: &HostedShared) {
             if lock(&shared.queues).is_empty() {
                 return;
             }
-            // Only late commands are left. They get as long again as they had.
+            // Only late commands are left. The disk waits for them as long as their timeout was.
             let [least, most] = LATE_PATIENCE;
             let timeout = shared.disk.config().timeout.map_or(least, |t| Duration::from_nanos(t.0));
             let end = *end.get_or_insert_with(|| Instant::now() + timeout.clamp(least, most));

@@ -1,5 +1,5 @@
-//! How the thread of the reactor is woken, asked to end, and waited for. Knows nothing of disks: a device's thread that
-//! wakes the reactor must not hold the last reference to its disk.
+//! Wakes the reactor's thread, asks it to end, and waits for it. Knows nothing of disks: a device's thread that wakes
+//! the reactor must not hold the last reference to its disk.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Wake;
@@ -19,7 +19,7 @@ struct SignalState {
     thread: Option<ThreadId>,
 }
 
-/// What the reactor's thread sleeps on. Waking it as a [`Waker`](std::task::Waker) is a kick.
+/// The reactor's thread sleeps on this. Waking it as a [`Waker`](std::task::Waker) is a kick.
 #[derive(Debug, Default)]
 pub(crate) struct ReactorSignal {
     state: Mutex<SignalState>,
@@ -34,7 +34,7 @@ impl ReactorSignal {
         self.wake.notify_one();
     }
 
-    /// Calls `spawn`, which starts the thread, unless that has succeeded before. The thread's
+    /// Calls `spawn`, which starts the thread, unless a call has succeeded before. The thread's
     /// [`enter`](ReactorSignal::enter) waits until this returns.
     pub(crate) fn start(&self, spawn: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let mut state = lock(&self.state);
@@ -45,8 +45,8 @@ impl ReactorSignal {
         Ok(())
     }
 
-    /// Notes that the calling thread is the reactor. Dropping the result tells waiters that the thread has released the
-    /// disk.
+    /// Registers the calling thread as the reactor. When the result is dropped, waiters learn that the thread has
+    /// released the disk.
     pub(crate) fn enter(self: &Arc<Self>) -> Leaves {
         lock(&self.state).thread = Some(std::thread::current().id());
         Leaves(self.clone())
@@ -99,7 +99,7 @@ impl Wake for ReactorSignal {
     }
 }
 
-/// Exists while the thread holds the disk. Its drop, also in a panic, says that the thread has released it.
+/// Exists while the thread holds the disk. Its drop, also in a panic, signals that the thread has released it.
 pub(crate) struct Leaves(Arc<ReactorSignal>);
 
 impl Drop for Leaves {

@@ -1,5 +1,5 @@
-//! What the clients of a hosted disk, its handles and its reactor share: the disk, the queues, and the withheld
-//! buffers.
+//! The state that the clients of a hosted disk, its handles and its reactor share: the disk, the queues, and the
+//! withheld buffers.
 
 use crate::clock::Clock;
 use crate::runtime::deferred_wake::DeferredWakes;
@@ -14,13 +14,13 @@ use zoneplug_core::disk::{Disk, DiskQueue};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Nanos, Op, Sector, Status};
 
-/// How long the drop of a disk's last handle waits until the reactor has left.
+/// The longest time that the drop of a disk's last handle waits for the reactor to release the disk.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Longest operation whose memory costs less than a question about its length.
+/// Up to this length, memory for an operation is cheaper than a check of its length.
 const SHORT: u32 = 64 << 10;
 
-/// What the clients of a disk share.
+/// The state that the clients of a disk share.
 #[derive(Debug)]
 pub(crate) struct HostedShared {
     pub(crate) disk: Disk,
@@ -43,13 +43,13 @@ impl HostedShared {
         if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
     }
 
-    /// Checks the length of an operation before there is memory for it, and returns it as the length of a buffer. The
-    /// queue checks the rest, and short ones.
+    /// Checks the length of an operation before memory is allocated for it, and returns it as the length of a buffer.
+    /// Short operations, and everything else, are checked by the queue.
     pub(crate) fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
         let checked = match u32::try_from(bytes) {
             Ok(len) if len <= SHORT => Ok(len),
             Ok(len) => self.disk.check_length(op, sector, bytes.div_ceil(512)).map(|()| len),
-            // Longer than any buffer.
+            // The length exceeds any buffer.
             Err(_) => Err(Status::OutOfRange),
         };
         checked.map_err(|status| IoError::new(op, sector, status))
@@ -100,7 +100,7 @@ impl HostedShared {
         true
     }
 
-    /// Gives up late commands. No handle of the disk is left, and the time for late commands is over.
+    /// Gives up late commands: no handle of the disk is left, and the time to wait for them is over.
     #[cold]
     pub(crate) fn abandon(&self) {
         let queues = std::mem::take(&mut *lock(&self.queues));
@@ -112,7 +112,7 @@ impl HostedShared {
     /// Keeps a queue without a client until its commands are back.
     pub(crate) fn adopt(&self, queue: DiskQueue) {
         let mut queue = QueueOwner::new(queue);
-        // As a client does that goes: then others need no barrier, which the system may refuse.
+        // A client that goes does the same: other threads then need no barrier, which the system may refuse.
         drop(queue.leave());
         queue.orphan.store(true, Ordering::Release);
         lock(&self.queues).push(queue.shared().clone());
@@ -185,7 +185,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Denies membarrier(2) to the calling thread and to those that it starts, where the system has seccomp.
+    /// Denies membarrier(2) to the calling thread and to those that it starts, if the system has seccomp.
     fn deny_membarrier() {
         let (load, jump, answer) =
             (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP, libc::BPF_RET);
@@ -205,12 +205,12 @@ mod tests {
         }
     }
 
-    /// The queue of a report that a device has lost has no client. The reactor takes it even where no thread can pass
+    /// If a device loses a report, its queue has no client. The reactor takes the queue even if no thread can pass
     /// the barrier of a client's lock, and so does the drop of the last handle.
     #[test]
     fn a_queue_without_a_client_can_be_run_where_membarrier_is_denied() {
         let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");
-        // The process registers for the call as long as it may.
+        // The process registers for membarrier while it is still allowed.
         drop(disk.open_client(1, 1).expect("opens"));
         let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");
         let (tell, closed) = mpsc::channel();

@@ -9,7 +9,7 @@ use zoneplug_core::Bios;
 use zoneplug_core::disk::DiskQueue;
 use zoneplug_core::poison::lock;
 
-/// Why a queue must be run.
+/// The reason for which a queue must be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueWork {
     /// BIOs of its client are not back, or commands of any client are at the device.
@@ -32,7 +32,8 @@ impl QueueWork {
     }
 }
 
-/// On cache lines of its own: the client of another queue never waits for a line that this queue's client writes.
+/// Aligned to cache lines of its own, so that the client of another queue never waits for a line that this client
+/// writes.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct SharedQueue {
@@ -41,7 +42,7 @@ pub(crate) struct SharedQueue {
     pub(crate) armed: AtomicBool,
     /// The client has gone. The reactor runs the queue until it is empty.
     pub(crate) orphan: AtomicBool,
-    /// The queue is an orphan with nothing but late commands: the reactor polls it now and then.
+    /// The queue is an orphan with only late commands: the reactor polls it now and then.
     pub(crate) lingers: AtomicBool,
     /// Memory of a client that has gone, which the device may still use.
     left: Mutex<Vec<Lent>>,
@@ -72,18 +73,18 @@ impl SharedQueue {
         self.orphan.load(Ordering::Acquire)
     }
 
-    /// Whether the reactor must run it.
+    /// Whether the reactor must run the queue.
     pub(crate) fn is_wanted(&self) -> bool {
         self.armed.load(Ordering::Acquire)
             || self.is_orphan() && !self.lingers.load(Ordering::Acquire)
     }
 
-    /// Whether commands of its queue may be late.
+    /// Whether commands of the queue may be late.
     pub(crate) fn may_be_late(&self) -> bool {
         self.lingers.load(Ordering::Acquire) || self.try_lock().is_none_or(|q| q.late() > 0)
     }
 
-    /// Keeps lent memory until it is back, also when its client has gone.
+    /// Keeps lent memory until it comes back, even after its client was dropped.
     pub(crate) fn keep(&self, lent: impl Iterator<Item = Lent>) {
         lock(&self.left).extend(lent);
     }
@@ -99,7 +100,7 @@ impl SharedQueue {
         }
     }
 
-    /// Takes the memory that has not come back. All BIOs of the client that has gone are back.
+    /// Takes the memory that has not come back. All BIOs of the dropped client have.
     pub(crate) fn take_left(&self) -> Vec<Lent> {
         std::mem::take(&mut lock(&self.left))
     }
@@ -107,12 +108,12 @@ impl SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
-        // The device may still use these buffers, and nothing is left that could tell when it is done.
+        // The device may still use these buffers, and no code is left that could learn when it is done.
         crate::runtime::withheld::leak(self.take_left());
     }
 }
 
-/// The client's side of its queue. There is one for each queue, and its functions that lock take it exclusively.
+/// The client's side of its queue. Each queue has one. Its functions that lock borrow it exclusively.
 #[derive(Debug)]
 pub(crate) struct QueueOwner(Arc<SharedQueue>);
 
@@ -147,7 +148,7 @@ impl QueueOwner {
         unsafe { self.0.queue.try_lock_owner(self.is_armed()) }
     }
 
-    /// Whether the client sleeps or is about to. The reactor runs its queue then.
+    /// Whether the client sleeps or is about to. The reactor then runs its queue.
     #[inline]
     fn is_armed(&self) -> bool {
         self.0.armed.load(Ordering::Relaxed)

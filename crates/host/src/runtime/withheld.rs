@@ -1,6 +1,6 @@
-//! Memory that did not come back with its BIO, because the operation was given up, or the device gave back another BIO
-//! or other memory. The adapters keep it here instead of returning or freeing it. The reactor frees what comes back
-//! late.
+//! Memory that did not come back with its BIO, because the operation was given up, or because the device gave back
+//! another BIO or other memory. The adapters keep it here instead of returning or freeing it. The reactor frees
+//! memory that comes back late.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use zoneplug_core::poison::lock;
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// Buffers of the safe adapters that were leaked on purpose since the process started: a device had them, did
-/// not give them back, and its disk is closed.
+/// The number of buffers of the safe adapters that were leaked on purpose since the process started: a device did not
+/// give them back before its disk was closed.
 ///
 /// ```
 /// assert_eq!(zoneplug_host::leaked_buffers(), 0);
@@ -27,7 +27,7 @@ pub(crate) fn leak(lent: Vec<Lent>) {
     drop(lent);
 }
 
-/// What the adapters of a disk have withheld from their clients: see
+/// The buffers that the adapters of a disk have withheld from their clients: see
 /// [`HostedDisk::withheld`](crate::HostedDisk::withheld).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,7 +54,7 @@ impl WithheldBuffers {
         }
     }
 
-    /// Frees what has come back.
+    /// Frees the memory that has come back.
     pub(crate) fn sweep(&self, disk: &Disk) {
         let mut lent = lock(&self.lent);
         let all = std::mem::take(&mut *lent);
@@ -72,7 +72,7 @@ impl WithheldBuffers {
         })
     }
 
-    /// Leaks what has not come back. The disk is closing, so nothing comes back later.
+    /// Leaks the memory that has not come back. The disk is closing, so none comes back later.
     pub(crate) fn leak_rest(&self, disk: &Disk) {
         self.sweep(disk);
         leak(std::mem::take(&mut *lock(&self.lent)));

@@ -1,4 +1,4 @@
-//! How long operations took, by kind: what the thread of a queue writes and other threads read.
+//! How long operations took, by kind. The thread of a queue writes, other threads read.
 
 use super::add;
 use crate::clock::Clock;
@@ -8,21 +8,21 @@ use zoneplug_core::{Nanos, Op, Sector, ZoneNo};
 
 /// Buckets of a [`LatencyHistogram`].
 pub const LATENCY_BUCKETS: usize = 40;
-/// How many zones are kept as those with the slowest operations.
+/// The number of zones that are kept as those with the slowest operations.
 pub const SLOW_ZONES: usize = 8;
-/// How long a slow operation counts as one.
+/// How long a slow operation is kept.
 const SLOW_FOR: Nanos = Nanos(60_000_000_000);
 
 /// How long operations took.
 ///
-/// A busy queue times one operation in many, which counts for all of its kind that came before it since the last timed one.
-/// So the counts of buckets grow in steps of up to 240.
+/// A busy queue times one operation in many. It counts for all operations of its kind since the last timed one, so
+/// the counts of buckets grow in steps of up to 240.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatencyHistogram {
-    /// Bucket `i` counts operations that took at most 2^i nanoseconds, and longer than those of the bucket before. The
-    /// last one has all that took longer, too.
+    /// Bucket `i` counts operations that took at most 2^i nanoseconds, and longer than those of the bucket before.
+    /// The last one also counts all that took longer.
     pub buckets: [u64; LATENCY_BUCKETS],
-    /// What all of them took together.
+    /// The time that all operations took together.
     pub sum: Nanos,
 }
 
@@ -62,8 +62,8 @@ struct OfKind {
     buckets: [AtomicU64; LATENCY_BUCKETS],
 }
 
-/// How long the operations took that one thread has sent to one disk. Only that thread writes, so it needs no locked
-/// operation for the buckets.
+/// How long the operations of one thread on one disk took. Only that thread writes, so it needs no locked operation
+/// for the buckets.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LatencyLog {
@@ -71,12 +71,12 @@ pub(crate) struct LatencyLog {
     clock: Clock,
     interval: Nanos,
     zone_sectors: u64,
-    /// With the time at which each ended.
+    /// Each zone with the time at which its operation ended.
     slow: Mutex<Vec<(SlowZone, Nanos)>>,
 }
 
 impl LatencyLog {
-    /// For a disk with zones of so many sectors. One operation of a kind is timed in about `interval`.
+    /// A log for a disk with zones of `zone_sectors`. About one operation of a kind is timed in each `interval`.
     pub(crate) fn new(zone_sectors: u32, interval: Nanos) -> LatencyLog {
         LatencyLog {
             kinds: Op::ALL.map(|_| OfKind {
@@ -98,7 +98,7 @@ impl LatencyLog {
         self.interval
     }
 
-    /// An operation that began at `sector` took so long, and stands for so many.
+    /// Records an operation that began at `sector`, took `took`, and stands for `stands_for` operations.
     pub(super) fn record(&self, op: Op, sector: Sector, took: Nanos, stands_for: u64, now: Nanos) {
         let kind = &self.kinds[op as usize];
         add(&kind.sum, took.0.saturating_mul(stands_for));
@@ -107,13 +107,13 @@ impl LatencyLog {
             return;
         }
         let zone = ZoneNo((sector.0 / self.zone_sectors) as u32);
-        // Not while another thread reads them: it would make this one wait.
+        // If another thread is reading the list, the operation is left out, because this thread must not wait.
         if let Ok(mut slow) = self.slow.try_lock() {
             note(&mut slow, SlowZone { zone, op, took }, now);
         }
     }
 
-    /// Adds what was recorded of a kind of operation.
+    /// Adds the recorded times of a kind of operation.
     pub(super) fn add_to(&self, op: Op, sum: &mut LatencyHistogram) {
         let kind = &self.kinds[op as usize];
         for (sum, bucket) in sum.buckets.iter_mut().zip(&kind.buckets) {
@@ -135,7 +135,7 @@ fn is_over(at: Nanos, now: Nanos) -> bool {
     now.0.saturating_sub(at.0) > SLOW_FOR.0
 }
 
-/// Notes an operation, if it is one of the slowest. A zone is there once.
+/// Adds an operation to the list, if it is one of the slowest. Each zone is listed once.
 fn note(slow: &mut Vec<(SlowZone, Nanos)>, new: SlowZone, now: Nanos) {
     let same = slow.iter().position(|(old, _)| old.zone == new.zone);
     let at = match same {
@@ -144,7 +144,7 @@ fn note(slow: &mut Vec<(SlowZone, Nanos)>, new: SlowZone, now: Nanos) {
             slow.push((new, now));
             return;
         }
-        // One whose time is over, or else the least slow.
+        // Replaces an entry whose time is over, or else the least slow one.
         None => {
             let rank =
                 |(old, at): &(SlowZone, Nanos)| if is_over(*at, now) { 0 } else { old.took.0 };
@@ -158,7 +158,7 @@ fn note(slow: &mut Vec<(SlowZone, Nanos)>, new: SlowZone, now: Nanos) {
     }
 }
 
-/// The slowest zones of several threads: each once, the slowest first.
+/// The slowest zones of several threads: each zone once, the slowest first.
 pub(super) fn slowest(mut all: Vec<SlowZone>) -> Vec<SlowZone> {
     all.sort_by_key(|z| (z.zone, std::cmp::Reverse(z.took)));
     all.dedup_by_key(|z| z.zone);
@@ -195,7 +195,7 @@ mod tests {
         for zone in 0..8 {
             note(&mut all, slow(zone, 100 + u64::from(zone)), Nanos(0));
         }
-        // Less slow than all, less slow in a zone that is there, slower there, slower than the least.
+        // In order: less slow than all, less slow than its own zone, slower than its own zone, slower than the least.
         for (zone, took) in [(20, 99), (7, 50), (7, 200), (21, 150)] {
             note(&mut all, slow(zone, took), Nanos(1));
         }
@@ -205,7 +205,7 @@ mod tests {
             found,
             [(1, 101), (2, 102), (3, 103), (4, 104), (5, 105), (6, 106), (7, 200), (21, 150)]
         );
-        // After a minute each new one takes the place of an old one, its own first.
+        // After a minute each new one replaces an old one, of its own zone if there is one.
         note(&mut all, slow(3, 1), Nanos(SLOW_FOR.0 + 1));
         note(&mut all, slow(30, 1), Nanos(SLOW_FOR.0 + 2));
         let found = zones(&all);

@@ -1,42 +1,43 @@
-//! How a thread that serves a disk times the operations that it sends there.
+//! Times the operations that a thread sends to the disk that it serves.
 //!
-//! Reading the clock takes more instructions than timing may cost, so a busy queue times one operation in many. What a
-//! timed operation took then stands for those of its kind that came before it since the last timed one; so the counts of
-//! all timed operations together are those of all operations. Of each kind one is timed each [`INTERVAL`], or one in
-//! about [`MOST`], whichever is more. A queue that begins fewer than two hundred a second times them all.
+//! Reading the clock takes more instructions than timing may cost, so a busy queue times one operation in many. The
+//! time of that operation then stands for those of its kind since the last timed one, so the counts of all timed
+//! operations add up to all operations. Of each kind one is timed in each [`INTERVAL`], or one in about [`MOST`],
+//! whichever is more. A queue that begins fewer than two hundred a second times them all.
 //!
-//! When an operation began is in the token of its BIO, so that an operation that is not timed costs a decrement and two
-//! branches. A server that does not time has the type [`Untimed`], which costs nothing.
+//! The token of a BIO has the time at which a timed operation began, so that an operation that is not timed costs a
+//! decrement and two branches. A server that does not time has the type [`Untimed`], which costs nothing.
 
 use super::latency::LatencyLog;
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Op, Sector};
 
-/// One operation of a kind is timed in about this time: 4 ms. A disk with a head does fewer, so all of its operations are
-/// timed.
+/// About one operation of a kind is timed in this time: 4 ms. A disk with a head does fewer, so all of its operations
+/// are timed.
 pub(crate) const INTERVAL: Nanos = Nanos(1 << 22);
-/// So that few operations are timed, however slowly they come: for counting instructions.
+/// An interval so long that few operations are timed at any rate. For counting instructions.
 #[cfg(feature = "nvme-tcp")]
 pub(crate) const SELDOM: Nanos = Nanos(1 << 42);
-/// On average one in so many is timed at least.
+/// On average, at least one operation in so many is timed.
 const MOST: u64 = 160;
-/// The token of a BIO has the tag of its request, and above it the mark of a timed one; 0 of another.
+/// The token of a BIO has the tag of its request in these low bits. Above them it has the mark of a timed operation,
+/// or 0.
 const TAG_BITS: u32 = 16;
-/// A mark has the time in units of 32 ns, of which it keeps 40 bits: 9 hours.
+/// A mark has the time in units of 32 ns. It keeps 40 bits of the time: 9 hours.
 const UNIT_SHIFT: u32 = 5;
 const TIME_MASK: u64 = (1 << 40) - 1;
-/// Below the time a mark has the number of operations that the timed one stands for.
+/// Below the time, a mark has the number of operations that the timed one stands for.
 const STANDS_FOR_BITS: u32 = 8;
 
-/// What times the operations of a queue, or does not.
+/// Times the operations of a queue, or does nothing.
 pub(crate) trait Timing: Sized + Send + 'static {
-    /// What times operations of a queue for a log. `None`: it needs a log, and there is none.
+    /// A timer that records into a log. `None`: it needs a log, and there is none.
     fn of(log: Option<&Arc<LatencyLog>>) -> Option<Self>;
 
     /// The token of a BIO that is about to be sent to the disk, with its tag in the low 16 bits.
     fn token(&mut self, tag: u16, op: Op) -> u64;
 
-    /// A BIO with this token is back from the disk. It began at `sector`, or has landed there.
+    /// A BIO with this token is back from the disk. `sector`: where it began, or where an append has landed.
     fn ended(&mut self, token: u64, op: Op, sector: Sector);
 }
 
@@ -58,21 +59,21 @@ impl Timing for Untimed {
     fn ended(&mut self, _: u64, _: Op, _: Sector) {}
 }
 
-/// Which operations of a kind are timed.
+/// The choice of the operations of a kind that are timed.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
-    /// How many operations that one stands for, itself included.
+    /// The number of operations that the next timed one stands for, itself included.
     stands_for: u32,
-    /// So many operations lie between timed ones on average.
+    /// The average distance between timed operations.
     apart: u64,
-    /// When the last one was timed.
+    /// The time of the last timed operation.
     last: Nanos,
 }
 
 /// Times operations for the log of a disk.
 #[derive(Debug)]
 pub(crate) struct Timed {
-    /// So many operations of each kind on, one is timed.
+    /// For each kind: the number of operations up to the next timed one.
     left: [u32; Op::ALL.len()],
     kinds: [Kind; Op::ALL.len()],
     log: Arc<LatencyLog>,
@@ -80,7 +81,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// The token of an operation that is timed. Chooses which one is timed next.
+    /// The token of a timed operation. Chooses the next one to time.
     #[cold]
     #[inline(never)]
     fn mark(&mut self, tag: u16, op: Op) -> u64 {
@@ -106,8 +107,8 @@ impl Timed {
 impl Kind {
     const FIRST: Kind = Kind { stands_for: 1, apart: 1, last: Nanos(0) };
 
-    /// One is timed now. Returns how many on the next one is. Not always the same number on, or a load with a rhythm would have the same
-    /// operations timed again and again.
+    /// Called for a timed operation. Returns the distance to the next one. The distance varies, because otherwise a
+    /// load with a rhythm could have the same operations timed again and again.
     fn next(&mut self, now: Nanos, interval: Nanos, random: u64) -> u32 {
         let passed = now.0.saturating_sub(self.last.0).max(1);
         let wanted = (u64::from(self.stands_for) * interval.0 / passed).min(2 * self.apart);
@@ -123,7 +124,7 @@ fn mark(now: Nanos, stands_for: u32) -> u64 {
     ((now.0 >> UNIT_SHIFT) & TIME_MASK) << STANDS_FOR_BITS | u64::from(stands_for)
 }
 
-/// How long ago a mark was made, and how many operations it stands for.
+/// The time since a mark was made, and the number of operations it stands for.
 fn unmark(mark: u64, now: Nanos) -> (Nanos, u32) {
     let began = mark >> STANDS_FOR_BITS;
     let passed = (now.0 >> UNIT_SHIFT).wrapping_sub(began) & TIME_MASK;
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn slow_queues_time_every_operation() {
         assert_eq!(begin(1000, INTERVAL.0), [1; 1000]);
-        // The first is far from the start of the clock.
+        // The first operation is far from the start of the clock.
         assert_eq!(begin(1000, 10 * INTERVAL.0), [1; 1000]);
     }
 
@@ -189,7 +190,7 @@ mod tests {
         assert!(*fewest >= 80 && *most < 240 && most - fewest > 140, "{fewest} to {most}");
     }
 
-    /// A mark fits a token beside a tag, and a clock that has run for days does not matter.
+    /// A mark fits into a token beside a tag, also after the clock has run for days.
     #[test]
     fn a_mark_has_the_time_and_the_number() {
         for start in [0, 5, (1 << 45) - 64, (1 << 45) - 1, 123_456_789_012_345_678] {

@@ -1,5 +1,5 @@
-//! Durable disks that one specification names several times. Each is opened once, and all of its cuts are cuts of that
-//! one device.
+//! Durable disks that one specification names several times. Each is opened once, and its cuts all use that one
+//! device.
 
 use super::meaning::Base;
 use super::{Opened, Purpose, keys};
@@ -12,7 +12,7 @@ use zoneplug_core::{Device, Error};
 use zoneplug_devices::spec::Spec;
 
 impl Base {
-    /// The disk in a file that is open, which was at `path`.
+    /// The open disk of a file that was at `path`.
     pub(crate) fn of_file(disk: &FileDisk, path: &Path) -> Base {
         let (id, at) = (disk.identity(), disk.place());
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -45,7 +45,7 @@ struct One {
     device: Arc<dyn Device>,
     file: Arc<FileDisk>,
     base: Base,
-    /// How often the specification names it.
+    /// How often the specification names the disk.
     named: usize,
     /// The zones of its cuts.
     cuts: Vec<Range<u32>>,
@@ -117,7 +117,8 @@ impl Cuts {
         }
     }
 
-    /// Refuses a specification that shows one zone twice: two plugs would write the zone without knowing of each other.
+    /// Refuses a specification that shows one zone twice: two plugs would write the zone without knowing of each
+    /// other.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         for one in self.0.iter_mut().filter(|one| one.named > 1) {
             one.cuts.sort_unstable_by_key(|c| c.start);

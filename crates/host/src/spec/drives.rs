@@ -1,4 +1,4 @@
-//! The drives that a specification names: NVMe namespaces by their character devices, all others by their block
+//! Opens the drives of a specification: NVMe namespaces by their character devices, all others by their block
 //! devices.
 
 use super::{Opened, Purpose, keys};

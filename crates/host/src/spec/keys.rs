@@ -1,5 +1,5 @@
-//! What a specification may name: every kind of device and every layer, with the keys of each. The parser takes names
-//! and bounds from here, and `zoneplug help spec` prints these tables.
+//! The names that a specification may use: every kind of device and every layer, with the keys of each. The parser
+//! takes names and bounds from here, and `zoneplug help spec` prints these tables.
 
 use zoneplug_core::disk::{ATTRIBUTES, TAGS};
 use zoneplug_core::form::DefaultValue::{self, Is, Means, Required};
@@ -12,24 +12,25 @@ use zoneplug_devices::emu::timing::{PROFILE_KEYS, SMR_KEYS, ZNS_KEYS};
 pub struct Kind {
     /// The name in a specification; `FILE` and `DRIVE` stand for paths.
     pub name: &'static str,
-    /// What it is, in one sentence.
+    /// A description in one sentence.
     pub about: &'static str,
-    /// A specification with it.
+    /// An example of a specification.
     pub example: &'static str,
-    /// Its own keys, in several tables.
+    /// The keys of this kind, in several tables.
     keys: &'static [&'static [Key]],
-    /// Whether it names a device by the path of a file.
+    /// Whether the name stands for the path of a file or a drive.
     path: bool,
 }
 
 impl Kind {
-    /// Whether its name stands for a path: that of a disk in a file, or of a drive.
+    /// Whether the name stands for a path: that of a disk in a file, or of a drive.
     pub fn is_path(&self) -> bool {
         self.path
     }
 
-    /// All of its own keys. Those of the disk, [`disk_keys`], come in addition for a device. An attribute of the disk
-    /// hides a key of a profile with the same name: `queue-depth` is the attribute, and `tags` says what a drive takes.
+    /// The keys of this kind. A device also takes those of the disk, [`disk_keys`]. If a key of a profile has the
+    /// name of an attribute of the disk, the attribute hides it: `queue-depth` is the attribute, and `tags` the
+    /// number that a drive takes.
     pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
         let hidden = |k: &&Key| !ATTRIBUTES.iter().any(|a| a.is_key() && a.key.is(k.name));
         self.keys.iter().flat_map(|table| table.iter()).filter(hidden)
@@ -206,7 +207,7 @@ pub static LAYERS: [Kind; 6] = [
     ),
 ];
 
-/// The keys of the disk itself. They are written at the end of a specification, whatever the device is.
+/// The keys of the disk itself. They are written at the end of a specification, with any device.
 pub fn disk_keys() -> impl Iterator<Item = &'static Key> {
     static OWN: [Key; 2] = [TAGS, FAULT];
     OWN.iter().chain(ATTRIBUTES.iter().filter(|a| a.is_key()).map(|a| &a.key))

@@ -26,7 +26,7 @@ impl SimpleLayer {
     }
 }
 
-/// Takes a layer from its specification. `None`: it is none of these.
+/// Takes a layer from its specification. `None`: the layer is another one.
 pub(super) fn take_layer(spec: &mut Spec) -> Result<Option<SimpleLayer>, Error> {
     Ok(match spec.kind() {
         "po2" => Some(SimpleLayer::Po2),
@@ -69,7 +69,7 @@ impl TimedLayers {
     ///
     /// # Errors
     ///
-    /// A fault that does more than to delay.
+    /// A fault that does more than delay.
     pub fn take_fault(&mut self, spec: &mut Spec) -> Result<(), Error> {
         let Some(plan) = take_fault(spec)? else { return Ok(()) };
         if plan.rules.iter().any(|r| !matches!(r.action, FaultAction::Delay(_))) {
@@ -80,16 +80,16 @@ impl TimedLayers {
         Ok(())
     }
 
-    /// Whether there is none.
+    /// Whether there are no layers.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Puts one more layer on top, as a specification has it in front of an `@`.
+    /// Puts one more layer on top. `text`: the layer as it is written in front of an `@`.
     ///
     /// # Errors
     ///
-    /// A layer that is none of these.
+    /// A layer that is not one of these.
     pub fn push(&mut self, text: &str) -> Result<(), Error> {
         let mut spec = Spec::parse(text)?;
         let Some(layer) = take_layer(&mut spec)? else {
@@ -101,11 +101,11 @@ impl TimedLayers {
         spec.finish()
     }
 
-    /// The device with all of them.
+    /// The device with all layers on it.
     ///
     /// # Errors
     ///
-    /// A layer that is not possible on this device, or one that does nothing.
+    /// A layer that is impossible on this device, or has no effect.
     pub fn put_on(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
         self.all.iter().try_fold(device, |device, layer| layer.put_on(device))
     }

@@ -1,5 +1,5 @@
-//! What a stack shows to its clients, apart from how its specification is written: which disks, and which layers that
-//! decide where data is and what its bytes mean. Two stacks of one meaning show the same data.
+//! The meaning of a stack, apart from how its specification is written: which disks it has, and which layers that
+//! decide where data is and what its bytes mean. Two stacks with one meaning show the same data to their clients.
 //!
 //! | level | what counts |
 //! | --- | --- |
@@ -9,8 +9,8 @@
 //! | `crypt` | the cipher, and a check value of the key |
 //! | `delay`, `trace`, faults | nothing |
 //!
-//! This module opens nothing. The caller supplies the disks and the check values: of a stack that is open
-//! (`spec/mod.rs`), or of what a specification names (`recovery/bases.rs`).
+//! This module opens nothing. The caller supplies the disks and the check values: those of an open stack
+//! (`spec/mod.rs`), or those that a specification names (`recovery/bases.rs`).
 #![cfg_attr(
     not(any(feature = "ublk", feature = "nvme-tcp")),
     allow(dead_code, reason = "servers compare what they serve")
@@ -32,7 +32,7 @@ pub(crate) struct Base {
     /// Whether the disk counts how often it was opened for writing.
     pub(crate) counts: bool,
     pub(crate) opened: u64,
-    /// Unknown of a drive whose number of zones the kernel does not show.
+    /// The number of zones. Unknown if the kernel does not show that of a drive.
     pub(crate) zones: Option<u32>,
 }
 
@@ -48,19 +48,19 @@ impl Base {
     }
 }
 
-/// What a stack shows.
+/// The meaning of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Meaning {
     /// The layers that count, in one spelling, with the names of the disks.
     pub(crate) layers: String,
-    /// All layers as they are written, with the names of the disks. Earlier versions compared this.
+    /// All layers as they are written, with the names of the disks. Earlier versions compared this text.
     pub(crate) written: String,
     /// Whether the meaning depends on a key.
     pub(crate) keyed: bool,
     /// The disks, in order.
     pub(crate) bases: Vec<Base>,
     zones: Option<u32>,
-    /// Whether a layer of several disks is in it.
+    /// Whether one of the layers has several disks.
     joins: bool,
 }
 
@@ -73,8 +73,8 @@ impl From<Base> for Meaning {
 }
 
 impl Meaning {
-    /// Of what a specification names. `base` supplies each disk. `check` supplies the check value of the key in a file,
-    /// for a salt; `None`: there is no key.
+    /// The meaning of a specification. `base` supplies each disk. `check` supplies the check value of the key in a
+    /// file, for a salt; `None`: there is no key.
     pub(crate) fn of(
         node: &SpecNode,
         base: &mut impl FnMut(&SpecPart) -> Base,
@@ -87,7 +87,7 @@ impl Meaning {
         below.with(layer, key)
     }
 
-    /// The disks of `all` together, for a layer that is put on them.
+    /// The disks of `all` as one, for a layer that is put on them.
     pub(crate) fn joined(mut all: Vec<Meaning>) -> Meaning {
         if all.len() < 2 {
             return all.pop().unwrap_or_default();
@@ -108,16 +108,16 @@ impl Meaning {
         joined
     }
 
-    /// A text that is another one for each disk: a check value says nothing about the key of another disk.
+    /// A text that differs between disks, so that a check value tells nothing about the key of another disk.
     pub(crate) fn salt(&self) -> &str {
         &self.layers
     }
 
-    /// This with a layer on it. `key`: the check value of its key, if it has one.
+    /// This meaning with one more layer. `key`: the check value of the layer's key, if it has one.
     pub(crate) fn with(self, layer: &SpecPart, key: Option<String>) -> Meaning {
         let written = format!("{}@{}", layer.text(), self.written);
         let joins = self.joins || layer.joins() && self.bases.len() > 1;
-        // A layer that cannot be read cannot be opened either.
+        // A layer that cannot be parsed cannot be opened either.
         let Ok(mut spec) = layer.options() else {
             return Meaning { layers: written.clone(), written, joins, ..self };
         };
@@ -167,9 +167,9 @@ impl Shown {
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// What distinguishes the drive from another at the same path: its serial numbers, as far as the kernel shows them. A
-    /// mapped device has a UUID of its own. Of a device with neither, the kernel's number of the disk, which no other
-    /// disk gets until the next boot.
+    /// Distinguishes the drive from another at the same path: its serial numbers, if the kernel shows them. A mapped
+    /// device has a UUID instead. Without either, the kernel's number of the disk, which no other disk gets until the
+    /// next boot.
     fn serial(&self) -> String {
         let names = ["wwid", "serial", "device/wwid", "device/serial"].iter();
         let own: Vec<String> = names.filter_map(|name| self.read(name)).collect();

@@ -46,20 +46,21 @@ use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk};
 
-/// What a disk is opened for.
+/// The purpose for which a disk is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// To write to it.
+    /// The disk is written.
     Change,
-    /// To read and report, while others may use it.
+    /// The disk is read and reported, while others may use it.
     Look,
-    /// To serve it to clients, which own the data on it.
+    /// The disk is served to clients, which own the data on it.
     Serve,
 }
 
-/// Opens a disk that takes the time of a modelled drive: `sim-smr30`, or `sim,profile=FILE`. Its options are the keys
-/// of the profile (`cache=128M`), `data=0|1`: whether it keeps written data in memory, and `ordered=0|1`: whether it
-/// declares that it keeps the order of writes, as all modelled drives do. Also returns the number of tags of the drive.
+/// Opens a disk with the timing of a modelled drive: `sim-smr30`, or `sim,profile=FILE`. Its options are the keys of
+/// the profile (`cache=128M`); `data=0|1`: whether it keeps written data in memory; `ordered=0|1`: whether it
+/// declares that it keeps the order of writes, as all modelled drives do. Also returns the number of tags of the
+/// drive.
 fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     let kind = if spec.flag(&keys::DATA)? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
     let ordered = spec.flag(&keys::ORDERED)?.unwrap_or(false);
@@ -90,14 +91,14 @@ pub fn take_profile(spec: &mut Spec) -> Option<Result<Profile, Error>> {
     (spec.kind() == "sim").then(|| profile::from_file(spec))
 }
 
-/// Disks that the opening of a specification is given, and those that it has opened so far.
+/// Disks that are given to the opening of a specification, and those that it has opened so far.
 #[derive(Default)]
 #[cfg_attr(not(any(feature = "file", feature = "drives")), allow(dead_code))]
 struct Opened {
     cuts: Cuts,
-    /// Disks that are open already. One that the specification names is used as it is.
+    /// Disks that are open already. If the specification names one, it is used as it is.
     given: HeldDisks,
-    /// The disks that this has opened, for a server that may pass them on.
+    /// The disks that were opened, for a server that may pass them on.
     held: Option<HeldDisks>,
 }
 
@@ -113,7 +114,7 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
     })
 }
 
-/// Opens what a layer is on, and puts the layer on it. The disk's attributes are those of the last device.
+/// Opens the devices below a layer, and puts the layer on them. The disk's attributes are those of the last device.
 fn put_on(
     (part, nodes): (&SpecPart, &[SpecNode]),
     purpose: Purpose,
@@ -210,7 +211,7 @@ fn put_on(
     Ok(below)
 }
 
-/// Opens a joined device other than the last. It may have no attributes of the disk.
+/// Opens a joined device other than the last. It must have no attributes of the disk.
 fn open_bare(node: &SpecNode, purpose: Purpose, opened: &mut Opened) -> Result<DiskSpec, Error> {
     let below = DiskSpec::open(node, purpose, opened)?;
     let tags = node.disk().has(&TAGS);
@@ -221,7 +222,7 @@ fn open_bare(node: &SpecNode, purpose: Purpose, opened: &mut Opened) -> Result<D
     Ok(below)
 }
 
-/// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`, or a stack of layers on a device, the
+/// An opened specification: `mem,zones=64,zone-size=64M,mode=plug,tags=32`, or a stack of layers on a device, the
 /// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
 /// [`KINDS`] has the kinds of device and their keys, [`LAYERS`] the layers and theirs. [`disk_keys`] are those of the
@@ -241,14 +242,14 @@ pub struct DiskSpec {
     pub device: Arc<dyn Device>,
     /// The attributes.
     pub config: DiskConfig,
-    /// Tags of each queue, if the specification or its modelled drive has a number.
+    /// Tags of each queue, if the specification or its modelled drive sets a number.
     pub tags: Option<u16>,
     /// The layers and devices, topmost first. A device alone is one level.
     pub stack: Vec<Level>,
     pub(crate) meaning: Meaning,
     #[cfg(feature = "file")]
     pub(crate) files: Vec<Arc<FileDisk>>,
-    /// The disks at the bottom as they are open, if they were opened to be served.
+    /// The open disks at the bottom, if they were opened to be served.
     pub held: HeldDisks,
 }
 
@@ -259,9 +260,9 @@ pub struct Level {
     pub depth: usize,
     /// Its text in the specification.
     pub text: String,
-    /// The geometry that it shows to the level above.
+    /// The geometry that the level above sees.
     pub geometry: Geometry,
-    /// How data moves, if it is a file or a drive.
+    /// How data moves, if the level is a file or a drive.
     pub data_path: Option<DataPath>,
 }
 
@@ -287,7 +288,7 @@ impl DiskSpec {
         Specification::parse(text)?.open()
     }
 
-    /// As [`DiskSpec::parse`], for a program that only inspects: opens disks for reading, and makes no trace.
+    /// Like [`DiskSpec::parse`], for a program that only inspects: opens disks for reading, and makes no trace.
     pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
         Specification::parse(text)?.open_to_look()
     }
@@ -352,23 +353,23 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// A device that is not there, or that cannot be as the options want it.
+    /// A device that does not exist, or that is impossible with these options.
     pub fn open(&self) -> Result<DiskSpec, Error> {
         DiskSpec::open_all(self, Purpose::Change, Opened::default())
     }
 
-    /// As [`Specification::open`], for a program that only inspects: opens disks for reading, and makes no trace.
+    /// Like [`Specification::open`], for a program that only inspects: opens disks for reading, and makes no trace.
     ///
     /// # Errors
     ///
-    /// Those of [`Specification::open`].
+    /// The errors of [`Specification::open`].
     pub fn open_to_look(&self) -> Result<DiskSpec, Error> {
         DiskSpec::open_all(self, Purpose::Look, Opened::default())
     }
 
-    /// As [`Specification::open`], for a server. Its clients own the data on a drive, so a drive with a file system is not
-    /// refused. The disks of `given` that the specification names are open already, with their locks, and are used as
-    /// they are. [`DiskSpec::held`] has all that are open then.
+    /// Like [`Specification::open`], for a server. Its clients own the data on a drive, so a drive with a file system
+    /// is not refused. Disks of `given` that the specification names are open already, with their locks, and are used
+    /// as they are. [`DiskSpec::held`] then has all disks that are open.
     ///
     /// ```
     /// use zoneplug_host::{HeldDisks, Specification};
@@ -379,7 +380,7 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// Those of [`Specification::open`].
+    /// The errors of [`Specification::open`].
     pub fn open_to_serve(&self, given: &HeldDisks) -> Result<DiskSpec, Error> {
         let held = Some(HeldDisks::default());
         let opened = Opened { given: given.clone(), held, cuts: Cuts::default() };
@@ -387,8 +388,8 @@ impl Specification {
     }
 }
 
-/// Takes the attributes of the disk from a specification; those that it does not name have their defaults. For a
-/// program that opens the device by itself, such as a run in virtual time.
+/// Takes the attributes of the disk from a specification. Attributes that it does not name have their defaults. For a
+/// program that opens the device itself, such as a run in virtual time.
 ///
 /// ```
 /// use zoneplug_devices::spec::Spec;

@@ -1,9 +1,9 @@
-//! Answers about the devices of a specification before any is opened: which are files and which are drives, which outlive the
-//! process, and which take writes. Also the error for a name of nothing.
+//! Answers about the devices of a specification before any is opened: which are files and which are drives, which
+//! outlive the process, and which take writes. Also the error for a name that is neither a kind nor a file.
 //!
-//! One rule tells a file from a kind of device. A name without quotation marks that is exactly the name of a kind is that kind.
-//! Any other name is a path: in quotation marks always, else with a `/`, with `.zbd` at its end, or if there is a file of that
-//! name. A path that leads to a device node is a drive.
+//! One rule distinguishes a file from a kind of device. An unquoted name that equals the name of a kind is that kind.
+//! Any other name is a path if it is quoted, contains a `/`, ends in `.zbd`, or if a file of that name exists. A path
+//! that leads to a device node is a drive.
 
 use super::drives::is_protected;
 use super::keys::{self, KINDS, Kind, LAYERS, is_kind, is_layer, kind_names, layer_names};
@@ -35,13 +35,13 @@ impl SpecPart {
         self.file().or_else(|| self.drive())
     }
 
-    /// Whether it is to be opened for reading only.
+    /// Whether the device is opened for reading only.
     fn is_to_read(&self) -> bool {
         let read_only = self.options().and_then(|mut spec| spec.flag(&keys::READ_ONLY));
         read_only.is_ok_and(|asked| asked == Some(true))
     }
 
-    /// The keys that it may have. None for a name of nothing.
+    /// The keys that the device or layer may have. None for an unknown name.
     ///
     /// ```
     /// let spec = zoneplug_host::Specification::parse("po2@mem")?;
@@ -70,14 +70,14 @@ impl SpecNode {
 }
 
 impl HeldDisks {
-    /// Whether a disk at the bottom of a specification is there.
+    /// Whether one of the disks at the bottom of a specification is among these.
     pub fn has(&self, spec: &SpecNode) -> bool {
         spec.paths().any(|path| self.at(path).is_some())
     }
 }
 
 impl Specification {
-    /// As [`Specification::of_path`], for a file that is to be made. Its name alone is to be enough to name it.
+    /// Like [`Specification::of_path`], for a file that is to be made. The bare file name must be enough to name it.
     ///
     /// ```
     /// use std::path::Path;
@@ -90,7 +90,7 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// The name of a kind of device, and what [`Specification::of_path`] refuses.
+    /// The name is a kind of device, or [`Specification::of_path`] refuses it.
     pub fn of_new_file(path: &Path) -> Result<Specification, Error> {
         let spec = Specification::of_path(path)?;
         let name = spec.disk().name();
@@ -158,8 +158,8 @@ impl Specification {
         self.devices().any(|device| device.path().is_none())
     }
 
-    /// Whether a disk could be written if it were opened for writing. A disk that was opened only to inspect it always says
-    /// that it is read-only, so it cannot answer this.
+    /// Whether a disk could be written if it were opened for writing. An open disk cannot answer this, because one
+    /// that was opened only to inspect it is always read-only.
     ///
     /// ```
     /// let takes_writes = |text| zoneplug_host::Specification::parse(text).unwrap().takes_writes();
@@ -188,16 +188,16 @@ impl Specification {
         self.devices().all(|device| device.kind().is_none_or(|kind| kind.name != "null"))
     }
 
-    /// Whether a read writes each byte of its buffer. An emulated disk without data, and a modelled drive, may leave in the
-    /// buffer what was there.
+    /// Whether a read writes each byte of its buffer. An emulated disk without data, and a modelled drive, may leave
+    /// old bytes in the buffer.
     #[cfg(feature = "nvme-tcp")]
     pub(crate) fn fills_buffers(&self) -> bool {
         let is_mem = |device: &SpecPart| device.kind().is_some_and(|kind| kind.name == "mem");
         self.devices().all(|device| is_mem(device) || device.file().is_some())
     }
 
-    /// Checks that the traces that are asked for can be made. Nothing is made. `goes_on`: another server has the disk, and its
-    /// traces go on.
+    /// Checks that the traces of the specification can be made, and makes none. `goes_on`: another server has the
+    /// disk, and this one continues its traces.
     ///
     /// ```
     /// let spec = zoneplug_host::Specification::parse("trace,file=/none/t@mem")?;
@@ -207,7 +207,7 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// A file that cannot be made, or that is there already.
+    /// A file that cannot be made, or that exists.
     pub fn check_traces(&self, goes_on: bool) -> Result<(), Error> {
         self.named_traces().try_for_each(|path| can_be_made(path, goes_on))
     }
@@ -218,7 +218,7 @@ impl Specification {
         traces.filter_map(|layer| layer.value(&keys::TRACE_FILE)).map(Path::new)
     }
 
-    /// The files of the traces that are asked for, by paths that are equal if the files are: their directories have no links.
+    /// The files of the traces, by paths that are equal if the files are: their directories have no links.
     ///
     /// ```
     /// use zoneplug_host::Specification;
@@ -231,7 +231,7 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// Two of the traces have one file, which only one of them would get.
+    /// Two traces have the same file; only one of them could write it.
     pub fn trace_files(&self) -> Result<Vec<PathBuf>, Error> {
         let mut all = Vec::new();
         for path in self.named_traces() {
@@ -249,7 +249,7 @@ impl Specification {
     }
 }
 
-/// A path whose directory has no links, if there is that directory. The file need not be there.
+/// The path with the links of its directory resolved, if the directory exists. The file need not exist.
 fn without_links(path: &Path) -> PathBuf {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (dir.canonicalize(), path.file_name()) {
@@ -294,7 +294,7 @@ pub(super) fn neither(spec: &Spec) -> Error {
 mod tests {
     use super::*;
 
-    /// U9. The next server can take over what is in a file, whatever the name of the file.
+    /// U9. The next server can take over a disk in a file, whatever the file's name.
     #[test]
     fn only_what_is_in_memory_ends_with_its_process() {
         for spec in [

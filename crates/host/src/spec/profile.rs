@@ -8,7 +8,7 @@ use zoneplug_core::{Error, ErrorKind};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
 
-/// Bytes of the longest profile. The profiles of zoneplug have less than 4 KiB.
+/// Length of the longest profile, in bytes. The profiles of zoneplug have less than 4 KiB.
 const MAX_PROFILE: u64 = 64 << 10;
 
 /// Reads the profile of a specification of kind `sim`.
@@ -20,7 +20,7 @@ pub(super) fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
     };
     let text = read_text(Path::new(&path), MAX_PROFILE).map_err(|e| refused(&path, e))?;
     let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
-    // An error may quote lines of the file. They are not shown if the file belongs to another user.
+    // An error may quote lines of the file, so it is replaced if the file belongs to another user.
     Profile::from_text(spec, stem, &path, &text).map_err(|e| match is_foreign(Path::new(&path)) {
         true => Error::invalid(format!("{path} is no profile, or a wrong one"))
             .hint("a file of your own: the lines of another user's are not shown"),
@@ -28,7 +28,7 @@ pub(super) fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
     })
 }
 
-/// The file cannot be read, or is no text.
+/// The error for a file that cannot be read, or is not text.
 fn refused(path: &str, e: io::Error) -> Error {
     if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) {
         return Error::invalid(format!("{path} is no profile: {e}"))

@@ -1,5 +1,5 @@
-//! The tree of a specification: layers, the devices that they join, and the options of each. A text is read once; whatever a
-//! program asks of the specification afterwards, it asks the tree. This module opens nothing.
+//! The tree of a specification: layers, the devices that they join, and the options of each. A text is parsed once;
+//! all later questions about the specification go to the tree. This module opens nothing.
 //!
 //! | text | tree |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | `stripe@[LAYERS@A%B]%C` | what is in the bracket is one device of the outer layer |
 //! | `"NAME"`, `KEY="VALUE"` | any characters ([`zoneplug_devices::spec`]); a quoted name is a path |
 //!
-//! The time that reading takes grows with the length of the text, and its depth is limited.
+//! The time to parse a text is proportional to its length, and its depth is limited.
 
 use super::keys::{self, Kind, is_kind, is_layer};
 use std::fmt;
@@ -30,10 +30,10 @@ pub(crate) const JOINER: char = '%';
 /// A layer or a device: its name and its options.
 #[derive(Debug, Clone)]
 pub struct SpecPart {
-    /// As it is written.
+    /// The text as it was written.
     text: String,
     name: String,
-    /// In quotation marks, and so a path.
+    /// Whether the name is in quotation marks. It is then a path.
     is_quoted: bool,
     options: Vec<(String, String)>,
 }
@@ -41,13 +41,13 @@ pub struct SpecPart {
 /// A layer with everything below it, or a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecNode {
-    /// A layer, and what it is on: several devices if it joins them.
+    /// A layer, and the devices below it: several if the layer joins them.
     Layer(SpecPart, Vec<SpecNode>),
     /// A device.
     Device(SpecPart),
 }
 
-/// A specification that was read: the text, and its tree.
+/// A parsed specification: the text, and its tree.
 ///
 /// ```
 /// use zoneplug_host::Specification;
@@ -66,7 +66,7 @@ pub struct Specification {
 }
 
 impl PartialEq for SpecPart {
-    /// Quotation marks count only where they make a path of the name of a kind.
+    /// Quotation marks count only if without them the name would be that of a kind.
     fn eq(&self, other: &SpecPart) -> bool {
         let is_path = |part: &SpecPart| part.is_quoted && is_kind(&part.name);
         self.name == other.name && self.options == other.options && is_path(self) == is_path(other)
@@ -92,7 +92,7 @@ impl SpecPart {
         })
     }
 
-    /// As it is written.
+    /// The text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -102,16 +102,16 @@ impl SpecPart {
         &self.name
     }
 
-    /// Whether the name is in quotation marks: a path, whatever it is.
+    /// Whether the name is in quotation marks. It is then a path.
     pub(super) fn is_quoted(&self) -> bool {
         self.is_quoted
     }
 
-    /// The options, to be taken key by key.
+    /// The options, for the caller to take one by one.
     ///
     /// # Errors
     ///
-    /// None for a part of a specification, which was read in the same way.
+    /// None for a part of a specification, whose options were parsed before.
     pub fn options(&self) -> Result<Spec, Error> {
         Spec::parse(&self.text)
     }
@@ -137,7 +137,8 @@ impl SpecPart {
         keys::KINDS.iter().find(|k| !self.is_quoted && !k.is_path() && k.name == self.name)
     }
 
-    /// Whether it joins several devices, as a layer. A `linear` that says which zones it shows is a cut of one device.
+    /// Whether this is a layer that joins several devices. A `linear` that names the zones to show is a cut of one
+    /// device.
     pub fn joins(&self) -> bool {
         match &*self.name {
             "stripe" => true,
@@ -146,7 +147,7 @@ impl SpecPart {
         }
     }
 
-    /// Prints it as a specification has it.
+    /// Prints the part as it is written in a specification.
     fn print(&self, to: &mut String) {
         let is_special =
             |c: char| matches!(c, ',' | '@' | JOINER | '[' | ']' | '"') || c.is_whitespace();
@@ -159,7 +160,8 @@ impl SpecPart {
         }
     }
 
-    /// The options under the first of their names, with values in one spelling, sorted. `known`: the keys that may be given.
+    /// The options by the first of their names, with values in one spelling, sorted. `known`: the keys that may be
+    /// given.
     fn canonical(&self, known: &[&'static Key]) -> SpecPart {
         let mut options: Vec<(String, String)> = Vec::new();
         for (name, value) in &self.options {
@@ -177,13 +179,13 @@ impl SpecPart {
             options.push((key.map_or(name.clone(), |key| key.name.to_owned()), value));
         }
         options.sort();
-        // A quoted name stays quoted only where it would be something else without.
+        // The name stays quoted only if it would mean something else without quotation marks.
         let is_quoted = self.is_quoted && !is_clearly_path(&self.name);
         SpecPart { options, is_quoted, name: self.name.clone(), text: String::new() }
             .written_again()
     }
 
-    /// Replaces the text by the one that is printed.
+    /// Replaces the text by the printed form.
     fn written_again(self) -> SpecPart {
         let mut text = String::new();
         self.print(&mut text);
@@ -199,7 +201,7 @@ impl SpecNode {
         }
     }
 
-    /// The nodes that a layer is on; none for a device.
+    /// The nodes below a layer; none for a device.
     pub fn below(&self) -> &[SpecNode] {
         match self {
             SpecNode::Layer(_, below) => below,
@@ -225,7 +227,7 @@ impl SpecNode {
         }
     }
 
-    /// The layers here and below, the topmost first, and the devices in the order in which they are written.
+    /// Collects the layers here and below, the topmost first, and the devices in written order.
     fn parts<'a>(&'a self, layers: &mut Vec<&'a SpecPart>, devices: &mut Vec<&'a SpecPart>) {
         match self {
             SpecNode::Layer(part, _) => layers.push(part),
@@ -247,12 +249,12 @@ impl SpecNode {
         is_layer && self.part().joins() || self.below().iter().any(SpecNode::has_joins)
     }
 
-    /// Prints it as a specification has it.
+    /// Prints the node as it is written in a specification.
     fn print(&self, to: &mut String) {
         self.part().print(to);
         for (n, node) in self.below().iter().enumerate() {
             to.push(if n == 0 { '@' } else { JOINER });
-            // Without a bracket the outer layer would have the devices of the inner one.
+            // Without a bracket, the outer layer would take the devices of the inner one.
             match self.part().joins() && node.has_joins() {
                 true => {
                     to.push('[');
@@ -287,11 +289,11 @@ impl SpecNode {
 }
 
 impl Specification {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
     ///
-    /// A text that is no specification. Whether devices are there, and know the keys that are given, shows when they are
+    /// A text that is not a specification. Whether the devices exist and accept the keys is checked when they are
     /// opened.
     pub fn parse(text: &str) -> Result<Specification, Error> {
         let mut reader = Reader { text, at: 0 };
@@ -299,7 +301,7 @@ impl Specification {
         Ok(Specification { text: text.into(), root: Arc::new(root) })
     }
 
-    /// The disk in the file, or the drive, at a path. The path may have any characters.
+    /// The specification of the disk in the file, or of the drive, at a path. The path may have any characters.
     ///
     /// ```
     /// use std::path::Path;
@@ -343,7 +345,7 @@ impl Specification {
         layers.into_iter()
     }
 
-    /// Adds one more option of the last device.
+    /// Adds an option to the last device.
     ///
     /// # Errors
     ///
@@ -356,7 +358,7 @@ impl Specification {
         Ok(Specification::of(root))
     }
 
-    /// The names of layers and devices, without options: a word for people.
+    /// The names of layers and devices, without options, for messages.
     ///
     /// ```
     /// let spec = zoneplug_host::Specification::parse("crypt,key-file=k@disk.zbd,qd1=1")?;
@@ -369,7 +371,7 @@ impl Specification {
         layers.chain([devices.join(&JOINER.to_string())]).collect()
     }
 
-    /// The part in which an unfinished text ends: a device, or a layer before its `@`. Options may be unfinished too.
+    /// The last part of an unfinished text: a device, or a layer before its `@`. Options may be unfinished too.
     ///
     /// ```
     /// assert_eq!(zoneplug_host::Specification::unfinished("stripe@mem%mem,zone-s"), "mem,zone-s");
@@ -393,8 +395,8 @@ impl Specification {
         }
     }
 
-    /// Prints the one spelling of its meaning: keys in order and under their first names, values in the largest unit that fits,
-    /// quotation marks and brackets only where they are needed.
+    /// The one spelling of this meaning: keys sorted and by their first names, values in the largest unit that fits,
+    /// quotation marks and brackets only if they are needed.
     ///
     /// ```
     /// let of = |text| zoneplug_host::Specification::parse(text).map(|s| s.canonical().to_string());
@@ -434,7 +436,7 @@ impl fmt::Debug for Specification {
     }
 }
 
-/// Two are equal if they are written alike.
+/// Two specifications are equal if their texts are equal.
 impl PartialEq for Specification {
     fn eq(&self, other: &Specification) -> bool {
         self.text == other.text
@@ -457,13 +459,13 @@ impl std::str::FromStr for Specification {
     }
 }
 
-/// Reads a text from front to back.
+/// Parses a text from front to back.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// Which characters end a device.
+/// The characters that end a device.
 #[derive(Clone, Copy, Default)]
 struct Ends {
     /// A `%`: the device is joined with others.
@@ -487,8 +489,8 @@ impl<'a> Reader<'a> {
         self.left().starts_with(c)
     }
 
-    /// The layers and devices from here on, to one of `ends`, and whether a layer of several devices is among them outside
-    /// of brackets. `depth`: the number of layers above.
+    /// Parses layers and devices up to one of `ends`. Also returns whether a layer of several devices is among them
+    /// outside brackets. `depth`: the number of layers above.
     fn node(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
         if depth > MAX_LEVELS {
             return Err(Error::invalid(format!("a stack of more than {MAX_LEVELS} layers"))
@@ -510,7 +512,7 @@ impl<'a> Reader<'a> {
         Ok((SpecNode::Device(part), false))
     }
 
-    /// A layer, from behind its `@`.
+    /// Parses a layer, from behind its `@`.
     fn layer(
         &mut self,
         part: SpecPart,
@@ -518,7 +520,7 @@ impl<'a> Reader<'a> {
         ends: Ends,
     ) -> Result<(SpecNode, bool), Error> {
         let joins = part.joins();
-        // A `%` is of the outermost layer of several devices.
+        // A `%` belongs to the outermost layer of several devices.
         let takes_more = joins && !ends.joined;
         let ends = Ends { joined: ends.joined || joins, ..ends };
         let (first, mut has_inner) = self.below(depth + 1, ends)?;
@@ -538,7 +540,7 @@ impl<'a> Reader<'a> {
         Ok((SpecNode::Layer(part, below), joins || has_inner))
     }
 
-    /// Reads a node directly behind a `@` or a `%`, which may be in a bracket.
+    /// Parses a node directly behind a `@` or a `%`, perhaps in a bracket.
     fn below(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
         if !self.next_is('[') {
             return self.node(depth, ends);
@@ -563,7 +565,7 @@ impl<'a> Reader<'a> {
         Ok((node, false))
     }
 
-    /// Options behind a bracket. They are those of the disk.
+    /// Adds options behind a bracket. They belong to the disk.
     fn of_disk(&self, disk: &mut SpecPart, options: &str) -> Result<(), Error> {
         let given = SpecPart::parse(&format!("{}{options}", "disk"))?;
         let is_of_disk =

@@ -1,10 +1,10 @@
 //! The interface of the kernel's ublk driver (`ublk_drv`, `linux/ublk_cmd.h`): command numbers, flags, and
 //! structures as bytes. This module makes no system call.
 //!
-//! Structures are encoded field by field in little endian, so that nothing depends on how a compiler lays
-//! them out. The tests compare sizes and numbers with the kernel's header.
+//! Structures are encoded field by field in little endian, so that the layout does not depend on a compiler. The
+//! tests compare sizes and numbers with the kernel's header.
 
-/// `_IOR('u', nr, size)` and `_IOWR`: how the driver numbers its commands.
+/// `_IOR('u', nr, size)` and `_IOWR`: the driver's numbers of commands.
 const fn ioc(write: bool, nr: u32, size: u32) -> u32 {
     let dir = if write { 3 } else { 2 };
     dir << 30 | size << 16 | (b'u' as u32) << 8 | nr
@@ -45,7 +45,7 @@ pub(super) const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 pub(super) const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
 pub(super) const F_USER_COPY: u64 = 1 << 7;
 pub(super) const F_ZONED: u64 = 1 << 8;
-/// Linux 7.0 and newer: commands for many requests at a time. This program makes no such device.
+/// Linux 7.0 and newer: commands for many requests at a time. This program makes no device with them.
 pub(super) const F_BATCH_IO: u64 = 1 << 15;
 /// Linux 7.0 and newer: the driver stops a device only if no program has it open.
 pub(super) const F_SAFE_STOP_DEV: u64 = 1 << 17;
@@ -68,7 +68,7 @@ pub(super) const OP_ZONE_APPEND: u8 = 13;
 pub(super) const OP_ZONE_RESET_ALL: u8 = 14;
 pub(super) const OP_ZONE_RESET: u8 = 15;
 pub(super) const OP_REPORT_ZONES: u8 = 18;
-/// FUA in `op_flags`, where the driver leaves it unshifted.
+/// FUA in `op_flags`. The driver leaves it unshifted there.
 pub(super) const IO_F_FUA: u32 = 1 << 13;
 
 /// Most requests of a queue.
@@ -127,7 +127,7 @@ pub(super) struct DevInfo {
     pub(super) dev_id: u32,
     pub(super) pid: i32,
     pub(super) flags: u64,
-    /// `ublksrv_flags`: the driver keeps this word for the server and does not look at it.
+    /// `ublksrv_flags`: the driver keeps this word for the server and does not read it.
     pub(super) identity: u64,
     /// Two reserved words. The driver keeps them as they were given (Linux 6.6 to 7.2).
     pub(super) more: [u64; 2],
@@ -200,9 +200,9 @@ impl Params {
         let mut b = Self::blank();
         put(&mut b, 4, TYPES.to_le_bytes());
         put(&mut b, 8, self.attrs.to_le_bytes());
-        // Logical block, physical block, optimal I/O, minimum I/O. There is no value for "no optimum": the
-        // kernel takes less than a block as none, and with exactly one block btrfs writes each block by
-        // itself (seen with Linux 7.2).
+        // Logical block, physical block, optimal I/O, minimum I/O. There is no value for "no optimum": the kernel
+        // takes less than a block as none, and with exactly one block btrfs writes each block separately (seen with
+        // Linux 7.2).
         let shift = self.block_shift;
         put(&mut b, 12, [shift, shift, shift - 1, shift]);
         put(&mut b, 16, self.max_sectors.to_le_bytes());
@@ -280,7 +280,8 @@ pub(super) fn io_cmd(queue: u16, tag: u16, result: i32, append: u64) -> [u8; IO_
 mod tests {
     use super::*;
 
-    /// Compares with what a C compiler makes of the header, such as `printf("%x", UBLK_U_CMD_ADD_DEV)`. U1.
+    /// U1: commands have the numbers that a C compiler gets from the header, such as `printf("%x",
+    /// UBLK_U_CMD_ADD_DEV)`.
     #[test]
     fn commands_have_the_kernels_numbers() {
         assert_eq!(GET_DEV_INFO, 0x8020_7502);
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(COMMIT_AND_FETCH_REQ, 0xc010_7521);
     }
 
-    /// U1.
+    /// U1: the data of each request has its own range of offsets in `/dev/ublkcN`.
     #[test]
     fn data_of_a_request_is_where_the_driver_looks_for_it() {
         assert_eq!(data_offset(0, 0), 0x8000_0000);
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!((b[48], b[56]), (7, 8));
     }
 
-    /// U2.
+    /// U2: parameters are encoded with the layout of the header, and decoded again.
     #[test]
     fn parameters_are_laid_out_as_in_the_header() {
         let p = Params {
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(Params { max_discard_sectors: 0, ..p }.encode()[56], 0);
     }
 
-    /// U6.
+    /// U6: a descriptor is decoded, and the answer to an append has its sector.
     #[test]
     fn a_request_is_read_and_answered() {
         let mut b = [0; IO_DESC_LEN];

@@ -1,26 +1,24 @@
-//! Busy polling: when a queue thread without work looks for requests for a moment before it sleeps.
-//! `queue.rs` reports each request and asks before each sleep. This module reads no clock and makes no
-//! call.
+//! Busy polling: decides when a queue thread without work polls for requests for a moment before it sleeps.
+//! `queue.rs` reports each request and asks before each sleep. This module reads no clock and makes no call.
 //!
-//! Linux gives a process that used less processor time the processor when it wakes. If a request costs the
-//! server less than it costs the client, and both share a processor, the server preempts the client at
-//! every request. Requests that could come together then come one by one, with two switches each, and
-//! writes that could wait for each other do not merge. This state is stable, because the client pays for
-//! the switches. A moment without sleep uses up the time that Linux owes the server. The client then runs
-//! until its queue depth stops it, and from then on the server uses more time. On a processor of its own,
-//! the server may find the next request without a wake-up.
+//! When a process wakes that used less processor time, Linux gives it the processor. If a request costs the server
+//! less than the client, and both share a processor, the server preempts the client at every request. Requests that
+//! could come together then come one by one, with two switches each, and writes that could wait for each other do not
+//! merge. This state is stable, because the client pays for the switches. A moment without sleep uses up the time
+//! that Linux owes the server. The client then runs until its queue depth stops it, and from then on the server uses
+//! more time. On a processor of its own, the server may find the next request without a wake-up.
 //!
-//! A client with one request at a time gains nothing, and cannot be told apart here. So a moment that
-//! brings nothing makes the next one half as frequent.
+//! A client with one request at a time gains nothing, and cannot be recognised here. So a busy poll that finds
+//! nothing makes the next one half as frequent.
 
 use std::time::Duration;
 
-/// Length of a busy poll. A client can submit several requests in that time.
+/// Length of a busy poll. A client can submit several requests in this time.
 pub(super) const MOMENT: Duration = Duration::from_micros(40);
-/// Consecutive sleeps that ended with one request, before the first busy poll.
+/// Consecutive sleeps that ended with one request before the first busy poll.
 const OFTEN: u32 = 64;
-/// The same after busy polls that brought nothing: busy polling then takes less than a thousandth of the
-/// time.
+/// The most such sleeps between two busy polls, after busy polls that found nothing. Busy polling then takes less
+/// than a thousandth of the time.
 const SELDOM: u32 = 4096;
 
 /// The requests that came between sleeps.
@@ -57,7 +55,7 @@ impl BusyPoll {
         if tried && requests > 0 {
             self.every = (self.every * 2).min(SELDOM);
         }
-        // A wake-up without a request counts for nothing.
+        // A wake-up without a request does not count.
         self.alone += requests;
         self.tried = self.alone >= self.every;
         if self.tried {

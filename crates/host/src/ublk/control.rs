@@ -1,5 +1,5 @@
-//! The control device `/dev/ublk-control`: makes, starts, stops and removes block devices, and says which
-//! support the kernel lacks.
+//! The control device `/dev/ublk-control`: makes, starts, stops and removes block devices, and reports support that
+//! the kernel lacks.
 
 use super::abi::{self, CtrlCmd, DevInfo, Params};
 use super::sys::ControlRing;
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// The version of Linux, as far as it can be read.
+/// The version of Linux, or an empty text if it cannot be read.
 fn kernel() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     text.trim().to_owned()
@@ -44,7 +44,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The hint of an error where the driver is missing.
+/// The hint of an error if the driver is missing.
 fn how_to_get_it(release: &str) -> String {
     let (major, minor) = LINUX;
     match version(release) {
@@ -77,7 +77,7 @@ fn cannot_open(e: io::Error, release: &str) -> Error {
     .source(e)
 }
 
-/// The error of a command, named by what was attempted.
+/// The error of a command. `what`: the attempt that failed.
 fn failed(what: &str, e: io::Error) -> Error {
     os_error(Attempt::UblkCommand, what, e)
 }
@@ -140,7 +140,7 @@ impl Control {
         Ok(DevInfo::decode(&b))
     }
 
-    /// The device with a number, if there is one.
+    /// The device with this number, if there is one.
     pub(super) fn info(&self, dev_id: u32) -> Result<Option<DevInfo>, Error> {
         let mut b = [0; DevInfo::LEN];
         let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
@@ -166,18 +166,18 @@ impl Control {
         Ok(Params::decode(&b))
     }
 
-    /// Makes the block device appear. Returns when the kernel has read its zones; the queues must serve
-    /// requests meanwhile.
+    /// Makes the block device appear. Returns when the kernel has read its zones; the queues must serve requests
+    /// meanwhile.
     pub(super) fn start(&self, dev_id: u32) -> Result<(), Error> {
         self.plain(abi::START_DEV, dev_id, pid(), "it does not start")
     }
 
-    /// Removes the block device. The queues serve what the kernel still sends, and then end.
+    /// Removes the block device. The queues serve the requests that the kernel still sends, and then end.
     pub(super) fn stop(&self, dev_id: u32) -> Result<(), Error> {
         self.plain(abi::STOP_DEV, dev_id, 0, "it does not stop")
     }
 
-    /// [`Control::stop`], unless a program has the block device open. `None`: the kernel cannot say.
+    /// Like [`Control::stop`], unless a program has the block device open. `None`: the kernel cannot tell.
     pub(super) fn try_stop(&self, dev_id: u32) -> Option<Result<(), Error>> {
         let can = self.features & abi::F_SAFE_STOP_DEV != 0;
         can.then(|| self.plain(abi::TRY_STOP_DEV, dev_id, 0, "it does not stop"))
@@ -189,7 +189,7 @@ impl Control {
     pub(super) fn delete(&self, dev_id: u32) -> Result<(), Error> {
         let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
         match self.call(abi::DEL_DEV_ASYNC, cmd, &mut []) {
-            // Before Linux 6.9 only the command that waits exists.
+            // Before Linux 6.9 there is only the command that waits.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
                 self.plain(abi::DEL_DEV, dev_id, 0, "it cannot be removed")
             }
@@ -234,7 +234,7 @@ pub(super) fn device_numbers() -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// U1.
+    /// U1: the error of a missing driver names what is missing and what to try.
     #[test]
     fn what_is_missing_is_said_in_a_line_with_what_to_try() {
         let e = cannot_open(io::ErrorKind::NotFound.into(), "6.18.1-1");

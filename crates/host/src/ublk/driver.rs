@@ -1,6 +1,6 @@
-//! What the thread of a queue asks of the kernel's driver, and how [`KernelDriver`] asks it. The fake of
-//! `testing.rs` stands in for the kernel where there is none. A command for each tag waits in the ring, and is answered when
-//! the tag has a request. The answer to the request goes with the next such command.
+//! The interface of a queue's thread to the kernel's driver, and its implementation [`KernelDriver`]. Where there is
+//! no kernel, the fake of `testing.rs` stands in. A command for each tag waits in the ring, and is answered when the
+//! tag has a request. The answer to the request goes with the next such command.
 
 use super::abi::{self, IoDesc};
 use super::queue_ring::{QueueRing, RingAnswer};
@@ -16,10 +16,10 @@ use zoneplug_buf::AlignedBuf;
 const WAKE: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
 
-/// What came out of the ring.
+/// An event from the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Linux has a request. It is in the descriptor of this tag.
+    /// Linux has sent a request, in the descriptor of this tag.
     Request(u16),
     /// A descriptor that was polled is readable.
     Readable(Polled),
@@ -27,7 +27,7 @@ pub(super) enum Event {
     Ended,
 }
 
-/// What a queue sleeps for besides requests.
+/// A descriptor on which a queue sleeps, besides its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
     /// The counter that the queue's waker raises.
@@ -36,13 +36,13 @@ pub(super) enum Polled {
     Device,
 }
 
-/// The kernel's side of a queue. Only `submit` and `wait` hand anything to the kernel.
+/// The kernel's side of a queue. Only `submit` and `wait` pass anything to the kernel.
 pub(super) trait Driver {
-    /// The next event. It makes no system call. An error means that the kernel did not take an answer, so
-    /// that its request would never end.
+    /// The next event. Makes no system call. An error means that the kernel did not take an answer, so that its
+    /// request would never end.
     fn event(&mut self) -> io::Result<Option<Event>>;
 
-    /// Whether there is an event, or will be one as soon as the kernel is asked.
+    /// Whether there is an event now, or will be one at the next call of the kernel.
     fn has_events(&mut self) -> bool;
 
     /// The descriptor of a tag that the driver has handed over.
@@ -57,17 +57,17 @@ pub(super) trait Driver {
     /// Answers the request of a tag. `append` is the sector at which a zone append landed, else 0.
     fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()>;
 
-    /// Reports once when `fd` is readable.
+    /// Makes the driver report once that `fd` is readable.
     fn poll(&mut self, fd: RawFd, polled: Polled) -> io::Result<()>;
 
-    /// Hands answers and polls to the kernel without waiting, and takes what it has.
+    /// Passes answers and polls to the kernel without waiting, and takes its events.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Hands answers and polls to the kernel, and waits at most `most` for an event.
+    /// Passes answers and polls to the kernel, and waits at most `most` for an event.
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()>;
 }
 
-/// The step at which a queue gets its ring.
+/// The failed step of a queue that cannot make its ring.
 pub(super) const NO_RING: &str = "no ring";
 
 /// A queue of `/dev/ublkcN`.
@@ -82,8 +82,8 @@ pub(super) struct KernelDriver {
 }
 
 impl KernelDriver {
-    /// Fetches the first requests. The error says which step failed. The thread that calls this is the one
-    /// that uses the queue.
+    /// Fetches the first requests. The error names the step that failed. The calling thread must be the one that uses
+    /// the queue.
     pub(super) fn open(
         char_dev: &Arc<File>,
         number: u16,
@@ -106,8 +106,8 @@ impl KernelDriver {
             .try_for_each(|tag| driver.command(abi::FETCH_REQ, tag, 0, 0))
             .map_err(failed("fetches"))?;
         driver.submit().map_err(failed("fetches"))?;
-        // A refused fetch is answered at once. The others wait for requests, and none come before the
-        // device is started.
+        // A refused fetch is answered at once. The others wait for requests, which come only after the device is
+        // started.
         match driver.ring.answer() {
             Some(a) if a.result < 0 => {
                 Err(("the driver refuses fetches", io::Error::from_raw_os_error(-a.result)))
@@ -121,7 +121,7 @@ impl KernelDriver {
         self.ring.command(&self.char_dev, op, cmd, u64::from(tag))
     }
 
-    /// What an answer of the ring means. `None`: nothing to the queue.
+    /// The event that an answer of the ring stands for. `None`: the queue need not know.
     fn event_of(&mut self, answer: RingAnswer) -> io::Result<Option<Event>> {
         match (answer.id, answer.result) {
             (WAKE, _) => Ok(Some(Event::Readable(Polled::Wake))),

@@ -1,5 +1,5 @@
-//! What uses a block device, and what is written before it is removed. Once the kernel begins to remove a device that can
-//! be taken over, it fails everything that file systems and the page cache still hold.
+//! Finds users of a block device, and writes their data out before it is removed. Once the kernel begins to remove a
+//! device that can be taken over, it fails all writes that file systems and the page cache still have.
 
 use std::fmt;
 use std::fs::File;
@@ -7,15 +7,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What uses a block device.
+/// A user of a block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InUse {
-    /// File systems, at these places.
+    /// File systems, mounted at these paths.
     Mounted(Vec<PathBuf>),
-    /// Something that has it for itself alone: a file system in another mount namespace, the device mapper, or a
-    /// program (`O_EXCL`).
+    /// An exclusive user: a file system in another mount namespace, the device mapper, or a program (`O_EXCL`).
     Claimed,
-    /// A program has it open.
+    /// A program has the device open.
     Open,
 }
 
@@ -32,7 +31,7 @@ impl fmt::Display for InUse {
     }
 }
 
-/// What uses `device`, as far as that shows from outside: not a program that has opened it like any file.
+/// The user of `device`. Does not notice a program that has opened it like an ordinary file.
 ///
 /// ```
 /// assert_eq!(zoneplug_host::ublk::in_use(std::path::Path::new("/dev/mapper/none")), None);

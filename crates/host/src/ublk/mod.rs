@@ -15,13 +15,12 @@
 //! | `udev.rs` | whether udev watches a block device |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
 //!
-//! `zoneplug serve` uses this module. It never orders, merges or checks anything about zones: the disk
-//! does.
+//! `zoneplug serve` uses this module. Order, merging and checks of zones are the disk's.
 //!
-//! This module talks to the driver directly. Each queue is a thread with a ring and a client of the disk,
-//! and sleeps in the ring for both the kernel's requests and the disk's completions. (A crate for ublk
-//! would bring an executor, and rules of its own for sleeping.) Data is copied once, by pread and pwrite on
-//! `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned devices need: U1).
+//! This module uses the driver directly. Each queue is a thread with a ring and a client of the disk, and sleeps in
+//! the ring for both the kernel's requests and the disk's completions. (A crate for ublk would bring an executor, and
+//! rules of its own for sleeping.) Data is copied once, by pread and pwrite on `/dev/ublkcN` (`UBLK_F_USER_COPY`,
+//! which zoned devices need: U1).
 
 mod abi;
 mod busy_poll;
@@ -71,15 +70,15 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// How long to wait for a dead server's device to become free, and for the files of a new device to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long udev and the like may have a device open that is to be removed.
+/// How long udev and similar programs may have a device open that is to be removed.
 const OPEN_FOR_A_MOMENT: Duration = Duration::from_secs(1);
 /// The highest number of a device: the driver has 2^20 minor numbers (`UBLK_MINORS` of `drivers/block/ublk_drv.c`).
 pub const MAX_ID: u32 = (1 << 20) - 1;
-/// Interval of these checks.
+/// The interval of these checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The zones of each device that a disk is served as. Linux takes at most 16,384 zones in a ublk device;
-/// the device mapper joins several (`linear`).
+/// The zones of each device that a disk is served as. Linux takes at most 16,384 zones in a ublk device; the device
+/// mapper can join several (`linear`).
 ///
 /// ```
 /// use zoneplug_core::zone::Geometry;
@@ -90,7 +89,7 @@ pub fn slices(geometry: &Geometry) -> Vec<Range<u32>> {
     params::slices(geometry)
 }
 
-/// Whether Linux takes a disk of this layout as ublk devices. The error says what to do instead.
+/// Checks that Linux takes a disk of this layout as ublk devices. The error has a way out.
 ///
 /// ```
 /// use zoneplug_core::zone::{Geometry, Limits};
@@ -103,7 +102,7 @@ pub fn check(geometry: &Geometry, limits: &Limits) -> Result<(), Error> {
     all.try_for_each(|zones| params::of(geometry, zones, limits, u32::MAX).map(drop))
 }
 
-/// The kernel's side: makes block devices.
+/// The kernel's ublk driver: makes block devices.
 ///
 /// ```
 /// // Where the driver is not there, the error says what is missing.
@@ -117,18 +116,18 @@ pub struct Ublk {
 }
 
 impl Ublk {
-    /// Opens the control device. The error says what is missing. Call this before opening the disks to be
-    /// served: this thread, and those that it starts later, no longer write out pages when memory is short.
+    /// Opens the control device. The error names what is missing. Call this before opening the disks to be served:
+    /// this thread, and those that it starts later, no longer write out pages when memory is short.
     pub fn open() -> Result<Ublk, Error> {
         let control = Arc::new(Control::open()?);
         sys::never_write_out_pages();
         Ok(Ublk { control })
     }
 
-    /// The numbers of the devices that a dead server of `spec` has left, one for each of its [`slices`],
-    /// with numbers from `options.id` on. Fails if a device waits for another copy of the disk, or for
-    /// other layers, and so must not be taken over. Call this before the disk is opened for writing: each
-    /// opening is counted in the disk's file and distinguishes it from an older copy.
+    /// The numbers of the devices that a dead server of `spec` has left, one for each of its [`slices`], with numbers
+    /// from `options.id` on. Fails if a device waits for another copy of the disk, or for other layers, and so must
+    /// not be taken over. Call this before the disk is opened for writing: the disk's file counts each opening, and
+    /// the count distinguishes it from an older copy.
     pub fn waiting(
         &self,
         spec: &Specification,
@@ -144,7 +143,7 @@ impl Ublk {
         for (part, nth) in parts.iter().zip(0..) {
             let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
             let identity = bases.identity(part, &parts);
-            // A device that is still served is left to the disk's lock, and to `serve`.
+            // A device that is still served is not an error here: the disk's lock and `serve` handle it.
             let patience = Patience::new(Duration::ZERO);
             let machine = Machine::new(&self.control);
             let info = search::abandoned(&machine, &identity, 0, &options, patience)?;
@@ -153,11 +152,11 @@ impl Ublk {
         Ok(found)
     }
 
-    /// Serves `disk`, which was opened from `spec`. Returns when the block device exists. `ended` is called
-    /// from another thread when the device is gone, whatever the reason.
+    /// Serves `disk`, which was opened from `spec`. Returns when the block device exists. Calls `ended` from another
+    /// thread when the device is gone, for any reason.
     ///
-    /// If a dead server has left a device of the same specification, and it may be taken over, this takes
-    /// it over, and Linux continues with it.
+    /// If a dead server has left a device of the same specification that may be taken over, takes that device over,
+    /// and Linux continues with it.
     pub fn serve(
         &self,
         disk: &HostedDisk,
@@ -204,14 +203,14 @@ impl Ublk {
             Ok(disk)
         });
         if started.is_err() {
-            // The threads end with the device. The first error says more than one from here would.
+            // The threads end with the device. The first error is more useful than one from these calls.
             let _ = self.control.stop(id);
             let _ = self.control.delete(id);
         }
         started
     }
 
-    /// Checks that the driver keeps the words from which the device is recognised.
+    /// Checks that the driver keeps the words by which the device is recognised.
     fn keeps(&self, (identity, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
         match self.control.info(id)? {
             Some(info) if (info.identity, info.more) == (identity, more) => Ok(()),
@@ -249,7 +248,7 @@ impl Ublk {
             }
             std::thread::sleep(LOOK);
         }
-        // From here on nothing of the last server is in flight.
+        // From here on no request of the last server is in flight.
         let found = replay::find(disk, served.shown.clone())?;
         let records = options.records.as_deref();
         let shown = served.shown.clone();
@@ -316,7 +315,7 @@ impl Ublk {
         for q in 0..info.nr_hw_queues {
             match queue::spawn(&shared, &char_dev, q, ended.clone()) {
                 Ok(thread) => device.threads.push(thread),
-                // Dropping `device` stops the threads that were started for a new device.
+                // Dropping `device` ends the threads that were started for a new device.
                 Err(e) => {
                     if recovered {
                         device.abandon();
@@ -328,8 +327,8 @@ impl Ublk {
         Ok(device)
     }
 
-    /// Removes a device that a dead server has left, also another program's. Removes its journal in the directory
-    /// of [`UblkOptions::records`] too.
+    /// Removes a device that a dead server has left, even one of another program. Also removes its journal in the
+    /// directory of [`UblkOptions::records`].
     pub fn remove(&self, id: u32, records: Option<&Path>) -> Result<(), Error> {
         let machine = Machine::new(&self.control);
         let Some(info) = search::once_noticed(&machine, id, Patience::new(Duration::ZERO))? else {
@@ -346,7 +345,7 @@ impl Ublk {
         if info.state != abi::S_DEV_DEAD {
             self.control.stop(id)?;
         }
-        // The journal goes first: the next device may get this number, and its server make a journal.
+        // The journal goes first: the next device may get this number, and its server may make a journal.
         if let Some(directory) = records {
             journal_file::remove(directory, id);
         }
@@ -378,7 +377,7 @@ fn slice(g: &Geometry, shown: Range<u32>) -> Slice {
     Slice { start, resets: (!all).then(|| params::resets(g, shown)) }
 }
 
-/// Opens `/dev/ublkcN`, which may take a moment to appear and to get its owner.
+/// Opens `/dev/ublkcN`. The file may take a moment to appear and to get its owner.
 fn open_char_dev(id: u32) -> Result<File, Error> {
     let path = format!("/dev/ublkc{id}");
     let end = Instant::now() + PATIENCE;
@@ -404,7 +403,7 @@ pub struct UblkDisk {
     id: u32,
     recovered: bool,
     outlives: bool,
-    /// Why the last server's appends are unknown, or why this server's will be.
+    /// Why the last server's appends are unknown, or why this server's will be unknown to the next.
     unrecorded: Option<String>,
     threads: Vec<JoinHandle<()>>,
     /// `None` after the device was stopped.
@@ -414,9 +413,9 @@ pub struct UblkDisk {
 /// Why [`UblkDisk::stop_unless_in_use`] did not remove the device.
 #[derive(Debug)]
 pub enum StopFailed {
-    /// It is in use, and still served.
+    /// The device is in use, and still served.
     InUse(UblkDisk, InUse),
-    /// It should have been removed.
+    /// The removal has failed.
     Error(Error),
 }
 
@@ -442,9 +441,8 @@ impl UblkDisk {
         self.recovered
     }
 
-    /// Why zone appends that were in flight when the last server died are appended again; for a new device,
-    /// why those of this server would be. `None` if such appends are looked for, or if no directory for
-    /// journals was given.
+    /// Why zone appends that were in flight when the last server died are appended again. For a new device: why those
+    /// of this server would be. `None` if such appends are looked for, or if no directory for journals was given.
     pub fn unrecorded(&self) -> Option<&str> {
         self.unrecorded.as_deref()
     }
@@ -454,13 +452,13 @@ impl UblkDisk {
         self.threads.len()
     }
 
-    /// Whether all queue threads run. `ended` is called when one ends.
+    /// Whether all queue threads run. The callback `ended` is called when one ends.
     pub fn is_served(&self) -> bool {
         self.threads.iter().all(|t| !t.is_finished())
     }
 
-    /// Why a queue has ended although the device has not. Linux's requests to it will not be answered, so
-    /// the process should end; Linux then sees the device without a server.
+    /// Why a queue has ended although the device has not. Requests to it will not be answered, so the process should
+    /// end; Linux then sees the device without a server.
     pub fn failure(&self) -> Option<String> {
         self.shared.as_ref().and_then(|s| lock(&s.failure).clone())
     }
@@ -478,15 +476,15 @@ impl UblkDisk {
         sync_before_stop(&self.path())
     }
 
-    /// Removes the block device after the requests in flight have ended. It does not flush the disk; a
-    /// client of the disk does that ([`Op::Flush`](zoneplug_core::Op)).
+    /// Removes the block device after the requests in flight have ended. Does not flush the disk; a client of the
+    /// disk does that ([`Op::Flush`](zoneplug_core::Op)).
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
 
-    /// Removes the block device like [`UblkDisk::stop`], unless it is in use: then returns it as it was, and what uses it.
-    /// Before Linux 7.0, does not notice programs that have it open, but file systems, the device mapper and
-    /// programs that opened it for themselves alone (`O_EXCL`).
+    /// Removes the block device like [`UblkDisk::stop`], unless it is in use: then returns it unchanged, with its
+    /// user. Before Linux 7.0, notices file systems, the device mapper and programs that opened it exclusively
+    /// (`O_EXCL`), but no other programs that have it open.
     pub fn stop_unless_in_use(mut self) -> Result<(), StopFailed> {
         if let Some(by) = in_use(&self.path()) {
             return Err(StopFailed::InUse(self, by));
@@ -500,7 +498,7 @@ impl UblkDisk {
                 Some(Err(e)) if e.kind() == ErrorKind::Busy => {
                     return Err(StopFailed::InUse(self, InUse::Open));
                 }
-                // Stopped, or to be stopped in the other way.
+                // The device was stopped, or the kernel lacks the command and `end` must stop it.
                 _ => return self.end().map_err(StopFailed::Error),
             }
         }
@@ -511,24 +509,25 @@ impl UblkDisk {
         self.outlives
     }
 
-    /// Has the queues answer the requests that they have begun, and begin no others. [`UblkDisk::leave`] or
-    /// [`UblkDisk::stay`] comes next.
+    /// Makes the queues answer the requests that they have begun, and begin no others. Call [`UblkDisk::leave`] or
+    /// [`UblkDisk::stay`] next.
     pub fn ask_to_leave(&self) {
         self.shared.iter().for_each(|shared| shared.leave.tell(Step::Drain));
     }
 
-    /// Waits until the queues have answered what they had begun when they were asked to leave. False: it is `end`.
+    /// Waits until the queues have answered the requests that they had begun when they were asked to leave. False:
+    /// `end` has come first.
     pub fn drains_until(&self, end: Instant) -> bool {
         self.shared.iter().all(|shared| shared.leave.wait_drained(end))
     }
 
-    /// Takes [`UblkDisk::ask_to_leave`] back: the queues begin what has come meanwhile.
+    /// Takes [`UblkDisk::ask_to_leave`] back: the queues begin the requests that have come meanwhile.
     pub fn stay(&self) {
         self.shared.iter().for_each(|shared| shared.leave.tell(Step::Serve));
     }
 
     /// Leaves the device to the next server. Answers the requests that were begun, and waits ten seconds for them at
-    /// most. Linux sends all others to the next server, those that are in flight then once this process has ended.
+    /// most. Linux sends all others to the next server; those that are in flight then, once this process has ended.
     pub fn leave(mut self) {
         self.ask_to_leave();
         if let Some(shared) = self.shared.take() {
@@ -540,8 +539,8 @@ impl UblkDisk {
         }
     }
 
-    /// Leaves the device to the next server. Its threads run until this process ends, which should be soon;
-    /// Linux then keeps the device if it can be taken over.
+    /// Leaves the device to the next server without waiting. The queue threads run until this process ends, which
+    /// should be soon; Linux then keeps the device if it can be taken over.
     pub fn abandon(mut self) {
         self.shared = None;
         self.threads.clear();

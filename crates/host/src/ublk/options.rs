@@ -1,4 +1,4 @@
-//! How a device is served.
+//! Options for serving a device.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,23 +16,22 @@ pub struct UblkOptions {
     pub tags: Option<u16>,
     /// Whether Linux keeps the device when this process dies, so that the next server can take it over.
     pub recovery: bool,
-    /// A directory in memory, such as one in `/run`, for the journals of zone appends: one file for each
-    /// device that can be taken over. The next server reads the journal if this one is killed, so it must
-    /// be given the same directory. Without a directory, or if it is not in memory, appends that were in
-    /// flight are appended again.
+    /// A directory in memory, such as one in `/run`, for the journals of zone appends: one file for each device that
+    /// can be taken over. If this server is killed, the next one reads the journal, so it must be given the same
+    /// directory. Without a directory, or if it is not in memory, appends that were in flight are appended again.
     pub records: Option<PathBuf>,
-    /// Take over a device whose disk was moved to another file since its server died, such as to another
-    /// file system. Only the caller knows that the file is not a copy.
+    /// Whether to take over a device whose disk was moved to another file since its server died, for example to
+    /// another file system. Only the caller knows that the file is not a copy.
     pub moved: bool,
     /// The zones that the device shows: one of [`slices`](super::slices). `None`: all zones.
     pub zones: Option<Range<u32>>,
-    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
-    /// ten instructions an operation where there are many.
+    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). Costs at
+    /// most ten instructions for each operation of a busy queue.
     pub latencies: bool,
 }
 
 impl Default for UblkOptions {
-    /// 128 requests in each of four queues, or of as many as there are processors if these are fewer.
+    /// 128 requests in each queue; four queues, or one for each processor if there are fewer.
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         UblkOptions {

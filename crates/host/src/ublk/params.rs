@@ -1,4 +1,4 @@
-//! The parameters of a device, as Linux gets them (U2, U3, U5, U8), and why some disks cannot be served.
+//! The parameters of a device for Linux (U2, U3, U5, U8), and why some disks cannot be served.
 
 use super::abi::{self, Params};
 use std::ops::Range;
@@ -7,12 +7,11 @@ use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
 
 /// Longest request that the kernel may send, in sectors.
 const USUAL_MAX_SECTORS: u32 = (1 << 20) >> 9;
-/// Longest report of zones, in bytes. Linux numbers the zones of each report request from 0 (CODE-3), so
-/// all zones of a device must fit into one. A report whose buffer has more than 256 pages, the most that a
-/// BIO has, ends in a BUG of the kernel (block/bio.c, seen with 7.2) unless the pages happen to be
-/// neighbours.
+/// Longest report of zones, in bytes. Linux numbers the zones of each report request from 0 (CODE-3), so all zones of
+/// a device must fit into one report. A BIO has at most 256 pages: a report with a longer buffer ends in a BUG of the
+/// kernel (block/bio.c, seen with 7.2) unless some pages are neighbours.
 const MAX_REPORT_BYTES: u64 = 1 << 20;
-/// Most zones of a device, because of that.
+/// Most zones of a device, limited by the longest report.
 pub(super) const MAX_ZONES: u32 = (MAX_REPORT_BYTES / ZONE_RECORD_LEN as u64) as u32;
 /// Largest logical block, in sectors: a page.
 const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
@@ -81,8 +80,7 @@ pub(super) fn of(
         return Err(Error::new(ErrorKind::NotSupported, "no whole sequential zone")
             .hint("a disk with more zones; a shorter last one is not shown to Linux"));
     }
-    // Linux expects a capacity below the zone size in sequential zones only, and does not start a device
-    // with others.
+    // Linux expects a capacity below the zone size only in sequential zones, and does not start other devices.
     if conventional > 0 && g.conventional_capacity_sectors() < zone_sectors {
         let [cap, size] = [g.conventional_capacity_sectors(), zone_sectors]
             .map(|n| Sector(u64::from(n)).to_bytes());
@@ -105,8 +103,7 @@ pub(super) fn of(
     let report_sectors = (report_bytes.next_multiple_of(4096) >> 9) as u32;
     let own = limits.transfer_sectors().min(USUAL_MAX_SECTORS) / block_sectors * block_sectors;
     let max_sectors = own.max(8).max(report_sectors);
-    // A limit that cannot be reached is shown as none (O1). The driver refuses a limit above the number of
-    // zones.
+    // A limit that cannot be reached is reported as none (O1). The driver refuses a limit above the number of zones.
     let limit = |n: u32| if n >= zones - conventional { 0 } else { n };
     let attr = |on: bool, attr: u32| if on { attr } else { 0 };
     Ok(Params {
@@ -128,7 +125,7 @@ pub(super) fn of(
 
 #[cfg(test)]
 mod tests {
-    // clippy takes a list of one range for a mistake.
+    // clippy takes a list of one range for a mistake, but these lists may have more.
     #![allow(clippy::single_range_in_vec_init)]
 
     use super::*;
@@ -141,7 +138,7 @@ mod tests {
         of(g, 0..whole_zones(g), l, l.visible_append_sectors(g.zone_sectors()))
     }
 
-    /// X6, U8.
+    /// X6, U8: the parameters have the sizes, limits, cache and FUA of the disk, and whether it is rotational.
     #[test]
     fn u2_a_disk_is_described() {
         let g = Geometry::new(8, 0x20000, 0x18000).unwrap();
@@ -152,7 +149,7 @@ mod tests {
         assert_eq!((p.max_open_zones, p.max_active_zones), (3, 0));
         // On rotational disks Linux uses its own single writer (U8).
         assert_eq!(p.attrs, abi::ATTR_ROTATIONAL | abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA);
-        // Linux sends a flush behind the write itself.
+        // Linux sends a flush after the write.
         let p = params(&g, &Limits { fua: false, ..l }).unwrap();
         assert_eq!(p.attrs, abi::ATTR_ROTATIONAL | abi::ATTR_VOLATILE_CACHE);
         assert_eq!(
@@ -161,7 +158,7 @@ mod tests {
         );
     }
 
-    /// X1.
+    /// X1: zones whose size is not a power of two are refused with the hint to add the layer `po2`.
     #[test]
     fn u2_zones_of_another_size_are_refused_with_the_layer_for_them() {
         let e = params(&Geometry::new(8, 0x30000, 0x30000).unwrap(), &limits()).unwrap_err();
@@ -179,7 +176,7 @@ mod tests {
         assert!(e.what_to_try().unwrap().ends_with("po2@linear,first=3@SPEC"));
     }
 
-    /// X1.
+    /// X1: a shorter last zone is left out of the capacity.
     #[test]
     fn u3_the_capacity_is_whole_zones() {
         let g = Geometry::new(8, 0x2000, 0x2000).unwrap().with_last_zone(0x800, 0x800).unwrap();
@@ -245,7 +242,7 @@ mod tests {
         assert!(params(&g, &l).unwrap_err().to_string().contains("16K"));
     }
 
-    /// U2.
+    /// U2: a limit that cannot be reached is reported as none.
     #[test]
     fn o1_limits_that_cannot_be_reached_are_none() {
         let g = Geometry::new(8, 0x2000, 0x2000).unwrap();

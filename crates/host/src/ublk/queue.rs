@@ -1,8 +1,8 @@
-//! The thread of one queue: takes requests from the driver, submits them to the disk as BIOs, and returns
-//! their results. It owns its side of the driver, a client of the disk, and buffers. The queues of a device share only
-//! the disk.
+//! The thread of one queue: takes requests from the driver, submits them to the disk as BIOs, and returns their
+//! results. It owns its side of the driver, a client of the disk, and buffers. The queues of a device share only the
+//! disk.
 //!
-//! It never decides anything about zones: order, merging and recovery are the disk's.
+//! The thread decides nothing about zones: order, merging and recovery are the disk's.
 
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
@@ -30,7 +30,7 @@ use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{BioPool, Bios, Error, Op, Sector, Status};
 
-/// A longer buffer is freed after its request, such as a report of very many zones.
+/// Longer buffers are freed after their request. Only reports of very many zones need them.
 const KEEP_BYTES: u32 = 2 << 20;
 
 /// State that the queues of a device share.
@@ -43,18 +43,18 @@ pub(super) struct UblkShared {
     pub(super) depth: u16,
     /// Commands of a queue at the device below.
     pub(super) tags: u16,
-    /// Of each queue.
+    /// The counters of each queue.
     pub(super) counters: Vec<Counters>,
-    /// Of each queue, if they are measured.
+    /// The log of each queue, if operations are timed.
     pub(super) latencies: Vec<Arc<LatencyLog>>,
     /// Why a queue ended although the device did not.
     pub(super) failure: Mutex<Option<String>>,
-    /// For a device that was taken over.
+    /// The search for requests that the last server has carried out, if the device was taken over.
     pub(super) replay: Option<Replay>,
-    /// For a device that can be taken over.
+    /// The journal, if the device can be taken over and has one.
     pub(super) journal: Option<Journal>,
     pub(super) leave: Leave,
-    /// The device, as the disk knows its clients.
+    /// The number by which the disk knows the client behind the device.
     pub(super) client: u64,
 }
 
@@ -68,7 +68,7 @@ impl Wake for EventWaker {
     }
 }
 
-/// Starts the thread of queue `number`. Returns when it has fetched its first requests, so that the device
+/// Starts the thread of queue `number`. Returns when the thread has fetched its first requests, so that the device
 /// can be started.
 pub(super) fn spawn(
     shared: &Arc<UblkShared>,
@@ -79,7 +79,7 @@ pub(super) fn spawn(
     let (ready, is_ready) = mpsc::channel();
     let (shared, failed, char_dev) = (shared.clone(), shared.clone(), char_dev.clone());
     let body = move || {
-        // Called however this thread ends.
+        // The callback runs however this thread ends.
         let _ended = Ended(Some(ended));
         let ended = match shared.latencies.is_empty() {
             true => serve::<Untimed>(shared, &char_dev, number, ready),
@@ -100,7 +100,7 @@ pub(super) fn spawn(
     }
 }
 
-/// Serves a queue of the kernel's driver until it ends. Tells `ready` whether that can begin.
+/// Serves a queue of the kernel's driver until it ends. Tells `ready` when the queue can be used, or why it cannot.
 fn serve<T: Timing>(
     shared: Arc<UblkShared>,
     char_dev: &Arc<File>,
@@ -137,7 +137,7 @@ impl<F: FnOnce()> Drop for Ended<F> {
     }
 }
 
-/// What belongs to a tag.
+/// The state of a tag.
 struct UblkSlot {
     /// The last request.
     request: Request,
@@ -145,7 +145,7 @@ struct UblkSlot {
     busy: bool,
     /// Commands of the request that were sent to the disk: one, except for a reset of all zones of a slice.
     sent: usize,
-    /// The buffer whose memory the BIO has.
+    /// The buffer whose memory the BIO uses.
     lent: Option<Lent>,
 }
 
@@ -164,15 +164,15 @@ pub(super) struct Queue<D, T> {
     event_waker: Arc<EventWaker>,
     waker: Waker,
     slots: Vec<UblkSlot>,
-    /// Free buffers. The last one was used last, so its memory is in the cache, and there are only as many as there
-    /// were requests in flight.
+    /// Free buffers. The last one was used last, so its memory is in the cache, and there are only as many as
+    /// requests were in flight at a time.
     bufs: Vec<AlignedBuf>,
     pool: BioPool,
     list: Bios,
     done: Bios,
     /// The driver sends no more requests.
     ended: bool,
-    /// The device is about to be left to the next server.
+    /// The device may be left to the next server: the queue begins no requests.
     leaving: bool,
     /// Requests that came since then, and were not begun.
     waiting: Vec<u16>,
@@ -180,7 +180,7 @@ pub(super) struct Queue<D, T> {
     /// Whether the driver polls the event counter, and whether it polls the device.
     polls_event: bool,
     polls_device: bool,
-    /// Appends whose answers the driver has not handed to the kernel yet, and that are not in the journal yet.
+    /// Appends that the journal does not have yet. The driver has their answers, the kernel does not.
     to_tell: Vec<(Sector, u32)>,
 }
 
@@ -231,13 +231,13 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         if self.driver.has_room() { Ok(()) } else { self.submit() }
     }
 
-    /// Hands the answers to the kernel.
+    /// Passes the answers to the kernel.
     fn submit(&mut self) -> io::Result<()> {
         self.tell();
         self.driver.submit()
     }
 
-    /// Hands the answers to the kernel, and waits.
+    /// Passes the answers to the kernel, and waits.
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.tell();
         self.driver.wait(most)
@@ -252,10 +252,9 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         self.answer(tag, request.result(Status::Ok), at.0)
     }
 
-    /// Writes the appends that are about to be acknowledged into the journal. It runs directly before the
-    /// call that hands the answers to the kernel: an append that is in the journal and was not acknowledged
-    /// is not found if this process is killed in between. So nothing else may be between the two, above all
-    /// no system call.
+    /// Writes the appends that are about to be acknowledged into the journal. Runs directly before the call that
+    /// passes the answers to the kernel: if this process is killed between the two, the next server takes the appends
+    /// for acknowledged. So nothing else may come between the two, above all no system call.
     fn tell(&mut self) {
         if let Some(journal) = &self.shared.journal {
             for (at, len_sectors) in self.to_tell.drain(..) {
@@ -284,7 +283,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         }
     }
 
-    /// Takes what the driver has.
+    /// Takes the driver's events.
     fn take_events(&mut self) -> io::Result<bool> {
         let mut any = false;
         while let Some(event) = self.driver.event()? {
@@ -315,8 +314,9 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         }
     }
 
-    /// Answers the requests that were begun, and begins no others. True: the queue ends, and the driver gives the others to
-    /// the next server once the ring and `/dev/ublkcN` are closed. False: the device stays, and they were begun.
+    /// Answers the requests that were begun, and begins no others. True: the queue ends, and the driver gives the
+    /// others to the next server once the ring and `/dev/ublkcN` are closed. False: the device stays, and the others
+    /// were begun.
     #[cold]
     fn leave(&mut self) -> io::Result<bool> {
         let mut drained = false;
@@ -340,7 +340,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                 Step::Serve => break,
             }
             if !drained && self.client.outstanding() == 0 && self.list.is_empty() {
-                // The kernel has the answers before the server learns that this queue has nothing left.
+                // The kernel must have the answers before this queue counts as drained.
                 self.submit()?;
                 self.shared.leave.add_drained();
                 drained = true;
@@ -364,7 +364,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             Err(errno) => return self.answer(tag, -errno, 0),
         };
         if request.wants_durability() && self.shared.disk.owes(self.shared.client) {
-            // Writes that an earlier server has acknowledged are lost.
+            // Writes that an earlier server has acknowledged are lost, and this client does not know yet.
             self.counters().count(request.op, request.bytes, false);
             return self.answer(tag, -libc::EIO, 0);
         }
@@ -424,7 +424,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         Ok(())
     }
 
-    /// A buffer for a request with so many bytes of data. `None`: it has no data.
+    /// A buffer for a request with so many bytes of data. `None`: the request has no data.
     fn buffer(&mut self, bytes: u32) -> Option<AlignedBuf> {
         if bytes == 0 {
             return None;
@@ -451,7 +451,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             let (token, mut status, landed) = (bio.token(), bio.status, bio.sector);
             let tag = token as u16;
             let zones = bio.result;
-            // A token of no request: a faulty device made up the BIO.
+            // If no request has this token, a faulty device made up the BIO.
             let slot = self.slots.get_mut(usize::from(tag)).filter(|s| s.busy);
             let Some(slot) = slot else { continue };
             let request = slot.request;
@@ -459,7 +459,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             if let Some(lent) = slot.lent.take() {
                 buf = self.client.reclaim(&mut bio, Some(lent));
                 if buf.is_none() && status.is_ok() {
-                    // A BIO without its memory does not answer the request.
+                    // The BIO has come back without its memory, so the request fails.
                     status = Status::Io;
                 }
             }
@@ -506,7 +506,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         Ok(any)
     }
 
-    /// Hands the answers to the kernel, and sleeps until a request or a completion comes.
+    /// Passes the answers to the kernel, and sleeps until a request or a completion comes.
     fn sleep(&mut self) -> io::Result<()> {
         if self.client.outstanding() == 0 && self.list.is_empty() {
             if self.busy_poll.before_sleep() {
@@ -517,7 +517,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         }
         let armed = self.client.arm_fd(&self.waker);
         let Some(fd) = armed else { return self.submit() };
-        // Poll once more after arming: an earlier completion is seen here, a later one wakes the thread.
+        // This poll, after arming, sees earlier completions; a later one wakes the thread.
         if !self.take_done()? {
             self.poll_event()?;
             if let Some(fd) = fd
@@ -533,7 +533,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         Ok(())
     }
 
-    /// Has the driver poll the event counter, by which the disk and [`Leave`] wake this thread.
+    /// Makes the driver poll the event counter, by which the disk and [`Leave`] wake this thread.
     fn poll_event(&mut self) -> io::Result<()> {
         if !self.polls_event {
             self.poll(self.event_waker.0.as_raw_fd(), Polled::Wake)?;
@@ -542,7 +542,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         Ok(())
     }
 
-    /// Hands the answers to the kernel, and polls for requests for a moment.
+    /// Passes the answers to the kernel, and polls for requests for a moment.
     #[cold]
     fn look(&mut self) -> io::Result<()> {
         self.submit()?;

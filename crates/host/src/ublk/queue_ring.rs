@@ -1,4 +1,4 @@
-//! The ring of a queue. The `unsafe` code hands entries to the kernel that point to no memory.
+//! The ring of a queue. The `unsafe` code passes entries to the kernel that point to no memory.
 
 use super::abi;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -14,15 +14,15 @@ pub(super) struct RingAnswer {
     pub(super) result: i32,
 }
 
-/// The ring of a queue: requests of the driver and wake-ups come out of it.
+/// The ring of a queue: it delivers requests of the driver and wake-ups.
 pub(super) struct QueueRing(IoUring);
 
 impl QueueRing {
-    /// For the thread that calls this. A request reaches the ring only when the thread asks for it or waits
-    /// (deferred task work), never in the middle of another call; a flag in the ring says meanwhile that
-    /// there is one. Linux has this since 6.1.
+    /// A ring for the calling thread. A request reaches the ring only when the thread asks for it or waits (deferred
+    /// task work, since Linux 6.1), never in the middle of another call; meanwhile a flag in the ring says that there
+    /// is one.
     ///
-    /// It has room for `entries` that the kernel has not taken, and for `answers` that this thread has not
+    /// The ring has room for `entries` that the kernel has not taken, and for `answers` that this thread has not
     /// taken.
     pub(super) fn new(entries: u32, answers: u32) -> io::Result<QueueRing> {
         let mut builder = IoUring::builder();
@@ -31,8 +31,7 @@ impl QueueRing {
         builder.build(entries.next_power_of_two()).map(QueueRing)
     }
 
-    /// A command without memory: fetches a request of a tag, the first one, or the next after answering the
-    /// last.
+    /// A command without memory: answers the last request of a tag, if there was one, and fetches the next.
     pub(super) fn command(
         &mut self,
         char_dev: &File,
@@ -53,7 +52,7 @@ impl QueueRing {
         unsafe { self.push(&entry.user_data(id)) }
     }
 
-    /// Whether the ring has no room until its entries are handed to the kernel.
+    /// Whether the ring has no room until its entries are passed to the kernel.
     pub(super) fn is_full(&mut self) -> bool {
         self.0.submission().is_full()
     }
@@ -67,12 +66,12 @@ impl QueueRing {
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// Hands the pushed entries to the kernel without waiting, and takes what it has.
+    /// Passes the pushed entries to the kernel without waiting, and takes its answers.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         allowed(self.0.submit())
     }
 
-    /// Hands the pushed entries to the kernel, and waits at most `most` for an answer.
+    /// Passes the pushed entries to the kernel, and waits at most `most` for an answer.
     pub(super) fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         let Some(most) = most else { return allowed(self.0.submit_and_wait(1)) };
         let time = types::Timespec::from(most);
@@ -80,7 +79,7 @@ impl QueueRing {
         allowed(self.0.submitter().submit_with_args(1, &args))
     }
 
-    /// Whether there is an answer, or will be one as soon as the kernel is asked.
+    /// Whether there is an answer now, or will be one at the next call of the kernel.
     pub(super) fn has_answers(&mut self) -> bool {
         !self.0.completion().is_empty() || self.0.submission().taskrun()
     }

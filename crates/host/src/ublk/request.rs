@@ -1,5 +1,5 @@
-//! A request of the kernel as a BIO, and the result of the BIO as the answer (U4, U6). Plain values; this
-//! module makes no call.
+//! Translates a request of the kernel into a BIO, and the result of the BIO into the answer (U4, U6). Works on plain
+//! values and makes no call.
 
 use super::abi::{self, IoDesc, Params};
 use crate::recovery::journal::Change;
@@ -19,14 +19,14 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// What the journal goes by.
+    /// The part of the request that the journal needs.
     pub(super) fn change(&self) -> Change {
         Change { op: self.op, sector: self.sector, len_sectors: self.len_sectors }
     }
 }
 
-/// Clears a buffer of `bytes` behind the records of a report, where the data of another request may be. Linux takes
-/// records for zones up to one of zeroes.
+/// Clears the part of a buffer of `bytes` after the records of a report, which may have the data of another request.
+/// Linux reads records up to one of zeroes.
 pub(super) fn end_report(buf: &mut AlignedBuf, zones: u32, bytes: u32) {
     let end = zones.saturating_mul(ZONE_RECORD_LEN as u32);
     for at in (end..bytes).step_by(ZONE_RECORD_LEN) {
@@ -90,7 +90,7 @@ impl Slice {
 }
 
 impl Request {
-    /// Stands for no request.
+    /// A value for a tag without a request.
     pub(super) const NONE: Request =
         Request { op: Op::Flush, sector: Sector(0), len_sectors: 0, flags: Flags::NONE, bytes: 0 };
 
@@ -121,7 +121,7 @@ impl Request {
         let (sector, len_sectors) = match op {
             Op::Flush | Op::ZoneResetAll => (0, 0),
             Op::ReportZones => (d.sector, 0),
-            // Linux names one zone by its start.
+            // Linux names a zone by its start.
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
                 (d.sector, params.zone_sectors)
             }
@@ -132,7 +132,7 @@ impl Request {
         Ok(Request { op, sector: Sector(sector), len_sectors, flags, bytes })
     }
 
-    /// Whether its client asks that data be durable.
+    /// Whether the data must be durable before the answer.
     pub(super) fn wants_durability(&self) -> bool {
         self.op == Op::Flush || self.flags.contains(Flags::FUA)
     }
@@ -154,18 +154,17 @@ impl Request {
         }
         match self.op {
             Op::Read | Op::Write => self.bytes as i32,
-            // The buffer of a report may be longer than the zones that were asked for, and only the driver
-            // knows its length. The driver limits the answer to that length; a smaller answer would make it
-            // ask for the rest of the buffer.
+            // The buffer of a report may be longer than the zones that were asked for, and only the driver knows its
+            // length. The driver limits the answer to that length; after a smaller answer it would ask for the rest
+            // of the buffer.
             Op::ReportZones => abi::MAX_IO_BYTES as i32,
             _ => 0,
         }
     }
 }
 
-/// The error number of a status. Linux treats most numbers as a plain I/O error and gives some a meaning of
-/// its own. Statuses whose number would mean something else there, such as *try again* where nothing tries
-/// again, become plain I/O errors.
+/// The error number of a status. Linux treats most numbers as a plain I/O error, and a few in a special way. A status
+/// whose number would be misunderstood, such as *try again* where nothing tries again, becomes a plain I/O error.
 fn errno(status: Status) -> i32 {
     match status.errno() {
         libc::EAGAIN | libc::EBUSY | libc::ECANCELED => libc::EIO,
@@ -224,14 +223,14 @@ mod tests {
         assert_eq!(of(abi::OP_READ, 0, u32::MAX, false), Err(libc::EINVAL));
     }
 
-    /// U4.
+    /// U4: data operations are answered with bytes, others with 0; failures with error numbers.
     #[test]
     fn results_are_bytes_for_data_and_error_numbers_else() {
         let write = of(abi::OP_WRITE, 0, 8, false).unwrap();
         assert_eq!(write.result(Status::Ok), 4096);
         assert_eq!(write.result(Status::Io), -libc::EIO);
         assert_eq!(write.result(Status::AbortedBehind), -libc::EIO);
-        // Statuses that Linux has numbers for pass through unchanged (O3).
+        // Statuses for which Linux has a number pass through unchanged (O3).
         assert_eq!(write.result(Status::OpenLimit), -libc::ETOOMANYREFS);
         assert_eq!(write.result(Status::ActiveLimit), -libc::EOVERFLOW);
         let reset = of(abi::OP_ZONE_RESET, 0, 0, false).unwrap();

@@ -55,8 +55,8 @@ impl ControlRing {
         .map(|_| ())
     }
 
-    /// Runs the entry that `make` builds for a copy of `buf`, and copies the result back. After any error
-    /// other than the command's own, the kernel may keep using the memory and the ring, so both are leaked.
+    /// Runs the entry that `make` builds for a copy of `buf`, and copies the result back. After an error of the wait,
+    /// the kernel may keep using the memory and the ring, so both are leaked.
     fn run(
         &mut self,
         buf: &mut [u8],
@@ -68,7 +68,7 @@ impl ControlRing {
             None => Self::build()?,
         };
         self.last += 1;
-        // Freed only below. It is a pointer, so that no move in here invalidates it.
+        // Freed only below. Kept as a pointer, so that no move here invalidates it.
         let (memory, len) = (Box::into_raw(Box::<[u8]>::from(&*buf)), buf.len());
         let entry = make(memory.cast(), len).user_data(self.last);
         let result = Self::wait(&mut ring, &entry, self.last, enter)?;
@@ -82,8 +82,8 @@ impl ControlRing {
         Ok(result)
     }
 
-    /// Returns the result of the command, or the error of the wait. After such an error the command may
-    /// still be under way.
+    /// Returns the result of the command, or the error of the wait. After an error of the wait the command may still
+    /// be under way.
     fn wait(
         ring: &mut RingOfControl,
         entry: &squeue::Entry128,
@@ -152,9 +152,9 @@ impl Drop for Descriptors {
     }
 }
 
-/// Keeps this thread, and those that it starts, from waiting for the I/O that they serve. When memory is
-/// short the kernel would make them write out pages, also of their own block device (`PR_SET_IO_FLUSHER`,
-/// prctl(2)). Without the capability nothing changes.
+/// Keeps this thread, and those that it starts, from waiting for the I/O that they serve: when memory is short the
+/// kernel would make them write out pages, perhaps of their own block device (`PR_SET_IO_FLUSHER`, prctl(2)). Has no
+/// effect without the capability.
 pub(super) fn never_write_out_pages() {
     // From linux/prctl.h; the libc crate does not define it.
     const PR_SET_IO_FLUSHER: libc::c_int = 57;
@@ -168,7 +168,7 @@ pub(super) fn page_size() -> usize {
     usize::try_from(n).unwrap_or(4096)
 }
 
-/// Waits at most `most` until one of `fds` is readable. Returns those that are.
+/// Waits at most `most` until one of `fds` is readable. Returns the readable ones.
 pub(super) fn wait_readable(
     fds: impl Iterator<Item = RawFd>,
     most: Option<Duration>,
@@ -186,9 +186,9 @@ pub(super) fn wait_readable(
 /// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// From the request into the buffer.
+    /// Copy from the request into the buffer.
     Fetch,
-    /// From the buffer into the request.
+    /// Copy from the buffer into the request.
     Store,
 }
 
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Reads from a pipe as a control command fills its memory, and returns the bytes.
+    /// Reads from a pipe in the way a control command fills its memory, and returns the bytes.
     fn read(ring: &mut ControlRing, pipe: &impl AsRawFd, enter: Enter) -> io::Result<[u8; 4]> {
         let (fd, mut buf) = (types::Fd(pipe.as_raw_fd()), [0; 4]);
         let read = |at, len| opcode::Read::new(fd, at, len as u32).build().into();
@@ -238,8 +238,8 @@ mod tests {
         Ok(buf)
     }
 
-    /// The kernel has the command and the wait fails. The memory that the command fills must not be reused,
-    /// and its answer must not be taken for the next command's.
+    /// The kernel has the command and the wait fails. The memory that the command fills must not be reused, and its
+    /// answer must not be taken for that of the next command.
     #[test]
     fn a_command_that_is_under_way_when_the_wait_fails_is_not_mixed_up_with_the_next() {
         let mut ring = match ControlRing::new() {

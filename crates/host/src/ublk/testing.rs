@@ -1,5 +1,5 @@
-//! For tests, fuzzing and counting instructions: requests as the driver hands them over, a kernel's side of a
-//! queue that needs no kernel, and the journal of a killed server. No program uses this.
+//! For tests, fuzzing and counting instructions: requests as the driver passes them, a fake of the kernel's side of a
+//! queue, and the journal of a killed server. No program uses this.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
 use super::driver::{Driver, Event, Polled};
@@ -64,7 +64,7 @@ impl Request {
     }
 }
 
-/// The shape of the device that a journal is about.
+/// The shape of the device that a journal is for.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// The zones.
@@ -98,14 +98,13 @@ fn found(zones: &[u32]) -> Vec<FoundZone> {
 }
 
 impl Journal {
-    /// Makes a journal that `me` keeps. `hidden` says for each zone from which offset on it may be
-    /// searched.
+    /// Creates a journal that `me` keeps. `hidden` has the offset of each zone from which on it may be searched.
     pub fn create(path: &Path, shape: &Shape, me: u64, hidden: &[u32]) -> io::Result<Journal> {
         journal::Journal::create(path, shape.about(), me, hidden.iter().copied()).map(Journal)
     }
 
-    /// Opens the journal at `path`, which `me` takes over from `last`. `written` is what each zone holds.
-    /// The error says why the journal cannot be believed.
+    /// Opens the journal at `path`, which `me` takes over from `last`. `written` has the written sectors of each
+    /// zone. The error says why the journal cannot be believed.
     pub fn open(
         path: &Path,
         shape: &Shape,
@@ -116,7 +115,7 @@ impl Journal {
         journal::Journal::open(path, shape.about(), (last, me), &found(written)).map(Journal)
     }
 
-    /// The files that the server `last` noted in its journal at `path`.
+    /// The paths that the server `last` noted in its journal at `path`.
     pub fn paths(path: &Path, last: u64) -> Option<String> {
         journal::left(path, 0, 1, 2, last).map(|left| left.paths)
     }
@@ -136,18 +135,18 @@ impl Journal {
         self.0.record(queue, sector, len_sectors);
     }
 
-    /// Whether nothing but appends was sent to a zone.
+    /// Whether a zone has had nothing but appends.
     pub fn only_appends(&self, zone: ZoneNo) -> bool {
         self.0.only_appends(zone)
     }
 
-    /// The space that no client was told of, if each zone holds `written`.
+    /// The space that no client was told of. `written` has the written sectors of each zone.
     pub fn unacked(&self, written: &[u32]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         self.0.unacked(&found(written))
     }
 }
 
-/// How a queue answered a request.
+/// The answer of a queue to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// The tag of the request.
@@ -158,28 +157,28 @@ pub struct Answer {
     pub append: u64,
 }
 
-/// What a program does with a block device, without the kernel between them.
+/// A program that uses a block device, without the kernel between them.
 pub trait BlockClient {
-    /// The next descriptor for `tag`, and its data where it brings some. `None`: no request is left.
+    /// The next descriptor for `tag`. Fills `data` if the request sends some. `None`: there are no more requests.
     fn next(&mut self, tag: u16, data: &mut [u8]) -> Option<[u8; IO_DESC_LEN]>;
 
     /// The answer to the request of a tag, and its data.
     fn answered(&mut self, answer: Answer, data: &[u8]);
 
-    /// Whether the device is left to another server now: what was not begun yet is not answered.
+    /// Whether the device is left to another server now. Requests that were not begun are then not answered.
     fn is_left(&self) -> bool {
         false
     }
 
-    /// Whether that server gives up when everything that was begun is answered, so that the device stays.
+    /// Whether the device stays after all, once everything that was begun is answered.
     fn is_kept(&self) -> bool {
         false
     }
 }
 
-/// Serves `disk` to `client`, which has `depth` requests in flight. Of the data of each, the first `bytes` are
-/// copied. Runs in this thread what a queue of a block device runs in its own, until no request is left. Returns the number of calls
-/// that would have been system calls: waits, submissions and copies.
+/// Serves `disk` to `client`, which has `depth` requests in flight. Copies the first `bytes` of the data of each.
+/// Runs the code of a queue's thread in this thread until no request is left. Returns the number of calls that would
+/// have been system calls: waits, submissions and copies.
 pub fn serve(
     disk: &HostedDisk,
     depth: u16,
@@ -189,7 +188,7 @@ pub fn serve(
     serve_as::<Untimed>(disk, depth, bytes, client, Vec::new()).map(|(calls, _)| calls)
 }
 
-/// As [`serve`], and measures how long operations take: one of each kind in about `interval`. Returns what was counted.
+/// Like [`serve`], and times about one operation of each kind in `interval`. Returns the counters.
 pub fn serve_timed(
     disk: &HostedDisk,
     depth: u16,
@@ -212,7 +211,8 @@ fn serve_as<T: Timing>(
     serve_all::<T>(disk, depth, bytes, client, latencies, Left::default())
 }
 
-/// As [`serve`], with what the last server of the device has left, and how the queue leaves it.
+/// Like [`serve`], with the state that the last server of the device has left, and the order in which the queue
+/// leaves it.
 #[cfg(test)]
 pub(super) fn serve_from(
     disk: &HostedDisk,
@@ -224,7 +224,7 @@ pub(super) fn serve_from(
     serve_all::<Untimed>(disk, depth, bytes, client, Vec::new(), left).map(drop)
 }
 
-/// What a device has that was taken over, and how its queues leave it.
+/// The state that the last server of a device has left, and the order to its queues to leave it.
 type Left = (Option<Replay>, Option<journal::Journal>, Leave);
 
 fn serve_all<T: Timing>(
@@ -271,22 +271,21 @@ fn serve_all<T: Timing>(
     Ok((calls.get(), Counters::sum(shared.counters.iter(), &logs)))
 }
 
-/// The kernel's side of a queue, without a kernel. As the kernel does, it hands requests over only when it is
-/// asked.
+/// A fake of the kernel's side of a queue. Like the kernel, it delivers requests only when it is called.
 struct FakeDriver<'a> {
     shared: Arc<UblkShared>,
     client: &'a mut dyn BlockClient,
     /// Tags without a request, the next one first.
     free: VecDeque<u16>,
     data: RefCell<Vec<Vec<u8>>>,
-    /// The requests that were handed over and are not answered.
+    /// Requests that were delivered and are not answered.
     requests: Vec<Option<IoDesc>>,
     events: VecDeque<Event>,
     polled: Vec<(RawFd, Polled)>,
     calls: &'a Cell<u64>,
     /// The client has no more requests.
     empty: bool,
-    /// When the queue was told to leave.
+    /// When the queue got the order to leave.
     left_at: Option<Instant>,
 }
 
@@ -295,7 +294,7 @@ impl FakeDriver<'_> {
         self.calls.set(self.calls.get() + 1);
     }
 
-    /// Has the client fill the free tags.
+    /// Makes the client fill the free tags.
     fn fill(&mut self) {
         while !self.empty
             && let Some(tag) = self.free.pop_front()
@@ -321,7 +320,7 @@ impl FakeDriver<'_> {
             let kept = self.client.is_kept();
             self.shared.leave.tell(if kept { Step::Serve } else { Step::Go });
         } else if self.empty && self.free.len() == self.requests.len() {
-            // The next hand-over would not wait for a queue that counts as drained while it serves.
+            // A hand-over must wait for a queue that serves again, so such a queue must not count as drained.
             assert!(
                 !self.client.is_kept() || !leave.is_drained(),
                 "it serves, and counts as drained"
@@ -381,7 +380,8 @@ impl Driver for FakeDriver<'_> {
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.count_call();
         self.fill();
-        // The kernel looks at both. For what is counted, the second look is left out where it finds nothing.
+        // The kernel checks requests and descriptors. If there are requests, the check of descriptors finds nothing
+        // and is left out, because it would be counted.
         if !self.events.is_empty() && self.shared.leave.step() == Step::Serve {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! Whether udev watches a block device. If it does, each close of a writer makes it read the device through
-//! the page cache, which may reorder direct io_uring writes (docs/ublk.md). This module reads udev's state
-//! in `/run/udev`; it changes nothing and does not need udev.
+//! Detects that udev watches a block device. If it does, each close by a writer makes it read the device through the
+//! page cache, which may reorder direct io_uring writes (docs/ublk.md). This module reads udev's state in
+//! `/run/udev`, changes nothing, and does not need udev.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The directory of udev's state.
 pub(super) const RUN: &str = "/run/udev";
 
-/// Whether the udev whose state is in `run` watches the new block device `dev`. Waits until udev has seen
-/// the device, but not after `end`.
+/// Whether the udev whose state is in `run` watches the new block device `dev`. Waits until udev has processed the
+/// device, but not after `end`.
 pub(super) fn watches(run: &Path, dev: (u32, u32), end: Instant) -> bool {
     if !run.join("control").exists() {
         return false;
@@ -25,8 +25,7 @@ pub(super) fn watches(run: &Path, dev: (u32, u32), end: Instant) -> bool {
     is_watched(&run.join("watch"), &id)
 }
 
-/// A watch is a link with its number as name, to what is watched. Newer versions of udev have a link back
-/// as well.
+/// A watch is a link from its number to the watched device. Newer versions of udev also have a link back.
 fn is_watched(watch: &Path, id: &str) -> bool {
     let links = std::fs::read_dir(watch).into_iter().flatten().flatten();
     links.filter_map(|e| std::fs::read_link(e.path()).ok()).any(|to| to == Path::new(id))
@@ -57,7 +56,7 @@ mod tests {
         assert!(!watches((259, 1)));
         symlink("2", run.join("watch/b259:0")).unwrap();
         assert!(watches((259, 0)));
-        // A device that udev has not seen is waited for no longer than all are.
+        // If udev does not process a device, the wait ends at `end`.
         let start = Instant::now();
         assert!(!super::watches(&run, (259, 7), start + Duration::from_millis(50)));
         assert!(!super::watches(&run, (259, 8), start + Duration::from_millis(50)));

@@ -32,8 +32,8 @@ pub(super) fn reason(op: Op, sector: Sector, len: u32, status: Status, z: &ZoneI
         _ if !writes => is(Status::Io),
         (_, Condition::Full) => is(Status::ZoneFull),
         _ if z.wp == sector => Reason::Again,
-        // If a part of the write is there, the error was on the way, and the place was right (E8). If all
-        // of it is there, it cannot be told from the same write of another program.
+        // If a part of the write is there, the transfer failed midway and the sector was right (E8). If all of it is
+        // there, another program may have written it.
         _ if z.wp > sector && z.wp < sector.plus(u64::from(len)) => is(Status::Io),
         _ => is(Status::UnalignedWrite),
     }

@@ -32,7 +32,7 @@ pub(super) struct Blk {
     pub(super) gone: AtomicBool,
 }
 
-/// What a command is waiting for.
+/// The answer that a command is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
     #[default]
@@ -51,7 +51,7 @@ enum Stage {
 #[derive(Debug, Default)]
 pub(super) struct BlkState {
     stage: Stage,
-    /// It was already sent a second time ([`Reason::Again`]).
+    /// Whether the command was already sent a second time ([`Reason::Again`]).
     again: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) enum BlkWork {
     },
 }
 
-/// With this status a thread asks for the command to be sent again. No command ends with it.
+/// A thread returns this status to ask for the command to be sent again. No command ends with it.
 const AGAIN: Status = Status::WouldBlock;
 
 type Next = DriveStep<squeue::Entry, BlkWork>;
@@ -192,8 +192,8 @@ impl Blk {
         if status == Status::Busy {
             return DriveStep::Done(status);
         }
-        // A removed device is not asked, because the remains in the kernel may answer anything. (A write to a device of
-        // size 0 is ENOSPC.)
+        // A removed device is not asked for a report: what the kernel still keeps of it may answer anything. (A write
+        // to a device of size 0 is ENOSPC.)
         if self.look_for_it() {
             return DriveStep::Done(Status::NoDevice);
         }

@@ -63,7 +63,7 @@ impl BlkDisk {
         BlkDisk::open_with(path, options, None)
     }
 
-    /// As [`BlkDisk::open`]. `given`: the drive as it is open already.
+    /// Like [`BlkDisk::open`]. `given`: the drive as it is open already.
     pub(crate) fn open_with(
         path: &Path,
         options: DriveOptions,

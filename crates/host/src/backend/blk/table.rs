@@ -18,7 +18,7 @@ use zoneplug_core::{Flags, Op, Status};
 const FUA: Flags = Flags::FUA;
 const BOTH: Flags = Flags(Flags::FUA.0 | Flags::PREFLUSH.0);
 const DSYNC: u32 = libc::RWF_DSYNC as u32;
-/// Statuses of errnos after which no zone is asked, whatever the command.
+/// Errnos after which no thread reads a report of the zone for any command, and their statuses.
 const SAID: [(i32, Status); 4] = [
     (libc::EAGAIN, Status::Busy),
     (libc::EINTR, Status::Busy),
@@ -63,7 +63,7 @@ fn file(len: u64) -> File {
     file
 }
 
-/// A drive with blocks of so many sectors.
+/// A drive whose blocks have `block` sectors.
 fn drive(block: u32, write_cache: bool) -> Blk {
     Blk {
         file: file(4 * ZONE * 512),
@@ -76,12 +76,12 @@ fn drive(block: u32, write_cache: bool) -> Blk {
     }
 }
 
-/// What moves the two blocks of a command with one BIO at `sector`.
+/// The entry that moves the two blocks of a command with one BIO at `sector`, as text.
 fn moves(what: &str, sector: u64, block: u32, dsync: &str) -> String {
     format!("{what} at {} [m+0:{}]{dsync}", sector * 512, block * 1024)
 }
 
-/// A9, U6, T2: where data goes, whether it is durable, and what is flushed before it.
+/// A9, U6, T2: the offset of each transfer, its flags, and the flush before it.
 #[test]
 fn data_goes_where_it_belongs_with_the_flags_it_has() {
     for block in [1, 8] {
@@ -111,7 +111,8 @@ fn data_goes_where_it_belongs_with_the_flags_it_has() {
     }
 }
 
-/// W5: BIOs of a command are pieces of one operation, in their order; what the kernel would cut goes through a copy.
+/// W5: the BIOs of a command become pieces of one operation, in order; a piece that the kernel would split goes
+/// through a copy.
 #[test]
 fn the_bios_of_a_command_are_pieces_of_one_operation() {
     for block in [1, 8] {
@@ -162,7 +163,8 @@ fn a_short_transfer_ends_the_command() {
     }
 }
 
-/// E4, E8: after a write that failed the zone is asked; a read says so only of a plain error.
+/// E4, E8: a thread reads a report of the zone after every write that failed, but after a read only if the errno is
+/// EIO.
 #[test]
 fn errors_of_data() {
     let why = |op: &str, errno| {
@@ -202,7 +204,7 @@ fn errors_of_data() {
     }
 }
 
-/// A write at the write pointer of which nothing was written is sent again unchanged, once (E4).
+/// A write at the write pointer that failed without writing anything is sent again unchanged, once (E4).
 #[test]
 fn a_write_that_the_kernel_lost_the_pointer_of_is_sent_again_once() {
     for (flags, dsync) in [(Flags::NONE, ""), (BOTH, " dsync")] {
@@ -227,7 +229,7 @@ fn a_write_that_the_kernel_lost_the_pointer_of_is_sent_again_once() {
     }
 }
 
-/// A flush that fails is the end of the command: what would have followed it is not sent.
+/// A flush that fails ends the command: the write or the flush after it is not sent.
 #[test]
 fn flushes_and_their_errors() {
     let d = drive(8, true);
@@ -262,7 +264,7 @@ fn flushes_and_their_errors() {
     assert_eq!(Case::new(&without, Op::Flush, Flags::NONE, 0, &[]).begin(), "done Ok");
 }
 
-/// Zeroes are the drive's command, which knows no FUA, or data.
+/// Zeroes are written with the drive's command, which has no FUA, or as data.
 #[test]
 fn zeroes() {
     for block in [1, 8] {
@@ -283,7 +285,7 @@ fn zeroes() {
         let mut c = Case::new(&d, Op::WriteZeroes, FUA, ZONE, &[2 * block]);
         assert_eq!(c.begin(), zero);
         assert_eq!(c.then(worked(Status::Ok)), "done Ok");
-        // As data: the FUA of a write.
+        // As data, zeroes have the FUA of a write.
         let d = Blk { zero_command: false, ..drive(block, true) };
         let mut c = Case::new(&d, Op::WriteZeroes, FUA, ZONE, &[2 * block]);
         assert_eq!(c.begin(), format!("write at {} [own:{}] dsync", ZONE * 512, block * 1024));
@@ -291,7 +293,7 @@ fn zeroes() {
     }
 }
 
-/// What threads are given; M5: a reset of all zones is of the whole disk.
+/// The work that threads are given; M5: a reset of all zones covers the whole disk.
 #[test]
 fn what_threads_are_given() {
     let d = drive(8, true);

@@ -54,9 +54,9 @@ impl Key {
         }
     }
 
-    /// The cipher, the length of its sectors and 64 bits that another key does not give for this salt. It is the first
-    /// half of a CBC-MAC of the salt by the key, with a tweak that belongs to no sector. Who knows these bits knows
-    /// neither the key nor anything of the data.
+    /// The cipher, the length of its sectors, and 64 bits that depend on the key and the salt: the first half of a
+    /// CBC-MAC of the salt by the key, with a tweak that no sector has. These bits disclose neither the key nor the
+    /// data.
     fn check(&self, salt: &str) -> String {
         let mut block = *b"zoneplug key 1: ";
         for chunk in salt.as_bytes().chunks(block.len()).chain([&[salt.len() as u8][..]]) {
@@ -109,7 +109,7 @@ fn with_file<T>(path: &Path, f: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
     done
 }
 
-/// An encrypted device over another.
+/// An encrypting layer over another device.
 ///
 /// ```
 /// use zoneplug_core::Device;
@@ -166,8 +166,8 @@ impl CryptDisk {
         })?
     }
 
-    /// As [`CryptDisk::with_key_file`], but with a key that this process has read before, if it has. Also returns the check value
-    /// of the key for `salt`, and the key.
+    /// Like [`CryptDisk::with_key_file`], but uses the key that this process has read from that path before, if there
+    /// is one. Also returns the check value of the key for `salt`, and the key.
     pub(crate) fn open(
         inner: Arc<dyn Device>,
         path: &Path,

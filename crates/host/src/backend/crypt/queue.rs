@@ -1,5 +1,5 @@
-//! One queue of the layer. A write is sent with a BIO of this layer in place of its own, which it gets back at the end.
-//! A read is decrypted in the client's memory when the device has completed it.
+//! One queue of the layer. While a write is at the device, its BIOs are replaced by one with encrypted data. A read
+//! is decrypted in the client's memory when the device has completed it.
 
 use super::{Key, SECTOR};
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl CryptQueue {
         self.inner.submit(now, list.list);
     }
 
-    /// Sends commands in order, of which some are refused.
+    /// Sends commands in order; some of them are refused.
     #[cold]
     fn send_some(&mut self, now: Nanos, commands: &mut Commands) {
         while let Some(first) = commands.front() {
@@ -215,7 +215,7 @@ impl CryptQueue {
     }
 }
 
-/// The sector at which byte `bytes` of a command is.
+/// The sector of byte `bytes` of a command.
 fn sector(c: &Command, bytes: u32) -> Sector {
     c.sector.plus(u64::from(bytes >> SECTOR_SHIFT))
 }

@@ -86,7 +86,7 @@ mod tests {
             (Read, 2048, 264, Err(Status::InvalidField)),
             (Read, 2049, 8, Err(Status::InvalidField)),
             (Write, 2048, 16, Ok(())),
-            // Half of what the drive writes at a time; in a conventional zone the kernel sees to that.
+            // Half of the write granularity: refused in a sequential zone, allowed in a conventional one.
             (Write, 2048, 8, Err(Status::InvalidField)),
             (Write, 0, 8, Ok(())),
             (Write, 2048 + 1008, 32, Err(Status::PastCapacity)),

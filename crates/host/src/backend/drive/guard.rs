@@ -164,7 +164,7 @@ pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Clai
     }
 }
 
-/// As [`claim`]; `given` is the device as it is open already, with its claim.
+/// Like [`claim`]; `given`: the device as it is open already, with its claim.
 pub(crate) fn claim_or(
     given: Option<&HeldDisk>,
     path: &Path,

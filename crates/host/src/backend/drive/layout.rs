@@ -72,7 +72,7 @@ mod tests {
         ZoneInfo { start, len_sectors: len, capacity_sectors: cap, wp: start, zone_type, cond }
     }
 
-    /// V2, V3, W18.
+    /// V2, V3, W18: the geometry has the zones of the report; the last zone may be shorter.
     #[test]
     fn the_geometry_is_what_the_report_says() {
         let mut zones: Vec<_> = (0..4).map(|n| zone(n, 1000, 800, false)).collect();
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(geometry_of("x", &only_last, 1000).unwrap().capacity_of(ZoneNo(1)), 900);
     }
 
-    /// V2.
+    /// V2: a report that is wrong is refused with a reason.
     #[test]
     fn a_report_that_is_none_is_refused_with_a_reason() {
         let usual: Vec<_> = (0..4).map(|n| zone(n, 1000, 800, false)).collect();

@@ -122,7 +122,7 @@ impl Memory {
         v
     }
 
-    /// Copies what was read into the client's memory, if a copy was used.
+    /// Copies read data into the client's memory, if a copy was used.
     pub(crate) fn scatter(&self, c: &mut Command, from: u32, len: u32) {
         let Some(copy) = self.copy.as_ref().filter(|_| self.copied) else { return };
         let mut chunk = [0; PAGE];
@@ -220,7 +220,7 @@ mod tests {
         let mut m = Memory::default();
         m.gather(&c, 0, len, &RULES, true);
         let direct = !m.copied;
-        // What is in the list is what the BIOs hold, copied or not.
+        // The list has the data of the BIOs, copied or not.
         let mut want = Vec::new();
         for bio in &c.bios {
             let mut v = vec![0; bio.data().len() as usize];
@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(m.bytes(len), want);
             assert_eq!(m.segments().as_slice().len(), 1);
         }
-        // And back.
+        // Read data comes back the same way.
         m.gather(&c, 0, len, &RULES, false);
         if m.copied {
             m.copy.as_mut().unwrap().write(0, &vec![7; len as usize]);
@@ -243,7 +243,7 @@ mod tests {
         direct
     }
 
-    /// W5, R21: nothing that the kernel would cut reaches it.
+    /// W5, R21: a transfer that the kernel would split goes through a copy.
     #[test]
     fn what_the_kernel_would_cut_goes_through_a_copy() {
         assert!(gathered(&[8, 8], 0, 0), "neighbours in memory are one piece");

@@ -1,5 +1,5 @@
-//! What Linux block devices and NVMe character devices have in common: commands on a ring, the memory that the kernel
-//! takes, the limits in sysfs, the meaning of an errno, and the check that a drive holds no data of others.
+//! Shared by Linux block devices and NVMe character devices: commands on a ring, the memory that the kernel takes,
+//! the limits in sysfs, the meaning of an errno, and the check that a drive holds no data of others.
 //!
 //! | file | state |
 //! | --- | --- |

@@ -27,16 +27,16 @@ impl From<Status> for Outcome {
     }
 }
 
-/// What has just happened to a command.
+/// An event in the life of a command.
 #[derive(Debug)]
 pub(crate) enum DriveEvent {
-    /// The queue has taken it.
+    /// The queue has accepted the command.
     Begin,
     /// The kernel or a thread has answered.
     Reply(Reply<Outcome>),
 }
 
-/// What a command needs next.
+/// The next step of a command.
 #[derive(Debug)]
 pub(crate) enum DriveStep<S, W> {
     /// Nothing; the command is done.
@@ -93,7 +93,7 @@ pub(crate) unsafe trait Drive: Worker<Answer = Outcome> {
     type Sqe: squeue::EntryMarker + Send;
     /// Answers of its rings.
     type Cqe: RingCqe;
-    /// Its own state for a command.
+    /// The drive's own state of a command.
     type State: Default + Send + std::fmt::Debug;
 
     /// The next step of the command in `slot`, after `event`. Does not block.
@@ -215,8 +215,8 @@ mod tests {
 
     const WHILE: Duration = Duration::from_millis(200);
 
-    /// A drive that panics when the command at sector 0 is answered. The commands at 0 and 1 each read a pipe. A thread
-    /// runs the one at 2 for a while, and panics on the one at 3.
+    /// A drive that panics when the command at sector 0 is answered. The commands at 0 and 1 each read a pipe. A
+    /// thread takes a while for the command at 2, and panics on the one at 3.
     #[derive(Debug)]
     struct Pipes {
         pipes: [PipeReader; 2],
@@ -256,7 +256,7 @@ mod tests {
                     let fd = types::Fd(self.pipes[at as usize].as_raw_fd());
                     DriveStep::Ring(opcode::Read::new(fd, byte, 1).build())
                 }
-                // A panic that prints nothing: a backtrace takes longer than what the tests wait for.
+                // Panics without a message: a backtrace takes longer than the tests wait.
                 DriveEvent::Reply(_) if at == 0 => resume_unwind(Box::new("on purpose")),
                 DriveEvent::Reply(_) => DriveStep::Done(Status::Ok),
             }
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// A queue with these commands in flight, its drive, and what the pipes are written with.
+    /// A queue with these commands in flight, its drive, and the writing ends of its pipes.
     fn queue(sectors: &[u64]) -> (Box<dyn Queue>, Arc<DriveShared<Pipes>>, [PipeWriter; 2]) {
         let ((a, to_a), (b, to_b)) = (pipe().unwrap(), pipe().unwrap());
         let drive = Pipes { pipes: [a, b], thread_done: AtomicBool::new(false) };
@@ -280,7 +280,7 @@ mod tests {
         (q, shared, [to_a, to_b])
     }
 
-    /// The kernel uses a command's memory until it has answered, whatever becomes of the queue.
+    /// The kernel uses a command's memory until it has answered, even if the queue's drop panics.
     #[test]
     fn a_panic_while_a_queue_is_dropped_leaves_nothing_on_the_ring() {
         let (q, _shared, [mut a, mut b]) = queue(&[0, 1]);
@@ -305,8 +305,8 @@ mod tests {
         assert!(shared.drive.thread_done.load(Ordering::SeqCst), "the drop has waited for it");
     }
 
-    /// A command whose thread panics is never answered. The queue panics instead, which its caller handles, and the
-    /// thread goes on.
+    /// A command whose thread panics is never answered. Its queue then panics, which its caller handles; the thread
+    /// goes on.
     #[test]
     fn a_thread_that_panics_is_a_queue_that_panics() {
         let (mut q, shared, _pipes) = queue(&[3]);

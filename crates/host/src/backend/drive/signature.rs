@@ -1,8 +1,8 @@
-//! Finds out what is on a drive: file systems, partition tables and volumes, by their signatures. Only reads; others
-//! decide what follows.
+//! Finds file systems, partition tables and volumes on a drive by their signatures. Only reads; the caller decides
+//! whether to refuse the drive.
 //!
-//! Offsets and magic numbers are those of each format's on-disk documentation; `blkid` knows more formats; these are
-//! the ones that a zoned drive may hold, or a drive that is mistaken for one.
+//! Offsets and magic numbers are from the documentation of each format. `blkid` knows more formats; these are the
+//! ones that a zoned drive may hold, or a drive that is mistaken for one.
 
 /// Bytes of one read.
 pub(crate) const BLOCK: u32 = 4096;
@@ -43,7 +43,8 @@ const TABLE: &[Magic] = &[
     Magic("a GPT partition table", 4 * KIB, b"EFI PART"),
 ];
 
-/// What is on a drive of `size` bytes with zones of `zone` bytes. `read` returns [`BLOCK`] bytes at an offset.
+/// The first known format found on a drive of `size` bytes with zones of `zone` bytes. `read` returns [`BLOCK`] bytes
+/// at an offset.
 pub(crate) fn find<E>(
     size: u64,
     zone: u64,

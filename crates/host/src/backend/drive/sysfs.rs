@@ -79,12 +79,12 @@ impl SysDisk {
         Some(SysDisk { dir, name })
     }
 
-    /// The namespace's block device beside an NVMe generic character device (`ng0n1`: `nvme0n1`). If the kernel hides
-    /// the block device, it is in sysfs too, but without a device number.
+    /// The namespace's block device beside an NVMe generic character device (`ng0n1`: `nvme0n1`). A block device that
+    /// the kernel hides is in sysfs too, but without a device number.
     pub(crate) fn sibling(&self) -> Option<SysDisk> {
         let rest = self.name.strip_prefix("ng")?;
         let name = format!("nvme{rest}");
-        // It is in the same directory: the controller's or, with multipath, the subsystem's.
+        // The block device is in the same directory: the controller's or, with multipath, the subsystem's.
         let dir = self.dir.parent()?.join(&name);
         dir.is_dir().then_some(SysDisk { dir, name })
     }
@@ -106,12 +106,12 @@ impl SysDisk {
         number::<u32>(&self.dir, "ro").unwrap_or(0) != 0
     }
 
-    /// Whether it is a partition. The directory above is then that of the whole disk.
+    /// Whether the disk is a partition. The directory above is then that of the whole disk.
     pub(crate) fn is_partition(&self) -> bool {
         self.dir.join("partition").exists()
     }
 
-    /// Devices that are built on it: names such as `dm-0`.
+    /// Devices that are built on this disk: names such as `dm-0`.
     pub(crate) fn holders(&self) -> Vec<String> {
         let Ok(list) = std::fs::read_dir(self.dir.join("holders")) else { return Vec::new() };
         let mut names: Vec<_> =

@@ -1,5 +1,4 @@
-//! What the tables of events of `blk` and `nvme` have in common: commands, and ring entries as text, with all of their
-//! fields.
+//! Shared by the tables of events of `blk` and `nvme`: commands, and ring entries as text, with all of their fields.
 
 use super::{Drive, DriveEvent, DriveSlot, DriveStep, Outcome};
 use crate::backend::ring::Reply;
@@ -20,7 +19,7 @@ pub(crate) fn geometry(conventional: bool) -> Geometry {
     if conventional { g.with_conventional([ZoneNo(0)]).unwrap() } else { g }
 }
 
-/// Of a drive with blocks of so many sectors.
+/// The limits of a drive whose blocks have `block` sectors.
 pub(crate) fn limits(block: u32, write_cache: bool) -> Limits {
     Limits {
         logical_block_sectors: block,
@@ -69,13 +68,13 @@ pub(crate) fn pieces(addr: u64, nr: u32, at: &dyn Fn(u64) -> String) -> String {
     list.iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
-/// A command on its way through a drive, told what happens to it.
+/// A command, and the drive that it is given to step by step.
 pub(crate) struct Case<'a, D: Show> {
     drive: &'a D,
     pub(crate) slot: DriveSlot<D::State>,
-    /// Where its memory is,
+    /// The address and length of its memory.
     memory: (u64, u64),
-    /// and what of it no BIO has.
+    /// The parts of the memory that no BIO has.
     gaps: Vec<IoBuf>,
 }
 
@@ -90,7 +89,7 @@ pub(crate) fn worked(status: Status) -> DriveEvent {
 }
 
 impl<'a, D: Show> Case<'a, D> {
-    /// A command for `drive`; one with data has as many BIOs as `parts` says, of so many sectors each, a page apart in
+    /// A command for `drive`. If it has data: one BIO for each of `parts`, of so many sectors, a page apart in
     /// memory.
     pub(crate) fn new(drive: &'a D, op: Op, flags: Flags, sector: u64, parts: &[u32]) -> Self {
         let len: u32 = parts.iter().sum();
@@ -116,12 +115,12 @@ impl<'a, D: Show> Case<'a, D> {
         Case { drive, slot: DriveSlot::of_test(c), memory, gaps }
     }
 
-    /// The command comes to the drive: what it needs first.
+    /// Gives the command to the drive. Returns its first step.
     pub(crate) fn begin(&mut self) -> String {
         self.then(DriveEvent::Begin)
     }
 
-    /// What it needs after that.
+    /// Reports `event` to the drive. Returns the next step.
     pub(crate) fn then(&mut self, event: DriveEvent) -> String {
         match self.drive.step(&mut self.slot, event) {
             DriveStep::Done(status) => format!("done {status:?}"),

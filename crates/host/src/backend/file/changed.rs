@@ -1,6 +1,7 @@
-//! A file that another program writes over, or cuts, while this process has the disk in it open. No lock of zoneplug keeps others from
-//! that (`cp backup.zbd disk.zbd`). Every commit looks at the superblock and the session before it writes, and so does a server from
-//! time to time. Once the file is another one's, nothing of this disk is read from it or written to it any more.
+//! Detects that another program has overwritten or cut the file of a disk that this process has open. zoneplug's
+//! locks do not prevent that (`cp backup.zbd disk.zbd`). Every commit checks the superblock and the session before it
+//! writes, and a server checks them from time to time. Once the file is no longer this disk's, nothing is read from
+//! it or written to it.
 
 use super::FileDisk;
 use super::format::{SECTOR, SESSION_AT, Session};
@@ -8,11 +9,11 @@ use super::state::{Change, Core};
 use std::sync::TryLockError;
 use zoneplug_core::{Bytes, Error, ErrorKind, Status};
 
-/// Superblock and session, and what is between.
+/// Bytes from the superblock to the end of the session.
 const HEAD: usize = SESSION_AT as usize + SECTOR;
 
 impl Change {
-    /// What has become of the file at a path.
+    /// The error that names this change of the file at a path.
     fn error(self, path: &str) -> Error {
         let what = match self {
             Change::Other => "another disk was copied over this file".to_owned(),
@@ -24,11 +25,11 @@ impl Change {
 }
 
 impl Core {
-    /// Looks whether the file is still this disk's. To be called by who has the table, or the session may be half written. An error
-    /// to read says nothing.
+    /// Checks that the file is still this disk's. The caller holds the lock of the table; otherwise the session may
+    /// be half written. If the file cannot be read, it counts as unchanged.
     pub(super) fn look(&self) -> Result<(), Status> {
         if self.limits.read_only {
-            // Its writer changes the session.
+            // Another process writes this disk, and changes the session.
             return Ok(());
         }
         if let Some(change) = self.change_of_file() {
@@ -54,12 +55,12 @@ impl Core {
 }
 
 impl FileDisk {
-    /// Checks that the file is still this disk's: a program that knows no locks may have written over it or cut it. After an error
-    /// the disk fails all I/O, and writes nothing more. A commit checks that by itself.
+    /// Checks that the file is still this disk's: a program that knows no locks may have overwritten or cut it. If it
+    /// is not, the disk fails all I/O from then on and writes nothing. Every commit makes this check as well.
     ///
     /// # Errors
     ///
-    /// [`Io`](zoneplug_core::ErrorKind::Io) says what has become of the file.
+    /// [`Io`](zoneplug_core::ErrorKind::Io), which says how the file was changed.
     ///
     /// ```
     /// use zoneplug_host::file::{create, Access, CreateOptions, FileDisk};
@@ -80,17 +81,17 @@ impl FileDisk {
         let table = match core.table.try_lock() {
             Ok(table) => Some(table),
             Err(TryLockError::Poisoned(table)) => Some(table.into_inner()),
-            // A commit is under way, and has looked.
+            // A commit is under way, and has made the check.
             Err(TryLockError::WouldBlock) => None,
         };
         if table.is_some() {
-            // What is found is kept.
+            // `change` keeps the result.
             let _ = core.look();
         }
         self.changed().map_or(Ok(()), Err)
     }
 
-    /// What a check or a commit has found to have become of the file. Reads nothing.
+    /// The change of the file that a check or a commit has found. Reads nothing.
     pub fn changed(&self) -> Option<Error> {
         Some(self.shared.core.change.get()?.error(&self.path))
     }

@@ -12,10 +12,10 @@ use std::path::Path;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bytes, Error, ZoneNo};
 
-/// What a check found and did.
+/// The findings of a check, and its repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CheckReport {
-    /// What was found, and with repair what was done, one line each.
+    /// Each finding and, with repair, what was done about it, one line each.
     pub lines: Vec<String>,
     /// Problems found.
     pub problems: u32,
@@ -39,7 +39,7 @@ fn has(list: &[u32], n: u32) -> bool {
     list.binary_search(&n).is_ok()
 }
 
-/// What a user should know although the disk opens.
+/// The problems of a disk that opens in spite of them, for its user.
 pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
     let mut lines = Vec::new();
     for (good, name) in head.copies.into_iter().zip(["first", "second"]) {
@@ -80,8 +80,8 @@ pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
     lines
 }
 
-/// Checks the disk in a file that no process writes. With `repair`, repairs what it finds. What cannot be
-/// repaired (both copies of the superblock are damaged, the file is truncated) is an error.
+/// Checks the disk in a file that no process writes. With `repair`, repairs the problems that it finds. A problem
+/// without repair is an error: both copies of the superblock are damaged, or the file is truncated.
 ///
 /// ```
 /// use zoneplug_host::file::{check, create, CreateOptions};
@@ -95,9 +95,8 @@ pub fn check(path: &Path, repair: bool) -> Result<CheckReport, Error> {
     check_in(&open_file(path, repair)?, &path.display().to_string(), repair)
 }
 
-/// Gives a disk that no process writes a new UUID. A copy of a file needs one, because it has that of the
-/// original. After a power cut in the middle, the disk has the old or the new UUID. Returns the new
-/// identity.
+/// Gives a disk that no process writes a new UUID. A copy of a file needs one, because it has the UUID of the
+/// original. After a power cut meanwhile, the disk has the old or the new UUID. Returns the new identity.
 ///
 /// ```
 /// use zoneplug_host::file::{create, new_uuid, Access, CreateOptions, FileDisk};
@@ -164,7 +163,7 @@ pub(super) fn check_in(
         storage.sync()
     })();
     if let Err(e) = repaired {
-        // It is unknown what of the disk is durable.
+        // Which data is durable is unknown.
         let _ = recover::void(storage, zones.session, recover::errno(&e));
         return Err(failed(e));
     }
@@ -191,7 +190,7 @@ fn closed(storage: &dyn Storage, zones: &Zones) -> String {
     }
 }
 
-/// Repairs superblocks and table. Returns the number of problems that are solved.
+/// Repairs superblocks and table. Returns the number of problems that it has repaired.
 fn mend(
     storage: &dyn Storage,
     head: &Head,
@@ -199,7 +198,7 @@ fn mend(
     lines: &mut Vec<String>,
 ) -> std::io::Result<u32> {
     let mut repaired = 0;
-    // A repair that is interrupted must not leave a disk that says it was closed.
+    // If the repair is interrupted, the disk must not say that it was closed.
     let open = Session {
         closed: false,
         failure: 0,
@@ -272,9 +271,8 @@ fn mend(
     Ok((repaired + gone).min(notices(head, zones).len() as u32))
 }
 
-/// Finds space past write pointers that is in use. A crash between a reset and its hole leaves such space,
-/// as do writes that were not acknowledged and space that was allocated ahead. It costs space and is no
-/// problem.
+/// Finds space in use past write pointers. It costs room and is no problem: a crash between a reset and its hole
+/// leaves such space, as do writes that were not acknowledged, and allocation ahead of writes.
 fn space(
     storage: &dyn Storage,
     head: &Head,

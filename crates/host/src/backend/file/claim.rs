@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zoneplug_core::Error;
 
-/// A file that no process has open as a disk, nor opens as one while this exists. For a program that puts another file in its
-/// place.
+/// A lock on a file that no process has open as a disk; while the claim exists, none can open it as one. For a
+/// program that replaces the file.
 ///
 /// ```
 /// use zoneplug_host::file::{create, Access, Claim, CreateOptions, FileDisk};
@@ -24,7 +24,7 @@ use zoneplug_core::Error;
 /// ```
 #[derive(Debug)]
 pub struct Claim {
-    /// Has the locks.
+    /// Holds the locks.
     _storage: FileStorage,
     place: PathBuf,
     metadata: Metadata,

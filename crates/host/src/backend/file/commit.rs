@@ -9,7 +9,7 @@ use std::io;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Status, ZoneNo};
 
-/// What is to become durable.
+/// A request to make something durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     /// All acknowledged writes.
@@ -31,7 +31,7 @@ enum End {
     Empty(Option<u64>),
 }
 
-/// What a commit changes.
+/// The changes of a commit.
 #[derive(Debug, Default)]
 struct Plan {
     /// Data was written since the last sync.
@@ -70,7 +70,7 @@ impl Plan {
                 }
             }
         }
-        // A zone has one record. The last change that is wanted of it counts.
+        // A zone has one record. If several changes of it are wanted, the last counts.
         plan.records.reverse();
         plan.records.sort_by_key(|(zone, _)| *zone);
         plan.records.dedup_by_key(|(zone, _)| *zone);
@@ -127,8 +127,8 @@ impl Plan {
 }
 
 impl Core {
-    /// Writes what was recovered into the table and begins a session. From then on the notes of the last
-    /// session are void. What was recovered is durable already (`recover.rs`).
+    /// Writes the recovered state into the table and begins a session, which makes the notes of the last session
+    /// void. The recovered state is durable already (`recover.rs`).
     pub(super) fn take_over(&self, live: &[Record], last: Option<Session>) -> io::Result<()> {
         let mut table = lock(&self.table);
         let now = (0..).zip(live.iter().copied());
@@ -136,8 +136,8 @@ impl Core {
         let begun = (|| {
             self.write_table(&mut table, &changes)?;
             self.storage.write_at(SESSION_AT, &self.session.encode())?;
-            // Before anything else of this session: the page cache could lose the new session and keep what
-            // the session wrote.
+            // The sync comes before anything else of this session: the page cache could lose the new session and keep
+            // what the session wrote.
             self.storage.sync()
         })();
         begun.inspect_err(|e| {
@@ -145,21 +145,21 @@ impl Core {
         })
     }
 
-    /// Makes durable what is wanted, gives space back, and releases the zones. All wants have one result.
+    /// Makes the wanted changes durable, gives space back, and releases the zones. All wants have one result.
     pub(super) fn commit(&self, wants: &[Want]) -> Status {
         let mut table = lock(&self.table);
         let (plan, failed) = {
             let mut s = self.state();
             if std::mem::replace(&mut s.committing, true) && s.failed.is_none() {
-                // An earlier commit panicked, and it is unknown what of it is durable. The notes still have
-                // everything.
+                // An earlier commit panicked, so it is unknown which of its changes are durable. The notes still have
+                // all of them.
                 s.failed = Some(Status::Io);
             }
             (Plan::new(&mut s, wants), s.failed)
         };
         let done = failed.map_or_else(|| self.carry_out(&mut table, &plan), Err);
         if done.is_ok() {
-            // Only now, because the old data was the content of the zone until the table was durable.
+            // Not earlier: until the table was durable, the old data was the content of the zone.
             self.give_back(&plan.holes);
         }
         plan.end(&mut self.state(), done.is_ok());
@@ -167,7 +167,7 @@ impl Core {
     }
 
     fn carry_out(&self, table: &mut ZoneTable, plan: &Plan) -> Result<(), Status> {
-        // Nothing is written over another disk, not even that this one has failed.
+        // Nothing is written to a file that belongs to another disk now, not even the mark of a failure.
         self.look()?;
         let told = match plan.told {
             true => self.storage.write_at(SESSION_AT, &self.session_now().encode()),
@@ -179,9 +179,9 @@ impl Core {
         });
         synced.and_then(|()| self.write_table(table, &plan.records)).map_err(|e| {
             let status = status_of(&e);
-            // First, so that nothing is written after what is said below.
+            // The disk fails first, so that nothing is written after the mark.
             self.state().failed = Some(status);
-            // If this fails too, the next opening sees holes, or what the medium has.
+            // If this fails too, the next opening finds holes, or reads the state on the medium.
             let _ = recover::void(&*self.storage, Some(self.session_now()), recover::errno(&e));
             status
         })

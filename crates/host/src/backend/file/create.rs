@@ -80,8 +80,8 @@ pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
     storage.sync()
 }
 
-/// A disk that is being made. Until [`finish`](NewDisk::finish) returns, no file has its name, or the old one has it, also
-/// after a power cut. Dropped before that, it leaves nothing.
+/// A disk that is being made. Until [`finish`](NewDisk::finish) returns, its name is free or belongs to the old file,
+/// also after a power cut. If it is dropped earlier, nothing is left.
 ///
 /// ```
 /// use zoneplug_host::file::{check, CreateOptions, NewDisk};
@@ -116,19 +116,19 @@ impl NewDisk {
         let sup = Super { keeps_space: o.preallocate, ..describe(o)? };
         let old = old(path, force)?;
         let place = old.as_ref().map_or(path, Claim::place);
-        // Only the owner may read what is on a disk.
+        // Only the owner may read the data of a disk.
         let (part, file) = Part::beside(place, 0o600).map_err(|e| cannot_make(path, e))?;
         let storage = FileStorage::of(file, part.path(), true);
         let storage = storage.map_err(|e| cannot_make(path, e))?;
         Ok(NewDisk { sup, storage, part, path: path.to_owned(), old, is_written: false })
     }
 
-    /// The file that becomes the disk, for a program that is ended by a signal.
+    /// The temporary file of the disk, for a program that removes it when a signal ends it.
     pub fn part(&self) -> &Path {
         self.part.path()
     }
 
-    /// Writes the disk, and makes it durable. It has no name yet. The longer part of making a disk.
+    /// Writes the disk and makes it durable, without a name. This is the longer part of making a disk.
     pub fn write(&mut self) -> Result<(), Error> {
         let NewDisk { sup, storage, path, old, .. } = &*self;
         let shown = path.display();
@@ -153,7 +153,7 @@ impl NewDisk {
         Ok(())
     }
 
-    /// Gives the disk its name. [Writes](NewDisk::write) it before, if that was not done.
+    /// Gives the disk its name, after [writing](NewDisk::write) it if it is not written yet.
     pub fn finish(mut self) -> Result<Identity, Error> {
         if !self.is_written {
             self.write()?;

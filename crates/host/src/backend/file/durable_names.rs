@@ -1,4 +1,4 @@
-//! Tests: the name of a new file is made durable in the folder that it is in, after the file has it.
+//! Tests that the directory of a new file is synced after the file has its name.
 
 use super::create::SYNCED;
 use super::{CreateOptions, Held, Snapshot, create};
@@ -21,7 +21,7 @@ impl Drop for Dir {
     }
 }
 
-/// The names that were in a folder when it was synced last by this thread.
+/// The names in a folder when this thread last synced it.
 fn durable(dir: &Path) -> Option<Vec<String>> {
     let synced = SYNCED.take();
     synced.into_iter().rfind(|(of, _)| of == dir).map(|(_, names)| names)
@@ -40,7 +40,7 @@ fn the_name_of_a_new_disk_is_durable() {
     assert_eq!(durable(&dir.0).unwrap(), ["disk.zbd"]);
 }
 
-/// Also in another folder than that of the disk, and without the name of the file that it was made in.
+/// A snapshot in another folder than its disk: its name is durable, and the temporary name is gone.
 #[test]
 fn the_name_of_a_snapshot_is_durable() {
     let (of_disk, of_copy) = (Dir::new("durable-original"), Dir::new("durable-snapshot"));

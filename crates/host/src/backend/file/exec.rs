@@ -9,12 +9,12 @@ use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};
 
-/// Space for a zone is allocated ahead of its writes: as much as it has data, but no less and no more than this, in
-/// sectors. So a disk whose zones have little data takes little space, and a long zone is in few pieces.
+/// Space for a zone is allocated ahead of its writes: as much as the zone has data, within these limits, in sectors.
+/// So a disk with little data takes little space, and a long zone is in few pieces.
 const LEAST_AHEAD: u32 = (4 << 20) >> 9;
 const MOST_AHEAD: u32 = (256 << 20) >> 9;
 
-/// What a command needs next.
+/// The next step of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing; the command is done.
@@ -32,7 +32,7 @@ pub(super) enum Next {
 pub(super) struct Data {
     /// From the command to the file.
     pub(super) write: bool,
-    /// Zeroes instead of data.
+    /// Whether zeroes are written instead of data.
     pub(super) zeroes: bool,
     /// The zone whose write pointer moves, or a conventional zone.
     pub(super) zone: u32,
@@ -60,8 +60,7 @@ impl Core {
         next.unwrap_or_else(Next::Done)
     }
 
-    /// Checks the range of a command against the disk. Returns the zone that contains it, and the offset
-    /// there.
+    /// Checks the range of a command against the disk. Returns its zone, and its offset in the zone.
     fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
         let mask = self.limits.logical_block_sectors - 1;
         self.sup.geometry.range(c.sector, c.len_sectors, mask, max)
@@ -216,8 +215,8 @@ impl Core {
             Op::ZoneOpen => s.budget.open(&mut s.zones, zone)?,
             Op::ZoneClose => s.budget.close(&mut s.zones, zone)?,
             Op::ZoneFinish => {
-                // Until the table says that the zone is full, it keeps its place among the active zones, so
-                // that no other zone becomes durable in that place.
+                // Until the table says that the zone is full, the zone stays among the active zones, so that no other
+                // zone becomes durable in its place.
                 if cond != Condition::Full && !cond.is_open() {
                     s.budget.open(&mut s.zones, zone)?;
                 }
@@ -266,8 +265,9 @@ impl Core {
         }
         let first = g.zone_of(c.sector).0.0;
         let end = first.saturating_add(c.report_max).min(g.nr_zones());
-        // Another process may be writing, so these zones are read again. One report at a time does so, until it has
-        // taken the state: it shows what it has read, and what it read earlier never replaces what another read later.
+        // Another process may be writing, so these zones are read again. A report holds the lock of the table from
+        // reading the zones until it has copied their state, so that no report shows or restores an older reading
+        // than the last.
         let _turn = self.limits.read_only.then(|| {
             let turn = lock(&self.table);
             self.refresh(first..end);
@@ -302,7 +302,7 @@ impl Core {
             self.give_up(d);
             return status;
         }
-        // Holes are seen in the file.
+        // A hole needs no count: it can be seen in the file.
         let is_hole = c.op == Op::Discard && !self.discards_by_writing();
         let writes = if is_hole { 0 } else { c.bios.len().max(1) as u32 };
         match self.written(d.zone, d.at, d.len, writes) {

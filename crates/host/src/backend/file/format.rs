@@ -12,7 +12,7 @@ use zoneplug_devices::emu::{EmuConfig, EmuKind};
 pub(super) const VERSION: u32 = 1;
 /// The first bytes of a disk. The line ends show whether a text transfer changed it.
 pub(crate) const MAGIC: [u8; 16] = *b"zoneplug disk\r\n\x1a";
-/// Length of a superblock, a table sector and the session: a power cut leaves a sector whole.
+/// Length of a superblock, a table sector and the session. A power cut does not tear a sector.
 pub(super) const SECTOR: usize = 512;
 /// Alignment of every region.
 pub(crate) const PAGE: u64 = 4096;
@@ -24,7 +24,7 @@ pub(super) const SESSION_AT: u64 = PAGE;
 const TABLE_AT: u64 = 2 * PAGE;
 /// Bytes of one zone's record in a table sector.
 const RECORD: usize = 32;
-/// Clients in a session that know of a loss.
+/// The number of clients that a session lists as told of a loss.
 pub(super) const TOLD: usize = 32;
 /// Bytes before the records of a table sector.
 const TABLE_HEAD: usize = 32;
@@ -58,7 +58,7 @@ fn get64(b: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(n)
 }
 
-/// The superblock: what a disk is.
+/// The superblock: identity, geometry and limits of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Super {
     pub(super) uuid: [u8; 16],
@@ -108,13 +108,13 @@ impl Layout {
         self.notes + u64::from(zone) * NOTE
     }
 
-    /// The offset in the file of a place in a zone.
+    /// The offset in the file of a sector of a zone.
     pub(super) fn data(&self, zone: u32, sectors: u32) -> u64 {
         self.data + u64::from(zone) * self.stride + (u64::from(sectors) << SECTOR_SHIFT)
     }
 }
 
-/// What bytes at the place of a superblock are.
+/// The result of decoding a superblock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Good(Box<Super>, Layout),
@@ -248,7 +248,7 @@ impl Super {
             limits: config.limits,
             keeps_space: get32(b, 208) == 1,
         };
-        // The places follow from the geometry. A file with other places is not of this version.
+        // The places follow from the geometry. A superblock with other places is not of this version.
         (s.encode() == *b).then_some(s)
     }
 
@@ -328,7 +328,7 @@ pub(super) fn encode_table(
     b
 }
 
-/// Decodes a table sector: its number and records. `None` if it is not of this disk, group and copy.
+/// Decodes a table sector: its number and records. `None` if it belongs to another disk, group or copy.
 pub(super) fn decode_table(
     b: &[u8],
     uuid: &[u8; 16],
@@ -357,8 +357,8 @@ pub(super) fn is_newer(a: u64, b: u64) -> bool {
     a.wrapping_sub(b) as i64 > 0
 }
 
-/// What a write leaves in the file before it is acknowledged. It counts while the system runs, until the
-/// table has caught up.
+/// The state of a zone that a write leaves in the file before it is acknowledged. A note counts while the system
+/// runs, until the table has the same state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) wp: u32,
@@ -389,7 +389,7 @@ impl Note {
     }
 }
 
-/// The last opening for writing, and in which boot of the system it was.
+/// The last opening for writing, and the boot of the system in which it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Session {
     pub(super) id: u64,
@@ -401,22 +401,22 @@ pub(super) struct Session {
     pub(super) failure: u32,
     /// How often the disk was opened for writing; 0 if the last program does not count.
     pub(super) opened: u64,
-    /// What clients of this and earlier sessions are to be told.
+    /// A loss that clients of this or an earlier session do not know yet.
     pub(super) debt: Debt,
 }
 
-/// Acknowledged writes were lost, and clients that outlive the writer do not know that yet: each is to get an error
-/// instead of its next flush, once.
+/// Acknowledged writes were lost, and clients that outlive the writer may not know it: the next flush of each such
+/// client fails, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Debt {
-    /// The boot in which it happened; zeroes: none. Clients of another boot have gone with it.
+    /// The boot in which the loss happened; zeroes: there is none. A new boot has new clients.
     pub(super) boot: [u8; 16],
-    /// The clients that know it; 0: none. A client that falls out is told again.
+    /// The clients that were told; 0: a free place. If a client is dropped from the list, it is told again.
     pub(super) told: [u64; TOLD],
 }
 
 impl Debt {
-    /// A loss that no client knows. Without a boot id there are no notes, so nothing is acknowledged before it is durable.
+    /// A loss that no client knows. Without a boot id there are no notes, so every acknowledged write was durable.
     pub(super) fn new(boot: Option<[u8; 16]>) -> Debt {
         Debt { boot: boot.unwrap_or_default(), ..Debt::default() }
     }
@@ -425,7 +425,7 @@ impl Debt {
         self.boot != [0; 16] && boot == Some(self.boot)
     }
 
-    /// Whether this client is to be told. From now on it counts as told.
+    /// Whether this client must be told. Adds it to the told clients.
     pub(super) fn tell(&mut self, client: u64) -> bool {
         let owed = self.boot != [0; 16] && !self.told.contains(&client);
         if owed {

@@ -1,5 +1,5 @@
-//! Reads superblock, table, session and notes, and finds the state of each zone. Opening and checking use
-//! this; it writes nothing.
+//! Reads superblock, table, session and notes, and derives the state of each zone. Opening and checking use this; it
+//! writes nothing.
 
 use super::format::{
     Debt, Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
@@ -14,10 +14,10 @@ use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 
 /// Groups that are read at a time: 1 MiB of each copy of the table.
 const AT_ONCE: u32 = 2048;
-/// How often something is read that changes while it is read.
+/// Attempts to read something that may change while it is read.
 const TRIES: u32 = 4;
 
-/// The error of a failed access to the storage, with what was attempted.
+/// The error of a failed access to the storage. `what`: the attempt.
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
     os_error(Attempt::DiskFile, what, e)
 }
@@ -46,8 +46,8 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         false => Ok(Found::Foreign),
     };
     let first = read(0)?;
-    // The second copy is where the first says. Without the first it is at the end of the file, if its
-    // content says so.
+    // The second copy is where the first says. If the first is not readable, the second is looked for at the end of
+    // the file.
     let at = match &first {
         Found::Good(_, l) => l.supers()[1],
         _ => len.saturating_sub(PAGE) / PAGE * PAGE,
@@ -57,7 +57,7 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         found => found,
     };
     let (sup, layout, copies) = match (first, second) {
-        // A newer program may have written only one of them.
+        // A newer program may have written only one of the copies.
         (first, second) if [&first, &second].iter().any(|f| matches!(f, Found::Newer(_))) => {
             return Err(no_disk(what, [&first, &second]));
         }
@@ -95,7 +95,7 @@ pub(super) struct Zones {
     pub(super) lost: Vec<u32>,
     /// Zones whose records are impossible.
     pub(super) impossible: Vec<u32>,
-    /// Zones whose note says more than the file has.
+    /// Zones whose note covers data that the file does not have.
     pub(super) short: Vec<u32>,
     /// Zones whose note is damaged, or is of a later reset than the table.
     unsettled: Vec<u32>,
@@ -116,7 +116,7 @@ impl Zones {
         }
     }
 
-    /// Appends the groups that follow.
+    /// Appends the groups that follow these.
     fn append(&mut self, mut next: Zones) {
         self.seqs.append(&mut next.seqs);
         self.table.append(&mut next.table);
@@ -133,16 +133,16 @@ impl Zones {
         self.session.is_some_and(|s| !s.closed && boot == Some(s.boot))
     }
 
-    /// The error after which the last writer did not know what is durable.
+    /// The error (errno) that left it unknown which writes of the last writer are durable.
     pub(super) fn failure(&self) -> Option<u32> {
         self.session.filter(|s| !s.closed && s.failure != 0).map(|s| s.failure)
     }
 
-    /// What clients are to be told that have outlived the last writer. A power cut loses what was not flushed and breaks
-    /// no promise: it ends the clients, too.
+    /// The loss to report to clients that have outlived the last writer. A power cut leaves no such clients, and may
+    /// lose unflushed writes.
     pub(super) fn debt(&self, boot: Option<[u8; 16]>) -> Debt {
         let Some(session) = self.session else { return Debt::default() };
-        // A program that knew no debts left the failure alone.
+        // A program older than debts writes a failure without one.
         let failed = self.failure().is_some() && session.debt.boot == [0; 16];
         match failed || !self.short.is_empty() {
             true => Debt::new(boot),
@@ -163,7 +163,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
     reader.settled(0..head.layout.groups)
 }
 
-/// Reads the current state of the zones of a range, and nothing of other groups: a report of all zones in parts
+/// Reads the current state of the zones of a range, and no groups outside it, so that a report of all zones in parts
 /// reads the file once.
 pub(super) fn live(
     storage: &dyn Storage,
@@ -187,8 +187,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads groups under one session. A writer that begins or ends in between writes the table and decides which
-    /// notes count, so what was read before does not fit what was read after.
+    /// Reads groups under one session. A writer that begins or ends meanwhile writes the table and decides which
+    /// notes count, so groups read before and after that do not fit together.
     fn settled(&self, groups: Range<u32>) -> io::Result<Zones> {
         let mut session = self.session()?;
         for _ in 1..TRIES {
@@ -217,9 +217,9 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Reads groups that fit into memory. A sector or note that is being written looks damaged. A zone that is being
-    /// reset looks short, or has a note that does not belong to what the table said. So such a finding counts if a
-    /// second reading says the same.
+    /// Reads groups that fit into memory. A sector or note that is being written looks damaged; a zone that is being
+    /// reset looks short, or has a note that does not fit the table. So such a finding counts only if a second
+    /// reading confirms it.
     fn checked(&self, groups: Range<u32>, session: Option<Session>) -> io::Result<Zones> {
         let mut zones = self.groups(groups.clone(), session)?;
         for _ in 1..TRIES {
@@ -300,7 +300,7 @@ impl Reader<'_> {
                 continue;
             };
             if note.session != session.id || note.generation != r.generation {
-                // A reset is in the table before the next note is written.
+                // A reset is in the table before the zone's next note is written.
                 if note.session == session.id
                     && note.generation.wrapping_sub(r.generation) as i64 > 0
                 {
@@ -317,7 +317,7 @@ impl Reader<'_> {
             {
                 continue;
             }
-            // Data that could not be written back becomes a hole when the page cache forgets it.
+            // Data that could not be written back becomes a hole when the page cache drops it.
             let at = |sectors| self.layout.data(zone, sectors);
             // A program that does not count openings wrote zeroes as holes.
             let hole = if session.opened == 0 { None } else { holes.next(at(r.wp)) };
@@ -338,11 +338,11 @@ impl Reader<'_> {
     }
 }
 
-/// Finds holes from ascending places on, after all notes were read whose data is looked for. Where many zones are full
-/// the system looks once for all of them, not from each zone on to the end of the data.
+/// Finds holes at ascending offsets, for notes that were all read before. If many zones are full, it asks the system
+/// once for all of them, instead of once for each zone.
 struct Holes<'a> {
     storage: &'a dyn Storage,
-    /// From where the system looked last, and what it found.
+    /// Where the last search began, and its result.
     known: Option<(u64, Option<u64>)>,
 }
 

@@ -1,11 +1,10 @@
 //! Durable disks: a zoned disk in one sparse file, which survives restarts, crashes and power cuts.
 //!
-//! It behaves like a drive with a volatile write cache. If a process dies, every write that was
-//! acknowledged to it is there. After a power cut everything is there that a completed flush covers, or
-//! that was written with FUA. Some of the rest may be missing, but a write pointer never covers data that
-//! is not there. A reset or finish is durable when it is acknowledged.
+//! The disk behaves like a drive with a volatile write cache. If a process dies, every write that was acknowledged to
+//! it is kept. A power cut keeps every write that a completed flush covers, or that had FUA. It may lose others, but
+//! a write pointer never covers data that is lost. A reset or finish is durable when it is acknowledged.
 //!
-//! `docs/disk-format.md` describes the file, and why that is so. The rules of zones are in
+//! `docs/disk-format.md` describes the file and gives reasons. The rules of zones are in
 //! [`zoneplug_core::zone::machine`].
 //!
 //! | file | what it owns |
@@ -100,8 +99,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CreateOptions {
-    /// Size of the whole disk in bytes. What remains after whole zones becomes a shorter last zone. `None`:
-    /// `zones` says the size.
+    /// Size of the whole disk in bytes. The remainder after whole zones becomes a shorter last zone. `None`: `zones`
+    /// determines the size.
     pub size: Option<u64>,
     /// Number of zones, instead of `size`.
     pub zones: Option<u64>,
@@ -137,8 +136,8 @@ pub struct CreateOptions {
 pub enum Access {
     /// For writing, by one process at a time.
     ReadWrite,
-    /// For reading, also while another process writes. A report reads the zones that it is about from the file
-    /// again. A read finds a zone as its last report, or the opening, did.
+    /// For reading, also while another process writes. A report reads its zones from the file again. A read uses the
+    /// state of a zone that the last report of it, or the opening, has read.
     ReadOnly,
 }
 
@@ -164,13 +163,13 @@ pub struct Identity {
     /// When it was made, in seconds since 1970.
     #[serde(rename = "created_unix_s")]
     pub created: u64,
-    /// How often it was opened for writing. A copy of the file continues from the same number. 0 also if
-    /// the last program that wrote does not count.
+    /// How often the disk was opened for writing; a copy of the file continues the count. 0 also if the last program
+    /// that wrote does not count.
     #[serde(rename = "opened_for_writing")]
     pub opened: u64,
 }
 
-/// The file that a disk is in. It distinguishes a file from its copies, whatever their names.
+/// Identifies the file that a disk is in. Differs between a file and its copies, whatever their names.
 ///
 /// ```
 /// use zoneplug_host::file::{create, Access, CreateOptions, FileDisk};
@@ -192,9 +191,9 @@ pub struct FilePlace {
     pub inode: u64,
 }
 
-/// Makes a disk in a file that does not exist. With `force` also in place of a file that no process has open as a disk: that
-/// file stays as it is until the new disk is whole, and gives it its owner and permissions. Its other hard links keep what is in
-/// it.
+/// Makes a disk in a new file. With `force`, also in place of a file that no process has open as a disk: the old file
+/// stays until the new disk is complete, and the new file gets its owner and permissions. Other hard links to the old
+/// file keep its content.
 ///
 /// ```
 /// use zoneplug_host::file::{create, CreateOptions};
@@ -247,7 +246,7 @@ impl Engine {
     }
 }
 
-/// How data is to move: `io=` in a specification.
+/// How data moves: `io=` in a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Io {
     /// A copy on tmpfs, otherwise io_uring, otherwise threads.
@@ -259,14 +258,14 @@ pub enum Io {
     Threads,
 }
 
-/// What the queues of a disk share.
+/// The state that the queues of a disk share.
 #[derive(Debug)]
 struct FileShared {
     pool: Option<Pool<Core>>,
     core: Arc<Core>,
     engine: Engine,
     epoll_waker: Option<Arc<EpollWaker>>,
-    /// Whether the end of the disk has written its last.
+    /// Whether the closing disk has made its last write.
     closed: Arc<AtomicBool>,
 }
 
@@ -284,7 +283,7 @@ impl Drop for FileShared {
 pub struct FileDisk {
     shared: Arc<FileShared>,
     notices: Vec<String>,
-    /// What its path was, for messages.
+    /// The path at opening, for messages.
     path: String,
 }
 
@@ -305,7 +304,7 @@ impl FileDisk {
         Self::in_storage(storage, path, access, io, direct)
     }
 
-    /// As [`FileDisk::open_with`]. `given`: the file as it is open already, with its lock if it is for writing.
+    /// Like [`FileDisk::open_with`]. `given`: the file as it is open already, with its lock if it is for writing.
     pub(crate) fn open_held(
         given: &HeldDisk,
         path: &Path,
@@ -339,8 +338,8 @@ impl FileDisk {
                 Err(e) => return Err(no_ring(e)),
             },
         };
-        // Linux may keep up to that much in one piece of memory. Two zones must not share a piece that is
-        // written through the page cache and past it.
+        // Linux may keep up to 1 MiB in one folio. Two zones must not share a folio that is written both through the
+        // page cache and past it.
         let apart = head.layout.stride.is_multiple_of(1 << 20);
         if direct && apart && engine.has_rings() {
             storage.make_direct(u64::from(head.sup.limits.logical_block_sectors) << 9);
@@ -394,18 +393,18 @@ impl FileDisk {
         self.shared.core.sup.identity(self.shared.core.opened())
     }
 
-    /// The file that is open, whatever its path names by now. All zeroes for a disk that is in no file.
+    /// The open file, even if its path names another one by now. All zeroes for a disk that is in no file.
     pub fn place(&self) -> FilePlace {
         self.shared.core.storage.file().map_or(FilePlace::default(), FileStorage::place)
     }
 
-    /// Whether acknowledged writes of this boot were lost, and `client` does not know: its next flush is to fail. From now on
-    /// it counts as told. `client` is not 0, and the same whatever process serves it.
+    /// Whether acknowledged writes of this boot were lost and `client` does not know: its next flush must fail. Marks
+    /// the client as told. `client` is not 0, and is the same whichever process serves it.
     pub fn owes(&self, client: u64) -> bool {
         self.shared.core.owes(client)
     }
 
-    /// Becomes true when the end of the disk has written its last.
+    /// Becomes true when the closing disk has made its last write.
     pub(crate) fn closed(&self) -> Arc<AtomicBool> {
         self.shared.closed.clone()
     }
@@ -425,7 +424,7 @@ impl FileDisk {
         self.shared.core.state().meta[zone.0 as usize].writes
     }
 
-    /// What opening found that a user should know, such as damage, one line each.
+    /// Problems that opening found, such as damage, for the user, one line each.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -457,14 +456,15 @@ fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
         take_lock(&storage, path, purpose)?;
         match storage.check_path(path) {
             Ok(()) => return Ok(storage),
-            // The path leads to another file by now, which is opened instead.
+            // The path leads to another file by now. That one is opened instead.
             Err(_) if Instant::now() < end => {}
             Err(e) => return Err(failed(e)),
         }
     }
 }
 
-/// Checks that this process may open the file of a disk for writing. Opens nothing for writing, which would change the file.
+/// Checks that this process may open the file of a disk for writing. Does not open it for writing, which would change
+/// it.
 ///
 /// # Errors
 ///
@@ -475,11 +475,11 @@ pub fn check_writable(path: &Path) -> Result<(), Error> {
     crate::paths::may_write(path).map_err(failed)
 }
 
-/// Checks that no other process has the file of a disk open for writing. `patience`: how long to wait for one that has it.
+/// Checks that no other process has the file of a disk open for writing. Waits up to `patience` for one to close it.
 ///
 /// # Errors
 ///
-/// That of opening it for writing. What cannot be asked shows when it is opened.
+/// The error of opening the disk for writing. If that cannot be found out here, the check succeeds.
 pub fn check_unused(path: &Path, patience: Duration) -> Result<(), Error> {
     let Ok(storage) = FileStorage::open(path, false) else { return Ok(()) };
     let end = Instant::now() + patience;
@@ -492,7 +492,7 @@ pub fn check_unused(path: &Path, patience: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the locks of a purpose. A descriptor that was passed on has them already, and takes them again.
+/// Takes the locks of a purpose. A descriptor from another process has the locks already, and takes them again.
 fn take_lock(storage: &FileStorage, path: &Path, purpose: Purpose) -> Result<(), Error> {
     let failed = |e| load::io_error(format!("cannot lock {}", path.display()), e);
     let end = Instant::now() + LOCK_PATIENCE;

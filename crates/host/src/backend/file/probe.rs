@@ -1,4 +1,4 @@
-//! Whether a file is a disk. Reads the magic numbers and nothing else.
+//! Recognises the file of a disk. Reads the magic numbers and nothing else.
 
 use super::format::{MAGIC, PAGE};
 use crate::paths::open_regular;

@@ -1,4 +1,4 @@
-//! Commands of a durable disk: they wait for their zone, move data, are made durable, and end. Work that would block
+//! Commands of a durable disk: each waits for its zone, moves data, is made durable, and ends. Work that would block
 //! goes to the ring or to threads.
 
 use super::commit::Want;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::{Command, Flags, IoBuf};
 
-/// What a command is waiting for.
+/// The event that a command is waiting for.
 #[derive(Debug, Clone, Copy, Default)]
 enum Stage {
     /// A flush before its data.
@@ -32,7 +32,7 @@ enum Stage {
 pub(super) struct FileSlot {
     command: Option<Box<Command>>,
     stage: Stage,
-    /// What the kernel moves, and how many bytes are left.
+    /// The memory that the kernel moves, its offset in the file, and the bytes that are left.
     segments: Segments,
     at: u64,
     left: u64,
@@ -44,7 +44,7 @@ impl ring::RingSlot for FileSlot {
     }
 }
 
-/// What the queues of a durable disk do for each command.
+/// The steps of the commands of a durable disk's queues.
 #[derive(Debug)]
 pub(super) struct FileSteps {
     shared: Arc<FileShared>,
@@ -70,8 +70,8 @@ pub(super) fn open(
 ///
 /// # Safety
 ///
-/// What is returned is gone before the command goes back, and the command's BIOs are left alone meanwhile. A read has
-/// memory that may be written (`Command::has_whole_bios`).
+/// The result is dropped before the command goes back, and the command's BIOs are not touched meanwhile. If the
+/// command is a read, its memory may be written (`Command::has_whole_bios`).
 unsafe fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ {
     let mut left = sectors;
     c.bios.iter().map_while(move |bio| {
@@ -82,11 +82,11 @@ unsafe fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)
     })
 }
 
-/// The same, without its first `bytes`.
+/// The memory of the first `sectors` of a command, without its first `bytes`.
 ///
 /// # Safety
 ///
-/// As [`memory`].
+/// The contract of [`memory`].
 unsafe fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32)> {
     let mut skip = bytes;
     // SAFETY: the caller's promise.
@@ -158,8 +158,8 @@ impl FileSteps {
         let at = self.shared.core.layout.data(data.zone, data.at);
         let len = u64::from(data.len) << 9;
         if data.zeroes {
-            // What is written to a sequential zone is never a hole, so that a hole shows data that could
-            // not be written back.
+            // A written range of a sequential zone never becomes a hole, so that a hole shows data that could not be
+            // written back.
             let hole = self.shared.core.is_conventional(data.zone);
             return self.work(slots, i, FileWork::Zero { at, len, hole });
         }
@@ -186,8 +186,8 @@ impl FileSteps {
             return;
         };
         let Stage::Data(data) = slot.stage else { return };
-        // In a conventional zone overlapping commands may be in flight. If one goes past the page cache and
-        // another through it, Linux fails the next sync, so all go through it.
+        // Overlapping commands of a conventional zone may be in flight. If one goes past the page cache and another
+        // through it, Linux fails the next sync, so all go through it.
         let one_way = self.shared.core.is_conventional(data.zone);
         let fd = file.fd_for(&slot.segments, slot.left, one_way);
         // SAFETY: the slot keeps command and list unchanged until the answer, and `drop` waits for it.
@@ -210,7 +210,7 @@ impl FileSteps {
                 slot.left -= (result as u64).min(slot.left);
                 slot.segments.advance(result as usize);
             }
-            // The thread that submitted it was interrupted or has ended, so it is submitted again.
+            // The thread that submitted the transfer was interrupted or has ended, so the rest is submitted again.
             _ if [libc::EINTR, libc::EAGAIN].contains(&-result) => {}
             // The submitter may have ended. Or the kernel could not start a worker thread (`ulimit -u`, a
             // pids limit), and will not be able to at the next attempt.

@@ -1,10 +1,10 @@
-//! Recovery: what the last writer left is made durable or void before anything builds on it. Owns the
-//! session of a writer that did not close the disk. Changes no zone.
+//! Recovery: makes the state that the last writer left durable or void before anything builds on it. Owns the session
+//! of a writer that did not close the disk. Changes no zone.
 //!
-//! Linux reports once that writing back has failed: to each file that was open then, and to a file opened
-//! later only if it has told no other. The pages are clean from then on: they are shown, are not on the
-//! medium, and are never written again. So this module does not take anything in the page cache of a disk
-//! that was not closed to be on the medium.
+//! Linux reports a failed write-back once: to each file that was open then, or to the next file that is opened if no
+//! other was told. The pages then count as clean: reads see them, but they are not on the medium and are never
+//! written again. So after a writer that did not close the disk, this module never assumes that the page cache is on
+//! the medium.
 
 use super::create::random;
 use super::format::{Debt, NOTE, SECTOR, SESSION_AT, Session};
@@ -18,8 +18,8 @@ const CHUNK: usize = 1 << 20;
 /// Attempts to write a void session.
 const TRIES: usize = 4;
 
-/// Reads the zones of a disk that is opened for writing or repaired. What they say is on the medium. The
-/// notes of a process that died, and their data, are durable too.
+/// Reads the zones of a disk that is opened for writing or repaired. Their state is on the medium; the notes of a
+/// process that died, and their data, are durable too.
 pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zones, Error> {
     let failed = |e| load::io_error(format!("cannot read {what}"), e);
     let zones = load::zones(storage, head).map_err(failed)?;
@@ -27,7 +27,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
         return Ok(zones);
     }
     if let Some(failure) = zones.failure() {
-        // The mark may be in the page cache alone, so it is written again before the cache is dropped.
+        // The mark may be in the page cache only, so it is written again before the cache is dropped.
         void(storage, zones.session, failure).map_err(|e| unsettled(what, e))?;
         return medium(storage, head, zones.session).map_err(failed);
     }
@@ -47,15 +47,15 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
         if now.table == zones.table && now.live == zones.live {
             return Ok(now);
         }
-        // The page cache had a table that is not on the medium, such as one without the data of a zone that
-        // was being reset. So not all that counts was written again.
+        // The page cache had a table that is not on the medium, such as one without the data of a zone that was being
+        // reset. So not everything that counts was written again.
         zones = now;
     }
     Err(unsettled(what, io::Error::other("it is never the same twice")))
 }
 
-/// What was a hole before anything was read counts as a hole, although reading has put its pages into the
-/// page cache.
+/// Keeps a zone short if its data was a hole at the first reading: reading has put pages of the hole into the page
+/// cache, so it no longer shows as a hole.
 fn stay_short(before: &Zones, now: &mut Zones) {
     for &n in &before.short {
         let (was, is) = (before.live[n as usize], &mut now.live[n as usize]);
@@ -75,11 +75,11 @@ fn unsettled(what: &str, e: io::Error) -> Error {
     )
 }
 
-/// Reads table, session and notes from the medium, which has everything that was synced. A failed session
-/// stays failed although the page cache has forgotten it.
+/// Reads table, session and notes from the medium, which has everything that was synced. A failed session stays
+/// failed even if the page cache has dropped its mark.
 fn medium(storage: &dyn Storage, head: &Head, failed: Option<Session>) -> io::Result<Zones> {
     let end = match failed {
-        // Data that only the page cache has would be shown until memory is short.
+        // Data that is only in the page cache would be shown until memory is short.
         Some(_) => head.layout.len,
         None => head.layout.data,
     };
@@ -92,9 +92,8 @@ fn medium(storage: &dyn Storage, head: &Head, failed: Option<Session>) -> io::Re
     Ok(zones)
 }
 
-/// Writes again what the page cache has of notes that count and of their data, so that the next sync covers
-/// it, whatever an earlier sync did. It does not write the table: a torn sector of it must not be the one
-/// that counts.
+/// Writes the notes that count and their data from the page cache again, so that the next sync covers them even if an
+/// earlier sync failed. Leaves the table alone: a torn sector must not be the one that counts.
 fn write_again(storage: &dyn Storage, head: &Head, zones: &Zones) -> io::Result<()> {
     let layout = &head.layout;
     let mut buf = vec![0; CHUNK];
@@ -117,7 +116,7 @@ fn again(storage: &dyn Storage, mut at: u64, end: u64, buf: &mut [u8]) -> io::Re
     while at < end {
         let len = (end - at).min(buf.len() as u64) as usize;
         match storage.read_cached(at, &mut buf[..len])? {
-            // On the medium, or lost: skip the rest of this page.
+            // The page is on the medium, or lost: skip the rest of it.
             0 => at = (at + 1).next_multiple_of(4096),
             n => {
                 storage.write_at(at, &buf[..n])?;
@@ -133,10 +132,11 @@ pub(super) fn errno(e: &io::Error) -> u32 {
     e.raw_os_error().filter(|n| *n > 0).unwrap_or(libc::EIO) as u32
 }
 
-/// Marks this session in the file as unknown: its notes are void, for every version of zoneplug, as after a
-/// power cut. If this fails, even the mark may not be durable.
+/// Marks the durability of this session in the file as unknown: every version of zoneplug then takes its notes for
+/// void, as after a power cut. If this fails, even the mark may not be durable.
 ///
-/// A session that is void already keeps what its clients know. Those of any other are to be told.
+/// A session that is void already keeps its list of told clients. After any other session, all clients are to be
+/// told.
 pub(super) fn void(storage: &dyn Storage, of: Option<Session>, failure: u32) -> io::Result<()> {
     let id = u64::from_le_bytes(random());
     let of = of.unwrap_or(Session { id, ..Session::default() });
@@ -147,8 +147,8 @@ pub(super) fn void(storage: &dyn Storage, of: Option<Session>, failure: u32) -> 
     let session = Session { boot: [0; 16], closed: false, failure, debt, ..of };
     let mut done = Ok(());
     for _ in 0..TRIES {
-        // Written each time, because a failed sync has left the page clean and the next sync would skip it.
-        // The error may also be that of other pages, which is reported once.
+        // The session is written for each attempt: a failed sync leaves the page clean, and the next sync would skip
+        // it. The error may also belong to other pages; it is then reported once.
         done = storage.write_at(SESSION_AT, &session.encode()).and_then(|()| storage.sync());
         if done.is_ok() {
             break;

@@ -1,8 +1,8 @@
 //! Snapshots: a consistent copy of a disk in another file, also of a disk that another process serves meanwhile.
 //!
-//! Where the file system can, the copy shares the blocks of the original (`FICLONE`). Otherwise data are copied: most of
-//! them while the disk is in use, and the rest while nothing is written. A sequential zone only grows between two
-//! resets, and its record says how far, and how often it was reset. So the rest is little.
+//! Where the file system can, the copy shares the blocks of the original (`FICLONE`). Otherwise data is copied: most
+//! of it while the disk is in use, the rest while nothing is written. The rest is small: between two resets a
+//! sequential zone only grows, and its record has its write pointer and the number of its resets.
 
 use super::format::{PAGE, Record};
 use super::load::{self, Head, io_error};
@@ -18,25 +18,25 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Who keeps the disk as it is while the last part is copied.
+/// How writes are prevented while the last part is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// The snapshot takes the writer's lock: no process has the disk open for writing.
     ByLock,
-    /// The caller sees to it that nothing is written during [`Snapshot::copy_rest`].
+    /// The caller prevents writes during [`Snapshot::copy_rest`].
     ByCaller,
 }
 
-/// What was copied without anything that keeps the disk as it is.
+/// The part that was copied while the disk may have been written.
 #[derive(Debug)]
 struct Ahead {
-    /// The session in which it was copied. Another writer may have begun from older records.
+    /// The session at the time of the copy. Another writer may have begun from older records.
     session: Option<u64>,
     records: Vec<Record>,
 }
 
-/// A snapshot that is being made. Until [`finish`](Snapshot::finish) returns there is no file with its name, also after a
-/// power cut. Dropped before that, it leaves nothing.
+/// A snapshot that is being made. Until [`finish`](Snapshot::finish) returns, no file has its name, also after a
+/// power cut. If it is dropped earlier, nothing is left.
 ///
 /// ```
 /// use zoneplug_host::file::{check, create, CreateOptions, Held, Snapshot};
@@ -60,7 +60,7 @@ pub struct Snapshot {
     copy: FileStorage,
     part: Part,
     to: PathBuf,
-    /// The blocks are shared; `None` until that was tried.
+    /// Whether the blocks are shared; `None` until that was tried.
     shared: Option<bool>,
     ahead: Option<Ahead>,
     copied: u64,
@@ -71,7 +71,7 @@ pub struct Snapshot {
 pub struct Made {
     /// Its identity.
     pub identity: Identity,
-    /// What a user should know of the disk, such as damage, one line each.
+    /// Problems of the disk, such as damage, for the user, one line each.
     pub notices: Vec<String>,
     /// Whether it shares blocks with the original.
     pub shared: bool,
@@ -80,7 +80,7 @@ pub struct Made {
 }
 
 impl Snapshot {
-    /// Begins a snapshot of the disk in the file `from`, which becomes the file `to`. That must not exist.
+    /// Begins a snapshot of the disk in the file `from`. The snapshot becomes the file `to`, which must not exist.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Snapshot {
         let source = open_file(from, held == Held::ByLock)?;
         let head = load::head(&source, &what)?;
         if held == Held::ByLock {
-            // What the last writer left is on the medium, or does not count.
+            // From here on the state that the last writer left is on the medium, or void.
             recover::zones(&source, &head, &what)?;
         }
         let (part, file) = Part::beside(to, 0o600).map_err(|e| cannot_make(to, e))?;
@@ -112,22 +112,22 @@ impl Snapshot {
         })
     }
 
-    /// The file that becomes the snapshot, for a program that is ended by a signal.
+    /// The temporary file of the snapshot, for a program that removes it when a signal ends it.
     pub fn part(&self) -> &Path {
         self.part.path()
     }
 
-    /// Copies what it can while the disk is in use, so that less is left for [`Snapshot::copy_rest`]. Returns the bytes
-    /// of data that were copied, 0 if blocks are shared. It may be called again.
+    /// Copies data while the disk is in use, so that less is left for [`Snapshot::copy_rest`]. Returns the bytes that
+    /// were copied, 0 if blocks are shared. May be called again.
     pub fn copy_ahead(&mut self) -> Result<u64, Error> {
-        // This writes back what the page cache has of the disk, so that the next time takes less.
+        // Sharing writes the page cache of the disk back, so that the next sharing takes less time.
         if self.share()? {
             return Ok(0);
         }
         self.copy_data()
     }
 
-    /// Copies the rest. Nothing may be written to the disk meanwhile.
+    /// Copies the rest. Nothing may write to the disk meanwhile.
     pub fn copy_rest(&mut self) -> Result<(), Error> {
         if self.share()? {
             return Ok(());
@@ -147,7 +147,7 @@ impl Snapshot {
         let failed = |e| io_error(format!("cannot make {}", to.display()), e);
         copy.sync().map_err(failed)?;
         drop(copy);
-        // As after the death of a writer: what was acknowledged becomes a record of the table.
+        // Opening recovers the copy as if its writer had died: acknowledged writes become records of the table.
         let disk = FileDisk::open(part.path(), Access::ReadWrite)?;
         let notices = disk.notices().to_vec();
         drop(disk);
@@ -164,7 +164,7 @@ impl Snapshot {
         Ok(Made { identity, notices, shared: shared == Some(true), copied })
     }
 
-    /// Makes the copy share all blocks of the disk, as they are now. False: the file system cannot.
+    /// Makes the copy share all current blocks of the disk. False: the file system cannot.
     fn share(&mut self) -> Result<bool, Error> {
         if self.shared == Some(false) {
             return Ok(false);
@@ -204,8 +204,8 @@ impl Snapshot {
         Ok(self.copied - before)
     }
 
-    /// Copies the data of a zone. `was`: its record when it was copied. `first`: nothing was copied yet. Returns the
-    /// bytes.
+    /// Copies the data of a zone and returns the number of bytes. `was`: its record when it was last copied. `first`:
+    /// nothing was copied yet.
     fn copy_zone(
         &self,
         zone: u32,
@@ -217,7 +217,7 @@ impl Snapshot {
         let conventional = g.is_conventional(ZoneNo(zone));
         let end = if conventional { g.zone_len_sectors(ZoneNo(zone)) } else { now.wp };
         let from = match was {
-            // What was discarded is not counted, and makes holes.
+            // A discard is not counted as a write; it shows as holes.
             Some(was) if conventional && was.writes == now.writes => {
                 return self.copy_holes(layout.data(zone, 0), layout.data(zone, end));
             }
@@ -228,7 +228,7 @@ impl Snapshot {
         };
         let (at, end) = (layout.data(zone, from), layout.data(zone, end));
         if !first && from == 0 {
-            // Data of an earlier copy must not show in a hole, nor past the write pointer.
+            // Data of an earlier copy must not remain in a hole, nor past the write pointer.
             let written = match was {
                 Some(was) if !conventional => layout.data(zone, was.wp) - at,
                 _ => layout.stride,
@@ -247,7 +247,7 @@ impl Snapshot {
         }
     }
 
-    /// Copies what is not in a hole. Returns the bytes.
+    /// Copies data outside holes. Returns the number of bytes.
     fn copy_range(&self, mut at: u64, end: u64) -> io::Result<u64> {
         if !self.source.shows_holes() {
             return self.copy_all(at, end);
@@ -261,7 +261,7 @@ impl Snapshot {
         Ok(copied)
     }
 
-    /// Makes holes of the copy where the disk has some. Where these cannot be seen, copies all.
+    /// Makes holes in the copy where the disk has some. If the holes of the disk cannot be seen, copies all.
     fn copy_holes(&self, mut at: u64, end: u64) -> io::Result<u64> {
         if !self.source.shows_holes() {
             return self.copy_all(at, end);

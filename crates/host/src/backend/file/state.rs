@@ -1,8 +1,8 @@
 //! The zones of an open disk. Owns the state of the condition machine and the notes; moves no data.
 //! `commit.rs` makes changes durable.
 //!
-//! The table is locked before the state. A write locks the state twice, for a moment. Nothing is written to
-//! the file under that lock, except the notes of conventional zones.
+//! Lock order: the table before the state. A write locks the state twice, for a moment. Under that lock nothing is
+//! written to the file except the notes of conventional zones.
 
 use super::format::{Debt, Layout, Note, Record, Session, Super};
 use super::load::Zones;
@@ -19,7 +19,7 @@ use zoneplug_core::{Status, ZoneNo};
 /// Most bytes in a hole of several zones. Other accesses to the file wait while the system makes a hole.
 const LONGEST_HOLE: u64 = 1 << 30;
 
-/// What a zone has besides its state.
+/// The data of a zone that the condition machine does not have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Meta {
     pub(super) generation: u64,
@@ -34,7 +34,7 @@ pub(super) struct Meta {
     pub(super) space: u32,
 }
 
-/// What another program has made of the file of an open disk.
+/// A change of the file of an open disk by another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// The superblock or the session is not what this process has written.
@@ -55,10 +55,11 @@ pub(super) struct FileState {
     pub(super) committing: bool,
     /// Data was written since the last sync.
     pub(super) unsynced: bool,
-    /// What clients are to be told, and whether the file has it so.
+    /// The loss to report to clients, and whether the file has an older version of it.
     pub(super) debt: Debt,
     pub(super) debt_changed: bool,
-    /// The table could not be written. What is durable is unknown, so the disk promises nothing more.
+    /// The table could not be written. It is unknown which writes are durable, so all writes and flushes fail from
+    /// then on.
     pub(super) failed: Option<Status>,
     /// The file is not this disk's any more (`Core::change`). Reads fail as well.
     pub(super) changed: bool,
@@ -76,7 +77,7 @@ impl FileState {
         Record { wp: z.wp, cond, generation: m.generation, writes: m.writes }
     }
 
-    /// Makes a zone what its record says.
+    /// Sets the state of a zone from its record.
     fn load(&mut self, zone: u32, r: &Record) {
         let z = zone as usize;
         self.meta[z] = Meta {
@@ -122,9 +123,9 @@ pub(super) struct Core {
     pub(super) session: Session,
     state: Mutex<FileState>,
     pub(super) table: Mutex<ZoneTable>,
-    /// What another program has made of the file.
+    /// The change of the file by another program, once it was found.
     pub(super) change: OnceLock<Change>,
-    /// Whether zeroes were written where a hole was asked for: the file system has none, or the disk keeps its space.
+    /// Whether a discard had to write zeroes: the file system has no holes, or the disk keeps its space.
     no_holes: AtomicBool,
 }
 
@@ -163,7 +164,7 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> FileState {
 }
 
 impl Core {
-    /// The disk that was loaded. For writing this makes durable what the last writer left, and begins a
+    /// The disk that was loaded. For writing, makes the state that the last writer left durable, and begins a
     /// session.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
@@ -206,7 +207,7 @@ impl Core {
             change: OnceLock::new(),
             no_holes: AtomicBool::new(false),
         };
-        // Where boots cannot be told apart, notes are worth nothing; every write is made durable.
+        // Without a boot id notes are void at the next opening, so every write is made durable.
         if boot.is_none() {
             core.limits.write_cache = false;
         }
@@ -226,13 +227,13 @@ impl Core {
         self.sup.geometry.is_conventional(ZoneNo(zone))
     }
 
-    /// This process's session, with what clients know by now.
+    /// This process's session, with the clients that have been told by now.
     pub(super) fn session_now(&self) -> Session {
         Session { debt: self.state().debt, ..self.session }
     }
 
-    /// Whether acknowledged writes were lost and this client does not know. From now on it counts as told; the file
-    /// has that with the next flush, which a client asks for after it has its answer.
+    /// Whether acknowledged writes were lost and this client does not know. Marks it as told; the next flush writes
+    /// that to the file, and a client flushes only after it has this answer.
     pub(super) fn owes(&self, client: u64) -> bool {
         if self.session.debt.boot == [0; 16] {
             return false;
@@ -248,8 +249,8 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Gives back the space of zones, each from a sector on. An error costs only space, because what is past
-    /// the write pointer is never shown.
+    /// Gives back the space of zones, each from a sector on. An error costs only space, because reads never show data
+    /// past the write pointer.
     pub(super) fn give_back(&self, holes: &[(u32, u32)]) {
         if self.sup.keeps_space {
             return;
@@ -257,7 +258,7 @@ impl Core {
         let range = |&(zone, from): &(u32, u32)| {
             self.layout.data(zone, from)..self.layout.data(zone, 0) + self.layout.stride
         };
-        // Zones in a row are one hole: each hole is a transaction of the file system.
+        // Adjacent zones become one hole: each hole is a transaction of the file system.
         let mut hole = 0..0;
         for next in holes.iter().map(range) {
             if next.start == hole.end && next.end - hole.start <= LONGEST_HOLE {
@@ -290,7 +291,8 @@ impl Core {
         }
     }
 
-    /// Whether a discard has made zeroes instead of a hole: then the data of its zone have changed as by a write.
+    /// Whether discards write zeroes instead of making holes: a discard then changes the data of its zone as a write
+    /// does.
     pub(super) fn discards_by_writing(&self) -> bool {
         self.no_holes.load(Ordering::Relaxed)
     }
@@ -314,8 +316,8 @@ impl Core {
             self.leave(zone, &note).map_err(|e| status_of(&e))?;
             return Ok(at);
         }
-        // Other writes may have closed the zone meanwhile, so the limits are checked again before the write
-        // is acknowledged.
+        // Other writes may have closed the zone meanwhile, so the limits are checked again before the write is
+        // acknowledged.
         let done = match s.zones[z].advance(Some(at), len, capacity) {
             Advance::At(start) => Ok(start),
             Advance::Refused(status) => Err(status),
@@ -330,8 +332,8 @@ impl Core {
         m.writes = m.writes.saturating_add(u64::from(writes));
         let note = self.note(at + len, *m);
         s.touch(zone);
-        // The zone is still taken, so its notes are written in order. A zone that became full has given up
-        // its place among the active zones, and no zone may take that place before the note is written.
+        // The zone is still busy, so its notes are written in order. A zone that became full has left the active
+        // zones, and no other zone may enter them before the note is written.
         let left = if s.zones[z].cond == Condition::Full {
             self.leave(zone, &note)
         } else {
@@ -358,7 +360,7 @@ impl Core {
         self.storage.write_at(self.layout.note(zone), &note.encode())
     }
 
-    /// Takes over the zones that another process has written, if the disk is read only.
+    /// Takes over the state of zones that another process has written. Only for a disk that is open for reading.
     pub(super) fn replace(&self, first: u32, live: &[Record]) {
         let mut s = self.state();
         for (zone, r) in (first..).zip(live) {

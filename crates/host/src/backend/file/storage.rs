@@ -14,9 +14,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zoneplug_buf::IoBuf;
 
-/// Shorter commands go through the page cache. A sequential zone has one write in flight, so with direct
-/// I/O the latency of the device would limit small writes. Drives have a write cache for the same reason,
-/// and this one survives the process.
+/// Shorter commands go through the page cache. A sequential zone has one write in flight, so with direct I/O the
+/// latency of the device would limit small writes. Drives have a write cache for the same reason; the page cache also
+/// survives the process.
 const LONG: u64 = 256 << 10;
 
 /// The bytes of a disk.
@@ -30,8 +30,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Writes `buf` at `at`.
     fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written and punched. After an error it is unknown what is durable, and a
-    /// later sync does not write what this one did not, unless it is given to `write_at` again.
+    /// Makes all writes and holes so far durable. After an error it is unknown which of them are durable, and a later
+    /// sync skips those that this one did not write, unless they are written again with `write_at`.
     fn sync(&self) -> io::Result<()>;
 
     /// Makes a range zeroes and gives back its space. Fails with `Unsupported` if the storage cannot.
@@ -52,8 +52,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it is unknown.
     fn next_data(&self, at: u64) -> Option<u64>;
 
-    /// The first byte from `at` on that is in a hole: neither on the medium nor in memory. Data that was
-    /// written is never in a hole, nor are zeroes. `None`: there is no hole, or it is unknown.
+    /// The first byte from `at` on that is in a hole: neither on the medium nor in memory. Written data is never in a
+    /// hole, nor are written zeroes. `None`: there is no hole, or it is unknown.
     fn next_hole(&self, _at: u64) -> Option<u64> {
         None
     }
@@ -82,8 +82,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`. A storage that is not a file sees bytes
-/// only, never the memory of a command.
+/// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`. A storage that is not a file is given
+/// bytes, never the memory of a command.
 pub(super) fn transfer(
     storage: &dyn Storage,
     write: bool,
@@ -118,7 +118,7 @@ pub struct FileStorage {
     /// For direct I/O: alignment of memory, and of offsets and lengths.
     direct: OnceLock<(usize, usize)>,
     tmpfs: bool,
-    /// Whether a range that was written is never a hole.
+    /// Whether a written range is never a hole.
     tells_holes: bool,
     place: FilePlace,
 }
@@ -126,7 +126,7 @@ pub struct FileStorage {
 impl FileStorage {
     /// Opens a file.
     pub(super) fn open(path: &Path, write: bool) -> io::Result<FileStorage> {
-        // Opening a FIFO would block. It is refused below.
+        // Opening a FIFO would block. FIFOs are refused below.
         let flags = libc::O_NONBLOCK;
         let meta = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?;
         FileStorage::of(meta, path, write)
@@ -164,12 +164,12 @@ impl FileStorage {
         FileStorage { meta, data, direct: OnceLock::new(), tmpfs, tells_holes, place }
     }
 
-    /// Both descriptions, for another storage.
+    /// Duplicates of both descriptions, for another storage.
     pub(super) fn held(&self) -> io::Result<HeldDisk> {
         HeldDisk::of([&self.meta, &self.data])
     }
 
-    /// The storage in the descriptions that another one has, or had in another process.
+    /// The storage of the descriptions of another one, perhaps of another process.
     pub(super) fn of_held(files: Vec<File>) -> io::Result<FileStorage> {
         let [meta, data]: [File; 2] =
             files.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -213,8 +213,8 @@ impl FileStorage {
                 Some(_) => return Ok(Lock::Writer),
             }
         }
-        // Programs before the byte lock know only this lock. Any reader can take it, so it counts only for
-        // a session of such a program.
+        // Programs older than the byte lock take only this lock. Any reader can take it, so it counts only if the
+        // session is of such a program.
         if self.data.try_lock().is_err() && self.is_of_older_writer() {
             return Ok(Lock::Writer);
         }
@@ -226,7 +226,7 @@ impl FileStorage {
         Ok(Lock::Taken)
     }
 
-    /// Whether another description has the writer's lock. This one may be open for reading.
+    /// Whether another description has the writer's lock. This file may be open for reading only.
     pub(super) fn is_written_elsewhere(&self) -> io::Result<bool> {
         Ok(sys::is_write_locked(&self.meta, LOCK_AT)?
             || sys::is_write_locked(&self.meta, LOCK_AT + 1)?)
@@ -244,7 +244,8 @@ impl FileStorage {
         self.meta.set_len(len)
     }
 
-    /// The description for data in this memory: direct if it is long and aligned, and not `cached`.
+    /// The description to move data of this memory with: the direct one if the data is long and aligned, and not
+    /// `cached`.
     pub(super) fn fd_for(&self, s: &Segments, bytes: u64, cached: bool) -> RawFd {
         match self.direct.get() {
             Some(&(memory, length)) if cached || bytes < LONG || !s.is_aligned(memory, length) => {
@@ -267,7 +268,7 @@ impl FileStorage {
         self.tmpfs
     }
 
-    /// Makes this file share all blocks of another one, and have its length. False: the file system cannot.
+    /// Makes this file share all blocks of another one, and take its length. False: the file system cannot.
     pub(super) fn share(&self, from: &FileStorage) -> io::Result<bool> {
         sys::share(&self.meta, &from.meta)
     }
@@ -290,13 +291,13 @@ impl FileStorage {
 
 /// `f_type` of tmpfs, where I/O is a copy of memory (statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
-/// ext4, XFS, btrfs: what was written there is never a hole, and a range that could not be written stays
-/// one. Others turn zeroes into holes (ZFS), or are untested.
+/// ext4, XFS, btrfs: a written range is never a hole, and a range whose write-back failed stays one. Other file
+/// systems turn zeroes into holes (ZFS), or are untested.
 const TELL_HOLES: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
 /// The bytes that a writer locks, far past the end of every disk: one for each description.
 const LOCK_AT: i64 = 1 << 62;
-/// The byte whose lock readers share. Who replaces the file has it alone.
+/// The byte whose lock readers share. A program that replaces the file locks it exclusively.
 const READERS_AT: i64 = LOCK_AT + 2;
 
 /// The purpose for which a file is opened.
@@ -316,11 +317,11 @@ pub(super) enum Lock {
     Taken,
     /// Another process has it open for writing.
     Writer,
-    /// Another process has a read lock on the whole file, which zoneplug never takes.
+    /// Another process has a read lock on the whole file. zoneplug never takes such a lock.
     Reader,
-    /// Other processes have it open for reading, which matters only to who replaces it.
+    /// Other processes have it open for reading. Only a process that replaces the file fails on this.
     Readers,
-    /// Another process is replacing it, which matters only to readers.
+    /// Another process is replacing it. Only readers fail on this.
     Replacer,
 }
 
@@ -337,8 +338,8 @@ pub(super) fn place_of(m: &Metadata) -> FilePlace {
 
 /// The boot id of the system (random(4)).
 fn boot_id() -> Option<[u8; 16]> {
-    /// The two halves, and whether they are there. No lock, because a child of a fork would wait for a thread that exists in
-    /// its parent only. Threads that ask at the same time store the same.
+    /// The two halves, and whether they are valid. There is no lock, because a child of a fork would wait for a
+    /// thread that exists in its parent only. Threads that ask at the same time store the same values.
     static ID: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
     static KNOWN: AtomicBool = AtomicBool::new(false);
     let id = || {
@@ -354,13 +355,13 @@ fn boot_id() -> Option<[u8; 16]> {
     }
     let [high, low] = ID.each_ref().map(|half| half.load(Ordering::Relaxed));
     let n = u128::from(high) << 64 | u128::from(low);
-    // Zeroes in a session mean that no note of it counts.
+    // A session with a boot id of zeroes has no valid notes.
     (n != 0).then(|| n.to_be_bytes())
 }
 
 impl Storage for FileStorage {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        // Readahead would put pages into memory, where `next_hole` takes them for data.
+        // Readahead would put pages of holes into memory, and `next_hole` would take them for data.
         sys::read_ahead(&self.meta, false);
         let read = self.meta.read_exact_at(buf, at);
         sys::read_ahead(&self.meta, true);
@@ -397,7 +398,7 @@ impl Storage for FileStorage {
         sys::read_ahead(&self.meta, true);
         match read {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            // The file system cannot tell, so everything counts as cached.
+            // The file system does not support the flag, so everything counts as cached.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => self.meta.read_at(buf, at),
             read => read,
         }
@@ -424,7 +425,7 @@ impl Storage for FileStorage {
 mod tests {
     use super::*;
 
-    /// The path is renamed to another file between the first open and the second.
+    /// Between the first open and the second, another file is renamed to the path.
     #[test]
     fn the_second_description_is_of_the_file_that_was_opened() {
         let dir = std::env::temp_dir().join(format!("zoneplug-storage-{}", std::process::id()));

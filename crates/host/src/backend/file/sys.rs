@@ -16,7 +16,7 @@ pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
 
-/// Allocates space for a range without changing what a reader sees.
+/// Allocates space for a range without changing its content.
 pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
@@ -61,7 +61,7 @@ pub(super) fn set_direct(file: &File) -> io::Result<()> {
     }
 }
 
-/// Makes I/O through this description block where it has to wait.
+/// Makes I/O through this description wait instead of returning `EAGAIN`.
 pub(super) fn set_blocking(file: &File) -> io::Result<()> {
     // SAFETY: calls without pointers.
     unsafe {
@@ -107,7 +107,7 @@ pub(super) fn lock_byte(file: &File, at: i64, how: i32) -> io::Result<Option<i32
     Ok(Some(libc::F_WRLCK))
 }
 
-/// Whether another description has a byte locked for writing (`F_OFD_GETLK`). This one may be open for reading.
+/// Whether another description has a byte locked for writing (`F_OFD_GETLK`). This file may be open for reading only.
 pub(super) fn is_write_locked(file: &File, at: i64) -> io::Result<bool> {
     conflict(file, one_byte(at, libc::F_RDLCK)).map(|other| other.is_some())
 }
@@ -151,8 +151,8 @@ pub(super) fn next_data(file: &File, at: u64) -> Option<u64> {
     u64::try_from(r).ok()
 }
 
-/// Makes a file share all blocks of another one, whose dirty pages are written back first (`FICLONE`, ioctl_ficlone(2)).
-/// False: the file system cannot, or they are on different ones.
+/// Makes a file share all blocks of another one; the kernel writes the dirty pages of that one back first (`FICLONE`,
+/// ioctl_ficlone(2)). False: the file system cannot, or the files are on different ones.
 pub(super) fn share(to: &File, from: &File) -> io::Result<bool> {
     // SAFETY: the argument is a descriptor, and the call writes to no memory.
     let r = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) };

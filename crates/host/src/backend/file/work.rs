@@ -28,7 +28,7 @@ pub(super) enum FileWork {
         len: u64,
         hole: bool,
     },
-    /// The memory is that of a command which its queue keeps until the answer.
+    /// The memory belongs to a command, which its queue keeps until the answer.
     Data {
         write: bool,
         at: u64,
@@ -40,7 +40,7 @@ impl Worker for Core {
     type Work = FileWork;
     type Answer = FileAnswer;
 
-    /// Takes the next job; with a commit also all other waiting commits, which share its syncs.
+    /// Takes the next job. If it is a commit, also takes all other waiting commits, which share its syncs.
     fn take(list: &mut VecDeque<Job<Core>>) -> Vec<Job<Core>> {
         let mut batch: Vec<_> = list.pop_front().into_iter().collect();
         if batch.first().is_some_and(|j| matches!(j.work, FileWork::Commit(_))) {

@@ -101,7 +101,7 @@ impl Blocks {
             capacity_sectors: sectors(d.zcap).filter(|n| *n <= zone_sectors)?,
             wp: Sector(match cond {
                 Condition::ReadOnly | Condition::Offline => u64::MAX,
-                // Not valid in a full zone (Y7).
+                // The write pointer of a full zone is not valid (Y7).
                 Condition::Full => end,
                 Condition::Empty => start,
                 _ => sectors(d.wp).filter(|wp| (start..=end).contains(wp))?,
@@ -128,8 +128,7 @@ mod tests {
 
     const B: Blocks = Blocks { nsid: 3, shift: 3 };
 
-    /// Y4, Y5.
-    /// Y7.
+    /// Y4, Y5, Y7: addresses and lengths are in blocks, counts are 0-based, and each operation has its action.
     #[test]
     fn commands_are_in_blocks_and_counts_are_zero_based() {
         let c = B.data(Op::Write, Sector(0x8_0000_0008), 16, true);
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(B.flush().opcode, 0);
     }
 
-    /// Y3, Y7.
+    /// Y3, Y7: the descriptors of a report become zones; the write pointer of a full zone is not used.
     #[test]
     fn a_report_of_zones() {
         let mut b = vec![0u8; 64 * 5];

@@ -33,14 +33,14 @@ pub(super) struct Nvme {
     pub(super) gone: AtomicBool,
 }
 
-/// What a command is waiting for.
+/// The answer that a command is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
     /// A flush, before its data moves.
     Preflush,
-    /// A part of a report, of this many bytes.
+    /// A part of a report, of so many bytes.
     Report(u32),
-    /// The last answer that it needs.
+    /// The last answer that the command needs.
     #[default]
     Last,
 }
@@ -51,7 +51,7 @@ pub(super) struct NvmeState {
     stage: Stage,
 }
 
-/// No work is given to threads.
+/// The work of threads: there is none.
 #[derive(Debug)]
 pub(super) enum Never {}
 
@@ -142,7 +142,7 @@ impl Nvme {
         let status = match result {
             0 => return Status::Ok,
             1.. => Status::from_nvme(result as u16),
-            // The command was at the drive, and the kernel gave it up.
+            // The command was sent to the drive, and the kernel has cancelled it.
             e if -e == libc::EINTR => Status::Timeout,
             e => status_of(-e),
         };

@@ -167,7 +167,7 @@ mod tests {
         NamespaceIdentity::of(1, &ctrl, &ns, &zns, nvm.as_ref(), zoned.as_ref())
     }
 
-    /// Y1.
+    /// Y1: limits, sizes and features are read from the identify structures.
     #[test]
     fn a_zoned_namespace() {
         let all = drive();

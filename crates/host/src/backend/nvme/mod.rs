@@ -73,7 +73,7 @@ impl NvmeDisk {
         NvmeDisk::open_with(path, options, None)
     }
 
-    /// As [`NvmeDisk::open`]. `given`: the namespace as it is open already, and its block device, with their locks.
+    /// Like [`NvmeDisk::open`]. `given`: the namespace as it is open already, and its block device, with their locks.
     pub(crate) fn open_with(
         path: &Path,
         options: DriveOptions,

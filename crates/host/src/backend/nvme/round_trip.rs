@@ -1,4 +1,4 @@
-//! What zoneplug's own target says of a disk is what this back end takes it for.
+//! Tests that this back end reads zoneplug's own NVMe target correctly: identify structures and reports of zones.
 
 use super::command::Blocks;
 use super::identify::NamespaceIdentity;
@@ -60,7 +60,7 @@ fn identity(g: &Geometry, l: &Limits) -> NamespaceIdentity {
     .unwrap()
 }
 
-/// Y1, J3.
+/// Y1, J3: the back end reads a disk's geometry and limits from the target's identify structures.
 #[test]
 fn a_target_says_what_its_disk_is() {
     let g = Geometry::new(64, 24576 * 8, 20000 * 8).unwrap();
@@ -88,7 +88,7 @@ fn a_target_says_what_its_disk_is() {
     assert!(id.read_only);
 }
 
-/// Y3, Y7, J7.
+/// Y3, Y7, J7: the back end reads the zones of a disk, in every condition, from the target's report.
 #[test]
 fn a_target_reports_the_zones_of_its_disk() {
     let g = Geometry::new(7, 256, 192).unwrap();
@@ -110,7 +110,7 @@ fn a_target_reports_the_zones_of_its_disk() {
             cond,
         })
         .collect();
-    // What this back end asks for a report of all zones.
+    // The bytes that this back end asks for in a report of all zones.
     let blocks = Blocks { nsid: 1, shift: 3 };
     let bytes = super::command::report_bytes(7);
     let ask = blocks.report(Sector(0), bytes);

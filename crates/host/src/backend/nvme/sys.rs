@@ -36,7 +36,7 @@ pub(super) const URING_CMD_IO: u32 = libc::_IOWR::<Passthru>(b'N' as u32, 0x80) 
 pub(super) const URING_CMD_IO_VEC: u32 = libc::_IOWR::<Passthru>(b'N' as u32, 0x81) as u32;
 
 impl Passthru {
-    /// As the command part of a ring entry of 128 bytes.
+    /// The bytes of this command in a ring entry of 128 bytes.
     pub(super) fn bytes(&self) -> [u8; 80] {
         let mut b = [0; 80];
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
@@ -56,7 +56,7 @@ impl Passthru {
     }
 }
 
-/// Which queue of the controller.
+/// The queue of the controller that a command goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
     Admin,

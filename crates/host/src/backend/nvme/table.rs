@@ -64,7 +64,7 @@ impl Show for Nvme {
     }
 }
 
-/// A drive with blocks of so many sectors.
+/// A drive whose blocks have `block` sectors.
 fn drive(block: u32, write_cache: bool) -> Nvme {
     Nvme {
         file: File::open("/dev/null").unwrap(),
@@ -89,7 +89,7 @@ fn landed(extra: u64) -> DriveEvent {
     DriveEvent::Reply(Reply::Ring { result: 0, extra })
 }
 
-/// Y4, A9: addresses and lengths are in blocks; what is durable, and what is flushed before it.
+/// Y4, A9: addresses and lengths are in blocks; the FUA bit of each write, and the flush before it.
 #[test]
 fn data_goes_where_it_belongs_with_the_flags_it_has() {
     for block in [1u32, 8] {
@@ -120,7 +120,7 @@ fn data_goes_where_it_belongs_with_the_flags_it_has() {
     }
 }
 
-/// Y5: the drive answers with a block; the layer wants a sector.
+/// Y5: an append returns a block, which becomes a sector.
 #[test]
 fn an_append_is_where_the_drive_says() {
     for block in [1u32, 8] {
@@ -147,7 +147,8 @@ fn an_append_is_where_the_drive_says() {
     }
 }
 
-/// BIOs of a command are pieces of one operation, in their order; what the kernel would cut goes through a copy.
+/// The BIOs of a command become pieces of one operation, in order; a piece that the kernel would split goes through a
+/// copy.
 #[test]
 fn the_bios_of_a_command_are_pieces_of_one_operation() {
     for block in [1u32, 8] {
@@ -172,7 +173,7 @@ fn the_bios_of_a_command_are_pieces_of_one_operation() {
     assert!(!c.is_zero(0, 512) && c.is_zero(512, 512) && !c.is_zero(8192, 1024));
 }
 
-/// Y4.
+/// Y4: zeroes, flushes and zone management each become one command.
 #[test]
 fn zeroes_flushes_and_management() {
     for block in [1u32, 8] {
@@ -201,7 +202,8 @@ fn zeroes_flushes_and_management() {
     assert_eq!(Case::new(&without, Op::Flush, Flags::NONE, 0, &[]).begin(), "done Ok");
 }
 
-/// Y6: what an answer says. A negative one is the kernel's; a command that it gave up may have been carried out.
+/// Y6: the status of each answer. A negative answer is the kernel's; a command that it cancelled may have been
+/// carried out.
 #[test]
 fn errors() {
     let failed = |d: &Nvme, op, flags, result| {
@@ -227,7 +229,7 @@ fn errors() {
         (0x1bd, Status::ActiveLimit, Status::ActiveLimit),
         (0x1be, Status::OpenLimit, Status::OpenLimit),
         (0x281, Status::Medium, Status::Medium),
-        // A path that is gone; the node says whether the device is.
+        // A path error; whether the device is gone depends on the node.
         (0x371, Status::Timeout, Status::NoDevice),
     ] {
         for op in [Op::Write, Op::ZoneAppend, Op::Read, Op::Flush] {
@@ -274,7 +276,7 @@ fn descriptor(cond: u8, start: u64, wp: u64, capacity: u64) -> Vec<u8> {
     d
 }
 
-/// Puts a report of these zones where the command wants it.
+/// Copies a report of these zones into the command's memory.
 fn report(c: &mut Case<Nvme>, zones: &[Vec<u8>]) {
     let mut bytes = vec![0; 64];
     bytes[..8].copy_from_slice(&(zones.len() as u64).to_le_bytes());
@@ -285,7 +287,7 @@ fn report(c: &mut Case<Nvme>, zones: &[Vec<u8>]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr, bytes.len()) };
 }
 
-/// T4, Y3: a report comes in as many parts as it takes, from the start of the zone that was named.
+/// T4, Y3: a report is read in as many parts as needed, from the start of the zone that the command names.
 #[test]
 fn a_report_comes_in_parts() {
     for block in [1u32, 8] {
@@ -295,7 +297,7 @@ fn a_report_comes_in_parts() {
         c.slot.command().report_max = 9;
         assert_eq!(c.begin(), format!("report {zone} 48 dwords 0x10000 [own:192]"));
         report(&mut c, &[descriptor(2, zone, zone + 3, cap), descriptor(1, 2 * zone, 0, cap)]);
-        // What is left of the disk is one zone, what is left of the answer more.
+        // One zone of the disk is left, and room for more than one in the answer.
         assert_eq!(c.then(ring(0)), format!("report {} 48 dwords 0x10000 [own:192]", 3 * zone));
         report(&mut c, &[descriptor(0xe, 3 * zone, u64::MAX, cap)]);
         assert_eq!(c.then(ring(0)), "done Ok");
@@ -309,7 +311,7 @@ fn a_report_comes_in_parts() {
                 (3 * ZONE, 4 * ZONE, CAPACITY)
             ]
         );
-        // As many as were asked for, and no more.
+        // No more zones are returned than `report_max`.
         let mut c = Case::new(&d, Op::ReportZones, Flags::NONE, 0, &[]);
         c.slot.command().report_max = 1;
         assert_eq!(c.begin(), "report 0 32 dwords 0x10000 [own:128]");

@@ -1,4 +1,4 @@
-//! For fuzzing: decodes what a drive reports of itself and of its zones. No program uses this.
+//! For fuzzing: decodes the identify structures of a drive and the report of its zones. No program uses this.
 
 use super::command::{Blocks, report_bytes, zones_in};
 use super::identify::{NamespaceIdentity, Unfit};

@@ -14,11 +14,11 @@ use std::time::Duration;
 /// How long a drop sleeps before it looks again whether threads have answered.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// What has happened to an operation.
+/// The answer to an operation.
 #[derive(Debug)]
 pub(crate) enum Reply<A> {
-    /// The ring has answered. `result` is a number of bytes, a status or a negative errno; `extra` is what only large
-    /// entries have.
+    /// The ring has answered. `result` is a number of bytes, a status or a negative errno; only large entries have
+    /// `extra`.
     Ring { result: i32, extra: u64 },
     /// A thread has answered.
     Worked(A),

@@ -183,15 +183,15 @@ impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
 
 impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
     /// Waits for the operations in flight, because the kernel uses their memory until it has answered, and closing a
-    /// ring does not wait. A queue ends its operations itself; this is for a queue whose own drop was cut short by a
-    /// panic.
+    /// ring does not wait. Usually none are left: a queue waits for its operations, unless a panic cuts its drop
+    /// short.
     fn drop(&mut self) {
         while self.in_flight > 0 {
             let _ = self.ring.submit_and_wait(1);
             self.in_flight -= self.ring.completion().count() as u32;
         }
-        // The kernel frees a ring some time after it was closed. A drive whose file is still registered would be busy
-        // until then. An error says that none is registered.
+        // The kernel frees a ring some time after it was closed, and until then a registered file keeps its drive
+        // busy. An error means that no file is registered.
         let _ = self.ring.submitter().unregister_files();
     }
 }

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 
-/// Where a queue gets the answers of its jobs.
+/// Collects the answers to the jobs of a queue.
 #[derive(Debug)]
 pub(crate) struct Mailbox<A> {
     answers: Mutex<VecDeque<(u32, A)>>,
@@ -36,7 +36,7 @@ impl<A> Mailbox<A> {
         })
     }
 
-    /// Calls the waker. It may be a client's and may panic, which must not end the calling thread.
+    /// Calls the waker. A client's waker may panic, which must not end the calling thread.
     fn wake(&self) {
         contain_panic(|| self.waker.wake_by_ref());
     }
@@ -87,7 +87,7 @@ impl<A> Mailbox<A> {
         }
     }
 
-    /// Wakes if it is armed.
+    /// Calls the waker if the mailbox is armed.
     pub(crate) fn ring(&self) {
         if self.armed.swap(false, Ordering::SeqCst) {
             self.wake();
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The only thread calls a waker that panics, and does the next job all the same.
+    /// The pool's only thread calls a waker that panics, and still does the next job.
     #[test]
     fn a_waker_that_panics_ends_no_thread() {
         let pool = Pool::new(Arc::new(Echo), "zoneplug-echo", 1);

@@ -6,24 +6,24 @@ use super::{Completions, Reply, RingCqe};
 use io_uring::squeue::EntryMarker;
 use zoneplug_core::{Command, Commands, Nanos, Op, Queue, Status};
 
-/// A command in flight, and what the device keeps for it.
+/// A command in flight, and the state that the device keeps for it.
 pub(crate) trait RingSlot: Default + Send {
-    /// Where the command is.
+    /// The place of the command in the slot.
     fn place(&mut self) -> &mut Option<Box<Command>>;
 }
 
 /// How a device carries out commands.
 pub(crate) trait Steps: Send + Sized {
-    /// Its slots.
+    /// The slots of its queues.
     type Slot: RingSlot;
-    /// What its threads answer.
+    /// The answers of its threads.
     type Answer: Send + 'static;
-    /// Entries of its ring.
+    /// Entries of its rings.
     type Sqe: EntryMarker + Send;
-    /// And their answers.
+    /// Answers of its rings.
     type Cqe: RingCqe;
 
-    /// Begins a command: finishes it, or takes a slot for it. Returns it if another command must end first.
+    /// Begins a command: finishes it, or takes a slot for it. Gives the command back if another must end first.
     fn begin(&mut self, slots: &mut RingSlots<Self>, c: Box<Command>) -> Result<(), Box<Command>>;
 
     /// The ring or a thread has answered for the command in slot `i`.

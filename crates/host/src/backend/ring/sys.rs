@@ -148,7 +148,7 @@ impl Epoll {
         }
     }
 
-    /// Tells `wait` once when `fd` is readable, which may be now.
+    /// Makes `wait` return `id` once, when `fd` is readable, which may be now.
     pub(crate) fn once(&self, fd: RawFd, id: u64, first: bool) -> io::Result<()> {
         let op = if first { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
         let mut e =
@@ -157,7 +157,7 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &mut e) }).map(|_| ())
     }
 
-    /// Waits for one of those.
+    /// Waits for a descriptor of `once` to become readable. Returns its id.
     pub(crate) fn wait(&self) -> Option<u64> {
         let mut e = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.

@@ -1,4 +1,4 @@
-//! The authentication of a connection's host. Values of Diffie-Hellman are computed by another thread.
+//! The authentication of a connection's host. Another thread computes the Diffie-Hellman values.
 
 use super::{Connection, Role};
 use crate::nvme_tcp::context::WorkerContext;
@@ -20,9 +20,10 @@ pub(super) struct QueueAuthentication {
     protocol: Authentication,
     /// The slot of the command whose value is being computed.
     computing: Option<u16>,
-    /// Commands that wait for the answer to that, in their order.
+    /// Commands that wait until that value is there, in order.
     waiting: VecDeque<Received>,
-    /// When what an admitted host has begun fails. Before it is admitted, the connection itself has a deadline.
+    /// When an authentication that an admitted host has begun fails. Before a host is admitted, the connection has a
+    /// deadline.
     again_until: Option<Nanos>,
 }
 
@@ -44,7 +45,7 @@ impl QueueAuthentication {
 }
 
 impl<T: Timing> Connection<T> {
-    /// A command of authentication, or one that comes too early.
+    /// Executes a command of authentication, or one that comes before the host is admitted.
     #[cold]
     pub(super) fn authenticate(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         let (Some(a), Role::Admin { .. } | Role::Io { .. }) =
@@ -94,7 +95,7 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    /// Answers a command, and does what that changes.
+    /// Answers a command, and applies the change that comes with the answer.
     fn authenticated(&mut self, slot: u16, mut reply: AuthReply, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         let mut is_over = a.protocol.is_over();
@@ -110,8 +111,8 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    /// Tells the connection and the target what has changed, and that the host of an admin queue lives. The error is the status
-    /// to answer instead: the queue is to be closed.
+    /// Applies a change to the connection and the target. If the queue is an admin queue, tells the target that its
+    /// host is alive. The error is the status to answer instead: close the queue then.
     fn changed(
         &mut self,
         change: Option<Change>,
@@ -136,7 +137,7 @@ impl<T: Timing> Connection<T> {
                 match target.admitted(queue, ctx.now) {
                     Ok(None) => {}
                     Ok(Some(all)) => {
-                        // Before another thread can have mail for it.
+                        // The route is added before another thread can have mail for the connection.
                         ctx.shared.add_route(queue, ctx.worker, self.key);
                         self.pending = false;
                         if let Role::Io { io, .. } = &mut self.role {
@@ -157,7 +158,8 @@ impl<T: Timing> Connection<T> {
         result
     }
 
-    /// Fails what an admitted host has begun too long ago. While this side computes, the host is not late.
+    /// Fails an authentication that an admitted host has begun too long ago. While this side computes, the host is
+    /// not late.
     pub(super) fn expire_authentication(&mut self, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         if a.computing.is_some() || a.again_until.is_none_or(|at| ctx.now < at) {
@@ -169,7 +171,7 @@ impl<T: Timing> Connection<T> {
         let _ = self.changed(change, ctx);
     }
 
-    /// Counts the failure of a host that has begun, and was too slow to be admitted.
+    /// Counts a failure if the host has begun to authenticate and was too slow to be admitted.
     pub(super) fn authentication_ended(&mut self, why: Ended, ctx: &WorkerContext<'_, T>) {
         let of = self.authentication.as_ref().map(|a| &a.protocol);
         if matches!(why, Ended::Slow(_)) && of.is_some_and(|a| !a.is_admitted() && a.is_underway())
@@ -184,7 +186,7 @@ impl<T: Timing> Connection<T> {
         self.log_refused(host, "did not prove that it knows its key");
     }
 
-    /// The connection takes no more commands, and needs no value any more.
+    /// Cancels the computation and drops the waiting commands, because the connection ends.
     pub(super) fn end_authentication(&mut self, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         if a.computing.take().is_some() {

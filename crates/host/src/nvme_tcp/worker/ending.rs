@@ -1,26 +1,26 @@
-//! The end of a server. No worker takes anything more, and what has begun is answered. The connections stay until the TCP of
-//! each host has acknowledged its answers, and a little longer: Linux throws away what it has received and not looked at when a
-//! connection ends, of the admin queue too. A write that is sent again is compared with the disk. An append would be appended
-//! again.
+//! The end of a server. The workers accept nothing more and answer all commands that have begun. Connections stay
+//! until the TCP of each host has acknowledged its answers, and a little longer: when a connection ends, also that of
+//! the admin queue, Linux discards bytes that it has received and not read. It would then send the commands again. A
+//! resent write is compared with the disk, but an append would be appended again.
 
 use super::{ClosingQueue, Connection, Timing, Worker};
 use std::sync::atomic::Ordering;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::{END_LIMIT, END_LOOK};
 
-/// How far the end of a worker is.
+/// The state of a worker's end.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// When it ends, whatever is missing.
+    /// The time at which the worker ends even if answers are missing.
     limit: Nanos,
-    /// When its hosts have looked at all answers, once they have them.
+    /// Once the hosts have all answers: the time by which they have read them.
     looked: Option<Nanos>,
-    /// Whether the other workers know that its hosts have looked.
+    /// Whether the other workers know that this worker's hosts have read their answers.
     ready: bool,
 }
 
 impl<T: Timing> Worker<T> {
-    /// The worker was told to stop.
+    /// Begins the end, after the worker was told to stop.
     pub(super) fn begin_end(&mut self) {
         self.listeners.close();
         for n in 0..self.places.len() {
@@ -30,12 +30,12 @@ impl<T: Timing> Worker<T> {
         self.ending = Some(Ending { limit, looked: None, ready: false });
     }
 
-    /// Its connections.
+    /// The open connections.
     fn open(&mut self) -> impl Iterator<Item = &mut Connection<T>> {
         self.places.iter_mut().filter_map(|p| p.connection.as_deref_mut())
     }
 
-    /// True: it has ended.
+    /// Continues the end. True: the worker has ended.
     #[cold]
     pub(super) fn turn_ending(&mut self) -> bool {
         let now = self.now;

@@ -1,6 +1,6 @@
-//! Tests of the journal, and what other tests need for one.
+//! Tests of the journal, and helpers for other tests that need one.
 
-// clippy takes a list of one range for a mistake.
+// clippy takes a list of one range for a mistake, but these lists may have more.
 #![allow(clippy::single_range_in_vec_init)]
 
 use super::*;
@@ -53,7 +53,7 @@ pub(crate) fn request(op: Op, sector: u64, len_sectors: u32) -> Change {
     Change { op, sector: Sector(sector), len_sectors }
 }
 
-/// Zone 1 has so much written; the others are empty.
+/// The state of the zones: zone 1 has `written` sectors, the others are empty.
 fn found(written: u32) -> [FoundZone; 4] {
     let of = |written| FoundZone { written, empty: written == 0 };
     [0, written, 0, 0].map(of)
@@ -90,7 +90,7 @@ fn the_next_server_finds_what_this_one_stored() {
     let journal = empty(&place);
     journal.record(1, Sector(0x808), 8);
     journal.begin(&request(Op::Write, 0x1000, 8));
-    // Not dropped, as after a kill.
+    // Forgotten instead of dropped, as after a kill.
     std::mem::forget(journal);
     let journal = Journal::open(&place.record(), about(4, 2), (1, 2), &[]).unwrap();
     assert_eq!(unacked(&journal, 24), [0..8, 16..24]);
@@ -104,7 +104,7 @@ fn what_falls_out_of_a_ring_hides_what_is_below_it() {
     let place = Place::new();
     let journal = empty(&place);
     journal.record(1, Sector(0x800), 8);
-    // 8 sectors are left out; 16 entries fit.
+    // The first 16 sectors are left out; 16 entries fit.
     let mut at = 16;
     for _ in 0..16 {
         journal.record(0, Sector(0x800 + at), 8);
@@ -148,7 +148,7 @@ fn what_is_told_beside_a_reset_hides_the_zone() {
     journal.record(0, Sector(0x800), 8);
     journal.end(&reset, true);
     assert_eq!(unacked(&journal, 16), []);
-    // The first of two resets shows the zone. What is acknowledged then may be gone with the second.
+    // The first of two resets shows the zone. An append that is acknowledged then may be gone with the second.
     journal.begin(&reset);
     journal.begin(&reset);
     journal.end(&reset, true);
@@ -165,7 +165,7 @@ fn what_is_told_beside_a_reset_hides_the_zone() {
     assert_eq!(unacked(&journal, 16), [0..16], "one by itself");
 }
 
-/// A long write hides the zones that it is in, and not the one behind.
+/// A long write hides the zones that it touches, and not the next one.
 #[test]
 fn a_write_of_several_zones_hides_these() {
     for (sector, len, hidden) in [
@@ -213,7 +213,7 @@ fn anything_but_appends_hides_the_zone_until_its_reset() {
         journal.end(&request(op, 0x800, 8), true);
         assert_eq!(unacked(&journal, 16), [0..16], "operation {op:?}");
     }
-    // Into two zones, and out of the disk.
+    // One write crosses into the next zone, one ends past the disk.
     journal.begin(&request(Op::Write, 0x7f8, 16));
     assert!(!journal.only_appends(ZoneNo(0)) && !journal.only_appends(ZoneNo(1)));
     journal.begin(&request(Op::Write, 0x9_0000, 16));
@@ -271,7 +271,7 @@ fn a_server_that_died_before_it_served_does_not_count() {
     let place = Place::new();
     drop(empty(&place));
     drop(Journal::open(&place.record(), about(4, 2), (1, 2), &[]).unwrap());
-    // The device still has the stamp of 1, and then that of 3.
+    // The device still has the stamp of 1, later that of 3.
     drop(Journal::open(&place.record(), about(4, 2), (1, 3), &[]).unwrap());
     drop(Journal::open(&place.record(), about(4, 2), (3, 4), &[]).unwrap());
     assert_eq!(refusal(&place, about(4, 2), 1), "the last server did not keep it");
@@ -306,7 +306,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
     assert!(Journal::open(&path, about(4, 2), (1, 2), &[]).is_ok());
 }
 
-/// A write that was sent before a reset may be carried out after it, so the zone has not only appends.
+/// A write that was sent before a reset may be carried out after it, so the zone may have more than appends.
 #[test]
 fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
     for op in [Op::Write, Op::WriteZeroes, Op::ZoneFinish] {
@@ -342,7 +342,7 @@ fn what_a_killed_server_was_making_is_swept() {
     assert_eq!(left.map(|f| place.0.join(f).exists()), [false, true, true, true, true]);
 }
 
-/// The next server finds what the last one noted of its disks, if the journal is the last server's.
+/// The next server finds the last one's note about its disks, if the last one kept the journal.
 #[test]
 fn what_was_served_is_noted() {
     let place = Place::new();
@@ -362,13 +362,12 @@ fn what_was_served_is_noted() {
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
-    // The server of this note may have died before it left its stamp at the device.
+    // The server that wrote this note may have died before it left its stamp at the device.
     assert_eq!(find(1).map(|left| left.place), Some(3));
     assert_eq!(find(3), None);
 }
 
-/// A device that shows some zones of a disk: a reset of all zones resets these, and changes nothing for
-/// other devices.
+/// A device may show some zones of a disk: a reset of all zones resets only these.
 #[test]
 fn a_reset_of_all_zones_is_of_those_that_are_shown() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The tree against the splitting of texts that it replaced, and against generated trees.
+//! Compares the tree with an older parser that splits the text, and with generated trees.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn print(node: &SpecNode) -> String {
     text
 }
 
-/// The devices of a text without quotation marks and brackets, found by splitting it anew at each layer.
+/// The devices of a text without quotation marks and brackets. Splits the text anew at each layer.
 fn split(text: &str) -> Vec<&str> {
     let layer = |text: &str| {
         let (layer, rest) = text.split_once('@')?;
@@ -116,7 +116,7 @@ fn an_option_of_the_disk_is_added_once() {
     assert_eq!(with("stripe@[linear@a%b]"), "stripe@[linear@a%b,force=1]");
 }
 
-/// The cost of a text grows with its length, whatever is in it.
+/// The time to parse a text is proportional to its length, whatever is in it.
 #[test]
 fn a_hostile_text_costs_no_more_than_its_length() {
     let many = |part: &str| part.repeat((1 << 20) / part.len());
@@ -151,7 +151,7 @@ fn a_hostile_text_costs_no_more_than_its_length() {
     assert!(spent.as_secs() < 60, "{spent:?} for texts of a megabyte");
 }
 
-/// Names as users have them, and names that are full of what has a meaning.
+/// Names that users choose, and names full of special characters.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z./]{1,8}",
@@ -174,7 +174,7 @@ fn part(name: String, is_quoted: bool, options: Vec<(String, String)>) -> SpecPa
     SpecPart { text: String::new(), name, is_quoted, options }
 }
 
-/// A tree as a text could be: layers have something below, and only those that join have several.
+/// A tree that a text can have: each layer has something below, and only layers that join have several.
 fn node() -> impl Strategy<Value = SpecNode> {
     let device = (name(), any::<bool>(), options()).prop_map(|(name, is_quoted, options)| {
         let is_quoted = is_quoted || is_layer(&name);
@@ -200,7 +200,7 @@ proptest! {
         let text = print(&node);
         let again = Specification::parse(&text);
         prop_assert!(again.is_ok_and(|again| *again.root() == node), "{text}");
-        // A second spelling changes nothing any more.
+        // The canonical form of the canonical form is equal.
         let canonical = read(&text).canonical();
         let again = read(&canonical);
         prop_assert_eq!(&again.canonical(), &canonical);

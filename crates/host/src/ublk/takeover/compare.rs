@@ -1,4 +1,4 @@
-//! Compares data with what is on a disk, and makes it durable. Each call opens a client of the disk and waits for it.
+//! Compares data with a disk, and makes it durable. Each call opens a client of the disk and waits for it.
 
 use crate::BlockingDisk;
 use crate::runtime::hosted::HostedDisk;

@@ -1,6 +1,6 @@
-//! The identity of a device: how a new server recognises the device of a dead one. The driver keeps three
-//! words for each device (`ublksrv_flags` and two reserved ones), which are made of what was served. This
-//! module opens disks in files for reading, and changes nothing.
+//! The identity of a device, by which a new server recognises the device of a dead one. The driver keeps three words
+//! for each device (`ublksrv_flags` and two reserved ones), which are derived from the served disks. This module
+//! opens disks in files for reading, and changes nothing.
 //!
 //! | what | word | if it differs |
 //! | --- | --- | --- |
@@ -9,29 +9,29 @@
 //! | where the disks are | 64 bits of a hash of the device and inode of each file, or of a drive's serial number | refused: a copy |
 //! | how often they were opened for writing | a number, at least what the last server had | refused: an older copy in the same file |
 //!
-//! The driver keeps what the first server of a device gave it. Later servers note place and number in their
-//! journal (`journal.rs`). Earlier versions hashed the text of the specification instead of what its layers do; a
-//! device of theirs is recognised by the same text. They noted no key, so a device with one is not taken over.
+//! The driver keeps the words of a device's first server. Later servers note place and count in their journal
+//! (`journal.rs`). Earlier versions hashed the text of the specification instead of the effect of its layers; their
+//! devices are recognised by the same text. They noted no key, so a device with one is not taken over.
 
 use crate::recovery::bases::{Bases, LastServer, hash};
 use crate::ublk::abi::{self, DevInfo};
 use std::ops::Range;
 use zoneplug_core::{Error, ErrorKind};
 
-/// How a waiting device relates to what a server is about to serve.
+/// The relation of a waiting device to the disk that a server is about to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ublk) enum Match {
     /// Another disk.
     Other,
-    /// The same disks with other layers.
+    /// The device has the same disks with other layers.
     OtherLayers,
-    /// Disks with the same UUIDs in other files, or other drives at the same paths.
+    /// The device had disks with the same UUIDs in other files, or other drives at the same paths.
     OtherPlace,
-    /// The same files, but opened less often than the last server knew.
+    /// The files are the same, but were opened less often than the last server knew.
     Older,
-    /// The same disks; the version of zoneplug that made the device did not note where they are.
+    /// The disks are the same; the version of zoneplug that made the device did not note their places.
     Unsaid,
-    /// The same disks with the same layers; the version of zoneplug that made the device did not note which key they had.
+    /// Disks and layers are the same; the version of zoneplug that made the device did not note the key.
     KeyUnsaid,
     Same,
 }
@@ -39,17 +39,17 @@ pub(in crate::ublk) enum Match {
 /// The identity of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::ublk) struct DeviceIdentity {
-    /// The disks in the upper half, the layers in the lower. Never 0, which other servers leave there.
+    /// The disks in the upper half, the layers in the lower. Never 0, which other servers leave in this word.
     pub(in crate::ublk) name: u64,
     /// More bits of the disks' hash.
     disks: u32,
-    /// Both as earlier versions made them, from the text of the specification.
+    /// Both values as earlier versions computed them, from the text of the specification.
     before: (u64, u32),
     /// Whether the data depends on a key, which earlier versions did not note.
     keyed: bool,
     /// The names of the devices that show the other zones of these disks, if there are several.
     others: Vec<u64>,
-    /// How many of the disks are in files, which count openings.
+    /// The number of disks that are in files, which count openings.
     pub(in crate::ublk) files: u64,
     pub(in crate::ublk) left: LastServer,
 }
@@ -90,8 +90,8 @@ impl DeviceIdentity {
         (self.name, [self.left.place, u64::from(self.disks) << 32 | u64::from(opened)])
     }
 
-    /// Compares a device with this identity. `left` is in the journal of the device's last server, if there
-    /// is one. `own` is the number of times that this process has opened the disks for writing.
+    /// Compares a device with this identity. `left`: the note in the journal of the device's last server, if there is
+    /// one. `own`: how often this process has opened the disks for writing.
     pub(in crate::ublk) fn compare(
         &self,
         info: &DevInfo,
@@ -127,8 +127,8 @@ pub(in crate::ublk) fn waits(id: u32) -> Error {
     Error::new(ErrorKind::Busy, what)
 }
 
-/// An error if this program cannot serve the device, whose disk it has. An earlier version made devices that exchange
-/// requests in batches.
+/// Fails if this program cannot serve the device, although it has the disk. An earlier version made devices that
+/// exchange requests in batches.
 pub(in crate::ublk) fn can_serve(info: &DevInfo) -> Result<(), Error> {
     if info.flags & abi::F_BATCH_IO == 0 {
         return Ok(());
@@ -144,7 +144,7 @@ pub(in crate::ublk) fn can_serve(info: &DevInfo) -> Result<(), Error> {
     )))
 }
 
-/// Why a waiting device is not taken over: a mounted file system would find other data.
+/// The error for a waiting device that must not be taken over, because a mounted file system would find other data.
 pub(in crate::ublk) fn refusal(
     is: Match,
     id: u32,
@@ -195,7 +195,8 @@ fn fold(hash: u64) -> u64 {
 
 #[cfg(test)]
 impl DeviceIdentity {
-    /// The note of an earlier version at a device of this disk: a hash of the text of the specification, and no key.
+    /// The words that an earlier version left at a device of this disk: a hash of the text of the specification, and
+    /// no key.
     pub(super) fn noted_before(&self) -> DevInfo {
         let rest = u64::from(self.before.1) << 32 | self.left.opened;
         DevInfo { identity: self.before.0, more: [self.left.place, rest], ..DevInfo::default() }
@@ -204,7 +205,7 @@ impl DeviceIdentity {
 
 #[cfg(test)]
 mod tests {
-    // clippy takes a list of one range for a mistake.
+    // clippy takes a list of one range for a mistake, but these lists may have more.
     #![allow(clippy::single_range_in_vec_init)]
 
     use super::*;
@@ -255,13 +256,13 @@ mod tests {
         DevInfo { identity, more, ..DevInfo::default() }
     }
 
-    /// How `device` relates to a server of `spec`.
+    /// The relation of `device` to a server of `spec`.
     fn is(spec: &str, device: &DevInfo) -> Match {
         identity(spec).compare(device, None, 0)
     }
 
-    /// Disks of the same name in different directories differ, and so do disks that were at the same path
-    /// one after the other.
+    /// Disks of the same name in different directories differ, and so do two disks that were at the same path at
+    /// different times.
     #[test]
     fn an_identity_is_of_a_disk_and_the_layers_on_it() {
         let dir = Dir::new("layers");
@@ -316,7 +317,7 @@ mod tests {
         drop(open);
     }
 
-    /// The journal of a later server counts, not the words of the first one.
+    /// The journal of a later server overrides the words of the first one.
     #[test]
     fn the_record_of_the_last_server_is_newer_than_the_drivers_words() {
         let dir = Dir::new("record");
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(identity(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
     }
 
-    /// The devices of one disk are different devices.
+    /// The identities of the devices of one disk differ.
     #[test]
     fn devices_of_one_disk_are_told_apart() {
         let dir = Dir::new("parts");
@@ -384,7 +385,8 @@ mod tests {
         }
     }
 
-    /// U9. The order of the disks of a stripe decides where data is: other layers, not another device.
+    /// U9. The order of the disks of a stripe decides where data is. Another order counts as other layers, not as
+    /// another device.
     #[test]
     fn disks_that_change_places_are_other_layers() {
         let dir = Dir::new("order");
@@ -395,7 +397,7 @@ mod tests {
         assert_eq!(is(&format!("linear@{a}%{b}"), &served), Match::OtherLayers);
     }
 
-    /// U9. Another key in the same file would make other data of the same bytes.
+    /// U9. With another key in the same file, the same bytes would be other data.
     #[test]
     #[cfg(feature = "crypt")]
     fn another_key_at_the_same_path_is_another_layer() {
@@ -443,7 +445,7 @@ mod tests {
         assert!(e.contains("/dev/ublkb3") && e.contains("which key"), "{e}");
     }
 
-    /// U9. A server says what it has open, not what is at the path by now.
+    /// U9. The mark of a server is that of its open disks, not of the files that are at their paths by now.
     #[test]
     #[cfg(feature = "crypt")]
     fn what_a_server_holds_is_not_what_its_paths_lead_to() {
@@ -474,7 +476,7 @@ mod tests {
         );
     }
 
-    /// Requests of such a device come by commands that this program does not send: it would wait for ever.
+    /// This program does not send the commands by which requests of such a device come, so it would wait for ever.
     #[test]
     fn a_device_of_an_earlier_version_with_batches_is_refused() {
         let info =

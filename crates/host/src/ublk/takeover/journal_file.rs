@@ -1,13 +1,13 @@
-//! The file of a device's journal: where it is, and whether it is this device's. Makes one for a new
-//! device, and opens that of a dead server. `journal.rs` has the content. A device can be served without a
-//! journal; then the reason is reported.
+//! The file of a device's journal: its path, and whether it belongs to this device. Creates one for a new device, and
+//! opens that of a dead server. `journal.rs` has the content. A device can be served without a journal; the reason is
+//! then reported.
 //!
-//! A server that keeps no journal, or one in another directory, would make the file wrong for later
-//! servers. So each server leaves a *stamp* at the device before it serves anything, and believes only a
-//! journal of the server whose stamp it finds there. The kernel has one place for it: the time of the
-//! device's directory in sysfs, which nothing else sets. A stamp is a time in the far future. If a stamp
-//! exists and cannot be replaced, the takeover fails. (The driver is told the number of the server's
-//! process, but does not give it back after that process has died; seen with Linux 7.2.)
+//! A server without a journal, or with one in another directory, would make the file wrong for later servers. So each
+//! server leaves a *stamp* at the device before it serves anything, and believes a journal only if its server left
+//! the stamp that is there. The kernel has one place for it: the time of the device's directory in sysfs, which
+//! nothing else sets. A stamp is a time in the far future. If a stamp exists and cannot be replaced, the takeover
+//! fails. (The driver gets the number of the server's process, but does not return it after that process has died;
+//! seen with Linux 7.2.)
 
 use super::replay;
 use crate::recovery::bases::LastServer;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
-/// The zones that a device shows, and where their disks are.
+/// The zones that a device shows, and the places of their disks.
 pub(in crate::ublk) struct Served {
     pub(in crate::ublk) shown: Range<u32>,
     pub(in crate::ublk) left: LastServer,
@@ -33,7 +33,7 @@ pub(in crate::ublk) struct Served {
 #[derive(Default)]
 pub(in crate::ublk) struct JournalFile {
     pub(in crate::ublk) journal: Option<Journal>,
-    /// Why the device has no journal, or does not know what the last server acknowledged.
+    /// Why the device has no journal, or why the last server's acknowledged appends are unknown.
     pub(in crate::ublk) unknown: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl JournalFile {
     ) -> Result<JournalFile, String> {
         place(directory)?;
         let about = about(disk, info, served)?;
-        // What a zone holds now belongs to a client.
+        // The data that a zone has now belongs to a client.
         let found = replay::find(disk, about.shown.clone()).map_err(|e| e.what().to_owned())?;
         let g = about.geometry;
         let hidden = (0..).zip(&found).map(|(zone, f)| {
@@ -74,9 +74,9 @@ impl JournalFile {
         make(&path(directory, info.dev_id), about, me, hidden, None)
     }
 
-    /// The journal of a device whose last server has died, on a disk whose zones were `found` so. If the
-    /// last server's journal cannot be believed, this makes one that hides everything. It fails if a stale
-    /// journal would remain that the next server believes.
+    /// The journal of a device whose last server has died. `found`: the zones of its disk. If the last server's
+    /// journal cannot be believed, creates one that hides everything. Fails if a stale journal would remain that the
+    /// next server would believe.
     pub(in crate::ublk) fn of_last(
         disk: &HostedDisk,
         directory: Option<&Path>,
@@ -89,7 +89,7 @@ impl JournalFile {
             Some(directory) => Self::take(disk, directory, info, found, (me, served)),
             None => Ok(JournalFile::default()),
         };
-        // Replaces the stamp of the device, also without a journal. Makes a journal with the old stamp invalid.
+        // The stamp is replaced even if there is no journal, so that a journal with the old stamp becomes invalid.
         let Err(why) = leave(info.dev_id, me) else {
             return Ok(record.unwrap_or_else(JournalFile::none));
         };
@@ -101,7 +101,7 @@ impl JournalFile {
             .hint("serve it where /sys can be written, as it was served before"));
         }
         match record {
-            // No journal was asked for.
+            // No journal was requested.
             Ok(record) if record.journal.is_none() => Ok(record),
             Ok(_) => {
                 // This server's appends would be missing in it.
@@ -132,7 +132,7 @@ impl JournalFile {
         }
     }
 
-    /// What the last server acknowledged, if that is known.
+    /// The journal of the last server, if it is believed.
     pub(in crate::ublk) fn of_last_server(&self) -> Option<&Journal> {
         self.journal.as_ref().filter(|_| self.unknown.is_none())
     }
@@ -160,7 +160,7 @@ pub(in crate::ublk) fn remove(directory: &Path, dev_id: u32) {
     let _ = std::fs::remove_file(path(directory, dev_id));
 }
 
-/// What the journal of this device is about.
+/// The description of this device for its journal.
 fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, String> {
     let failed = |e: io::Error| format!("the kernel does not say which device this is: {e}");
     Ok(About {
@@ -176,7 +176,7 @@ fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, Str
     })
 }
 
-/// What the last server of a device noted of its disks, if it kept a journal in `directory`.
+/// The note of a device's last server about its disks, if it kept a journal in `directory`.
 pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<LastServer> {
     let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
     let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
@@ -188,7 +188,7 @@ fn sysfs(dev_id: u32) -> PathBuf {
     PathBuf::from(format!("/sys/class/ublk-char/ublkc{dev_id}"))
 }
 
-/// The inode of that directory. sysfs uses each number once in a boot.
+/// The inode of the directory in sysfs. sysfs uses each number once in a boot.
 pub(in crate::ublk) fn instance(dev_id: u32) -> io::Result<u64> {
     std::fs::metadata(sysfs(dev_id)).map(|m| m.ino())
 }
@@ -196,7 +196,7 @@ pub(in crate::ublk) fn instance(dev_id: u32) -> io::Result<u64> {
 /// The bit that makes a time a stamp: some 270 years.
 const OFF: u64 = 1 << 63;
 
-/// A new stamp: the time now, with that bit.
+/// A new stamp: the current time, with that bit.
 fn new_stamp() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     OFF | now.map_or(0, |t| t.as_nanos() as u64)

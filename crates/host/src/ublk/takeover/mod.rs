@@ -1,4 +1,4 @@
-//! What a new server needs to continue the device of a dead one.
+//! Continues the device of a dead server.
 //!
 //! | file | what it owns |
 //! | --- | --- |

@@ -1,9 +1,9 @@
-//! A test of `journal.rs`, `unacked.rs` and `replay.rs`: random clients on servers that are killed one
-//! after the other, on a disk in memory, against a list that says which client was told of which block.
+//! A test of `journal.rs`, `unacked.rs` and `replay.rs`: random clients on servers that are killed one after the
+//! other, with a disk in memory. A list records which client was told of which block.
 //!
-//! At every answer it checks that no block has two owners, and that an owner finds its data. At every start
-//! of a server it checks that the journal shows every append that is on the disk and was not answered,
-//! unless it has a reason to hide the zone, and that as many appends are found as are shown.
+//! Each answer is checked: no block has two owners, and an owner finds its data. Each start of a server is checked:
+//! the journal shows every append that is on the disk and was not answered, unless it has a reason to hide the zone,
+//! and as many appends are found as are shown.
 
 use super::replay::{Replay, find};
 use crate::BlockingDisk;
@@ -20,13 +20,13 @@ use zoneplug_core::{Op, Sector};
 const ZONES: u64 = 3;
 const ZONE_SECTORS: u64 = 0x800;
 const QUEUES: u16 = 4;
-/// Appends that a queue acknowledges before an entry falls out of its ring.
+/// Appends that a queue acknowledges before an entry of its ring is overwritten.
 const RING: usize = 16;
 
 /// One step. Numbers are taken modulo what exists.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A client sends an append. Its content says how long it is.
+    /// A client sends an append. The content determines its length.
     Send {
         zone: u64,
         content: u8,
@@ -35,16 +35,16 @@ enum Step {
     Land {
         nth: usize,
     },
-    /// An append is acknowledged by that queue.
+    /// A queue acknowledges an append.
     Answer {
         nth: usize,
         queue: u16,
     },
-    /// An append fails: its client is not told of a sector.
+    /// An append fails: its client is told no sector.
     Fail {
         nth: usize,
     },
-    /// A write that is no append.
+    /// A write other than an append.
     Write {
         zone: u64,
     },
@@ -100,13 +100,14 @@ struct World {
     in_flight: Vec<Append>,
     /// The content of each block that a client was told of.
     owners: BTreeMap<u64, u8>,
-    /// Appends that each queue had acknowledged when each zone was reset: later ones may have fallen out.
+    /// For each zone: the appends that each queue had acknowledged at its reset. Entries of later ones may be
+    /// overwritten.
     acknowledged: [usize; QUEUES as usize],
     since: [[usize; QUEUES as usize]; ZONES as usize],
     /// The journal may hide a part of the zone.
     hides: [bool; ZONES as usize],
     found: u64,
-    /// Copies of data that is on the disk already.
+    /// Second copies of data that is on the disk.
     copies: u64,
 }
 
@@ -242,7 +243,7 @@ impl World {
         self.journal.end(&reset, works);
     }
 
-    /// Starts the next server, which gets the requests that were in flight, in any order.
+    /// Starts the next server, which gets the requests that were in flight in any order.
     fn kill(&mut self, mut order: u64) {
         let about = about(ZONES as u32, QUEUES);
         let found = find(&self.disk, 0..ZONES as u32).unwrap();
@@ -283,11 +284,11 @@ impl World {
                 self.found += 1;
             }
             self.copies += u64::from(there.is_none() && a.landed.is_some());
-            // Some are still in flight at the next kill, at the disk or on their way to the client.
+            // Some appends are still in flight at the next kill, at the disk or on their way to the client.
             let at = there.or_else(|| self.append(&a));
             match at {
                 Some(at) if !order.is_multiple_of(3) => self.answer(&a, at, order as u16 % QUEUES),
-                // It was found, and its client was not told: it is on the disk as before.
+                // The append was found, and its client was not told: it is on the disk as before.
                 Some(at) => self.in_flight.push(Append { landed: Some(at), ..a }),
                 // The zone is full.
                 None => {}
@@ -318,7 +319,7 @@ fn run(emulated: bool, steps: &[Step]) -> World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// U6.
+    /// U6: no sector is given to two appends, and none is given up without a reason.
     #[test]
     fn no_sector_is_given_twice_and_none_is_given_up_without_a_reason(
         emulated: bool,

@@ -23,11 +23,11 @@ fn data(fill: u8) -> AlignedBuf {
     AlignedBuf::from_slice(&block(fill))
 }
 
-/// Requests of a block each, one after the other: the operation, a sector, and what it brings.
+/// Requests of a block each, one after the other: the operation, a sector, and the byte that fills the data.
 struct Blocks<'a> {
     left: &'a [(u8, u64, u8)],
     answers: Vec<(i32, u64)>,
-    /// The device is left once there are no more.
+    /// Whether the device is left after the last request.
     leaves: bool,
 }
 
@@ -58,7 +58,7 @@ impl BlockClient for Blocks<'_> {
     }
 }
 
-/// What the server `me` answers, after the server `last`. It looks for what that has left if there was one.
+/// The answers of the server `me`, which takes over from the server `last`.
 fn serve(
     disk: &HostedDisk,
     place: &Place,
@@ -74,8 +74,8 @@ fn serve(
     client.answers
 }
 
-/// U6. An append that a takeover has found belongs to its client from then on, as one that was appended: the takeover after
-/// it gives its place to no other.
+/// U6. An append that a takeover has found belongs to its client, like one that was appended: the next takeover gives
+/// its space to no other append.
 #[test]
 fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
     let (disk, place) = (HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap(), Place::new());
@@ -90,14 +90,14 @@ fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
     // The second finds one and appends another. It is killed too.
     let answers = serve(&disk, &place, (1, 2), &[append(2), append(2)]);
     assert_eq!(answers, [(0, 8), (0, 24)]);
-    // What no client was told of is still found, and what one was told of is not.
+    // Appends that no client was told of are still found; those that a client was told of are not.
     let answers = serve(&disk, &place, (2, 3), &[append(2), append(3), append(3), append(1)]);
     assert_eq!(answers, [(0, 32), (0, 16), (0, 40), (0, 0)]);
     let answers = serve(&disk, &place, (3, 4), &[append(1), append(2), append(3)]);
     assert_eq!(answers, [(0, 48), (0, 56), (0, 64)]);
 }
 
-/// U6. Of a write that has reached the disk in part when its server died, the next one writes the rest of the data.
+/// U6. If a write has reached the disk in part when its server died, the next server writes the rest of the data.
 #[test]
 fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
     let spec = "mem,zones=4,zone-size=1M,lba-size=512";
@@ -113,8 +113,8 @@ fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
     assert_eq!(read.as_slice()[..], block(7));
 }
 
-/// U6. The dead server can have had a request for each tag of each queue. All of their appends are looked for, also if they
-/// are of one zone.
+/// U6. The dead server may have had a request for each tag of each queue. All of their appends are looked for, even
+/// if they are in one zone.
 #[test]
 fn u6_appends_of_all_queues_are_looked_for() {
     let info = DevInfo { nr_hw_queues: 3, queue_depth: 2, ..DevInfo::default() };
@@ -136,8 +136,8 @@ fn u6_appends_of_all_queues_are_looked_for() {
     assert_eq!(places, [40, 32, 24, 16, 8, 0]);
 }
 
-/// U9. A queue that leaves its device does not wait for ever for a disk that does not answer. What it has begun goes to the
-/// next server, and what the disk did answer is answered.
+/// U9. A queue that leaves its device does not wait for ever for a disk that does not answer. It answers the requests
+/// that the disk has answered; the other requests that it has begun go to the next server.
 #[test]
 fn u9_a_disk_that_does_not_answer_does_not_keep_a_queue() {
     let spec = "mem,zones=4,zone-size=1M,fault=write/lost/zone=1";

@@ -1,26 +1,24 @@
-//! Requests that the kernel sends again after a server has died, and what the dead server had done of them.
+//! Requests that the kernel sends again after a server has died: finds out what the dead server has done of each.
 //!
-//! The kernel sends every unanswered request again (`UBLK_F_USER_RECOVERY_REISSUE`); an I/O error for each
-//! would end most file systems. But a write that reached the disk must not be written twice: it would fail
-//! at the write pointer although its data is safe. The disk decides:
+//! The kernel sends every unanswered request again (`UBLK_F_USER_RECOVERY_REISSUE`); an I/O error for each would end
+//! most file systems. But a write that reached the disk must not be written twice: it would fail at the write pointer
+//! although its data is safe. So the server looks at the disk:
 //!
-//! * Linux has one write in flight in a zone, so what is between its start and the write pointer is this
-//!   write's. It is read and compared: what is there is not written again, the rest is.
-//! * If it differs, the write goes down as it is, and the layer refuses it.
-//! * Only the first write of each zone after the start can be such a write. From then on nothing is
-//!   compared.
-//! * Reads, flushes, reports, resets, and writes to conventional zones may be done twice.
-//! * An append that is on the disk, in space that no client was told of, is answered with its sector:
-//!   `journal.rs` knows the space, `unacked.rs` compares. Otherwise it is appended again. What is on the
-//!   disk of the first copy is lost until the zone is reset, and a zone without room refuses the second
-//!   copy.
-//! * A zone that got only appends has no such write, and a zone that got anything else has no such append.
-//!   So no space serves both.
+//! * Linux has one write in flight in a zone, so the data between its start and the write pointer is of this write.
+//!   It is read and compared; if it is equal, only the rest is written.
+//! * If the data differs, the write is sent as it is, and the layer refuses it.
+//! * Only the first write of each zone after the start can be such a write. Later ones are not compared.
+//! * Reads, flushes, reports, resets, and writes to conventional zones can be repeated.
+//! * An append that is on the disk, in space that no client was told of, is answered with its sector: `journal.rs`
+//!   knows the space, `unacked.rs` compares. Otherwise it is appended again. The space of a first copy on the disk is
+//!   lost until the zone is reset, and a zone without room refuses the second copy.
+//! * A zone that got only appends has no such write, and a zone that got anything else has no such append. So no
+//!   space is searched for both.
 //! * Data that must be durable when it is answered (FUA) is flushed first.
 //!
-//! Nothing of the dead server is in flight here: its requests hold the device below, which this server can
-//! only open exclusively (by a lock, or `O_EXCL`). If something did land later, it would be above the write
-//! pointers that are read here; it would not be found, and would be appended again.
+//! No request of the dead server is in flight here: its requests hold the device below, which this server can only
+//! open exclusively (by a lock, or `O_EXCL`). A write that did land later would be above the write pointers that are
+//! read here: it would not be found, and would be appended again.
 
 use super::compare::{flushed, is_on};
 use super::unacked::Unacked;
@@ -35,18 +33,18 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Error, ErrorKind, Flags, Op, Sector, ZoneNo};
 
-/// What the last server may have done.
+/// The requests that the last server may have carried out.
 #[derive(Debug)]
 pub(in crate::ublk) struct Replay {
     geometry: Geometry,
     /// The zones that the device shows: a reset of all zones resets these.
     shown: Range<u32>,
-    /// Sectors of each zone that were written when this server started; 0 after its first write has come.
+    /// Sectors of each zone that were written when this server started; 0 after the zone's first write.
     written: Vec<AtomicU32>,
     unacked: Unacked,
 }
 
-/// The state of the zones of `disk` that the device shows. The others are left out.
+/// The state of those zones of `disk` that the device shows.
 pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<FoundZone>, Error> {
     let mut io = BlockingDisk::new(disk)?;
     let g = disk.disk().geometry();
@@ -62,8 +60,8 @@ pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<
 }
 
 impl Replay {
-    /// For a disk whose zones were `found` so. `journal` is what the last server acknowledged, if that is
-    /// known. `most` is the number of requests that it can have had in flight.
+    /// `found`: the zones of the disk. `journal`: the acknowledged appends of the last server, if they are known.
+    /// `most`: the number of requests that it can have had in flight.
     pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         shown: Range<u32>,
@@ -81,8 +79,8 @@ impl Replay {
         Replay { unacked: Unacked::new(disk, unacked, most), written, geometry, shown }
     }
 
-    /// Where an append with the data `buf` is on the disk already, in space that no client owns. The space
-    /// belongs to this append from now on. Waits for the disk in zones that have such space.
+    /// The sector of an append with the data `buf` that is on the disk already, in space that no client owns. The
+    /// space belongs to this append from now on. If the zone has such space, waits for the disk.
     pub(in crate::ublk) fn append_before(
         &self,
         r: &Request,
@@ -90,7 +88,7 @@ impl Replay {
         disk: &HostedDisk,
     ) -> Option<Sector> {
         let (zone, _) = self.geometry.zone_of(r.sector);
-        // An append counts as the first write of its zone, too.
+        // An append also counts as the first write of its zone.
         if let Some(written) = self.written.get(zone.0 as usize)
             && written.load(Ordering::Relaxed) > 0
         {
@@ -99,8 +97,8 @@ impl Replay {
         self.unacked.take(zone, buf?, r.len_sectors, r.flags.contains(Flags::FUA), disk)
     }
 
-    /// How many sectors of a request with the data `buf` were on the disk when this server started. Waits
-    /// for the disk at the first write of a zone.
+    /// The number of sectors of a request with the data `buf` that were on the disk when this server started. At the
+    /// first write of a zone, waits for the disk.
     pub(in crate::ublk) fn done_before(
         &self,
         r: &Request,
@@ -117,7 +115,7 @@ impl Replay {
             return 0;
         }
         let (zone, offset) = self.geometry.zone_of(r.sector);
-        // These change no data, and do not mean that the zone's first write was answered.
+        // These operations change no data, and can be sent before the zone's first write is answered.
         if matches!(r.op, Op::ZoneOpen | Op::ZoneClose) {
             return 0;
         }
@@ -146,7 +144,7 @@ pub(in crate::ublk) fn most_in_flight(info: &DevInfo) -> u32 {
     u32::from(info.nr_hw_queues) * u32::from(info.queue_depth)
 }
 
-/// Sectors of a zone that hold data and must not be written again.
+/// The sectors of a zone that have data and must not be written again.
 fn written(z: &ZoneInfo) -> u32 {
     let n = match z.cond {
         Condition::Full => z.capacity_sectors,
@@ -161,7 +159,7 @@ mod tests {
     use super::*;
     use crate::ublk::abi::{self, IoDesc, Params};
 
-    /// Four zones of 1M. The first holds 8K of ones, the second is full of them.
+    /// Four zones of 1M. The first has 8K of ones, the second is full of ones.
     fn disk() -> HostedDisk {
         let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -256,7 +254,7 @@ mod tests {
         }
     }
 
-    /// With a journal: no space is searched for both writes and appends.
+    /// With a journal, no space is searched for both writes and appends.
     #[test]
     fn a_zone_has_writes_that_were_done_or_appends() {
         use crate::recovery::journal::tests::{Place, about};
@@ -305,9 +303,9 @@ mod tests {
         }
     }
 
-    /// Which requests end the search of which zones, for writes that were done and for appends that no
-    /// client was told of. Each zone is tested on a server of its own. A zone that is forgotten too late
-    /// serves a new append with old data; one that is forgotten without need is written twice.
+    /// For each request: the zones whose search it ends, both for writes that were done and for appends that no
+    /// client was told of. Each zone is tested on a server of its own. If a zone is forgotten too late, a new append
+    /// is answered with old data; if it is forgotten without need, data is written twice.
     #[test]
     fn what_changes_zones_ends_the_comparison_of_these_and_of_no_other() {
         use crate::recovery::journal::tests::{Place, about};
@@ -334,7 +332,7 @@ mod tests {
             (abi::OP_REPORT_ZONES, 0, 5, none),
         ] {
             let change = |replay: &Replay| {
-                // Behind the written part, so that a write is no copy of what is there.
+                // The write is after the written part, so it is no copy of earlier data.
                 let at = zone * 0x800 + if len > 0 { 16 } else { 0 };
                 replay.done_before(&request(op, at, len), None, &disk);
             };

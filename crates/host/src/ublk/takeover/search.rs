@@ -1,8 +1,8 @@
 //! The search for the device that a dead server has left.
 //!
-//! Right after a server has died, Linux still calls its device live: the driver notices the death when the last thread of the
-//! process has closed `/dev/ublkcN`. This module waits for that, whatever the device has to do with the new server.
-//! A copy of the disk, or other layers, is refused then as it is a moment later.
+//! Right after a server has died, Linux still calls its device live: the driver notices the death when the last
+//! thread of the process has closed `/dev/ublkcN`. This module waits for that before it compares the device with the
+//! new server, so that a copy of the disk, or other layers, are refused with the same error as a moment later.
 
 use super::identity::{DeviceIdentity, Match, can_serve, refusal, waits};
 use super::journal_file;
@@ -12,18 +12,18 @@ use crate::ublk::{LOOK, PATIENCE, UblkOptions};
 use std::time::{Duration, Instant};
 use zoneplug_core::{Error, ErrorKind};
 
-/// What the search needs of the system.
+/// The parts of the system that the search uses.
 pub(in crate::ublk) trait Devices {
     /// The numbers of all ublk devices.
     fn numbers(&self) -> Vec<u32>;
 
-    /// The device with a number, if there is one.
+    /// The device with this number, if there is one.
     fn info(&self, id: u32) -> Result<Option<DevInfo>, Error>;
 
     /// Whether a process has ended, or is about to.
     fn has_ended(&self, pid: i32) -> bool;
 
-    /// The time since any start.
+    /// The time since an arbitrary start.
     fn now(&self) -> Duration;
 
     /// Sleeps for a moment.
@@ -52,7 +52,7 @@ impl Devices for Machine<'_> {
     }
 
     fn has_ended(&self, pid: i32) -> bool {
-        // No number: the process is of a container that this one does not see into.
+        // Without a number, the process is in a container that this one cannot see into.
         if pid <= 0 {
             return false;
         }
@@ -71,39 +71,40 @@ impl Devices for Machine<'_> {
     }
 }
 
-/// Whether a process ends, from its `/proc/PID/stat`: it is a zombie, or it exits (`PF_EXITING`), or a SIGKILL waits for it.
+/// Whether a process ends, from its `/proc/PID/stat`: it is a zombie, it exits (`PF_EXITING`), or a SIGKILL is
+/// pending.
 fn ends(stat: &str) -> bool {
     const PF_EXITING: u64 = 4;
     const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
-    // The name of the program is in parentheses, and may have any character.
+    // The name of the program is in parentheses, and may have any characters.
     let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // Counted as in proc_pid_stat(5), where the state is field 3.
+    // Fields are counted as in proc_pid_stat(5), where the state is field 3.
     let number = |field: usize| fields.get(field - 3).and_then(|n| n.parse::<u64>().ok());
     let has = |field: usize, bit: u64| number(field).is_some_and(|n| n & bit != 0);
     matches!(fields.first(), Some(&("Z" | "X"))) || has(9, PF_EXITING) || has(31, SIGKILL)
 }
 
-/// What to do about a device of the disk.
+/// The next step for a device of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// It stays as it is.
+    /// Leave the device as it is.
     Leave,
-    /// Look again in a moment.
+    /// Check again in a moment.
     Wait,
     TakeOver,
-    /// It waits for its server, which this one must not be.
+    /// The device waits for its server, and this server must not take it over.
     Refuse,
-    /// Another process serves it.
+    /// Another process serves the device.
     Served,
-    /// Its server has ended, and the driver does not notice it.
+    /// The device's server has ended, and the driver does not notice it.
     Unnoticed,
 }
 
 /// Times of the search.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::ublk) struct Patience {
-    /// How long a device that has a server is waited for.
+    /// How long to wait for a device that has a server.
     pub(in crate::ublk) served: Duration,
     /// How long the driver may take to notice that a server has ended.
     pub(in crate::ublk) noticed: Duration,
@@ -115,8 +116,8 @@ impl Patience {
     }
 }
 
-/// The step for a device in `state` whose server has `ended` or not, `waited` after the start of the search. `recovery`:
-/// whether this server takes devices over.
+/// The step for a device in `state`, `waited` after the start of the search. `ended`: its server has ended.
+/// `recovery`: this server takes devices over.
 fn step(
     (state, ended): (u16, bool),
     is: Match,
@@ -136,8 +137,8 @@ fn step(
     }
 }
 
-/// The device that a dead server of `identity` has left, if there is one. `own` is the number of times that this process has
-/// opened the disk's files.
+/// The device that a dead server of `identity` has left, if there is one. `own`: how often this process has opened
+/// the disk's files.
 pub(in crate::ublk) fn abandoned(
     devices: &impl Devices,
     identity: &DeviceIdentity,
@@ -201,7 +202,7 @@ pub(in crate::ublk) fn abandoned(
     against.map_or(Ok(None), Err)
 }
 
-/// The device with a number. If its server has ended, waits until the driver has noticed that.
+/// The device with this number. If its server has ended, waits until the driver has noticed that.
 pub(in crate::ublk) fn once_noticed(
     devices: &impl Devices,
     id: u32,
@@ -232,7 +233,7 @@ mod tests {
     const SERVER: i32 = 77;
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A driver that notices the death of a server after so many looks.
+    /// A driver that notices the death of a server after a number of queries.
     struct Fake {
         device: DevInfo,
         has_ended: bool,
@@ -268,8 +269,8 @@ mod tests {
         Bases::look(&spec.parse().unwrap()).identity(&(0..4), std::slice::from_ref(&(0..4)))
     }
 
-    /// What becomes of a server of `spec`, where the device is of `/dev/none-a`. `looks`: after how many the driver notices
-    /// the death; `None`: the server lives.
+    /// The outcome for a server of `spec` if the device is of `/dev/none-a`, and the number of waits. `looks`: after
+    /// so many queries the driver notices the death; `None`: the server lives.
     fn search(spec: &str, moved: bool, looks: Option<u32>, served: Duration) -> (String, u32) {
         let (name, more) = identity("/dev/none-a").words();
         let device = DevInfo {
@@ -277,7 +278,7 @@ mod tests {
             flags: abi::F_USER_RECOVERY,
             pid: SERVER,
             identity: name,
-            // Other places are told by the first word.
+            // The first word has the place.
             more: if moved { [more[0] ^ 1, more[1]] } else { more },
             ..DevInfo::default()
         };
@@ -297,7 +298,8 @@ mod tests {
         (text, fake.waits.get())
     }
 
-    /// An earlier version noted no key, and its device is refused with the hint that `--moved` takes it. `--moved` does.
+    /// An earlier version noted no key. Its device is refused with the hint `--moved`, and is taken over with
+    /// `--moved`.
     #[test]
     #[cfg(feature = "crypt")]
     fn a_device_whose_key_is_unsaid_is_taken_with_moved() {
@@ -315,7 +317,8 @@ mod tests {
         assert_eq!(search(true).unwrap(), Some(4));
     }
 
-    /// U12: also what is not the same disk waits until the driver has noticed the death, and is refused then.
+    /// U12: the search waits until the driver has noticed the death, also if the disk is not the same; it is refused
+    /// after that.
     #[test]
     fn u12_a_device_is_live_for_a_moment_after_the_death_of_its_server() {
         let layers = "po2@/dev/none-a";
@@ -333,7 +336,7 @@ mod tests {
             }
             let others = search("/dev/none-b", false, Some(60), served);
             assert_eq!(others, ("a new device".to_owned(), 0), "no disk of its own");
-            // The driver never notices: no new device, and no wait for ever.
+            // The driver never notices: there is no new device, and the wait ends.
             for (spec, moved) in [("/dev/none-a", false), ("/dev/none-a", true), (layers, false)] {
                 let (text, waited) = search(spec, moved, Some(u32::MAX), served);
                 assert!(text.contains("waits for the end of its server, process 77"), "{text}");
@@ -342,7 +345,7 @@ mod tests {
         }
     }
 
-    /// The lock of the disk decides about what a living server has.
+    /// A device of a living server is left alone: the disk's lock decides.
     #[test]
     fn the_device_of_a_living_server_is_left_to_it() {
         let (text, waited) = search("/dev/none-a", false, None, SECOND);
@@ -357,7 +360,8 @@ mod tests {
         }
     }
 
-    /// A device without recovery goes with its server; one that has it is removed once the driver has noticed the death.
+    /// The state of a device is returned once the driver has noticed the death of its server; at once if the server
+    /// lives.
     #[test]
     fn a_device_is_looked_at_once_its_servers_death_is_noticed() {
         for (has_ended, waits, state) in

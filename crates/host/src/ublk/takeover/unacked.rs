@@ -1,17 +1,16 @@
-//! The search for appends that are on the disk and that no client was told of. `replay.rs` makes it from
-//! the journal of a dead server, and asks it for each append until the kernel can have sent none again that
-//! is left.
+//! Searches for appends that are on the disk and that no client was told of. `replay.rs` creates the search from the
+//! journal of a dead server, and queries it for each append, as long as resent appends may be left.
 //!
-//! Whether an append was sent again or is new cannot be known, and makes no difference: space that belongs
-//! to no client and holds the data of an append serves that append. An append gets such space once, whole,
-//! after its bytes were read and compared, or not at all.
+//! A resent append cannot be distinguished from a new one, and need not be: space that belongs to no client and has
+//! the data of an append can serve that append. An append gets such space once and completely, after its bytes were
+//! read and compared, or not at all.
 //!
 //! Appends may begin anywhere in such space; only its edges are known ([`Space`]).
 //!
-//! A zone is read once, at its first append, and kept as a hash for each block. Later requests read only
-//! what they are given. The hashes are dropped when the zone has seen as many appends as the dead server
-//! can have had, when none of its space is left, and when anything else is done to it. For all other zones
-//! the search costs one load.
+//! A zone is read once, at its first append, and kept as a hash for each block. Later requests read only the space
+//! that they are given. The hashes are dropped when the zone has had as many appends as the dead server can have had
+//! in flight, when none of its space is left, and when any other request changes the zone. For all other zones the
+//! search costs one load.
 
 use super::compare::{flushed, is_on};
 use crate::recovery::space::read_space;
@@ -30,7 +29,7 @@ use zoneplug_nvme::recovery::{Space, block_hashes};
 #[derive(Debug)]
 struct Zone {
     pieces: Vec<Range<u32>>,
-    /// The same with a hash for each block, after the zone was read.
+    /// The pieces with a hash for each block, after the zone was read.
     space: Option<Space>,
 }
 
@@ -39,15 +38,15 @@ struct Zone {
 pub(in crate::ublk) struct Unacked {
     geometry: Geometry,
     block_sectors: u32,
-    /// Appends for which each zone is still searched; 0: none.
+    /// For each zone: the number of appends for which it is still searched; 0: it is not.
     left: Vec<AtomicU32>,
-    /// Each zone has a lock, which is held while it is read. `None`: the zone was forgotten.
+    /// Each zone has a lock, which is held while the zone is read. `None`: the zone was forgotten.
     zones: Mutex<BTreeMap<u32, Arc<Mutex<Option<Zone>>>>>,
 }
 
 impl Unacked {
-    /// `pieces` are the spaces that no client was told of, as offsets in zones. `most` is the number of
-    /// requests that the dead server can have had.
+    /// `pieces`: the space that no client was told of, as offsets in zones. `most`: the number of requests that the
+    /// dead server can have had in flight.
     pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         pieces: Vec<(ZoneNo, Vec<Range<u32>>)>,
@@ -56,7 +55,7 @@ impl Unacked {
         let (geometry, limits) = (disk.disk().geometry(), disk.disk().limits());
         let left = if pieces.is_empty() { 0 } else { geometry.nr_zones() };
         let left: Vec<AtomicU32> = (0..left).map(|_| AtomicU32::new(0)).collect();
-        // No more than that can have been in flight; anything below it was left over before.
+        // No more than `bound` can have been in flight; space below that is older.
         let longest = limits.visible_append_sectors(geometry.zone_sectors());
         let bound = u64::from(most) * u64::from(longest);
         let mut zones = BTreeMap::new();
@@ -74,8 +73,7 @@ impl Unacked {
         Unacked { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
     }
 
-    /// Finds `len` sectors of `buf` in `zone` and takes the space. Makes it durable first if that is asked
-    /// for.
+    /// Finds `len` sectors of `buf` in `zone` and takes the space. If `durable`, makes it durable first.
     pub(in crate::ublk) fn take(
         &self,
         zone: ZoneNo,
@@ -94,7 +92,7 @@ impl Unacked {
         let start = self.geometry.zone_start(zone);
         let found = self.look(start, z, buf, len, durable, disk);
         let used_up = z.space.as_ref().is_none_or(Space::is_empty);
-        // A concurrent `forget` has set it to 0.
+        // 0 if a concurrent `forget` has cleared it.
         let count = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         if used_up || !matches!(count, Ok(2..)) {
             *place = None;
@@ -103,7 +101,7 @@ impl Unacked {
         found
     }
 
-    /// Something else is done to `zone`. Nothing of it is taken after this returns.
+    /// Ends the search of `zone`, because another request changes it. After this returns, none of its space is taken.
     pub(in crate::ublk) fn forget(&self, zone: ZoneNo) {
         if self.left.get(zone.0 as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
             && let Some(place) = self.remove(zone)
@@ -154,7 +152,7 @@ impl Unacked {
 }
 
 #[cfg(test)]
-// clippy takes a list of one range for a mistake.
+// clippy takes a list of one range for a mistake, but these lists may have more.
 #[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
@@ -179,7 +177,7 @@ mod tests {
         buf
     }
 
-    /// A search in which no client was told of these blocks.
+    /// A search in which these blocks belong to no client.
     fn unacked(disk: &HostedDisk, blocks: &[Range<u32>]) -> Unacked {
         let pieces = blocks.iter().map(|b| b.start * 8..b.end * 8).collect();
         Unacked::new(disk, vec![(ZONE, pieces)], 100)

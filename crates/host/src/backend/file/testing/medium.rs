@@ -1,15 +1,15 @@
-//! What a process sees of a storage, and what is on its medium: a small model of Linux's page cache. It
-//! knows nothing of disks.
+//! A small model of Linux's page cache: the content of a storage that processes see, and the content of its medium.
+//! It knows nothing of disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes that a power cut leaves whole or not at all.
+/// Bytes of a sector. A power cut does not tear a sector.
 pub(super) const SECTOR: u64 = 512;
 
 /// A sector of memory.
 type Sector = [u8; SECTOR as usize];
 
-/// What happened to the storage.
+/// A change of the storage.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Write {
@@ -21,8 +21,8 @@ pub(super) enum Event {
         len: u64,
     },
     Sync,
-    /// A sync or a write-back failed. These sectors are not on the medium, and clean: no later sync writes
-    /// them, and they are seen until they are evicted. If `silent`, the next sync reports the error.
+    /// A sync or a write-back failed. These sectors are not on the medium, but clean: no later sync writes them, and
+    /// processes see them until they are evicted. If `silent`, the next sync reports the error.
     Failed {
         lost: BTreeSet<u64>,
         silent: bool,
@@ -67,7 +67,7 @@ impl Image {
         self.write_but(at, bytes, &BTreeSet::new());
     }
 
-    /// Writes all sectors except some.
+    /// Writes all sectors except those in `but`.
     fn write_but(&mut self, at: u64, bytes: &[u8], but: &BTreeSet<u64>) {
         let mut done = 0;
         while done < bytes.len() {
@@ -101,11 +101,11 @@ impl Image {
 /// The state of the storage at one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    /// What a process sees.
+    /// The content that processes see.
     pub(super) seen: Image,
-    /// What the last sync left on the medium.
+    /// The content of the medium after the last sync.
     pub(super) medium: Image,
-    /// Writes and holes since the last sync. Any of them may be on the medium, too.
+    /// Writes and holes since the last sync. Any of them may have reached the medium, too.
     pub(super) dirty: Vec<Event>,
     /// A write-back has failed, and no sync has reported it.
     pub(super) unreported: bool,
@@ -152,7 +152,7 @@ impl Memory {
         each.collect()
     }
 
-    /// Sectors that are seen, are not on the medium, and will never be written.
+    /// Sectors that processes see, but that are not on the medium and will never be written.
     pub(super) fn phantoms(&self) -> BTreeSet<u64> {
         let (a, b) = (&self.seen.0, &self.medium.0);
         let differ = |n: &&u64| a.get(n) != b.get(n);

@@ -1,8 +1,8 @@
-//! For tests: a storage whose power can be cut and whose syncs can fail. It records every write, hole and
-//! sync, and makes every state that a cut, a kill or a failure may leave. No program uses this.
+//! For tests: a storage whose power can be cut and whose syncs can fail. It records every write, hole and sync, and
+//! can produce every state that a cut, a kill or a failure may leave. No program uses this.
 //!
-//! A failed sync does what Linux does: pages that could not be written are clean from then on, and are seen
-//! until memory is short (`medium.rs`).
+//! A failed sync behaves as in Linux: pages that could not be written count as clean, and processes see them until
+//! memory is short (`medium.rs`).
 
 mod medium;
 
@@ -27,7 +27,7 @@ pub enum Left {
     All,
 }
 
-/// Which syncs fail, and what they lose.
+/// The syncs that fail, and the pages that they lose.
 #[derive(Debug, Clone, Copy)]
 struct Failing {
     /// Syncs that succeed first.
@@ -38,7 +38,7 @@ struct Failing {
     seed: u64,
 }
 
-/// What happens to the storage while a process reads it: before the next read of a place, in this order.
+/// Calls to make while a process reads the storage: each before the next read of a place, in this order.
 #[derive(Default)]
 struct Meanwhile(VecDeque<(u64, Box<dyn FnOnce() + Send>)>);
 
@@ -50,12 +50,12 @@ impl std::fmt::Debug for Meanwhile {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The state at the begin of the log.
+    /// The state at the start of the log.
     first: Memory,
     now: Memory,
     log: Vec<Event>,
     boot: u8,
-    /// Bytes that writes may still allocate; then they fail.
+    /// Bytes that writes may still allocate. Without room they fail.
     room: Option<u64>,
     failing: Option<Failing>,
     len: u64,
@@ -119,7 +119,7 @@ pub struct Places {
     pub len: u64,
 }
 
-/// A storage in memory that loses data like a disk.
+/// A storage in memory that can lose unsynced data, as a disk does in a power cut.
 #[derive(Debug)]
 pub struct CutStorage {
     layout: Layout,
@@ -167,14 +167,14 @@ impl CutStorage {
         s.log.clear();
     }
 
-    /// Clears the log. What is not durable stays so.
+    /// Clears the log. Writes that are not durable stay so.
     pub fn begin(&self) {
         let mut s = self.lock();
         s.first = s.now.clone();
         s.log.clear();
     }
 
-    /// The number of events in the log: the moments at which the power can be cut.
+    /// The number of events in the log. The power can be cut after each.
     pub fn moments(&self) -> usize {
         self.lock().log.len()
     }
@@ -184,24 +184,23 @@ impl CutStorage {
         self.lock().room = bytes;
     }
 
-    /// Makes syncs fail from now on, or succeed again. They lose everything that was written since the last
-    /// sync.
+    /// Makes syncs fail from now on, or succeed again. A failed sync loses all writes since the last successful one.
     pub fn fail_syncs(&self, failing: bool) {
         self.lock().failing = failing.then_some(Failing { after: 0, times: u64::MAX, seed: 0 });
     }
 
-    /// After `after` syncs, `times` syncs fail. They lose the pages that `seed` draws; 0: all.
+    /// After `after` syncs, `times` syncs fail. They lose the pages that `seed` draws; 0 draws all.
     pub fn fail_some_syncs(&self, after: u64, times: u64, seed: u64) {
         self.lock().failing = Some(Failing { after, times, seed });
     }
 
-    /// The kernel writes back by itself and fails. The pages that `seed` draws are lost; 0: all. The next
-    /// sync of any file reports it.
+    /// Makes the kernel's own write-back fail. The pages that `seed` draws are lost; 0 draws all. The next sync of
+    /// any file reports it.
     pub fn fail_writing_back(&self, seed: u64) {
         self.lock().lose(seed, true);
     }
 
-    /// Memory is short: the clean pages that `seed` draws are read from the medium from now on; 0: all.
+    /// Memory is short: the clean pages that `seed` draws are read from the medium from now on; 0 draws all.
     pub fn evict(&self, seed: u64) {
         let mut s = self.lock();
         let sectors = s.now.phantoms().into_iter().filter(|n| drawn(seed, n / 8)).collect();
@@ -223,13 +222,13 @@ impl CutStorage {
         self.lock().read
     }
 
-    /// Calls `then` once, before the next read that has the byte at `at`, and after all calls that were asked for
-    /// earlier. A writer that works while another process reads is made of such calls.
+    /// Calls `then` once, before the next read of the byte at `at`, and after all calls that were requested earlier.
+    /// Such calls play a writer that works while another process reads.
     pub fn before_read(&self, at: u64, then: impl FnOnce() + Send + 'static) {
         self.lock().meanwhile.0.push_back((at, Box::new(then)));
     }
 
-    /// Calls what is to happen before a read of this range. It may use the storage.
+    /// Makes the calls that are due before a read of this range. A call may use the storage.
     fn meanwhile(&self, range: Range<u64>) {
         let mut s = self.lock();
         if s.meanwhile.0.front().is_some_and(|(at, _)| range.contains(at)) {
@@ -252,9 +251,9 @@ impl CutStorage {
         self.with(s.at(moment), s.boot, &s)
     }
 
-    /// The storage that a power cut after the first `moment` events leaves. Everything before the last sync
-    /// among these is there; `pick` draws the state of each sector of a later event. Only sectors of the
-    /// table and its neighbours are ever torn: they have checksums, and data is the client's.
+    /// The storage that a power cut after the first `moment` events leaves. It has everything up to the last sync
+    /// among these; `pick` draws the state of each sector of a later event. Only sectors of the table and its
+    /// neighbours are ever torn: they have checksums, and data is the client's.
     pub fn after_cut(&self, moment: usize, pick: &mut dyn FnMut() -> Left) -> Arc<CutStorage> {
         let s = self.lock();
         let Memory { medium: mut image, dirty, .. } = s.at(moment);
@@ -273,7 +272,7 @@ impl CutStorage {
                         done += n;
                     }
                 }
-                // The journal of the file system does it whole or not at all.
+                // The journal of the file system makes a hole completely or not at all.
                 Event::Punch { at, len } if pick() != Left::Nothing => image.punch(*at, *len),
                 _ => {}
             }
@@ -282,7 +281,7 @@ impl CutStorage {
         self.with(m, s.boot.wrapping_add(1), &s)
     }
 
-    /// The storage after a power cut that keeps the holes and nothing else that was not synced.
+    /// The storage after a power cut that keeps the holes, and loses all else that was not synced.
     pub fn after_cut_with_holes(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
         let Memory { medium: mut image, dirty, .. } = s.at(moment);
