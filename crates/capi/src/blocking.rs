@@ -1,5 +1,5 @@
-//! Calls that wait. They copy between the caller's memory and the library's own, so the caller's may be anything, and is
-//! the caller's alone when a call returns, whatever it returns.
+//! Calls that wait. They copy between the caller's memory and the library's own, so the caller may use any memory,
+//! and the library does not use it after a call returns, also if the call fails.
 
 use crate::boundary::{Failure, Outcome, call, wide_call};
 use crate::disk::{disk, zp_disk};
@@ -10,7 +10,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Op, Sector};
 use zoneplug_host::IoError;
 
-/// Most pieces of a vectored call, Linux's `IOV_MAX`.
+/// The most pieces of a vectored call: Linux's `IOV_MAX`.
 const IOV_MAX: c_int = 1024;
 
 /// Refuses flags that a call does not know.
@@ -34,7 +34,7 @@ unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Outcome<&'a [u8]> {
     Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buf.cast(), len) } })
 }
 
-/// Refuses null, and returns the length.
+/// Refuses NULL, and returns the length.
 fn checked(buf: *const c_void, len: usize) -> Outcome<u32> {
     if buf.is_null() && len > 0 {
         return Err(Failure::invalid("the buffer is NULL", "a buffer of that length"));
@@ -58,7 +58,7 @@ pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'
         return Err(Failure::invalid("the list of pieces is NULL", "an array of struct iovec"));
     }
     if !iov.is_aligned() {
-        // As in a packed structure.
+        // The list is misaligned, for example in a packed structure.
         return Err(Failure::invalid("the list of pieces is misaligned", "aligned to a pointer"));
     }
     // SAFETY: aligned, not null, and the caller's promise.
@@ -72,11 +72,11 @@ pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'
     Ok((list, sum))
 }
 
-/// Copies the memory of an operation, which the header says is there, if the operation can be for the disk.
+/// Copies the memory of an operation, if the disk can take an operation of this length.
 ///
 /// # Safety
 ///
-/// As [`pieces`], and each piece is memory that nothing writes meanwhile.
+/// The contract of [`pieces`]; each piece is memory that nothing writes meanwhile.
 unsafe fn gathered(
     disk: &zp_disk,
     (op, sector): (Op, u64),
@@ -113,7 +113,7 @@ fn append(disk: &zp_disk, zone: u64, buf: AlignedBuf, flags: u32) -> Outcome<i64
         let fua = flags != 0;
         let zone = Sector(zone);
         let (at, _) = if fua { io.append_fua(zone, buf) } else { io.append(zone, buf) }?;
-        // No disk has 2^63 sectors: their bytes would not have a number.
+        // No disk has 2^63 sectors: a byte number would exceed 64 bits.
         i64::try_from(at.0)
             .map_err(|_| Failure::new(libc::EOVERFLOW, "a sector above 2^63", "zp_queue"))
     })

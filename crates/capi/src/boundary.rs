@@ -1,5 +1,5 @@
-//! What every call does first and last. A panic does not leave the library, a child of a fork is refused, and an error
-//! becomes a negative errno with a text.
+//! The start and the end of every call. A panic does not leave the library, a child of a fork is refused, and an
+//! error becomes a negative errno with a text.
 
 use libc::{c_char, c_int};
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ pub(crate) struct Failure {
     hint: Option<String>,
 }
 
-/// The result of a call: a number that is not negative, or why not.
+/// The result of a call: a number that is not negative, or the failure.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
@@ -49,14 +49,14 @@ impl Failure {
     /// Keeps the text for this thread, and returns the number for the caller.
     #[cold]
     fn report(self) -> c_int {
-        // A text with a zero byte, which a specification from C cannot have, ends there.
+        // A text with a zero byte ends there. A specification from C cannot have one.
         let text = |mut s: String| {
             s.truncate(s.find('\0').unwrap_or(s.len()));
             CString::new(s).unwrap_or_default()
         };
         let errno = self.errno;
         let last = (text(self.what), self.hint.map(text));
-        // A thread that is ending has no room for a text any more.
+        // A thread that is ending can no longer keep a text.
         let _ = LAST.try_with(|l| *l.borrow_mut() = last);
         -errno
     }
@@ -65,7 +65,7 @@ impl Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(e: Error) -> Failure {
-        // The system's own number, where the system has refused.
+        // If a system call has failed, the failure has its number.
         let mut cause = std::error::Error::source(&e);
         let mut errno = None;
         while let Some(e) = cause {
@@ -122,7 +122,7 @@ pub(crate) fn wide_call(body: impl FnOnce() -> Outcome<i64>) -> i64 {
 fn panicked(panic: Box<dyn std::any::Any + Send>) -> Failure {
     let why = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    // Dropping what was thrown may throw again.
+    // Dropping the payload may panic again.
     std::mem::forget(panic);
     Failure::new(
         libc::EIO,
@@ -132,20 +132,20 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Failure {
 }
 
 unsafe extern "C" {
-    // glibc and musl have it, with these numbers; the crate libc does not.
+    // glibc and musl have this function, with these numbers; the crate libc does not.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 /// `PTHREAD_CANCEL_DISABLE`.
 const CANCEL_DISABLE: c_int = 1;
 
-/// Keeps the calling thread from being cancelled (pthread_cancel(3)) while it waits in the library. A cancellation unwinds
-/// the stack, which Rust code cannot survive; it takes effect after the call.
+/// Keeps the calling thread from being cancelled (pthread_cancel(3)) while it waits in the library: a cancellation
+/// unwinds the stack, which Rust code cannot survive. It takes effect after the call.
 #[derive(Debug)]
 pub(crate) struct Uncancelled(c_int);
 
 impl Uncancelled {
-    /// Until the result is dropped.
+    /// Blocks cancellation until the result is dropped.
     pub(crate) fn begin() -> Uncancelled {
         let mut old = 0;
         // SAFETY: the place of a number.
@@ -161,7 +161,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// How many forks lie between the first process and this one.
+/// The number of forks between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// The process that opened a handle. Its threads do not exist in a child of a fork, so a child's use of the handle would
@@ -172,8 +172,8 @@ pub(crate) struct Process(u32);
 impl Process {
     /// This process.
     pub(crate) fn this() -> Process {
-        /// No lock, because a child of a fork would wait for a thread that exists in its parent only. If two threads
-        /// register the function, it counts a fork twice, which is as good.
+        /// There is no lock, because a child of a fork would wait for a thread that exists in its parent only. If two
+        /// threads register the function, a fork is counted twice, which does no harm.
         static WATCHED: AtomicBool = AtomicBool::new(false);
         extern "C" fn in_child() {
             GENERATION.fetch_add(1, Ordering::Relaxed);

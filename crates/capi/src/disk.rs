@@ -16,10 +16,10 @@ pub(crate) const MAX_DEPTH: u32 = 4096;
 /// A disk. Any number of threads may use it at a time.
 pub struct zp_disk {
     disk: HostedDisk,
-    /// Commands of one queue at the device, where the specification says `tags=`.
+    /// Commands of one queue at the device, if the specification has `tags=`.
     pub(crate) tags: Option<u16>,
     process: Process,
-    /// For the calls that wait, of which each takes one.
+    /// Clients for calls that wait. Each call takes one.
     idle: Mutex<Vec<BlockingDisk>>,
     /// Announces events, once there is a descriptor.
     pub(crate) bell: Mutex<Option<Arc<WakeFd>>>,
@@ -32,7 +32,8 @@ impl zp_disk {
         Ok(&self.disk)
     }
 
-    /// Runs a call that waits. Threads that call at a time have a client each, which is used again afterwards.
+    /// Runs a call that waits. Each thread that calls at the same time uses its own client, which is kept for later
+    /// calls.
     pub(crate) fn with_client<T>(
         &self,
         work: impl FnOnce(&mut BlockingDisk) -> Outcome<T>,
@@ -97,17 +98,17 @@ pub unsafe extern "C" fn zp_close(disk: *mut zp_disk) {
         // SAFETY: opened and not closed, says the header.
         let disk = unsafe { Box::from_raw(disk) };
         if disk.process.is_other() {
-            // Its threads are not here, and its device is the parent's.
+            // The disk's threads do not exist in this process, and the parent owns its device.
             std::mem::forget(disk);
         } else if lock(&disk.bell).is_some() {
-            // Queues may keep the disk open; the descriptor is closed with the handle.
+            // Queues may keep the disk open, but the descriptor is closed with the handle.
             disk.disk.wake_at_event(Waker::noop());
         }
         Ok(0)
     });
 }
 
-/// What a property is read from.
+/// The state of a disk that properties are read from.
 struct View {
     geometry: Geometry,
     limits: Limits,
@@ -117,7 +118,7 @@ struct View {
 
 type Property = (&'static CStr, fn(&View) -> u64);
 
-/// Numbers of a disk, by name. Later versions add more, at the end.
+/// The numbers of a disk, by name. Later versions add more at the end.
 static PROPERTIES: [Property; 45] = [
     (c"sectors", |v| v.geometry.capacity().0),
     (c"nr_zones", |v| v.geometry.nr_zones().into()),

@@ -95,7 +95,7 @@ pub unsafe extern "C" fn zp_events(
         let bell = lock(&disk.bell);
         if let Some(bell) = &*bell {
             bell.clear();
-            // What happens from here on rings; what happened before is seen below.
+            // Later events make the descriptor readable; earlier ones are read below.
             hosted.wake_at_event(&Waker::from(bell.clone()));
         }
         let found = hosted.events(after, max as usize);
@@ -104,10 +104,10 @@ pub unsafe extern "C" fn zp_events(
             unsafe { events.add(i).write((*event).into()) };
         }
         if let Some(bell) = bell.as_ref().filter(|_| found.len() == max as usize) {
-            // There may be more.
+            // The array is full, so there may be more events.
             bell.wake_by_ref();
         }
-        // No more than the disk keeps.
+        // The disk keeps at most so many events.
         Ok(found.len() as c_int)
     })
 }

@@ -12,11 +12,11 @@
 //! | `memory.rs` | buffers that are aligned for any device |
 //!
 //! A C program gives pointers, which no code here can check. The header says what each must point to; a program that
-//! breaks this has undefined behaviour, as with any C library. All else is checked.
+//! violates this has undefined behaviour, as with any C library. Everything else is checked.
 
-// The header's names are C's.
+// The names of types are those in the header.
 #![allow(non_camel_case_types)]
-// What a pointer must point to is said in the header, for the reader who writes C.
+// The header says what each pointer must point to, for C programmers.
 #![allow(clippy::missing_safety_doc)]
 
 #[cfg(target_endian = "big")]

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 /// A queue of operations. It belongs to the thread that opened it.
 pub struct zp_queue {
-    // What any thread may read, because it never changes.
+    // The fields that any thread may read, because they never change.
     process: Process,
     owner: ThreadMark,
     state: QueueState,
 }
 
-/// Which thread: the address of its control block, which no two threads have at a time.
+/// Identifies a thread: the address of its control block, which no other thread has at the same time.
 #[derive(PartialEq, Eq, Clone, Copy)]
 struct ThreadMark(usize);
 

@@ -1,4 +1,4 @@
-//! What a queue does with its operations: from an operation of C to a BIO, and back to a completion.
+//! The operations of a queue: turns an operation from C into a BIO, and the BIO into a completion.
 
 use crate::blocking::pieces;
 use crate::boundary::{Failure, Outcome, Uncancelled};
@@ -19,41 +19,42 @@ use zoneplug_host::{Client, WakeFd};
 /// Every operation, by its number.
 const OPS: [Op; 12] = Op::ALL;
 
-/// Whether the flags are some that exist, and the reserved field is 0.
+/// Whether all flags exist, and the reserved field is 0.
 #[inline]
 fn known(op: &zp_op) -> bool {
     op.flags & !ALL_FLAGS == 0 && op.reserved == 0
 }
 
-/// Whether the operation, if it moves data, has nothing that [`QueueState::unusual`] must look at.
+/// Whether the operation, if it moves data, needs none of the checks of [`QueueState::unusual`].
 #[inline]
 fn is_simple(op: &zp_op) -> bool {
     let odd = u32::from(op.flags & !ALL_FLAGS) | u32::from(op.reserved) | op.iovcnt | op.len & 511;
     odd == 0 && op.len != 0 && !op.buf.is_null()
 }
 
-/// One operation that a queue has room for. Its BIO has the slot's number as its token.
+/// The state of one operation of a queue. Its BIO has the slot's number as its token.
 struct Slot {
     user_data: u64,
-    /// The memory that the BIO took with it. `None`: the slot is free, or in the list of late ones and the memory is back.
+    /// The memory that the BIO has. `None`: the slot is free, or it is in the list of late ones and its memory is
+    /// back.
     lent: Option<IoRange>,
 }
 
-/// What only the owner of a queue uses.
+/// The part of a queue that only its owner uses.
 pub(crate) struct QueueState {
     client: Client,
     slots: Vec<Slot>,
-    /// The BIOs of the slots that are not in use.
+    /// The BIOs of free slots.
     free: BioPool,
-    /// Accepted, and not yet taken by the disk, which is frozen.
+    /// Operations that were accepted, and that the disk has not taken yet because it is frozen.
     list: Bios,
-    /// Finished, and not yet returned.
+    /// BIOs that have finished, and were not returned yet.
     done: Bios,
     /// Slots whose operation has ended, while the device still has their memory.
     late: Vec<u32>,
-    /// Completions that closing has found in vain: the queue stays open.
+    /// Completions that a failed close has fetched; the queue stays open.
     kept: VecDeque<zp_completion>,
-    /// With a descriptor: what makes it readable.
+    /// Makes the descriptor readable, if there is one.
     bell: Option<(Arc<WakeFd>, Waker)>,
 }
 
@@ -81,9 +82,9 @@ impl QueueState {
         }
     }
 
-    /// Operations whose completions have not been fetched.
+    /// The number of operations whose completions have not been fetched.
     pub(crate) fn in_flight(&self) -> usize {
-        // The slot of an operation whose memory is late is in use.
+        // An operation whose memory is late still has a slot in use.
         let ended = self.kept.iter().filter(|c| c.flags != ZP_COMPLETION_MEMORY_LENT);
         self.slots.len() - self.free.len() + ended.count()
     }
@@ -92,7 +93,7 @@ impl QueueState {
     ///
     /// # Safety
     ///
-    /// The array has `nr` elements. What each points to is as the header says, until the operation completes.
+    /// The array has `nr` elements. Until an operation completes, its pointers are valid as the header says.
     #[inline(always)]
     pub(crate) unsafe fn submit(&mut self, ops: *const zp_op, nr: u32) -> Outcome<c_int> {
         let mut taken = 0;
@@ -129,11 +130,11 @@ impl QueueState {
         Ok(fd)
     }
 
-    /// Puts an operation into a slot and at the end of the list. False: it is wrong, or no slot is free.
+    /// Puts an operation into a slot and at the end of the list. False: the operation is wrong, or no slot is free.
     ///
     /// # Safety
     ///
-    /// What `op` points to is as the header says, until the operation completes.
+    /// Until the operation completes, the pointers of `op` are valid as the header says.
     #[inline(always)]
     unsafe fn accept(&mut self, op: &zp_op) -> bool {
         // SAFETY: the caller's promise: memory that nothing writes.
@@ -168,11 +169,11 @@ impl QueueState {
         true
     }
 
-    /// Why [`QueueState::accept`] refuses.
+    /// Why [`QueueState::accept`] refuses an operation.
     ///
     /// # Safety
     ///
-    /// As [`QueueState::accept`].
+    /// The contract of [`QueueState::accept`].
     #[cold]
     unsafe fn refusal(&self, op: &zp_op) -> Failure {
         // SAFETY: the caller's promise.
@@ -182,11 +183,11 @@ impl QueueState {
         }
     }
 
-    /// What to do, the length and the memory of any operation.
+    /// The kind, the length and the memory of any operation.
     ///
     /// # Safety
     ///
-    /// As [`QueueState::accept`].
+    /// The contract of [`QueueState::accept`].
     #[cold]
     unsafe fn unusual(op: &zp_op) -> Outcome<(Op, u32, IoBuf)> {
         let kind = OPS.get(usize::from(op.op)).filter(|_| known(op));
@@ -235,7 +236,7 @@ impl QueueState {
         Ok((kind, sum >> 9, buf))
     }
 
-    /// Takes what has finished.
+    /// Stores completions of finished operations in the array. Returns their number.
     ///
     /// # Safety
     ///
@@ -257,7 +258,7 @@ impl QueueState {
         unsafe { self.fetch(completions, max) }
     }
 
-    /// [`QueueState::poll`] with a descriptor, after a freeze, or where memory comes late.
+    /// [`QueueState::poll`] for a queue with a descriptor, after a freeze, or with late memory.
     ///
     /// # Safety
     ///
@@ -294,7 +295,7 @@ impl QueueState {
         kept + n + unsafe { self.fetch_late(completions.add(n as usize), max - n) }
     }
 
-    /// Moves what has finished to the array.
+    /// Moves completions of finished BIOs to the array. Returns their number.
     ///
     /// # Safety
     ///
@@ -304,7 +305,7 @@ impl QueueState {
         let mut at = completions;
         // SAFETY: the array's end.
         let end_of_array = unsafe { completions.add(max as usize) };
-        // One by one: a drain costs more where one operation has finished, and hardly less where many have.
+        // BIOs are taken one by one: a drain costs more if one has finished, and saves little if many have.
         while at != end_of_array
             && let Some(bio) = self.done.pop_front()
         {
@@ -319,7 +320,7 @@ impl QueueState {
         unsafe { at.offset_from_unsigned(completions) as u32 }
     }
 
-    /// Completions for memory that has come back after its operation.
+    /// Stores completions for memory that has come back after its operation.
     ///
     /// # Safety
     ///
@@ -350,7 +351,7 @@ impl QueueState {
         n
     }
 
-    /// Takes back memory that is late, and returns of how many operations it is back and has not been announced.
+    /// Takes late memory back. Returns the number of operations whose memory is back and has not been announced.
     fn look_for_late(&mut self) -> u32 {
         let QueueState { late, slots, client, .. } = self;
         let mut back = 0;
@@ -374,8 +375,8 @@ impl QueueState {
         }
     }
 
-    /// Waits for a BIO to finish, a disk to thaw or late memory to come back, at most `left`; may return early. False:
-    /// there is nothing to wait for.
+    /// Waits for a BIO to finish, a disk to thaw or late memory to come back, at most `left`. May return early.
+    /// False: there is nothing to wait for.
     fn wait_for_more(&mut self, left: Option<Duration>) -> bool {
         self.client.submit(&mut self.list);
         let short = left.map_or(LATE_LOOK, |l| l.min(LATE_LOOK));
@@ -383,7 +384,7 @@ impl QueueState {
         if self.client.outstanding() > 0 {
             self.client.wait(&mut self.done, 1, until);
         } else if !self.list.is_empty() {
-            // Frozen.
+            // The disk is frozen.
             self.client.wait_thaw(until);
         } else if !self.late.is_empty() {
             std::thread::sleep(short);
@@ -393,13 +394,13 @@ impl QueueState {
         true
     }
 
-    /// Makes sure that the descriptor becomes readable when something finishes.
+    /// Makes the descriptor readable when an operation finishes.
     fn watch(&mut self) {
         let Some((bell, waker)) = &self.bell else { return };
         if self.client.outstanding() == 0 && self.list.is_empty() {
             self.client.disarm();
         } else if self.client.arm(waker) {
-            // What finished before is seen here; what finishes later rings.
+            // This poll sees BIOs that finished before; later ones make the descriptor readable.
             self.client.poll(&mut self.done);
         } else {
             std::task::Wake::wake_by_ref(bell);
@@ -409,12 +410,12 @@ impl QueueState {
         }
     }
 
-    /// Waits until the memory of all operations is the caller's again. After an error the queue is as before: all
-    /// completions are there.
+    /// Waits until the library uses no memory of operations. After an error the queue is as before: it has all
+    /// completions.
     pub(crate) fn drain(&mut self, limit: Option<Duration>) -> Outcome<()> {
         let end = limit.and_then(|l| Instant::now().checked_add(l));
         loop {
-            // What has finished says whether its memory is late.
+            // Only the completion of a finished operation shows whether its memory is late.
             let mut one = zp_completion::default();
             // SAFETY: an array of one.
             while unsafe { self.fetch(&raw mut one, 1) } > 0 {
@@ -439,11 +440,11 @@ impl QueueState {
     }
 }
 
-/// Gives a BIO that has finished back to its slot, and writes its completion. False: a faulty device has made it up.
+/// Returns a finished BIO to its slot, and writes its completion. False: a faulty device has made up the BIO.
 ///
 /// # Safety
 ///
-/// `completion` is the place of one.
+/// `completion` is the place of a completion.
 #[inline(always)]
 unsafe fn end(
     slots: &mut [Slot],
@@ -479,18 +480,18 @@ unsafe fn end(
     true
 }
 
-/// An operation has ended without its memory.
+/// Marks the completion of an operation that has ended without its memory.
 #[cold]
 fn end_late(one: &mut zp_completion) {
     one.flags = ZP_COMPLETION_MEMORY_LENT;
     if one.result == 0 {
-        // No success: a faulty device kept the memory.
+        // The operation did not succeed: a faulty device kept the memory.
         one.result = -libc::EIO;
         one.status = ZP_STATUS_IO;
     }
 }
 
-/// How often closing looks for memory that comes late.
+/// The interval at which closing checks for late memory.
 const LATE_LOOK: Duration = Duration::from_millis(10);
 
 #[cold]

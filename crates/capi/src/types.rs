@@ -1,4 +1,4 @@
-//! Operations, flags, statuses and zones, as C sees them. The numbers are those of the engine; the tests compare them.
+//! Operations, flags, statuses and zones for C. The numbers are those of the engine; the tests compare them.
 
 use libc::{c_char, c_void};
 

@@ -1,9 +1,9 @@
-//! Probes (USDT) of zoneplug: places in a program to which bpftrace, perf and SystemTap attach while it runs.
+//! Probes (USDT) of zoneplug: places in a running program to which bpftrace, perf and SystemTap can attach.
 //!
-//! A probe is an instruction that does nothing, and a note in the ELF file that says where it is, what it is called, and
-//! in which registers its arguments are (the format is SystemTap's, `stapsdt` version 3). A program that watches has the
-//! kernel put a breakpoint there, and raise a counter, whose address the note has too. So a caller looks at the counter
-//! first, and computes the arguments only for a watcher:
+//! A probe is an instruction without effect, and a note in the ELF file with its address, its name, and the registers
+//! of its arguments (in SystemTap's format, `stapsdt` version 3). A tracing program makes the kernel put a breakpoint
+//! there, and raise a counter, whose address is in the note too. So a caller first checks the counter, and computes
+//! the arguments only if a program is tracing:
 //!
 //! ```
 //! if zoneplug_probe::issue::is_watched() {
@@ -11,10 +11,10 @@
 //! }
 //! ```
 //!
-//! Without a watcher that is a comparison with a word in memory and a jump. The crate `probe` has macros for such notes,
-//! but looks and computes the arguments in one place, in the middle of the code that is watched; that costs its callers
-//! registers. Here [`fire`](issue::fire) is a function that is never inlined. On other systems than Linux on x86-64 and
-//! aarch64 no probe is ever watched.
+//! Otherwise a probe costs a comparison with a word in memory and a jump. The crate `probe` has macros for such
+//! notes, but checks the counter and computes the arguments in the middle of the traced code; that costs its callers
+//! registers. Here [`fire`](issue::fire) is a function that is never inlined. On systems other than Linux on x86-64
+//! and aarch64 no probe is ever watched.
 
 /// Makes the module of a probe.
 macro_rules! probe {
@@ -23,27 +23,27 @@ macro_rules! probe {
         pub mod $name {
             use std::sync::atomic::AtomicU16;
 
-            /// How many programs watch. The kernel writes it.
+            /// The number of programs that watch the probe. The kernel writes it.
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".probes"))]
             static WATCHERS: AtomicU16 = AtomicU16::new(0);
 
             /// Whether a program watches this probe.
             #[inline(always)]
             pub fn is_watched() -> bool {
-                // SAFETY: the word lives as long as the program, and only the kernel writes it. Compilers compare it in
-                // place this way, and load an atomic into a register first.
+                // SAFETY: the word lives as long as the program, and only the kernel writes it. Compilers compare a
+                // volatile word in place, but would load an atomic into a register first.
                 unsafe { WATCHERS.as_ptr().read_volatile() != 0 }
             }
 
-            /// What the program that watches stops at.
+            /// The instruction at which a tracing program stops.
             #[cold]
             #[inline(never)]
             pub fn fire($($arg: u64),+) {
                 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
                 {
-                    // SAFETY: one instruction that does nothing. The rest makes a note in a section that is not loaded,
-                    // and an empty section by whose address tools see whether a file was relinked. The arguments and the
-                    // counter are only named in the note.
+                    // SAFETY: one instruction without effect. The rest makes a note in a section that is not loaded,
+                    // and an empty section, by whose address tools detect that a file was relinked. The note only
+                    // names the arguments and the counter.
                     #[cfg(target_arch = "x86_64")]
                     unsafe {
                         $crate::note!($name, ($($arg),+), WATCHERS, att_syntax);
@@ -61,9 +61,9 @@ macro_rules! probe {
     };
 }
 
-/// The instruction and its note: lengths of the owner's name and of the description, type 3; then the owner; then the
-/// addresses of the instruction, of the base section and of the counter; then provider, name and arguments, each of which is
-/// signed and has 8 bytes.
+/// The instruction and its note: lengths of the owner's name and of the description, type 3; the owner; the addresses
+/// of the instruction, of the base section and of the counter; then provider, name and arguments, each signed and of
+/// 8 bytes.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! note {
@@ -102,7 +102,7 @@ macro_rules! note {
 }
 
 probe!(
-    /// A command goes to the device.
+    /// A command is sent to the device.
     issue(command, op, sector, count, bios)
 );
 probe!(
@@ -114,11 +114,11 @@ probe!(
     add_to_plug(zone, sector, count, bios)
 );
 probe!(
-    /// Writes that waited go to the device as one command.
+    /// Writes that waited are sent to the device as one command.
     issue_from_plug(zone, sector, count, bios)
 );
 probe!(
-    /// The place of an append is known.
+    /// The sector of an append is known.
     append_position(zone, sector, count)
 );
 probe!(
@@ -126,15 +126,15 @@ probe!(
     zone_management(op, sector, count)
 );
 probe!(
-    /// The device is asked for the write pointer of a zone.
+    /// The disk asks the device for the write pointer of a zone.
     zone_recovery(zone, number)
 );
 probe!(
-    /// A write has come before its place, and is held.
+    /// A write was submitted before the write pointer has reached its sector, and is held.
     hold_write(zone, sector, count)
 );
 probe!(
-    /// A write was held for too long, and is refused.
+    /// A write was held for too long and is refused.
     expire_write(zone, sector, count)
 );
 probe!(
@@ -142,10 +142,10 @@ probe!(
     error(op, status, zone, sector, aborted)
 );
 probe!(
-    /// Something else that the disk records.
+    /// Another event that the disk records.
     zone_event(kind, zone, sector)
 );
 probe!(
-    /// A server goes on with the block device of another one.
+    /// A server takes over the block device of another one.
     takeover(device, queues)
 );

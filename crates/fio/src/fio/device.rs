@@ -13,16 +13,16 @@ use zoneplug_core::{Bytes, Error, Op, Sector, Status};
 use zoneplug_host::IoError;
 use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk};
 
-/// Most commands of one job at the device, where the specification does not say `tags=`.
+/// Most commands of one job at the device, unless the specification has `tags=`.
 const MAX_TAGS: usize = 4096;
-/// How long zone management may take.
+/// The limit of time for zone management.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest write with which `move_zone_wp` fills up.
+/// The longest write of `move_zone_wp`.
 const FILL: u64 = 1 << 20;
 
 pub(super) struct Device {
     disk: HostedDisk,
-    /// For zone management, which fio does one at a time and waits for.
+    /// The client for zone management. fio sends one such request at a time and waits for it.
     zone_io: Mutex<BlockingDisk>,
     tags: Option<u16>,
     bytes: u64,
@@ -31,15 +31,15 @@ pub(super) struct Device {
     pub(super) max_open: u32,
     /// 0 for no limit.
     pub(super) max_active: u32,
-    /// Whether fio has asked for the zones, so runs in zoned mode.
+    /// Whether fio has asked for the zones, and thus runs in zoned mode.
     pub(super) zoned: AtomicBool,
-    /// Whether the short last zone was mentioned.
+    /// Whether a message about the short last zone was printed.
     pub(super) told: AtomicBool,
-    /// Failures that were shown: a bit for each status, by operation.
+    /// Failures that were printed: a bit for each status, by operation.
     shown: [AtomicU64; Op::ALL.len()],
 }
 
-/// What is wrong on one line, what to try on the next.
+/// The text of an error, with the hint on a second line.
 fn words(e: &Error) -> String {
     match e.what_to_try() {
         Some(hint) => format!("{}\n{hint}", e.what()),
@@ -48,7 +48,7 @@ fn words(e: &Error) -> String {
 }
 
 impl Device {
-    /// Opens what fio's file name says: a specification.
+    /// Opens the device. fio's file name is its specification.
     pub(super) fn open(spec: &str) -> Result<Device, String> {
         let spec = DiskSpec::parse(spec).map_err(|e| words(&e))?;
         if spec.config.timeout.is_some() {
@@ -87,7 +87,7 @@ impl Device {
         self.bytes
     }
 
-    /// Zones that are as long as the first.
+    /// The number of zones that are as long as the first.
     pub(super) fn whole_zones(&self) -> u64 {
         self.bytes / self.zone_bytes()
     }
@@ -132,7 +132,7 @@ impl Device {
         let end =
             offset.checked_add(len).filter(|e| (offset | e) & 511 == 0).ok_or(libc::EINVAL)?;
         let (mut at, end) = (Bytes(offset).to_sectors(), Bytes(end).to_sectors());
-        // As many whole zones as one operation can name.
+        // The most whole zones that one operation can name, in sectors.
         let most = u64::from(u32::MAX / self.zone_sectors * self.zone_sectors);
         let mut io = lock(&self.zone_io);
         while at < end {
@@ -147,8 +147,8 @@ impl Device {
         Ok(())
     }
 
-    /// Writes `len` bytes at `offset` and waits: what `copy` puts into a buffer, told how far from `offset` that
-    /// begins.
+    /// Writes `len` bytes at `offset` and waits. `copy` fills each buffer; it gets the distance of the buffer from
+    /// `offset`.
     pub(super) fn fill(
         &self,
         offset: u64,
@@ -171,7 +171,7 @@ impl Device {
     }
 }
 
-/// A zone as fio wants it: in bytes, and with a write pointer inside it whatever its condition.
+/// A zone in fio's form: in bytes, and with a write pointer inside the zone in any condition.
 fn to_fio(z: &ZoneInfo) -> ZbdZone {
     let bytes = |sectors: u64| Sector(sectors).to_bytes().0;
     let (start, len) = (bytes(z.start.0), bytes(z.len_sectors));
@@ -187,7 +187,7 @@ fn to_fio(z: &ZoneInfo) -> ZbdZone {
         Condition::ReadOnly => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_READONLY),
         Condition::Offline => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_OFFLINE),
     };
-    // fio stops with an assertion if it finds the pointer outside; a zone without one has "all ones" here.
+    // fio stops with an assertion if the pointer is outside. A zone without a write pointer has all ones here.
     let wp = bytes(z.wp.0.min(z.start.0 + z.len_sectors)).max(start);
     ZbdZone { start, wp, len, capacity: bytes(z.capacity_sectors), zone_type, cond: cond as c_int }
 }

@@ -1,6 +1,6 @@
 //! Devices and jobs, and the callbacks for files and zones.
 //!
-//! The order fio calls everything in, per job (`td`):
+//! fio calls everything in this order, for each job (`td`):
 //!
 //! 1. in its main thread, for all jobs: `get_ioengine`; then `get_file_size` per file and, in zoned mode and once per
 //!    device, `get_zoned_model`, `report_zones`, `get_max_active_zones`, `get_max_open_zones`;
@@ -23,9 +23,9 @@ use zoneplug_core::Op;
 pub(super) struct Engine {
     pub(super) abi: &'static Abi,
     pub(super) fio: Program,
-    /// The process devices were opened in, or else the one fio loaded us in.
+    /// The process that has opened devices; before that, the process in which fio loaded this library.
     pid: AtomicI32,
-    /// By specification. Kept until fio ends, because a later job may name one again.
+    /// Devices by specification. Kept until fio ends, because a later job may name one again.
     devices: Mutex<BTreeMap<String, Arc<Device>>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn engine() -> Option<&'static Engine> {
     ENGINE.get()?.as_ref().ok()
 }
 
-/// Finds out which fio this is. Called for every job, works once.
+/// Finds out the release of this fio. Called for every job; does its work once.
 pub(super) fn start() -> Result<&'static Abi, String> {
     let e = ENGINE.get_or_init(|| {
         let version = version().ok_or("this is not fio, or one that does not tell its version")?;
@@ -66,7 +66,7 @@ extern "C" fn at_exit() {
 }
 
 impl Engine {
-    /// Whether this is the process the devices live in.
+    /// Whether this is the process that has opened the devices.
     pub(super) fn is_home(&self) -> bool {
         self.pid.load(Ordering::Relaxed) == std::process::id() as i32
     }
@@ -108,7 +108,7 @@ pub(super) unsafe extern "C" fn get_file_size(_td: *mut c_void, f: *mut c_void) 
         let file = unsafe { File::new(e.abi, f) };
         let opened = abi::check_new_file(e.abi, f, None)
             .or_else(|why| {
-                // Asked again, as after a failed first time: our own size.
+                // fio asks again, as after a failed first call: the size is then ours.
                 let d = e.device(&file.name()?)?;
                 abi::check_new_file(e.abi, f, Some(d.bytes()))
                     .or_else(|_| abi::check_new_file(e.abi, f, Some(d.whole_bytes())))
@@ -130,7 +130,7 @@ pub(super) unsafe extern "C" fn get_file_size(_td: *mut c_void, f: *mut c_void) 
     })
 }
 
-/// In zoned mode only, before fio counts the zones.
+/// Called in zoned mode only, before fio counts the zones.
 pub(super) unsafe extern "C" fn get_zoned_model(
     _td: *mut c_void,
     f: *mut c_void,
@@ -254,8 +254,7 @@ pub(super) unsafe extern "C" fn finish_zone(
     unsafe { on_device(f, |d| d.manage(Op::ZoneFinish, offset, len).map(|()| 0)) }
 }
 
-/// After a failed write, on demand of the user: fills from the zone's write pointer on, with the data given or with
-/// zeroes.
+/// After a failed write, if the user wants it: writes from the zone's write pointer on, the given data or zeroes.
 pub(super) unsafe extern "C" fn move_zone_wp(
     _td: *mut c_void,
     f: *mut c_void,
@@ -283,17 +282,17 @@ pub(super) unsafe extern "C" fn move_zone_wp(
 
 // ---- files --------------------------------------------------------------------
 
-/// fio closes and opens files between its phases; clients stay until the end.
+/// Does nothing: fio closes and opens files between its phases, but clients stay until the end.
 pub(super) unsafe extern "C" fn close_file(_td: *mut c_void, _f: *mut c_void) -> c_int {
     0
 }
 
-/// There is no cache to drop.
+/// Does nothing: there is no cache to drop.
 pub(super) unsafe extern "C" fn invalidate(_td: *mut c_void, _f: *mut c_void) -> c_int {
     0
 }
 
-/// A device must not be removed, whatever its specification may name.
+/// Does nothing: a device must not be removed, whatever its specification names.
 pub(super) unsafe extern "C" fn unlink_file(_td: *mut c_void, _f: *mut c_void) -> c_int {
     0
 }

@@ -1,7 +1,7 @@
 //! A job of fio: one thread that submits and reaps.
 //!
-//! `queue` collects BIOs and `commit` hands them to the layer, one batch per device: fio commits after as many as its
-//! `iodepth_batch` says, and before it waits.
+//! `queue` collects BIOs and `commit` passes them to the layer, one batch per device. fio commits after
+//! `iodepth_batch` requests, and before it waits.
 
 use super::abi::{self, Abi, File, IoU, TABLE, unlikely};
 use super::engine::{Engine, engine};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Bytes, IoBuf, Op, Status};
 
-/// What belongs to one fio job. Used by the job's thread only.
+/// The state of one fio job. Only the job's thread uses it.
 struct Job {
     abi: &'static Abi,
     fio: &'static Program,
@@ -27,16 +27,16 @@ struct Job {
     lanes: Vec<Lane>,
     /// Whether a lane has requests that are not submitted.
     queued: bool,
-    /// Finished units in the order in which fio gets them.
+    /// Finished units, in the order in which fio gets them.
     events: Vec<*mut c_void>,
-    /// Those that `event` is asked for, as indices of `events`. fio has got the ones before.
+    /// The units that fio asks `event` for, as indices of `events`. fio has taken the ones before.
     told: Range<usize>,
-    /// Set when fio's memory did not look as expected. The job has no files then, so that nothing is done.
+    /// Set when fio's memory was not as expected. The job then has no files, so that it does nothing.
     broken: bool,
 }
 
 impl Drop for Job {
-    /// However a job ends, fio uses its memory for something else afterwards.
+    /// After the end of a job, fio uses its memory for something else, so the job waits for its devices.
     fn drop(&mut self) {
         self.settle();
     }
@@ -48,7 +48,8 @@ const NO_FILE: (*mut c_void, usize) = (core::ptr::dangling_mut(), 0);
 /// The jobs of fio, by the address of its `thread_data`.
 static JOBS: Jobs<Job> = Jobs::new();
 
-/// The job `td`, if it is where the search for it begins. `None`: only [`job_of`] can tell whether there is one.
+/// The job `td`, if its entry is the first that the search visits. `None`: only [`job_of`] can tell whether there is
+/// one.
 ///
 /// # Safety
 /// `td` is what fio passes to a callback, in the job's thread. The caller uses no other reference to the job.
@@ -140,7 +141,7 @@ pub(super) unsafe extern "C" fn open_file(td: *mut c_void, f: *mut c_void) -> c_
     unsafe { with_job(td, 1, body) }
 }
 
-/// fio frees its buffers after its units, so this is the last moment to wait for what is in flight.
+/// fio frees its buffers after its units, so this is the last moment to wait for requests in flight.
 pub(super) unsafe extern "C" fn io_u_free(td: *mut c_void, _u: *mut c_void) {
     // SAFETY: called by fio.
     unsafe { with_job(td, (), Job::settle) }
@@ -210,7 +211,8 @@ impl Job {
         self.queued = false;
     }
 
-    /// Hands to the layer what was queued. What a frozen disk has not taken is left: then `reap` comes back here.
+    /// Passes queued requests to the layer. Those that a frozen disk does not take stay queued; `reap` calls this
+    /// again.
     #[inline(always)]
     fn submit(&mut self, abi: &Abi, td: *mut c_void) {
         if let [lane] = &mut self.lanes[..] {
@@ -232,10 +234,10 @@ impl Job {
 
 // ---- requests -------------------------------------------------------------------
 
-/// Why a request was not taken.
+/// Why a request was not queued.
 #[derive(Clone, Copy)]
 enum Refused {
-    /// It ends with this error number.
+    /// The request ends with this error number.
     Failed(Errno),
     /// fio's memory is not as expected, so nothing may be written to it.
     Broken,
@@ -243,17 +245,17 @@ enum Refused {
 
 /// Why [`Job::queue_transfer`] has not queued a request.
 enum Obstacle {
-    /// It is of another file than the last one, or it is no read or write.
+    /// The request is for another file than the last one, or is neither a read nor a write.
     Unusual,
-    /// It does not begin and end between two sectors.
+    /// The request does not begin or does not end at a sector.
     Unaligned,
     /// fio's memory is not as expected, or the batch has no room.
     Unexpected(&'static str),
 }
 
-/// The callback for the release of row `ROW` of the table, so that it knows the offsets when it is compiled.
+/// The callback for the release of row `ROW` of the table, so that the compiler knows the offsets.
 ///
-/// It makes no call for a request that nothing is unusual about, so it saves no registers.
+/// For an ordinary request it makes no call, so it saves no registers.
 pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut c_void) -> c_int {
     #[cold]
     #[inline(never)]
@@ -272,7 +274,7 @@ pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut
 }
 
 impl Job {
-    /// Answers as fio expects it: with its queue status, or with a negative error number, which ends the job.
+    /// Returns what fio expects: its queue status, or a negative error number, which ends the job.
     fn queue_unit<const ROW: usize>(&mut self, td: *mut c_void, u: *mut c_void) -> c_int {
         // SAFETY: fio passes a unit of this job, seen by `io_u_init`.
         let unit = unsafe { IoU::new(const { &TABLE[ROW].2 }, u) };
@@ -286,7 +288,7 @@ impl Job {
         }
     }
 
-    /// Queues a read or a write of the file that was used last. An error says that nothing was changed.
+    /// Queues a read or a write of the file that was used last. If it fails, it has changed nothing.
     #[inline(always)]
     fn queue_transfer(&mut self, u: *mut c_void, unit: IoU<'_>) -> Result<(), Obstacle> {
         let (file, at) = self.file;
@@ -303,16 +305,17 @@ impl Job {
             lanes => lanes.get_mut(at).ok_or_else(|| unlikely(Obstacle::Unusual))?,
         };
         abi::check_transfer(unit, lane.bytes).map_err(Obstacle::Unexpected)?;
-        // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses it too.
+        // The layer counts in sectors. It would refuse a length that is not a multiple of a sector, so this refuses
+        // it too.
         if (unit.offset() | unit.xfer_buflen()) & 511 != 0 || unit.xfer_buflen() >> 32 != 0 {
             return Err(unlikely(Obstacle::Unaligned));
         }
         let queued = lane.queue(unit.index() as usize, u, || {
-            // Read only now, so that the function has enough registers.
+            // These fields are read only now, so that the function has enough registers.
             let (sector, len) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen() as u32);
-            // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it;
-            // `settle` waits for what fio did not ask for. It may look at what it writes, and does not look at what
-            // it reads.
+            // SAFETY: fio keeps the buffer until it has the unit's event, which it gets only after the buffer is
+            // back; `settle` waits for units whose events fio did not ask for. Meanwhile fio may read the buffer of a
+            // write, and does not touch that of a read.
             let buf = unsafe {
                 match op {
                     Op::Read => IoBuf::new(unit.xfer_buf(), len),
@@ -326,9 +329,9 @@ impl Job {
         Ok(())
     }
 
-    /// Queues any request, and answers with fio's queue status.
+    /// Queues any request, and returns fio's queue status.
     fn queue(&mut self, td: *mut c_void, u: *mut c_void, unit: IoU<'_>) -> Result<c_int, Refused> {
-        // A job that is broken has no files.
+        // A broken job has no files.
         let Some(at) = self.lane_of(unit.file()) else {
             return self.refuse("its file is not one of the job");
         };
@@ -346,7 +349,7 @@ impl Job {
         }
     }
 
-    /// Queues what moves no data.
+    /// Queues a request that moves no data.
     fn queue_other(
         &mut self,
         td: *mut c_void,
@@ -360,7 +363,7 @@ impl Job {
             abi::DDIR_TRIM => return self.trim(td, u, unit, at),
             _ => return self.refuse("its direction is unknown"),
         }
-        // Offset and length of these are not set.
+        // fio does not set offset and length of these requests.
         if let Err(what) = self.lanes[at].flush(unit.index() as usize, u) {
             return self.refuse(what);
         }
@@ -368,7 +371,7 @@ impl Job {
         Ok(abi::FIO_Q_QUEUED)
     }
 
-    /// Trims as fio does on a zoned block device: a sequential zone is reset, conventional ones are discarded.
+    /// Trims as fio does on a zoned block device: resets a sequential zone, discards a conventional one.
     fn trim(
         &mut self,
         td: *mut c_void,
@@ -386,7 +389,7 @@ impl Job {
         let answer = if zoned { unsafe { (self.fio.zoned_trim)(td, u) } } else { 0 };
         match answer {
             abi::IO_U_COMPLETED => Ok(abi::FIO_Q_COMPLETED),
-            // Not a sequential zone.
+            // The zone is not sequential.
             0 => {
                 let device = &self.lanes[at].device;
                 let done = device.manage(Op::Discard, unit.offset(), unit.xfer_buflen());
@@ -428,7 +431,7 @@ pub(super) unsafe extern "C" fn commit<const ROW: usize>(td: *mut c_void) -> c_i
     // SAFETY: called by fio.
     match unsafe { job_at_hand(td) } {
         Some(job) if job.queued => submit::<ROW>(td, job),
-        // fio commits before each wait.
+        // Nothing is queued: fio commits before each wait.
         Some(_) => 0,
         None => search::<ROW>(td),
     }
@@ -440,7 +443,8 @@ pub(super) unsafe extern "C" fn getevents(
     max: u32,
     t: *const libc::timespec,
 ) -> c_int {
-    /// `extern "C"`, as `search` of [`event`]: the compiler knows that it does not unwind, so the caller ends with a jump.
+    /// `extern "C"`, like `search` of [`event`]: the compiler then knows that it does not unwind, so the caller ends
+    /// with a jump.
     #[inline(never)]
     extern "C" fn reap(
         td: *mut c_void,
@@ -476,7 +480,7 @@ pub(super) unsafe extern "C" fn getevents(
 }
 
 impl Job {
-    /// Tells fio of `max` units that an earlier call has reaped. False: there are fewer, or requests must be submitted
+    /// Gives fio `max` units that an earlier call has reaped. False: there are fewer, or requests must be submitted
     /// first.
     #[inline]
     fn tell(&mut self, max: usize) -> bool {
@@ -488,8 +492,8 @@ impl Job {
         true
     }
 
-    /// Tells fio of at least `min` and at most `max` units, and returns of how many. Waits for `min` at most as long as
-    /// `wait` says.
+    /// Gives fio at least `min` and at most `max` units, and returns their number. Waits for `min` units, at most
+    /// `wait`.
     #[inline(always)]
     fn reap(&mut self, td: *mut c_void, min: usize, max: usize, wait: Option<Duration>) -> usize {
         if self.told.end == self.events.len() {
@@ -522,10 +526,10 @@ impl Job {
         }
     }
 
-    /// Reaps all lanes, and returns whether something is still in flight.
+    /// Reaps all lanes. Returns whether requests are still in flight.
     #[inline(never)]
     fn reap_all(&mut self, need: usize, max: usize, end: Option<Instant>) -> bool {
-        // Only a single busy device may be slept for.
+        // The job may sleep only if a single device is busy.
         let busy = self.lanes.iter().filter(|l| l.in_flight() > 0).count();
         let need = if busy == 1 { need } else { 0 };
         for lane in &mut self.lanes {
@@ -545,7 +549,7 @@ pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_voi
         let find = || unsafe { job_of(td) }.and_then(|job| job.event(nth as u32 as usize));
         match guard(None, find) {
             Some(u) => u,
-            // fio follows the pointer without a look; there is no way to say no.
+            // fio uses the pointer without a check, so there is no way to report an error.
             None => std::process::abort(),
         }
     }
@@ -557,7 +561,7 @@ pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_voi
 }
 
 impl Job {
-    /// One of the units that fio was told of last.
+    /// The `nth` of the units that fio was given last.
     #[inline]
     fn event(&self, nth: usize) -> Option<*mut c_void> {
         let at = self.told.start + nth;

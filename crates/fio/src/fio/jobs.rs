@@ -1,20 +1,19 @@
-//! Which job belongs to a `thread_data` of fio, without a lock and without a thread-local variable.
+//! Finds the job of a `thread_data` of fio, without a lock and without a thread-local variable.
 
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// As many as fio can have (`REAL_MAX_JOBS`).
+/// The most jobs that fio can have (`REAL_MAX_JOBS`).
 const ROOM: usize = 4096;
 
 /// The table is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// Values by key. Each key has one thread that uses it, so an entry that holds a thread's own key is changed by that
-/// thread only. Keys are not 0.
+/// Values by key. Each key is used by one thread, so only that thread changes the entry with the key. Keys are not 0.
 pub(super) struct Jobs<T>([Entry<T>; ROOM]);
 
-/// As long as a cache line, so that one instruction computes the place of an entry from a key.
+/// Aligned to a cache line, so that one instruction computes the place of an entry from a key.
 #[repr(align(64))]
 struct Entry<T> {
     /// 0: the entry is free.
@@ -29,20 +28,21 @@ impl<T> Jobs<T> {
         )
     }
 
-    /// Where the search for a key begins. Keys are addresses of large structures, so their lowest bits say little.
+    /// The first entry of the search for a key. Keys are addresses of large structures, so their lowest bits are not
+    /// used.
     #[inline]
     fn home(key: usize) -> usize {
         (key >> 6) % ROOM
     }
 
-    /// The entries in the order of the search for a key.
+    /// The entries, in the order of the search for a key.
     fn probe(&self, key: usize) -> impl Iterator<Item = &Entry<T>> {
         let home = Self::home(key);
         self.0[home..].iter().chain(&self.0[..home])
     }
 
-    /// The value of a key that is where its search begins. The value is not null. `None`: only [`Jobs::get`] can tell
-    /// whether there is one.
+    /// The value of a key whose entry is the first of its search. The value is not null. `None`: only [`Jobs::get`]
+    /// can tell whether there is one.
     #[inline(always)]
     pub(super) fn at_home(&self, key: usize) -> Option<*mut T> {
         let entry = &self.0[Self::home(key)];
@@ -56,12 +56,12 @@ impl<T> Jobs<T> {
         self.search(key).map_or(null_mut(), |entry| entry.value.load(Ordering::Relaxed))
     }
 
-    /// A key that was removed leaves a free entry behind, so a search does not end at one.
+    /// The entry of a key. A removed key leaves a free entry, so the search does not end at a free one.
     fn search(&self, key: usize) -> Option<&Entry<T>> {
         self.probe(key).find(|entry| entry.key.load(Ordering::Relaxed) == key)
     }
 
-    /// Sets the value of a key, and returns the value that it had, or null. Neither the key nor the value is 0.
+    /// Sets the value of a key, and returns the old value, or null. Neither the key nor the value is 0.
     pub(super) fn set(&self, key: usize, value: *mut T) -> Result<*mut T, Full> {
         assert!(key != 0 && !value.is_null());
         let free = |entry: &&Entry<T>| {
@@ -71,7 +71,7 @@ impl<T> Jobs<T> {
         Ok(entry.value.swap(value, Ordering::Relaxed))
     }
 
-    /// Removes a key, and returns the value that it had, or null.
+    /// Removes a key, and returns its value, or null.
     pub(super) fn remove(&self, key: usize) -> *mut T {
         let Some(entry) = self.search(key) else { return null_mut() };
         let value = entry.value.swap(null_mut(), Ordering::Relaxed);
@@ -111,7 +111,7 @@ mod tests {
         assert!(JOBS.get(keys[0]).is_null() && JOBS.remove(keys[0]).is_null());
         assert_eq!((JOBS.get(keys[1]), JOBS.get(keys[2])), (b, c), "past a free entry");
         assert_eq!(JOBS.at_home(keys[0]), None);
-        // Not in the free entry before it: there would be two of one key.
+        // The value is not set in the free entry before it: the key would then have two entries.
         assert_eq!(JOBS.set(keys[2], d), Ok(c));
         assert_eq!((JOBS.remove(keys[2]), JOBS.get(keys[2])), (d, null_mut()));
     }

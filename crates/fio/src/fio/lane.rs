@@ -1,4 +1,4 @@
-//! One device as one job uses it: the way of a request there and back.
+//! The use of one device by one job: the path of a request there and back.
 
 use super::abi::{Abi, IoU, unlikely};
 use super::device::Device;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use zoneplug_core::{Bio, Bios, IoBuf, IoRange, Op, Sector, Status};
 use zoneplug_host::Client;
 
-/// How long a job may take to get its units back when it ends.
+/// The limit of time for a job to get its units back when it ends.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// One of fio's units on one device. Its BIO has the unit's number as its token.
 struct Unit {
-    /// `None`: the BIO is on its way.
+    /// `None`: the BIO is in flight.
     bio: Option<Box<Bio>>,
     /// fio's own structure.
     io_u: *mut c_void,
-    /// The memory that the BIO took with it.
+    /// The memory that the BIO has.
     lent: IoRange,
 }
 
@@ -42,8 +42,8 @@ impl Unit {
     }
 }
 
-/// Gives a BIO that is back with its memory to its unit. The error is a BIO that a device has made up, or whose memory a
-/// device has kept.
+/// Gives a BIO that has come back with its memory to its unit. The error is a BIO that the device has made up, or
+/// whose memory the device has kept.
 #[inline(always)]
 fn take_back(units: &mut [Unit], mut bio: Box<Bio>) -> Result<&mut Unit, Box<Bio>> {
     let buf = bio.take_buf();
@@ -80,33 +80,33 @@ unsafe fn tell(abi: &Abi, fio: &Program, td: *mut c_void, io_u: *mut c_void, now
     }
 }
 
-/// One device as one job uses it.
+/// The use of one device by one job.
 pub(super) struct Lane {
     pub(super) device: Arc<Device>,
     /// The size of the device.
     pub(super) bytes: u64,
     client: Client,
-    /// Queued by fio, not yet submitted.
+    /// BIOs that fio has queued and that are not submitted yet.
     batch: Bios,
-    /// How many at the end of `batch` fio has not been told of as submitted.
+    /// The number of BIOs at the end of `batch` whose submission fio does not know yet.
     fresh: usize,
-    /// The unit of the last of these.
+    /// The unit of the last of these BIOs.
     newest: *mut c_void,
-    /// What `reap` gets from the client. Empty between calls, and kept for its room.
+    /// The BIOs that `reap` gets from the client. Empty between calls, and kept for its capacity.
     done: Bios,
-    /// How many BIOs are in `batch` or with the client.
+    /// The number of BIOs in `batch` or with the client.
     in_flight: usize,
     units: Vec<Unit>,
 }
 
-/// Why fio cannot go on: it is about to use memory that the device has.
+/// Ends fio, because it would use memory that the device still has.
 #[cold]
 fn end(bio: &Bio, why: &str) -> ! {
     say(&format!("{} at sector {}: {why}; ending fio", bio.op.name(), bio.sector.0));
     std::process::abort()
 }
 
-/// Notes that a request has failed as a whole.
+/// Sets the result of a request that has failed completely.
 #[cold]
 pub(super) fn note(u: IoU<'_>, errno: Errno) {
     u.set_error(errno);
@@ -128,12 +128,12 @@ impl Lane {
         })
     }
 
-    /// Has room for the units that fio numbers below `units`.
+    /// Makes room for the units that fio numbers below `units`.
     pub(super) fn grow(&mut self, units: usize) {
         self.units.extend((self.units.len()..units).map(Unit::new));
     }
 
-    /// Queued, and not yet reaped.
+    /// The number of requests that are queued and not yet reaped.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -153,7 +153,8 @@ impl Lane {
         self.batch.reserve(1);
     }
 
-    /// Queues a request of the unit `io_u`, fio's number `nth`. It returns why it cannot. It does not make room.
+    /// Queues a request of the unit `io_u`, whose number is `nth`. Makes no room for it. The error says why it
+    /// failed.
     #[inline(always)]
     pub(super) fn queue(
         &mut self,
@@ -170,9 +171,9 @@ impl Lane {
         let (op, sector, len_sectors, buf) = request();
         (unit.io_u, unit.lent) = (io_u, buf.range());
         bio.set(op, sector, len_sectors, buf);
-        // The check of `push_back` finds the same, so that it makes no call.
+        // `push_back` makes the same check, and the compiler then drops its call that grows the queue.
         if self.batch.len() == self.batch.capacity() {
-            // An assignment would drop what is there, which is nothing, by a call.
+            // An assignment would call the drop of the old value, which is `None`.
             core::mem::forget(unit.bio.replace(bio));
             return Err(unlikely("there is no room for it"));
         }
@@ -183,12 +184,12 @@ impl Lane {
         Ok(())
     }
 
-    /// Queues a flush, as [`Lane::queue`] does.
+    /// Queues a flush, like [`Lane::queue`].
     pub(super) fn flush(&mut self, nth: usize, io_u: *mut c_void) -> Result<(), &'static str> {
         self.queue(nth, io_u, || (Op::Flush, Sector(0), 0, IoBuf::empty()))
     }
 
-    /// Hands to the layer what was queued. Returns whether something was not taken, because the disk is frozen.
+    /// Passes queued requests to the layer. Returns whether some were not taken, because the disk is frozen.
     #[inline(always)]
     pub(super) fn submit(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) -> bool {
         match self.fresh {
@@ -205,7 +206,7 @@ impl Lane {
         !self.batch.is_empty()
     }
 
-    /// Tells fio of the units that are about to be submitted.
+    /// Tells fio the time of submission of each unit that is about to be submitted.
     #[inline(never)]
     fn tell_of_fresh(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) {
         let now = now(fio);
@@ -224,7 +225,7 @@ impl Lane {
         self.fresh = 0;
     }
 
-    /// Appends finished units to `events`. Waits for `need` of them, but not longer than until `end_of_wait`.
+    /// Appends finished units to `events`. Waits for `need` of them, until `end_of_wait` at most.
     #[inline(always)]
     pub(super) fn reap(
         &mut self,
@@ -233,7 +234,7 @@ impl Lane {
         end_of_wait: Option<Instant>,
         events: &mut Vec<*mut c_void>,
     ) {
-        // What is not submitted cannot be waited for.
+        // A request that is not submitted cannot be waited for.
         let need = need.min(self.in_flight - self.batch.len());
         if need > 0 {
             let left = end_of_wait.map(|e| e.saturating_duration_since(Instant::now()));
@@ -261,12 +262,12 @@ impl Lane {
     /// Waits until the device uses no memory of the job.
     pub(super) fn settle(&mut self) {
         self.fresh = 0;
-        // What comes back with other memory is dropped, and its unit stays without a BIO.
+        // A BIO that comes back with other memory is dropped, and its unit stays without a BIO.
         while let Some(bio) = self.batch.pop_front() {
             let _ = take_back(&mut self.units, bio);
         }
         if let Err(e) = self.client.drain(&mut self.done, DRAIN) {
-            // fio is about to free memory that a device may write to, and there is no way to tell it not to.
+            // fio is about to free memory that a device may write to, and cannot be told not to.
             say(&format!("{e} {DRAIN:?} after their job has ended; ending fio"));
             std::process::abort();
         }

@@ -1,6 +1,6 @@
 //! An external ioengine for stock fio, without fio's headers: see the crate's page for how to use it.
 //!
-//! * [`abi`] knows where each fio release keeps its fields.
+//! * [`abi`] has the offsets of fio's fields in each release.
 //! * [`ops`] builds the block of callbacks fio asks for by `get_ioengine`.
 //! * `program` is fio itself: the functions of it that are called, and its log.
 //! * `device` is a disk of the layer, shared by all jobs that name it.

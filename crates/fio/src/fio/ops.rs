@@ -1,4 +1,4 @@
-//! The block of callbacks fio asks for.
+//! The block of callbacks that fio asks for.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -30,7 +30,7 @@ pub(super) struct Callback(*const c_void);
 
 macro_rules! callback {
     ($f:path as $t:ty) => {{
-        // Spelling the type keeps signature and field together.
+        // The type is written out, so that signature and field cannot differ.
         let f: $t = $f;
         Callback(f as *const c_void)
     }};
@@ -56,7 +56,7 @@ fn of_row(abi: &Abi) -> OfRow {
 type Td = *mut c_void;
 type Ptr = *mut c_void;
 
-/// Which callback goes where; those not listed stay null.
+/// The callbacks and their fields. Fields that are not listed stay null.
 pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
     type OnTd = unsafe extern "C" fn(Td) -> c_int;
     type OnTdVoid = unsafe extern "C" fn(Td);
@@ -111,8 +111,8 @@ fn fill(abi: &Abi, block: &mut [u8]) {
     };
     put(abi.ops.name, &(NAME.as_ptr() as usize).to_ne_bytes());
     put(abi.ops.version, &abi.ioops_version.to_ne_bytes());
-    // Diskless: no descriptor stands behind a file, so fio must not try its
-    // own ones on it. Trims are done as zone resets, in `queue`.
+    // Diskless: a file has no descriptor, so fio must not use its own functions on it. `queue` does trims as zone
+    // resets.
     let flags = abi::FIO_RAWIO
         | abi::FIO_DISKLESSIO
         | abi::FIO_NOEXTEND
@@ -127,8 +127,8 @@ fn fill(abi: &Abi, block: &mut [u8]) {
     }
 }
 
-/// The entry fio looks up in an external engine. Leaves `*out` null, which
-/// makes fio give up, if this fio is not one the engine knows.
+/// fio looks this entry up in an external engine. If the engine does not know this fio, leaves `*out` null, and fio
+/// gives up.
 ///
 /// # Safety
 /// To be called by fio with the address of a pointer.

@@ -1,4 +1,4 @@
-//! fio itself: what is called in it, and how errors and panics get there.
+//! fio itself: its functions that are called, and the report of errors and panics to it.
 
 use core::any::Any;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -24,13 +24,13 @@ pub(super) struct Program {
     pub(super) mark_submit: unsafe extern "C" fn(*mut c_void, c_uint),
 }
 
-/// Looks a symbol up in the program we were loaded into.
+/// Looks a symbol up in the program that has loaded this library.
 fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: a plain look-up.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// fio's version, such as `fio-3.33`; nothing if this is not fio.
+/// fio's version, such as `fio-3.33`. `None`: this is not fio.
 pub(super) fn version() -> Option<String> {
     let p = symbol(c"fio_version_string").cast::<c_char>();
     // SAFETY: fio's symbol of that name is a string.
@@ -38,7 +38,7 @@ pub(super) fn version() -> Option<String> {
 }
 
 impl Program {
-    /// To be called once the version is known to be one of the table.
+    /// Finds the functions. Call it once the version is known to be one of the table.
     pub(super) fn find() -> Result<Program, String> {
         let find = |name: &CStr| {
             let p = symbol(name);
@@ -67,12 +67,12 @@ impl Program {
     }
 }
 
-/// Tells the user, through fio's log if it has one.
+/// Prints a message for the user, through fio's log if it has one.
 pub(super) fn say(text: &str) {
     static LOG: OnceLock<Option<LogErr>> = OnceLock::new();
     let log = *LOG.get_or_init(|| {
         let p = symbol(c"log_err");
-        // Only within fio: elsewhere that name may be anything.
+        // Only if this is fio: in another program the symbol may be anything.
         (version().is_some() && !p.is_null())
             // SAFETY: within fio, that symbol is this function.
             .then(|| unsafe { core::mem::transmute::<*mut c_void, LogErr>(p) })
@@ -90,7 +90,7 @@ pub(super) fn say(text: &str) {
     }
 }
 
-/// Runs the body of a callback; a panic ends as `or` instead of in fio.
+/// Runs the body of a callback. If it panics, returns `or`, so that fio does not unwind.
 #[inline]
 pub(super) fn guard<T>(or: T, body: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -102,19 +102,19 @@ pub(super) fn guard<T>(or: T, body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Never unwinds. So the compiler knows that a callback does not, and callbacks can end with a jump.
+/// Never unwinds. So the compiler knows that callbacks do not, and they can end with a jump.
 #[cold]
 #[inline(never)]
 fn report_panic(payload: Box<dyn Any + Send>) {
     // The drop of a payload may panic.
     std::mem::forget(payload);
-    // The panic hook has told where; saying more must not panic.
+    // The panic hook has printed the place. This message must not panic.
     if let Err(payload) = catch_unwind(|| say("internal error, see the message above")) {
         std::mem::forget(payload);
     }
 }
 
-/// The form fio's zone callbacks answer in: 0 or negative, with `errno` set.
+/// The result of fio's zone callbacks: 0, or a negative number with `errno` set.
 pub(super) fn zone_result(r: Result<c_int, Errno>) -> c_int {
     match r {
         Ok(v) => v,
@@ -126,7 +126,7 @@ pub(super) fn zone_result(r: Result<c_int, Errno>) -> c_int {
     }
 }
 
-/// Keeps this library loaded: fio closes it with its last job, while threads of the block layer may still run in it.
+/// Keeps this library loaded: fio closes it with its last job, when threads of the block layer may still run in it.
 pub(super) fn pin() {
     // SAFETY: plain look-ups about our own address.
     unsafe {

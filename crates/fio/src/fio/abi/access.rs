@@ -41,7 +41,7 @@ impl<'a> IoU<'a> {
     pub unsafe fn new(abi: &'a Abi, base: *mut c_void) -> IoU<'a> {
         IoU { abi: &abi.io_u, base }
     }
-    /// The file it is for.
+    /// The file of the request.
     #[inline]
     pub fn file(&self) -> *mut c_void {
         // SAFETY: promised at `new`; likewise below.
@@ -53,13 +53,13 @@ impl<'a> IoU<'a> {
         // SAFETY: promised at `new`.
         unsafe { get(self.base, self.abi.flags) }
     }
-    /// What to do.
+    /// The direction: one of the `DDIR` values.
     #[inline]
     pub fn ddir(&self) -> c_int {
         // SAFETY: promised at `new`.
         unsafe { get(self.base, self.abi.ddir) }
     }
-    /// Where, in bytes from the start of the file.
+    /// The offset in bytes from the start of the file.
     #[inline]
     pub fn offset(&self) -> u64 {
         // SAFETY: promised at `new`.
@@ -113,7 +113,7 @@ impl<'a> IoU<'a> {
         // SAFETY: promised at `new`.
         unsafe { set(self.base, self.abi.error, errno) }
     }
-    /// Where fio keeps the time at which the unit was submitted.
+    /// The address of the unit's time of submission.
     #[inline]
     pub fn issue_time(&self) -> *mut libc::timespec {
         self.base.cast::<u8>().wrapping_add(self.abi.issue_time as usize).cast()
@@ -151,12 +151,12 @@ impl<'a> File<'a> {
         // SAFETY: promised at `new`.
         unsafe { set(self.base, self.abi.filetype, t) }
     }
-    /// The size as fio knows it.
+    /// The size that fio has for the file.
     pub fn real_file_size(&self) -> u64 {
         // SAFETY: promised at `new`.
         unsafe { get(self.base, self.abi.real_file_size) }
     }
-    /// Tells fio the size.
+    /// Sets the size that fio has for the file.
     pub fn set_real_file_size(&self, bytes: u64) {
         // SAFETY: promised at `new`.
         unsafe { set(self.base, self.abi.real_file_size, bytes) }
@@ -166,7 +166,7 @@ impl<'a> File<'a> {
         // SAFETY: promised at `new`.
         unsafe { get(self.base, self.abi.zbd_info) }
     }
-    /// The zones fio works on, from and to; they follow `zbd_info`.
+    /// The first zone that fio works on, and the one after the last; they follow `zbd_info`.
     pub(super) fn zone_range(&self) -> (u32, u32) {
         // SAFETY: promised at `new`.
         unsafe { (get(self.base, self.abi.zbd_info + 8), get(self.base, self.abi.zbd_info + 12)) }
@@ -175,8 +175,8 @@ impl<'a> File<'a> {
         // SAFETY: promised at `new`.
         unsafe { get(self.base, self.abi.file_name) }
     }
-    /// The file name, that is the engine's device specification. Reads it
-    /// through the kernel, so a pointer that is none gives an error.
+    /// The file name, which is the engine's device specification. Reads it through the kernel, so that a bad pointer
+    /// gives an error.
     pub fn name(&self) -> Result<String, String> {
         let p = self.name_ptr();
         let bytes = probe_str(p.cast(), 4096).ok_or("the file name cannot be read")?;

@@ -1,13 +1,12 @@
-//! Whether fio's structures hold what they must at certain moments.
+//! Checks that fio's structures have the values that they must have at certain moments.
 
 use super::access::get;
 use super::probe::probe;
 use super::{Abi, FIO_FILE_OPEN, FIO_TYPE_DIR, FIO_TYPE_FILE, File, IO_U_F_FREE, IoU};
 use core::ffi::{c_int, c_uint, c_void};
 
-/// To be called the first time fio shows a file, in `get_file_size`: nothing
-/// was opened yet, and an engine flagged diskless has its sizes preset to -1.
-/// `ours` is the size this engine set before, if it did.
+/// Call it the first time fio passes a file, in `get_file_size`: nothing was opened yet, and fio presets the size to
+/// -1 for a diskless engine. `ours`: the size that this engine has set before, if it has.
 pub fn check_new_file(abi: &Abi, base: *mut c_void, ours: Option<u64>) -> Result<(), String> {
     let mut bytes = [0u8; 512];
     let size = abi.file.size as usize;
@@ -51,9 +50,8 @@ pub fn check_new_file(abi: &Abi, base: *mut c_void, ours: Option<u64>) -> Result
     Ok(())
 }
 
-/// To be called in `io_u_init`: the unit is zeroed but for its index, which
-/// counts up from 0, the flag that says it is free, and an empty list, whose
-/// links point to itself: so every field before that list is where it was.
+/// Call it in `io_u_init`. The unit is zeroes except for its index, which counts up from 0, the flag that says it is
+/// free, and an empty list, whose links point to itself. So every field before that list is at the expected offset.
 pub fn check_new_io_u(abi: &Abi, u: IoU<'_>, nth: c_uint) -> Result<(), String> {
     let mut bytes = [0u8; 256];
     let list = abi.io_u.verify_list;
@@ -86,11 +84,11 @@ pub fn check_new_io_u(abi: &Abi, u: IoU<'_>, nth: c_uint) -> Result<(), String> 
     ))
 }
 
-/// To be called in `open_file`, when fio has set its zones up. `zones` is
-/// their number, or 0 if fio never asked for the zones of this device.
+/// Call it in `open_file`, when fio has set up its zones. `zones`: their number, or 0 if fio never asked for the
+/// zones of this device.
 pub fn check_opened_file(file: File<'_>, zones: u64) -> Result<(), String> {
     if file.zbd_info().is_null() {
-        // Not in zoned mode, though another job of the same device may be.
+        // The job is not in zoned mode, though another job of the same device may be.
         return Ok(());
     }
     let (min, max) = file.zone_range();
@@ -102,15 +100,15 @@ pub fn check_opened_file(file: File<'_>, zones: u64) -> Result<(), String> {
     ))
 }
 
-/// Returns `why`, and says to the compiler that the path is rare.
+/// Returns `why`, and tells the compiler that the path is rare.
 #[inline(always)]
 pub(in super::super) fn unlikely<T>(why: T) -> T {
     core::hint::cold_path();
     why
 }
 
-/// To be called for every read and write in `queue`, before anything of it is
-/// used. Cheap: it looks at the unit only. `size` is that of the file.
+/// Call it for every read and write in `queue`, before the unit is used. It is cheap: it reads only the unit. `size`:
+/// the size of the file.
 #[inline(always)]
 pub fn check_transfer(u: IoU<'_>, size: u64) -> Result<(), &'static str> {
     let (off, len) = (u.offset(), u.xfer_buflen());

@@ -1,19 +1,15 @@
-//! Where fio keeps its fields, by fio release.
+//! The offsets of fio's fields, by fio release.
 //!
-//! fio has no stable binary interface: an external engine is meant to be
-//! built against the headers of the one fio it will run in. This module holds
-//! the numbers instead (offsets, sizes and flag values, measured once per
-//! release on LP64 Linux), so that one library serves every release listed in
-//! [`TABLE`]. [`lookup`] picks the row by fio's own version string and refuses
-//! everything it does not know: a wrong offset would corrupt fio's memory.
+//! fio has no stable binary interface: an external engine is meant to be built against the headers of the fio that it
+//! will run in. This module has the numbers instead (offsets, sizes and flag values, measured once per release on
+//! LP64 Linux), so that one library serves every release listed in [`TABLE`]. [`lookup`] chooses the row by fio's own
+//! version string and refuses every unknown version: a wrong offset would corrupt fio's memory.
 //!
-//! Only `ioengine_ops`, `io_u`, `fio_file` and `zbd_zone` are listed. fio's
-//! `thread_data` is deliberately not: it moves in nearly every release and
-//! the engine gets by without it (`td` serves as an opaque key only).
+//! Only `ioengine_ops`, `io_u`, `fio_file` and `zbd_zone` are listed. fio's `thread_data` is left out on purpose: it
+//! changes in nearly every release and the engine does not need it (`td` serves as an opaque key only).
 //!
-//! On top of the table the `check_*` functions compare what fio has filled in
-//! with what it must be at that moment, and the engine refuses to run when
-//! they disagree.
+//! In addition to the table, the `check_*` functions compare the values that fio has filled in with those that it
+//! must have at that moment. If they differ, the engine refuses to run.
 
 use core::ffi::c_int;
 
@@ -35,7 +31,7 @@ compile_error!("the fio engine knows fio's structures on 64-bit Linux only");
 /// A byte offset into one of fio's structures.
 pub type Off = u16;
 
-/// Offsets into `struct ioengine_ops`; `None` where that release lacks it.
+/// Offsets into `struct ioengine_ops`; `None` if the release lacks the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named as in fio")]
 pub struct OpsAbi {
@@ -113,7 +109,7 @@ pub struct FileAbi {
     pub size: Off,
 }
 
-/// All that differs between fio releases.
+/// Everything that differs between fio releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abi {
     /// fio's `FIO_IOOPS_VERSION`, which must match exactly.
@@ -126,9 +122,9 @@ pub struct Abi {
     pub file: FileAbi,
     /// Value of the engine flag that forbids offloaded submission.
     pub flag_no_offload: c_int,
-    /// Value of the engine flag that says that the engine notes the time of submission itself.
+    /// Value of the engine flag for an engine that sets the time of submission itself.
     pub flag_sets_issue_time: c_int,
-    /// The `syncfs` direction, where it exists.
+    /// The `syncfs` direction, if the release has it.
     pub ddir_syncfs: Option<c_int>,
 }
 
@@ -182,7 +178,7 @@ mod values {
     pub const ZBD_ZONE_COND_FULL: c_int = 0xe;
     pub const ZBD_ZONE_COND_OFFLINE: c_int = 0xf;
 
-    /// What fio's helper answers when a zoned trim was done as a zone reset.
+    /// fio's helper returns this when it has done a zoned trim as a zone reset.
     pub const IO_U_COMPLETED: c_int = 2;
 }
 

@@ -16,7 +16,7 @@ pub(super) fn probe(addr: *const u8, out: &mut [u8]) -> bool {
     if !matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
         return false;
     }
-    // That call is forbidden in some containers; a pipe does the same.
+    // That call is forbidden in some containers. A pipe has the same effect.
     let mut fds = [0; 2];
     // SAFETY: plain system calls on descriptors made here; `write` answers
     // EFAULT for a bad address. A pipe holds more than the 64 bytes asked for
@@ -33,13 +33,13 @@ pub(super) fn probe(addr: *const u8, out: &mut [u8]) -> bool {
     }
 }
 
-/// A NUL-terminated string of at most `max` bytes, or nothing.
+/// A NUL-terminated string of at most `max` bytes. `None` if there is none.
 pub(super) fn probe_str(addr: *const u8, max: usize) -> Option<Vec<u8>> {
     const STEP: usize = 64;
     let mut out = Vec::new();
     while out.len() < max {
         let at = addr.wrapping_add(out.len());
-        // Never cross into a page the string may not reach.
+        // A read never crosses into a page that the string may not reach.
         let room = STEP - (at as usize % STEP);
         let mut chunk = [0u8; STEP];
         if !probe(at, &mut chunk[..room]) {

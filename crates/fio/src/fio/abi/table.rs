@@ -1,9 +1,8 @@
-//! The table: which release has which row.
+//! The table of releases and their rows.
 
 use super::{Abi, FileAbi, IoUAbi, Off, OpsAbi, Release};
 
-/// `ioengine_ops` as far as `reset_wp`, which has moved only once: by the
-/// `shift` of 8 when `cancel` was dropped in 3.41.
+/// `ioengine_ops` up to `reset_wp`. It has changed once: by the `shift` of 8 when 3.41 dropped `cancel`.
 const fn ops(
     has_cancel: bool,
     size: Off,
@@ -54,7 +53,7 @@ const fn ops(
     }
 }
 
-/// `io_u`: everything past `ddir` moved by 8 in 3.41; `index` also in 3.36.
+/// `io_u`: 3.41 moved everything after `ddir` by 8; 3.36 also moved `index`.
 const fn io_u(s: Off, index: Off) -> IoUAbi {
     IoUAbi {
         issue_time: 16,
@@ -175,7 +174,7 @@ pub fn lookup(version: &str) -> Result<&'static Abi, String> {
     let (Some(major), Some(minor)) = (next(), next()) else {
         return Err(unreadable());
     };
-    // A third number is not something fio has used since 2.x, except as ".0".
+    // fio has not used a third number since 2.x, except ".0".
     if !matches!(parts.next(), None | Some("0")) || parts.next().is_some() {
         return Err(unreadable());
     }

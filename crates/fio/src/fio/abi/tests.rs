@@ -37,7 +37,7 @@ fn refused() {
         let e = lookup(v).unwrap_err();
         assert!(e.contains("not a fio release"), "{v}: {e}");
     }
-    // Newer changed builds are refused as unknown first.
+    // Modified builds of newer releases are refused as unknown first.
     assert!(lookup("fio-3.50-dirty").unwrap_err().contains("not a release"));
 }
 
@@ -54,7 +54,7 @@ fn rows_are_ascending_and_without_gaps() {
     }
 }
 
-/// Every field of the operations, in the order fio has them.
+/// Every field of the operations, in fio's order.
 fn ops_fields(o: &OpsAbi) -> Vec<Off> {
     let mut v = vec![
         o.name,
@@ -227,7 +227,7 @@ fn a_fresh_file_and_unit_pass_and_others_do_not() {
         }
         check_new_io_u(abi, unit, 7).unwrap();
         assert!(check_new_io_u(abi, unit, 8).is_err());
-        // A row with everything elsewhere is found out.
+        // A row with other offsets is detected.
         for (_, _, other) in
             TABLE.iter().filter(|(_, _, o)| o.io_u.verify_list != abi.io_u.verify_list)
         {

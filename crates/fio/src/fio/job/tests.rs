@@ -1,11 +1,11 @@
-//! A job with units that only look like fio's, and a fio that only counts.
+//! A job with fake units of fio, and a fake fio that only counts calls.
 
 use super::super::device::Device;
 use super::*;
 use std::cell::Cell;
 
 thread_local! {
-    /// What the functions of this fio were called for: units queued, and sizes of batches.
+    /// Counts of calls of the fake fio's functions: units queued, and sizes of batches.
     static TOLD: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
@@ -67,7 +67,7 @@ impl FakeUnit {
         unsafe { IoU::new(abi(), self.ptr()) }
     }
 
-    /// The time of submission that fio would find in it.
+    /// The time of submission that fio would find in the unit.
     fn issued(&mut self) -> i64 {
         // SAFETY: a field of this unit.
         unsafe { (*self.unit().issue_time()).tv_sec }
@@ -75,14 +75,14 @@ impl FakeUnit {
 }
 
 impl Job {
-    /// What `commit` does.
+    /// The work of `commit`.
     fn commit(&mut self) {
         if self.queued {
             self.submit(self.abi, TD);
         }
     }
 
-    /// What `getevents` does.
+    /// The work of `getevents`.
     fn get(&mut self, min: u32, max: u32, t: Option<&libc::timespec>) -> usize {
         if self.tell(max as usize) {
             return max as usize;
@@ -95,7 +95,7 @@ impl Job {
         (0..self.told.len()).filter_map(|n| self.event(n)).collect()
     }
 
-    /// What `queue` does.
+    /// The work of `queue`.
     fn take(&mut self, u: &mut FakeUnit) -> c_int {
         let unit = u.unit();
         if self.queue_transfer(u.ptr(), unit).is_ok() {
@@ -118,8 +118,8 @@ fn job(spec: &str, units: usize) -> Job {
     job
 }
 
-/// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is
-/// done with fio's memory afterwards.
+/// `init` drops an older job that has the address of the new one, and `cleanup` drops its own. Either way, no device
+/// uses fio's memory afterwards.
 #[test]
 fn a_job_that_is_dropped_waits_for_what_is_in_flight() {
     let mut u = FakeUnit::new(0, abi::DDIR_READ, 0);
@@ -154,13 +154,14 @@ fn units_come_back_as_many_as_asked_for_and_can_be_used_again() {
     assert_eq!(job.event(0), None, "fio was told of no unit last");
     let mut back = FakeUnit::new(1, abi::DDIR_READ, 8192);
     assert_eq!(job.take(&mut back), abi::FIO_Q_QUEUED);
-    // It commits by itself.
+    // `get` commits first.
     assert_eq!(job.get(1, 1, None), 1);
     assert_eq!((job.told(), back.data[0]), (vec![back.ptr()], 2));
     assert_eq!((back.unit().error(), back.unit().resid()), (0, 0));
 }
 
-/// fio makes its units before it opens a file as a rule, so a batch has room for all of them. It may also make them later.
+/// As a rule, fio makes its units before it opens a file, so a batch has room for all of them. It may also make them
+/// later.
 #[test]
 fn a_batch_grows_with_the_units() {
     let mut job = job("mem,zones=4,zone-size=1M", 1);
