@@ -10,8 +10,8 @@ use zoneplug_devices::emu::EmuConfig;
 use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
 use zoneplug_host::{DiskSpec, Specification, take_config};
-use zoneplug_sim::Steps;
 use zoneplug_models::time::trace::{Columns, Events, Reader};
+use zoneplug_sim::Steps;
 
 /// The text of faults: read, shown and read again it is the same.
 pub fn fault_text(data: &[u8]) {
