@@ -288,7 +288,7 @@ class Served:
             f.write(content)
         self.refused(self.specs())
         end = time.monotonic() + 5
-        while not any(d.path in shown.get("file_changed", "") for shown in self.status()):
+        while not any(d.path in (shown.get("file_changed") or "") for shown in self.status()):
             if time.monotonic() > end:
                 raise Wrong(f"a server does not notice that {d.path} is another disk")
             time.sleep(0.05)
