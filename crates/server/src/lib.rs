@@ -70,7 +70,7 @@ pub use failure::{Attempt, Failure, Kind};
 pub use handover::HandOver;
 pub use inherited::Inherited;
 pub use notify::refused;
-pub use once::{Order, addresses as check_addresses, disks as check_once};
+pub use once::{Order, addresses as check_addresses};
 pub use open_disks::OpenDisks;
 pub use pause::{LONGEST as LONGEST_PAUSE, Pause};
 pub use prove::raise_open_files;

@@ -41,7 +41,7 @@ impl Named<'_> {
 }
 
 /// Refuses a disk that one door has twice, by any paths. Several doors may have it. `doors`: the disks of each.
-pub fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> Result<(), At<'a>> {
+pub(crate) fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> Result<(), At<'a>> {
     let of = |(door, specs): (usize, &Vec<&'a Specification>)| {
         let all = specs.iter().map(|spec| Named { spec, door });
         all.collect::<Vec<_>>()

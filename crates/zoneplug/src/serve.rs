@@ -26,10 +26,10 @@ use zoneplug_host::nvme_tcp::NvmeTcpOptions;
 use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
-use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor, planned};
+use zoneplug_server::doors::planned;
+use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor};
 use zoneplug_server::{
-    Attempt, Config, Doors, Failure, Order, Server, Stopper, check_addresses, check_once,
-    check_socket,
+    Attempt, Config, Doors, Failure, Order, Server, Stopper, check_addresses, check_socket,
 };
 
 /// The disks that are to be served, and where.
@@ -106,36 +106,28 @@ impl Serve {
     }
 
     fn doors(&self) -> Result<Doors, Error> {
-        let parsed = |specs: &[String]| {
-            specs.iter().map(|text| Specification::parse(text)).collect::<Result<Vec<_>, _>>()
+        let latencies = self.metrics.is_some();
+        let device = DeviceOptions { depth: 128, ..DeviceOptions::default() };
+        let block = |text: &String| -> Result<_, Error> {
+            Ok(BlockDisk { spec: text.parse()?, device: device.clone(), own_id: false })
         };
-        let ublk = parsed(&self.ublk)?;
-        let over_network = self.network.as_ref().map_or(&[][..], |(_, specs)| specs);
-        let over_network = parsed(over_network)?;
-        let order = Order::new();
-        let doors = [ublk.iter().collect(), over_network.iter().collect()];
-        check_once(&doors, &order).map_err(|(_, f)| f)?;
-        let addresses = self.network.iter().map(|(options, _)| ("nvme-tcp", options.listen));
+        let blocks = self.ublk.iter().map(block).collect::<Result<Vec<_>, _>>()?;
+        let network = |(options, specs): &(NvmeTcpOptions, Vec<String>)| -> Result<_, Error> {
+            options.check()?;
+            let specs = specs.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+            Ok(Plan::new(NvmeTcpOptions { latencies, ..options.clone() }, specs))
+        };
+        let plan = self.network.as_ref().map(network).transpose()?;
+        let planned = planned(&blocks, Numbers(None), plan.as_ref(), &Order::new())?;
+        let addresses = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
         let addresses: Vec<_> = addresses.chain(self.metrics.map(|at| ("metrics", at))).collect();
         check_addresses(&addresses).map_err(|(_, f)| f)?;
-        let latencies = self.metrics.is_some();
         let mut doors: Doors = Vec::new();
-        if !self.ublk.is_empty() {
-            let device = DeviceOptions { depth: 128, ..DeviceOptions::default() };
-            let block = |spec: &Specification| BlockDisk {
-                spec: spec.clone(),
-                device: device.clone(),
-                own_id: false,
-            };
-            let disks: Vec<_> = ublk.iter().map(block).collect();
-            let planned = planned(&disks, Numbers(None), &order)?;
+        if !planned.is_empty() {
             let rules = Rules { latencies, ..Rules::default() };
             doors.push(Box::new(UblkDoor::new(Some(Ublk::open()?), planned, rules)));
         }
-        if let Some((options, _)) = &self.network {
-            options.check()?;
-            let options = NvmeTcpOptions { latencies, ..options.clone() };
-            let plan = Plan::new(options, over_network);
+        if let Some(plan) = plan {
             doors.push(Box::new(NvmeTcpDoor::new(plan, false, false)));
         }
         Ok(doors)

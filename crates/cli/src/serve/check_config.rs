@@ -2,7 +2,7 @@
 //! what would be served.
 
 use super::settings::{Reached, Settings};
-use super::{config, doors, planned};
+use super::{config, planned, requested};
 use crate::failure::Failure;
 use crate::{json, term};
 use serde::Serialize;
@@ -91,7 +91,7 @@ fn checked(settings: &Settings) -> Result<Checked, Failure> {
     let args = &settings.args;
     let blocks = planned(settings, plan.as_ref())?;
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
-    let mut doors = doors(args, (None, blocks), plan.clone());
+    let mut doors = requested(args, (None, blocks), plan.clone());
     check(&config(args, Access::default(), None), &mut doors)?;
     let (mut addresses, mut nqn) = (Vec::new(), None);
     if let Some(plan) = &plan {

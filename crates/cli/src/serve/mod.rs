@@ -21,7 +21,7 @@ use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::ublk::{self, Planned, Rules, UblkDoor};
-use zoneplug_server::{Access, Config, Doors, Ended, Server, check_once, logs};
+use zoneplug_server::{Access, Config, Doors, Ended, Server, doors, logs};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
 #[derive(Debug, Clone, clap::Args)]
@@ -161,7 +161,7 @@ fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), 
     // Planned only once: the paths may name other files when this server takes its disks back.
     let planned = planned(settings, plan.as_ref())?;
     let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };
-    let doors = doors(args, (control, planned), plan);
+    let doors = requested(args, (control, planned), plan);
     let config = config(args, access, metrics_at);
     let told = |lines: Vec<String>| {
         // The server serves even if its standard output is closed or its reader stalls.
@@ -191,19 +191,13 @@ fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config
     }
 }
 
-/// Plans the block devices. Refuses disks that exclude each other, and disks that no door can show.
+/// Plans what the doors are to serve.
 fn planned(settings: &Settings, plan: Option<&Plan>) -> Result<Vec<Planned>, Failure> {
-    let order = settings.order();
-    let ublk = settings.block.iter().map(|d| &d.spec).collect();
-    let network = plan.iter().flat_map(|plan| plan.specs()).collect();
-    check_once(&[ublk, network], &order).map_err(|(spec, f)| f.of_disk(spec))?;
-    let blocks = ublk::planned(&settings.block, settings.numbers(), &order)?;
-    plan.map_or(Ok(()), Plan::check_disks)?;
-    Ok(blocks)
+    doors::planned(&settings.block, settings.numbers(), plan, &settings.order())
 }
 
 /// The requested doors. Doors without `control` cannot be started.
-fn doors(
+fn requested(
     args: &Args,
     (control, planned): (Option<Ublk>, Vec<Planned>),
     plan: Option<Plan>,

@@ -103,7 +103,7 @@ impl Plan {
     }
 
     /// Checks that each disk can be shown as namespaces. Opens none for writing.
-    pub fn check_disks(&self) -> Result<(), Failure> {
+    pub(super) fn check_disks(&self) -> Result<(), Failure> {
         self.specs.iter().try_for_each(|spec| {
             let device = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?.device;
             let checked = nvme_tcp::check(device.geometry(), device.limits());

@@ -68,7 +68,7 @@ pub struct Planned {
 }
 
 /// Plans the devices, without opening a disk for writing. Refuses numbers that two disks would share.
-pub fn planned(
+pub(super) fn planned(
     disks: &[BlockDisk],
     mut next: Numbers,
     order: &Order<'_>,
