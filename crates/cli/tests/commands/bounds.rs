@@ -1,5 +1,6 @@
 //! Sizes, counts and files from outside are checked before they cost memory or time.
 
+#[cfg(feature = "top")]
 use crate::terminal::pty;
 use crate::*;
 use std::fmt::Write as _;

@@ -25,7 +25,7 @@ use crate::spec::meaning::Meaning;
 use crate::threads::Pauses;
 use crate::zone_memory::check_zone_memory;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, Event, Freeze, QueueConfig};
 use zoneplug_core::poison::lock;
@@ -68,7 +68,7 @@ pub struct HostedDisk {
 /// drops another handle does not wait for that.
 #[cfg(feature = "file")]
 #[derive(Debug)]
-pub struct Closing(Vec<Arc<AtomicBool>>);
+pub struct Closing(Vec<Arc<std::sync::atomic::AtomicBool>>);
 
 #[cfg(feature = "file")]
 impl Closing {
