@@ -113,7 +113,7 @@ class Host:
         self.admin.ask(SET_FEATURES, words=struct.pack("<II", 7, 0))
         self.io = Queue(address)
         self.io.connect(1, controller, subsystem, 128)
-        # What a capsule may have beside the command.
+        # The most data that a capsule may have beside the command.
         self.capsule = self.io.capsule = struct.unpack_from("<I", identity, 1792)[0] * 16 - 64
 
     def namespaces(self):

@@ -1,6 +1,6 @@
-"""Disks that a server shows to a host of NVMe/TCP, attacked from all sides: take-overs, ends and kills with other arguments and other
-files, snapshots beside renames, writes beside appends, data in and behind the capsule. The record is the host's: where each of its
-blocks is by what it was told. A block names the operation that wrote it."""
+"""Attacks disks that a server shows to a host of NVMe/TCP: take-overs, ends and kills with other arguments and other files, snapshots
+beside renames, writes beside appends, data in and behind the capsule. The host keeps the record: the place of each block that a server
+has acknowledged. Each block names the operation that wrote it."""
 
 import json
 import os
@@ -123,7 +123,7 @@ class Served:
     def status(self):
         return json.loads(self.run("status", "--json", "--socket", self.socket))["disks"]
 
-    # What the host does.
+    # Actions of the host.
 
     def batch(self, resets=True):
         """Up to eight commands in flight, writes and appends to one or two zones of a disk."""
@@ -185,7 +185,7 @@ class Served:
                 ops = [struct.unpack_from("<QI", b) for b in (there, right)]
                 raise Wrong(f"block {at + n} of zone {zone} of {what} is {ops[0]}, not {ops[1]}")
 
-    # What is done to the server.
+    # Attacks on the server.
 
     def refused(self, specs, *more):
         """A take-over that has to be refused, after which the server goes on."""
@@ -307,7 +307,7 @@ class Served:
         with open(d.path, "rb") as f:
             if f.read() != content:
                 raise Wrong(f"a server wrote into {d.path}, which is another disk")
-        # As it was with the last flush.
+        # Restores the content of the last flush.
         with open(kept, "rb") as f, open(d.path, "r+b") as to:
             to.truncate(0)
             shutil.copyfileobj(f, to)

@@ -225,12 +225,13 @@ impl Spec {
 /// The quotation mark.
 const QUOTE: char = '"';
 
-/// Where a text that begins with a kind has the first character that `stops`, outside of quotation marks; or its end.
+/// Returns the place of the first character that `stops` outside of quotation marks, or the length of the text. The text begins
+/// with a kind.
 pub fn end_of(text: &str, stops: impl Fn(char) -> bool) -> usize {
     end(text, true, stops)
 }
 
-/// As [`end_of`], for a text that begins with the key of an option.
+/// Like [`end_of`], for a text that begins with the key of an option.
 pub fn end_of_option(text: &str, stops: impl Fn(char) -> bool) -> usize {
     end(text, false, stops)
 }

@@ -143,7 +143,7 @@ fn u17_the_end_of_a_disk_without_changes_looks_too() {
     assert!(place.is_restored(), "the other disk is closed");
 }
 
-/// U17. Zeroes that nobody wrote are not shown for what was cut off.
+/// U17. A read of a part that was cut off fails; it does not return zeroes.
 #[test]
 fn u17_a_file_that_was_cut_is_not_read_as_zeroes() {
     let place = Place::new("cut");

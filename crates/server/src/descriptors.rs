@@ -65,7 +65,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 
-    /// As many files as 200 disks may have.
+    /// 200 disks may have so many files.
     #[test]
     fn four_hundred_files_come_in_their_order_in_front_of_the_line() {
         let dir = std::env::temp_dir().join(format!("zoneplug-descriptors-{}", std::process::id()));

@@ -256,8 +256,8 @@ pub(crate) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>
     let is_still = frozen.is_ok();
     drop(frozen);
     let end = Instant::now() + CLOSE;
-    // The thread with the last handle of a device may still write when this process has none. Such a write could
-    // overwrite data of the next server.
+    // The thread that has dropped the last handle of a device may still be writing to its file. The next server must not open
+    // the file before that ends: this write would overwrite its own.
     let is_open =
         || devices.iter().any(|d| d.strong_count() > 0) || !closing.iter().all(Closing::is_over);
     while is_open() {

@@ -286,7 +286,7 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// As in a container, the next process has the number of the killed one.
+    /// The next process has the number of the killed one, as in a container.
     #[test]
     fn a_directory_that_was_left_is_in_nobodys_way() {
         let dir = directory("reused");

@@ -1,5 +1,5 @@
-//! Disks that this program serves to others, as `zoneplug serve` does: over NVMe/TCP, or as block devices of this machine's Linux. A
-//! control socket answers `zoneplug status`, `top`, `attr` and `snapshot`, and Prometheus can read metrics.
+//! Serves disks from a program, as `zoneplug serve` does: over NVMe/TCP, or as block devices of this machine. A control socket
+//! answers `zoneplug status`, `top`, `attr` and `snapshot`, and Prometheus can read metrics.
 //!
 //! ```
 //! use zoneplug::nvme_tcp::NvmeTcpOptions;
@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! The program goes on meanwhile, and has its signals for itself. No other server takes these disks over while the program has
-//! them; it takes none over either.
+//! The disks are served by threads of their own; the program goes on, and its signals stay its own. Such a program does not hand
+//! its disks over to another server, and takes none over.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use zoneplug_server::{
     Attempt, Config, Doors, Failure, Order, Server, Stopper, check_addresses, check_socket,
 };
 
-/// The disks that are to be served, and where.
+/// The disks to serve, and the places at which to serve them.
 #[derive(Debug, Clone, Default)]
 pub struct Serve {
     ublk: Vec<String>,
@@ -42,18 +42,18 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Nothing yet.
+    /// Serves no disk yet.
     pub fn new() -> Serve {
         Serve::default()
     }
 
-    /// Also this disk, as a block device. Only root may.
+    /// Adds a disk to serve as a block device. Only root may serve one.
     pub fn ublk(mut self, spec: &str) -> Serve {
         self.ublk.push(spec.to_owned());
         self
     }
 
-    /// Also these disks, as namespaces of one subsystem.
+    /// Serves these disks as namespaces of one subsystem, instead of those that were set before.
     pub fn nvme_tcp(
         mut self,
         options: NvmeTcpOptions,
@@ -63,19 +63,23 @@ impl Serve {
         self
     }
 
-    /// Has the control socket at this path, instead of one in `/run/zoneplug`.
+    /// Sets the path of the control socket. Without it the socket is in `/run/zoneplug`.
     pub fn socket(mut self, path: impl AsRef<Path>) -> Serve {
         self.socket = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Serves metrics over HTTP at this address. Whoever reaches it reads all.
+    /// Serves metrics over HTTP at this address, and measures latencies for them. Every program that can connect reads all metrics.
     pub fn metrics(mut self, address: SocketAddr) -> Serve {
         self.metrics = Some(address);
         self
     }
 
-    /// Serves from now on, in threads of its own. Returns when all disks are served; then all of them are, or none.
+    /// Opens the disks, and serves them in threads of their own. Returns when all of them are served.
+    ///
+    /// # Errors
+    ///
+    /// A disk that cannot be opened or shown, an address or a socket that is taken, or no disk at all. No disk is served then.
     pub fn start(self) -> Result<Serving, Error> {
         let doors = self.doors()?;
         let Serve { socket, metrics: metrics_at, .. } = self;
@@ -134,12 +138,12 @@ impl Serve {
     }
 }
 
-/// The server has ended, and does not say why.
+/// The error for a server that has ended without a reason.
 fn ended() -> Error {
     Error::new(ErrorKind::Io, "the server has ended").hint("the log of this program")
 }
 
-/// Disks that are served, until this is stopped or dropped.
+/// Served disks. Stopping or dropping this ends the server.
 #[derive(Debug)]
 pub struct Serving {
     lines: Vec<String>,
@@ -148,7 +152,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Each disk and how it is reached, in the lines that `zoneplug serve` prints.
+    /// The lines that `zoneplug serve` prints: each disk, and how clients reach it.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
@@ -158,7 +162,11 @@ impl Serving {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends, and makes everything durable.
+    /// Stops serving, and makes all data durable.
+    ///
+    /// # Errors
+    ///
+    /// Data that cannot be made durable, or the failure that ended the server before.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -172,7 +180,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // A program that wants to know what was wrong calls `stop`.
+        // `stop` reports this error.
         let _ = self.end();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::*;
 
-/// Whoever names no zones, too few, or none that can be written is told so, and nothing is written.
+/// A command line without zones, with too few, or with zones that cannot be written is refused, and nothing is written.
 #[test]
 fn it_writes_nothing_before_it_knows_where() {
     let dir = Dir::new("calibrate-asks");
@@ -78,7 +78,7 @@ fn a_profile_goes_to_no_disk() {
     assert_eq!(conditions(&other), " em".repeat(8).trim_start());
 }
 
-/// A profile on standard output is all that is there. It was followed by the table, or by a document that nobody could read.
+/// A profile on standard output is all that is there: no table follows it, and no document.
 #[test]
 fn a_profile_on_standard_output_is_alone() {
     let shown = ok(&["calibrate", "sim-zns1", "--out", "-"]);

@@ -270,7 +270,7 @@ sys.stdin.read()";
     let left = lines.next().unwrap().unwrap();
     assert!(left.contains("\"ends\":false"), "{left}");
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
-    // What is wrong is not that the disk is open.
+    // The error names the other hand-over, and not the open disk.
     let (first, second) = (still.id(), soon(Command::new(ZONEPLUG).args(next).arg(&a)));
     let said = text(&second.stderr);
     assert_eq!(second.status.code(), Some(3), "{said}");

@@ -199,7 +199,7 @@ fn a_report_has_the_forms_of_blkzone_and_zbd() {
         "  start: 0x000001000, len 0x000800, cap 0x000400, wptr 0x000000 reset:0 non-seq:0, \
          zcond: 1(em) [type: 2(SEQ_WRITE_REQUIRED)]\n"
     );
-    // As with zbd, everything is in bytes.
+    // Numbers are in bytes, as in zbd.
     let csv = ok(&["report", "--csv", "--ofst", "1M", "--len", "2M", spec]);
     let csv: Vec<&str> = csv.lines().collect();
     assert_eq!(csv[0], "zone num, type, ofst, len, cap, wp, cond, non_seq, reset");

@@ -208,7 +208,7 @@ fn two_disks_do_not_trace_into_one_file() {
     file.refused(&format!("{}{joined}", file.head), 2, "4:1", "two traces into one file");
 }
 
-/// What namespaces cannot show, and a name that no subsystem can have, are refused by the check as by a start.
+/// The check refuses a disk that namespaces cannot show, and a name that no subsystem can have, as a start does.
 #[test]
 fn what_the_network_does_not_take_is_refused_by_the_check() {
     let (dir, a, ..) = two_disks("settings-network");
@@ -224,7 +224,7 @@ fn what_the_network_does_not_take_is_refused_by_the_check() {
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
 }
 
-/// What to try is a key where a key is wrong: a line with the flag in a file of settings is another error.
+/// The hint about a wrong key names keys: a flag in a file of settings would be another error.
 #[test]
 fn a_hint_about_a_key_names_keys() {
     let (dir, a, ..) = two_disks("settings-hints");

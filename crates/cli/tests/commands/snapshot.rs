@@ -96,7 +96,7 @@ fn a_snapshot_of_a_disk_that_is_served() {
         ok(&["check", &copy]);
         std::fs::remove_file(&copy).unwrap();
     }
-    // Without a way to the server the disk is somebody's.
+    // Without a way to its server, the command sees a disk that another process has open.
     fails(&["snapshot", &disk, &copy], 3, "is open for writing in another process");
     assert!(!std::path::Path::new(&copy).exists());
     fails(&["snapshot", &disk, &copy, "--pause", "2m"], 2, "not a time from 1ms to 60s");

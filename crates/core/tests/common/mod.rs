@@ -1,5 +1,5 @@
-//! What the tests of this crate share: buffers with stamped sectors, and a small disk
-//! that is driven in virtual time.
+//! Shared code of the tests of this crate: buffers with stamped sectors, and a small disk that is driven in
+//! virtual time.
 
 #![allow(dead_code)] // each test file uses a part
 #![allow(clippy::vec_box)] // a BIO moves by its box

@@ -113,7 +113,7 @@ struct Known {
     /// Resets that are on their way, and how many times one was sent or answered.
     resetting: u32,
     resets: u32,
-    /// There may be data of appends that were on their way beside a reset, and that nobody knows.
+    /// Whether the zone may hold data of appends that were on their way beside a reset, and that no host expects.
     has_others: bool,
 }
 

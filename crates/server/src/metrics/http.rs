@@ -2,7 +2,7 @@
 //! a time limit, and the number of connections and the length of a request are limited. It holds disks only while it
 //! makes the text.
 //!
-//! It is a loop around poll(2), because existing small HTTP servers start a thread for each connection and set no
+//! The server is a loop around poll(2), because existing small HTTP servers start a thread for each connection and set no
 //! time limits. `httparse` reads the requests.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

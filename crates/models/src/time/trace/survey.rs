@@ -111,14 +111,14 @@ impl Survey {
     }
 }
 
-/// Why a write could not be one of a disk.
+/// The reason why a write cannot be sent to a disk as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MisplacedWhy {
     /// The write pointer of its zone is elsewhere.
     WritePointer,
-    /// It begins or ends within a block of the disk.
+    /// The write begins or ends within a block of the disk.
     PartOfBlock,
-    /// It ends behind what can be written of its zone.
+    /// The write ends behind the capacity of its zone.
     PastCapacity,
 }
 

@@ -425,14 +425,14 @@ fn replies_do_not_fit_another_challenge() {
     send(&mut a, &v.bytes("negotiate"));
     receive_as(&mut a, &Random::new(&[1; 132]));
     refused(a, &v.bytes("reply"), failure::FAILED);
-    // The same challenge with another sequence number.
+    // Repeats the challenge with another sequence number.
     let mut random = v.random("controller_random");
     random.seqnum[0] ^= 1;
     let mut a = controller(&v);
     send(&mut a, &v.bytes("negotiate"));
     receive_as(&mut a, &random);
     refused(a, &v.bytes("reply"), failure::FAILED);
-    // The same challenge in another transaction.
+    // Repeats the challenge in another transaction.
     let mut other = controller(&v);
     let (mut negotiate, mut reply) = (v.bytes("negotiate"), v.bytes("reply"));
     negotiate[4] ^= 1;

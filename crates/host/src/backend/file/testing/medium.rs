@@ -1,5 +1,5 @@
 //! A small model of Linux's page cache: the content of a storage that processes see, and the content of its medium.
-//! It knows nothing of disks.
+//! The model knows no disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
