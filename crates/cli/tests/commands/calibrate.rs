@@ -96,7 +96,7 @@ fn a_profile_on_standard_output_is_alone() {
     }
 }
 
-/// Minutes of measuring a drive were lost with the file that had no room.
+/// A profile that cannot be written to its file is printed: the drive took minutes to measure.
 #[test]
 fn what_was_found_is_not_lost_with_the_file() {
     let out = at_once(&["calibrate", "sim-zns1", "--out", "/dev/full"]);

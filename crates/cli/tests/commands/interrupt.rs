@@ -156,8 +156,7 @@ fn an_interrupted_read_leaves_no_file_behind() {
     }
 }
 
-/// A signal that comes when the disk is in place is too late. The command said that nothing was done, and with `--force`
-/// the old disk was gone; the same command again, as it proposed, found that the disk exists.
+/// A signal that comes when the disk is in place is too late: the command ends as without it, and says that the disk is made.
 #[test]
 fn a_signal_after_the_disk_is_in_place_is_too_late() {
     let dir = Dir::new("in-place");

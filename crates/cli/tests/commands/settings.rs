@@ -193,7 +193,7 @@ fn a_trace_that_cannot_be_made_is_refused_by_the_check() {
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
 }
 
-/// One file takes the trace of one disk: that of the other was lost, with a line on stderr.
+/// One file takes the trace of one disk, so two disks that name the same file are refused.
 #[test]
 fn two_disks_do_not_trace_into_one_file() {
     let (dir, a, b, _) = two_disks("settings-one-trace");

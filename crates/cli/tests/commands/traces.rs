@@ -198,7 +198,7 @@ fn what_is_left_out_of_a_trace_is_said() {
     }
 }
 
-/// `gzip -k` leaves the file that it packs, and the events of that processor were sent twice.
+/// `gzip -k` leaves the file that it packs. Both hold the events of one processor, which must be sent once.
 #[test]
 fn two_files_of_one_processor_are_refused() {
     let dir = Dir::new("two-of-one");
@@ -216,7 +216,7 @@ fn two_files_of_one_processor_are_refused() {
     assert_eq!(of_file(&plain, &[])["rows"], rows);
 }
 
-/// Only the first kinds are told apart. The operations of all others were counted nowhere.
+/// Only the first kinds are told apart. The operations of all others are counted together.
 #[test]
 fn operations_of_many_unknown_kinds_are_all_counted() {
     let dir = Dir::new("many-kinds");
@@ -235,8 +235,8 @@ fn operations_of_many_unknown_kinds_are_all_counted() {
     );
 }
 
-/// Why a trace is laid over the zones of a disk, and what to do about management of other zones. Each line said something that
-/// was not so: that a write is not at the write pointer where it is, and that more active zones would help.
+/// The command says why a trace is laid over the zones of a disk, and what to do about management of other zones: a write may be
+/// a part of a block or past the capacity, and a reset of other zones needs a disk with those zones.
 #[test]
 fn why_a_trace_does_not_fit_is_said() {
     let dir = Dir::new("why");
