@@ -33,9 +33,8 @@ impl Core {
             return Ok(());
         }
         if let Some(change) = self.change_of_file() {
-            let mut s = self.state();
             let _ = self.change.set(change);
-            (s.failed, s.changed) = (Some(Status::Io), true);
+            self.state().failed = Some(Status::Io);
         }
         self.change.get().map_or(Ok(()), |_| Err(Status::Io))
     }

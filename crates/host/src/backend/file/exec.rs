@@ -148,13 +148,10 @@ impl Core {
     fn begin_read(&self, c: &mut Command) -> Result<Next, Status> {
         let (zone, offset) = self.range(c, self.limits.max_transfer_sectors)?;
         self.buffers(c)?;
-        let state = {
-            let s = self.state();
-            if s.changed {
-                return Err(Status::Io);
-            }
-            s.zones[zone.0 as usize]
-        };
+        if self.change.get().is_some() {
+            return Err(Status::Io);
+        }
+        let state = self.state().zones[zone.0 as usize];
         let valid = match state.cond {
             Condition::Offline => return Err(Status::ZoneOffline),
             Condition::NotWp => self.sup.geometry.zone_len_sectors(zone),

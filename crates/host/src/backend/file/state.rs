@@ -61,8 +61,6 @@ pub(super) struct FileState {
     /// The table could not be written. It is unknown which writes are durable, so all writes and flushes fail from
     /// then on.
     pub(super) failed: Option<Status>,
-    /// The file is not this disk's any more (`Core::change`). Reads fail as well.
-    pub(super) changed: bool,
 }
 
 impl FileState {
@@ -123,7 +121,7 @@ pub(super) struct Core {
     pub(super) session: Session,
     state: Mutex<FileState>,
     pub(super) table: Mutex<ZoneTable>,
-    /// The change of the file by another program, once it was found.
+    /// The change of the file by another program, once it was found. From then on reads fail too.
     pub(super) change: OnceLock<Change>,
     /// Whether a discard had to write zeroes: the file system has no holes, or the disk keeps its space.
     no_holes: AtomicBool,
@@ -150,7 +148,6 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> FileState {
         debt: Debt::default(),
         debt_changed: false,
         failed: None,
-        changed: false,
     };
     for n in 0..g.nr_zones() {
         let conv = g.is_conventional(ZoneNo(n));
