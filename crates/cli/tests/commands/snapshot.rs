@@ -1,5 +1,5 @@
 //! `zoneplug snapshot`: of a disk that is not open, of one that is served, and what the server allows. What a snapshot has is in
-//! `crates/host/tests/file_snapshot.rs`.
+//! `crates/host/tests/file/snapshot.rs`.
 
 use super::{Dir, ZONEPLUG, fails, json, noise, ok, ok_with};
 use std::io::{BufRead, BufReader, Write};

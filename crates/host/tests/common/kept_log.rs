@@ -1,6 +1,6 @@
 //! A logger that keeps what is logged. A program has one logger.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 
 /// The lines that were logged: level, event and text.
 pub(crate) struct Kept(Mutex<Vec<String>>);
@@ -20,10 +20,13 @@ impl log::Log for Kept {
 }
 
 impl Kept {
-    /// Keeps warnings and errors from now on. A program does this once.
+    /// Keeps warnings and errors from now on. All tests of a program share the lines.
     pub(crate) fn warnings() -> &'static Kept {
-        log::set_logger(&KEPT).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
+        static SET: Once = Once::new();
+        SET.call_once(|| {
+            log::set_logger(&KEPT).unwrap();
+            log::set_max_level(log::LevelFilter::Warn);
+        });
         &KEPT
     }
 

@@ -1,0 +1,124 @@
+//! Errors for clients that have outlived a writer whose acknowledged writes were lost.
+
+use crate::one_command::run;
+use std::sync::Arc;
+use zoneplug_core::{Bio, Command, IoBuf, Op, Sector, Status};
+use zoneplug_host::file::testing::{CutStorage, Left};
+use zoneplug_host::file::{Access, CreateOptions, FileDisk, Storage};
+
+fn made() -> Arc<CutStorage> {
+    let options =
+        CreateOptions { zones: Some(4), zone_size: Some(64 << 10), ..CreateOptions::default() };
+    CutStorage::create(&options).unwrap()
+}
+
+fn open(storage: &Arc<CutStorage>) -> Arc<FileDisk> {
+    storage.open(Access::ReadWrite).unwrap()
+}
+
+/// The storage that the next process finds when this one is killed.
+fn killed(storage: &CutStorage) -> Arc<CutStorage> {
+    storage.after_kill(storage.moments())
+}
+
+fn flush(disk: &FileDisk) -> Status {
+    run(disk, Command::without_data(Op::Flush, Sector(0), 0)).status
+}
+
+fn write(disk: &FileDisk) {
+    let buf = IoBuf::leaked(4096);
+    let c = run(disk, Command::of(Bio::with_buf(Op::Write, Sector(0), 8, buf)));
+    assert_eq!(c.status, Status::Ok);
+}
+
+/// A disk whose acknowledged write was lost, and whose process was killed. The next opening gets the error.
+fn lost() -> Arc<CutStorage> {
+    let storage = made();
+    let disk = open(&storage);
+    write(&disk);
+    storage.fail_writing_back(0);
+    let left = killed(&storage);
+    drop(disk);
+    assert!(left.open(Access::ReadWrite).is_err(), "the kernel reports it once");
+    left
+}
+
+/// U11.
+#[test]
+fn u11_each_client_is_told_once_of_a_loss() {
+    let left = lost();
+    let disk = open(&left);
+    assert_eq!([7, 7, 8, 7, 8].map(|client| disk.owes(client)), [true, false, true, false, false]);
+    assert_eq!(flush(&disk), Status::Ok);
+}
+
+/// U11. A kill between the opening and the client's question keeps the debt. What a client knows is in the file with
+/// its next flush, and from an orderly end on.
+#[test]
+fn u11_a_debt_outlives_servers_until_it_is_told() {
+    let mut left = lost();
+    for _ in 0..2 {
+        let disk = open(&left);
+        let next = killed(&left);
+        drop(disk);
+        left = next;
+    }
+    let disk = open(&left);
+    assert!(disk.owes(7));
+    let untold = killed(&left);
+    assert_eq!(flush(&disk), Status::Ok);
+    let told = killed(&left);
+    drop(disk);
+    assert!(open(&untold).owes(7), "its answer may not have been sent");
+    let disk = open(&told);
+    assert!(!disk.owes(7) && disk.owes(8));
+    drop(disk);
+    let disk = open(&told);
+    assert!(!disk.owes(7) && !disk.owes(8) && disk.owes(9));
+}
+
+/// U11. An orderly end whose last sync fails, as at a takeover. A further loss is told to those, too, that know of the
+/// first.
+#[test]
+fn u11_an_end_that_fails_leaves_a_debt() {
+    let storage = made();
+    for _ in 0..2 {
+        let disk = open(&storage);
+        write(&disk);
+        storage.fail_some_syncs(0, 1, 0);
+        drop(disk);
+        let disk = open(&storage);
+        assert!(disk.owes(7) && !disk.owes(7));
+        assert_eq!(flush(&disk), Status::Ok);
+    }
+}
+
+/// U11. Data that the page cache has forgotten leaves a hole, and no error.
+#[test]
+fn u11_a_hole_below_a_note_is_a_loss() {
+    let storage = made();
+    let disk = open(&storage);
+    write(&disk);
+    let left = killed(&storage);
+    drop(disk);
+    left.punch(left.places().data, 4096).unwrap();
+    let disk = open(&left);
+    assert!(!disk.notices().is_empty() && disk.owes(7) && !disk.owes(7));
+}
+
+/// U11. A power cut ends the clients, too, and nothing is lost without one.
+#[test]
+fn u11_nothing_is_owed_without_a_loss_or_after_another_boot() {
+    let storage = made();
+    let disk = open(&storage);
+    write(&disk);
+    let left = killed(&storage);
+    drop(disk);
+    assert!(!open(&left).owes(7), "a note counts");
+    let cut = left.after_cut(left.moments(), &mut || Left::Nothing);
+    assert!(!open(&cut).owes(7), "never flushed");
+    let left = lost();
+    drop(open(&left));
+    let cut = left.after_cut(left.moments(), &mut || Left::All);
+    assert!(!open(&cut).owes(7), "of the boot before");
+}

@@ -1,0 +1,226 @@
+//! Hosts whose server ends while they use it, and that send again to the next one what was not answered.
+#![cfg(feature = "nvme-tcp")]
+
+use crate::lost_writes::lose_writes;
+use crate::nvme_host::{BLOCK, HOST, Host, ZONE, options, pattern, replayed, soon};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use zoneplug_host::HostedDisk;
+use zoneplug_host::file::{CreateOptions, create};
+use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+use zoneplug_nvme::initiator::{Data, reset_zone, zone_append};
+use zoneplug_nvme::spec::{Command, opcode};
+
+const INVALID_WRITE: u16 = 0x41bc;
+
+/// L7. What hosts of the last server have written is answered, for a while, and nothing else.
+#[test]
+fn l7_a_write_that_the_last_server_carried_out_is_not_refused() {
+    let hosted = HostedDisk::open_spec("mem,zones=8,zone-size=4M").unwrap();
+    // A disk that outlives its servers.
+    let serve = |spec: &str| {
+        let disk =
+            Disk { disk: hosted.clone(), spec: spec.parse().unwrap(), tags: None, known: None };
+        NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
+    };
+    let data: Vec<Vec<u8>> = (0..3).map(|i| pattern(8192, i)).collect();
+    let first = serve("/disk.zbd");
+    let mut host = Host::new(&first, HOST);
+    assert_eq!([0, 1].map(|i| host.write(2 * i as u64, &data[i])), [0, 0]);
+    assert_eq!(host.write(ZONE, &data[0]), 0);
+    drop(first);
+    let server = serve("/disk.zbd");
+    let mut host = Host::new(&server, HOST);
+    // One that was on its way, one that was half there, one that is new.
+    assert_eq!(host.write(2, &data[1]), 0);
+    assert_eq!(host.write(2, &[data[1].clone(), data[2].clone()].concat()), 0);
+    assert_eq!((replayed(&server), host.written(0)), (2, 6));
+    assert_eq!(host.write(2, &data[2]), INVALID_WRITE, "other data");
+    assert_eq!(host.write(4, &data[2]), INVALID_WRITE, "this server has answered it");
+    host.io.ok(reset_zone(1, ZONE));
+    assert_eq!(host.write(ZONE, &data[0]), 0);
+    assert_eq!(host.write(ZONE, &data[0]), INVALID_WRITE);
+    // A disk in memory has no last server.
+    drop(server);
+    let server = serve("mem");
+    assert_eq!(Host::new(&server, HOST).write(0, &data[0]), INVALID_WRITE);
+}
+
+/// A directory in memory with a disk and its journal, removed with its test.
+struct Memory(PathBuf);
+
+impl Memory {
+    fn new(name: &str) -> Memory {
+        let name = format!("zoneplug-{name}-{}", std::process::id());
+        let dir = Path::new("/dev/shm").join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let memory = Memory(dir);
+        let size =
+            CreateOptions { zones: Some(8), zone_size: Some(4 << 20), ..CreateOptions::default() };
+        create(&memory.disk(), &size, false).unwrap();
+        memory
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.0.join("disk.zbd")
+    }
+
+    /// Serves the disk below these layers, with a journal.
+    fn serve(&self, layers: &str) -> NvmeTcp {
+        let spec = format!("{layers}{}", self.disk().display());
+        let disk = Disk {
+            disk: HostedDisk::open_spec(&spec).unwrap(),
+            spec: spec.parse().unwrap(),
+            tags: None,
+            known: None,
+        };
+        let options = NvmeTcpOptions { records: Some(self.0.clone()), threads: 2, ..options() };
+        let server = NvmeTcp::start(&options, vec![disk], || ()).unwrap();
+        assert_eq!(server.unjournaled(), []);
+        server
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// L9. The journal of the last server says which appends were answered. What else landed is given to the append that is sent
+/// again; a journal is believed only if no other program has opened the disk for writing since.
+#[test]
+fn l9_an_append_that_the_last_server_carried_out_is_found() {
+    let look = |opened, found| {
+        let dir = Memory::new(&format!("journal-{opened}"));
+        // Longer than a server waits when it ends.
+        let serve = || dir.serve("delay,write=1500ms@");
+        let first = serve();
+        let [told, lost, long] =
+            [(8192, 1), (8192, 2), (8192, 3)].map(|(n, seed)| pattern(n, seed));
+        let mut host = Host::new(&first, HOST);
+        assert_eq!(host.append(ZONE, &told), ZONE);
+        drop(first);
+        let slow = serve();
+        let mut host = Host::new(&slow, HOST);
+        for data in [&lost, &told, &long] {
+            host.io.send(zone_append(1, ZONE, data.clone(), BLOCK));
+        }
+        host.io.flush();
+        std::thread::sleep(Duration::from_millis(100));
+        drop(slow);
+        if opened {
+            drop(HostedDisk::open_spec(dir.disk().to_str().unwrap()).unwrap());
+        }
+        let server = serve();
+        let mut host = Host::new(&server, HOST);
+        assert_eq!(host.written(1), 8, "all have landed");
+        let mut again = |data: &[&Vec<u8>]| -> Vec<u64> {
+            data.iter().map(|data| host.append(ZONE, data)).collect()
+        };
+        if found {
+            // The first copy of what was sent twice was answered.
+            let places = again(&[&long, &told, &lost, &told]);
+            assert_eq!(places, [ZONE + 6, ZONE + 4, ZONE + 2, ZONE + 8]);
+        } else {
+            assert_eq!(again(&[&long, &told]), [ZONE + 8, ZONE + 10]);
+        }
+        assert_eq!(replayed(&server), if found { 3 } else { 0 });
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| look(false, true));
+        threads.spawn(|| look(true, false));
+    });
+}
+
+/// Whether the peer has ended a connection, whatever is left to read of it.
+fn has_ended(stream: &TcpStream) -> bool {
+    let mut fd = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one descriptor, which lives across the call.
+    assert!(unsafe { libc::poll(&raw mut fd, 1, 0) } >= 0);
+    fd.revents != 0
+}
+
+/// L11. A server that ends gives its host time to look at the last answers. This host does what Linux does: once one of
+/// its connections has ended it looks at nothing any more, although its TCP has acknowledged the answers.
+#[test]
+fn l11_a_host_sees_the_last_answers_of_a_server_that_ends() {
+    for (layers, n) in [("", 8), ("delay,write=200ms@", 1)] {
+        let seen = || {
+            let dir = Memory::new(&format!("end-{}", layers.len()));
+            let first = dir.serve(layers);
+            let mut host = Host::new(&first, HOST);
+            for seed in 0..n {
+                host.io.send(zone_append(1, ZONE, pattern(8192, seed), BLOCK));
+            }
+            host.io.flush();
+            if layers.is_empty() {
+                soon("they have landed", || first.counters(0).writes == u64::from(n));
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let end = std::thread::spawn(move || drop(first));
+            assert!(host.io.stream.peek(&mut [0; 1]).is_ok());
+            let there = Instant::now();
+            std::thread::sleep(Duration::from_millis(60));
+            let mut answered = 0;
+            // The two connections have two workers.
+            let ended = |host: &Host| [&host.admin, &host.io].iter().any(|q| has_ended(&q.stream));
+            while answered < n && !ended(&host) {
+                assert_eq!(host.io.next().completion.status, 0);
+                answered += 1;
+            }
+            let looked = there.elapsed();
+            end.join().unwrap();
+            let next = dir.serve("");
+            let written = Host::new(&next, HOST).written(1);
+            (looked < Duration::from_millis(90)).then_some((answered, written))
+        };
+        // A round in which this machine stalled says nothing.
+        let seen = (0..20).find_map(|_| seen());
+        assert_eq!(seen, Some((n, 2 * u64::from(n))), "{layers:?}");
+    }
+}
+
+/// L11. What a host's machine has not acknowledged when the server ends is not answered, for the next server.
+#[test]
+fn l11_an_append_that_was_answered_in_vain_is_found_by_the_next_server() {
+    let dir = Memory::new("vain");
+    let first = dir.serve("");
+    let data = pattern(8192, 1);
+    let mut host = Host::new(&first, HOST);
+    assert_eq!(host.append(0, &data), 0);
+    host.send_in_vain(&first, vec![zone_append(1, 0, data.clone(), BLOCK)]);
+    let begun = Instant::now();
+    drop(first);
+    assert!(begun.elapsed() < Duration::from_secs(3), "it does not wait for ever");
+    let next = dir.serve("");
+    let mut host = Host::new(&next, HOST);
+    assert_eq!(host.append(0, &data), 2, "not the one that was answered");
+    assert_eq!(host.append(0, &data), 4);
+    assert_eq!(replayed(&next), 1);
+}
+
+/// U11. Each host whose acknowledged writes were lost below a server is told once, whichever server it is that it flushes.
+#[test]
+fn u11_each_host_is_told_of_a_loss_by_the_next_server() {
+    // A write fault that the host does not send again.
+    let (io, ok) = (0x4280, 0);
+    let flush = Command::new(opcode::FLUSH).with_nsid(1);
+    let flushed = |host: &mut Host| host.io.run((flush, Data::None)).completion.status;
+    let dir = Memory::new("owed");
+    drop(dir.serve(""));
+    lose_writes(&dir.disk());
+    let server = dir.serve("po2@");
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(8192, 1)), ok, "a write that is not to be durable yet");
+    assert_eq!([0; 3].map(|_| flushed(&mut host)), [io, ok, ok]);
+    drop(server);
+    let server = dir.serve("po2@");
+    assert_eq!(flushed(&mut Host::new(&server, HOST)), ok, "it knows");
+    let other = &HOST.replace("5a5a5a5a-", "6b6b6b6b-");
+    let mut other = Host::new(&server, other);
+    assert_eq!([0; 2].map(|_| flushed(&mut other)), [io, ok]);
+}
