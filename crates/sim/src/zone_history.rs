@@ -74,8 +74,12 @@ impl SeamHistory {
 }
 
 impl ZoneHistory {
-    /// Notes that the write pointer is known again.
+    /// Notes that the write pointer is known again. Writes that have failed may be sent again from there, for example if
+    /// a reset whose time was over comes back together with their failures.
     pub(crate) fn pointer_known(&mut self) {
+        if !self.burst.is_empty() {
+            self.last = self.acked;
+        }
         self.fails_fast = None;
         self.burst.clear();
         self.head = None;

@@ -88,11 +88,11 @@ fn a_world_is_the_same_in_other_memory() {
     }
 }
 
-/// Worlds whose oracle was too strict: a native append that is given up and lands late, and one that fails while the
-/// device is too busy for a write.
+/// Worlds whose oracle was too strict: a native append that is given up and lands late, one that fails while the device
+/// is too busy for a write, and a reset that is given up and comes back together with the failures of later writes.
 #[test]
-fn native_appends_beside_writes_keep_every_promise() {
-    for seed in [174_123, 467_241] {
+fn what_comes_back_late_beside_failures_keeps_every_promise() {
+    for seed in [174_123, 467_241, 705_471] {
         run(seed, &Steps::All, false).unwrap_or_else(|f| panic!("seed {seed}: {}", f.what));
     }
 }
