@@ -75,7 +75,7 @@ pub fn run_one(target: &mut Target<'_>, name: &'static str, check: Check) {
 
 /// Bytes of memory for writes, and as many for reads.
 const HALF: u32 = 256 << 10;
-/// Polls without a deadline after which a device counts as hung.
+/// A device counts as hung after this many polls in a row without a deadline.
 const PATIENCE: u64 = 20_000_000;
 
 // Statuses of a drive and of a layer for the same refusal.

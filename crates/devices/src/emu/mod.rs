@@ -73,7 +73,7 @@ impl EmuDisk {
     }
 
     /// Makes a disk with the zones, limits and times of a drive. It is as strict as any other. It has no latency of
-    /// its own and does not reorder. Fails if the numbers of the profile make no disk.
+    /// its own and does not reorder. Fails if the numbers of the profile do not describe a valid disk.
     pub fn timed(profile: &Profile, kind: EmuKind) -> Result<Arc<EmuDisk>, Error> {
         let mut config = EmuConfig::new(kind, profile.geometry()?);
         config.limits = profile.limits();

@@ -32,7 +32,7 @@ pub(super) struct EmuQueue {
     /// Whether every command finishes in `submit`.
     inline: bool,
     paranoid: bool,
-    /// Whether the owner has armed.
+    /// Whether the owner has armed the queue, and wants to be woken.
     armed: bool,
     /// Whether the last submit took nothing although there was room. The caller must try again.
     turned_away: bool,

@@ -90,7 +90,8 @@ pub struct SmrParams {
     pub cache_sectors: u64,
     /// `protected`: sectors of the cache that the drive saves over a power cut.
     pub protected_sectors: u64,
-    /// `write-cache`: whether the cache is on. Off: a write is acknowledged when the drive saves it, or it is on the medium.
+    /// `write-cache`: whether the cache is on. If it is off, a write is acknowledged when the drive saves it over a
+    /// power cut, or when it is on the medium.
     pub write_cache: bool,
     /// `cache-entries`: most writes in the cache; 0: no limit.
     pub cache_entries: u32,
@@ -232,7 +233,7 @@ impl Profile {
         p
     }
 
-    /// Returns the layout of the drive's zones. Fails if the numbers make no geometry.
+    /// Returns the layout of the drive's zones. Fails if the numbers describe no valid geometry.
     pub fn geometry(&self) -> Result<Geometry, Error> {
         self.geometry_of(&self.name)
     }

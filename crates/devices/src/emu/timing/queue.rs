@@ -1,5 +1,5 @@
-//! One queue of a disk with a timing. It owns its commands at the drive. All queues share the drive, under one lock
-//! that is held for a call.
+//! One queue of a disk with a timing. It owns its commands at the drive. All queues share the drive under one lock,
+//! which a queue holds during one call.
 //!
 //! A command is carried out on the zones when it arrives, however long the drive takes for it, because a drive does
 //! not refuse later what it has accepted. A refused command comes back at once.

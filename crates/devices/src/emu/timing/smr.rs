@@ -7,9 +7,9 @@
 //! acknowledged, the disk keeps the order of arrival instead, one command at a time. Reads wait for the head, and the
 //! read that it reaches first goes first. Reads take turns with the cache.
 //!
-//! A write is *safe* when it is on the medium. So are, of the writes in the cache, those that arrived first, as many as the drive
-//! saves over a power cut ([`SmrParams::protected_sectors`]). A flush, a write with FUA, and each write while the write cache
-//! is off wait until data are safe.
+//! A write is *safe* when it is on the medium. The drive also saves part of the cache over a power cut
+//! ([`SmrParams::protected_sectors`]): the writes in it that arrived first are safe, as far as they fit into that part.
+//! A flush, a write with FUA, and each write while the write cache is off wait until data are safe.
 //!
 //! `docs/models.md` says where each rule comes from. Those about queued writes and about what is saved are hypotheses.
 

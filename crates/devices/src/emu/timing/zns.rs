@@ -12,11 +12,11 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 #[derive(Debug)]
 pub(super) struct Zns {
     p: ZnsParams,
-    /// The time at which each zone has taken all its data.
+    /// For each zone, the time from which it can take data of its next write.
     zones: Vec<Nanos>,
-    /// The time at which the drive has looked at all writes.
+    /// The time from which the drive can look at the next write.
     begun: Nanos,
-    /// The time at which the drive has taken all data.
+    /// The time from which the drive can take data of the next write.
     drive: Nanos,
     /// Commands at the drive, and their ends, in order.
     pending: VecDeque<(Nanos, Held)>,

@@ -64,9 +64,9 @@ impl FaultCounts {
     }
 }
 
-/// The fault that hits a command.
+/// The effect of the faults on one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum FaultEffect {
     Pass,
     Fail(Status),
     Torn(Status, u32),
@@ -87,7 +87,8 @@ struct Shared {
     inner: Arc<dyn Device>,
     /// Whether any fault is configured. While it is false, a command looks at nothing else.
     active: AtomicBool,
-    /// Counts power cuts, and the device's vanishing. Commands that were in flight before have failed.
+    /// Grows with each power cut, and when the device vanishes. Commands that were sent under an
+    /// earlier value have failed.
     epoch: AtomicU32,
     timed: bool,
     state: Mutex<State>,
@@ -98,7 +99,7 @@ impl Shared {
         zoneplug_core::poison::lock(&self.state)
     }
 
-    fn settle(&self, state: &State) {
+    fn update_active(&self, state: &State) {
         let on = !state.rules.is_empty()
             || !state.dead.is_empty()
             || state.gone
@@ -173,14 +174,14 @@ impl FaultDisk {
     pub fn add(&self, rule: FaultRule) {
         let mut state = self.shared.state();
         state.rules.push(rule);
-        self.shared.settle(&state);
+        self.shared.update_active(&state);
     }
 
     /// Removes all rules. Zones that have died stay dead, and a device that has vanished does not come back.
     pub fn clear(&self) {
         let mut state = self.shared.state();
         state.rules.clear();
-        self.shared.settle(&state);
+        self.shared.update_active(&state);
     }
 
     /// Gives the device a volatile cache: from now on the injector records the data that [`FaultDisk::power_cut`] may
@@ -189,7 +190,7 @@ impl FaultDisk {
         let cache = Cache::new(&*self.shared.inner)?;
         let mut state = self.shared.state();
         state.cache = Some(cache);
-        self.shared.settle(&state);
+        self.shared.update_active(&state);
         Ok(())
     }
 
@@ -211,7 +212,7 @@ impl FaultDisk {
     pub fn vanish(&self) {
         let mut state = self.shared.state();
         (state.gone, state.counts.gone) = (true, true);
-        self.shared.settle(&state);
+        self.shared.update_active(&state);
         self.shared.begin_epoch();
     }
 
@@ -221,7 +222,7 @@ impl FaultDisk {
         let mut state = self.shared.state();
         state.dead.insert(zone.0, cond);
         state.counts.died += 1;
-        self.shared.settle(&state);
+        self.shared.update_active(&state);
     }
 
     /// Returns the counts so far.
@@ -236,10 +237,11 @@ impl FaultDisk {
 }
 
 impl State {
-    /// Decides the fault of `c`, and counts it in the rules.
-    fn fate(&mut self, shared: &Shared, c: &Command) -> Fate {
+    /// Returns the effect on `c` of the first rule that hits it, and of dead zones. Counts `c` in
+    /// the rules.
+    fn effect_on(&mut self, shared: &Shared, c: &Command) -> FaultEffect {
         if self.gone {
-            return Fate::Fail(Status::NoDevice);
+            return FaultEffect::Fail(Status::NoDevice);
         }
         let mut hit = None;
         for i in 0..self.rules.len() {
@@ -257,30 +259,30 @@ impl State {
             hit = Some(i);
             break;
         }
-        let fate = match hit {
-            Some(i) => self.hit(shared, i, c),
-            None => Fate::Pass,
+        let effect = match hit {
+            Some(i) => self.apply_rule(shared, i, c),
+            None => FaultEffect::Pass,
         };
-        match fate {
-            Fate::Fail(_) => fate,
-            _ => self.dead_zone(shared, c).map_or(fate, Fate::Fail),
+        match effect {
+            FaultEffect::Fail(_) => effect,
+            _ => self.dead_zone(shared, c).map_or(effect, FaultEffect::Fail),
         }
     }
 
-    fn hit(&mut self, shared: &Shared, i: usize, c: &Command) -> Fate {
+    fn apply_rule(&mut self, shared: &Shared, i: usize, c: &Command) -> FaultEffect {
         let action = self.rules[i].action;
         if let Some(n) = &mut self.rules[i].count {
             *n = n.saturating_sub(1);
             if *n == 0 {
                 self.rules.remove(i);
-                shared.settle(self);
+                shared.update_active(self);
             }
         }
         let counts = &mut self.counts;
         match action {
             FaultAction::Fail(status) => {
                 *(if status == Status::Busy { &mut counts.busy } else { &mut counts.failed }) += 1;
-                Fate::Fail(status)
+                FaultEffect::Fail(status)
             }
             FaultAction::Torn(status, take) => {
                 let unit = shared.inner.limits().write_granularity_sectors;
@@ -291,17 +293,17 @@ impl State {
                 };
                 counts.torn += 1;
                 if c.bios.is_empty() || !(c.op.has_data() || c.op == Op::WriteZeroes) {
-                    return Fate::Fail(status);
+                    return FaultEffect::Fail(status);
                 }
-                Fate::Torn(status, take.min(max) * unit)
+                FaultEffect::Torn(status, take.min(max) * unit)
             }
             FaultAction::Delay(t) => {
                 counts.delayed += 1;
-                Fate::Delay(t)
+                FaultEffect::Delay(t)
             }
             FaultAction::Lost => {
                 counts.lost += 1;
-                Fate::Lost
+                FaultEffect::Lost
             }
             FaultAction::ReadOnly | FaultAction::Offline => {
                 let cond = if action == FaultAction::Offline {
@@ -313,24 +315,25 @@ impl State {
                 if zone.0 < shared.inner.geometry().nr_zones() && c.op != Op::Flush {
                     self.dead.insert(zone.0, cond);
                     counts.died += 1;
-                    shared.settle(self);
+                    shared.update_active(self);
                 }
-                Fate::Pass
+                FaultEffect::Pass
             }
             FaultAction::Gone => {
                 (self.gone, counts.gone) = (true, true);
-                shared.settle(self);
+                shared.update_active(self);
                 shared.begin_epoch();
-                Fate::Fail(Status::NoDevice)
+                FaultEffect::Fail(Status::NoDevice)
             }
             FaultAction::Cut => {
                 counts.cuts += 1;
                 shared.begin_epoch();
                 if let Some(cache) = &mut self.cache {
-                    // A device that cannot even report has nothing left to lose.
+                    // An error means that zones cannot be read or written; their data stay as they
+                    // are.
                     let _ = cache.cut(&*shared.inner, &mut self.random, &self.dead);
                 }
-                Fate::Fail(Status::NoDevice)
+                FaultEffect::Fail(Status::NoDevice)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One queue of a fault injector: commands that are held back, and commands that went down in place of others.
 
-use super::{Fate, Shared};
+use super::{FaultEffect, Shared};
 use crate::stack::part::{Cut, address, cut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +29,8 @@ pub(super) struct FaultQueue {
     below: usize,
     /// [`Shared::epoch`] when this queue last looked at it.
     epoch: u32,
-    /// The number of them that were below at the last power cut, or when the device vanished. They fail when they
-    /// come back. Until all of them are back, every new command fails.
+    /// The number of commands that were below at the last power cut, or when the device vanished, and are not
+    /// back. They fail when they come back. Until all of them are back, every new command fails.
     below_at_cut: usize,
     /// Commands on the way down.
     out: Commands,
@@ -129,12 +129,14 @@ impl FaultQueue {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
         // The commands from before the power cut are not all back: the device is still starting.
-        let fate = match self.below_at_cut {
-            0 => state.fate(&shared, &c),
-            _ => Fate::Fail(Status::NoDevice),
+        let effect = match self.below_at_cut {
+            0 => state.effect_on(&shared, &c),
+            _ => FaultEffect::Fail(Status::NoDevice),
         };
-        if let (Some(cache), Fate::Pass | Fate::Torn(..) | Fate::Delay(_) | Fate::Lost) =
-            (&mut state.cache, fate)
+        if let (
+            Some(cache),
+            FaultEffect::Pass | FaultEffect::Torn(..) | FaultEffect::Delay(_) | FaultEffect::Lost,
+        ) = (&mut state.cache, effect)
         {
             cache.goes_down(&*shared.inner, &c);
             if c.op == Op::Flush || c.flags.contains(Flags::PREFLUSH) {
@@ -143,34 +145,34 @@ impl FaultQueue {
             }
         }
         drop(state);
-        match fate {
-            Fate::Pass => {}
-            Fate::Fail(status) => {
+        match effect {
+            FaultEffect::Pass => {}
+            FaultEffect::Fail(status) => {
                 let mut c = c;
                 c.status = status;
                 c.report.clear();
                 return self.done.push_back(c);
             }
-            Fate::Torn(status, 0) => {
+            FaultEffect::Torn(status, 0) => {
                 let mut c = c;
                 c.status = status;
                 return self.done.push_back(c);
             }
-            Fate::Torn(status, take) => {
+            FaultEffect::Torn(status, take) => {
                 let (part, whole) = cut(c, take);
                 self.marks.push((address(&part), Mark::InsteadOf(whole, status)));
                 return self.out.push_back(part);
             }
-            Fate::Delay(t) => {
+            FaultEffect::Delay(t) => {
                 self.marks.push((address(&c), Mark::Late(t)));
             }
-            Fate::Lost => self.marks.push((address(&c), Mark::Lost)),
+            FaultEffect::Lost => self.marks.push((address(&c), Mark::Lost)),
         }
         self.out.push_back(c);
     }
 
-    /// Sends the waiting commands. Also sends an empty list: the device may wait for a command to be tried again that
-    /// it did not take, and that has failed meanwhile.
+    /// Sends the waiting commands. Calls the device also if none waits: a device that turned a command away waits for
+    /// the next call, and that command may have failed here meanwhile.
     fn send(&mut self, now: Nanos) {
         let before = self.out.len();
         self.inner.submit(now, &mut self.out);

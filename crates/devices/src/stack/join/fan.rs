@@ -2,9 +2,9 @@
 //! them have ended.
 //!
 //! A flush goes to every device. A write with a preflush goes to its own device after all the others were flushed. A
-//! report is put together from the devices' reports. A reset of all zones goes to a device as such if the disk has
-//! all its sequential zones. Otherwise the layer reports the zones that the disk has, and resets those that are not
-//! empty one by one (M9).
+//! report is put together from the devices' reports. A device whose sequential zones all belong to the disk gets a
+//! reset of all zones as one command. On other devices the layer reports the zones that the disk has, and resets
+//! those that are not empty one by one (M9).
 
 use super::Map;
 use super::lower::Lower;

@@ -20,7 +20,7 @@ enum Mark {
     Report(Sector),
     /// Zone management of this range. Its length differs too, because zones have another length below.
     Management(Sector, u32),
-    /// A command that the map of a layer further up had displaced by this.
+    /// A command that the map of a layer further up had moved by this displacement before.
     Twice(Displacement),
 }
 

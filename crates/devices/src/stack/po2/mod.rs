@@ -68,7 +68,7 @@ impl fmt::Debug for Po2Disk {
 
 impl Po2Disk {
     /// Puts the layer on `inner`. If the zone size is a power of two already, the layer does nothing and costs
-    /// nothing. Fails if the larger zones make no geometry.
+    /// nothing. Fails if zones of the larger size exceed the limits of a geometry.
     pub fn new(inner: Arc<dyn Device>) -> Result<Arc<Po2Disk>, Error> {
         let below = *inner.geometry();
         let size = below.zone_sectors();
