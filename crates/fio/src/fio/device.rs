@@ -34,7 +34,7 @@ pub(super) struct Device {
     /// Whether fio has asked for the zones, and thus runs in zoned mode.
     pub(super) zoned: AtomicBool,
     /// Whether a message about the short last zone was printed.
-    pub(super) told: AtomicBool,
+    pub(super) warned_of_short_zone: AtomicBool,
     /// Failures that were printed: a bit for each status, by operation.
     shown: [AtomicU64; Op::ALL.len()],
 }
@@ -70,7 +70,7 @@ impl Device {
             max_open: limits.max_open_zones,
             max_active: limits.max_active_zones,
             zoned: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            warned_of_short_zone: AtomicBool::new(false),
             shown: Default::default(),
             disk,
         })

@@ -152,7 +152,7 @@ pub(super) unsafe extern "C" fn get_zoned_model(
         }
         d.zoned.store(true, Ordering::Relaxed);
         if d.whole_bytes() != d.bytes() {
-            if !d.told.swap(true, Ordering::Relaxed) {
+            if !d.warned_of_short_zone.swap(true, Ordering::Relaxed) {
                 say(&format!(
                     "the last zone is shorter than the others, which fio's zoned mode cannot use: \
                      fio is told of {} zones",

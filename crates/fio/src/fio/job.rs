@@ -29,8 +29,9 @@ struct Job {
     queued: bool,
     /// Finished units, in the order in which fio gets them.
     events: Vec<*mut c_void>,
-    /// The units that fio asks `event` for, as indices of `events`. fio has taken the ones before.
-    told: Range<usize>,
+    /// The units that the last call of `getevents` offered, as indices of `events`. fio takes them
+    /// by `event`; it has taken those before.
+    offered: Range<usize>,
     /// Set when fio's memory was not as expected. The job then has no files, so that it does nothing.
     broken: bool,
 }
@@ -168,7 +169,7 @@ impl Job {
             lanes: Vec::new(),
             queued: false,
             events: Vec::new(),
-            told: 0..0,
+            offered: 0..0,
             broken: false,
         }
     }
@@ -470,7 +471,7 @@ pub(super) unsafe extern "C" fn getevents(
     // SAFETY: called by fio.
     match unsafe { job_at_hand(td) } {
         Some(job) => {
-            if job.tell(max as usize) {
+            if job.offer(max as usize) {
                 return max as c_int;
             }
             reap(td, min, max, t, job)
@@ -480,15 +481,15 @@ pub(super) unsafe extern "C" fn getevents(
 }
 
 impl Job {
-    /// Gives fio `max` units that an earlier call has reaped. False: there are fewer, or requests must be submitted
-    /// first.
+    /// Offers fio `max` units that an earlier call has reaped. False: there are fewer, or requests must be
+    /// submitted first.
     #[inline]
-    fn tell(&mut self, max: usize) -> bool {
-        let next = self.told.end;
+    fn offer(&mut self, max: usize) -> bool {
+        let next = self.offered.end;
         if self.queued || self.events.len() - next < max {
             return false;
         }
-        self.told = next..next + max;
+        self.offered = next..next + max;
         true
     }
 
@@ -496,12 +497,12 @@ impl Job {
     /// `wait`.
     #[inline(always)]
     fn reap(&mut self, td: *mut c_void, min: usize, max: usize, wait: Option<Duration>) -> usize {
-        if self.told.end == self.events.len() {
+        if self.offered.end == self.events.len() {
             self.events.clear();
         } else {
-            self.events.drain(..self.told.end);
+            self.events.drain(..self.offered.end);
         }
-        self.told = 0..0;
+        self.offered = 0..0;
         let end = wait.map(|w| Instant::now() + w);
         loop {
             if self.queued {
@@ -519,7 +520,7 @@ impl Job {
             };
             let n = self.events.len().min(max);
             if n >= min || n == max || !busy || end.is_some_and(|e| Instant::now() >= e) {
-                self.told = 0..n;
+                self.offered = 0..n;
                 return n;
             }
             std::thread::yield_now();
@@ -564,8 +565,8 @@ impl Job {
     /// The `nth` of the units that fio was given last.
     #[inline]
     fn event(&self, nth: usize) -> Option<*mut c_void> {
-        let at = self.told.start + nth;
-        if at < self.told.end { self.events.get(at).copied() } else { None }
+        let at = self.offered.start + nth;
+        if at < self.offered.end { self.events.get(at).copied() } else { None }
     }
 }
 

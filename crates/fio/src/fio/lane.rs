@@ -67,12 +67,18 @@ fn now(fio: &Program) -> libc::timespec {
     }
 }
 
-/// Tells fio that a unit is submitted now.
+/// Announces to fio that a unit is submitted now.
 ///
 /// # Safety
 /// The unit is one that fio has queued, and that it does not use until it is reported.
 #[inline(always)]
-unsafe fn tell(abi: &Abi, fio: &Program, td: *mut c_void, io_u: *mut c_void, now: libc::timespec) {
+unsafe fn announce(
+    abi: &Abi,
+    fio: &Program,
+    td: *mut c_void,
+    io_u: *mut c_void,
+    now: libc::timespec,
+) {
     // SAFETY: the caller's promise. fio's own function is called as its engines do.
     unsafe {
         IoU::new(abi, io_u).issue_time().write_unaligned(now);
@@ -88,10 +94,10 @@ pub(super) struct Lane {
     client: Client,
     /// BIOs that fio has queued and that are not submitted yet.
     batch: Bios,
-    /// The number of BIOs at the end of `batch` whose submission fio does not know yet.
-    fresh: usize,
+    /// The number of BIOs at the end of `batch` whose submission was not announced to fio yet.
+    unannounced: usize,
     /// The unit of the last of these BIOs.
-    newest: *mut c_void,
+    last_unannounced: *mut c_void,
     /// The BIOs that `reap` gets from the client. Empty between calls, and kept for its capacity.
     done: Bios,
     /// The number of BIOs in `batch` or with the client.
@@ -120,8 +126,8 @@ impl Lane {
             bytes: device.bytes(),
             device,
             batch: Bios::with_capacity(depth),
-            fresh: 0,
-            newest: core::ptr::null_mut(),
+            unannounced: 0,
+            last_unannounced: core::ptr::null_mut(),
             done: Bios::with_capacity(depth),
             in_flight: 0,
             units: (0..depth).map(Unit::new).collect(),
@@ -178,8 +184,8 @@ impl Lane {
             return Err(unlikely("there is no room for it"));
         }
         self.batch.push_back(bio);
-        self.fresh += 1;
-        self.newest = io_u;
+        self.unannounced += 1;
+        self.last_unannounced = io_u;
         self.in_flight += 1;
         Ok(())
     }
@@ -192,37 +198,37 @@ impl Lane {
     /// Passes queued requests to the layer. Returns whether some were not taken, because the disk is frozen.
     #[inline(always)]
     pub(super) fn submit(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) -> bool {
-        match self.fresh {
+        match self.unannounced {
             0 => {}
             1 => {
                 let now = now(fio);
                 // SAFETY: it is about to be submitted.
-                unsafe { tell(abi, fio, td, self.newest, now) };
-                self.note_submission(fio, td);
+                unsafe { announce(abi, fio, td, self.last_unannounced, now) };
+                self.announce_count(fio, td);
             }
-            _ => self.tell_of_fresh(abi, fio, td),
+            _ => self.announce_all(abi, fio, td),
         }
         self.client.submit(&mut self.batch);
         !self.batch.is_empty()
     }
 
-    /// Tells fio the time of submission of each unit that is about to be submitted.
+    /// Announces each unit that is about to be submitted, with the time.
     #[inline(never)]
-    fn tell_of_fresh(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) {
+    fn announce_all(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) {
         let now = now(fio);
-        for bio in self.batch.iter().skip(self.batch.len() - self.fresh) {
+        for bio in self.batch.iter().skip(self.batch.len() - self.unannounced) {
             // SAFETY: it is about to be submitted.
-            unsafe { tell(abi, fio, td, self.units[bio.token() as usize].io_u, now) };
+            unsafe { announce(abi, fio, td, self.units[bio.token() as usize].io_u, now) };
         }
-        self.note_submission(fio, td);
+        self.announce_count(fio, td);
     }
 
     /// Tells fio how many units are about to be submitted.
     #[inline(always)]
-    fn note_submission(&mut self, fio: &Program, td: *mut c_void) {
+    fn announce_count(&mut self, fio: &Program, td: *mut c_void) {
         // SAFETY: fio's own function, called as its engines do.
-        unsafe { (fio.mark_submit)(td, self.fresh as u32) };
-        self.fresh = 0;
+        unsafe { (fio.mark_submit)(td, self.unannounced as u32) };
+        self.unannounced = 0;
     }
 
     /// Appends finished units to `events`. Waits for `need` of them, until `end_of_wait` at most.
@@ -261,7 +267,7 @@ impl Lane {
 
     /// Waits until the device uses no memory of the job.
     pub(super) fn settle(&mut self) {
-        self.fresh = 0;
+        self.unannounced = 0;
         // A BIO that comes back with other memory is dropped, and its unit stays without a BIO.
         while let Some(bio) = self.batch.pop_front() {
             let _ = take_back(&mut self.units, bio);

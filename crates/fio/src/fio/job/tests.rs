@@ -84,15 +84,15 @@ impl Job {
 
     /// The work of `getevents`.
     fn get(&mut self, min: u32, max: u32, t: Option<&libc::timespec>) -> usize {
-        if self.tell(max as usize) {
+        if self.offer(max as usize) {
             return max as usize;
         }
         let wait = t.map(|t| Duration::new(t.tv_sec as u64, t.tv_nsec as u32));
         self.reap(TD, min as usize, max as usize, wait)
     }
 
-    fn told(&self) -> Vec<*mut c_void> {
-        (0..self.told.len()).filter_map(|n| self.event(n)).collect()
+    fn offered(&self) -> Vec<*mut c_void> {
+        (0..self.offered.len()).filter_map(|n| self.event(n)).collect()
     }
 
     /// The work of `queue`.
@@ -146,17 +146,17 @@ fn units_come_back_as_many_as_asked_for_and_can_be_used_again() {
     let mut seen = Vec::new();
     for (min, max, want) in [(1, 1, 1), (1, 1, 1), (1, 5, 1), (1, 5, 0)] {
         assert_eq!(job.get(min, max, None), want, "{min} to {max}");
-        assert_eq!((job.told().len(), job.event(want)), (want, None));
-        seen.append(&mut job.told());
+        assert_eq!((job.offered().len(), job.event(want)), (want, None));
+        seen.append(&mut job.offered());
     }
     let all: Vec<_> = units.iter_mut().map(FakeUnit::ptr).collect();
     assert_eq!(seen, all);
-    assert_eq!(job.event(0), None, "fio was told of no unit last");
+    assert_eq!(job.event(0), None, "fio was offered no unit last");
     let mut back = FakeUnit::new(1, abi::DDIR_READ, 8192);
     assert_eq!(job.take(&mut back), abi::FIO_Q_QUEUED);
     // `get` commits first.
     assert_eq!(job.get(1, 1, None), 1);
-    assert_eq!((job.told(), back.data[0]), (vec![back.ptr()], 2));
+    assert_eq!((job.offered(), back.data[0]), (vec![back.ptr()], 2));
     assert_eq!((back.unit().error(), back.unit().resid()), (0, 0));
 }
 
@@ -241,6 +241,6 @@ fn a_job_with_two_disks_reaps_both() {
     b.set(abi().io_u.file, other);
     assert_eq!((job.take(&mut b), job.take(&mut a)), (abi::FIO_Q_QUEUED, abi::FIO_Q_QUEUED));
     assert_eq!(job.get(2, 2, None), 2);
-    assert_eq!(job.told(), [a.ptr(), b.ptr()]);
+    assert_eq!(job.offered(), [a.ptr(), b.ptr()]);
     assert_eq!(job.get(1, 2, None), 0, "nothing is in flight");
 }
