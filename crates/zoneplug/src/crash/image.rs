@@ -48,7 +48,7 @@ impl Zone {
 
 /// A write to a conventional zone that no flush covers.
 #[derive(Debug, Clone)]
-struct Loose {
+struct Unflushed {
     sector: Sector,
     data: Vec<u8>,
     /// The event of its acknowledgement.
@@ -61,7 +61,7 @@ pub(super) struct Image {
     zones: Vec<Zone>,
     /// Durable data of conventional zones.
     settled: BTreeMap<u32, Vec<u8>>,
-    loose: Vec<Loose>,
+    unflushed: Vec<Unflushed>,
 }
 
 /// The loss of a zone in a cut, in sectors.
@@ -83,7 +83,7 @@ impl Image {
     /// An empty disk.
     pub(super) fn empty(g: &Geometry) -> Image {
         let zones = vec![Zone::default(); g.nr_zones() as usize];
-        Image { zones, settled: BTreeMap::new(), loose: Vec::new() }
+        Image { zones, settled: BTreeMap::new(), unflushed: Vec::new() }
     }
 
     /// Applies the first `cut.point` events of the tape. Zone management in flight is carried out or
@@ -144,7 +144,7 @@ impl Image {
                 let mut data = c.data.clone();
                 data.resize(len, 0);
                 if g.is_conventional(zone) {
-                    self.loose.push(Loose { sector: c.sector, data, acknowledged: None });
+                    self.unflushed.push(Unflushed { sector: c.sector, data, acknowledged: None });
                     return;
                 }
                 let there = &mut self.zones[zone.0 as usize].data;
@@ -168,9 +168,10 @@ impl Image {
             Op::Write | Op::ZoneAppend | Op::WriteZeroes | Op::Discard => {
                 let fua = c.flags.contains(Flags::FUA);
                 if g.is_conventional(zone) {
-                    let same = |l: &&mut Loose| l.sector == c.sector && l.acknowledged.is_none();
-                    if let Some(loose) = self.loose.iter_mut().find(same) {
-                        loose.acknowledged = Some(at);
+                    let same =
+                        |l: &&mut Unflushed| l.sector == c.sector && l.acknowledged.is_none();
+                    if let Some(unflushed) = self.unflushed.iter_mut().find(same) {
+                        unflushed.acknowledged = Some(at);
                     }
                     if fua {
                         self.settle(g, at + 1);
@@ -193,15 +194,15 @@ impl Image {
 
     /// Makes durable the writes to conventional zones that were acknowledged before event `before`.
     fn settle(&mut self, g: &Geometry, before: usize) {
-        let durable = |l: &Loose| l.acknowledged.is_some_and(|at| at < before);
+        let durable = |l: &Unflushed| l.acknowledged.is_some_and(|at| at < before);
         // Up to the last durable write: earlier writes are overwritten or durable too.
-        let last = self.loose.iter().rposition(durable).map_or(0, |i| i + 1);
+        let last = self.unflushed.iter().rposition(durable).map_or(0, |i| i + 1);
         let (settled, rest): (Vec<_>, Vec<_>) =
-            self.loose.drain(..).enumerate().partition(|(i, l)| *i < last && durable(l));
-        for (_, loose) in settled {
-            put(&mut self.settled, g, loose.sector, &loose.data);
+            self.unflushed.drain(..).enumerate().partition(|(i, l)| *i < last && durable(l));
+        for (_, unflushed) in settled {
+            put(&mut self.settled, g, unflushed.sector, &unflushed.data);
         }
-        self.loose = rest.into_iter().map(|(_, l)| l).collect();
+        self.unflushed = rest.into_iter().map(|(_, l)| l).collect();
     }
 
     /// Cuts the power: what is left is all durable. Also returns the losses of zones.
@@ -243,10 +244,10 @@ impl Image {
             (zone.acknowledged, zone.durable) = (kept, kept);
         }
         let block = config.limits.logical_block_sectors as usize * SECTOR;
-        for loose in std::mem::take(&mut self.loose) {
-            for (i, part) in loose.data.chunks(block).enumerate() {
+        for unflushed in std::mem::take(&mut self.unflushed) {
+            for (i, part) in unflushed.data.chunks(block).enumerate() {
                 if chance.as_mut().map_or(cut.draw == 1, |c| c.one_in(2)) {
-                    let at = loose.sector.plus((i * block / SECTOR) as u64);
+                    let at = unflushed.sector.plus((i * block / SECTOR) as u64);
                     put(&mut self.settled, g, at, part);
                 }
             }

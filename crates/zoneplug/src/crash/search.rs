@@ -47,7 +47,7 @@ struct Search<'a, P> {
 }
 
 thread_local! {
-    /// Whether panics on this thread are expected: those of checks, once the first has been shown.
+    /// Whether panics on this thread are hidden: those of checks, after the first one was shown.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

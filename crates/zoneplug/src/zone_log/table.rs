@@ -27,7 +27,7 @@ pub(super) enum Use {
     /// The zone holds data that are no record of this log.
     Foreign,
     /// The zone is being reset: its records are gone, and it cannot be written yet.
-    Going,
+    BeingReset,
 }
 
 /// A zone that holds records.
@@ -212,7 +212,7 @@ impl Table {
     /// gone.
     pub(super) fn begin_reset(&mut self, zone: usize) -> Use {
         self.line.retain(|z| *z != zone);
-        std::mem::replace(&mut self.zones[zone].state, Use::Going)
+        std::mem::replace(&mut self.zones[zone].state, Use::BeingReset)
     }
 
     /// Notes the state of a zone after its reset. The zone was the oldest.
