@@ -1,5 +1,5 @@
-//! The same as `queue.c`, with the queue of Rust: what scripts/capi-cost subtracts. As any program whose memory is its own,
-//! it takes a buffer back when it holds what it lent. Usage: queue CASE OPERATIONS
+//! Runs the cases of `queue.c` on the queue of the Rust library; scripts/capi-cost subtracts its cost from that of C.
+//! It takes each buffer back after its operation, as a program in safe Rust must. Usage: queue CASE OPERATIONS
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

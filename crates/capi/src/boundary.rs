@@ -27,19 +27,19 @@ impl Failure {
         Failure { errno, what: what.to_owned(), hint: Some(hint.to_owned()) }
     }
 
-    /// An argument is wrong.
+    /// The failure of a call with a wrong argument.
     #[cold]
     pub(crate) fn invalid(what: &str, hint: &str) -> Failure {
         Self::new(libc::EINVAL, what, hint)
     }
 
-    /// The memory for the data of a call, or for a buffer.
+    /// The failure to get memory for the data of a call, or for a buffer.
     #[cold]
     pub(crate) fn no_memory() -> Failure {
         Self::new(libc::ENOMEM, "there is not enough memory", "less at a time")
     }
 
-    /// The system refuses a descriptor.
+    /// The failure to get a descriptor from the system.
     #[cold]
     pub(crate) fn no_descriptor(e: &std::io::Error) -> Failure {
         let errno = e.raw_os_error().unwrap_or(libc::EMFILE);
