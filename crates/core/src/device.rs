@@ -37,7 +37,7 @@ pub trait Device: Send + Sync {
     /// Returns whether the device's queues never panic. If they may, a disk keeps notes of the commands that they
     /// hold, which costs 40 to 300 instructions a BIO (see `survive_panics` of
     /// [`DiskConfig`](crate::disk::DiskConfig)). Devices that wait for hardware, and devices of other crates, should
-    /// return false: beside the device's own time that cost is nothing.
+    /// return false: that cost is small beside the time that such a device takes.
     fn never_panics(&self) -> bool {
         false
     }

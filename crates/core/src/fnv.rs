@@ -1,6 +1,6 @@
-//! A hash that is the same in every process and on every machine: identifiers and records are made of it.
+//! A hash that is the same in every process and on every machine, for identifiers and records.
 
-/// The start of a usual hash.
+/// The start value of the standard hash.
 pub const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a with 64 bits. Another start than [`FNV_START`] gives another hash of the same bytes.

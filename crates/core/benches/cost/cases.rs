@@ -1,4 +1,4 @@
-//! The cases: what a client does, and the disk that it does it to.
+//! The cases: the work of a client, and the disk that it works on.
 
 use crate::NOW;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const ZONES: u64 = 4096;
 const MANY_ZONES: u64 = 200_000;
 const ZONE_SECTORS: u32 = 256 << 11;
 
-/// What the client sends.
+/// The BIOs that the client sends.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Work {
     Seq,
@@ -27,7 +27,7 @@ pub(crate) enum Work {
 pub(crate) enum Zones {
     /// 4,096 zones of 256 MiB.
     Po2,
-    /// 200,000 of them, more than the processor's caches hold the plugs of.
+    /// 200,000 zones of 256 MiB. Their plugs do not fit into the processor's caches.
     Many,
     /// As `Po2`, but the first half of the zones is conventional: writes there take no plug.
     Conventional,

@@ -125,7 +125,7 @@ impl Client {
         assert_eq!(self.errors, 0, "every BIO succeeds");
     }
 
-    /// Sees to it that `n` more BIOs find room: resets all zones if need be.
+    /// Resets all zones if `n` more BIOs do not fit.
     pub(crate) fn make_room(&mut self, n: u64) {
         let block = u64::from(self.block);
         let room = match self.work {

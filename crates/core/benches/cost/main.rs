@@ -23,9 +23,10 @@ const NOW: Nanos = Nanos(0);
 /// BIOs in a slice, and how many go ahead of it untimed, so that the other cases leave nothing cold.
 const BIOS: u64 = 2000;
 const AHEAD: u64 = 128;
-/// Turns that do not count: a large disk that has just been made ready is in the caches, and leaves them only slowly.
+/// Turns that are not counted. The preparation leaves a large disk in the caches, and it takes some turns until other
+/// disks have replaced it there.
 const WARM_UP: usize = 50;
-/// Rounds of the loops that others are a multiple of.
+/// Rounds of the two loops that are the units of the other figures.
 const LOOP: u64 = 20_000;
 /// With more slices a sequential client would come to the end of its disk.
 const MOST_SLICES: usize = 50_000;
@@ -204,7 +205,7 @@ fn measure(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// The minimum as a multiple of those of the two loops.
+/// The minimum, in units of the minimum of each of the two loops.
 fn multiples(null: &[Row], figures: Figures) -> (f64, f64) {
     let min = |row: &Row| row.slices.figures().min;
     (figures.min / min(&null[0]), figures.min / min(&null[1]))

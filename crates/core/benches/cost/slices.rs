@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct Slices(Vec<f64>);
 
-/// What the slices of one case come to.
+/// The figures of the slices of one case.
 #[derive(Clone, Copy)]
 pub(crate) struct Figures {
     pub(crate) min: f64,
@@ -34,7 +34,7 @@ impl Slices {
     }
 }
 
-/// Nanoseconds for each of the `n` operations that `f` does.
+/// Returns the nanoseconds for each of the `n` operations that `f` does.
 pub(crate) fn timed(n: u64, f: impl FnOnce()) -> f64 {
     let start = Instant::now();
     f();
@@ -45,8 +45,8 @@ pub(crate) fn timed(n: u64, f: impl FnOnce()) -> f64 {
 #[repr(align(128))]
 pub(crate) struct Alone<T>(pub(crate) T);
 
-/// `n` compare-and-exchange operations without contention: what other figures are a multiple of. `n` is even. Nothing
-/// else is stored in the loop, because an operation waits for earlier stores.
+/// `n` compare-and-exchange operations without contention, the unit of other figures. `n` is even. Nothing else is
+/// stored in the loop, because an operation waits for earlier stores.
 pub(crate) fn cas(n: u64) {
     let word = Alone(AtomicU64::new(0));
     let word = &black_box(&word).0;

@@ -1,4 +1,4 @@
-//! The ticket of a BIO that came back before the device was done with it.
+//! The ticket of a BIO that came back before the device was done with its memory.
 
 use std::num::NonZeroU32;
 

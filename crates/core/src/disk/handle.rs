@@ -55,9 +55,9 @@ impl Disk {
         self.shared.timed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether an operation of this length can be for this disk: for a caller that would have to get memory
-    /// of that length first. The error is the status with which a queue would refuse the operation. A queue checks
-    /// each BIO for all that is wrong, so a caller need not ask before it submits one.
+    /// Checks whether this disk can take an operation of this length, for a caller that would otherwise allocate
+    /// memory of that length first. The error is the status with which a queue would refuse the operation. A queue
+    /// checks each BIO itself, so a caller that has the memory need not ask.
     ///
     /// ```
     /// use zoneplug_core::{Op, Sector, Status, disk::{Disk, DiskConfig}, Nanos};

@@ -10,9 +10,10 @@ use crate::unit::ZoneNo;
 use crate::zone::Geometry;
 use std::ops::{Deref, DerefMut};
 
-/// The value of [`Shared::window_due`] while the disk is frozen, and until the first call after that: before any time.
+/// The value of [`Shared::window_due`] from the start of a freeze to the first call after it. It is less than any
+/// time, so each call looks at the window.
 pub(crate) const PAUSED: u64 = 0;
-/// Its value while no early write has a time at which it is refused.
+/// The value of [`Shared::window_due`] while no early write has a time at which it is refused.
 pub(crate) const NOTHING_DUE: u64 = u64::MAX;
 
 /// The lock of the window. It is taken under that of a shard; nothing is locked under it. Its drop publishes the

@@ -19,7 +19,8 @@
 //! | | `error` | a command has failed at the device | `op`, `status`, `zone`, `sector`, `aborted` |
 //! | | `zone_event` | something else that the disk records: see [`EventKind`](super::EventKind) | `kind`, `zone`, `sector` |
 //!
-//! Held writes that a report admits, or that are refused for another reason than their time, have no event of that.
+//! No event shows that a report admits a held write, or that a held write is refused for another reason than its
+//! time.
 //!
 //! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. `command` is the same number from
 //! `issue` to `complete`. In probes `op`, `status` and `kind` are numbers: [`Op`](crate::bio::Op), whose numbers are in

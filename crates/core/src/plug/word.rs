@@ -1,5 +1,6 @@
 //! The words of the plugs: write pointer, generation and state of a zone in 64 bits, so that the two steps of an
-//! undisturbed write are one compare-and-exchange each. Owns these words and their layout. Takes no lock.
+//! undisturbed write are one compare-and-exchange each. This file owns the words and their layout, and takes no
+//! lock.
 //!
 //! A write that finds its zone idle and healthy is admitted by one exchange ([`Words::admit`]), and its completion,
 //! while no other write has come, by another ([`Words::complete`]). Everything else happens under the lock of a shard:

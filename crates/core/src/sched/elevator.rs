@@ -184,8 +184,8 @@ impl Elevator {
         Some(Chosen::Request(request))
     }
 
-    /// Returns the first to arrive of the waiting writes of a locked zone. Zone order holds whatever the scheduler's
-    /// order is.
+    /// Returns the first to arrive of the waiting writes of a locked zone. The order within a zone holds, whatever
+    /// order the scheduler chooses.
     fn first_of_zone(table: &Table, order: &Order, i: u32) -> u32 {
         let zone = table.get(i).lock;
         match order {

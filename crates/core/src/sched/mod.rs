@@ -1,11 +1,10 @@
 //! The order in which requests are sent: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
 //! Everything here is a plain `&mut` state machine: it is given the time and returns the next request or zone. `disk`
-//! owns the
-//! locks around these machines and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`).
-//! Nothing here calls a device, reads a clock, or knows queues and tags. The plugs guarantee that every order is
-//! safe, because a scheduler sees at most one write of each sequential zone. A scheduler decides only when it is
-//! sent.
+//! owns the locks around these machines, and calls them (`disk/dispatch/single_writer.rs`,
+//! `disk/dispatch/scheduler.rs`). Nothing here calls a device, reads a clock, or knows queues and tags. The plugs
+//! guarantee that every order is safe, because a scheduler sees at most one write of each sequential zone. A
+//! scheduler decides only when it is sent.
 //!
 //! | file | state |
 //! | --- | --- |

@@ -3,8 +3,7 @@
 use crate::unit::ZoneNo;
 
 /// The spindle of each zone of a device, as [`Device::spindles`](crate::Device::spindles) reports it. Zones of one
-/// spindle share a head.
-/// single writer has one for each spindle.
+/// spindle share a head. A disk has a single writer for each spindle.
 ///
 /// ```
 /// use zoneplug_core::zone::Spindles;

@@ -19,8 +19,8 @@ use crate::sync::{Ordering, lock};
 use std::sync::Arc;
 
 impl QueueState {
-    /// Takes the errands that other queues have left, and publishes whether this queue is down. Returns whether one
-    /// of the errands is to ask the scheduler for work.
+    /// Takes the errands that other queues have left, and publishes whether this queue is down. Returns whether an
+    /// errand tells this queue to ask the scheduler for work.
     #[cold]
     pub(crate) fn run_errands(&mut self) -> bool {
         self.mailbox.down.store(self.outlook.is_down(), Ordering::Release);

@@ -222,7 +222,7 @@ impl DiskQueue {
             }
             return;
         }
-        // `PAUSED` is before any time: the first call after a freeze lets the time go on.
+        // `PAUSED` is less than any time, so the first call after a freeze passes this test and lets the time go on.
         if due == NOTHING_DUE || now.0 < due {
             return;
         }

@@ -12,7 +12,7 @@ use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
 
-/// An orphan is the queue state of its queue, without the disk: a visitor lends it the disk's.
+/// An orphan is the state of its queue. It does not hold the disk; a visitor passes in the disk's shared state.
 impl Orphan for QueueState {
     #[cold]
     fn poll_orphan(&mut self, shared: &Arc<Shared>, now: Nanos) -> bool {

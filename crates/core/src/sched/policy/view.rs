@@ -33,7 +33,7 @@ pub struct View<'a> {
     pub now: Nanos,
     /// The waiting zones, first listed first. Never empty.
     pub listed: &'a [Candidate],
-    /// The zone of the last turn.
+    /// The zone that had the last turn.
     pub last: Option<ZoneNo>,
     /// The turn of that zone.
     pub turn: Turn,
