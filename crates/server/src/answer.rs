@@ -30,7 +30,7 @@ pub struct Serving {
     pub(crate) sockets: Vec<Arc<TcpListener>>,
     /// Attributes that clients have set, by disk.
     set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
-    /// Its number of references is one more than that of paused disks.
+    /// Each paused disk holds a reference to this, so the number of references is one more than that of paused disks.
     pauses: Arc<()>,
     /// Whether the process keeps the disks: it does more than serve them, so no server can take over from it.
     pub(crate) stays: bool,
@@ -105,7 +105,7 @@ impl Serving {
         Serving { disks, hand_over, of_clients, sockets, set, pauses, stays: false }
     }
 
-    /// The record that the next server compares and continues.
+    /// The state of this server, which the next server compares with its own and goes on from.
     pub(crate) fn state(&self) -> StateShown {
         let set = lock(&self.set);
         let of = |d: &Served| {

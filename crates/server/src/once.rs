@@ -29,8 +29,8 @@ fn places<'a>(paths: impl Iterator<Item = &'a std::path::Path>) -> impl Iterator
 }
 
 impl Named<'_> {
-    /// Whether one server cannot serve both of two disks that share a file or a drive. A disk may be read beside its
-    /// writer.
+    /// Whether a server must refuse one of two disks: both would write to one file or drive, or they are equal disks of
+    /// one door. A disk may be read beside its writer.
     fn excludes(self, other: Named<'_>) -> bool {
         let writes: HashSet<HeldPlace> = places(self.spec.writes_to()).collect();
         // A server that takes over could not tell two equal disks of a door apart.

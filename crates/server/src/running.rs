@@ -54,7 +54,7 @@ impl Running {
         Ok(state)
     }
 
-    /// Asks the server to leave. A signal ends this process meanwhile, and that server then goes on.
+    /// Asks the server to leave. A signal that comes meanwhile ends this process, and that server then goes on.
     fn ask_to_leave(&mut self, signals: &Signals) -> Result<Value, Failure> {
         let (server, notifier) = (&mut self.server, signals.notifier());
         let (tell, told) = mpsc::channel();

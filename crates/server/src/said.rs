@@ -37,7 +37,7 @@ static STDOUT: Way = Way::new();
 static STDERR: Way = Way::new();
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process waits for no reader.
+/// From this call on, the process waits for no reader of its output.
 pub fn begin_to_serve() {
     SERVES.store(true, Ordering::Relaxed);
 }

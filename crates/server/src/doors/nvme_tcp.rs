@@ -43,7 +43,7 @@ struct Server {
     passed: Vec<Passed>,
     /// The reason why hosts may find changes after a restart, if there is one.
     unknown: Option<String>,
-    /// Whether hosts authenticate, and whether the server authenticates to them.
+    /// Whether hosts authenticate to the server, and whether the server authenticates to hosts.
     keys: (bool, bool),
 }
 

@@ -35,8 +35,8 @@ use zoneplug_host::nvme_tcp::{Disk, KnownDisk, ShownSubsystem};
 use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, Specification};
 
 /// How long hosts may keep connecting after an orderly end, in seconds. By default Linux makes as many attempts as
-/// there are delays in ten minutes (`ctrl_loss_tmo`), and an unanswered attempt takes three seconds: 40 minutes with
-/// the shortest delay, 13 with the usual one.
+/// there are delays in ten minutes (`ctrl_loss_tmo`), and an unanswered attempt takes three seconds. So Linux gives up
+/// after 40 minutes with the shortest delay, and after 13 with the usual one.
 const HELD_S: u64 = 45 * 60;
 
 /// A disk as hosts know it.
