@@ -108,7 +108,7 @@ impl EmuQueue {
     }
 
     /// Moves commands that are due to `done`.
-    fn ripen(&mut self, now: Nanos) {
+    fn complete_due(&mut self, now: Nanos) {
         while self.pending.front().is_some_and(|c| c.due <= now) {
             let c = self.pending.pop_front().expect("there is a front");
             match self.random {
@@ -184,7 +184,7 @@ impl Queue for EmuQueue {
         // After this poll the caller tries again, or has nothing more to send.
         self.turned_away = false;
         if !self.inline {
-            self.ripen(now);
+            self.complete_due(now);
         }
         if self.paranoid {
             self.shared.leave(self.done.iter());

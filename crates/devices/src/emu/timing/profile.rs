@@ -193,7 +193,7 @@ impl Profile {
     ) -> Result<Profile, Error> {
         let place = |line: usize| format!("profile {file}, line {line}");
         let mut sources = Vec::new();
-        for Line { number, key, value, source } in lines(text, &place)? {
+        for Setting { number, key, value, source } in settings(text, &place)? {
             spec.add_default(&key, &value, place(number));
             sources.push((key, source));
         }
@@ -265,7 +265,7 @@ impl Profile {
 }
 
 /// A setting of a data file.
-struct Line {
+struct Setting {
     number: usize,
     key: String,
     value: String,
@@ -273,8 +273,8 @@ struct Line {
 }
 
 /// Reads the settings of a data file. `place` names a line in errors.
-fn lines(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Line>, Error> {
-    let mut all: Vec<Line> = Vec::new();
+fn settings(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Setting>, Error> {
+    let mut all: Vec<Setting> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let wrong = |what: String, hint: &str| {
             Err(Error::invalid(format!("{}: {what}", place(number))).hint(hint))
@@ -311,7 +311,7 @@ fn lines(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Line>, Error
         match comment {
             Some(source) if !source.is_empty() => {
                 let (key, value, source) = (key.to_owned(), value.to_owned(), source.to_owned());
-                all.push(Line { number, key, value, source });
+                all.push(Setting { number, key, value, source });
             }
             _ => {
                 return wrong(

@@ -65,17 +65,17 @@ pub(super) struct Cache {
 }
 
 /// A queue that carries out one command at a time, without regard to time.
-struct Line<'a> {
+struct SerialQueue<'a> {
     device: &'a dyn Device,
     queue: Box<dyn Queue>,
     buf: IoBuf,
 }
 
-impl<'a> Line<'a> {
-    fn open(device: &'a dyn Device) -> Result<Line<'a>, Error> {
+impl<'a> SerialQueue<'a> {
+    fn open(device: &'a dyn Device) -> Result<SerialQueue<'a>, Error> {
         let queue = device.open_queue(1, Waker::noop().clone())?;
         let free = lock_soon(&MEMORY).and_then(|mut free| free.pop());
-        Ok(Line { device, queue, buf: free.unwrap_or_else(|| IoBuf::leaked(CHUNK)) })
+        Ok(SerialQueue { device, queue, buf: free.unwrap_or_else(|| IoBuf::leaked(CHUNK)) })
     }
 
     fn run(&mut self, c: Box<Command>) -> Result<Box<Command>, Error> {
@@ -158,7 +158,7 @@ impl<'a> Line<'a> {
     }
 }
 
-impl Drop for Line<'_> {
+impl Drop for SerialQueue<'_> {
     fn drop(&mut self) {
         // If the device has kept the memory, this is empty.
         let buf = std::mem::take(&mut self.buf);
@@ -181,7 +181,7 @@ fn written(z: &ZoneInfo) -> u32 {
 impl Cache {
     /// Makes a cache for `device`. All data of the device count as durable now.
     pub(super) fn new(device: &dyn Device) -> Result<Cache, Error> {
-        let zones = Line::open(device)?.report()?;
+        let zones = SerialQueue::open(device)?.report()?;
         let reach = |z| Reach { acknowledged: written(z), durable: written(z), ..Reach::default() };
         Ok(Cache {
             zones: zones.iter().map(reach).collect(),
@@ -213,7 +213,8 @@ impl Cache {
             return;
         }
         // If the device cannot be read, there is no old content to restore.
-        if let Ok(old) = Line::open(device).and_then(|mut l| l.read(c.sector, c.len_sectors)) {
+        if let Ok(old) = SerialQueue::open(device).and_then(|mut l| l.read(c.sector, c.len_sectors))
+        {
             self.undo.push(Undo { sector: c.sector, old });
         }
     }
@@ -272,17 +273,17 @@ impl Cache {
         random: &mut Random,
         dead: &BTreeMap<u32, Condition>,
     ) -> Result<(), Error> {
-        let mut line = Line::open(device)?;
+        let mut queue = SerialQueue::open(device)?;
         let unit = device.limits().write_granularity_sectors;
         for u in std::mem::take(&mut self.undo).iter().rev() {
             if random.one_in(2) {
-                line.write(u.sector, &u.old)?;
+                queue.write(u.sector, &u.old)?;
             }
         }
         self.flushes.clear();
-        let zones = line.report()?;
+        let zones = queue.report()?;
         for z in zones.iter().filter(|z| z.cond.is_open()) {
-            line.run(Command::without_data(Op::ZoneClose, z.start, z.len_sectors as u32))?;
+            queue.run(Command::without_data(Op::ZoneClose, z.start, z.len_sectors as u32))?;
         }
         for (n, z) in zones.iter().enumerate() {
             let Some(reach) = self.zones.get_mut(n) else { break };
@@ -310,12 +311,12 @@ impl Cache {
             let keep = if limited && keep > 0 { has } else { keep };
             let len = device.geometry().zone_len_sectors(ZoneNo(n as u32));
             if keep < has {
-                let data = line.read(z.start, keep)?;
-                line.run(Command::without_data(Op::ZoneReset, z.start, len))?;
-                line.write(z.start, &data)?;
+                let data = queue.read(z.start, keep)?;
+                queue.run(Command::without_data(Op::ZoneReset, z.start, len))?;
+                queue.write(z.start, &data)?;
             }
             if keep < has && keep > 0 {
-                line.run(Command::without_data(Op::ZoneClose, z.start, len))?;
+                queue.run(Command::without_data(Op::ZoneClose, z.start, len))?;
             }
             (reach.acknowledged, reach.durable) = (keep, keep);
         }
