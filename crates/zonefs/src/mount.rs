@@ -95,17 +95,18 @@ impl Mount {
     ) -> Result<Mount, Error> {
         let dir = Self::check(dir)?;
         let is_root = rustix::process::geteuid().is_root();
-        let (sender, wanted) = channel();
-        let told = Mutex::new(sender.clone());
+        let (sender, events) = channel();
+        let read_only = Mutex::new(sender.clone());
         let observer = move |event| match event {
             Event::Warning(text) => warn(&text),
             // The listening thread ends with the mount.
-            Event::ReadOnly => drop(lock(&told).send(Wanted::ReadOnly)),
+            Event::ReadOnly => drop(lock(&read_only).send(RemountEvent::VolumeReadOnly)),
         };
         let volume = Arc::new(Volume::open(disk, options, Box::new(observer))?);
         let closed = Mutex::new(sender.clone());
-        let requests =
-            Requests::new(volume.clone(), move || drop(lock(&closed).send(Wanted::WriterClosed)));
+        let requests = Requests::new(volume.clone(), move || {
+            drop(lock(&closed).send(RemountEvent::WriterClosed));
+        });
         let config = config(source, is_root, &volume);
         let session = match is_root {
             true => mounted_by_us(requests, source, &dir, config),
@@ -114,11 +115,11 @@ impl Mount {
         let session = session.map_err(|e| not_mounted(&dir, &e))?;
         let place = Place::new(dir);
         let at = place.clone();
-        let remounts = spawn("zonefs-remount", move || remount_when_wanted(&at, &wanted))?;
+        let remounts = spawn("zonefs-remount", move || remount_when_read_only(&at, &events))?;
         let (of, at) = (volume.clone(), place.clone());
         let thread = spawn("zonefs", move || {
             let served = session.run();
-            drop(sender.send(Wanted::End));
+            drop(sender.send(RemountEvent::MountEnded));
             let closed = of.close();
             drop(remounts.join());
             // An aborted connection leaves a dead mount behind.
@@ -359,23 +360,23 @@ fn by_helper(dir: &Path) -> io::Result<()> {
     Err(last)
 }
 
-/// Requests to the thread that makes a mount read-only.
-enum Wanted {
-    ReadOnly,
+/// Events for the thread that makes a mount read-only.
+enum RemountEvent {
+    VolumeReadOnly,
     WriterClosed,
-    End,
+    MountEnded,
 }
 
 /// Makes the mount read-only once the volume is, as Linux's zonefs does, so that mount(8) shows it.
 /// The kernel refuses while a file is open for writing; the remount is then retried after each
 /// close. Writes fail in any case. Only root may remount.
-fn remount_when_wanted(place: &Place, wanted: &Receiver<Wanted>) {
+fn remount_when_read_only(place: &Place, events: &Receiver<RemountEvent>) {
     let mut is_wanted = false;
-    while let Ok(what) = wanted.recv() {
-        match what {
-            Wanted::ReadOnly => is_wanted = true,
-            Wanted::WriterClosed => {}
-            Wanted::End => return,
+    while let Ok(event) = events.recv() {
+        match event {
+            RemountEvent::VolumeReadOnly => is_wanted = true,
+            RemountEvent::WriterClosed => {}
+            RemountEvent::MountEnded => return,
         }
         for _ in 0..TRIES {
             if !is_wanted || !place.is_ours() {

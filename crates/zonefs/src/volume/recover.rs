@@ -25,25 +25,25 @@ impl Volume {
             [Status::OpenLimit, Status::ActiveLimit, Status::WouldBlock, Status::Busy];
         if !changes_nothing.contains(&e.status) {
             self.warn(format!("zone {}: {e}", f.zone));
-            self.look_again(f, s, write);
+            self.compare_with_zone(f, s, write);
         }
         errno(e)
     }
 
     /// Checks the zone after an append that landed elsewhere than at the end of the file.
     pub(super) fn after_misplaced_append(&self, f: &ZoneFile, s: &mut State) -> Errno {
-        self.look_again(f, s, true);
+        self.compare_with_zone(f, s, true);
         Errno::IO
     }
 
     /// Compares a file with its zone, and applies `errors=`.
-    fn look_again(&self, f: &ZoneFile, s: &mut State, write: bool) {
+    fn compare_with_zone(&self, f: &ZoneFile, s: &mut State, write: bool) {
         let zones = self.zones_of(f);
         let reported = match self.io(|io| io.resync(f.start, zones)) {
             Ok(reported) if reported.len() == zones as usize => reported,
             _ => {
                 self.warn(format!("zone {}: its condition is not known", f.zone));
-                return self.bad_volume();
+                return self.restrict_volume();
             }
         };
         let (access, holds) = found(&reported, s.written);
@@ -83,11 +83,11 @@ impl Volume {
         if s.size() != size {
             s.touch();
         }
-        self.bad_volume();
+        self.restrict_volume();
     }
 
     /// Makes the volume read-only if `errors=` says so.
-    fn bad_volume(&self) {
+    fn restrict_volume(&self) {
         let ends = self.options.on_error == OnError::RemountReadOnly;
         if ends && !self.read_only.swap(true, Ordering::Relaxed) {
             self.warn("the volume can only be read now".to_owned());
