@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
 use crate::disk::queue_state::QueueState;
 use crate::disk::snapshot::Layout;
-use crate::plug::{Shard, Then};
+use crate::plug::{PlugChange, Then};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
@@ -74,8 +74,9 @@ impl QueueState {
         // A report that was sent before this append does not say where the write pointer is after it (E6). The epoch
         // begins under the lock, so that those of a zone ascend.
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        shard.begin_append(i, start, bio.len_sectors, epoch, &mut self.aborted);
-        self.settle_early(shared, &mut shard, i, zone);
+        self.change(shared, &mut shard, i, |state, plug| {
+            plug.begin_append(start, bio.len_sectors, epoch, &mut state.aborted);
+        });
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_to_intake(shared, layout);
@@ -173,10 +174,11 @@ impl QueueState {
         let start = layout.geometry.zone_start(zone);
         let (mut shard, i) = shared.shard(zone);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        shard.end_append(i, start, cmd, epoch, &mut self.aborted);
-        Self::note_given_up(shared, &mut shard, i, cmd);
-        Self::settle_appends(shared, &mut shard, i, zone);
-        self.settle_early(shared, &mut shard, i, zone);
+        self.change(shared, &mut shard, i, |state, plug| {
+            plug.end_append(start, cmd, epoch, &mut state.aborted);
+            Self::note_given_up(shared, plug, i, cmd);
+            Self::settle_appends(shared, plug, zone);
+        });
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_to_intake(shared, layout);
@@ -187,8 +189,8 @@ impl QueueState {
     /// pointer from the account of the zone's native appends if no command of the zone is under way any more.
     #[cold]
     #[inline(never)]
-    pub(crate) fn settle_appends(shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
-        shard.settle_appends(i, |ticket| {
+    pub(crate) fn settle_appends(shared: &Shared, plug: &mut PlugChange<'_>, zone: ZoneNo) {
+        plug.settle_appends(|ticket| {
             shared.late.join(ticket, 0) != 0 || shared.resets.may_move(zone, &shared.late)
         });
     }
@@ -305,16 +307,16 @@ impl QueueState {
         match cmd.op {
             Op::ZoneReset => {
                 let (mut shard, i) = shared.shard(zone);
-                shard.reset(i, &mut self.aborted);
+                self.change(shared, &mut shard, i, |state, plug| plug.reset(&mut state.aborted));
                 shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
-                self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneFinish => {
                 let len = layout.geometry.zone_len_sectors(zone);
                 let (mut shard, i) = shared.shard(zone);
-                shard.finish(i, len, &mut self.aborted);
+                self.change(shared, &mut shard, i, |state, plug| {
+                    plug.finish(len, &mut state.aborted);
+                });
                 shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
-                self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneResetAll => {
                 // Before the plugs are reset: an append that comes meanwhile sets it again.
@@ -323,10 +325,11 @@ impl QueueState {
                     let mut shard = lock(&shard.0);
                     for i in 0..shard.plugs.len() {
                         shard.lock_plug(i);
-                        shard.reset(i, &mut self.aborted);
+                        self.change(shared, &mut shard, i, |state, plug| {
+                            plug.reset(&mut state.aborted);
+                        });
                         let zone = shared.zone_at((s, i));
                         shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
-                        self.settle_early(shared, &mut shard, i, zone);
                         shard.unlock_plug(i);
                     }
                 }
@@ -350,11 +353,12 @@ impl QueueState {
         let mut wake = DeferredWake::default();
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
-            shard.forget_write_pointer(i, epoch, &mut self.aborted);
+            self.change(shared, &mut shard, i, |state, plug| {
+                plug.forget_write_pointer(epoch, &mut state.aborted);
+            });
             if shard.plugs[i].is_stale() {
                 shared.events.stale(&mut wake, layout, ZoneNo(z), cmd.status);
             }
-            self.settle_early(shared, &mut shard, i, ZoneNo(z));
         }
     }
 
@@ -420,18 +424,19 @@ impl QueueState {
             let (mut shard, i) = shared.shard(zone);
             let (epoch, mask) = (cmd.epoch, layout.write_mask());
             let may_move = || shared.resets.may_move(zone, &shared.late);
-            let aborted = &mut self.aborted;
-            if let Some(then) = shard.reported_meanwhile(i, info, epoch, mask, &may_move, aborted) {
+            let (met_busy, _) = self.change(shared, &mut shard, i, |state, plug| {
+                let aborted = &mut state.aborted;
+                let Some(then) = plug.reported_meanwhile(info, epoch, mask, &may_move, aborted)
+                else {
+                    return plug.reported(info, epoch, resync, aborted);
+                };
                 if then == Then::InLine {
-                    self.backlog.zone(zone);
+                    state.backlog.zone(zone);
                 }
-                shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
-                self.settle_early(shared, &mut shard, i, zone);
-                continue;
-            }
-            busy |= shard.reported(i, info, cmd.epoch, resync, &mut self.aborted);
+                false
+            });
+            busy |= met_busy;
             shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
-            self.settle_early(shared, &mut shard, i, zone);
         }
         busy
     }

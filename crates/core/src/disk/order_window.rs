@@ -95,9 +95,7 @@ impl Shared {
             let (mut shard, i) = self.shard(zone);
             let mut window = self.window();
             if same && shard.plugs[i].write_pointer() == wp {
-                window.keep_zone(zone, &mut shard.plugs[i]);
-                // The new plug may refuse all writes of the zone.
-                window.settle(zone, &mut shard, i, ended);
+                window.keep_zone(zone, &mut shard, i, ended);
             } else {
                 window.drop_zone(zone, Some((&mut shard, i)), ended);
             }

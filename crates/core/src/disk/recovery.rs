@@ -11,7 +11,7 @@ use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
 use crate::disk::queue_state::QueueState;
 use crate::disk::queue_state::backlog::TurnEvent;
 use crate::disk::snapshot::Layout;
-use crate::plug::{RecoveryReport, Shard, Then};
+use crate::plug::{PlugChange, RecoveryReport, Shard, Then};
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
@@ -22,8 +22,7 @@ impl QueueState {
     pub(super) fn begin_recovery(
         shared: &Shared,
         layout: &Layout,
-        shard: &mut Shard,
-        i: usize,
+        plug: &mut PlugChange<'_>,
         cmd: &Command,
         epoch: u32,
     ) -> bool {
@@ -33,7 +32,7 @@ impl QueueState {
         // The ticket of a late reset may close before the answer arrives. Then nothing would show that the device
         // carried out the reset in between.
         let auto = layout.zone_recovery && !shared.resets.is_late(ZoneNo(cmd.zone), &shared.late);
-        shard.ask(i, cmd, offset, epoch, auto, join)
+        plug.ask(cmd, offset, epoch, auto, join)
     }
 
     /// Notes that a command of a zone was given up and may still be at the device. The layer does not report the zone
@@ -98,8 +97,10 @@ impl QueueState {
         let may_move = || shared.resets.may_move(zone, &shared.late);
         let mask = layout.write_mask();
         let report = RecoveryReport { cmd: &cmd, start, mask, may_move: &may_move, epoch: &epoch };
-        let then = shard.recover(i, &report, &mut self.aborted);
-        self.settle_early(shared, &mut shard, i, zone);
+        let recover = |state: &mut QueueState, plug: &mut PlugChange<'_>| {
+            plug.recover(&report, &mut state.aborted)
+        };
+        let (then, _) = self.change(shared, &mut shard, i, recover);
         if !cmd.status.is_ok() {
             shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         }

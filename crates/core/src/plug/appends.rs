@@ -15,6 +15,7 @@
 //! not matter.
 
 use super::Recovery;
+use super::change::PlugChange;
 use super::shard::Shard;
 use super::state::NEED_WP;
 use super::track::Appends;
@@ -33,19 +34,26 @@ impl Shard {
         !self.has_appends(i) && self.plugs[i].begin_management()
     }
 
-    /// Prepares for a native append of `len_sectors` to zone `i`, which begins at `start`, before it is sent at error
+    /// Brings the account of the appends of zone `i` up to date after a change that it accounts for.
+    fn note_appends(&mut self, i: usize) {
+        self.tracks[i].appends.note(&self.plugs[i]);
+    }
+}
+
+impl PlugChange<'_> {
+    /// Prepares for a native append of `len_sectors` to the zone, which begins at `start`, before it is sent at error
     /// epoch `epoch`. Aborts the writes that wait in the zone.
     pub(crate) fn begin_append(
         &mut self,
-        i: usize,
         start: Sector,
         len_sectors: u32,
         epoch: u32,
         aborted: &mut Vec<Box<Bio>>,
     ) {
-        self.need_tracks();
-        let waiting = self.extent(i, start);
-        let (plug, appends) = (&mut self.plugs[i], &mut self.tracks[i].appends);
+        let (shard, i) = (&mut *self.shard, self.i);
+        shard.need_tracks();
+        let waiting = shard.extent(i, start);
+        let (plug, appends) = (&mut shard.plugs[i], &mut shard.tracks[i].appends);
         let known = plug.state & NEED_WP == 0 && plug.recovery == Recovery::None;
         if known && !appends.any() {
             if let Some((first, _)) = waiting {
@@ -61,23 +69,23 @@ impl Shard {
             Some(sum) => appends.len_sectors = sum,
             None => appends.kept = false,
         }
-        self.forget_write_pointer(i, epoch, aborted);
-        self.tracks[i].appends.note(&self.plugs[i]);
+        self.forget_write_pointer(epoch, aborted);
+        self.note_appends(i);
     }
 
-    /// Notes the end of a native append of zone `i`, at error epoch `epoch`. A report that the device carried out
-    /// meanwhile may not include the append (E6), so the write pointer stays unknown until [`Shard::settle_appends`]
+    /// Notes the end of a native append of the zone, at error epoch `epoch`. A report that the device carried out
+    /// meanwhile may not include the append (E6), so the write pointer stays unknown until [`PlugChange::settle_appends`]
     /// or a report that is sent from now on.
     pub(crate) fn end_append(
         &mut self,
-        i: usize,
         start: Sector,
         cmd: &Command,
         epoch: u32,
         aborted: &mut Vec<Box<Bio>>,
     ) {
-        self.need_tracks();
-        let (plug, appends) = (&mut self.plugs[i], &mut self.tracks[i].appends);
+        let (shard, i) = (&mut *self.shard, self.i);
+        shard.need_tracks();
+        let (plug, appends) = (&mut shard.plugs[i], &mut shard.tracks[i].appends);
         appends.kept = appends.explains(plug);
         appends.in_flight = appends.in_flight.saturating_sub(1);
         // A faulty device may have changed sector and length. The sum then differs.
@@ -92,16 +100,17 @@ impl Shard {
             WritePointer::Unknown => appends.kept = false,
         }
         plug.refused_for_good(cmd.status, epoch);
-        self.forget_write_pointer(i, epoch, aborted);
-        self.tracks[i].appends.note(&self.plugs[i]);
+        self.forget_write_pointer(epoch, aborted);
+        self.note_appends(i);
     }
 
-    /// Called when a write or native append of zone `i` has ended. Takes the write pointer from the account of the
+    /// Called when a write or native append of the zone has ended. Takes the write pointer from the account of the
     /// appends if it is known now. `under_way` says whether a command that was given up under this ticket (0: none),
     /// or a reset or finish, may still be carried out.
-    pub(crate) fn settle_appends(&mut self, i: usize, under_way: impl FnOnce(u32) -> bool) {
-        let Some(track) = self.tracks.get_mut(i) else { return };
-        let (plug, appends) = (&mut self.plugs[i], &mut track.appends);
+    pub(crate) fn settle_appends(&mut self, under_way: impl FnOnce(u32) -> bool) {
+        let (shard, i) = (&mut *self.shard, self.i);
+        let Some(track) = shard.tracks.get_mut(i) else { return };
+        let (plug, appends) = (&mut shard.plugs[i], &mut track.appends);
         if appends.any() || plug.has_writes() || !appends.explains(plug) {
             return;
         }

@@ -12,14 +12,16 @@
 //!   that is refused changes nothing (W9).
 //! * The first write of an idle plug is issued; later ones park, in order (I2). The bit `PLUGGED` says that a write
 //!   is in flight or about to be sent (I1, I4).
-//! * `Shard::complete` says what follows the end of a write: nothing, the next parked writes as one command
+//! * `PlugChange::complete` says what follows the end of a write: nothing, the next parked writes as one command
 //!   (`Shard::fill`), or, after an error, that all parked writes are aborted (E1).
 //! * `pipelined.rs` allows several writes in flight on devices that keep the order of writes.
 //! * `appends.rs` keeps account of native appends, which go past the plug.
 //! * `recovery.rs` lets the layer find the write pointer by itself after an error.
-//! * `window.rs` holds writes that have come before their place, on disks with an order window.
+//! * `window.rs` holds writes that have come before their place, on disks with an order window. `change.rs` has them
+//!   looked at after each change for which they wait.
 
 mod appends;
+mod change;
 mod pipelined;
 mod plug_lock;
 mod recovery;
@@ -29,6 +31,7 @@ mod track;
 mod window;
 mod word;
 
+pub(crate) use change::PlugChange;
 pub(crate) use pipelined::Sent;
 pub(crate) use recovery::RecoveryReport;
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
@@ -324,7 +327,7 @@ impl Plug {
 
     /// Takes the status of a command that the device ended at error epoch `epoch`. If it says *read-only* or
     /// *offline*, the zone refuses writes until a later report says otherwise, and this returns true.
-    pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) -> bool {
+    fn refused_for_good(&mut self, status: Status, epoch: u32) -> bool {
         match status {
             Status::ZoneReadOnly => self.state |= READONLY,
             Status::ZoneOffline => self.state |= OFFLINE,
@@ -336,7 +339,7 @@ impl Plug {
     }
 
     /// Clears the plug's state, because the only write of the zone has ended.
-    pub(crate) fn unlock_zone(&mut self) {
+    fn unlock_zone(&mut self) {
         self.state &= !PLUGGED;
     }
 

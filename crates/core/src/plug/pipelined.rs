@@ -10,12 +10,13 @@
 //! * The writes of a zone that are in flight are all on one queue, its *home*. The home changes only when none is in
 //!   flight.
 //! * After a failure nothing more is sent. The failed writes are held. When nothing is in flight any more, the layer
-//!   reports the zone, and the zone goes on from the write pointer that the device reports ([`Shard::recover`] in
+//!   reports the zone, and the zone goes on from the write pointer that the device reports ([`PlugChange::recover`] in
 //!   `recovery.rs`).
 //! * A write is sent again only if it is provably not on the medium: the write pointer is at or before its start. An
 //!   append gets a new sector; a positional write goes only where its client said.
 
 use super::Recovery;
+use super::change::PlugChange;
 use super::shard::{Merge, Shard};
 use super::state::{NEED_WP, OFFLINE, PLUGGED, READONLY};
 use super::track::{Held, MAX_ATTEMPTS, Then, Track};
@@ -99,73 +100,6 @@ impl Shard {
         plug.in_flight == 1
             && plug.recovery == Recovery::None
             && plug.state & (NEED_WP | READONLY | OFFLINE) == 0
-    }
-
-    /// Ends a write command of zone `i`, which begins at `start`.
-    ///
-    /// BIOs that go back to their clients stay in the command and get its status. BIOs that end for another reason go
-    /// to `aborted`; those that were sent keep the status with which they failed. `epoch` counts errors (E6).
-    /// `late_at_device` says whether a write that was given up under this ticket (0: none), or a reset that was given
-    /// up, is still at the device.
-    pub(crate) fn complete_in_order(
-        &mut self,
-        i: usize,
-        cmd: &mut Command,
-        start: Sector,
-        epoch: &dyn Fn() -> u32,
-        late_at_device: &dyn Fn(u32) -> bool,
-        aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
-        let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        debug_assert!(plug.in_flight > 0, "I4: a completion of an idle zone");
-        plug.in_flight -= 1;
-        // After a reset in between, nothing of the command is tried again (M4).
-        let own = plug.generation == cmd.generation;
-        if cmd.status.is_ok() {
-            if own {
-                // A faulty device may have changed sector and length.
-                let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
-                let end = offset.saturating_add(cmd.len_sectors);
-                (track.done, track.attempts) = (track.done.max(end), 0);
-            }
-            // A BIO that was sent again still has the status of its earlier failure.
-            cmd.bios.iter_mut().for_each(|b| b.status = Status::Ok);
-        } else if own && plug.state & (NEED_WP | READONLY | OFFLINE) == 0 {
-            plug.recovery = Recovery::Held;
-            plug.state |= PLUGGED;
-            let (status, kept) = (cmd.status, cmd.write_pointer() == WritePointer::Kept);
-            track.held.extend(cmd.bios.drain(..).map(|mut bio| {
-                if status != Status::Busy {
-                    bio.status = status;
-                }
-                Held { bio, status, kept }
-            }));
-        } else {
-            if cmd.status == Status::Busy {
-                // The device has done no part of it, and it is not sent again.
-                aborted.append(&mut cmd.bios);
-            }
-            let lost = cmd.write_pointer() == WritePointer::Unknown;
-            if lost {
-                plug.state |= NEED_WP;
-                self.counters.lost += 1;
-            }
-            if plug.refused_for_good(cmd.status, epoch()) || lost {
-                self.abort(i, aborted);
-            }
-        }
-        let (plug, appends) = (&mut self.plugs[i], &mut self.tracks[i].appends);
-        if plug.state & NEED_WP != 0 {
-            // A report that was sent earlier does not say what this command did.
-            appends.write_ended(plug, cmd.status.is_ok(), epoch());
-        }
-        if plug.recovery == Recovery::Held {
-            if plug.in_flight > 0 {
-                return Then::Nothing;
-            }
-            return self.decide(i, start, epoch, late_at_device, aborted);
-        }
-        self.next_in_order(i)
     }
 
     /// Returns the next step of a zone without a failure.
@@ -252,5 +186,74 @@ impl Shard {
             plug.refused_for_good(h.status, epoch);
         }
         self.abort(i, aborted);
+    }
+}
+
+impl PlugChange<'_> {
+    /// Ends a write command of the zone, which begins at `start`.
+    ///
+    /// BIOs that go back to their clients stay in the command and get its status. BIOs that end for another reason go
+    /// to `aborted`; those that were sent keep the status with which they failed. `epoch` counts errors (E6).
+    /// `late_at_device` says whether a write that was given up under this ticket (0: none), or a reset that was given
+    /// up, is still at the device.
+    pub(crate) fn complete_in_order(
+        &mut self,
+        cmd: &mut Command,
+        start: Sector,
+        epoch: &dyn Fn() -> u32,
+        late_at_device: &dyn Fn(u32) -> bool,
+        aborted: &mut Vec<Box<Bio>>,
+    ) -> Then {
+        let (shard, i) = (&mut *self.shard, self.i);
+        let (plug, track) = (&mut shard.plugs[i], &mut shard.tracks[i]);
+        debug_assert!(plug.in_flight > 0, "I4: a completion of an idle zone");
+        plug.in_flight -= 1;
+        // After a reset in between, nothing of the command is tried again (M4).
+        let own = plug.generation == cmd.generation;
+        if cmd.status.is_ok() {
+            if own {
+                // A faulty device may have changed sector and length.
+                let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
+                let end = offset.saturating_add(cmd.len_sectors);
+                (track.done, track.attempts) = (track.done.max(end), 0);
+            }
+            // A BIO that was sent again still has the status of its earlier failure.
+            cmd.bios.iter_mut().for_each(|b| b.status = Status::Ok);
+        } else if own && plug.state & (NEED_WP | READONLY | OFFLINE) == 0 {
+            plug.recovery = Recovery::Held;
+            plug.state |= PLUGGED;
+            let (status, kept) = (cmd.status, cmd.write_pointer() == WritePointer::Kept);
+            track.held.extend(cmd.bios.drain(..).map(|mut bio| {
+                if status != Status::Busy {
+                    bio.status = status;
+                }
+                Held { bio, status, kept }
+            }));
+        } else {
+            if cmd.status == Status::Busy {
+                // The device has done no part of it, and it is not sent again.
+                aborted.append(&mut cmd.bios);
+            }
+            let lost = cmd.write_pointer() == WritePointer::Unknown;
+            if lost {
+                plug.state |= NEED_WP;
+                shard.counters.lost += 1;
+            }
+            if plug.refused_for_good(cmd.status, epoch()) || lost {
+                shard.abort(i, aborted);
+            }
+        }
+        let (plug, appends) = (&mut shard.plugs[i], &mut shard.tracks[i].appends);
+        if plug.state & NEED_WP != 0 {
+            // A report that was sent earlier does not say what this command did.
+            appends.write_ended(plug, cmd.status.is_ok(), epoch());
+        }
+        if plug.recovery == Recovery::Held {
+            if plug.in_flight > 0 {
+                return Then::Nothing;
+            }
+            return shard.decide(i, start, epoch, late_at_device, aborted);
+        }
+        shard.next_in_order(i)
     }
 }

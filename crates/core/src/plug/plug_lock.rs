@@ -40,6 +40,11 @@ impl Shard {
         self.unlock_plug(i);
     }
 
+    /// Returns the number of the shard in its disk.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Keeps every plug under the lock from its next holder on (`on`), or only those for which that is needed.
     pub(crate) fn keep_locked(&mut self, on: bool) {
         self.keeps_locked = on;
@@ -166,7 +171,7 @@ pub(super) mod loom_tests {
         fn reset(&self) {
             let mut shard = lock(&self.shard);
             shard.lock_plug(0);
-            shard.reset(0, &mut Vec::new());
+            shard.unsettled(0).reset(&mut Vec::new());
             shard.unlock_plug(0);
         }
 

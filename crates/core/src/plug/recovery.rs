@@ -2,7 +2,7 @@
 //!
 //! Two paths lead here. On disks with several writes of a zone in flight, `pipelined.rs` holds the failed writes and
 //! asks for the report when the rest has drained. On other disks the client has been told of the error, and the
-//! writes behind the failed one were aborted (E1). [`Shard::ask`] then begins the recovery if the attribute
+//! writes behind the failed one were aborted (E1). [`PlugChange::ask`] then begins the recovery if the attribute
 //! `zone_recovery` is `auto`. From there on both paths are the same:
 //!
 //! * While the report is in flight, the plug is busy and nothing is sent. Two kinds of writes are admitted and park:
@@ -19,6 +19,7 @@
 //!
 //! This file is plain state; `disk/recovery.rs` sends the report.
 
+use super::change::PlugChange;
 use super::shard::Shard;
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::{MAX_ATTEMPTS, Then, Track};
@@ -42,56 +43,8 @@ pub(crate) struct RecoveryReport<'a> {
 }
 
 impl Shard {
-    /// Decides whether the layer reports zone `i` after its only write, which began at `offset`, has failed. The
-    /// failure has made the write pointer unknown, and the writes behind it were aborted. If the answer is yes, the
-    /// report has the number `epoch`, which is that of the failure. A zone whose write pointer was unknown before,
-    /// because of a native append or a reset in doubt, is not reported: these may still be at the device.
-    ///
-    /// `join_late` joins the tickets of two writes that were given up, and returns the ticket of those that are still
-    /// at the device. While there is one, no report is final, because the device may carry out that write at any
-    /// moment. So the client has to recover the zone after a timeout or the death of the device's queue, and after
-    /// every failure until the late write has come back.
-    pub(crate) fn ask(
-        &mut self,
-        i: usize,
-        cmd: &Command,
-        offset: u32,
-        epoch: u32,
-        auto: bool,
-        join_late: impl FnOnce(u32, u32) -> u32,
-    ) -> bool {
-        let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
-        let ticket = cmd.bios.first().map_or(0, |b| b.late);
-        if !auto && ticket == 0 {
-            return false;
-        }
-        self.given_up(i, ticket, join_late);
-        let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        let rests = track.late == 0 && !unknown && !track.appends.any();
-        if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
-            return false;
-        }
-        // After a reset in between, nothing of the zone has been acknowledged (M4).
-        let own = plug.generation == cmd.generation;
-        let done = if own { offset } else { 0 };
-        if track.generation != plug.generation || done > track.found {
-            track.attempts = 0;
-        }
-        if track.attempts >= MAX_ATTEMPTS {
-            track.attempts = 0;
-            return false;
-        }
-        track.attempts = track.attempts.saturating_add(1);
-        (track.done, track.generation, track.asked) = (done, plug.generation, epoch);
-        // The writes behind the failed one were aborted, so their reservations are undone.
-        plug.wp = done;
-        plug.state = plug.state & !NEED_WP | PLUGGED;
-        plug.recovery = Recovery::Asked;
-        true
-    }
-
     /// Notes that a write or native append of zone `i` was given up under `ticket`; 0: none was. `join_late`: as in
-    /// [`Shard::ask`].
+    /// [`PlugChange::ask`].
     pub(crate) fn given_up(
         &mut self,
         i: usize,
@@ -108,97 +61,6 @@ impl Shard {
         if self.tracks.len() < self.plugs.len() {
             self.tracks.resize_with(self.plugs.len(), Track::default);
         }
-    }
-
-    /// Takes the layer's own report of a zone that is being recovered; the zone goes on from its write pointer.
-    pub(crate) fn recover(
-        &mut self,
-        i: usize,
-        report: &RecoveryReport<'_>,
-        aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
-        let &RecoveryReport { cmd, start, mask, may_move, epoch } = report;
-        let plug = &self.plugs[i];
-        let current = self.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
-        // A failure that still waits for the writes behind it has not been reported yet: `asked` is still the number
-        // of an earlier report.
-        let drains = plug.in_flight > 0;
-        let ended = plug.recovery == Recovery::None || drains || !current;
-        let (Some(track), false) = (self.tracks.get_mut(i), ended) else {
-            // A reset, a finish or a client's report has ended the recovery.
-            return Then::Nothing;
-        };
-        // A record of another zone, or of one that is not sequential, says nothing about this zone (V2).
-        let sequential =
-            |z: &ZoneInfo| z.zone_type == ZoneType::SeqWriteRequired && z.cond != Condition::NotWp;
-        let info = cmd.report.first();
-        let info = info.filter(|z| cmd.status.is_ok() && z.start == start && sequential(z));
-        // Data before the first failure were acknowledged. If they are missing, something else has happened, such as
-        // a power cut. The client must look at that before anything is written in their place.
-        let head = track.held.first().map_or(start.plus(u64::from(track.done)), |h| h.bio.sector);
-        let missing = |z: &&ZoneInfo| match z.cond {
-            Condition::Empty => start < head,
-            Condition::Full | Condition::ReadOnly | Condition::Offline => false,
-            _ => z.wp < head,
-        };
-        // The device may have answered before it carried out the reset or finish, or after. The end of the reset
-        // decides.
-        let in_doubt = may_move();
-        let is_missing = info.as_ref().is_some_and(missing) && !in_doubt;
-        let Some(info) = info.filter(|_| !is_missing && !in_doubt) else {
-            // A write that only found the device busy has no status of its own.
-            let why = match cmd.status {
-                _ if in_doubt => Status::AbortedByManagement,
-                Status::Ok => Status::Io,
-                status => status,
-            };
-            for h in track.held.iter_mut().filter(|h| h.bio.status.is_ok()) {
-                h.bio.status = why;
-            }
-            self.counters.missing += u64::from(is_missing);
-            // With one write in flight nothing has happened since the failure, so a client's report that is in flight
-            // may still be believed.
-            let asked = plug.recovery == Recovery::Asked;
-            let epoch = if asked { track.asked } else { epoch() };
-            self.give_up(i, start, is_missing || in_doubt, epoch, aborted);
-            return self.next_in_order(i);
-        };
-        self.settle(i, info, cmd.epoch, head, mask, aborted)
-    }
-
-    /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is
-    /// in flight. If the client's report was sent after the failure, it ends the recovery in place of the layer's
-    /// report: the client may write at once where it says. Returns `None` if the report does not end the recovery.
-    /// `may_move`: as in [`RecoveryReport`].
-    pub(crate) fn reported_meanwhile(
-        &mut self,
-        i: usize,
-        info: &ZoneInfo,
-        epoch: u32,
-        mask: u32,
-        may_move: &dyn Fn() -> bool,
-        aborted: &mut Vec<Box<Bio>>,
-    ) -> Option<Then> {
-        if self.plugs[i].recovery != Recovery::Asked {
-            return None;
-        }
-        let newer = epoch.wrapping_sub(self.tracks[i].asked) as i32 >= 0;
-        let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
-        if gone || !newer {
-            return None;
-        }
-        let first = aborted.len();
-        if may_move() {
-            // The client knows of the reset. Writes that wait are aborted, because the report may not hold any more.
-            self.abort(i, aborted);
-        }
-        let then = self.settle(i, info, epoch, info.start, mask, aborted);
-        // A report by the client makes the count of recoveries begin again.
-        self.tracks[i].attempts = 0;
-        for bio in aborted.iter_mut().skip(first).filter(|b| b.status.is_ok()) {
-            bio.status = Status::AbortedBehind;
-        }
-        Some(then)
     }
 
     /// Takes the write pointer of zone `i` from `info`, which is believed. `head` is where the first failure began.
@@ -289,5 +151,146 @@ impl Shard {
         if plug.in_flight == 0 && !plug.in_line {
             plug.state &= !PLUGGED;
         }
+    }
+}
+
+impl PlugChange<'_> {
+    /// Decides whether the layer reports the zone after its only write, which began at `offset`, has failed. The
+    /// failure has made the write pointer unknown, and the writes behind it were aborted. If the answer is yes, the
+    /// report has the number `epoch`, which is that of the failure. A zone whose write pointer was unknown before,
+    /// because of a native append or a reset in doubt, is not reported: these may still be at the device.
+    ///
+    /// `join_late` joins the tickets of two writes that were given up, and returns the ticket of those that are still
+    /// at the device. While there is one, no report is final, because the device may carry out that write at any
+    /// moment. So the client has to recover the zone after a timeout or the death of the device's queue, and after
+    /// every failure until the late write has come back.
+    pub(crate) fn ask(
+        &mut self,
+        cmd: &Command,
+        offset: u32,
+        epoch: u32,
+        auto: bool,
+        join_late: impl FnOnce(u32, u32) -> u32,
+    ) -> bool {
+        let (shard, i) = (&mut *self.shard, self.i);
+        let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
+        let ticket = cmd.bios.first().map_or(0, |b| b.late);
+        if !auto && ticket == 0 {
+            return false;
+        }
+        shard.given_up(i, ticket, join_late);
+        let (plug, track) = (&mut shard.plugs[i], &mut shard.tracks[i]);
+        let rests = track.late == 0 && !unknown && !track.appends.any();
+        if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
+            return false;
+        }
+        // After a reset in between, nothing of the zone has been acknowledged (M4).
+        let own = plug.generation == cmd.generation;
+        let done = if own { offset } else { 0 };
+        if track.generation != plug.generation || done > track.found {
+            track.attempts = 0;
+        }
+        if track.attempts >= MAX_ATTEMPTS {
+            track.attempts = 0;
+            return false;
+        }
+        track.attempts = track.attempts.saturating_add(1);
+        (track.done, track.generation, track.asked) = (done, plug.generation, epoch);
+        // The writes behind the failed one were aborted, so their reservations are undone.
+        plug.wp = done;
+        plug.state = plug.state & !NEED_WP | PLUGGED;
+        plug.recovery = Recovery::Asked;
+        true
+    }
+
+    /// Takes the layer's own report of a zone that is being recovered; the zone goes on from its write pointer.
+    pub(crate) fn recover(
+        &mut self,
+        report: &RecoveryReport<'_>,
+        aborted: &mut Vec<Box<Bio>>,
+    ) -> Then {
+        let (shard, i) = (&mut *self.shard, self.i);
+        let &RecoveryReport { cmd, start, mask, may_move, epoch } = report;
+        let plug = &shard.plugs[i];
+        let current = shard.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
+        // A failure that still waits for the writes behind it has not been reported yet: `asked` is still the number
+        // of an earlier report.
+        let drains = plug.in_flight > 0;
+        let ended = plug.recovery == Recovery::None || drains || !current;
+        let (Some(track), false) = (shard.tracks.get_mut(i), ended) else {
+            // A reset, a finish or a client's report has ended the recovery.
+            return Then::Nothing;
+        };
+        // A record of another zone, or of one that is not sequential, says nothing about this zone (V2).
+        let sequential =
+            |z: &ZoneInfo| z.zone_type == ZoneType::SeqWriteRequired && z.cond != Condition::NotWp;
+        let info = cmd.report.first();
+        let info = info.filter(|z| cmd.status.is_ok() && z.start == start && sequential(z));
+        // Data before the first failure were acknowledged. If they are missing, something else has happened, such as
+        // a power cut. The client must look at that before anything is written in their place.
+        let head = track.held.first().map_or(start.plus(u64::from(track.done)), |h| h.bio.sector);
+        let missing = |z: &&ZoneInfo| match z.cond {
+            Condition::Empty => start < head,
+            Condition::Full | Condition::ReadOnly | Condition::Offline => false,
+            _ => z.wp < head,
+        };
+        // The device may have answered before it carried out the reset or finish, or after. The end of the reset
+        // decides.
+        let in_doubt = may_move();
+        let is_missing = info.as_ref().is_some_and(missing) && !in_doubt;
+        let Some(info) = info.filter(|_| !is_missing && !in_doubt) else {
+            // A write that only found the device busy has no status of its own.
+            let why = match cmd.status {
+                _ if in_doubt => Status::AbortedByManagement,
+                Status::Ok => Status::Io,
+                status => status,
+            };
+            for h in track.held.iter_mut().filter(|h| h.bio.status.is_ok()) {
+                h.bio.status = why;
+            }
+            shard.counters.missing += u64::from(is_missing);
+            // With one write in flight nothing has happened since the failure, so a client's report that is in flight
+            // may still be believed.
+            let asked = plug.recovery == Recovery::Asked;
+            let epoch = if asked { track.asked } else { epoch() };
+            shard.give_up(i, start, is_missing || in_doubt, epoch, aborted);
+            return shard.next_in_order(i);
+        };
+        shard.settle(i, info, cmd.epoch, head, mask, aborted)
+    }
+
+    /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is
+    /// in flight. If the client's report was sent after the failure, it ends the recovery in place of the layer's
+    /// report: the client may write at once where it says. Returns `None` if the report does not end the recovery.
+    /// `may_move`: as in [`RecoveryReport`].
+    pub(crate) fn reported_meanwhile(
+        &mut self,
+        info: &ZoneInfo,
+        epoch: u32,
+        mask: u32,
+        may_move: &dyn Fn() -> bool,
+        aborted: &mut Vec<Box<Bio>>,
+    ) -> Option<Then> {
+        let i = self.i;
+        if self.plugs[i].recovery != Recovery::Asked {
+            return None;
+        }
+        let newer = epoch.wrapping_sub(self.tracks[i].asked) as i32 >= 0;
+        let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
+        if gone || !newer {
+            return None;
+        }
+        let first = aborted.len();
+        if may_move() {
+            // The client knows of the reset. Writes that wait are aborted, because the report may not hold any more.
+            self.abort(i, aborted);
+        }
+        let then = self.settle(i, info, epoch, info.start, mask, aborted);
+        // A report by the client makes the count of recoveries begin again.
+        self.tracks[i].attempts = 0;
+        for bio in aborted.iter_mut().skip(first).filter(|b| b.status.is_ok()) {
+            bio.status = Status::AbortedBehind;
+        }
+        Some(then)
     }
 }

@@ -1,5 +1,6 @@
 //! A shard: plugs that share a lock, and the table of the writes that they have parked.
 
+use super::change::PlugChange;
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::Track;
@@ -295,47 +296,6 @@ impl Shard {
         self.fill(i, merge, cmd)
     }
 
-    /// Ends a write command of zone `i`. `offset` is the write's offset in the zone, in sectors.
-    #[inline(always)]
-    pub(crate) fn complete(
-        &mut self,
-        i: usize,
-        cmd: &Command,
-        offset: u32,
-        epoch: u32,
-        aborted: &mut Vec<Box<Bio>>,
-    ) -> Next {
-        let plug = &mut self.plugs[i];
-        debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
-        let known = plug.state & NEED_WP == 0;
-        let undo = match cmd.write_pointer() {
-            WritePointer::Advanced => false,
-            WritePointer::Kept => {
-                // After a reset in between, the write pointer of the reset stands and the parked writes are not
-                // aborted (M4), unless the zone refuses all writes from now on.
-                let own = plug.generation == cmd.generation;
-                if own {
-                    plug.wp = offset;
-                }
-                plug.refused_for_good(cmd.status, epoch) || own
-            }
-            WritePointer::Unknown => {
-                plug.state |= NEED_WP;
-                plug.error_epoch = epoch;
-                self.counters.lost += 1;
-                true
-            }
-        };
-        if undo {
-            self.abort(i, aborted);
-            self.plugs[i].state &= !PLUGGED;
-            let plug = &self.plugs[i];
-            let lost = known && plug.state & NEED_WP != 0;
-            return if lost { Next::Lost } else { Next::Aborted };
-        }
-        self.next(i)
-    }
-
     /// Ends the only write in flight of zone `i`, of which nothing is to be undone. Returns the next step.
     #[inline(always)]
     pub(crate) fn next(&mut self, i: usize) -> Next {
@@ -371,18 +331,87 @@ impl Shard {
         self.count(i, |c| c.aborted += waiting);
     }
 
-    /// Notes that a reset of zone `i` succeeded (M3).
-    pub(crate) fn reset(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
-        self.restart(i, 0, aborted);
+    /// Returns the runs that wait in zone `i`: first sector, length in sectors, number of BIOs, and whether it is
+    /// write-zeroes.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self, i: usize) -> Vec<(u64, u32, u32, bool)> {
+        let mut all = Vec::new();
+        let (mut at, mut left) = (self.plugs[i].head, self.plugs[i].parked);
+        while left > 0 {
+            let s = self.slots.get(at);
+            let zeroes = s.kind.op() == crate::bio::Op::WriteZeroes;
+            all.push((s.sector.0, s.len_sectors, s.nr(), zeroes));
+            left -= s.nr();
+            at = self.slots.next(at);
+        }
+        all
     }
 
-    /// Notes that a finish of zone `i`, `zone_sectors` long, succeeded (M3).
-    pub(crate) fn finish(&mut self, i: usize, zone_sectors: u32, aborted: &mut Vec<Box<Bio>>) {
+    /// Moves all waiting writes of all zones to `aborted`, because the layout has changed (V7).
+    pub(crate) fn abort_all(&mut self, aborted: &mut Vec<Box<Bio>>) {
+        for i in 0..self.plugs.len() {
+            if self.plugs[i].parked != 0 {
+                self.abort(i, aborted);
+            }
+        }
+    }
+}
+
+impl PlugChange<'_> {
+    /// Ends a write command of the zone. `offset` is the write's offset in the zone, in sectors.
+    #[inline(always)]
+    pub(crate) fn complete(
+        &mut self,
+        cmd: &Command,
+        offset: u32,
+        epoch: u32,
+        aborted: &mut Vec<Box<Bio>>,
+    ) -> Next {
+        let i = self.i;
+        let plug = &mut self.plugs[i];
+        debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
+        let known = plug.state & NEED_WP == 0;
+        let undo = match cmd.write_pointer() {
+            WritePointer::Advanced => false,
+            WritePointer::Kept => {
+                // After a reset in between, the write pointer of the reset stands and the parked writes are not
+                // aborted (M4), unless the zone refuses all writes from now on.
+                let own = plug.generation == cmd.generation;
+                if own {
+                    plug.wp = offset;
+                }
+                plug.refused_for_good(cmd.status, epoch) || own
+            }
+            WritePointer::Unknown => {
+                plug.state |= NEED_WP;
+                plug.error_epoch = epoch;
+                self.counters.lost += 1;
+                true
+            }
+        };
+        if undo {
+            self.abort(i, aborted);
+            self.plugs[i].state &= !PLUGGED;
+            let plug = &self.plugs[i];
+            let lost = known && plug.state & NEED_WP != 0;
+            return if lost { Next::Lost } else { Next::Aborted };
+        }
+        self.next(i)
+    }
+
+    /// Notes that a reset of the zone succeeded (M3).
+    pub(crate) fn reset(&mut self, aborted: &mut Vec<Box<Bio>>) {
+        self.restart(0, aborted);
+    }
+
+    /// Notes that a finish of the zone, `zone_sectors` long, succeeded (M3).
+    pub(crate) fn finish(&mut self, zone_sectors: u32, aborted: &mut Vec<Box<Bio>>) {
         let wp = zone_sectors;
-        self.restart(i, wp, aborted);
+        self.restart(wp, aborted);
     }
 
-    fn restart(&mut self, i: usize, wp: u32, aborted: &mut Vec<Box<Bio>>) {
+    fn restart(&mut self, wp: u32, aborted: &mut Vec<Box<Bio>>) {
+        let i = self.i;
         let plug = &mut self.plugs[i];
         if plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
             return;
@@ -393,16 +422,16 @@ impl Shard {
         self.abort(i, aborted);
     }
 
-    /// Takes the report of zone `i` that was sent at error epoch `epoch` (E4-E6). With `resync` it also corrects an
+    /// Takes the report of the zone that was sent at error epoch `epoch` (E4-E6). With `resync` it also corrects an
     /// idle zone (E10). Returns whether it should have corrected the zone and could not, because the zone was busy.
     pub(crate) fn reported(
         &mut self,
-        i: usize,
         zone: &ZoneInfo,
         epoch: u32,
         resync: bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> bool {
+        let i = self.i;
         let appends = self.has_appends(i);
         let plug = &mut self.plugs[i];
         if plug.state & CONVENTIONAL != 0 {
@@ -433,14 +462,10 @@ impl Shard {
         resync && !gone && !fresh && !back && !asked
     }
 
-    /// Marks the write pointer of zone `i` as unknown, because a native append is sent or has ended (A7), or because a
+    /// Marks the write pointer of the zone as unknown, because a native append is sent or has ended (A7), or because a
     /// reset or finish ended with an unknown outcome.
-    pub(crate) fn forget_write_pointer(
-        &mut self,
-        i: usize,
-        epoch: u32,
-        aborted: &mut Vec<Box<Bio>>,
-    ) {
+    pub(crate) fn forget_write_pointer(&mut self, epoch: u32, aborted: &mut Vec<Box<Bio>>) {
+        let i = self.i;
         let plug = &mut self.plugs[i];
         plug.state &= !RESYNC;
         if plug.state & (NEED_WP | CONVENTIONAL) == 0 {
@@ -448,30 +473,5 @@ impl Shard {
             self.abort(i, aborted);
         }
         self.plugs[i].error_epoch = epoch;
-    }
-
-    /// Returns the runs that wait in zone `i`: first sector, length in sectors, number of BIOs, and whether it is
-    /// write-zeroes.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self, i: usize) -> Vec<(u64, u32, u32, bool)> {
-        let mut all = Vec::new();
-        let (mut at, mut left) = (self.plugs[i].head, self.plugs[i].parked);
-        while left > 0 {
-            let s = self.slots.get(at);
-            let zeroes = s.kind.op() == crate::bio::Op::WriteZeroes;
-            all.push((s.sector.0, s.len_sectors, s.nr(), zeroes));
-            left -= s.nr();
-            at = self.slots.next(at);
-        }
-        all
-    }
-
-    /// Moves all waiting writes of all zones to `aborted`, because the layout has changed (V7).
-    pub(crate) fn abort_all(&mut self, aborted: &mut Vec<Box<Bio>>) {
-        for i in 0..self.plugs.len() {
-            if self.plugs[i].parked != 0 {
-                self.abort(i, aborted);
-            }
-        }
     }
 }

@@ -174,7 +174,7 @@ impl Real {
         let mut cmd = self.flight.take().expect("one in flight");
         cmd.status = status;
         let offset = cmd.sector.0 as u32;
-        let next = self.shard.complete(0, &cmd, offset, epoch, &mut self.aborted);
+        let next = self.shard.unsettled(0).complete(&cmd, offset, epoch, &mut self.aborted);
         if next == Next::Issue && to_line {
             self.shard.plugs[0].get_in_line();
         } else if next == Next::Issue {
@@ -189,12 +189,12 @@ impl Real {
         let mut cmd = self.flight.take().expect("one in flight");
         cmd.status = status;
         let offset = cmd.sector.0 as u32;
-        let next = self.shard.complete(0, &cmd, offset, epoch, &mut self.aborted);
+        let next = self.shard.unsettled(0).complete(&cmd, offset, epoch, &mut self.aborted);
         assert_ne!(next, Next::Issue, "all of these abort what waits, or nothing does");
         cmd.bios[0].late = u32::from(status == Status::Timeout && late);
         let open = |a: u32, b: u32| if late { a.max(b) } else { 0 };
         if next == Next::Lost {
-            self.shard.ask(0, &cmd, offset, epoch, true, open);
+            self.shard.unsettled(0).ask(&cmd, offset, epoch, true, open);
         } else {
             self.shard.given_up(0, cmd.bios[0].late, open);
         }
@@ -213,7 +213,7 @@ impl Real {
             may_move: &|| in_doubt,
             epoch: &|| epoch,
         };
-        let then = self.shard.recover(0, &report, &mut self.aborted);
+        let then = self.shard.unsettled(0).recover(&report, &mut self.aborted);
         assert_eq!(then == Then::InLine, self.shard.plugs[0].in_line && then != Then::Nothing);
     }
 
@@ -229,10 +229,15 @@ impl Real {
 fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
     let reported = |real: &mut Real, cond, epoch, resync| {
         let aborted = &mut real.aborted;
-        if real.shard.reported_meanwhile(0, &zone(cond), epoch, 0, &|| false, aborted).is_some() {
+        if real
+            .shard
+            .unsettled(0)
+            .reported_meanwhile(&zone(cond), epoch, 0, &|| false, aborted)
+            .is_some()
+        {
             return false;
         }
-        real.shard.reported(0, &zone(cond), epoch, resync, &mut real.aborted)
+        real.shard.unsettled(0).reported(&zone(cond), epoch, resync, &mut real.aborted)
     };
     let wp = model.wp;
     match what {
@@ -301,7 +306,13 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             model.abort();
             model.settle(cond, number, 0);
             let aborted = &mut real.aborted;
-            let ends = real.shard.reported_meanwhile(0, &zone(cond), number, 0, &|| true, aborted);
+            let ends = real.shard.unsettled(0).reported_meanwhile(
+                &zone(cond),
+                number,
+                0,
+                &|| true,
+                aborted,
+            );
             assert!(ends.is_some(), "E3: its client may look");
         }
         S::OldAnswer(cond) => {
@@ -319,11 +330,11 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             real.tag();
         }
         S::Reset => {
-            real.shard.reset(0, &mut real.aborted);
+            real.shard.unsettled(0).reset(&mut real.aborted);
             model.restart(0);
         }
         S::Finish => {
-            real.shard.finish(0, ZONE, &mut real.aborted);
+            real.shard.unsettled(0).finish(ZONE, &mut real.aborted);
             model.restart(ZONE);
         }
         S::Report(cond, fresh) => {
@@ -349,7 +360,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         }
         S::NativeAppend => {
             model.epoch += 1;
-            real.shard.forget_write_pointer(0, model.epoch, &mut real.aborted);
+            real.shard.unsettled(0).forget_write_pointer(model.epoch, &mut real.aborted);
             if !model.stale {
                 model.abort();
             }
@@ -515,7 +526,7 @@ fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     real.write((1, 0, 1, 1, false, false), false, false).unwrap();
     let plug = &mut real.shard.plugs[0];
     (plug.ticket, plug.wp) = (7, 1);
-    real.shard.reset(0, &mut real.aborted);
+    real.shard.unsettled(0).reset(&mut real.aborted);
     assert_eq!(real.aborted.len(), 1);
     assert!(real.shard.plugs[0].begin_management());
     real.shard.plugs[0].end_management();

@@ -14,8 +14,8 @@
 //! was first at its place.
 //!
 //! While a zone has early writes, its plug has the state bit `EARLY`. [`Plug::admit`] then refuses every write, and
-//! the caller turns to [`Plug::admit_beside_early`] and to `settle`. So zones without early writes pay nothing. The code that
-//! changes such a plug in any other way calls `settle` before it gives up the shard's lock.
+//! the caller turns to [`PlugChange::admit`](super::PlugChange::admit). So zones without early writes pay nothing. Whatever changes
+//! such a plug goes through [`Shard::change`], which calls `settle` at its end (`change.rs`).
 //!
 //! This file is plain state: the time is an argument, and `disk/queue/early.rs` takes the locks. The caller holds the
 //! lock of the zone's shard, and under it that of the window.
@@ -167,9 +167,8 @@ impl Plug {
         self.state & !(PLUGGED | RESYNC | MANAGED | EARLY) == 0 && self.wp < self.capacity
     }
 
-    /// Like [`Plug::admit`], also for a zone that has early writes. If the zone has any and the write is admitted,
-    /// the caller parks the write, and then calls [`OrderWindow::settle`] before it gives up the lock.
-    pub(crate) fn admit_beside_early(&mut self, offset: u32, len: u32) -> Admit {
+    /// Like [`Plug::admit`], also for a zone that has early writes.
+    pub(super) fn admit_beside_early(&mut self, offset: u32, len: u32) -> Admit {
         let early = self.state & EARLY;
         self.state &= !EARLY;
         let admit = self.admit(offset, len);
@@ -336,7 +335,7 @@ impl OrderWindow {
 
     /// Admits the early writes of zone `i` of the shard whose turn has come, and refuses those that can no longer be
     /// admitted; these go to `ended` with their status.
-    pub(crate) fn settle(
+    pub(super) fn settle(
         &mut self,
         zone: ZoneNo,
         shard: &mut Shard,
@@ -418,12 +417,21 @@ impl OrderWindow {
         }
     }
 
-    /// Keeps the early writes of a zone that a revalidation has left as it was, with a new plug.
-    pub(crate) fn keep_zone(&mut self, zone: ZoneNo, plug: &mut Plug) {
+    /// Keeps the early writes of a zone that a revalidation has left as it was, with a new plug. The new plug may
+    /// refuse all writes of the zone; the early ones then go to `ended`.
+    pub(crate) fn keep_zone(
+        &mut self,
+        zone: ZoneNo,
+        shard: &mut Shard,
+        i: usize,
+        ended: &mut Vec<Box<Bio>>,
+    ) {
+        let plug = &mut shard.plugs[i];
         for early in self.zones.get_mut(&zone).into_iter().flat_map(|z| z.writes.values_mut()) {
             early.generation = plug.generation();
             plug.state |= EARLY;
         }
+        self.settle(zone, shard, i, ended);
     }
 
     fn refuse_some(

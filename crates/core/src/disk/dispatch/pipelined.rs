@@ -101,12 +101,14 @@ impl QueueState {
         }
         let late_at_device =
             |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
-        let aborted = &mut self.aborted;
-        let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &late_at_device, aborted);
-        if shard.plugs[i].is_stale() {
-            Self::settle_appends(shared, &mut shard, i, zone);
-        }
-        self.settle_early(shared, &mut shard, i, zone);
+        let (then, _) = self.change(shared, &mut shard, i, |state, plug| {
+            let aborted = &mut state.aborted;
+            let then = plug.complete_in_order(&mut cmd, start, &epoch, &late_at_device, aborted);
+            if plug.plugs[i].is_stale() {
+                Self::settle_appends(shared, plug, zone);
+            }
+            then
+        });
         if !cmd.status.is_ok() {
             shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         }

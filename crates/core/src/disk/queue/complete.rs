@@ -141,9 +141,16 @@ impl QueueState {
         let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
         if next == Next::Idle && guard.plugs[i].is_stale() {
-            Self::settle_appends(shared, &mut guard, i, ZoneNo(cmd.zone));
+            self.settle_appends_of(shared, &mut guard, i, ZoneNo(cmd.zone));
         }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
+    }
+
+    /// Takes the write pointer of plug `i` from the account of the zone's native appends, if it is known now.
+    #[cold]
+    #[inline(never)]
+    fn settle_appends_of(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
+        self.change(shared, shard, i, |_, plug| Self::settle_appends(shared, plug, zone));
     }
 
     /// Handles the end of a plugged write that failed, on disks with one write of a zone in flight.
@@ -162,23 +169,26 @@ impl QueueState {
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         // The subtraction may wrap around: a faulty device may have changed the sector.
         let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
-        let mut next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
-        shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
-        self.settle_status(layout, &mut cmd);
-        if next == Next::Lost {
-            let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
-            if asks {
-                shared.events.doubtful(zone);
-                drop(guard);
-                return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
+        let ((mut next, asks), _) = self.change(shared, &mut guard, i, |state, plug| {
+            let next = plug.complete(&cmd, offset, epoch, &mut state.aborted);
+            shared.events.failed(&mut wake, layout, &cmd, state.aborted.len());
+            state.settle_status(layout, &mut cmd);
+            let lost = next == Next::Lost;
+            if !lost {
+                Self::note_given_up(shared, plug, i, &cmd);
+                Self::settle_appends(shared, plug, zone);
             }
+            (next, lost && Self::begin_recovery(shared, layout, plug, &cmd, epoch))
+        });
+        if asks {
+            shared.events.doubtful(zone);
+            drop(guard);
+            return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
+        }
+        if next == Next::Lost {
             shared.events.stale(&mut wake, layout, zone, cmd.status);
             next = Next::Aborted;
-        } else {
-            Self::note_given_up(shared, &mut guard, i, &cmd);
-            Self::settle_appends(shared, &mut guard, i, zone);
         }
-        self.settle_early(shared, &mut guard, i, zone);
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
 

@@ -13,7 +13,7 @@ use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, EARLY};
 use crate::disk::trace;
-use crate::plug::{Admit, EarlyWrite, Plug, Settled, Shard};
+use crate::plug::{Admit, EarlyWrite, Plug, PlugChange, Settled, Shard};
 use crate::sync::{MutexGuard, Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
 
@@ -32,14 +32,20 @@ impl QueueState {
         i: usize,
         mut status: Status,
     ) {
-        let plug = &mut shard.plugs[i];
-        if plug.has_early() {
-            let at = plug.write_pointer();
-            match plug.admit_beside_early(run.offset.unwrap_or(at), run.len_sectors) {
-                Admit::Reject(why) => status = why,
-                admit => {
-                    let lines_up = admit == Admit::Issue;
-                    return self.park_before_early(shared, layout, run, shard, i, at, lines_up);
+        if shard.plugs[i].has_early() {
+            let (at, nr) = (shard.plugs[i].write_pointer(), self.run.len() as u32);
+            let offset = run.offset.unwrap_or(at);
+            let (admitted, settled) = self.change(shared, &mut shard, i, |state, plug| {
+                state.park_before_early(layout, run, offset, plug)
+            });
+            match admitted {
+                Err(why) => status = why,
+                Ok(()) => {
+                    drop(shard);
+                    let sector = run.zone_start.plus(u64::from(offset));
+                    trace::add_to_plug(run.zone.0, sector.0, run.len_sectors, nr);
+                    Self::trace_admitted(layout, run.zone, settled);
+                    return self.finish_early(shared, layout);
                 }
             }
         }
@@ -59,36 +65,30 @@ impl QueueState {
         self.run_refused(shared, layout, run, status);
     }
 
-    /// Parks an admitted run, and behind it the early writes whose turn has come. `at`: where the run starts, if it
-    /// is one of appends. `lines_up`: the plug was idle.
-    #[allow(clippy::too_many_arguments)] // one step of `not_admitted`
+    /// Admits `self.run` at `offset` in a zone that has early writes, and parks it. The error is the status with which
+    /// the plug refuses the run.
     fn park_before_early(
         &mut self,
-        shared: &Shared,
         layout: &Layout,
         run: Run,
-        mut shard: MutexGuard<'_, Shard>,
-        i: usize,
-        at: u32,
-        lines_up: bool,
-    ) {
-        if run.offset.is_none() {
-            self.place_appends(layout, run.zone_start, at);
+        offset: u32,
+        plug: &mut PlugChange<'_>,
+    ) -> Result<(), Status> {
+        let admit = plug.admit(offset, run.len_sectors);
+        if let Admit::Reject(status) = admit {
+            return Err(status);
         }
-        #[cfg(feature = "traced")]
-        let (sector, nr) = (self.run[0].sector.0, self.run.len() as u32);
+        if run.offset.is_none() {
+            self.place_appends(layout, run.zone_start, offset);
+        }
         self.mailbox.counts.0.parked(self.run.len());
-        self.park_in_parts(layout, &mut shard, i, run.kind);
-        if lines_up {
-            shard.plugs[i].get_in_line();
+        let i = plug.index();
+        self.park_in_parts(layout, plug, i, run.kind);
+        if admit == Admit::Issue {
+            plug.plugs[i].get_in_line();
             self.backlog.zone(run.zone);
         }
-        let settled = self.settle_early(shared, &mut shard, i, run.zone);
-        drop(shard);
-        #[cfg(feature = "traced")]
-        trace::add_to_plug(run.zone.0, sector, run.len_sectors, nr);
-        Self::trace_admitted(layout, run.zone, settled);
-        self.finish_early(shared, layout);
+        Ok(())
     }
 
     /// Completes the early writes that were refused, and sends the writes that can be sent.
@@ -162,32 +162,21 @@ impl QueueState {
         }
     }
 
-    /// Called under the lock of the shard when plug `i` has changed: parks its early writes whose turn has come, and
-    /// puts those that can no longer be admitted into the abort list.
+    /// Changes plug `i` of the shard by `change`. If the zone has early writes, then parks those whose turn has come,
+    /// and puts those that can no longer be admitted into the abort list.
     #[inline]
-    pub(crate) fn settle_early(
+    pub(crate) fn change<R>(
         &mut self,
         shared: &Shared,
         shard: &mut Shard,
         i: usize,
-        zone: ZoneNo,
-    ) -> Settled {
-        match shard.plugs[i].has_early() {
-            true => self.settle_early_of(shared, shard, i, zone),
-            false => Settled::default(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn settle_early_of(
-        &mut self,
-        shared: &Shared,
-        shard: &mut Shard,
-        i: usize,
-        zone: ZoneNo,
-    ) -> Settled {
-        let settled = shared.window().settle(zone, shard, i, &mut self.aborted);
+        change: impl FnOnce(&mut QueueState, &mut PlugChange<'_>) -> R,
+    ) -> (R, Settled) {
+        let zone = shared.zone_at((shard.number(), i));
+        let (mut refused, window) = (Vec::new(), || shared.window());
+        let change = |plug: &mut PlugChange<'_>| change(self, plug);
+        let (result, settled) = shard.change((i, zone), change, window, &mut refused);
+        self.aborted.append(&mut refused);
         if settled.bios > 0 {
             self.mailbox.counts.0.parked(settled.bios);
         }
@@ -195,7 +184,7 @@ impl QueueState {
             shard.plugs[i].get_in_line();
             self.backlog.zone(zone);
         }
-        settled
+        (result, settled)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::bio::{Bio, Bios, Flags, Status};
 use crate::disk::queue_state::QueueState;
 use crate::disk::shared::{MAX_SHARDS, Shared};
 use crate::disk::snapshot::Layout;
-use crate::plug::{Admit, Kind, Shard};
+use crate::plug::{Admit, Kind, PlugChange, Shard};
 use crate::sync::{MutexGuard, lock};
 use crate::unit::{Sector, ZoneNo};
 
@@ -60,7 +60,7 @@ impl QueueState {
             }
         }
         let parent = self.splits.begin(bio);
-        self.each_part(layout, parent, max, |state, _, part| {
+        self.each_part(layout, parent, max, |state, part| {
             state.submit_unplugged(layout, part);
         });
         self.splits.end(parent);
@@ -106,7 +106,6 @@ impl QueueState {
                 break;
             }
         }
-        let touched = zones.clone();
         let release = |mut guards: [Option<MutexGuard<'_, Shard>>; MAX_SHARDS]| {
             for zone in zones {
                 let (s, i) = shared.place(ZoneNo(zone));
@@ -130,36 +129,20 @@ impl QueueState {
             };
         }
         let parent = self.splits.begin(bio);
-        self.each_part(layout, parent, max, |state, zone, part| {
-            if layout.geometry.is_conventional(zone) {
-                return state.backlog.bio(part);
-            }
-            let (s, i) = shared.place(zone);
-            let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
-            let (_, offset) = layout.geometry.zone_of(part.sector);
-            let admit = shard.plugs[i].admit_beside_early(offset, part.len_sectors);
-            if let Admit::Reject(status) = admit {
-                debug_assert!(false, "checked above, under the same locks");
-                return state.reject(part, status);
-            }
-            let (kind, len) = (Kind::of(&part), part.len_sectors);
-            state.run.push(part);
-            state.mailbox.counts.0.parked(1);
-            shard.park(i, &mut state.run, len, state.id, kind);
-            if admit == Admit::Issue {
-                shard.plugs[i].get_in_line();
-                state.backlog.zone(zone);
-            }
-        });
         let mut followed = Vec::new();
-        for zone in touched {
-            let (s, i) = shared.place(ZoneNo(zone));
-            if let Some(shard) = &mut guards[s] {
-                let settled = self.settle_early(shared, shard, i, ZoneNo(zone));
-                if settled.bios > 0 {
-                    followed.push((ZoneNo(zone), settled));
-                }
+        for piece in pieces(layout, self.splits.whole(parent)).collect::<Vec<_>>() {
+            if layout.geometry.is_conventional(piece.zone) {
+                self.each_part_of(parent, piece, max, |state, part| state.backlog.bio(part));
+                continue;
             }
+            let (s, i) = shared.place(piece.zone);
+            let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
+            let ((), settled) = self.change(shared, shard, i, |state, plug| {
+                state.each_part_of(parent, piece, max, |state, part| {
+                    state.park_part(layout, plug, piece.zone, part);
+                });
+            });
+            followed.push((piece.zone, settled));
         }
         release(guards);
         #[cfg(feature = "traced")]
@@ -173,6 +156,31 @@ impl QueueState {
         }
         self.splits.end(parent);
         self.finish_early(shared, layout);
+    }
+
+    /// Admits and parks a part of a write whose zones are locked and take all of it.
+    fn park_part(
+        &mut self,
+        layout: &Layout,
+        plug: &mut PlugChange<'_>,
+        zone: ZoneNo,
+        part: Box<Bio>,
+    ) {
+        let (_, offset) = layout.geometry.zone_of(part.sector);
+        let (kind, len) = (Kind::of(&part), part.len_sectors);
+        let admit = plug.admit(offset, len);
+        if let Admit::Reject(status) = admit {
+            debug_assert!(false, "checked before, under the same locks");
+            return self.reject(part, status);
+        }
+        self.run.push(part);
+        self.mailbox.counts.0.parked(1);
+        let i = plug.index();
+        plug.park(i, &mut self.run, len, self.id, kind);
+        if admit == Admit::Issue {
+            plug.plugs[i].get_in_line();
+            self.backlog.zone(zone);
+        }
     }
 
     /// Holds a write that is longer than a command and was refused with `status`, if it comes early. Its parts are
@@ -201,7 +209,7 @@ impl QueueState {
         let max = layout.max_of(bio.op);
         let parent = self.splits.begin(bio);
         let mut parts = Vec::new();
-        self.each_part(layout, parent, max, |_, _, part| parts.push(part));
+        self.each_part(layout, parent, max, |_, part| parts.push(part));
         self.splits.end(parent);
         self.hold(&mut window, plug, write, parts);
         None
@@ -213,17 +221,28 @@ impl QueueState {
         layout: &Layout,
         parent: u32,
         max: u32,
-        mut send: impl FnMut(&mut QueueState, ZoneNo, Box<Bio>),
+        mut send: impl FnMut(&mut QueueState, Box<Bio>),
     ) {
         let pieces: Vec<_> = pieces(layout, self.splits.whole(parent)).collect();
         for piece in pieces {
-            let mut done = 0;
-            while done < piece.len_sectors {
-                let len = max.min(piece.len_sectors - done);
-                let part = self.splits.part(parent, piece.sector.plus(u64::from(done)), len);
-                send(self, piece.zone, part);
-                done += len;
-            }
+            self.each_part_of(parent, piece, max, &mut send);
+        }
+    }
+
+    /// Makes the parts of `parent` that are in one piece, in order.
+    fn each_part_of(
+        &mut self,
+        parent: u32,
+        piece: Piece,
+        max: u32,
+        mut send: impl FnMut(&mut QueueState, Box<Bio>),
+    ) {
+        let mut done = 0;
+        while done < piece.len_sectors {
+            let len = max.min(piece.len_sectors - done);
+            let part = self.splits.part(parent, piece.sector.plus(u64::from(done)), len);
+            send(self, part);
+            done += len;
         }
     }
 

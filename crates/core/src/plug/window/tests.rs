@@ -260,7 +260,7 @@ impl Real {
         cmd.status = status;
         self.epoch += 1;
         let offset = cmd.sector.0 as u32;
-        self.shard.complete(0, &cmd, offset, self.epoch, &mut self.back);
+        self.shard.unsettled(0).complete(&cmd, offset, self.epoch, &mut self.back);
         self.settle();
     }
 
@@ -270,13 +270,13 @@ impl Real {
             S::Write(offset, len) => self.write(offset, len, false),
             S::Append => self.write(self.shard.plugs[0].write_pointer(), 1, true),
             S::Done(status) => self.done(status),
-            S::Reset => self.shard.reset(0, &mut self.back),
-            S::Finish => self.shard.finish(0, LEN, &mut self.back),
+            S::Reset => self.shard.unsettled(0).reset(&mut self.back),
+            S::Finish => self.shard.unsettled(0).finish(LEN, &mut self.back),
             S::Report | S::Resync => {
                 let resync = what == S::Resync;
                 self.epoch += 1;
                 assert!(!resync || self.shard.plugs[0].begin_resync(self.epoch));
-                self.shard.reported(0, &zone(1), self.epoch, resync, &mut self.back);
+                self.shard.unsettled(0).reported(&zone(1), self.epoch, resync, &mut self.back);
             }
             S::Tick => {
                 self.now += 1;
