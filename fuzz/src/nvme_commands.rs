@@ -15,7 +15,7 @@ use zoneplug_core::{Bio, Bios, Command as Below, Commands, Device, Nanos, Op, Se
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{DiskClient, Disks, IoContext, IoQueue};
-use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
+use zoneplug_recovery::DiskRecovery;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 use zoneplug_nvme::spec::{Command, Completion, opcode};
 use zoneplug_nvme::target::{Connected, Namespace, Nqn, Reply, SubsystemConfig, Target};
@@ -417,7 +417,7 @@ pub fn nvme_commands(data: &[u8]) {
     let mut tcp = Connection::new(Config { max_data: MAX_DATA, ..Config::default() }, Nanos(0));
     tcp.set_queue(Queue { entries: 32, sq_flow_control: connected.sq_flow_control });
     let namespaces = connected.namespaces.expect("an I/O queue");
-    let mut io = IoQueue::new(connected.queue, HostKey::of(&connected.host), 32);
+    let mut io = IoQueue::new(connected.queue, connected.host.key(), 32);
     io.show(namespaces, &&served);
     let (host, buffers) = (Initiator::new(options), Buffers::new(1 << 20));
     let mut m = Machine { served: &served, host, tcp, io, buffers };

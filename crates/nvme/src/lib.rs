@@ -9,10 +9,9 @@
 //! | [`tcp`] | one connection of NVMe over TCP as a state machine |
 //! | [`target`] | the answers of a target to commands, without a transport |
 //! | [`io_queue`] | the commands of a connection as BIOs of disks |
-//! | [`recovery`] | commands that were sent again after their answers were lost |
+//! | `recovery_names.rs` | the names by which [`zoneplug_recovery`] knows hosts and queues |
 //!
-//! Without the feature `target` there are only [`spec`] and the search for appends in space of a zone
-//! ([`recovery::Space`]).
+//! Without the feature `target` there is only [`spec`].
 //!
 //! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP Transport 1.0.
 
@@ -24,7 +23,8 @@ pub mod dhchap;
 pub mod initiator;
 #[cfg(feature = "target")]
 pub mod io_queue;
-pub mod recovery;
+#[cfg(feature = "target")]
+mod recovery_names;
 pub mod spec;
 #[cfg(feature = "target")]
 pub mod target;

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::dhchap::MAX_MESSAGE;
-use zoneplug_nvme::recovery::HostKey;
 use zoneplug_nvme::spec::fabrics::{Connect, ConnectData};
 use zoneplug_nvme::spec::{Completion, status};
 use zoneplug_nvme::target::{Connected, Namespaces, Nqn, QueueId, Reply, asks_for_activity};
@@ -279,7 +278,7 @@ impl<T: Timing> Connection<T> {
         let completion = match connected {
             Ok(connected) => {
                 let Connected { completion, queue, entries, sq_flow_control, .. } = connected;
-                let host = HostKey::of(&connected.host);
+                let host = connected.host.key();
                 let entries = u32::from(entries);
                 self.tcp.set_queue(Queue { entries, sq_flow_control });
                 if connected.authentication.is_some() {

@@ -15,9 +15,9 @@ use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
-use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
+use zoneplug_recovery::{ClientKey, DiskRecovery};
 
 /// An I/O queue, and an I/O queue whose connection has ended.
 pub(super) type IoQueue<T> = zoneplug_nvme::io_queue::IoQueue<QueueClient<T>>;
@@ -73,7 +73,7 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
         &self.shared.recovery[disk as usize]
     }
 
-    fn owes(&self, disk: u32, host: HostKey) -> bool {
+    fn owes(&self, disk: u32, host: ClientKey) -> bool {
         self.shared.disks[disk as usize].disk.owes(host.number())
     }
 

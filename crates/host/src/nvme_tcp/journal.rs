@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Op, ZoneNo};
-use zoneplug_nvme::recovery::{Space, written_in};
 use zoneplug_nvme::target::io::IoRequest;
+use zoneplug_recovery::{Space, written_in};
 
 /// The appends of a thread that the journal keeps. Determines the length of its rings.
 const DEPTH: u16 = 1024;

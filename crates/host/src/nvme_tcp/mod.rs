@@ -72,7 +72,7 @@ use worker::Worker;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Nanos, Sector};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
-use zoneplug_nvme::recovery::{DiskRecovery, written_in};
+use zoneplug_recovery::{DiskRecovery, written_in};
 pub use zoneplug_nvme::target::AnaState;
 use zoneplug_nvme::target::{Activity, Event, Nqn, QueueId, Target};
 use zoneplug_nvme::tcp::Config;

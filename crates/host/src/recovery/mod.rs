@@ -11,7 +11,7 @@
 //! | `note.rs` | a text for the next server of the same boot |
 //! | `shared_words.rs` | memory that outlives its process |
 //!
-//! `ublk/takeover/` and `nvme_tcp/` use it. [`zoneplug_nvme::recovery`] finds out how much of a resent command is on
+//! `ublk/takeover/` and `nvme_tcp/` use it. [`zoneplug_recovery`] finds out how much of a resent command is on
 //! the disk, and where.
 
 pub(crate) mod bases;

@@ -4,7 +4,7 @@ use crate::BlockingDisk;
 use crate::runtime::hosted::HostedDisk;
 use std::ops::Range;
 use zoneplug_core::Sector;
-use zoneplug_nvme::recovery::{Space, block_hashes};
+use zoneplug_recovery::{Space, block_hashes};
 
 /// Most sectors that are read at a time.
 const PIECE: u32 = 2048;

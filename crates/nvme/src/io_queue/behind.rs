@@ -11,11 +11,12 @@
 //! for each other's queues, the write with the lowest sector never waits.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{Asked, PeerQueryId};
+use crate::recovery_names::queue_ids;
 use crate::spec::{Completion, status};
 use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::tcp::Connection;
 use zoneplug_core::{Flags, Op, Sector, Status};
+use zoneplug_recovery::{Asked, PeerQueryId};
 
 /// Most queries of a queue at a time. A limit, because every other queue looks at all of them.
 const MAX_QUERIES: usize = 16;
@@ -170,7 +171,7 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let what = Asked::Awaits(r.sector);
         let others =
-            || ctx.disks.recovery(r.disk).with(|l| l.has_peers(self.host, self.queue, what));
+            || ctx.disks.recovery(r.disk).with(|l| l.has_peers(self.host, self.queue.into(), what));
         (before == Before::HeldBack || others()).then_some(false)
     }
 
@@ -274,11 +275,11 @@ impl<C: DiskClient> IoQueue<C> {
             self.withdraw(|q| Some(q.place) == last, ctx);
         }
         let what = Asked::Awaits(r.sector);
-        let asked = recovery.with(|ledger| ledger.ask(self.host, self.queue, what));
+        let asked = recovery.with(|ledger| ledger.ask(self.host, self.queue.into(), what));
         // The other queues may have ended.
         let Some((id, queues)) = asked else { return Some(false) };
         self.behind.queries.push(PeerQuery { id, slot, place });
-        ctx.disks.ask(&queues);
+        ctx.disks.ask(&queue_ids(&queues));
         None
     }
 

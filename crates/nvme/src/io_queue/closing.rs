@@ -2,9 +2,9 @@
 //! the host may send again. New connections of the host wait until the last command has ended.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used, slot_of};
-use crate::recovery::{HostKey, Landed, data_hash};
 use crate::target::QueueId;
 use zoneplug_core::{Bios, Nanos, Op};
+use zoneplug_recovery::{ClientKey, Landed, data_hash};
 
 /// The longest time that a server waits at its end for disks and hosts that do not answer.
 pub const END_LIMIT: Nanos = Nanos(1_000_000_000);
@@ -16,7 +16,7 @@ pub const END_LOOK: Nanos = Nanos(100_000_000);
 #[derive(Debug)]
 pub struct ClosingQueue<C> {
     queue: QueueId,
-    host: HostKey,
+    host: ClientKey,
     /// The disks that hold commands of the queue.
     used: Vec<Used<C>>,
     running: Vec<Option<Running>>,
@@ -42,7 +42,7 @@ impl<C: DiskClient> IoQueue<C> {
             // The target has forgotten the queue and tells it of no queries, so it leaves the disks that it does not use.
             let used: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
             for disk in self.shown.extract_if(.., |disk| !used.contains(disk)) {
-                ctx.disks.recovery(disk).with(|ledger| ledger.leave(self.host, self.queue));
+                ctx.disks.recovery(disk).with(|ledger| ledger.leave(self.host, self.queue.into()));
             }
             ctx.disks.queries_answered();
         }
@@ -107,7 +107,9 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let disks: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
         let unused = self.shown.into_iter().filter(|disk| !disks.contains(disk));
-        unused.for_each(|disk| ctx.disks.recovery(disk).with(|l| l.leave(self.host, self.queue)));
+        unused.for_each(|disk| {
+            ctx.disks.recovery(disk).with(|l| l.leave(self.host, self.queue.into()))
+        });
         let (used, unused): (Vec<_>, Vec<_>) =
             self.used.into_iter().partition(|u| u.client.outstanding() > 0);
         unused.into_iter().map(|u| u.client).for_each(idle);
@@ -117,7 +119,7 @@ impl<C: DiskClient> IoQueue<C> {
         // Leaves the ledger last: by now lost answers are noted and commands in flight count as draining.
         for disk in disks {
             ctx.disks.recovery(disk).with(|ledger| {
-                ledger.leave(self.host, self.queue);
+                ledger.leave(self.host, self.queue.into());
                 if self.leaves {
                     ledger.end_drain(self.host);
                 }
@@ -137,7 +139,7 @@ impl<C: DiskClient> IoQueue<C> {
 impl Running {
     /// Notes a request that the host may send again: the connection has ended while a disk has the BIO. An append is
     /// noted when it has landed.
-    fn lose<D: Disks>(&mut self, host: HostKey, ctx: &IoContext<'_, D>) {
+    fn lose<D: Disks>(&mut self, host: ClientKey, ctx: &IoContext<'_, D>) {
         let r = self.request;
         if let Some(resending) = &mut self.resending {
             resending.lose(host, &r, self.resets, ctx.disks.recovery(r.disk));

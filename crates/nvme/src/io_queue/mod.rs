@@ -22,7 +22,6 @@ mod resend;
 
 pub use closing::{ClosingQueue, END_LIMIT, END_LOOK};
 
-use crate::recovery::{DiskRecovery, HostKey};
 use crate::spec::{Completion, status};
 use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::target::{Namespaces, QueueId};
@@ -36,6 +35,7 @@ use std::sync::Arc;
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Flags, Nanos, Op, Sector, Status};
+use zoneplug_recovery::{ClientKey, DiskRecovery};
 
 /// A client of a disk. Only one queue uses it.
 pub trait DiskClient {
@@ -90,7 +90,7 @@ pub trait Disks {
 
     /// Returns whether acknowledged writes of this disk were lost and the host has not been told. The caller then
     /// answers the host's flush, or FUA write, with an error; that counts as telling it.
-    fn owes(&self, _disk: u32, _host: HostKey) -> bool {
+    fn owes(&self, _disk: u32, _host: ClientKey) -> bool {
         false
     }
 
@@ -199,7 +199,7 @@ pub struct IoQueue<C> {
     /// The disks that are or were shown to this queue. Other queues ask it about them.
     shown: Vec<u32>,
     queue: QueueId,
-    host: HostKey,
+    host: ClientKey,
     entries: u32,
     used: Vec<Used<C>>,
     /// The running commands, indexed by the slot of the command in its connection.
@@ -223,7 +223,7 @@ pub struct IoQueue<C> {
 impl<C: DiskClient> IoQueue<C> {
     /// Makes a queue of a host. `queue` is its identity at the target. The queue has no namespaces before
     /// [`IoQueue::show`].
-    pub fn new(queue: QueueId, host: HostKey, entries: u32) -> IoQueue<C> {
+    pub fn new(queue: QueueId, host: ClientKey, entries: u32) -> IoQueue<C> {
         let n = entries as usize;
         IoQueue {
             namespaces: Arc::default(),
@@ -251,7 +251,7 @@ impl<C: DiskClient> IoQueue<C> {
         for (_, n) in self.namespaces.iter() {
             if !self.shown.contains(&n.disk()) {
                 self.shown.push(n.disk());
-                disks.recovery(n.disk()).with(|ledger| ledger.enter(self.host, self.queue));
+                disks.recovery(n.disk()).with(|ledger| ledger.enter(self.host, self.queue.into()));
             }
         }
         if self.namespaces.are_inaccessible() {

@@ -1,12 +1,13 @@
 //! Refused writes that their host may have sent before through another controller whose loss the server has not
-//! noticed yet. The queue asks the queues of that controller. [`crate::recovery`] keeps the queries and answers.
+//! noticed yet. The queue asks the queues of that controller. [`zoneplug_recovery`] keeps the queries and answers.
 
 use super::behind::Before;
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{Asked, PeerQueryId, Reply, Resend};
+use crate::recovery_names::queue_ids;
 use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_core::{Op, Sector, Status};
+use zoneplug_recovery::{Asked, PeerQueryId, Reply, Resend};
 
 /// A write that waits for the answers of other queues.
 #[derive(Debug)]
@@ -40,14 +41,15 @@ impl<C: DiskClient> IoQueue<C> {
         let r = running.request;
         let recovery = ctx.disks.recovery(r.disk);
         let what = Asked::Had(r.sector);
-        let Some((id, queues)) = recovery.with(|ledger| ledger.ask(self.host, self.queue, what))
+        let Some((id, queues)) =
+            recovery.with(|ledger| ledger.ask(self.host, self.queue.into(), what))
         else {
             return Some(running);
         };
         running.asked = true;
         self.keep(slot, running);
         self.pending_queries.push(PendingQuery { slot, id, refused });
-        ctx.disks.ask(&queues);
+        ctx.disks.ask(&queue_ids(&queues));
         None
     }
 
@@ -132,7 +134,7 @@ impl<C: DiskClient> IoQueue<C> {
                 && self.client(disk, &ctx.disks).is_none()
             {
                 // Without a client the write that is on the way cannot be carried out.
-                recovery.with(|ledger| ledger.leave(self.host, self.queue));
+                recovery.with(|ledger| ledger.leave(self.host, self.queue.into()));
                 ctx.disks.queries_answered();
             }
         }
@@ -156,7 +158,8 @@ impl<C: DiskClient> IoQueue<C> {
             },
         };
         let recovery = ctx.disks.recovery(disk);
-        let (answered, stays) = recovery.with(|ledger| ledger.answer(self.host, self.queue, reply));
+        let (answered, stays) =
+            recovery.with(|ledger| ledger.answer(self.host, self.queue.into(), reply));
         if answered {
             ctx.disks.queries_answered();
         }

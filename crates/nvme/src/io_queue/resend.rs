@@ -1,16 +1,16 @@
 //! Commands on a disk for which lost answers are noted: the host may have sent each of them before. This module
-//! carries out the steps that [`crate::recovery`] decides.
+//! carries out the steps that [`zoneplug_recovery`] decides.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{
-    AppendData, DiskRecovery, HostKey, Landed, Outcome, Resend, ResendStep, Sent, block_hashes,
-    data_hash,
-};
 use crate::target::io::{IoRequest, IoResult};
 use crate::tcp::Connection;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Flags, Op, Sector, Status};
+use zoneplug_recovery::{
+    AppendData, ClientKey, DiskRecovery, Landed, Outcome, Resend, ResendStep, Sent, block_hashes,
+    data_hash,
+};
 
 /// A command that its host may have sent before.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Resending {
     /// Notes the request again, because the connection has ended and the host may send it once more.
     pub(super) fn lose(
         &mut self,
-        host: HostKey,
+        host: ClientKey,
         r: &IoRequest,
         resets: u32,
         recovery: &DiskRecovery,
@@ -56,7 +56,7 @@ impl<D> IoContext<'_, D> {
 impl<C: DiskClient> IoQueue<C> {
     pub(super) fn sent(&self, r: &IoRequest) -> Sent {
         let fua = r.flags.contains(Flags::FUA);
-        Sent { host: self.host, sector: r.sector, len_sectors: r.len_sectors, fua }
+        Sent { client: self.host, sector: r.sector, len_sectors: r.len_sectors, fua }
     }
 
     /// Begins a request of a command on a disk for which lost answers are noted.

@@ -15,10 +15,10 @@ use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Status};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, DiskClient, Disks, IoContext, IoQueue};
-use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::spec::{Command, FUA, ZoneAction, opcode};
 use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
 use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_recovery::DiskRecovery;
 
 /// Sectors of a zone, which are blocks.
 const ZONE: u32 = 64;
@@ -248,7 +248,7 @@ impl World {
         connection.set_queue(Queue { entries: ENTRIES, sq_flow_control: true });
         self.queues += 1;
         let queue = QueueId { controller: self.queues, qid: 1 };
-        let key = HostKey::of(&HostId { nqn: Nqn::new(host).unwrap(), id: [7; 16] });
+        let key = HostId { nqn: Nqn::new(host).unwrap(), id: [7; 16] }.key();
         let mut io = IoQueue::new(queue, key, ENTRIES);
         io.show(self.namespaces.clone(), &context!(self).disks);
         Link { initiator: Initiator::new(Options::default()), connection, io, on_the_way: None }

@@ -18,10 +18,10 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Random};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext, IoQueue};
-use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
 use zoneplug_nvme::spec::{Command, FUA, opcode, status};
 use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
 use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_recovery::DiskRecovery;
 
 /// Sectors of a zone, which are blocks.
 const ZONE: u32 = 64;
@@ -203,7 +203,7 @@ impl World {
         let controller = if self.paths { self.queues } else { host as u16 };
         let queue = QueueId { controller, qid: self.queues };
         let nqn = Nqn::new(&format!("nqn.host{host}")).unwrap();
-        let key = HostKey::of(&HostId { nqn, id: [7; 16] });
+        let key = HostId { nqn, id: [7; 16] }.key();
         let mut io = IoQueue::new(queue, key, ENTRIES);
         io.show(self.namespaces.clone(), &context!(self).disks);
         Link {

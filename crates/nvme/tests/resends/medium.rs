@@ -9,7 +9,7 @@ use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use zoneplug_core::{Bio, Bios, Op, Random, Sector, Status};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
-use zoneplug_nvme::recovery::DiskRecovery;
+use zoneplug_recovery::DiskRecovery;
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Zone {

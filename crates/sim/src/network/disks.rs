@@ -11,7 +11,7 @@ use zoneplug_core::disk::{Disk, DiskQueue};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
-use zoneplug_nvme::recovery::DiskRecovery;
+use zoneplug_recovery::DiskRecovery;
 
 /// A request to a disk, or its answer.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,6 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::{IoContext, IoQueue};
-use zoneplug_nvme::recovery::HostKey;
 use zoneplug_nvme::target::{Connected, Event as TargetEvent, QueueId, Reply};
 use zoneplug_nvme::tcp::{Connection as Tcp, Ended, Event, Queue, Received};
 
@@ -180,7 +179,7 @@ impl NetworkWorld {
         let completion = match connected {
             Ok(connected) => {
                 let Connected { completion, queue, entries, sq_flow_control, .. } = connected;
-                let host = HostKey::of(&connected.host);
+                let host = connected.host.key();
                 let entries = u32::from(entries);
                 s.tcp.set_queue(Queue { entries, sq_flow_control });
                 s.role = match connected.namespaces {

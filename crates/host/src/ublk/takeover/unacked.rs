@@ -23,7 +23,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Sector, ZoneNo};
-use zoneplug_nvme::recovery::{Space, block_hashes};
+use zoneplug_recovery::{Space, block_hashes};
 
 /// The remaining space of a zone.
 #[derive(Debug)]

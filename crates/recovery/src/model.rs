@@ -1,13 +1,12 @@
-//! A test of `resend_ledger.rs` and `resend.rs`. Hosts lose their connections at random and send commands without an
+//! A test of `ledger.rs` and `resend.rs`. Clients lose their connections at random and send commands without an
 //! answer again. The disk is a list of blocks, and a second list has the owner of each block.
 //!
 //! At every answer the test checks that no block has two owners, and that an owner finds its data. A command whose
 //! zone was not reset is on the disk once, and succeeds.
 
-use super::host_key::HostKey;
-use super::resend::{Outcome, Resend, ResendStep, Sent};
-use super::resend_ledger::{AppendData, Landed, ResendLedger};
-use crate::target::{HostId, Nqn};
+use crate::client_key::ClientKey;
+use crate::ledger::{AppendData, Landed, ResendLedger};
+use crate::resend::{Outcome, Resend, ResendStep, Sent};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
@@ -23,26 +22,26 @@ const NOW: Nanos = Nanos(5);
 /// One step of a history. Numbers are taken modulo the number of existing things.
 #[derive(Debug, Clone)]
 enum Step {
-    /// In zone 0, the first host sends a write behind its earlier ones. In the other zones, `host` sends an append.
+    /// In zone 0, the first client sends a write behind its earlier ones. In the other zones, `client` sends an append.
     /// `kind` decides content and length.
     Send {
-        host: usize,
+        client: usize,
         zone: u64,
         kind: u32,
     },
     Land {
         nth: usize,
     },
-    /// The target answers a command that has landed. `acknowledged`: the answer has arrived at the host, and the
-    /// target knows it.
+    /// The server answers a command that has landed. `acknowledged`: the answer has arrived at the client, and the
+    /// server knows it.
     Answer {
         nth: usize,
         acknowledged: bool,
     },
-    /// The connection of a host ends. `arrived` of the unacknowledged answers have reached it. Some of the commands
-    /// in flight still land. The host sends every command without an answer again.
+    /// The connection of a client ends. `arrived` of the unacknowledged answers have reached it. Some of the commands
+    /// in flight still land. The client sends every command without an answer again.
     Lose {
-        host: usize,
+        client: usize,
         arrived: usize,
         lands: u64,
         order: u64,
@@ -53,20 +52,20 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (host, nth) = (0..2usize, 0..16usize);
+    let (client, nth) = (0..2usize, 0..16usize);
     prop_oneof![
-        8 => (host.clone(), 0..ZONES, 0..4u32).prop_map(|(host, zone, kind)| Step::Send { host, zone, kind }),
+        8 => (client.clone(), 0..ZONES, 0..4u32).prop_map(|(client, zone, kind)| Step::Send { client, zone, kind }),
         6 => nth.clone().prop_map(|nth| Step::Land { nth }),
         6 => (nth, any::<bool>()).prop_map(|(nth, acknowledged)| Step::Answer { nth, acknowledged }),
-        2 => (host, 0..4usize, any::<u64>(), any::<u64>())
-            .prop_map(|(host, arrived, lands, order)| Step::Lose { host, arrived, lands, order }),
+        2 => (client, 0..4usize, any::<u64>(), any::<u64>())
+            .prop_map(|(client, arrived, lands, order)| Step::Lose { client, arrived, lands, order }),
         1 => (0..ZONES).prop_map(|zone| Step::Reset { zone }),
     ]
 }
 
 #[derive(Debug, Clone)]
 struct Sending {
-    host: usize,
+    client: usize,
     zone: u64,
     /// The first block of a write. `None`: an append.
     at: Option<u64>,
@@ -83,12 +82,12 @@ struct World {
     disk: BTreeMap<u64, u32>,
     written: [u64; ZONES as usize],
     resets: [u64; ZONES as usize],
-    /// The end of the first host's writes to zone 0, sent or landed.
+    /// The end of the first client's writes to zone 0, sent or landed.
     next: u64,
     in_flight: Vec<Sending>,
-    /// Answers that were sent and not acknowledged, by host, in their order.
+    /// Answers that were sent and not acknowledged, by client, in their order.
     answered: [Vec<Sending>; 2],
-    /// The content of each block whose place a host knows.
+    /// The content of each block whose place a client knows.
     owners: BTreeMap<u64, u32>,
     /// Losses so far. Commands sent before and after a loss never have equal data.
     losses: u32,
@@ -97,8 +96,8 @@ struct World {
     repeated: u64,
 }
 
-fn key(host: usize) -> HostKey {
-    HostKey::of(&HostId { nqn: Nqn::new("nqn.x").unwrap(), id: [host as u8; 16] })
+fn key(client: usize) -> ClientKey {
+    ClientKey(client as u64)
 }
 
 impl World {
@@ -119,7 +118,7 @@ impl World {
         Status::Ok
     }
 
-    /// Gives the host its answer.
+    /// Gives the client its answer.
     fn told(&mut self, s: &Sending, at: u64) {
         if s.resets != self.resets[s.zone as usize] {
             return;
@@ -133,7 +132,7 @@ impl World {
 
     fn step(&mut self, ledger: &mut ResendLedger, step: &Step) {
         match *step {
-            Step::Send { host, zone, kind } => self.send(host, zone, kind),
+            Step::Send { client, zone, kind } => self.send(client, zone, kind),
             Step::Land { nth } => {
                 if let Some(i) = self.pick(nth).filter(|i| self.in_flight[*i].landed.is_none()) {
                     let mut s = self.in_flight[i].clone();
@@ -148,20 +147,20 @@ impl World {
                     && let Some(at) = self.in_flight[i].landed
                 {
                     let s = self.in_flight.remove(i);
-                    let before = &mut self.answered[s.host];
+                    let before = &mut self.answered[s.client];
                     if !acknowledged {
                         return before.push(s);
                     }
                     // Answers are acknowledged in their order.
-                    let host = s.host;
-                    for s in std::mem::take(&mut self.answered[host]) {
+                    let client = s.client;
+                    for s in std::mem::take(&mut self.answered[client]) {
                         self.told(&s, s.landed.unwrap());
                     }
                     self.told(&s, at);
                 }
             }
-            Step::Lose { host, arrived, lands, order } => {
-                self.lose(ledger, host, arrived, lands, order);
+            Step::Lose { client, arrived, lands, order } => {
+                self.lose(ledger, client, arrived, lands, order);
             }
             Step::Reset { zone } => self.reset(ledger, zone),
         }
@@ -171,9 +170,9 @@ impl World {
         (!self.in_flight.is_empty()).then(|| nth % self.in_flight.len())
     }
 
-    fn send(&mut self, host: usize, zone: u64, kind: u32) {
+    fn send(&mut self, client: usize, zone: u64, kind: u32) {
         let blocks = u64::from(kind % 2) + 1;
-        let host = if zone == 0 { 0 } else { host };
+        let client = if zone == 0 { 0 } else { client };
         let at = (zone == 0).then_some(self.next);
         if zone == 0 {
             if self.next + blocks > BLOCKS {
@@ -183,11 +182,11 @@ impl World {
         }
         let content = self.losses * 4 + kind;
         let resets = self.resets[zone as usize];
-        self.in_flight.push(Sending { host, zone, at, content, blocks, landed: None, resets });
+        self.in_flight.push(Sending { client, zone, at, content, blocks, landed: None, resets });
     }
 
     fn reset(&mut self, ledger: &mut ResendLedger, zone: u64) {
-        // A host does not reset a zone while its own writes to it are in flight.
+        // A client does not reset a zone while its own writes to it are in flight.
         let busy = |s: &Sending| s.zone == 0;
         if zone == 0 && (self.in_flight.iter().any(busy) || self.answered[0].iter().any(busy)) {
             return;
@@ -200,7 +199,7 @@ impl World {
         if zone == 0 {
             self.next = 0;
         }
-        // Appends in flight land in the reset zone; their hosts accept that.
+        // Appends in flight land in the reset zone; their clients accept that.
         for s in self.in_flight.iter_mut().filter(|s| s.zone == zone && s.landed.is_none()) {
             s.resets += 1;
         }
@@ -210,7 +209,7 @@ impl World {
     fn lose(
         &mut self,
         ledger: &mut ResendLedger,
-        host: usize,
+        client: usize,
         arrived: usize,
         mut lands: u64,
         mut order: u64,
@@ -218,7 +217,7 @@ impl World {
         let sectors = |s: &Sending| (s.blocks * BLOCK) as u32;
         let is_new = |w: &World, s: &Sending| s.resets == w.resets[s.zone as usize];
         let all = std::mem::take(&mut self.in_flight);
-        let (mut own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|s| s.host == host);
+        let (mut own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|s| s.client == client);
         self.in_flight = others;
         for s in own.iter_mut().filter(|s| s.landed.is_none()) {
             lands = lands.rotate_right(1);
@@ -226,7 +225,7 @@ impl World {
                 self.land(s);
             }
         }
-        let answered = std::mem::take(&mut self.answered[host]);
+        let answered = std::mem::take(&mut self.answered[client]);
         let missing: Vec<(u64, u32)> = own
             .iter()
             .chain(&answered)
@@ -239,15 +238,15 @@ impl World {
             if is_new(self, &s) {
                 let (sector, len_sectors) = (Sector(at * BLOCK), sectors(&s));
                 match s.at {
-                    Some(_) => ledger.lose_write(key(host), sector, len_sectors),
+                    Some(_) => ledger.lose_write(key(client), sector, len_sectors),
                     None => {
                         let landed = Landed { at: sector, len_sectors, hash: None };
-                        ledger.lose_append(key(host), landed);
+                        ledger.lose_append(key(client), landed);
                     }
                 }
             }
             // If this answer arrived and only its acknowledgement was lost, a missing append with the same data could
-            // get its place. The target cannot tell the two apart, so the model does not let such an answer arrive.
+            // get its place. The server cannot tell the two apart, so the model does not let such an answer arrive.
             let equal = missing.contains(&(s.zone, s.content));
             if again.is_empty() && i < arrived && !equal {
                 self.told(&s, at);
@@ -257,15 +256,15 @@ impl World {
         }
         for s in own {
             if let Some(at) = s.at {
-                ledger.lose_write(key(host), Sector(at * BLOCK), sectors(&s));
+                ledger.lose_write(key(client), Sector(at * BLOCK), sectors(&s));
             } else if let Some(at) = s.landed.filter(|_| is_new(self, &s)) {
                 let hash = Some(u64::from(s.content));
                 let (at, len_sectors) = (Sector(at * BLOCK), sectors(&s));
-                ledger.lose_append(key(host), Landed { at, len_sectors, hash });
+                ledger.lose_append(key(client), Landed { at, len_sectors, hash });
             }
             again.push(s);
         }
-        ledger.is_back(key(host), NOW);
+        ledger.is_back(key(client), NOW);
         self.losses += 1;
         // Writes that have not landed go last, in order: a real disk's order window would hold early ones.
         again.sort_by_key(|s| (s.landed.is_none(), s.at));
@@ -294,8 +293,8 @@ impl World {
     fn resend(&mut self, ledger: &mut ResendLedger, mut s: Sending) -> bool {
         let zone = s.zone as usize;
         let sector = Sector(s.at.unwrap_or(s.zone * BLOCKS) * BLOCK);
-        let (len_sectors, host) = ((s.blocks * BLOCK) as u32, key(s.host));
-        let sent = Sent { host, sector, len_sectors, fua: s.content.is_multiple_of(3) };
+        let (len_sectors, client) = ((s.blocks * BLOCK) as u32, key(s.client));
+        let sent = Sent { client, sector, len_sectors, fua: s.content.is_multiple_of(3) };
         s.resets = self.resets[zone];
         s.landed = None;
         let (begun, refused) = match s.at {

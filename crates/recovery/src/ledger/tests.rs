@@ -2,8 +2,8 @@
 
 use super::*;
 
-const A: HostKey = HostKey(1);
-const B: HostKey = HostKey(2);
+const A: ClientKey = ClientKey(1);
+const B: ClientKey = ClientKey(2);
 const NOW: Nanos = Nanos(7);
 const LATE: Nanos = Nanos(7 + WINDOW.0);
 
@@ -21,24 +21,30 @@ fn data(hash: u64) -> AppendData {
     AppendData { hash, blocks: vec![hash] }
 }
 
-fn append(l: &mut ResendLedger, host: HostKey, zone: u32, hash: u64, now: Nanos) -> Option<u64> {
+fn append(
+    l: &mut ResendLedger,
+    client: ClientKey,
+    zone: u32,
+    hash: u64,
+    now: Nanos,
+) -> Option<u64> {
     let data = data(hash);
     let search = &mut AppendSearch::nowhere();
-    let (id, found) = l.claim_append(host, (ZoneNo(zone), 8, &data), search, now)?;
+    let (id, found) = l.claim_append(client, (ZoneNo(zone), 8, &data), search, now)?;
     l.confirm(id).then_some(found.at.0)
 }
 
-fn write(l: &mut ResendLedger, host: HostKey, at: u64, now: Nanos) -> bool {
-    l.claim_write(host, Sector(at), false, now).is_some_and(|id| l.confirm(id))
+fn write(l: &mut ResendLedger, client: ClientKey, at: u64, now: Nanos) -> bool {
+    l.claim_write(client, Sector(at), false, now).is_some_and(|id| l.confirm(id))
 }
 
-/// L2, L3. A resent write is recognised by its host, its range and its time.
+/// L2, L3. A resent write is recognised by its client, its range and its time.
 #[test]
-fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
+fn l2_a_write_is_recognised_by_its_client_its_range_and_its_time() {
     let mut l = ledger();
     assert!(!write(&mut l, A, 0x808, NOW), "nothing is lost");
     l.lose_write(A, Sector(0x808), 16);
-    assert!(!write(&mut l, B, 0x808, NOW), "another host");
+    assert!(!write(&mut l, B, 0x808, NOW), "another client");
     for (at, is) in [(0x800, false), (0x808, true), (0x810, true), (0x818, false)] {
         assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
     }
@@ -58,7 +64,7 @@ fn l4_an_append_gets_a_place_once_and_the_last_first() {
     l.lose_append(A, landed(0x800, Some(5)));
     l.lose_append(A, landed(0x808, Some(5)));
     l.lose_append(A, landed(0x810, Some(6)));
-    assert_eq!(append(&mut l, B, 1, 5, NOW), None, "another host");
+    assert_eq!(append(&mut l, B, 1, 5, NOW), None, "another client");
     assert_eq!(append(&mut l, A, 2, 5, NOW), None, "another zone");
     assert_eq!(append(&mut l, A, 1, 7, NOW), None, "other data");
     assert_eq!(append(&mut l, A, 1, 5, NOW), Some(0x808));
@@ -121,7 +127,7 @@ fn l5_a_reset_forgets_its_zone_and_no_other() {
     }
 }
 
-/// L7. Each host has its own time limit, from its first command on.
+/// L7. Each client has its own time limit, from its first command on.
 #[test]
 fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
     let mut l = ledger();
@@ -131,17 +137,17 @@ fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
     for (at, is) in [(0, false), (0x800, true), (0x83f, true), (0x840, false), (0x1000, false)] {
         assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
     }
-    // A second queue of the host does not restart the limit.
+    // A second queue of the client does not restart the limit.
     l.is_back(A, Nanos(NOW.0 + WINDOW.0 / 2));
     l.is_back(B, LATE);
     assert!(!write(&mut l, A, 0x800, LATE) && write(&mut l, B, 0x800, LATE));
-    l.is_back(HostKey(3), NOW.plus(RESTART));
-    assert!(l.is_empty(), "a host that takes so long is a new one");
+    l.is_back(ClientKey(3), NOW.plus(RESTART));
+    assert!(l.is_empty(), "a client that takes so long is a new one");
     l.set_written_at_start(vec![0; 4], NOW);
     assert!(l.is_empty(), "nothing was written");
 }
 
-/// L9. Space of the last server is for every host, and each block of it for one append.
+/// L9. Space of the last server is for every client, and each block of it for one append.
 #[test]
 fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
     let ledger = || {
@@ -152,10 +158,10 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
         l.set_spaces([(1, space)].into(), 8);
         l
     };
-    let find = |l: &mut ResendLedger, host, zone, blocks: &[u64], now| {
+    let find = |l: &mut ResendLedger, client, zone, blocks: &[u64], now| {
         let data = AppendData { hash: 0, blocks: blocks.to_vec() };
         let what = (ZoneNo(zone), 8 * blocks.len() as u32, &data);
-        let found = l.claim_append(host, what, &mut AppendSearch::nowhere(), now);
+        let found = l.claim_append(client, what, &mut AppendSearch::nowhere(), now);
         found.map(|(id, landed)| (id, landed.at.0))
     };
     let mut l = ledger();
@@ -192,9 +198,9 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
     assert!(!l.has_appends());
 }
 
-/// L1. A new connection waits for all old ones of its host.
+/// L1. A new connection waits for all old ones of its client.
 #[test]
-fn l1_a_host_waits_for_all_of_its_old_connections() {
+fn l1_a_client_waits_for_all_of_its_old_connections() {
     let mut l = ledger();
     l.begin_drain(A);
     l.begin_drain(A);
@@ -204,9 +210,9 @@ fn l1_a_host_waits_for_all_of_its_old_connections() {
     assert!(!l.is_draining(A));
 }
 
-/// L2, L4. A host that loses many answers does not push out the notes of another.
+/// L2, L4. A client that loses many answers does not push out the notes of another.
 #[test]
-fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
+fn l4_notes_are_bounded_and_the_client_with_most_loses_its_oldest() {
     let mut l = ledger();
     l.lose_write(B, Sector(0x1000), 8);
     l.lose_append(B, landed(0x1008, Some(5)));
@@ -221,21 +227,21 @@ fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
         assert_eq!(append(&mut l, A, 1, i, NOW).is_some(), is, "{i}");
     }
     assert!(write(&mut l, B, 0x1000, NOW) && append(&mut l, B, 2, 5, NOW).is_some());
-    for host in 0..2 * MAX_HOSTS as u64 {
+    for client in 0..2 * MAX_CLIENTS as u64 {
         l.set_written_at_start(vec![8; 4], NOW);
-        l.is_back(HostKey(host), NOW);
+        l.is_back(ClientKey(client), NOW);
     }
-    assert_eq!(l.back.len(), MAX_HOSTS);
+    assert_eq!(l.back.len(), MAX_CLIENTS);
 }
 
-/// A command looks only at notes of its own host and zone, and a returning host at none.
+/// A command looks only at notes of its own client and zone, and a returning client at none.
 #[test]
-fn notes_of_other_zones_and_hosts_cost_nothing() {
+fn notes_of_other_zones_and_clients_cost_nothing() {
     let mut l = ledger();
     for i in 0..MAX_NOTES as u64 - 3 {
-        let (host, zone) = if i % 2 == 0 { (A, 1) } else { (B, 2) };
-        l.lose_write(host, Sector(zone * 0x800), 8);
-        l.lose_append(host, landed(zone * 0x800, Some(i)));
+        let (client, zone) = if i % 2 == 0 { (A, 1) } else { (B, 2) };
+        l.lose_write(client, Sector(zone * 0x800), 8);
+        l.lose_append(client, landed(zone * 0x800, Some(i)));
     }
     for i in 0..3 {
         l.lose_write(A, Sector(0x1000 + 8 * i), 8);

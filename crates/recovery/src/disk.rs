@@ -1,8 +1,8 @@
 //! The notes of one disk about commands whose answers may be lost, shared by threads.
 
-use super::host_key::HostKey;
-use super::resend_ledger::{Landed, ResendLedger};
-use super::space::Space;
+use crate::client_key::ClientKey;
+use crate::ledger::{Landed, ResendLedger};
+use crate::space::Space;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
@@ -16,8 +16,8 @@ use zoneplug_core::{Nanos, Op, Sector, Status};
 const ANYTHING: u8 = 1;
 /// The ledger has notes of appends.
 const APPENDS: u8 = 2;
-/// A host has several controllers.
-const CONTROLLERS: u8 = 4;
+/// A client has several paths to the disk.
+const PATHS: u8 = 4;
 /// A query between queues is open.
 const QUERIES: u8 = 8;
 /// Commands of closed connections are being carried out.
@@ -47,7 +47,7 @@ impl DiskRecovery {
     }
 
     /// Tells the ledger of a disk that outlives its server how many sectors of each zone are written when this server
-    /// starts. Hosts of the last server may send the commands that wrote them again.
+    /// starts. Clients of the last server may send the commands that wrote them again.
     pub fn set_written_at_start(&self, written: Vec<u32>, now: Nanos) {
         self.with(|ledger| ledger.set_written_at_start(written, now));
     }
@@ -60,7 +60,7 @@ impl DiskRecovery {
 
     /// Returns whether the ledger must be read or changed before a request is sent to the disk.
     #[inline]
-    pub(crate) fn is_before(&self, op: Op) -> bool {
+    pub fn is_before(&self, op: Op) -> bool {
         match op {
             Op::ZoneAppend => self.has(APPENDS | DRAINS),
             Op::ZoneReset | Op::ZoneResetAll => true,
@@ -70,11 +70,9 @@ impl DiskRecovery {
 
     /// Returns whether the ledger must be read or changed after a request has come back from the disk.
     #[inline]
-    pub(crate) fn is_after(&self, op: Op, status: Status) -> bool {
+    pub fn is_after(&self, op: Op, status: Status) -> bool {
         match op {
-            Op::Write | Op::WriteZeroes => {
-                !status.is_ok() && self.has(ANYTHING | CONTROLLERS | DRAINS)
-            }
+            Op::Write | Op::WriteZeroes => !status.is_ok() && self.has(ANYTHING | PATHS | DRAINS),
             Op::ZoneReset | Op::ZoneResetAll => true,
             _ => false,
         }
@@ -82,7 +80,7 @@ impl DiskRecovery {
 
     /// Returns whether a query between queues is open.
     #[inline]
-    pub(crate) fn has_queries(&self) -> bool {
+    pub fn has_queries(&self) -> bool {
         self.has(QUERIES)
     }
 
@@ -93,29 +91,29 @@ impl DiskRecovery {
 
     /// Returns how often the zone of a sector was reset. An append takes this number before it is sent to the disk.
     #[inline]
-    pub(crate) fn resets(&self, at: Sector) -> u32 {
+    pub fn resets(&self, at: Sector) -> u32 {
         let zone = self.geometry.zone_of(at).0;
         self.resets.get(zone.0 as usize).map_or(0, |n| n.load(Ordering::Acquire))
     }
 
-    /// Notes an append of `host` that is on the disk and whose answer may be lost. `resets` is the number taken when
+    /// Notes an append of `client` that is on the disk and whose answer may be lost. `resets` is the number taken when
     /// it was sent. If that has changed, the append may have landed before a reset and its place may belong to
     /// another append, so it is not noted.
-    pub(crate) fn lose_append(&self, host: HostKey, landed: Landed, resets: u32) {
+    pub fn lose_append(&self, client: ClientKey, landed: Landed, resets: u32) {
         self.with(|ledger| {
             if self.resets(landed.at) == resets {
-                ledger.lose_append(host, landed);
+                ledger.lose_append(client, landed);
             }
         });
     }
 
-    /// Returns the appends that their hosts may send again when the server ends: first sector and length in sectors.
+    /// Returns the appends that their clients may send again when the server ends: first sector and length in sectors.
     pub fn lost_appends(&self) -> Vec<(Sector, u32)> {
         lock(&self.ledger).appends().map(|landed| (landed.at, landed.len_sectors)).collect()
     }
 
     /// Forgets a zone that is about to be reset, or was.
-    pub(crate) fn forget_zone(&self, at: Sector) {
+    pub fn forget_zone(&self, at: Sector) {
         self.with(|ledger| {
             if let Some(n) = self.resets.get(self.geometry.zone_of(at).0.0 as usize) {
                 n.fetch_add(1, Ordering::Release);
@@ -125,7 +123,7 @@ impl DiskRecovery {
     }
 
     /// Forgets all zones, which are about to be reset, or were.
-    pub(crate) fn forget_all(&self) {
+    pub fn forget_all(&self) {
         self.with(|ledger| {
             for n in &self.resets {
                 n.fetch_add(1, Ordering::Release);
@@ -135,12 +133,12 @@ impl DiskRecovery {
     }
 
     /// Calls `f` with the ledger and updates the bits.
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut ResendLedger) -> T) -> T {
+    pub fn with<T>(&self, f: impl FnOnce(&mut ResendLedger) -> T) -> T {
         let mut ledger = lock(&self.ledger);
         let result = f(&mut ledger);
         let bits = (u8::from(!ledger.is_empty()) * ANYTHING)
             | (u8::from(ledger.has_appends()) * APPENDS)
-            | (u8::from(ledger.has_controllers()) * CONTROLLERS)
+            | (u8::from(ledger.has_paths()) * PATHS)
             | (u8::from(ledger.has_queries()) * QUERIES)
             | (u8::from(ledger.drains()) * DRAINS);
         self.bits.store(bits, Ordering::Release);
@@ -149,7 +147,7 @@ impl DiskRecovery {
 }
 
 /// Returns the hash of the first `bytes` of a buffer.
-pub(crate) fn data_hash(buf: &AlignedBuf, bytes: u32) -> u64 {
+pub fn data_hash(buf: &AlignedBuf, bytes: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&buf.as_slice()[..(bytes as usize).min(buf.len() as usize)]);
     hasher.finish()
@@ -168,14 +166,14 @@ pub fn written_in(z: &ZoneInfo) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::resend_ledger::{AppendData, AppendSearch};
+    use crate::ledger::{AppendData, AppendSearch};
     use zoneplug_core::ZoneNo;
 
     /// L5. An append whose zone was reset after it was sent is not noted, because its place may belong to another
     /// append.
     #[test]
     fn l5_an_append_from_before_a_reset_is_not_noted() {
-        let host = HostKey(1);
+        let client = ClientKey(1);
         type Reset = fn(&DiskRecovery);
         let resets: [(Reset, [bool; 2]); 3] = [
             (|_| {}, [true, true]),
@@ -188,12 +186,12 @@ mod tests {
             reset(&disk);
             for (zone, count) in sent {
                 let landed = Landed { at: Sector(zone * 0x800 + 8), len_sectors: 8, hash: None };
-                disk.lose_append(host, landed, count);
+                disk.lose_append(client, landed, count);
             }
             let found = [1, 2].map(|zone| {
                 let what = (ZoneNo(zone), 8, &AppendData::default());
                 let search = &mut AppendSearch::nowhere();
-                disk.with(|ledger| ledger.claim_append(host, what, search, Nanos(0))).is_some()
+                disk.with(|ledger| ledger.claim_append(client, what, search, Nanos(0))).is_some()
             });
             assert_eq!(found, noted);
         }

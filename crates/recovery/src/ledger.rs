@@ -1,44 +1,43 @@
-//! The ledger of one disk: commands whose answers a host may not have. A host that has lost a connection sends such a command
-//! again, over another connection. The target must not carry it out twice.
+//! The ledger of one disk: commands whose answers a client may not have. A client that has lost a connection sends such a command
+//! again, over another connection. The server must not carry it out twice.
 //!
 //! | lost answer of | noted | used for |
 //! | --- | --- | --- |
 //! | a write | its range | a write that is refused because it begins behind the write pointer may be this one |
-//! | an append that landed | its place | an append of the same host with the same length and data is this one, and gets the place once |
+//! | an append that landed | its place | an append of the same client with the same length and data is this one, and gets the place once |
 //!
-//! A write is noted while its answer is one of the last of its queue, because a host may never have looked at bytes that its TCP
-//! has acknowledged. An append counts as answered once the host's TCP has acknowledged the bytes of the answer. An answer that
-//! was not acknowledged may have reached the host all the same. Answers arrive in their order, so of two appends with the same
-//! data the one that was answered last is taken first.
+//! A write is noted while its answer is one of the last of its queue, because a client may never have read bytes that its
+//! transport has acknowledged. An append counts as answered once the client's transport has acknowledged the bytes of the answer.
+//! An answer that was not acknowledged may have reached the client all the same. Answers arrive in their order, so of two appends
+//! with the same data the one that was answered last is taken first.
 //!
-//! A note belongs to a host, whichever connection the command came by, and to a zone until its reset: a reset by any host
+//! A note belongs to a client, whichever connection the command came by, and to a zone until its reset: a reset by any client
 //! removes it. An append that was sent before a reset ended is not noted later, because its place may be another's by then
 //! ([`DiskRecovery::lose_append`](super::DiskRecovery)). A write that was sent before the reset is still noted: a resend succeeds
-//! only if the disk holds equal data. After a loss a host has [`WINDOW`] from its first command on; later commands are new ones.
+//! only if the disk holds equal data. After a loss a client has [`WINDOW`] from its first command on; later commands are new ones.
 //!
-//! A server that starts does not know which answers of the last server are lost. For [`WINDOW`] from its first command on, a host
+//! A server that starts does not know which answers of the last server are lost. For [`WINDOW`] from its first command on, a client
 //! may send any write again that lies behind the write pointers which the server found. An append may lie in space that no
 //! client of the last server was told of ([`Space`]).
 //!
-//! A new connection of a host waits until the commands of its old ones have ended: [`ResendLedger::is_draining`].
+//! A new connection of a client waits until the commands of its old ones have ended: [`ResendLedger::is_draining`].
 
-use super::host_key::HostKey;
-use super::notes::{Notes, Place};
-use super::peer_queries::{Asked, PeerQueries, PeerQueryId, Reply};
-use super::space::Space;
-use crate::target::QueueId;
+use crate::client_key::{ClientKey, ClientQueue};
+use crate::notes::{Notes, Place};
+use crate::peer_queries::{Asked, PeerQueries, PeerQueryId, Reply};
+use crate::space::Space;
 use std::collections::BTreeMap;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Sector, ZoneNo};
 
-/// Time in which a host that is back may send commands again, from its first command on.
-pub(crate) const WINDOW: Nanos = Nanos(20_000_000_000);
-/// Time after the start of a server in which a host of the last one may come back.
+/// Time in which a client that is back may send commands again, from its first command on.
+const WINDOW: Nanos = Nanos(20_000_000_000);
+/// Time after the start of a server in which a client of the last one may come back.
 const RESTART: Nanos = Nanos(3_600_000_000_000);
-/// Time in which appends are looked for in space of the last server, from the first returning host on. A limit,
+/// Time in which appends are looked for in space of the last server, from the first returning client on. A limit,
 /// because each append is hashed until then.
 const SPACES: Nanos = Nanos(60_000_000_000);
-/// Most notes of a disk's writes, and of its appends. Beyond that, the host with the most notes loses its oldest.
+/// Most notes of a disk's writes, and of its appends. Beyond that, the client with the most notes loses its oldest.
 const MAX_NOTES: usize = 1 << 16;
 
 /// Names a comparison of a command with a note.
@@ -47,13 +46,13 @@ pub(crate) struct ClaimId(u64);
 
 /// An append that is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Landed {
+pub struct Landed {
     /// The first sector.
-    pub(crate) at: Sector,
+    pub at: Sector,
     /// How long it is.
-    pub(crate) len_sectors: u32,
+    pub len_sectors: u32,
     /// The hash of the data, if known.
-    pub(crate) hash: Option<u64>,
+    pub hash: Option<u64>,
 }
 
 /// A range of sectors of a zone.
@@ -100,40 +99,40 @@ impl AppendSearch {
 
 /// The hashes of an append's data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct AppendData {
+pub struct AppendData {
     /// The hash of all data.
-    pub(crate) hash: u64,
+    pub hash: u64,
     /// The hashes of the blocks, if the last server left space to search.
-    pub(crate) blocks: Vec<u64>,
+    pub blocks: Vec<u64>,
 }
 
 /// The ledger of one disk.
 #[derive(Debug)]
-pub(crate) struct ResendLedger {
+pub struct ResendLedger {
     geometry: Geometry,
     writes: Notes<Written>,
     appends: Notes<Landed>,
     claims: BTreeMap<ClaimId, Claim>,
     queries: PeerQueries,
     last: u64,
-    /// The number of closed connections of each host whose commands are still being carried out.
-    draining: BTreeMap<HostKey, u32>,
+    /// The number of closed connections of each client whose commands are still being carried out.
+    draining: BTreeMap<ClientKey, u32>,
     /// If the last server may have died: the sectors of each zone that were written when this one started.
     at_start: Vec<u32>,
     /// The time until which these sectors count.
     at_start_until: Nanos,
-    /// For each host that is back after a restart, the time until which it may send commands of the last server
+    /// For each client that is back after a restart, the time until which it may send commands of the last server
     /// again.
-    back: BTreeMap<HostKey, Nanos>,
+    back: BTreeMap<ClientKey, Nanos>,
     /// By zone: space that no client of the last server was told of.
     spaces: BTreeMap<u32, Space>,
-    /// The time until which that space counts, set when the first host is back.
+    /// The time until which that space counts, set when the first client is back.
     spaces_until: Option<Nanos>,
     block_sectors: u32,
 }
 
-/// Most hosts that may send commands again after a restart.
-const MAX_HOSTS: usize = 1024;
+/// Most clients that may send commands again after a restart.
+const MAX_CLIENTS: usize = 1024;
 
 impl ResendLedger {
     /// Makes an empty ledger.
@@ -161,11 +160,11 @@ impl ResendLedger {
     }
 
     /// Returns the length of a block, if appends must be looked for in space of the last server.
-    pub(crate) fn looks_for_blocks(&self) -> Option<u32> {
+    pub fn looks_for_blocks(&self) -> Option<u32> {
         (!self.spaces.is_empty()).then_some(self.block_sectors)
     }
 
-    /// Sets how many sectors of each zone are written when this server starts. Hosts of the last server may send the
+    /// Sets how many sectors of each zone are written when this server starts. Clients of the last server may send the
     /// commands that wrote them again.
     pub(crate) fn set_written_at_start(&mut self, written: Vec<u32>, now: Nanos) {
         self.at_start = if written.iter().any(|n| *n > 0) { written } else { Vec::new() };
@@ -191,18 +190,18 @@ impl ResendLedger {
         self.appends.iter()
     }
 
-    /// Adds a queue of `host`, to which the disk is shown from now on.
-    pub(crate) fn enter(&mut self, host: HostKey, queue: QueueId) {
-        self.queries.enter(host, queue);
+    /// Adds a queue of `client`, to which the disk is shown from now on.
+    pub fn enter(&mut self, client: ClientKey, queue: ClientQueue) {
+        self.queries.enter(client, queue);
     }
 
     /// Removes a queue that has ended and whose commands are noted.
-    pub(crate) fn leave(&mut self, host: HostKey, queue: QueueId) {
-        self.queries.leave(host, queue);
+    pub fn leave(&mut self, client: ClientKey, queue: ClientQueue) {
+        self.queries.leave(client, queue);
     }
 
-    /// Returns whether a host uses the disk through several controllers.
-    pub(crate) fn has_controllers(&self) -> bool {
+    /// Returns whether a client uses the disk through several paths.
+    pub(crate) fn has_paths(&self) -> bool {
         self.queries.are_possible()
     }
 
@@ -216,97 +215,97 @@ impl ResendLedger {
         self.queries.any()
     }
 
-    /// Asks other queues of `host` about a write that was refused. Also returns these queues, which the caller must
-    /// tell. Returns `None` if there are no other queues and no closed connection of the host is draining.
-    pub(crate) fn ask(
+    /// Asks other queues of `client` about a write that was refused. Also returns these queues, which the caller must
+    /// tell. Returns `None` if there are no other queues and no closed connection of the client is draining.
+    pub fn ask(
         &mut self,
-        host: HostKey,
-        from: QueueId,
+        client: ClientKey,
+        from: ClientQueue,
         what: Asked,
-    ) -> Option<(PeerQueryId, Vec<QueueId>)> {
-        let drains = matches!(what, Asked::Had(_)) && self.is_draining(host);
-        if !drains && !self.has_peers(host, from, what) {
+    ) -> Option<(PeerQueryId, Vec<ClientQueue>)> {
+        let drains = matches!(what, Asked::Had(_)) && self.is_draining(client);
+        if !drains && !self.has_peers(client, from, what) {
             return None;
         }
-        Some(self.queries.ask(host, from, what))
+        Some(self.queries.ask(client, from, what))
     }
 
     /// Returns whether [`ResendLedger::ask`] would ask any queue.
-    pub(crate) fn has_peers(&self, host: HostKey, from: QueueId, what: Asked) -> bool {
-        self.queries.peers(host, from, what).next().is_some()
+    pub fn has_peers(&self, client: ClientKey, from: ClientQueue, what: Asked) -> bool {
+        self.queries.peers(client, from, what).next().is_some()
     }
 
     /// Withdraws a query.
-    pub(crate) fn withdraw(&mut self, id: PeerQueryId) {
+    pub fn withdraw(&mut self, id: PeerQueryId) {
         self.queries.withdraw(id);
     }
 
-    /// Answers the queries to a queue of `host` with `reply`. Returns whether it answered any, and whether any stay
+    /// Answers the queries to a queue of `client` with `reply`. Returns whether it answered any, and whether any stay
     /// open.
-    pub(crate) fn answer(
+    pub fn answer(
         &mut self,
-        host: HostKey,
-        queue: QueueId,
+        client: ClientKey,
+        queue: ClientQueue,
         reply: impl Fn(Asked) -> Reply,
     ) -> (bool, bool) {
-        self.queries.answer(host, queue, reply)
+        self.queries.answer(client, queue, reply)
     }
 
     /// Takes the combined answer of all queues. Returns `None` while one is missing or closed connections drain.
-    pub(crate) fn take_answer(&mut self, id: PeerQueryId) -> Option<bool> {
+    pub fn take_answer(&mut self, id: PeerQueryId) -> Option<bool> {
         let draining = &self.draining;
-        self.queries.take(id, |host| draining.contains_key(&host))
+        self.queries.take(id, |client| draining.contains_key(&client))
     }
 
-    /// Counts a closed connection of `host` whose commands are still being carried out.
-    pub(crate) fn begin_drain(&mut self, host: HostKey) {
-        *self.draining.entry(host).or_default() += 1;
+    /// Counts a closed connection of `client` whose commands are still being carried out.
+    pub fn begin_drain(&mut self, client: ClientKey) {
+        *self.draining.entry(client).or_default() += 1;
     }
 
     /// Counts the end of these commands.
-    pub(crate) fn end_drain(&mut self, host: HostKey) {
-        if let Some(n) = self.draining.get_mut(&host) {
+    pub fn end_drain(&mut self, client: ClientKey) {
+        if let Some(n) = self.draining.get_mut(&client) {
             *n -= 1;
             if *n == 0 {
-                self.draining.remove(&host);
+                self.draining.remove(&client);
             }
         }
     }
 
-    /// Returns whether a new connection of `host` must wait.
-    pub(crate) fn is_draining(&self, host: HostKey) -> bool {
-        self.draining.contains_key(&host)
+    /// Returns whether a new connection of `client` must wait.
+    pub fn is_draining(&self, client: ClientKey) -> bool {
+        self.draining.contains_key(&client)
     }
 
-    fn place(&mut self, host: HostKey, at: Sector) -> Place {
+    fn place(&mut self, client: ClientKey, at: Sector) -> Place {
         self.last += 1;
-        Place { zone: self.zone(at), host, number: self.last }
+        Place { zone: self.zone(at), client, number: self.last }
     }
 
-    /// Notes a write of `host` that may have been carried out and whose answer may be lost.
-    pub(crate) fn lose_write(&mut self, host: HostKey, at: Sector, len_sectors: u32) {
+    /// Notes a write of `client` that may have been carried out and whose answer may be lost.
+    pub fn lose_write(&mut self, client: ClientKey, at: Sector, len_sectors: u32) {
         if at >= self.geometry.capacity() || self.is_conventional(at) {
             return;
         }
-        let place = self.place(host, at);
+        let place = self.place(client, at);
         self.writes.add(place, Written { at, len_sectors });
     }
 
-    /// Notes an append of `host` that is on the disk and whose answer may be lost. The caller notes several in the
+    /// Notes an append of `client` that is on the disk and whose answer may be lost. The caller notes several in the
     /// order of their answers.
-    pub(crate) fn lose_append(&mut self, host: HostKey, landed: Landed) {
-        let place = self.place(host, landed.at);
+    pub(crate) fn lose_append(&mut self, client: ClientKey, landed: Landed) {
+        let place = self.place(client, landed.at);
         self.appends.add(place, landed);
     }
 
-    /// Starts the time limit of `host`, whose first command on a new connection has come.
-    pub(crate) fn is_back(&mut self, host: HostKey, now: Nanos) {
+    /// Starts the time limit of `client`, whose first command on a new connection has come.
+    pub fn is_back(&mut self, client: ClientKey, now: Nanos) {
         self.expire(now);
         let until = now.plus(WINDOW);
-        self.writes.end_at(host, until);
-        self.appends.end_at(host, until);
-        if !self.at_start.is_empty() && self.back.len() < MAX_HOSTS {
-            self.back.entry(host).or_insert(until);
+        self.writes.end_at(client, until);
+        self.appends.end_at(client, until);
+        if !self.at_start.is_empty() && self.back.len() < MAX_CLIENTS {
+            self.back.entry(client).or_insert(until);
             self.spaces_until.get_or_insert(now.plus(SPACES));
         }
     }
@@ -333,7 +332,7 @@ impl ResendLedger {
         }
     }
 
-    pub(super) fn zone(&self, at: Sector) -> ZoneNo {
+    pub(crate) fn zone(&self, at: Sector) -> ZoneNo {
         self.geometry.zone_of(at).0
     }
 
@@ -341,12 +340,12 @@ impl ResendLedger {
         self.geometry.is_conventional(self.zone(at))
     }
 
-    /// Starts a comparison for a refused write of `host` at `at`, if it may have been sent again. The caller compares
+    /// Starts a comparison for a refused write of `client` at `at`, if it may have been sent again. The caller compares
     /// the disk's data and calls [`ResendLedger::confirm`] or [`ResendLedger::reject`]. `known`: another queue of the
-    /// host has carried it out.
+    /// client has carried it out.
     pub(crate) fn claim_write(
         &mut self,
-        host: HostKey,
+        client: ClientKey,
         at: Sector,
         known: bool,
         now: Nanos,
@@ -357,17 +356,17 @@ impl ResendLedger {
         }
         let zone = self.zone(at);
         let has = |w: &Written| w.at <= at && at < w.at.plus(u64::from(w.len_sectors));
-        let is_noted = || self.writes.last((zone, host), u64::MAX, has).is_some();
-        if !known && !is_noted() && !self.was_there_at_start(host, at, now) {
+        let is_noted = || self.writes.last((zone, client), u64::MAX, has).is_some();
+        if !known && !is_noted() && !self.was_there_at_start(client, at, now) {
             return None;
         }
         Some(self.claim(zone, Reservation::Nothing))
     }
 
-    fn was_there_at_start(&self, host: HostKey, at: Sector, now: Nanos) -> bool {
+    fn was_there_at_start(&self, client: ClientKey, at: Sector, now: Nanos) -> bool {
         let (zone, offset) = self.geometry.zone_of(at);
         self.at_start.get(zone.0 as usize).is_some_and(|written| offset < *written)
-            && self.back.get(&host).is_some_and(|until| now < *until)
+            && self.back.get(&client).is_some_and(|until| now < *until)
     }
 
     /// Starts a comparison of an append with its next possible place, the last one first. The caller compares the
@@ -375,7 +374,7 @@ impl ResendLedger {
     /// with one place at once: only one of them is the lost one, and not always the first.
     pub(crate) fn claim_append(
         &mut self,
-        host: HostKey,
+        client: ClientKey,
         (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
         search: &mut AppendSearch,
         now: Nanos,
@@ -384,7 +383,7 @@ impl ResendLedger {
         let is = |landed: &Landed| {
             landed.len_sectors == len_sectors && landed.hash.is_none_or(|h| h == data.hash)
         };
-        match self.appends.last((zone, host), search.below, is) {
+        match self.appends.last((zone, client), search.below, is) {
             Some((place, landed)) => {
                 self.appends.begin_comparison(place);
                 search.below = place.number;
@@ -392,7 +391,7 @@ impl ResendLedger {
             }
             None => {
                 search.below = 0;
-                self.claim_blocks(host, (zone, len_sectors, data), search, now)
+                self.claim_blocks(client, (zone, len_sectors, data), search, now)
             }
         }
     }
@@ -400,12 +399,12 @@ impl ResendLedger {
     /// Like `claim_append`, in the space of the last server, the best place first.
     fn claim_blocks(
         &mut self,
-        host: HostKey,
+        client: ClientKey,
         (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
         search: &mut AppendSearch,
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
-        if self.back.get(&host).is_none_or(|until| now >= *until)
+        if self.back.get(&client).is_none_or(|until| now >= *until)
             || !len_sectors.is_multiple_of(self.block_sectors)
         {
             return None;

@@ -1,13 +1,13 @@
 //! A test of appends that are looked for in the space of the last server, several at a time: places are compared in any
 //! order, and may have the hashes of an append without its data. Reads fail, and connections end.
 //!
-//! The last server has carried out a list of appends of which no host was told. The hosts send all of them again, and some that
+//! The last server has carried out a list of appends of which no client was told. The clients send all of them again, and some that
 //! never landed. Each that has landed gets a place with its data, which no other gets, and is not appended anew.
 
-use super::host_key::HostKey;
-use super::resend::{Outcome, Resend, ResendStep, Sent};
-use super::resend_ledger::{AppendData, ResendLedger};
-use super::space::Space;
+use crate::client_key::ClientKey;
+use crate::ledger::{AppendData, ResendLedger};
+use crate::resend::{Outcome, Resend, ResendStep, Sent};
+use crate::space::Space;
 use proptest::prelude::*;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Sector, Status};
@@ -76,7 +76,7 @@ struct World {
 
 impl World {
     fn new(landed: &[Append], others: &[Append]) -> World {
-        let host = HostKey(1);
+        let client = ClientKey(1);
         let mut ledger = ResendLedger::new(Geometry::new(1, ZONE, ZONE).unwrap());
         let mut at = 0;
         let places: Vec<_> = landed
@@ -90,7 +90,7 @@ impl World {
         space.add(0, landed.iter().flat_map(|a| a.hashes()).collect());
         ledger.set_written_at_start(vec![at], NOW);
         ledger.set_spaces([(0, space)].into(), BLOCK);
-        ledger.is_back(host, NOW);
+        ledger.is_back(client, NOW);
         World {
             ledger,
             now: NOW,
@@ -106,12 +106,12 @@ impl World {
         match turn {
             Turn::Late => {
                 self.now = Nanos(4_000_000_000_000);
-                self.ledger.is_back(HostKey(2), self.now);
+                self.ledger.is_back(ClientKey(2), self.now);
             }
             Turn::Begin if !self.waiting.is_empty() => {
                 let a = self.waiting.swap_remove(n % self.waiting.len());
                 let sent = Sent {
-                    host: HostKey(1),
+                    client: ClientKey(1),
                     sector: Sector(0),
                     len_sectors: a.len_sectors(),
                     fua: false,

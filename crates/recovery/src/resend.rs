@@ -10,34 +10,43 @@
 //!
 //! Data of a FUA command are flushed before the answer.
 
-use super::disk::written_in;
-use super::host_key::HostKey;
-use super::resend_ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
+use crate::client_key::ClientKey;
+use crate::disk::written_in;
+use crate::ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
 /// Sectors of a write that are read at a time for comparison: 1 MiB. A write of zeroes may be as long as a zone.
 const PIECE: u32 = 2048;
 
-/// A command as a host has sent it.
+/// A command as a client has sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sent {
-    /// Its host.
-    pub(crate) host: HostKey,
+pub struct Sent {
+    /// Its client.
+    pub client: ClientKey,
     /// The first sector of a write; for an append, the start of the zone.
-    pub(crate) sector: Sector,
-    pub(crate) len_sectors: u32,
-    pub(crate) fua: bool,
+    pub sector: Sector,
+    /// How long it is.
+    pub len_sectors: u32,
+    /// Whether its data must be durable before the answer.
+    pub fua: bool,
 }
 
 /// The next step for the caller. Each variant names the [`Outcome`] that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResendStep {
+pub enum ResendStep {
     /// Report the zone of the command: [`Outcome::Zone`].
     Report,
     /// Compare `len_sectors` sectors at this place with the command's data behind the first `skip` sectors:
     /// [`Outcome::Compared`].
-    Compare { at: Sector, len_sectors: u32, skip: u32 },
+    Compare {
+        /// Where the disk's data are.
+        at: Sector,
+        /// How many sectors are compared.
+        len_sectors: u32,
+        /// How many sectors of the command's data are before them.
+        skip: u32,
+    },
     /// Write the command's data without this many leading sectors: [`Outcome::Ended`].
     WriteRest(u32),
     /// Flush: [`Outcome::Ended`].
@@ -52,7 +61,7 @@ pub(crate) enum ResendStep {
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The state of the zone, or `None` if it could not be read.
     Zone(Option<ZoneInfo>),
     /// Whether the data are equal.
@@ -79,7 +88,7 @@ enum Stage {
 
 /// A command that may have been sent again.
 #[derive(Debug)]
-pub(crate) struct Resend {
+pub struct Resend {
     sent: Sent,
     zone: ZoneNo,
     /// The hashes of an append's data.
@@ -93,13 +102,13 @@ pub(crate) struct Resend {
 
 impl Resend {
     /// Returns whether a write with this status may have been sent before.
-    pub(crate) fn is_refused(status: Status) -> bool {
+    pub fn is_refused(status: Status) -> bool {
         matches!(status, Status::NotAtWritePointer | Status::ZoneFull)
     }
 
     /// Starts the search for a write that was `refused`. Returns `None` for a new write. `known`: another queue of
-    /// the host has carried it out.
-    pub(crate) fn of_write(
+    /// the client has carried it out.
+    pub fn of_write(
         sent: Sent,
         refused: Status,
         known: bool,
@@ -109,7 +118,7 @@ impl Resend {
         if !Resend::is_refused(refused) {
             return None;
         }
-        let id = ledger.claim_write(sent.host, sent.sector, known, now)?;
+        let id = ledger.claim_write(sent.client, sent.sector, known, now)?;
         let stage = Stage::Report(id);
         let zone = ledger.zone(sent.sector);
         let (data, search) = (AppendData::default(), AppendSearch::nowhere());
@@ -117,7 +126,7 @@ impl Resend {
     }
 
     /// Starts the search for an append with these data. Returns `None` for a new append.
-    pub(crate) fn of_append(
+    pub fn of_append(
         sent: Sent,
         data: AppendData,
         ledger: &mut ResendLedger,
@@ -134,7 +143,7 @@ impl Resend {
 
     fn next_place(&mut self, ledger: &mut ResendLedger, now: Nanos) -> ResendStep {
         let what = (self.zone, self.sent.len_sectors, &self.data);
-        match ledger.claim_append(self.sent.host, what, &mut self.search, now) {
+        match ledger.claim_append(self.sent.client, what, &mut self.search, now) {
             Some((id, landed)) => {
                 self.stage = Stage::Append { id, at: landed.at };
                 ResendStep::Compare { at: landed.at, len_sectors: landed.len_sectors, skip: 0 }
@@ -147,12 +156,7 @@ impl Resend {
     }
 
     /// Takes the outcome of a step and returns the next.
-    pub(crate) fn next(
-        &mut self,
-        outcome: Outcome,
-        ledger: &mut ResendLedger,
-        now: Nanos,
-    ) -> ResendStep {
+    pub fn next(&mut self, outcome: Outcome, ledger: &mut ResendLedger, now: Nanos) -> ResendStep {
         match (self.stage, outcome) {
             (Stage::Report(id), Outcome::Zone(zone)) => match self.there(zone) {
                 Some(sectors) => self.compare(id, sectors, 0),
@@ -242,7 +246,7 @@ impl Resend {
 
     /// Returns the place of an append that was found and is being flushed. If the connection ends now, the answer is
     /// lost.
-    pub(crate) fn found_at(&self) -> Option<Sector> {
+    pub fn found_at(&self) -> Option<Sector> {
         match self.stage {
             Stage::Flush(at) => Some(at),
             _ => None,
@@ -250,7 +254,7 @@ impl Resend {
     }
 
     /// Gives the search up, because the connection has ended.
-    pub(crate) fn abandon(&mut self, ledger: &mut ResendLedger) {
+    pub fn abandon(&mut self, ledger: &mut ResendLedger) {
         match std::mem::replace(&mut self.stage, Stage::End) {
             Stage::Report(id) | Stage::Write { id, .. } | Stage::Append { id, .. } => {
                 ledger.reject(id);
@@ -263,15 +267,14 @@ impl Resend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::Landed;
-    use crate::target::{HostId, Nqn};
+    use crate::Landed;
     use zoneplug_core::zone::{Condition, Geometry, ZoneType};
 
     const NOW: Nanos = Nanos(7);
     const ZONE: u32 = 8192;
 
-    fn host() -> HostKey {
-        HostKey::of(&HostId { nqn: Nqn::new("nqn.x").unwrap(), id: [1; 16] })
+    fn client() -> ClientKey {
+        ClientKey(1)
     }
 
     fn ledger() -> ResendLedger {
@@ -286,8 +289,8 @@ mod tests {
     #[test]
     fn l2_a_long_write_is_compared_in_pieces() {
         let mut ledger = ledger();
-        let sent = Sent { host: host(), sector: Sector(0), len_sectors: 6000, fua: false };
-        ledger.lose_write(host(), sent.sector, sent.len_sectors);
+        let sent = Sent { client: client(), sector: Sector(0), len_sectors: 6000, fua: false };
+        ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
         let (mut resend, step) = Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
         assert_eq!(step, ResendStep::Report);
@@ -314,8 +317,8 @@ mod tests {
         let mut ledger = ledger();
         let data = AppendData::default();
         let landed = Landed { at: Sector(64), len_sectors: 8, hash: None };
-        ledger.lose_append(host(), landed);
-        let sent = Sent { host: host(), sector: Sector(0), len_sectors: 8, fua: false };
+        ledger.lose_append(client(), landed);
+        let sent = Sent { client: client(), sector: Sector(0), len_sectors: 8, fua: false };
         for _ in 0..2 {
             let begun = Resend::of_append(sent, data.clone(), &mut ledger, NOW);
             let (mut resend, step) = begun.unwrap();
