@@ -1,16 +1,19 @@
 //! The notes of one disk about commands whose answers may be lost, shared by threads.
 
 use crate::client_key::ClientKey;
-use crate::ledger::{Landed, ResendLedger};
-use crate::space::Space;
+use crate::data::data_hash;
+use crate::last_server::Rule;
+use crate::ledger::{AppendData, Landed, ResendLedger};
+use crate::resend::{Outcome, Resend, ResendStep, Sent};
+use crate::space::{Space, block_hashes};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
-use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
-use zoneplug_core::{Nanos, Op, Sector, Status};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
 
 /// The ledger has notes of any kind.
 const ANYTHING: u8 = 1;
@@ -32,7 +35,22 @@ pub struct DiskRecovery {
     geometry: Geometry,
     /// For each zone, the number of times that a reset of it has begun or ended. Changes only while the lock is held.
     resets: Box<[AtomicU32]>,
+    /// For each zone, whether a command may be one of the last server, if these are recognised before they are sent.
+    first: Box<[AtomicBool]>,
     ledger: Mutex<ResendLedger>,
+}
+
+/// What the last server of a disk has left that had one client, which is there all the time and has one write of a zone in flight.
+#[derive(Debug)]
+pub struct FirstCommands {
+    /// How many sectors of each zone are written. The first write of a zone may be one of them; 0: it is not.
+    pub written: Vec<u32>,
+    /// By zone: space that the client was not told of.
+    pub spaces: BTreeMap<u32, Space>,
+    /// The length of a block in this space.
+    pub block_sectors: u32,
+    /// How many commands the client can have had in flight: so many appends of a zone are looked for.
+    pub appends: u32,
 }
 
 impl DiskRecovery {
@@ -42,7 +60,103 @@ impl DiskRecovery {
             bits: AtomicU8::new(0),
             geometry,
             resets: (0..geometry.nr_zones()).map(|_| AtomicU32::new(0)).collect(),
+            first: Box::default(),
             ledger: Mutex::new(ResendLedger::new(geometry)),
+        }
+    }
+
+    /// Makes the ledger of a disk that was taken over and has one client, which is there all the time and has one write of a zone
+    /// in flight.
+    pub fn of_first_commands(geometry: Geometry, first: FirstCommands) -> DiskRecovery {
+        let FirstCommands { written, spaces, block_sectors, appends } = first;
+        let mut recovery = DiskRecovery::new(geometry);
+        recovery.with(|ledger| {
+            ledger.set_rule(Rule::First { appends });
+            ledger.set_written_at_start(written, Nanos(0));
+            ledger.set_spaces(spaces, block_sectors);
+        });
+        let ledger = lock(&recovery.ledger);
+        let zones = (0..geometry.nr_zones()).map(ZoneNo);
+        let first = zones.map(|zone| AtomicBool::new(ledger.is_of_last_server(zone))).collect();
+        drop(ledger);
+        recovery.first = first;
+        recovery
+    }
+
+    /// Returns whether [`DiskRecovery::begin`] must be called for a command of the client of
+    /// [`DiskRecovery::of_first_commands`].
+    #[inline]
+    pub fn is_before_first(&self, op: Op, at: Sector) -> bool {
+        match op {
+            // These operations change no data, and can be sent before the zone's first write is answered.
+            Op::ZoneOpen | Op::ZoneClose => false,
+            Op::ZoneResetAll => self.has(ANYTHING),
+            op if op.is_write() => {
+                let zone = self.geometry.zone_of(at).0;
+                self.first.get(zone.0 as usize).is_some_and(|first| first.load(Ordering::Relaxed))
+            }
+            _ => false,
+        }
+    }
+
+    /// Starts the search for a command that is about to be sent to the disk, and forgets what it changes. `data`: the data of the
+    /// command. Returns `None` if it was not sent before.
+    pub fn begin(
+        &self,
+        op: Op,
+        sent: Sent,
+        data: Option<&AlignedBuf>,
+        now: Nanos,
+    ) -> Option<(Resend, ResendStep)> {
+        let is_first = !self.first.is_empty();
+        let begun = match (op, data) {
+            (Op::ZoneAppend, Some(buf)) => {
+                // Only notes have this hash, and there are none of a client that is there all the time.
+                let hash = if is_first { 0 } else { data_hash(buf, sent.len_sectors << 9) };
+                let block = self.with(|ledger| ledger.looks_for_blocks());
+                let blocks =
+                    block.map_or_else(Vec::new, |b| block_hashes(buf, sent.len_sectors, b));
+                let data = AppendData { hash, blocks };
+                self.with(|ledger| Resend::of_append(sent, data, ledger, now))
+            }
+            (Op::Write | Op::WriteZeroes, _) => {
+                self.with(|ledger| Resend::of_first_write(sent, ledger))
+            }
+            (Op::ZoneResetAll, _) => {
+                self.forget_all();
+                None
+            }
+            (Op::ZoneReset, _) => {
+                self.forget_zone(sent.sector);
+                None
+            }
+            (op, _) if is_first && op.is_write() && op != Op::ZoneAppend => {
+                self.forget_zone(sent.sector);
+                None
+            }
+            _ => None,
+        };
+        let zone = self.geometry.zone_of(sent.sector).0.0;
+        let all = op == Op::ZoneResetAll;
+        self.update_first(if all { 0..self.geometry.nr_zones() } else { zone..zone + 1 });
+        begun
+    }
+
+    /// Takes the outcome of a step and returns the next.
+    pub fn next(&self, resend: &mut Resend, outcome: Outcome, now: Nanos) -> ResendStep {
+        let step = self.with(|ledger| resend.next(outcome, ledger, now));
+        let zone = resend.zone().0;
+        self.update_first(zone..zone + 1);
+        step
+    }
+
+    /// Clears the marks of zones in which no command can be one of the last server any more.
+    fn update_first(&self, zones: Range<u32>) {
+        let range = zones.start as usize..zones.end as usize;
+        let Some(first) = self.first.get(range) else { return };
+        let ledger = lock(&self.ledger);
+        for (zone, first) in zones.zip(first) {
+            first.store(ledger.is_of_last_server(ZoneNo(zone)), Ordering::Relaxed);
         }
     }
 
@@ -146,28 +260,10 @@ impl DiskRecovery {
     }
 }
 
-/// Returns the hash of the first `bytes` of a buffer.
-pub fn data_hash(buf: &AlignedBuf, bytes: u32) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&buf.as_slice()[..(bytes as usize).min(buf.len() as usize)]);
-    hasher.finish()
-}
-
-/// Returns how many sectors of a zone hold data and must not be written again.
-pub fn written_in(z: &ZoneInfo) -> u32 {
-    let n = match z.cond {
-        Condition::Full => z.capacity_sectors,
-        Condition::NotWp | Condition::Empty | Condition::ReadOnly | Condition::Offline => 0,
-        _ => z.wp.0.saturating_sub(z.start.0).min(z.capacity_sectors),
-    };
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ledger::{AppendData, AppendSearch};
-    use zoneplug_core::ZoneNo;
 
     /// L5. An append whose zone was reset after it was sent is not noted, because its place may belong to another
     /// append.

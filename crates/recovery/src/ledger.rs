@@ -18,11 +18,13 @@
 //!
 //! A server that starts does not know which answers of the last server are lost. For [`WINDOW`] from its first command on, a client
 //! may send any write again that lies behind the write pointers which the server found. An append may lie in space that no
-//! client of the last server was told of ([`Space`]).
+//! client of the last server was told of ([`Space`]). A client that outlives its server sends all unanswered commands before it
+//! sends others in their place. If it has one write of a zone in flight, only the first commands of each zone may be old ones.
 //!
 //! A new connection of a client waits until the commands of its old ones have ended: [`ResendLedger::is_draining`].
 
 use crate::client_key::{ClientKey, ClientQueue};
+use crate::last_server::{LastServer, Rule, WINDOW};
 use crate::notes::{Notes, Place};
 use crate::peer_queries::{Asked, PeerQueries, PeerQueryId, Reply};
 use crate::space::Space;
@@ -30,13 +32,6 @@ use std::collections::BTreeMap;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Sector, ZoneNo};
 
-/// Time in which a client that is back may send commands again, from its first command on.
-const WINDOW: Nanos = Nanos(20_000_000_000);
-/// Time after the start of a server in which a client of the last one may come back.
-const RESTART: Nanos = Nanos(3_600_000_000_000);
-/// Time in which appends are looked for in space of the last server, from the first returning client on. A limit,
-/// because each append is hashed until then.
-const SPACES: Nanos = Nanos(60_000_000_000);
 /// Most notes of a disk's writes, and of its appends. Beyond that, the client with the most notes loses its oldest.
 const MAX_NOTES: usize = 1 << 16;
 
@@ -99,11 +94,11 @@ impl AppendSearch {
 
 /// The hashes of an append's data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AppendData {
+pub(crate) struct AppendData {
     /// The hash of all data.
-    pub hash: u64,
+    pub(crate) hash: u64,
     /// The hashes of the blocks, if the last server left space to search.
-    pub blocks: Vec<u64>,
+    pub(crate) blocks: Vec<u64>,
 }
 
 /// The ledger of one disk.
@@ -117,22 +112,9 @@ pub struct ResendLedger {
     last: u64,
     /// The number of closed connections of each client whose commands are still being carried out.
     draining: BTreeMap<ClientKey, u32>,
-    /// If the last server may have died: the sectors of each zone that were written when this one started.
-    at_start: Vec<u32>,
-    /// The time until which these sectors count.
-    at_start_until: Nanos,
-    /// For each client that is back after a restart, the time until which it may send commands of the last server
-    /// again.
-    back: BTreeMap<ClientKey, Nanos>,
-    /// By zone: space that no client of the last server was told of.
-    spaces: BTreeMap<u32, Space>,
-    /// The time until which that space counts, set when the first client is back.
-    spaces_until: Option<Nanos>,
-    block_sectors: u32,
+    /// The commands that the last server may have carried out.
+    last_server: LastServer,
 }
-
-/// Most clients that may send commands again after a restart.
-const MAX_CLIENTS: usize = 1024;
 
 impl ResendLedger {
     /// Makes an empty ledger.
@@ -145,30 +127,34 @@ impl ResendLedger {
             queries: PeerQueries::default(),
             last: 0,
             draining: BTreeMap::new(),
-            at_start: Vec::new(),
-            at_start_until: Nanos(0),
-            back: BTreeMap::new(),
-            spaces: BTreeMap::new(),
-            spaces_until: None,
-            block_sectors: 1,
+            last_server: LastServer::none(),
         }
     }
 
     /// Sets the space in each zone that no client of the last server was told of, in blocks of this length.
     pub(crate) fn set_spaces(&mut self, spaces: BTreeMap<u32, Space>, block_sectors: u32) {
-        (self.spaces, self.block_sectors) = (spaces, block_sectors.max(1));
+        self.last_server.set_spaces(spaces, block_sectors);
     }
 
     /// Returns the length of a block, if appends must be looked for in space of the last server.
-    pub fn looks_for_blocks(&self) -> Option<u32> {
-        (!self.spaces.is_empty()).then_some(self.block_sectors)
+    pub(crate) fn looks_for_blocks(&self) -> Option<u32> {
+        self.last_server.looks_for_blocks()
     }
 
     /// Sets how many sectors of each zone are written when this server starts. Clients of the last server may send the
     /// commands that wrote them again.
     pub(crate) fn set_written_at_start(&mut self, written: Vec<u32>, now: Nanos) {
-        self.at_start = if written.iter().any(|n| *n > 0) { written } else { Vec::new() };
-        self.at_start_until = now.plus(RESTART);
+        self.last_server.set_written(written, now);
+    }
+
+    /// Sets which commands may be those of the last server. Call it before the other calls that are about that server.
+    pub(crate) fn set_rule(&mut self, rule: Rule) {
+        self.last_server.set_rule(rule);
+    }
+
+    /// Returns whether a command of a zone may be one of the last server.
+    pub(crate) fn is_of_last_server(&self, zone: ZoneNo) -> bool {
+        self.last_server.concerns(zone)
     }
 
     /// Returns whether the ledger has no note.
@@ -176,13 +162,12 @@ impl ResendLedger {
         self.writes.is_empty()
             && self.appends.is_empty()
             && self.claims.is_empty()
-            && self.at_start.is_empty()
-            && self.spaces.is_empty()
+            && self.last_server.is_empty()
     }
 
     /// Returns whether the ledger has a note of an append.
     pub(crate) fn has_appends(&self) -> bool {
-        !self.appends.is_empty() || !self.spaces.is_empty()
+        !self.appends.is_empty() || self.looks_for_blocks().is_some()
     }
 
     /// Returns the appends with a note.
@@ -304,32 +289,22 @@ impl ResendLedger {
         let until = now.plus(WINDOW);
         self.writes.end_at(client, until);
         self.appends.end_at(client, until);
-        if !self.at_start.is_empty() && self.back.len() < MAX_CLIENTS {
-            self.back.entry(client).or_insert(until);
-            self.spaces_until.get_or_insert(now.plus(SPACES));
-        }
+        self.last_server.is_back(client, now);
     }
 
     /// Forgets expired notes.
     fn expire(&mut self, now: Nanos) {
         self.writes.expire(now);
         self.appends.expire(now);
-        if now >= self.at_start_until {
-            self.at_start.clear();
-        }
-        if !self.spaces.is_empty()
-            && (now >= self.at_start_until || self.spaces_until.is_some_and(|until| now >= until))
-        {
-            // Space that is being compared does not expire.
-            let claims = &self.claims;
-            let is_compared = |zone: u32| {
-                let of = |c: &Claim| {
-                    c.zone.0 == zone && matches!(c.reservation, Reservation::Blocks(..))
-                };
-                claims.values().any(of)
-            };
-            self.spaces.retain(|zone, _| is_compared(*zone));
-        }
+        let claims = &self.claims;
+        self.last_server.expire(now, |zone| {
+            let of = |c: &Claim| c.zone == zone && matches!(c.reservation, Reservation::Blocks(..));
+            claims.values().any(of)
+        });
+    }
+
+    pub(crate) fn zone_start(&self, zone: ZoneNo) -> Sector {
+        self.geometry.zone_start(zone)
     }
 
     pub(crate) fn zone(&self, at: Sector) -> ZoneNo {
@@ -357,16 +332,37 @@ impl ResendLedger {
         let zone = self.zone(at);
         let has = |w: &Written| w.at <= at && at < w.at.plus(u64::from(w.len_sectors));
         let is_noted = || self.writes.last((zone, client), u64::MAX, has).is_some();
-        if !known && !is_noted() && !self.was_there_at_start(client, at, now) {
+        let place = self.geometry.zone_of(at);
+        if !known && !is_noted() && !self.last_server.may_have_written(client, place, now) {
             return None;
         }
         Some(self.claim(zone, Reservation::Nothing))
     }
 
-    fn was_there_at_start(&self, client: ClientKey, at: Sector, now: Nanos) -> bool {
+    /// Starts a comparison for a write that no disk has got yet, if it may be one of the last server. Returns how many of its
+    /// sectors are on the disk.
+    pub(crate) fn claim_first_write(
+        &mut self,
+        at: Sector,
+        len_sectors: u32,
+    ) -> Option<(ClaimId, u32)> {
+        if at >= self.geometry.capacity() {
+            return None;
+        }
         let (zone, offset) = self.geometry.zone_of(at);
-        self.at_start.get(zone.0 as usize).is_some_and(|written| offset < *written)
-            && self.back.get(&client).is_some_and(|until| now < *until)
+        let written = self.last_server.take_first_write(zone)?;
+        let there = written.checked_sub(offset).filter(|n| *n > 0)?.min(len_sectors);
+        Some((self.claim(zone, Reservation::Nothing), there))
+    }
+
+    /// Starts the search for an append.
+    pub(crate) fn begin_append(&mut self, zone: ZoneNo) {
+        self.last_server.begin_append(zone);
+    }
+
+    /// Ends the search for an append, whatever it has found.
+    pub(crate) fn end_append(&mut self, zone: ZoneNo) {
+        self.last_server.end_append(zone);
     }
 
     /// Starts a comparison of an append with its next possible place, the last one first. The caller compares the
@@ -404,13 +400,8 @@ impl ResendLedger {
         search: &mut AppendSearch,
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
-        if self.back.get(&client).is_none_or(|until| now >= *until)
-            || !len_sectors.is_multiple_of(self.block_sectors)
-        {
-            return None;
-        }
-        let places = self.spaces.get(&zone.0)?.places(&data.blocks);
-        let offset = places.into_iter().find(|at| !search.offsets.contains(at))?;
+        let what = (zone, len_sectors, &*data.blocks);
+        let offset = self.last_server.place(client, what, &search.offsets, now)?;
         search.offsets.push(offset);
         let at = self.geometry.zone_start(zone).plus(u64::from(offset));
         let id = self.claim(zone, Reservation::Blocks(offset, data.blocks.len()));
@@ -431,12 +422,7 @@ impl ResendLedger {
         match claim.reservation {
             Reservation::Append(place) => self.appends.remove(place),
             Reservation::Blocks(offset, blocks) => {
-                let Some(space) = self.spaces.get_mut(&claim.zone.0) else { return false };
-                let is_there = space.cut(offset, blocks);
-                if space.is_empty() {
-                    self.spaces.remove(&claim.zone.0);
-                }
-                is_there
+                self.last_server.take_blocks(claim.zone, offset, blocks)
             }
             Reservation::Nothing => true,
         }
@@ -464,10 +450,7 @@ impl ResendLedger {
         self.writes.forget_zone(zone);
         self.appends.forget_zone(zone);
         self.claims.values_mut().filter(|c| c.zone == zone).for_each(|c| c.alive = false);
-        if let Some(written) = self.at_start.get_mut(zone.0 as usize) {
-            *written = 0;
-        }
-        self.spaces.remove(&zone.0);
+        self.last_server.forget_zone(zone);
     }
 
     /// Forgets all zones, which are about to be reset, or were.
@@ -475,8 +458,7 @@ impl ResendLedger {
         self.writes.clear();
         self.appends.clear();
         self.claims.values_mut().for_each(|c| c.alive = false);
-        self.at_start.clear();
-        self.spaces.clear();
+        self.last_server.forget_all();
     }
 }
 

@@ -1,16 +1,21 @@
-//! A test of `ledger.rs` and `resend.rs`. Clients lose their connections at random and send commands without an
-//! answer again. The disk is a list of blocks, and a second list has the owner of each block.
+//! A test of `ledger.rs`, `last_server.rs` and `resend.rs`. Clients lose their connections and their servers at random, and send
+//! commands without an answer again. The disk is a list of blocks, and a second list has the owner of each block.
+//!
+//! After the loss of a server, the next one has either of its rules: it compares the commands of a time, or the first ones of each
+//! zone.
 //!
 //! At every answer the test checks that no block has two owners, and that an owner finds its data. A command whose
 //! zone was not reset is on the disk once, and succeeds.
 
 use crate::client_key::ClientKey;
+use crate::last_server::Rule;
 use crate::ledger::{AppendData, Landed, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Sent};
+use crate::resend::{Outcome, Resend, ResendStep, Sent, StepIo};
+use crate::space::Space;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
-use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
+use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
 
 const ZONES: u64 = 3;
 const BLOCKS: u64 = 64;
@@ -49,6 +54,11 @@ enum Step {
     Reset {
         zone: u64,
     },
+    /// The server is killed. Some of the commands in flight still land, and the clients send all of them to the next server.
+    Kill {
+        lands: u64,
+        order: u64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -60,6 +70,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (client, 0..4usize, any::<u64>(), any::<u64>())
             .prop_map(|(client, arrived, lands, order)| Step::Lose { client, arrived, lands, order }),
         1 => (0..ZONES).prop_map(|zone| Step::Reset { zone }),
+        1 => (any::<u64>(), any::<u64>()).prop_map(|(lands, order)| Step::Kill { lands, order }),
     ]
 }
 
@@ -75,6 +86,13 @@ struct Sending {
     landed: Option<u64>,
     /// Resets of its zone when it was sent.
     resets: u64,
+}
+
+impl Sending {
+    fn hashes(&self) -> impl Iterator<Item = u64> {
+        let content = u64::from(self.content);
+        (0..self.blocks).map(move |i| content * 2 + i)
+    }
 }
 
 #[derive(Default)]
@@ -94,6 +112,8 @@ struct World {
     replayed: u64,
     /// Commands that were sent again and not found on the disk.
     repeated: u64,
+    /// Commands that a server found by the rule of first commands.
+    first: u64,
 }
 
 fn key(client: usize) -> ClientKey {
@@ -163,6 +183,7 @@ impl World {
                 self.lose(ledger, client, arrived, lands, order);
             }
             Step::Reset { zone } => self.reset(ledger, zone),
+            Step::Kill { lands, order } => self.kill(ledger, lands, order),
         }
     }
 
@@ -206,25 +227,72 @@ impl World {
         ledger.forget_zone(Sector(zone * ZONE));
     }
 
+    /// Some of these commands land that have not yet.
+    fn land_some(&mut self, of: &mut [Sending], mut lands: u64) {
+        for s in of.iter_mut().filter(|s| s.landed.is_none()) {
+            lands = lands.rotate_right(1);
+            if lands & 1 != 0 {
+                self.land(s);
+            }
+        }
+    }
+
+    fn kill(&mut self, ledger: &mut ResendLedger, lands: u64, order: u64) {
+        let mut again = std::mem::take(&mut self.in_flight);
+        self.land_some(&mut again, lands);
+        // The journal has the answers that were sent. They count as arrived.
+        for s in std::mem::take(&mut self.answered).into_iter().flatten() {
+            self.told(&s, s.landed.unwrap());
+        }
+        let mut written = self.written.map(|blocks| (blocks * BLOCK) as u32);
+        *ledger = ResendLedger::new(geometry());
+        let writes = again.iter().filter(|s| s.at.is_some()).count();
+        let first = writes <= 1 && order.is_multiple_of(2);
+        if first {
+            ledger.set_rule(Rule::First { appends: again.len() as u32 });
+            written[1..].fill(0);
+        }
+        ledger.set_written_at_start(written.to_vec(), NOW);
+        ledger.set_spaces(self.unacked(&again), BLOCK as u32);
+        (0..2).for_each(|client| ledger.is_back(key(client), NOW));
+        let found = self.resend_all(ledger, again, order);
+        self.first += u64::from(first) * found;
+    }
+
+    /// The space of appends that were not answered.
+    fn unacked(&self, all: &[Sending]) -> BTreeMap<u32, Space> {
+        let is_append = |s: &&Sending| s.at.is_none() && s.resets == self.resets[s.zone as usize];
+        let mut hashes = BTreeMap::new();
+        for s in all.iter().filter(is_append) {
+            hashes.extend(s.landed.iter().flat_map(|at| *at..).zip(s.hashes()));
+        }
+        let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
+        while let Some((first, _)) = hashes.first_key_value() {
+            let (first, mut piece) = (*first, Vec::new());
+            while let Some(hash) = hashes.remove(&(first + piece.len() as u64)) {
+                piece.push(hash);
+            }
+            let (zone, offset) = geometry().zone_of(Sector(first * BLOCK));
+            let space = spaces.entry(zone.0).or_insert_with(|| Space::new(BLOCK as u32));
+            space.add(offset, piece);
+        }
+        spaces
+    }
+
     fn lose(
         &mut self,
         ledger: &mut ResendLedger,
         client: usize,
         arrived: usize,
-        mut lands: u64,
-        mut order: u64,
+        lands: u64,
+        order: u64,
     ) {
         let sectors = |s: &Sending| (s.blocks * BLOCK) as u32;
         let is_new = |w: &World, s: &Sending| s.resets == w.resets[s.zone as usize];
         let all = std::mem::take(&mut self.in_flight);
         let (mut own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|s| s.client == client);
         self.in_flight = others;
-        for s in own.iter_mut().filter(|s| s.landed.is_none()) {
-            lands = lands.rotate_right(1);
-            if lands & 1 != 0 {
-                self.land(s);
-            }
-        }
+        self.land_some(&mut own, lands);
         let answered = std::mem::take(&mut self.answered[client]);
         let missing: Vec<(u64, u32)> = own
             .iter()
@@ -265,6 +333,16 @@ impl World {
             again.push(s);
         }
         ledger.is_back(key(client), NOW);
+        self.resend_all(ledger, again, order);
+    }
+
+    /// Sends commands again. Returns how many were found on the disk.
+    fn resend_all(
+        &mut self,
+        ledger: &mut ResendLedger,
+        mut again: Vec<Sending>,
+        mut order: u64,
+    ) -> u64 {
         self.losses += 1;
         // Writes that have not landed go last, in order: a real disk's order window would hold early ones.
         again.sort_by_key(|s| (s.landed.is_none(), s.at));
@@ -279,14 +357,15 @@ impl World {
                 order = order.rotate_right(7);
             }
             let s = again[first].clone();
-            let was_there = s.landed.is_some() && is_new(self, &s);
+            let was_there = s.landed.is_some() && s.resets == self.resets[s.zone as usize];
             let count = counts.entry((s.zone, s.content)).or_default();
             count.0 += u32::from(was_there);
             count.1 += u32::from(self.resend(ledger, s));
         }
-        for (of, (there, found)) in counts {
+        for (of, (there, found)) in &counts {
             assert!(found >= there, "{of:?}: {found} found of {there} that were there");
         }
+        counts.values().map(|(_, found)| u64::from(*found)).sum()
     }
 
     /// Sends a command again. Returns whether it was found on the disk.
@@ -298,12 +377,15 @@ impl World {
         s.resets = self.resets[zone];
         s.landed = None;
         let (begun, refused) = match s.at {
-            Some(_) => match self.land(&mut s) {
-                Status::Ok => (None, None),
-                status => (Resend::of_write(sent, status, false, ledger, NOW), Some(status)),
+            Some(_) => match Resend::of_first_write(sent, ledger) {
+                Some(begun) => (Some(begun), None),
+                None => match self.land(&mut s) {
+                    Status::Ok => (None, None),
+                    status => (Resend::of_write(sent, status, false, ledger, NOW), Some(status)),
+                },
             },
             None => {
-                let data = AppendData { hash: u64::from(s.content), blocks: Vec::new() };
+                let data = AppendData { hash: u64::from(s.content), blocks: s.hashes().collect() };
                 (Resend::of_append(sent, data, ledger, NOW), None)
             }
         };
@@ -337,7 +419,7 @@ impl World {
     ) -> Result<u64, Status> {
         loop {
             let outcome = match step {
-                ResendStep::Report => {
+                ResendStep::Ask(StepIo { op: Op::ReportZones, .. }) => {
                     let start = Sector(s.zone * ZONE);
                     let zone = ZoneInfo {
                         start,
@@ -349,15 +431,15 @@ impl World {
                     };
                     Outcome::Zone(Some(zone))
                 }
-                ResendStep::Compare { at, len_sectors, .. } => {
+                ResendStep::Ask(StepIo { op: Op::Read, sector: at, len_sectors, .. }) => {
                     let blocks = at.0 / BLOCK..(at.0 + u64::from(len_sectors)) / BLOCK;
                     Outcome::Compared(
                         blocks.into_iter().all(|b| self.disk.get(&b) == Some(&s.content)),
                     )
                 }
-                ResendStep::Flush => Outcome::Ended(Status::Ok),
+                ResendStep::Ask(_) => Outcome::Ended(Status::Ok),
                 ResendStep::WriteRest(done) => panic!("{done}: a write lands as a whole here"),
-                ResendStep::Append => {
+                ResendStep::CarryOut => {
                     return match self.land(s) {
                         Status::Ok => Ok(s.landed.unwrap()),
                         status => Err(status),
@@ -389,7 +471,7 @@ fn run(steps: &[Step]) -> World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// L2, L4, L5. A command that is sent again is on the disk once and has one owner.
+    /// L2, L4, L5, L7, L9, U6. A command that is sent again is on the disk once and has one owner.
     #[test]
     fn l4_what_is_sent_again_is_on_the_disk_once_and_has_one_owner(
         steps in proptest::collection::vec(step(), 1..200),
@@ -404,11 +486,13 @@ fn such_histories_have_commands_that_are_found() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    let (mut replayed, mut repeated) = (0, 0);
+    let (mut replayed, mut repeated, mut first) = (0, 0, 0);
     for _ in 0..50 {
         let steps = proptest::collection::vec(step(), 150).new_tree(&mut runner).unwrap().current();
         let world = run(&steps);
         (replayed, repeated) = (replayed + world.replayed, repeated + world.repeated);
+        first += world.first;
     }
     assert!(replayed > 200 && repeated > 200, "{replayed} found, {repeated} not there");
+    assert!(first > 50, "{first} found by their order");
 }

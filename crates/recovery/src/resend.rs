@@ -3,7 +3,8 @@
 //!
 //! A write comes here after the disk has refused it because it begins behind the write pointer. The data between its
 //! start and the write pointer are compared with its own. If they are equal, they are this write's, and the rest is
-//! written. If they differ, the write is refused.
+//! written. If they differ, the write is refused. If a client has one write of a zone in flight, its first write of each zone comes
+//! here before it reaches the disk.
 //!
 //! An append comes here before it reaches the disk. Its data are compared with those of each place that may be its
 //! own. If none is equal, the append is carried out.
@@ -11,10 +12,11 @@
 //! Data of a FUA command are flushed before the answer.
 
 use crate::client_key::ClientKey;
-use crate::disk::written_in;
+use crate::data::written_in;
 use crate::ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
-use zoneplug_core::zone::ZoneInfo;
-use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
 
 /// Sectors of a write that are read at a time for comparison: 1 MiB. A write of zeroes may be as long as a zone.
 const PIECE: u32 = 2048;
@@ -32,27 +34,77 @@ pub struct Sent {
     pub fua: bool,
 }
 
-/// The next step for the caller. Each variant names the [`Outcome`] that it leads to.
+/// What a step asks of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepIo {
+    /// [`Op::ReportZones`]: report the zone of the command. [`Op::Read`]: read data that are compared with the command's.
+    /// [`Op::Flush`]: make the disk's data durable.
+    pub op: Op,
+    /// The first sector.
+    pub sector: Sector,
+    /// How many sectors are read.
+    pub len_sectors: u32,
+    /// The length of the buffer that the request needs, apart from the command's data; 0: it needs none.
+    pub bytes: u32,
+    /// How many sectors of the command's data are before those that are compared.
+    pub skip: u32,
+}
+
+impl StepIo {
+    fn report(zone_start: Sector) -> StepIo {
+        let bytes = ZONE_RECORD_LEN as u32;
+        StepIo { op: Op::ReportZones, sector: zone_start, len_sectors: 0, bytes, skip: 0 }
+    }
+
+    pub(crate) fn compare(at: Sector, len_sectors: u32, skip: u32) -> StepIo {
+        StepIo { op: Op::Read, sector: at, len_sectors, bytes: len_sectors << 9, skip }
+    }
+
+    const FLUSH: StepIo =
+        StepIo { op: Op::Flush, sector: Sector(0), len_sectors: 0, bytes: 0, skip: 0 };
+
+    /// Returns the outcome of the request, which has come back with this status and number of reported zones. `found`: its buffer.
+    /// `data`: the data of the command; `None`: zeroes.
+    pub fn outcome(
+        self,
+        (status, zones): (Status, u32),
+        found: Option<&AlignedBuf>,
+        data: Option<&AlignedBuf>,
+    ) -> Outcome {
+        match self.op {
+            Op::ReportZones => {
+                let buf = found.filter(|_| status.is_ok() && zones > 0);
+                Outcome::Zone(buf.and_then(|buf| {
+                    let mut record = [0; ZONE_RECORD_LEN];
+                    buf.read(0, &mut record);
+                    ZoneInfo::decode(&record)
+                }))
+            }
+            Op::Read if status.is_ok() => Outcome::Compared(self.is_equal(found, data)),
+            _ => Outcome::Ended(status),
+        }
+    }
+
+    /// Compares what was read with the data of the command. Without data, compares with zeroes.
+    fn is_equal(&self, found: Option<&AlignedBuf>, data: Option<&AlignedBuf>) -> bool {
+        let (bytes, skip) = (self.bytes as usize, (self.skip as usize) << 9);
+        let Some(found) = found.and_then(|b| b.as_slice().get(..bytes)) else { return false };
+        match data {
+            Some(data) => data.as_slice().get(skip..skip + bytes) == Some(found),
+            None => found.iter().all(|b| *b == 0),
+        }
+    }
+}
+
+/// The next step for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResendStep {
-    /// Report the zone of the command: [`Outcome::Zone`].
-    Report,
-    /// Compare `len_sectors` sectors at this place with the command's data behind the first `skip` sectors:
-    /// [`Outcome::Compared`].
-    Compare {
-        /// Where the disk's data are.
-        at: Sector,
-        /// How many sectors are compared.
-        len_sectors: u32,
-        /// How many sectors of the command's data are before them.
-        skip: u32,
-    },
+    /// Ask this of the disk, apart from the command's data, and call [`Resend::next`] with [`StepIo::outcome`].
+    Ask(StepIo),
     /// Write the command's data without this many leading sectors: [`Outcome::Ended`].
     WriteRest(u32),
-    /// Flush: [`Outcome::Ended`].
-    Flush,
-    /// Carry out the append: it was not sent before.
-    Append,
+    /// Carry out the command: it was not sent before. This ends the search.
+    CarryOut,
     /// Answer the command with success; an append gets this sector.
     Done(Sector),
     /// Answer the command with this failure.
@@ -95,8 +147,8 @@ pub struct Resend {
     data: AppendData,
     /// The places that an append was compared with.
     search: AppendSearch,
-    /// The status with which the disk refused a write.
-    refused: Status,
+    /// The status with which the disk refused a write. `None`: the disk has not got the command yet.
+    refused: Option<Status>,
     stage: Stage,
 }
 
@@ -104,6 +156,11 @@ impl Resend {
     /// Returns whether a write with this status may have been sent before.
     pub fn is_refused(status: Status) -> bool {
         matches!(status, Status::NotAtWritePointer | Status::ZoneFull)
+    }
+
+    /// Returns the zone of the command.
+    pub(crate) fn zone(&self) -> ZoneNo {
+        self.zone
     }
 
     /// Starts the search for a write that was `refused`. Returns `None` for a new write. `known`: another queue of
@@ -122,21 +179,37 @@ impl Resend {
         let stage = Stage::Report(id);
         let zone = ledger.zone(sent.sector);
         let (data, search) = (AppendData::default(), AppendSearch::nowhere());
-        Some((Resend { sent, zone, data, search, refused, stage }, ResendStep::Report))
+        let refused = Some(refused);
+        let step = ResendStep::Ask(StepIo::report(ledger.zone_start(zone)));
+        Some((Resend { sent, zone, data, search, refused, stage }, step))
+    }
+
+    /// Starts the search for a write that no disk has got yet. Returns `None` for a new write.
+    pub(crate) fn of_first_write(
+        sent: Sent,
+        ledger: &mut ResendLedger,
+    ) -> Option<(Resend, ResendStep)> {
+        let (id, sectors) = ledger.claim_first_write(sent.sector, sent.len_sectors)?;
+        let (data, search) = (AppendData::default(), AppendSearch::nowhere());
+        let zone = ledger.zone(sent.sector);
+        let mut resend = Resend { sent, zone, data, search, refused: None, stage: Stage::End };
+        let step = resend.compare(id, sectors, 0);
+        Some((resend, step))
     }
 
     /// Starts the search for an append with these data. Returns `None` for a new append.
-    pub fn of_append(
+    pub(crate) fn of_append(
         sent: Sent,
         data: AppendData,
         ledger: &mut ResendLedger,
         now: Nanos,
     ) -> Option<(Resend, ResendStep)> {
         let zone = ledger.zone(sent.sector);
-        let (refused, search) = (Status::NotAtWritePointer, AppendSearch::nowhere());
-        let mut resend = Resend { sent, zone, data, search, refused, stage: Stage::End };
+        let search = AppendSearch::nowhere();
+        let mut resend = Resend { sent, zone, data, search, refused: None, stage: Stage::End };
+        ledger.begin_append(zone);
         match resend.next_place(ledger, now) {
-            ResendStep::Append => None,
+            ResendStep::CarryOut => None,
             step => Some((resend, step)),
         }
     }
@@ -146,11 +219,12 @@ impl Resend {
         match ledger.claim_append(self.sent.client, what, &mut self.search, now) {
             Some((id, landed)) => {
                 self.stage = Stage::Append { id, at: landed.at };
-                ResendStep::Compare { at: landed.at, len_sectors: landed.len_sectors, skip: 0 }
+                ResendStep::Ask(StepIo::compare(landed.at, landed.len_sectors, 0))
             }
             None => {
                 self.stage = Stage::End;
-                ResendStep::Append
+                ledger.end_append(self.zone);
+                ResendStep::CarryOut
             }
         }
     }
@@ -186,6 +260,7 @@ impl Resend {
                 if !equal {
                     ledger.reject(id);
                 } else if ledger.confirm(id) {
+                    ledger.end_append(self.zone);
                     return self.found(at);
                 }
                 self.next_place(ledger, now)
@@ -214,7 +289,7 @@ impl Resend {
     fn compare(&mut self, id: ClaimId, sectors: u32, equal: u32) -> ResendStep {
         self.stage = Stage::Write { id, sectors, equal };
         let at = self.sent.sector.plus(u64::from(equal));
-        ResendStep::Compare { at, len_sectors: PIECE.min(sectors - equal), skip: equal }
+        ResendStep::Ask(StepIo::compare(at, PIECE.min(sectors - equal), equal))
     }
 
     /// Returns how many sectors of the write the zone already holds; `None` for none.
@@ -228,7 +303,7 @@ impl Resend {
     fn found(&mut self, at: Sector) -> ResendStep {
         if self.sent.fua {
             self.stage = Stage::Flush(at);
-            return ResendStep::Flush;
+            return ResendStep::Ask(StepIo::FLUSH);
         }
         self.stage = Stage::End;
         ResendStep::Done(at)
@@ -236,7 +311,14 @@ impl Resend {
 
     fn refuse(&mut self, id: ClaimId, ledger: &mut ResendLedger) -> ResendStep {
         ledger.reject(id);
-        self.fail(self.refused)
+        match self.refused {
+            Some(status) => self.fail(status),
+            // The disk decides: it refuses a write that begins behind the write pointer.
+            None => {
+                self.stage = Stage::End;
+                ResendStep::CarryOut
+            }
+        }
     }
 
     fn fail(&mut self, status: Status) -> ResendStep {
@@ -256,8 +338,10 @@ impl Resend {
     /// Gives the search up, because the connection has ended.
     pub fn abandon(&mut self, ledger: &mut ResendLedger) {
         match std::mem::replace(&mut self.stage, Stage::End) {
-            Stage::Report(id) | Stage::Write { id, .. } | Stage::Append { id, .. } => {
+            Stage::Report(id) | Stage::Write { id, .. } => ledger.reject(id),
+            Stage::Append { id, .. } => {
                 ledger.reject(id);
+                ledger.end_append(self.zone);
             }
             Stage::Rest | Stage::Flush(_) | Stage::End => {}
         }
@@ -282,7 +366,7 @@ mod tests {
     }
 
     fn compare(at: u64, len_sectors: u32, skip: u32) -> ResendStep {
-        ResendStep::Compare { at: Sector(at), len_sectors, skip }
+        ResendStep::Ask(StepIo::compare(Sector(at), len_sectors, skip))
     }
 
     /// L2. A long write of zeroes is compared in pieces, not read into memory as a whole.
@@ -293,7 +377,7 @@ mod tests {
         ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
         let (mut resend, step) = Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
-        assert_eq!(step, ResendStep::Report);
+        assert_eq!(step, ResendStep::Ask(StepIo::report(Sector(0))));
         let zone = ZoneInfo {
             start: Sector(0),
             len_sectors: u64::from(ZONE),

@@ -5,8 +5,9 @@
 //! never landed. Each that has landed gets a place with its data, which no other gets, and is not appended anew.
 
 use crate::client_key::ClientKey;
+use crate::last_server::Rule;
 use crate::ledger::{AppendData, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Sent};
+use crate::resend::{Outcome, Resend, ResendStep, Sent, StepIo};
 use crate::space::Space;
 use proptest::prelude::*;
 use zoneplug_core::zone::Geometry;
@@ -75,7 +76,7 @@ struct World {
 }
 
 impl World {
-    fn new(landed: &[Append], others: &[Append]) -> World {
+    fn new(landed: &[Append], others: &[Append], rule: Rule) -> World {
         let client = ClientKey(1);
         let mut ledger = ResendLedger::new(Geometry::new(1, ZONE, ZONE).unwrap());
         let mut at = 0;
@@ -88,6 +89,7 @@ impl World {
             .collect();
         let mut space = Space::new(BLOCK);
         space.add(0, landed.iter().flat_map(|a| a.hashes()).collect());
+        ledger.set_rule(rule);
         ledger.set_written_at_start(vec![at], NOW);
         ledger.set_spaces([(0, space)].into(), BLOCK);
         ledger.is_back(client, NOW);
@@ -141,10 +143,10 @@ impl World {
 
     fn step(&mut self, a: Append, resend: Resend, step: ResendStep) {
         match step {
-            ResendStep::Compare { at, len_sectors, skip: 0 } if len_sectors == a.len_sectors() => {
-                self.compared.push((a, resend, at));
+            ResendStep::Ask(io) if io == StepIo::compare(io.sector, a.len_sectors(), 0) => {
+                self.compared.push((a, resend, io.sector));
             }
-            ResendStep::Append => self.anew.push(a),
+            ResendStep::CarryOut => self.anew.push(a),
             ResendStep::Done(at) => self.found.push((at.0 as u32, a)),
             ResendStep::Failed(Status::Medium) => self.waiting.push(a),
             step => panic!("{step:?}"),
@@ -164,14 +166,18 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// L4, L9. Each append that landed is found once.
+    /// L4, L9, U6. Each append that landed is found once.
     #[test]
     fn l9_each_append_that_landed_is_found_once(
         landed in proptest::collection::vec(append(), 0..12),
         others in proptest::collection::vec(append(), 0..6),
         turns in proptest::collection::vec(turn(), 0..100),
+        first: bool,
     ) {
-        let mut world = World::new(&landed, &others);
+        let again = turns.iter().filter(|(_, turn)| matches!(turn, Turn::NotRead | Turn::Lost)).count();
+        let appends = (landed.len() + others.len() + again) as u32;
+        let rule = if first { Rule::First { appends } } else { Rule::Window };
+        let mut world = World::new(&landed, &others, rule);
         turns.iter().for_each(|(n, turn)| world.turn(*n, turn));
         world.end();
         prop_assert_eq!(&world.found, &world.landed);
@@ -184,7 +190,7 @@ proptest! {
 #[test]
 fn l9_an_append_finds_its_place_though_another_is_compared_with_it() {
     let (landed, other) = (Append { blocks: 1, content: 0 }, Append { blocks: 1, content: 1 });
-    let mut world = World::new(&[landed], &[other]);
+    let mut world = World::new(&[landed], &[other], Rule::Window);
     world.turn(1, &Turn::Begin);
     world.turn(0, &Turn::Begin);
     world.end();
@@ -195,7 +201,7 @@ fn l9_an_append_finds_its_place_though_another_is_compared_with_it() {
 #[test]
 fn l9_a_place_that_is_compared_does_not_become_too_old() {
     let landed = Append { blocks: 2, content: 0 };
-    let mut world = World::new(&[landed, landed], &[]);
+    let mut world = World::new(&[landed, landed], &[], Rule::Window);
     world.turn(0, &Turn::Begin);
     world.turn(0, &Turn::Late);
     world.turn(0, &Turn::Compared);

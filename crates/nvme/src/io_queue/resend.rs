@@ -5,20 +5,18 @@ use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::target::io::{IoRequest, IoResult};
 use crate::tcp::Connection;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
-use zoneplug_core::{Flags, Op, Sector, Status};
+use zoneplug_core::{Flags, Op, Status};
 use zoneplug_recovery::{
-    AppendData, ClientKey, DiskRecovery, Landed, Outcome, Resend, ResendStep, Sent, block_hashes,
-    data_hash,
+    ClientKey, DiskRecovery, Landed, Outcome, Resend, ResendStep, Sent, StepIo,
 };
 
 /// A command that its host may have sent before.
 #[derive(Debug)]
 pub(super) struct Resending {
     resend: Resend,
-    /// The step that is being carried out.
-    step: ResendStep,
-    /// The command's data, while the command uses another buffer.
+    /// What the step asks of the disk. `None`: the rest of a write is written.
+    asked: Option<StepIo>,
+    /// The command's data, while a step asks the disk.
     data: Option<AlignedBuf>,
 }
 
@@ -77,25 +75,7 @@ impl<C: DiskClient> IoQueue<C> {
             self.keep(slot, running);
             return self.waiting.push_back(slot);
         }
-        let begun = match (r.op, &running.buf) {
-            (Op::ZoneAppend, Some(buf)) => {
-                let mut data = AppendData { hash: data_hash(buf, r.memory.1), blocks: Vec::new() };
-                if let Some(block) = recovery.with(|ledger| ledger.looks_for_blocks()) {
-                    data.blocks = block_hashes(buf, r.len_sectors, block);
-                }
-                recovery.with(|ledger| Resend::of_append(sent, data, ledger, ctx.now))
-            }
-            (Op::ZoneReset, _) => {
-                recovery.forget_zone(r.sector);
-                None
-            }
-            (Op::ZoneResetAll, _) => {
-                recovery.forget_all();
-                None
-            }
-            _ => None,
-        };
-        match begun {
+        match recovery.begin(r.op, sent, running.buf.as_ref(), ctx.now) {
             Some((resend, step)) => self.step(slot, running, n, (resend, step), tcp, ctx),
             None => self.submit(slot, running, n, &r, &ctx.disks),
         }
@@ -114,21 +94,15 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         let r = running.request;
         if let Some(resending) = running.resending.take() {
-            let Resending { mut resend, step, data } = *resending;
-            let outcome = match step {
-                ResendStep::Report => Outcome::Zone(zone_of(&result, running.buf.as_ref())),
-                ResendStep::Compare { len_sectors, skip, .. } if result.status.is_ok() => {
-                    let found = running.buf.as_ref();
-                    Outcome::Compared(is_equal(found, data.as_ref(), len_sectors, skip))
-                }
-                _ => Outcome::Ended(result.status),
-            };
-            if is_apart(step) {
-                ctx.put(std::mem::replace(&mut running.buf, data));
+            let Resending { mut resend, asked, data } = *resending;
+            let mut outcome = Outcome::Ended(result.status);
+            if let Some(io) = asked {
+                let came = (result.status, result.zones);
+                outcome = io.outcome(came, running.buf.as_ref(), data.as_ref());
+                let own = std::mem::replace(&mut running.buf, data);
+                ctx.put(own);
             }
-            let now = ctx.now;
-            let recovery = ctx.disks.recovery(r.disk);
-            let step = recovery.with(|ledger| resend.next(outcome, ledger, now));
+            let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
             return self.step(slot, running, n, (resend, step), tcp, ctx);
         }
         let recovery = ctx.disks.recovery(r.disk);
@@ -162,21 +136,14 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let ask = |op, sector, len_sectors, memory| IoRequest {
-            op,
-            sector,
-            len_sectors,
-            memory,
-            ..IoRequest { flags: Flags::NONE, ..r }
-        };
+        let (mut asked, mut data) = (None, None);
         let request = match step {
-            ResendStep::Report => {
-                let g = ctx.disks.geometry(r.disk);
-                let start = g.zone_start(g.zone_of(r.sector).0);
-                ask(Op::ReportZones, start, 0, (0, ZONE_RECORD_LEN as u32))
-            }
-            ResendStep::Compare { at, len_sectors, .. } => {
-                ask(Op::Read, at, len_sectors, (0, len_sectors << 9))
+            ResendStep::Ask(io) => {
+                let StepIo { op, sector, len_sectors, bytes, .. } = io;
+                let own = (bytes > 0).then(|| ctx.buffers.take(bytes));
+                data = std::mem::replace(&mut running.buf, own);
+                asked = Some(io);
+                IoRequest { op, sector, len_sectors, memory: (0, bytes), flags: Flags::NONE, ..r }
             }
             ResendStep::WriteRest(done) => {
                 let bytes = if r.memory.1 == 0 { 0 } else { r.memory.1 - (done << 9) };
@@ -187,8 +154,7 @@ impl<C: DiskClient> IoQueue<C> {
                     ..r
                 }
             }
-            ResendStep::Flush => ask(Op::Flush, Sector(0), 0, (0, 0)),
-            ResendStep::Append => {
+            ResendStep::CarryOut => {
                 running.resets = ctx.disks.recovery(r.disk).resets(r.sector);
                 return self.submit(slot, running, n, &r, &ctx.disks);
             }
@@ -202,40 +168,7 @@ impl<C: DiskClient> IoQueue<C> {
                 return self.ended(slot, running, result, tcp, ctx);
             }
         };
-        let mut data = None;
-        if is_apart(step) {
-            data = running.buf.replace(ctx.buffers.take(request.memory.1));
-        }
-        running.resending = Some(Box::new(Resending { resend, step, data }));
+        running.resending = Some(Box::new(Resending { resend, asked, data }));
         self.submit(slot, running, n, &request, &ctx.disks);
-    }
-}
-
-/// Returns whether a step uses a buffer of its own.
-fn is_apart(step: ResendStep) -> bool {
-    matches!(step, ResendStep::Report | ResendStep::Compare { .. })
-}
-
-/// Returns the zone from a report of one zone.
-fn zone_of(result: &IoResult, buf: Option<&AlignedBuf>) -> Option<ZoneInfo> {
-    let buf = buf.filter(|_| result.status.is_ok() && result.zones > 0)?;
-    let mut record = [0; ZONE_RECORD_LEN];
-    buf.read(0, &mut record);
-    ZoneInfo::decode(&record)
-}
-
-/// Compares this many sectors of `found` with `data` behind its first `skip` sectors. Without data, compares with
-/// zeroes.
-fn is_equal(
-    found: Option<&AlignedBuf>,
-    data: Option<&AlignedBuf>,
-    len_sectors: u32,
-    skip: u32,
-) -> bool {
-    let (bytes, skip) = ((len_sectors as usize) << 9, (skip as usize) << 9);
-    let Some(found) = found.and_then(|b| b.as_slice().get(..bytes)) else { return false };
-    match data {
-        Some(data) => data.as_slice().get(skip..skip + bytes) == Some(found),
-        None => found.iter().all(|b| *b == 0),
     }
 }

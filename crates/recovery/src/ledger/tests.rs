@@ -1,6 +1,7 @@
 //! The ledger without a disk.
 
 use super::*;
+use crate::last_server::{MAX_CLIENTS, RESTART, SPACES};
 
 const A: ClientKey = ClientKey(1);
 const B: ClientKey = ClientKey(2);
@@ -231,7 +232,7 @@ fn l4_notes_are_bounded_and_the_client_with_most_loses_its_oldest() {
         l.set_written_at_start(vec![8; 4], NOW);
         l.is_back(ClientKey(client), NOW);
     }
-    assert_eq!(l.back.len(), MAX_CLIENTS);
+    assert_eq!(l.last_server.back.len(), MAX_CLIENTS);
 }
 
 /// A command looks only at notes of its own client and zone, and a returning client at none.
