@@ -20,6 +20,7 @@
 //! | `data.rs` | the data of a command and of a zone |
 //! | `peer_queries.rs` | what the queues of a client ask each other |
 //! | `space.rs` | space of a zone that belongs to no client |
+//! | `first_tests.rs` | tests of a client whose first commands of each zone may be old |
 //! | `space_model.rs` | a test: appends that are looked for in such space, several at a time |
 //! | `model.rs` | a test: clients that lose their connections and servers, against a list of the owner of each block |
 //! | `disk.rs` | the ledger of one disk, shared by threads |
@@ -29,6 +30,8 @@
 mod client_key;
 mod data;
 mod disk;
+#[cfg(test)]
+mod first_tests;
 mod last_server;
 mod ledger;
 #[cfg(test)]

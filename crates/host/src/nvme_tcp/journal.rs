@@ -7,15 +7,15 @@
 use super::Disk;
 use crate::recovery::bases::{Bases, hash};
 use crate::recovery::directory::{boot, place};
-use crate::recovery::journal::{About, Change, FoundZone, HIDDEN, Journal};
+use crate::recovery::journal::{About, Change, FoundZone, Journal};
 use crate::recovery::shared_words::user;
-use crate::recovery::space::read_space;
+use crate::recovery::space::read_spaces;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Op, ZoneNo};
 use zoneplug_nvme::target::io::IoRequest;
-use zoneplug_recovery::{Space, written_in};
+use zoneplug_recovery::Space;
 
 /// The appends of a thread that the journal keeps. Determines the length of its rings.
 const DEPTH: u16 = 1024;
@@ -76,35 +76,15 @@ fn try_open(
         left,
     };
     let path = directory.join(format!("nvme-{identity:016x}.told"));
-    let found: Vec<FoundZone> = zones
-        .iter()
-        .map(|z| FoundZone { written: written_in(z), empty: z.cond == Condition::Empty })
-        .collect();
+    let found: Vec<FoundZone> = zones.iter().map(FoundZone::of).collect();
     if let Ok(journal) = Journal::open(&path, about.clone(), (last, me), &found) {
-        let block = block_sectors(d);
-        let mut spaces = BTreeMap::new();
-        for (zone, pieces) in journal.unacked(&found) {
-            // A zone that cannot be read has nothing to compare.
-            let space = read_space(g.zone_start(zone), &pieces, block, &d.disk);
-            spaces.extend(space.filter(|s| !s.is_empty()).map(|space| (zone.0, space)));
-        }
+        let spaces = read_spaces(journal.unacked(&found), &d.disk);
         return Ok((journal, spaces));
     }
-    // The data that a zone has now belongs to a client.
-    let hidden = (0..).zip(&found).map(|(zone, f)| {
-        // A zone that is neither empty nor written is read-only or offline.
-        let odd = f.written == 0 && !f.empty;
-        if odd || g.is_conventional(ZoneNo(zone)) { HIDDEN } else { f.written }
-    });
+    let hidden = (0..).zip(&found).map(|(zone, f)| f.hidden(g.is_conventional(ZoneNo(zone))));
     let journal = Journal::create(&path, about, me, hidden);
     let journal = journal.map_err(|e| format!("{}: {e}", path.display()))?;
     Ok((journal, BTreeMap::new()))
-}
-
-/// The length of a block of a disk in sectors.
-pub(super) fn block_sectors(d: &Disk) -> u32 {
-    let limits = d.disk.limits();
-    limits.write_granularity_sectors.max(limits.logical_block_sectors).max(1)
 }
 
 /// The part of a request that the journal needs. `None`: the request does not concern it.

@@ -44,6 +44,7 @@ mod worker;
 use crate::clock::Clock;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
+use crate::recovery::space::block_sectors;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
@@ -72,10 +73,10 @@ use worker::Worker;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Nanos, Sector};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
-use zoneplug_recovery::{DiskRecovery, written_in};
 pub use zoneplug_nvme::target::AnaState;
 use zoneplug_nvme::target::{Activity, Event, Nqn, QueueId, Target};
 use zoneplug_nvme::tcp::Config;
+use zoneplug_recovery::{DiskRecovery, written_in};
 
 /// A disk to be served.
 #[derive(Debug, Clone)]
@@ -573,6 +574,6 @@ fn left_of(
     recovery.set_written_at_start(found.iter().map(written_in).collect(), now);
     let Some(directory) = directory else { return (recovery, None, None) };
     let left = journal::open(d, directory, threads as u16, &found);
-    recovery.set_spaces(left.spaces, journal::block_sectors(d));
+    recovery.set_spaces(left.spaces, block_sectors(&d.disk));
     (recovery, left.journal, left.why_not)
 }

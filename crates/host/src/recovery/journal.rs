@@ -33,8 +33,9 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
-use zoneplug_core::zone::Geometry;
+use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Op, Sector, ZoneNo};
+use zoneplug_recovery::written_in;
 
 /// The offset of a zone that is completely hidden.
 pub(crate) const HIDDEN: u32 = u32::MAX;
@@ -196,6 +197,19 @@ pub(crate) struct FoundZone {
     /// Sectors that hold data, from the start of the zone.
     pub(crate) written: u32,
     pub(crate) empty: bool,
+}
+
+impl FoundZone {
+    pub(crate) fn of(zone: &ZoneInfo) -> FoundZone {
+        FoundZone { written: written_in(zone), empty: zone.cond == Condition::Empty }
+    }
+
+    /// The offset from which on a new journal may be searched: the data that the zone has now belongs to a client.
+    pub(crate) fn hidden(&self, is_conventional: bool) -> u32 {
+        // A zone that is neither empty nor written is read-only or offline.
+        let odd = self.written == 0 && !self.empty;
+        if odd || is_conventional { HIDDEN } else { self.written }
+    }
 }
 
 /// Removes files of servers that were killed while they created a journal for `path`.
@@ -522,5 +536,7 @@ impl Journal {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 pub(crate) mod tests;

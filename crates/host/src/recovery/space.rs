@@ -1,16 +1,36 @@
-//! Reads the space of a zone that no client was told of.
+//! Reads the space of zones that no client was told of.
 
 use crate::BlockingDisk;
 use crate::runtime::hosted::HostedDisk;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use zoneplug_core::Sector;
+use zoneplug_core::{Sector, ZoneNo};
 use zoneplug_recovery::{Space, block_hashes};
 
 /// Most sectors that are read at a time.
 const PIECE: u32 = 2048;
 
-/// Reads these pieces of the zone that begins at `start`. `None`: a read has failed. Waits for the disk.
-pub(crate) fn read_space(
+/// Reads these pieces of zones, as offsets. A zone that cannot be read has nothing to compare. Waits for the disk.
+pub(crate) fn read_spaces(
+    pieces: Vec<(ZoneNo, Vec<Range<u32>>)>,
+    disk: &HostedDisk,
+) -> BTreeMap<u32, Space> {
+    let (g, block) = (disk.disk().geometry(), block_sectors(disk));
+    let read = |(zone, pieces): (ZoneNo, Vec<Range<u32>>)| {
+        let space = read_space(g.zone_start(zone), &pieces, block, disk)?;
+        (!space.is_empty()).then_some((zone.0, space))
+    };
+    pieces.into_iter().filter_map(read).collect()
+}
+
+/// The length in sectors of the blocks that are compared.
+pub(crate) fn block_sectors(disk: &HostedDisk) -> u32 {
+    let limits = disk.disk().limits();
+    limits.write_granularity_sectors.max(limits.logical_block_sectors).max(1)
+}
+
+/// `None`: a read has failed.
+fn read_space(
     start: Sector,
     pieces: &[Range<u32>],
     block_sectors: u32,

@@ -62,11 +62,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use takeover::identity::DeviceIdentity;
 use takeover::journal_file::{self, JournalFile, Served};
-use takeover::replay::{self, Replay};
+use takeover::replay;
 use takeover::search::{self, Machine, Patience};
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
+use zoneplug_recovery::DiskRecovery;
 
 /// How long to wait for a dead server's device to become free, and for the files of a new device to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -254,7 +255,7 @@ impl Ublk {
         let shown = served.shown.clone();
         let record = JournalFile::of_last(disk, records, &info, &found, served)?;
         let most = replay::most_in_flight(&info);
-        let replay = Replay::new(disk, shown.clone(), &found, record.of_last_server(), most);
+        let replay = replay::recovery(disk, &found, record.of_last_server(), most);
         let replay = (record, Some(replay));
         let device = self.begin(disk, options, &known, (info, shown), replay, ended)?;
         match self.control.end_recovery(id) {
@@ -273,7 +274,7 @@ impl Ublk {
         options: &UblkOptions,
         params: &abi::Params,
         (info, shown): (DevInfo, Range<u32>),
-        (record, replay): (JournalFile, Option<Replay>),
+        (record, replay): (JournalFile, Option<DiskRecovery>),
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();

@@ -4,13 +4,15 @@
 //!
 //! The thread decides nothing about zones: order, merging and recovery are the disk's.
 
+mod resend;
+
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::driver::{Driver, Event, KernelDriver, NO_RING, Polled};
 use super::leave::{Leave, Step};
 use super::request::{self, Request, Slice};
 use super::sys::Way;
-use super::takeover::replay::Replay;
+use super::takeover::replay;
 use crate::eventfd::eventfd;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
@@ -19,8 +21,10 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::Counters;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{Timed, Timing, Untimed};
+use resend::Resending;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
@@ -28,7 +32,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
-use zoneplug_core::{BioPool, Bios, Error, Op, Sector, Status};
+use zoneplug_core::{BioPool, Bios, Error, Flags, Op, Sector, Status};
+use zoneplug_recovery::DiskRecovery;
 
 /// Longer buffers are freed after their request. Only reports of very many zones need them.
 const KEEP_BYTES: u32 = 2 << 20;
@@ -49,8 +54,8 @@ pub(super) struct UblkShared {
     pub(super) latencies: Vec<Arc<LatencyLog>>,
     /// Why a queue ended although the device did not.
     pub(super) failure: Mutex<Option<String>>,
-    /// The search for requests that the last server has carried out, if the device was taken over.
-    pub(super) replay: Option<Replay>,
+    /// The requests that the last server may have carried out, if the device was taken over.
+    pub(super) replay: Option<DiskRecovery>,
     /// The journal, if the device can be taken over and has one.
     pub(super) journal: Option<Journal>,
     pub(super) leave: Leave,
@@ -147,11 +152,13 @@ struct UblkSlot {
     sent: usize,
     /// The buffer whose memory the BIO uses.
     lent: Option<Lent>,
+    /// The step that the BIO carries out, if the last server may have carried out the request.
+    resending: Option<Box<Resending>>,
 }
 
 impl UblkSlot {
     fn new() -> UblkSlot {
-        UblkSlot { request: Request::NONE, busy: false, sent: 0, lent: None }
+        UblkSlot { request: Request::NONE, busy: false, sent: 0, lent: None, resending: None }
     }
 }
 
@@ -375,53 +382,52 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         {
             return self.answer(tag, -libc::EIO, 0);
         }
-        let mut done_sectors = 0;
-        if let Some(replay) = &self.shared.replay {
-            if request.op == Op::ZoneAppend {
-                if let Some(at) = replay.append_before(&request, buf.as_ref(), &self.shared.disk) {
-                    self.counters().count_replayed();
-                    self.bufs.extend(buf);
-                    return self.appended(tag, &request, at);
-                }
-            } else {
-                done_sectors = replay.done_before(&request, buf.as_ref(), &self.shared.disk);
+        let begun = match &self.shared.replay {
+            Some(recovery) if recovery.is_before_first(request.op, request.sector) => {
+                replay::begin(recovery, &request, buf.as_ref())
             }
-        }
+            _ => None,
+        };
         if let Some(journal) = &self.shared.journal {
             journal.begin(&request.change());
         }
-        let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
+        let Some(part) = self.shared.slice.part(&request, 0) else {
             // The slice has conventional zones only, so there is nothing to reset.
             return self.answer(tag, 0, 0);
         };
-        if done_sectors > 0 {
-            self.counters().count_replayed();
-            if done_sectors == request.len_sectors {
-                self.bufs.extend(buf);
-                return self.answer(tag, request.result(Status::Ok), 0);
-            }
-        }
-        let mut bio = self.pool.get();
         let slot = &mut self.slots[usize::from(tag)];
         (slot.request, slot.sent, slot.busy) = (request, 1, true);
+        let token = self.timing.token(tag, request.op);
+        if let Some(begun) = begun {
+            return self.step(tag, token, buf, begun);
+        }
+        self.send(tag, token, part, request.flags, (buf, 0..request.bytes));
+        Ok(())
+    }
+
+    /// Sends a BIO for the request of a tag. Lends it these bytes of `buf`.
+    #[inline]
+    fn send(
+        &mut self,
+        tag: u16,
+        token: u64,
+        (op, sector, len_sectors): (Op, Sector, u32),
+        flags: Flags,
+        (buf, bytes): (Option<AlignedBuf>, Range<u32>),
+    ) {
+        let mut bio = self.pool.get();
         let io = match buf {
             Some(buf) => {
-                let done = done_sectors << 9;
-                let (lent, io) = buf.lend_part(done, request.bytes - done);
-                slot.lent = Some(lent);
+                let (lent, io) = buf.lend_part(bytes.start, bytes.end - bytes.start);
+                self.slots[usize::from(tag)].lent = Some(lent);
                 io
             }
             None => IoBuf::empty(),
         };
         bio.set(op, sector, len_sectors, io);
-        if done_sectors > 0 {
-            bio.sector = request.sector.plus(u64::from(done_sectors));
-            bio.len_sectors -= done_sectors;
-        }
-        bio.flags = request.flags;
-        bio.set_token(self.timing.token(tag, request.op));
+        bio.flags = flags;
+        bio.set_token(token);
         self.list.push_back(bio);
-        Ok(())
     }
 
     /// A buffer for a request with so many bytes of data. `None`: the request has no data.
@@ -463,6 +469,11 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                     status = Status::Io;
                 }
             }
+            if slot.resending.is_some() {
+                self.pool.put(bio);
+                self.step_ended(tag, token, (status, zones), buf)?;
+                continue;
+            }
             if status.is_ok()
                 && let Some((op, sector, len)) = self.shared.slice.part(&request, slot.sent)
             {
@@ -473,7 +484,6 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                 self.list.push_back(next);
                 continue;
             }
-            slot.busy = false;
             self.pool.put(bio);
             if request.wants_data() && status.is_ok() {
                 let stored = buf.as_mut().map(|buf| {
@@ -487,23 +497,44 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                     status = Status::Io;
                 }
             }
-            self.bufs.extend(buf.filter(|b| b.len() <= KEEP_BYTES));
-            self.counters().count(request.op, request.bytes, status.is_ok());
-            self.timing.ended(token, request.op, request.sector);
-            if let Some(journal) = &self.shared.journal {
-                journal.end(&request.change(), status.is_ok());
-            }
-            if request.op == Op::ZoneAppend && status.is_ok() {
-                self.appended(tag, &request, landed)?;
-                continue;
-            }
-            let append = match request.op {
-                Op::ZoneAppend => self.shared.slice.up(request.sector).0,
-                _ => 0,
-            };
-            self.answer(tag, request.result(status), append)?;
+            self.finish(tag, token, status, landed, buf)?;
         }
         Ok(any)
+    }
+
+    /// Answers the request of a tag. `landed`: where an append is. `buf`: the buffer of its data.
+    #[inline]
+    fn finish(
+        &mut self,
+        tag: u16,
+        token: u64,
+        status: Status,
+        landed: Sector,
+        buf: Option<AlignedBuf>,
+    ) -> io::Result<()> {
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.busy = false;
+        let request = slot.request;
+        self.keep_buffer(buf);
+        self.counters().count(request.op, request.bytes, status.is_ok());
+        self.timing.ended(token, request.op, request.sector);
+        if let Some(journal) = &self.shared.journal {
+            journal.end(&request.change(), status.is_ok());
+        }
+        if request.op == Op::ZoneAppend && status.is_ok() {
+            return self.appended(tag, &request, landed);
+        }
+        let append = match request.op {
+            Op::ZoneAppend => self.shared.slice.up(request.sector).0,
+            _ => 0,
+        };
+        self.answer(tag, request.result(status), append)
+    }
+
+    /// Keeps a buffer for another request.
+    #[inline]
+    fn keep_buffer(&mut self, buf: Option<AlignedBuf>) {
+        self.bufs.extend(buf.filter(|b| b.len() <= KEEP_BYTES));
     }
 
     /// Passes the answers to the kernel, and sleeps until a request or a completion comes.

@@ -8,7 +8,6 @@ use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
 use super::sys::Way;
-use super::takeover::replay::Replay;
 use crate::recovery::bases::LastServer;
 use crate::recovery::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
@@ -26,6 +25,7 @@ use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Flags, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_recovery::DiskRecovery;
 
 /// A request of the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -225,7 +225,7 @@ pub(super) fn serve_from(
 }
 
 /// The state that the last server of a device has left, and the order to its queues to leave it.
-type Left = (Option<Replay>, Option<journal::Journal>, Leave);
+type Left = (Option<DiskRecovery>, Option<journal::Journal>, Leave);
 
 fn serve_all<T: Timing>(
     disk: &HostedDisk,

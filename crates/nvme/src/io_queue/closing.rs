@@ -108,7 +108,7 @@ impl<C: DiskClient> IoQueue<C> {
         let disks: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
         let unused = self.shown.into_iter().filter(|disk| !disks.contains(disk));
         unused.for_each(|disk| {
-            ctx.disks.recovery(disk).with(|l| l.leave(self.host, self.queue.into()))
+            ctx.disks.recovery(disk).with(|l| l.leave(self.host, self.queue.into()));
         });
         let (used, unused): (Vec<_>, Vec<_>) =
             self.used.into_iter().partition(|u| u.client.outstanding() > 0);

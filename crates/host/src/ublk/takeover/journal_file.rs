@@ -62,14 +62,9 @@ impl JournalFile {
     ) -> Result<JournalFile, String> {
         place(directory)?;
         let about = about(disk, info, served)?;
-        // The data that a zone has now belongs to a client.
         let found = replay::find(disk, about.shown.clone()).map_err(|e| e.what().to_owned())?;
         let g = about.geometry;
-        let hidden = (0..).zip(&found).map(|(zone, f)| {
-            // A zone that is neither empty nor written is read-only or offline.
-            let odd = f.written == 0 && !f.empty;
-            if odd || g.is_conventional(ZoneNo(zone)) { HIDDEN } else { f.written }
-        });
+        let hidden = (0..).zip(&found).map(|(zone, f)| f.hidden(g.is_conventional(ZoneNo(zone))));
         leave(info.dev_id, me)?;
         make(&path(directory, info.dev_id), about, me, hidden, None)
     }

@@ -1,6 +1,6 @@
 //! Tests of a queue of a device that was taken over, and of one that leaves its device to the next server.
 
-use super::replay::{Replay, find, most_in_flight};
+use super::replay::{find, most_in_flight, recovery};
 use crate::recovery::journal::Journal;
 use crate::recovery::journal::tests::{Place, about, request};
 use crate::ublk::abi::{self, DevInfo};
@@ -67,7 +67,7 @@ fn serve(
 ) -> Vec<(i32, u64)> {
     let found = find(disk, 0..ZONES).unwrap();
     let journal = Journal::open(&place.record(), about(ZONES, 1), (last, me), &found).unwrap();
-    let replay = Replay::new(disk, 0..ZONES, &found, Some(&journal), 8);
+    let replay = recovery(disk, &found, Some(&journal), 8);
     let mut client = Blocks::new(requests);
     let left = (Some(replay), Some(journal), Leave::default());
     serve_from(disk, 1, BLOCK, &mut client, left).unwrap();
@@ -127,13 +127,36 @@ fn u6_appends_of_all_queues_are_looked_for() {
         io.append(Sector(0), data(fill)).unwrap();
     }
     let found = find(&disk, 0..ZONES).unwrap();
-    let replay = Replay::new(&disk, 0..ZONES, &found, Some(&journal), most_in_flight(&info));
+    let replay = recovery(&disk, &found, Some(&journal), most_in_flight(&info));
     let appends: Vec<_> = (1..=6).rev().map(|fill| (abi::OP_ZONE_APPEND, 0, fill)).collect();
     let mut client = Blocks::new(&appends);
     let left = (Some(replay), Some(journal), Leave::default());
     serve_from(&disk, 1, BLOCK, &mut client, left).unwrap();
     let places: Vec<u64> = client.answers.iter().map(|(_, at)| *at).collect();
     assert_eq!(places, [40, 32, 24, 16, 8, 0]);
+}
+
+/// U6. A queue answers its other requests while a write is compared with a disk that does not answer.
+#[test]
+fn u6_a_queue_does_not_wait_for_a_comparison() {
+    let spec = "mem,zones=4,zone-size=1M,fault=read/lost/zone=0";
+    let disk = HostedDisk::open_spec(spec).unwrap();
+    BlockingDisk::new(&disk).unwrap().write(Sector(0), data(1)).unwrap();
+    let found = find(&disk, 0..ZONES).unwrap();
+    let replay = recovery(&disk, &found, None, 8);
+    const REQUESTS: [(u8, u64, u8); 3] =
+        [(abi::OP_WRITE, 0, 1), (abi::OP_WRITE, 0x800, 1), (abi::OP_ZONE_APPEND, 0x1000, 1)];
+    let (sent, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut client = Blocks { leaves: true, ..Blocks::new(&REQUESTS) };
+        let left = (Some(replay), None, Leave::within(Duration::from_millis(50)));
+        let served = serve_from(&disk, 3, BLOCK, &mut client, left);
+        sent.send((served, client.answers)).unwrap();
+    });
+    let (served, answers) =
+        ended.recv_timeout(Duration::from_secs(30)).expect("the queue waits for the disk");
+    served.unwrap();
+    assert_eq!(answers, [(BLOCK as i32, 0), (0, 0x1000)]);
 }
 
 /// U9. A queue that leaves its device does not wait for ever for a disk that does not answer. It answers the requests
