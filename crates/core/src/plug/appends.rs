@@ -15,8 +15,7 @@
 //! not matter.
 
 use super::Recovery;
-use super::change::PlugChange;
-use super::shard::Shard;
+use super::shard::{PlugChange, Shard};
 use super::state::NEED_WP;
 use super::track::Appends;
 use crate::bio::{Bio, Command, WritePointer};

@@ -8,33 +8,12 @@
 //! To park or send a write is no such change. [`Plug::admit`](super::Plug::admit) moves the write pointer too, but
 //! refuses every write of a zone that has early ones. So the usual path of a BIO does not come here.
 
+use super::Admit;
+use super::shard::{PlugChange, Shard};
 use super::window::{OrderWindow, Settled};
-use super::{Admit, Shard};
 use crate::bio::Bio;
 use crate::unit::ZoneNo;
-use std::ops::{Deref, DerefMut};
-
-/// A plug that is being changed, and its shard.
-pub(crate) struct PlugChange<'a> {
-    pub(super) shard: &'a mut Shard,
-    pub(super) i: usize,
-}
-
-impl Deref for PlugChange<'_> {
-    type Target = Shard;
-
-    #[inline]
-    fn deref(&self) -> &Shard {
-        self.shard
-    }
-}
-
-impl DerefMut for PlugChange<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Shard {
-        self.shard
-    }
-}
+use std::ops::DerefMut;
 
 impl Shard {
     /// Changes plug `i`, that of `zone`, by `change`. If the zone has early writes, locks the window, and settles them
@@ -54,21 +33,9 @@ impl Shard {
         };
         (result, settled)
     }
-
-    /// Begins a change of plug `i` without its end, for [`Shard::change`] and for tests of one plug.
-    #[inline]
-    pub(super) fn unsettled(&mut self, i: usize) -> PlugChange<'_> {
-        PlugChange { shard: self, i }
-    }
 }
 
 impl PlugChange<'_> {
-    /// Returns the index of the plug in its shard.
-    #[inline]
-    pub(crate) fn index(&self) -> usize {
-        self.i
-    }
-
     /// Like [`Plug::admit`](super::Plug::admit), also for a zone that has early writes. The caller parks an admitted
     /// write within the same change.
     pub(crate) fn admit(&mut self, offset: u32, len: u32) -> Admit {

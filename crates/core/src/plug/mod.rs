@@ -31,11 +31,10 @@ mod track;
 mod window;
 mod word;
 
-pub(crate) use change::PlugChange;
 pub(crate) use pipelined::Sent;
 pub(crate) use recovery::RecoveryReport;
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
-pub(crate) use shard::{Merge, Next};
+pub(crate) use shard::{Merge, Next, PlugChange};
 pub(crate) use track::Then;
 pub use window::WindowCounters;
 pub(crate) use window::{EarlyWrite, OrderWindow, Settled};

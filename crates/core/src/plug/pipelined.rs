@@ -16,8 +16,7 @@
 //!   append gets a new sector; a positional write goes only where its client said.
 
 use super::Recovery;
-use super::change::PlugChange;
-use super::shard::{Merge, Shard};
+use super::shard::{Merge, PlugChange, Shard};
 use super::state::{NEED_WP, OFFLINE, PLUGGED, READONLY};
 use super::track::{Held, MAX_ATTEMPTS, Then, Track};
 use crate::bio::{Bio, Command, Status, WritePointer};

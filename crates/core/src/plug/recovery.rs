@@ -19,8 +19,7 @@
 //!
 //! This file is plain state; `disk/recovery.rs` sends the report.
 
-use super::change::PlugChange;
-use super::shard::Shard;
+use super::shard::{PlugChange, Shard};
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::{MAX_ATTEMPTS, Then, Track};
 use super::{Kind, NONE, Recovery};

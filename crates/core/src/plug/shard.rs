@@ -1,6 +1,5 @@
 //! A shard: plugs that share a lock, and the table of the writes that they have parked.
 
-use super::change::PlugChange;
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::Track;
@@ -9,6 +8,7 @@ use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Counts of the plugs of a disk since it was opened.
@@ -177,6 +177,28 @@ pub struct Shard {
     pub(super) number: usize,
     /// Whether all plugs stay under the lock.
     pub(super) keeps_locked: bool,
+}
+
+/// A plug that is being changed, and its shard. [`Shard::change`] hands it out.
+pub(crate) struct PlugChange<'a> {
+    pub(super) shard: &'a mut Shard,
+    pub(super) i: usize,
+}
+
+impl Deref for PlugChange<'_> {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        self.shard
+    }
+}
+
+impl DerefMut for PlugChange<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard {
+        self.shard
+    }
 }
 
 impl Shard {
@@ -355,9 +377,21 @@ impl Shard {
             }
         }
     }
+
+    /// Begins a change of plug `i` without its end, for [`Shard::change`] and for tests of one plug.
+    #[inline]
+    pub(super) fn unsettled(&mut self, i: usize) -> PlugChange<'_> {
+        PlugChange { shard: self, i }
+    }
 }
 
 impl PlugChange<'_> {
+    /// Returns the index of the plug in its shard.
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.i
+    }
+
     /// Ends a write command of the zone. `offset` is the write's offset in the zone, in sectors.
     #[inline(always)]
     pub(crate) fn complete(
