@@ -7,6 +7,7 @@
 //! | [`spec`] | the formats of the specifications: commands, completions, data structures, numbers |
 //! | [`initiator`] | a model of an initiator, for tests and load |
 //! | [`tcp`] | one connection of NVMe over TCP as a state machine |
+//! | [`association`] | a connection for its whole life: its role, the host's authentication, its end |
 //! | [`target`] | the answers of a target to commands, without a transport |
 //! | [`io_queue`] | the commands of a connection as BIOs of disks |
 //! | `recovery_names.rs` | the names by which [`zoneplug_recovery`] knows hosts and queues |
@@ -17,6 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "target")]
+pub mod association;
 #[cfg(feature = "target")]
 pub mod dhchap;
 #[cfg(feature = "target")]

@@ -115,6 +115,7 @@ classes! {
     Slow "the target ends a connection that makes no progress",
     Silent "a host gives no sign of life, and its controller ends",
     Reset "a host resets its controller with commands in flight",
+    Awaited "the target ends a queue whose host has yet to acknowledge the answer of an append",
     HandOver "a server hands the disk over to the next one with commands in flight",
     HandOverHeld "a server hands the disk over while writes are held",
     Spoilt "data change on their way, and the command is sent again",

@@ -6,7 +6,6 @@ use super::{Shared, sys};
 use crate::served::Counters;
 use crate::served::timing::Timing;
 use std::cell::RefCell;
-use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::IoContext;
 use zoneplug_nvme::tcp::Buffers;
@@ -26,8 +25,9 @@ pub(super) struct WorkerContext<'a, T> {
     pub(super) now: Nanos,
 }
 
-impl<T: Timing> WorkerContext<'_, T> {
-    pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'_, T>> {
+impl<'a, T: Timing> WorkerContext<'a, T> {
+    #[inline(always)]
+    pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'a, T>> {
         let disks = ServedDisks::new(self.shared, self.worker, self.to_tell, self.counters);
         IoContext { disks, buffers: self.buffers, now: self.now }
     }
@@ -40,9 +40,5 @@ impl<T: Timing> WorkerContext<'_, T> {
                 journal.record(self.worker as u16, told.sector, told.len_sectors);
             }
         }
-    }
-
-    pub(super) fn buffers_put(&mut self, buf: Option<AlignedBuf>) {
-        buf.into_iter().for_each(|buf| self.buffers.put(buf));
     }
 }

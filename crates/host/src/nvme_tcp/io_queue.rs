@@ -19,8 +19,7 @@ use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 use zoneplug_recovery::{ClientKey, DiskRecovery};
 
-/// An I/O queue, and an I/O queue whose connection has ended.
-pub(super) type IoQueue<T> = zoneplug_nvme::io_queue::IoQueue<QueueClient<T>>;
+/// An I/O queue whose connection has ended.
 pub(super) type ClosingQueue<T> = zoneplug_nvme::io_queue::ClosingQueue<QueueClient<T>>;
 
 /// The disks for the queues of one thread.

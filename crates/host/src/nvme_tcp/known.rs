@@ -47,7 +47,7 @@ impl Known {
 /// The place of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostPlace {
-    /// The place is not counted: the host has a key, or the target refuses it.
+    /// The place is not counted: the target refuses the host.
     Uncounted,
     /// The host is known.
     Known { id: u64, is_admin: bool, is_new: bool },

@@ -6,7 +6,7 @@
 //! | `mod.rs` | a server: its start, its end, what its threads share |
 //! | `options.rs` | options of a server |
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
-//! | `connection.rs` | a socket, and what its connection is for the target |
+//! | `connection.rs` | a socket, and the association that it carries |
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `shown.rs` | what hosts know a server by |
@@ -20,8 +20,8 @@
 //! | `sys.rs` | epoll, sending |
 //! | `testing.rs` | servers for tests and benchmarks: without threads, with other bounds |
 //!
-//! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection
-//! belongs to one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the
+//! The protocol is [`zoneplug_nvme`]'s: an [`association`](zoneplug_nvme::association) turns bytes into commands, has them
+//! carried out, and decides when its connection ends. Each connection belongs to one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the
 //! target. A disk that stalls delays its commands, but blocks no thread.
 
 mod admission;

@@ -82,6 +82,7 @@ macro_rules! context {
         }
     };
 }
+use context;
 
 /// A worker.
 pub(super) struct Worker<T> {
@@ -198,8 +199,8 @@ impl<T: Timing> Worker<T> {
         Ok(self.ending.is_none() || !self.turn_ending())
     }
 
-    fn place(&mut self, n: usize) -> Option<&mut Connection<T>> {
-        self.places.get_mut(n)?.connection.as_deref_mut()
+    fn place(&self, n: usize) -> Option<&Connection<T>> {
+        self.places.get(n)?.connection.as_deref()
     }
 
     /// Calls `f` with the connection of a key, and closes the connection if `f` returns false. Its clients are then
@@ -216,20 +217,20 @@ impl<T: Timing> Worker<T> {
         }
         let Some(connection) = place.connection.as_deref_mut() else { return };
         if std::mem::take(&mut place.armed)
-            && let Some(io) = connection.busy_queue()
+            && let Some(clients) = connection.association().clients()
         {
-            io.clients().for_each(QueueClient::disarm);
+            clients.for_each(QueueClient::disarm);
         }
         let mut ctx = context!(self);
         if !f(connection, &mut ctx) {
-            connection.end(&mut ctx);
+            place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
             // Answers that were not sent will never be sent.
             ctx.to_tell.borrow_mut().clear();
-            (place.connection, place.waker) = (None, None);
+            place.waker = None;
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        } else if !place.listed && connection.busy_queue().is_some() {
+        } else if !place.listed && connection.association().is_busy() {
             place.listed = true;
             self.busy.push(n);
         }
@@ -299,8 +300,8 @@ impl<T: Timing> Worker<T> {
     }
 
     /// Whether commands of a connection wait for other queues.
-    fn waits(&mut self, n: usize) -> bool {
-        self.place(n).and_then(Connection::busy_queue).is_some_and(|io| io.waits())
+    fn waits(&self, n: usize) -> bool {
+        self.place(n).is_some_and(|c| c.association().waits())
     }
 
     /// Arms the clients of a busy connection. Returns whether the connection can wait until it is woken, and whether
@@ -308,7 +309,8 @@ impl<T: Timing> Worker<T> {
     fn arm(&mut self, n: usize) -> (bool, bool) {
         let key = self.key(n);
         let place = &mut self.places[n];
-        let Some(io) = place.connection.as_deref_mut().and_then(Connection::busy_queue) else {
+        let Some(clients) = place.connection.as_deref_mut().and_then(Connection::busy_clients)
+        else {
             return (false, false);
         };
         let (looked, waker) = place.waker.get_or_insert_with(|| {
@@ -318,7 +320,7 @@ impl<T: Timing> Worker<T> {
         looked.looked();
         let mut watched = false;
         let key = key | DEVICE_OF;
-        let armed = io_queue::arm(io.busy_clients(), waker, &self.epoll, key, &mut watched);
+        let armed = io_queue::arm(clients, waker, &self.epoll, key, &mut watched);
         (armed, watched)
     }
 
@@ -357,7 +359,7 @@ impl<T: Timing> Worker<T> {
     /// Removes the `n`th of the busy places from their list if it is no longer busy.
     fn unlist_if_idle(&mut self, n: usize) -> bool {
         let place = self.busy[n];
-        if self.place(place).and_then(Connection::busy_queue).is_some() {
+        if self.place(place).is_some_and(|c| c.association().is_busy()) {
             return false;
         }
         self.busy.swap_remove(n);
@@ -390,21 +392,19 @@ impl<T: Timing> Worker<T> {
             match mail {
                 Mail::Ready(key) => drop(self.turn_disk(key)),
                 Mail::Connection(stream) => self.add(stream),
-                Mail::Complete(key, completion) => self.with(key, |connection, ctx| {
-                    connection.complete(completion, ctx);
-                    connection.turn_disks(ctx).1
-                }),
-                Mail::Computed(key, computed) => self.with(key, |connection, ctx| {
-                    connection.computed(*computed, ctx);
-                    connection.turn_disks(ctx).1
-                }),
+                Mail::Complete(key, completion) => {
+                    self.with(key, |connection, ctx| connection.complete(completion, ctx));
+                }
+                Mail::Computed(key, computed) => {
+                    self.with(key, |connection, ctx| connection.computed(*computed, ctx));
+                }
                 Mail::Asked(key) => self.with(key, Connection::asked),
                 Mail::Namespaces(key, all) => self.with(key, |connection, ctx| {
                     connection.show(all, ctx);
                     true
                 }),
                 Mail::Close(key) => {
-                    self.with(key, Connection::forget);
+                    self.with(key, Connection::ended_by_target);
                     if self.lives(key) {
                         self.leaving.push(key);
                     }
@@ -487,7 +487,7 @@ impl<T: Timing> Worker<T> {
             && self.strangers.len() > few
             && let Some(key) = self.strangers.pop_front()
         {
-            self.with(key, |connection, _| !connection.is_stranger());
+            self.with(key, |connection, _| !connection.association().is_stranger());
         }
     }
 
@@ -499,7 +499,8 @@ impl<T: Timing> Worker<T> {
             self.with(self.key(n), Connection::expire);
         }
         let mut strangers = std::mem::take(&mut self.strangers);
-        strangers.retain(|key| self.connection(*key).is_some_and(|c| c.is_stranger()));
+        strangers
+            .retain(|key| self.connection(*key).is_some_and(|c| c.association().is_stranger()));
         self.strangers = strangers;
         // If a listener cannot be watched yet, the next sweep tries again.
         if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {

@@ -3,14 +3,8 @@
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used, slot_of};
 use crate::target::QueueId;
-use zoneplug_core::{Bios, Nanos, Op};
+use zoneplug_core::{Bios, Op};
 use zoneplug_recovery::{ClientKey, Landed, data_hash};
-
-/// The longest time that a server waits at its end for disks and hosts that do not answer.
-pub const END_LIMIT: Nanos = Nanos(1_000_000_000);
-/// The time that a server gives a host, at its end, to read the answer to an append after the host's TCP acknowledged
-/// it.
-pub const END_LOOK: Nanos = Nanos(100_000_000);
 
 /// A queue without a connection.
 #[derive(Debug)]
@@ -33,6 +27,7 @@ impl<C: DiskClient> IoQueue<C> {
         acknowledged: u64,
         ctx: &IoContext<'_, D>,
     ) -> bool {
+        debug_assert!(!self.leaves, "the target ends a queue once");
         self.leaves = self.waits_for_acknowledgement(acknowledged);
         if self.leaves {
             self.stop();

@@ -20,7 +20,7 @@ mod closing;
 mod peer_query;
 mod resend;
 
-pub use closing::{ClosingQueue, END_LIMIT, END_LOOK};
+pub use closing::ClosingQueue;
 
 use crate::spec::{Completion, status};
 use crate::target::io::{IoRequest, IoResult, Step, Task};

@@ -2,6 +2,7 @@
 
 use super::{NetworkWorld, trace};
 use crate::memory::stamp_bytes;
+use std::collections::BTreeMap;
 use zoneplug_core::Op;
 use zoneplug_nvme::initiator::Data;
 use zoneplug_nvme::spec::{Command, FUA, opcode};
@@ -145,25 +146,6 @@ impl NetworkWorld {
         self.next_stamp - u64::from(sectors)
     }
 
-    /// Checks a command that the server has received: its data must be those that the host has sent (K4).
-    pub(super) fn came_up(&mut self, c: usize, received: &Received) {
-        let cid = received.command.cid();
-        let id = self.connections[c].ids.get(&cid);
-        let id = *id.unwrap_or_else(|| panic!("K1: no host has sent {:?}", received.command));
-        let sent = self.commands.get_mut(&id).unwrap_or_else(|| panic!("command {id} comes again"));
-        assert!(!sent.came_up, "command {id} comes again");
-        sent.came_up = true;
-        let (ours, theirs) = (&sent.command.0, &received.command.0);
-        let same = ours[0] == theirs[0] && ours[4..8] == theirs[4..8] && ours[40..] == theirs[40..];
-        assert!(same, "K1: command {id} is another: {sent:?}, {:?}", received.command);
-        let came =
-            received.data.as_ref().map_or(&[][..], |d| &d.as_slice()[..received.len as usize]);
-        match &sent.data {
-            Data::Out(data) => assert!(came == data, "K4: the data of command {id} are others"),
-            _ => assert!(came.is_empty(), "K4: command {id} has data"),
-        }
-    }
-
     /// Notes that the outcome of a command is unknown, because its host has lost the connection.
     pub(super) fn unknown(&mut self, id: u64) {
         let sent = self.commands.get_mut(&id).expect("a command in flight");
@@ -227,5 +209,27 @@ impl NetworkWorld {
             zones.into_iter().for_each(|z| self.zones[z].ghosts -= 1);
         }
         !all.is_empty()
+    }
+}
+
+/// Checks a command that the server has received: its data must be those that the host has sent (K4). `ids` has the
+/// commands of its connection by their identifiers on the wire.
+pub(super) fn came_up(
+    ids: &BTreeMap<u16, u64>,
+    commands: &mut BTreeMap<u64, Sent>,
+    received: &Received,
+) {
+    let id = ids.get(&received.command.cid());
+    let id = *id.unwrap_or_else(|| panic!("K1: no host has sent {:?}", received.command));
+    let sent = commands.get_mut(&id).unwrap_or_else(|| panic!("command {id} comes again"));
+    assert!(!sent.came_up, "command {id} comes again");
+    sent.came_up = true;
+    let (ours, theirs) = (&sent.command.0, &received.command.0);
+    let same = ours[0] == theirs[0] && ours[4..8] == theirs[4..8] && ours[40..] == theirs[40..];
+    assert!(same, "K1: command {id} is another: {sent:?}, {:?}", received.command);
+    let came = received.data.as_ref().map_or(&[][..], |d| &d.as_slice()[..received.len as usize]);
+    match &sent.data {
+        Data::Out(data) => assert!(came == data, "K4: the data of command {id} are others"),
+        _ => assert!(came.is_empty(), "K4: command {id} has data"),
     }
 }

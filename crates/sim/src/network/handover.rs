@@ -2,7 +2,7 @@
 //! waits until its hosts have the answers, and closes its connections. The next server opens the disk anew, and the
 //! hosts connect to it.
 //!
-//! A server of the host crate ends in the same order (`nvme_tcp/worker/ending.rs` there), with the same times.
+//! Order and times are those of [`ServerEnd`], as in a server of the host crate.
 
 use super::commands::{Sent, What};
 use super::disks::ServedDisk;
@@ -10,7 +10,7 @@ use super::{NetworkWorld, setup, trace};
 use crate::class::Class;
 use zoneplug_core::ZoneNo;
 use zoneplug_core::zone::Condition;
-use zoneplug_nvme::io_queue::{END_LIMIT, END_LOOK};
+use zoneplug_nvme::association::ServerEnd;
 
 impl NetworkWorld {
     /// Hands the disk over to the next server.
@@ -29,16 +29,15 @@ impl NetworkWorld {
         for c in self.connections.iter_mut().filter(|c| c.served.is_some()) {
             (c.troubled, c.left) = (true, Some(since));
         }
-        let all = 0..self.connections.len();
-        let limit = since.plus(END_LIMIT);
-        while self.now < limit && !all.clone().all(|c| self.is_answered(c)) {
-            if !self.pass() {
+        let mut end = ServerEnd::new(since);
+        loop {
+            let answered = self.hosts_have_answers();
+            if end.is_read(self.now, || answered) {
                 break;
             }
+            self.pass_until(end.next_deadline());
         }
-        if all.clone().any(|c| self.has_answered_append(c)) {
-            self.pass_for(END_LOOK.0);
-        }
+        let all = 0..self.connections.len();
         for c in all.clone() {
             while self.host_turn(c) {}
             let connection = &self.connections[c];
@@ -52,7 +51,15 @@ impl NetworkWorld {
                 self.server_closes(c, *s);
             }
         }
+        self.deliver();
         self.next_server();
+    }
+
+    /// Returns whether all connections are answered and, if so, whether one of their last answers is to an append.
+    fn hosts_have_answers(&mut self) -> Option<bool> {
+        let all = 0..self.connections.len();
+        let answered = all.clone().all(|c| self.is_answered(c));
+        answered.then(|| all.clone().any(|c| self.has_answered_append(c)))
     }
 
     /// Checks that all commands that a connection has begun were answered, except writes that the disk has refused
@@ -97,7 +104,6 @@ impl NetworkWorld {
         (self.target, _) = setup::target(&disk, self.network.max_data);
         self.served = ServedDisk::new(disk);
         self.served.now.set(self.now);
-        self.leaves = false;
         trace!(self, "  the next server serves");
     }
 }

@@ -1,7 +1,7 @@
 //! The hosts' side: a host connects its queues, sends commands through them, and learns that a connection is lost.
 
 use super::link::Link;
-use super::server::Served;
+use super::served::Served;
 use super::{NetworkWorld, SUBSYSTEM, trace};
 use crate::class::Class;
 use std::collections::BTreeMap;
@@ -9,7 +9,6 @@ use zoneplug_core::{Nanos, Random};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, Connect, property};
 use zoneplug_nvme::spec::{Command, admin};
-use zoneplug_nvme::tcp::Connection as Tcp;
 use zoneplug_nvme::tcp::pdu::Digests;
 
 /// A host.
@@ -97,7 +96,8 @@ impl NetworkWorld {
             align: if self.rng.one_in(4) { self.rng.below(4) as u8 } else { 0 },
             in_capsule: self.rng.pick(&[0, 512, 4096, 8192]),
         };
-        let tcp = Tcp::new(self.network.tcp, self.now);
+        let tags = self.rng.range(1, 8) as u16;
+        let served = Served::new(self.network.tcp, tags, self.now);
         let link = || Link::new(self.network.capacity, self.network.delay);
         self.connections.push(Connection {
             host,
@@ -107,7 +107,7 @@ impl NetworkWorld {
             out: Vec::new(),
             to_server: link(),
             to_host: link(),
-            served: Some(Box::new(Served::new(tcp, self.rng.range(1, 8) as u16))),
+            served: Some(Box::new(served)),
             host_sees: None,
             server_sees: None,
             acknowledged: None,

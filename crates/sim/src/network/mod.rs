@@ -1,14 +1,14 @@
 //! A world whose clients are hosts that reach the disk over NVMe/TCP. Between the hosts and the target is a network in
 //! virtual time: it cuts the streams of several connections into pieces with delays of their own, stalls, changes bytes and
-//! loses connections. The target, its connections and its I/O queues are the code of a server; only sockets and threads
-//! are modelled.
+//! loses connections. The target and its associations are the code of a server; only sockets and threads are modelled.
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `setup.rs` | disk, target and hosts: all from the seed |
 //! | `link.rs` | one direction of a connection |
 //! | `disks.rs` | the disk as the I/O queues of the target see it |
-//! | `server.rs` | the target's side of the connections |
+//! | `served.rs` | the target's side of a connection: its association |
+//! | `server.rs` | what a server does with its associations: bytes, events of the target, closing |
 //! | `handover.rs` | a server that ends, and the next one |
 //! | `host.rs` | the hosts' side: connecting, losing connections |
 //! | `commands.rs` | what a command asks for, and how it is sent |
@@ -38,6 +38,7 @@ mod manage;
 mod medium;
 mod order;
 mod rest;
+mod served;
 mod server;
 mod setup;
 mod trouble;
@@ -141,8 +142,6 @@ pub(crate) struct NetworkWorld {
     stamps: Vec<Stamped>,
     next_stamp: u64,
     freeze: Option<Freeze>,
-    /// Whether the server is ending, and takes no more commands.
-    leaves: bool,
     /// Whether writes waited in plugs of servers that have ended.
     parked: bool,
     /// Whether commands may fail at the device.
@@ -211,12 +210,17 @@ impl NetworkWorld {
         while self.now < until {
             rounds += 1;
             assert!(rounds < 20_000, "hang: something happens, and no time passes");
-            if self.next_moment().is_none_or(|at| at > until) && !self.round() {
-                self.now = until;
-                self.served.now.set(until);
-            } else {
-                self.pass();
-            }
+            self.pass_until(until);
+        }
+    }
+
+    /// Like [`NetworkWorld::pass`], if that does not take longer than `until`. Otherwise lets the time come.
+    fn pass_until(&mut self, until: Nanos) {
+        if self.next_moment().is_none_or(|at| at > until) && !self.round() {
+            self.now = until;
+            self.served.now.set(until);
+        } else {
+            self.pass();
         }
     }
 

@@ -1,67 +1,157 @@
-//! The target's side of the connections: the work of a server's threads, without threads and sockets.
+//! The target's side of the connections: what a server does with its associations, without threads and sockets.
 
+use super::commands::{self, Sent};
 use super::disks::{DiskOfQueue, QueueClient};
+use super::host::Connection;
+use super::served::{Association, Served, Side};
 use super::{NetworkWorld, trace};
 use crate::class::Class;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::IoSlice;
-use std::net::SocketAddr;
-use zoneplug_core::Nanos;
-use zoneplug_nvme::io_queue::{IoContext, IoQueue};
-use zoneplug_nvme::target::{Connected, Event as TargetEvent, QueueId, Reply};
-use zoneplug_nvme::tcp::{Connection as Tcp, Ended, Event, Queue, Received};
+use std::ops::RangeInclusive;
+use zoneplug_core::{Nanos, Random};
+use zoneplug_nvme::association::Server;
+use zoneplug_nvme::dhchap;
+use zoneplug_nvme::io_queue::{ClosingQueue, IoContext};
+use zoneplug_nvme::target::auth::Job;
+use zoneplug_nvme::target::{Activity, Event as TargetEvent, Nqn, QueueId, Target};
+use zoneplug_nvme::tcp::{Buffers, Ended, Received};
 
-/// The time that the end of a connection waits for its peer to read the reason.
-const LINGER: Nanos = Nanos(50_000_000);
+/// The most time for a value of Diffie-Hellman.
+const COMPUTING: u32 = 50_000_000;
 
-/// The role of a connection at the target.
-#[derive(Debug)]
-enum Role {
-    New,
-    Admin {
-        queue: QueueId,
-        /// Identifiers and slots of commands that are answered later.
-        later: Vec<(u16, u16)>,
-    },
-    Io {
-        queue: QueueId,
-        io: Box<IoQueue<QueueClient>>,
-    },
-    Ended,
+/// The server as one association sees it.
+struct ServerSide<'a> {
+    side: &'a mut Side,
+    c: usize,
+    connection: &'a mut Connection,
+    disks: DiskOfQueue,
+    buffers: &'a mut Buffers,
+    now: Nanos,
+    target: &'a mut Target,
+    closing: &'a mut Vec<(usize, u16, ClosingQueue<QueueClient>)>,
+    commands: &'a mut BTreeMap<u64, Sent>,
+    rng: &'a mut Random,
 }
 
-/// The target's side of a connection.
-#[derive(Debug)]
-pub(super) struct Served {
-    tcp: Tcp,
-    role: Role,
-    closes: Option<Nanos>,
-    tags: u16,
+impl Server<QueueClient> for ServerSide<'_> {
+    type Disks = DiskOfQueue;
+
+    fn io(&mut self) -> IoContext<'_, DiskOfQueue> {
+        IoContext { disks: self.disks.clone(), buffers: self.buffers, now: self.now }
+    }
+
+    fn enter<R>(&mut self, f: impl FnOnce(&mut Target) -> (R, Option<QueueId>)) -> R {
+        // The world takes the target's events after the call.
+        let (result, queue) = f(self.target);
+        self.side.carries = queue.or(self.side.carries);
+        result
+    }
+
+    fn leave(&mut self, queue: QueueId) -> bool {
+        self.side.carries.take() == Some(queue)
+    }
+
+    fn activity(&mut self) -> Activity {
+        Activity::default()
+    }
+
+    fn take_place(&mut self, _: Option<&Nqn>, _: bool) -> Option<bool> {
+        Some(true)
+    }
+
+    fn connect_refused(&mut self, _: Option<&Nqn>, status: u16) {
+        // A controller may end while its host connects the next queue.
+        assert!(self.connection.qid > 0, "refused: {status:#x}");
+        self.connection.troubled = true;
+    }
+
+    fn ended(&mut self) {
+        self.side.held = self.disks.served.disk.counters().window.writes;
+    }
+
+    fn acknowledged(&mut self, _: u64) -> u64 {
+        let connection = &self.connection;
+        connection.acknowledged.unwrap_or(connection.to_host.arrived_ever(self.now))
+    }
+
+    fn discard_output(&mut self, acknowledged: u64) {
+        self.connection.acknowledged = Some(acknowledged);
+    }
+
+    fn put_client(&mut self, _: QueueClient) {}
+
+    fn put_closing(&mut self, queue: ClosingQueue<QueueClient>) {
+        self.closing.push((self.c, self.side.tags, queue));
+    }
+
+    fn random(&mut self) -> Option<dhchap::Random> {
+        Some(random(self.rng))
+    }
+
+    fn compute(&mut self, job: Job) {
+        let time = Nanos(u64::from(self.rng.below(COMPUTING)));
+        self.side.computing = Some((self.now.plus(time), job));
+    }
+
+    fn cancel_computation(&mut self) {
+        self.side.computing = None;
+    }
+
+    fn authentication_failed(&mut self, _: &Nqn) {}
+
+    fn received(&mut self, received: &Received) {
+        commands::came_up(&self.connection.ids, self.commands, received);
+    }
+
+    fn connection_ended(&mut self, why: Ended) {
+        self.side.ended = Some(why);
+    }
 }
 
-impl Served {
-    pub(super) fn new(tcp: Tcp, tags: u16) -> Served {
-        Served { tcp, role: Role::New, closes: None, tags }
-    }
-
-    /// Returns the times at which it has something to do.
-    pub(super) fn moments(&self) -> impl Iterator<Item = Nanos> {
-        self.closes.into_iter().chain(self.tcp.next_deadline())
-    }
-
-    fn queue(&self) -> Option<QueueId> {
-        match &self.role {
-            Role::Admin { queue, .. } | Role::Io { queue, .. } => Some(*queue),
-            _ => None,
-        }
-    }
-}
-
-fn local() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 4420))
+/// Draws the random bytes of a message.
+pub(super) fn random(rng: &mut Random) -> dhchap::Random {
+    let mut bytes = [0; 132];
+    bytes.iter_mut().for_each(|b| *b = rng.draw() as u8);
+    dhchap::Random::new(&bytes)
 }
 
 impl NetworkWorld {
+    /// Returns the server of an association for a call.
+    fn server<'a>(&'a mut self, c: usize, side: &'a mut Side) -> ServerSide<'a> {
+        ServerSide {
+            c,
+            connection: &mut self.connections[c],
+            disks: DiskOfQueue { served: self.served.clone(), tags: side.tags },
+            buffers: &mut self.buffers,
+            now: self.now,
+            target: &mut self.target,
+            closing: &mut self.closing,
+            commands: &mut self.commands,
+            rng: &mut self.rng,
+            side,
+        }
+    }
+
+    /// Calls an association. Then does what follows from the end of its queue, if the call ends that.
+    fn call<R>(
+        &mut self,
+        c: usize,
+        served: &mut Served,
+        f: impl FnOnce(&mut Association, &mut ServerSide<'_>) -> R,
+    ) -> R {
+        let before = served.association.queue();
+        let result = f(&mut served.association, &mut self.server(c, &mut served.side));
+        if let Some(why) = served.side.ended.take() {
+            self.ended(c, why);
+        }
+        if before.is_some() && served.association.queue().is_none() {
+            self.queue_ended(c, served.side.held);
+        }
+        result
+    }
+
     /// Runs the server's side of a connection. Returns false if nothing happened.
     pub(super) fn serve(&mut self, c: usize) -> bool {
         let Some(mut s) = self.connections[c].served.take() else { return false };
@@ -69,66 +159,54 @@ impl NetworkWorld {
         let connection = &mut self.connections[c];
         let cut = connection.server_sees.is_some_and(|at| at <= now);
         let over = connection.to_server.is_over() && connection.server_sees.is_none();
-        if cut || over || s.closes.is_some_and(|at| at <= now) {
+        if cut || over {
             self.server_closes(c, *s);
+            self.deliver();
             return true;
         }
-        let arrived = if self.leaves { 0 } else { connection.to_server.arrived(now) as u32 };
-        let mut progress = false;
-        if arrived > 0 {
-            let n = if self.rng.one_in(3) { self.rng.range(1, arrived) } else { arrived };
-            let link = &mut connection.to_server;
-            let received = s.tcp.receive_with(&mut self.buffers, now, |slices| {
-                let mut got = 0;
-                for slice in slices {
-                    let room = slice.len().min(n as usize - got);
-                    got += link.take(now, &mut slice[..room]);
-                }
-                Ok::<_, Infallible>(got)
-            });
-            let got = received.map_or_else(|e| match e {}, |(got, _)| got);
-            progress = got > 0;
+        let mut progress = self.receive(c, &mut s);
+        if let Some((_, job)) = s.side.computing.take_if(|(at, _)| *at <= now) {
+            self.call(c, &mut s, |a, server| a.computed(job.run(), server));
+            progress = true;
         }
-        s.tcp.expire(now);
-        progress |= self.run(c, &mut s);
+        let lives = self.call(c, &mut s, |a, server| a.expire(server));
+        progress |= self.call(c, &mut s, |a, server| a.run(server));
+        progress |= self.call(c, &mut s, |a, server| a.asked(server));
         progress |= self.send_output(c, &mut s);
-        self.connections[c].served = Some(s);
+        if lives && !self.call(c, &mut s, |a, server| a.has_left(server)) {
+            self.connections[c].served = Some(s);
+        } else {
+            self.server_closes(c, *s);
+            progress = true;
+        }
         self.take_notes();
         self.deliver();
         progress
     }
 
-    /// Takes commands, and completions of the disk. Returns false if there were none.
-    fn run(&mut self, c: usize, s: &mut Served) -> bool {
-        let mut progress = false;
-        loop {
-            let mut again = false;
-            while let Some(event) = s.tcp.next_event(&mut self.buffers) {
-                again = true;
-                match event {
-                    Event::Command(command) => self.command(c, s, command),
-                    Event::Ended(why) => self.ended(c, s, why),
-                }
-            }
-            let mut ctx = self.io_context(s.tags);
-            if let Role::Io { io, .. } = &mut s.role {
-                io.asked(&s.tcp, &ctx);
-                again |= io.run(&mut s.tcp, &mut ctx);
-            }
-            progress |= again;
-            if !again {
-                return progress;
-            }
+    /// Receives bytes that have arrived. Returns false if there are none.
+    fn receive(&mut self, c: usize, s: &mut Served) -> bool {
+        let connection = &mut self.connections[c];
+        let arrived = connection.to_server.arrived(self.now) as u32;
+        if s.association.has_stopped() || arrived == 0 {
+            return false;
         }
-    }
-
-    fn io_context(&mut self, tags: u16) -> IoContext<'_, DiskOfQueue> {
-        let disks = DiskOfQueue { served: self.served.clone(), tags };
-        IoContext { disks, buffers: &mut self.buffers, now: self.now }
+        let n = if self.rng.one_in(3) { self.rng.range(1, arrived) } else { arrived };
+        let (link, now) = (&mut connection.to_server, self.now);
+        let received = s.association.receive_with(&mut self.buffers, now, |slices| {
+            let mut got = 0;
+            for slice in slices {
+                let room = slice.len().min(n as usize - got);
+                got += link.take(now, &mut slice[..room]);
+            }
+            Ok::<_, Infallible>(got)
+        });
+        let got = received.map_or_else(|e| match e {}, |(got, _)| got);
+        got > 0
     }
 
     /// Handles a connection that takes no more commands, for a reason that the network gives.
-    fn ended(&mut self, c: usize, s: &mut Served, why: Ended) {
+    fn ended(&mut self, c: usize, why: Ended) {
         trace!(self, "  the server ends connection {c}: {why:?}");
         let connection = &mut self.connections[c];
         let right = match why {
@@ -141,152 +219,61 @@ impl NetworkWorld {
         if matches!(why, Ended::Slow(_)) {
             self.hit(Class::Slow);
         }
-        self.forget(c, s);
-        s.closes = Some(self.now.plus(LINGER));
     }
 
-    fn command(&mut self, c: usize, s: &mut Served, received: Received) {
-        if self.leaves {
-            return received.data.into_iter().for_each(|buf| self.buffers.put(buf));
-        }
-        self.came_up(c, &received);
-        match &mut s.role {
-            Role::New => self.connect(c, s, received),
-            Role::Admin { queue, later } => {
-                let reply = self.target.admin(queue.controller, &received.command, self.now);
-                received.data.into_iter().for_each(|buf| self.buffers.put(buf));
-                match reply {
-                    Reply::Later => later.push((received.command.cid(), received.slot)),
-                    Reply::Now(completion, bytes) => {
-                        assert!(bytes.is_empty(), "no command of these hosts asks for data");
-                        s.tcp.answer(received.slot, completion, None, &mut self.buffers, self.now);
-                    }
-                }
-            }
-            Role::Io { io, .. } => {
-                let mut ctx = self.io_context(s.tags);
-                io.begin(received, &mut s.tcp, &mut ctx);
-            }
-            Role::Ended => received.data.into_iter().for_each(|buf| self.buffers.put(buf)),
-        }
-    }
-
-    fn connect(&mut self, c: usize, s: &mut Served, received: Received) {
-        let data =
-            received.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..received.len as usize]);
-        let connected = self.target.connect(&received.command, data, local(), self.now);
-        received.data.into_iter().for_each(|buf| self.buffers.put(buf));
-        let completion = match connected {
-            Ok(connected) => {
-                let Connected { completion, queue, entries, sq_flow_control, .. } = connected;
-                let host = connected.host.key();
-                let entries = u32::from(entries);
-                s.tcp.set_queue(Queue { entries, sq_flow_control });
-                s.role = match connected.namespaces {
-                    Some(all) => {
-                        let mut io = Box::new(IoQueue::new(queue, host, entries));
-                        io.show(all, &self.io_context(s.tags).disks);
-                        Role::Io { queue, io }
-                    }
-                    None => Role::Admin { queue, later: Vec::new() },
-                };
-                completion
-            }
-            Err(completion) => {
-                // A controller may end while its host connects the next queue.
-                assert!(self.connections[c].qid > 0, "refused: {completion:?}");
-                (s.role, s.closes) = (Role::Ended, Some(self.now.plus(LINGER)));
-                self.connections[c].troubled = true;
-                completion
-            }
-        };
-        s.tcp.answer(received.slot, completion, None, &mut self.buffers, self.now);
-    }
-
-    /// Sends output while there is room. Returns false if nothing was sent.
+    /// Sends output while there is room, and then ends the stream if the association has ended. Returns false if
+    /// nothing was sent.
     fn send_output(&mut self, c: usize, s: &mut Served) -> bool {
         let mut progress = false;
-        while s.tcp.has_output() {
+        while s.association.has_output() {
             let link = &mut self.connections[c].to_host;
             let room = link.room();
             if room == 0 {
-                break;
+                return progress;
             }
             let mut slices = [IoSlice::new(&[]); 5];
-            let filled = s.tcp.output(&mut slices);
+            let filled = s.association.output(&mut slices);
             let mut bytes = Vec::new();
             slices[..filled].iter().for_each(|s| bytes.extend_from_slice(s));
             let most = room.min(bytes.len());
             let n = if self.rng.one_in(4) { self.rng.range(1, most as u32) as usize } else { most };
             link.send(&mut self.rng, self.now, &bytes[..n]);
-            s.tcp.sent(n, &mut self.buffers, self.now);
-            self.run(c, s);
+            self.call(c, s, |a, server| a.sent(n, server));
             progress = true;
+        }
+        if s.association.all_sent(self.now) {
+            self.connections[c].to_host.end();
         }
         progress
     }
 
-    /// Ends a connection at the server: the target is told, and commands in flight go on.
-    fn forget(&mut self, c: usize, s: &mut Served) {
-        let queue = s.queue();
-        match (queue, self.drop_queue(c, s)) {
-            (Some(queue), true) => self.target.draining(queue),
-            (Some(queue), false) => self.target.disconnected(queue),
-            (None, _) => {}
-        }
-    }
-
-    /// Returns how many bytes the host's side has acknowledged to the server.
-    fn acknowledged(&self, c: usize) -> u64 {
-        let connection = &self.connections[c];
-        connection.acknowledged.unwrap_or(connection.to_host.arrived_ever(self.now))
-    }
-
-    /// Ends the queue of a connection. Returns whether commands of it are still being carried out.
-    fn drop_queue(&mut self, c: usize, s: &mut Served) -> bool {
-        let Role::Io { io, .. } = std::mem::replace(&mut s.role, Role::Ended) else {
-            return false;
-        };
-        let held = self.served.disk.counters().window.writes;
-        let acknowledged = self.acknowledged(c);
-        if acknowledged < s.tcp.output_end() {
-            // These answers are to be lost: the host may send their commands again.
-            self.connections[c].acknowledged = Some(acknowledged);
-        }
-        let mut ctx = self.io_context(s.tags);
-        let closing = io.end(acknowledged, drop, &mut ctx);
-        let drains = closing.is_some();
-        self.closing.extend(closing.map(|queue| (c, s.tags, queue)));
+    /// Handles the end of a connection's queue. The disk had `held` held writes before it.
+    fn queue_ended(&mut self, c: usize, held: u64) {
         // Held writes are refused at once.
         self.run_closing();
         if self.served.disk.counters().window.writes < held {
             self.hit(Class::HeldLost);
         }
         self.held_are_gone(c);
-        drains
     }
 
     /// Begins the end of the server: it takes no more commands, and answers those that it has begun.
     pub(super) fn stop_serving(&mut self) {
-        self.leaves = true;
-        for s in self.connections.iter_mut().filter_map(|c| c.served.as_mut()) {
-            if let Role::Io { io, .. } = &mut s.role {
-                io.stop();
-            }
-        }
+        let all = self.connections.iter_mut().filter_map(|c| c.served.as_mut());
+        all.for_each(|s| s.association.stop());
     }
 
     /// Returns whether all commands that a connection has begun were answered, and its host has the answers.
-    pub(super) fn is_answered(&self, c: usize) -> bool {
-        let Some(s) = self.connections[c].served.as_deref() else { return true };
-        let busy = matches!(&s.role, Role::Io { io, .. } if io.is_busy());
-        !busy && self.acknowledged(c) >= s.tcp.output_end()
+    pub(super) fn is_answered(&mut self, c: usize) -> bool {
+        let Some(mut s) = self.connections[c].served.take() else { return true };
+        let answered = self.call(c, &mut s, |a, server| a.is_answered(server));
+        self.connections[c].served = Some(s);
+        answered
     }
 
     /// Returns whether one of the last answers of a connection is to an append.
     pub(super) fn has_answered_append(&self, c: usize) -> bool {
-        let role = self.connections[c].served.as_deref().map(|s| &s.role);
-        matches!(role, Some(Role::Io { io, .. }) if io.has_answered_append())
+        self.connections[c].served.as_ref().is_some_and(|s| s.association.has_answered_append())
     }
 
     /// Takes completions for queues whose connections have ended. Returns false if there are none.
@@ -294,7 +281,8 @@ impl NetworkWorld {
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
         for (_, tags, queue) in &mut closing {
-            let mut ctx = self.io_context(*tags);
+            let disks = DiskOfQueue { served: self.served.clone(), tags: *tags };
+            let mut ctx = IoContext { disks, buffers: &mut self.buffers, now: self.now };
             progress |= queue.run(drop, &mut ctx);
         }
         self.closing = closing;
@@ -313,12 +301,21 @@ impl NetworkWorld {
         any
     }
 
-    /// Closes the server's side.
-    pub(super) fn server_closes(&mut self, c: usize, mut s: Served) {
+    /// Closes the server's side. If answers are to be lost, bytes on the way may not arrive.
+    pub(super) fn server_closes(&mut self, c: usize, s: Served) {
         trace!(self, "  the server closes connection {c}");
-        self.forget(c, &mut s);
-        self.hang_up(c);
-        self.deliver();
+        let Served { association, mut side } = s;
+        let had_queue = association.queue().is_some();
+        association.end(&mut self.server(c, &mut side));
+        if had_queue {
+            self.queue_ended(c, side.held);
+        }
+        let connection = &mut self.connections[c];
+        match connection.acknowledged {
+            Some(_) => connection.to_host.cut(&mut self.rng),
+            None => connection.to_host.end(),
+        }
+        connection.troubled = true;
     }
 
     /// Ends the controllers of hosts that are silent. Returns false if there are none.
@@ -331,65 +328,63 @@ impl NetworkWorld {
         late
     }
 
-    /// Closes the server's end. If answers are to be lost, bytes on the way may not arrive.
-    fn hang_up(&mut self, c: usize) {
-        let connection = &mut self.connections[c];
-        match connection.acknowledged {
-            Some(_) => connection.to_host.cut(&mut self.rng),
-            None => connection.to_host.end(),
-        }
-        connection.troubled = true;
-    }
-
     /// Carries out the requests of the target.
-    fn deliver(&mut self) {
-        for event in self.target.take_events() {
-            match event {
-                TargetEvent::Complete(id, completion) => {
-                    let (buffers, now) = (&mut self.buffers, self.now);
-                    for s in self.connections.iter_mut().filter_map(|c| c.served.as_mut()) {
-                        if let Role::Admin { queue, later } = &mut s.role
-                            && queue.controller == id
-                            && let Some(n) = later.iter().position(|l| l.0 == completion.cid)
-                        {
-                            let (_, slot) = later.remove(n);
-                            s.tcp.answer(slot, completion, None, buffers, now);
+    pub(super) fn deliver(&mut self) {
+        loop {
+            let events = self.target.take_events();
+            if events.is_empty() {
+                return;
+            }
+            for event in events {
+                match event {
+                    TargetEvent::Complete(id, completion) => {
+                        for c in self.carrying(id, 0..=0) {
+                            self.pass_on(c, |a, server| a.complete(completion, server));
                         }
                     }
-                }
-                TargetEvent::Namespaces(id, all) => {
-                    let served = &self.served;
-                    for s in self.connections.iter_mut().filter_map(|c| c.served.as_mut()) {
-                        if let Role::Io { queue, io } = &mut s.role
-                            && queue.controller == id
-                        {
-                            let disks = DiskOfQueue { served: served.clone(), tags: s.tags };
-                            io.show(all.clone(), &disks);
+                    TargetEvent::Namespaces(id, all) => {
+                        for c in self.carrying(id, 1..=u16::MAX) {
+                            self.pass_on(c, |a, server| a.show(all.clone(), server));
                         }
                     }
+                    TargetEvent::CloseIo(id) => self.close_queues(id, 1..=u16::MAX),
+                    TargetEvent::Close(id) => self.close_queues(id, 0..=u16::MAX),
                 }
-                TargetEvent::CloseIo(id) => self.close_queues(id, false),
-                TargetEvent::Close(id) => self.close_queues(id, true),
             }
         }
     }
 
-    /// Closes queues of a controller that the target has ended.
-    fn close_queues(&mut self, id: u16, admin: bool) {
-        for c in 0..self.connections.len() {
-            let of = |s: &Served| s.queue().filter(|q| q.controller == id);
-            let queue = self.connections[c].served.as_deref().and_then(of);
-            if !queue.is_some_and(|q| admin || q.qid > 0) {
-                continue;
-            }
+    /// Returns the connections that carry queues of a controller.
+    fn carrying(&self, id: u16, qids: RangeInclusive<u16>) -> Vec<usize> {
+        let carries = |c: &usize| {
+            let queue = self.connections[*c].served.as_ref().and_then(|s| s.side.carries);
+            queue.is_some_and(|q| q.controller == id && qids.contains(&q.qid))
+        };
+        (0..self.connections.len()).filter(carries).collect()
+    }
+
+    /// Calls the association of a connection.
+    fn pass_on(&mut self, c: usize, f: impl FnOnce(&mut Association, &mut ServerSide<'_>)) {
+        if let Some(mut s) = self.connections[c].served.take() {
+            self.call(c, &mut s, f);
+            self.connections[c].served = Some(s);
+        }
+    }
+
+    /// Closes queues of a controller that the target has ended, or lets them wait for acknowledgements.
+    fn close_queues(&mut self, id: u16, qids: RangeInclusive<u16>) {
+        for c in self.carrying(id, qids) {
             let Some(mut s) = self.connections[c].served.take() else { continue };
             trace!(self, "  the target ends connection {c}");
             assert!(self.connections.iter().any(|c| c.troubled), "no host is silent");
-            let queue = s.queue();
-            if let (Some(queue), false) = (queue, self.drop_queue(c, &mut s)) {
-                self.target.drained(queue);
+            s.side.carries = None;
+            if self.call(c, &mut s, |a, server| a.ended_by_target(server)) {
+                self.hit(Class::Awaited);
+                self.connections[c].served = Some(s);
+                self.connections[c].troubled = true;
+            } else {
+                self.server_closes(c, *s);
             }
-            self.hang_up(c);
         }
     }
 }

@@ -162,7 +162,6 @@ impl NetworkWorld {
             stamps: Vec::new(),
             next_stamp: 1,
             freeze: None,
-            leaves: false,
             parked: false,
             has_faults: false,
             limited,
