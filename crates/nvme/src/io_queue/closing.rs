@@ -215,7 +215,7 @@ impl<C: DiskClient> ClosingQueue<C> {
         progress
     }
 
-    /// See [`IoQueue::abandon`].
+    /// Ends the queue together with the server. Commands in flight go on; their memory is kept until they have ended.
     pub fn abandon(mut self) {
         for u in &mut self.used {
             let lent = self

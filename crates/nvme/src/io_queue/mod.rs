@@ -1,9 +1,23 @@
 //! An I/O queue. It carries out its commands as BIOs of the disks, through one client for each disk that it uses. The
 //! queue decides nothing about zones: order, merging and recovery belong to the disk.
 //!
-//! The owner of a connection hands [`IoQueue::begin`] each command, and calls [`IoQueue::run`] to move BIOs to the
-//! disks and back. The owner supplies the disks and their clients: threads and hosted disks in a server, a disk and
-//! virtual time in a simulation. When the connection has ended, [`IoQueue::end`] leaves a [`ClosingQueue`].
+//! The owner of a queue is an [`Association`](crate::association::Association). It has the connection, which all calls
+//! need, and makes them in this order:
+//!
+//! | call | when |
+//! | --- | --- |
+//! | [`IoQueue::new`] | after Connect |
+//! | [`IoQueue::show`] | before the first command, and whenever the namespaces change |
+//! | [`IoQueue::begin`] | for each command of the connection; not after [`IoQueue::leave`] or [`IoQueue::stop`] |
+//! | [`IoQueue::run`] | after commands, and when a disk or another queue may have finished something |
+//! | [`IoQueue::asked`] | other queues have questions ([`Disks::ask`]); then [`IoQueue::run`] |
+//! | [`IoQueue::leave`] | at most once: the target ends the queue while its connection is open |
+//! | [`IoQueue::stop`] | at most once: the server ends |
+//! | [`IoQueue::end`] | last: the connection has ended |
+//!
+//! While disks hold commands, [`IoQueue::end`] returns a [`ClosingQueue`], which is run until it is empty, or abandoned
+//! when the server ends. The owner supplies the disks and their clients: threads and hosted disks in a server, a disk
+//! and virtual time in a simulation.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -287,6 +301,7 @@ impl<C: DiskClient> IoQueue<C> {
         tcp: &mut Connection,
         ctx: &mut IoContext<'_, D>,
     ) {
+        debug_assert!(!self.leaves && !self.stops, "the queue takes no more commands");
         let (task, step) = Task::begin(&c.command, &self.namespaces, c.data.as_ref());
         let need = task.buffer_bytes();
         let buf = match c.data {
@@ -554,26 +569,6 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let step = running.task.next(result, running.buf.as_mut());
         self.go_on(slot, running, step, tcp, ctx);
-    }
-
-    /// Ends the queue together with the server. Commands in flight go on; their memory is kept until they have ended.
-    pub fn abandon(mut self) {
-        for u in &mut self.used {
-            // The disk never took these BIOs, so they are not in flight.
-            while let Some(mut bio) = u.list.pop_front() {
-                let slot = usize::from(slot_of(&bio));
-                let entry = self.running.get_mut(slot).and_then(Option::take);
-                if let Some(lent) = entry.and_then(|r| r.lent) {
-                    // Frees the memory.
-                    let _ = u.client.reclaim(&mut bio, lent);
-                }
-            }
-            let lent = self
-                .running
-                .iter_mut()
-                .filter_map(|r| r.take_if(|r| r.request.disk == u.disk).and_then(|r| r.lent));
-            u.client.keep_lent(lent);
-        }
     }
 }
 
