@@ -10,7 +10,7 @@ fn env(name: &str) -> Option<u64> {
 
 /// I1-I7, R44: every promise is kept in every world, and every class of old mistakes is met in some.
 /// W9, E4, E10, E12, A5, M4, M11, O7, Q1, C1, C2, R2, R3, R12, R29, R35. Half of the worlds reach the disk over
-/// NVMe/TCP: H1-H5, H10, H12, J2, J6, J10, K1, K3-K5, L3, L11, L12.
+/// NVMe/TCP: H1-H5, H10, H12, J2, J6, J10, J13, K1, K3-K5, L3, L11, L12.
 #[test]
 fn random_worlds_keep_every_promise() {
     let seeds = env("ZONEPLUG_SEEDS").unwrap_or(3000);

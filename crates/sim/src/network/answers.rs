@@ -1,5 +1,6 @@
 //! The conclusions that a host draws from an answer.
 
+use super::authentication::is_denied;
 use super::commands::{Sent, What};
 use super::manage::REPORT;
 use super::{NetworkWorld, trace};
@@ -12,7 +13,7 @@ use zoneplug_nvme::spec::{Completion, status};
 
 impl NetworkWorld {
     pub(super) fn answered(&mut self, id: u64, done: Done) {
-        let Done { completion, data } = done;
+        let Done { completion, ref data } = done;
         let said = Status::from_nvme(completion.status);
         trace!(self, "  command {id}: {said} ({:#x}), {} bytes", completion.status, data.len());
         let sent = self.commands.remove(&id);
@@ -20,6 +21,9 @@ impl NetworkWorld {
         let ok = completion.status == 0;
         if completion.status & !status::DNR == status::TRANSIENT_TRANSPORT {
             return self.spoilt(id, sent);
+        }
+        if self.connections[sent.connection].denied && is_denied(&completion, &sent.data) {
+            return self.denied(sent);
         }
         let checked = sent.came_up || matches!(sent.what, What::Refused { .. });
         assert!(checked, "K2: answered before it was there: {sent:?}, {completion:?}");
@@ -37,7 +41,7 @@ impl NetworkWorld {
             What::Read { expect } => {
                 assert!(ok || self.has_faults, "a read: {said}");
                 if ok {
-                    self.was_read(&expect, &data);
+                    self.was_read(&expect, data);
                 }
             }
             What::Report { zone, activity, quiet } => {
@@ -57,7 +61,7 @@ impl NetworkWorld {
             // The controller has ended, and answers the waiting requests.
             What::Event => {}
             What::Awaited => {
-                self.awaited.insert(id, Some(completion));
+                self.awaited.insert(id, Some(done));
             }
         }
     }
@@ -86,24 +90,29 @@ impl NetworkWorld {
                 }
                 self.send(c, sent.what, sent.command, sent.data);
             }
-            None => match sent.what {
-                What::Write { zone, offset, stamp, .. } => {
-                    let z = &mut self.zones[zone];
-                    z.writes -= 1;
-                    z.activity += 1;
-                    z.unsure |= !z.conventional;
-                    self.never_came(zone, offset);
-                    stamp.into_iter().for_each(|s| self.never_written(s));
-                }
-                What::Append { zone, stamp, .. } => {
-                    let z = &mut self.zones[zone];
-                    z.appends -= 1;
-                    z.activity += 1;
-                    z.unsure = true;
-                    self.never_written(stamp);
-                }
-                other => panic!("a command without data: {other:?}"),
-            },
+            None => self.not_written(sent.what),
+        }
+    }
+
+    /// Handles a write or an append that the target has not begun.
+    pub(super) fn not_written(&mut self, what: What) {
+        match what {
+            What::Write { zone, offset, stamp, .. } => {
+                let z = &mut self.zones[zone];
+                z.writes -= 1;
+                z.activity += 1;
+                z.unsure |= !z.conventional;
+                self.never_came(zone, offset);
+                stamp.into_iter().for_each(|s| self.never_written(s));
+            }
+            What::Append { zone, stamp, .. } => {
+                let z = &mut self.zones[zone];
+                z.appends -= 1;
+                z.activity += 1;
+                z.unsure = true;
+                self.never_written(stamp);
+            }
+            other => panic!("a command without data: {other:?}"),
         }
     }
 

@@ -37,6 +37,7 @@ impl NetworkWorld {
             90 => self.make_device_busy(),
             91..=92 => self.freeze(),
             93 if self.seed.is_multiple_of(3) => self.hand_over(),
+            94..=95 if self.keys.is_some() => self.authenticate_again(),
             93..=95 => {
                 let most = self.config.order_window.0.max(1_000_000) as u32;
                 let time = self.rng.below(most);
@@ -58,7 +59,7 @@ impl NetworkWorld {
     }
 
     /// Writes the next sectors of a zone in pieces, each through a connection of its own.
-    fn write_train(&mut self) {
+    pub(super) fn write_train(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
         let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.managed > 0;
@@ -116,7 +117,7 @@ impl NetworkWorld {
         self.zones[z].train.push(Placed::new(offset));
     }
 
-    fn append(&mut self) {
+    pub(super) fn append(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
         let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.managed > 0;
@@ -178,7 +179,7 @@ impl NetworkWorld {
         self.hit(Class::Conventional);
     }
 
-    fn read(&mut self) {
+    pub(super) fn read(&mut self) {
         let z = self.any_zone();
         let Some(c) = self.any_connection() else { return };
         let zone = &self.zones[z];

@@ -100,6 +100,10 @@ impl NetworkWorld {
 
     /// Returns a connection with room for a command.
     pub(super) fn any_connection(&mut self) -> Option<usize> {
+        let preferred = self.preferred.filter(|&c| self.connections[c].qid > 0 && self.room(c) > 0);
+        if preferred.is_some() && self.rng.one_in(2) {
+            return preferred;
+        }
         let all: Vec<usize> = (0..self.connections.len())
             .filter(|&c| self.connections[c].qid > 0 && self.room(c) > 0)
             .collect();

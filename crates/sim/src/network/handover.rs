@@ -24,6 +24,10 @@ impl NetworkWorld {
         if self.served.disk.counters().window.writes > 0 {
             self.hit(Class::HandOverHeld);
         }
+        let is_append = |s: &Sent| !s.ghost && matches!(s.what, What::Append { .. });
+        if self.commands.values().any(is_append) {
+            self.hit(Class::HandOverAppend);
+        }
         let since = self.now;
         self.stop_serving();
         for c in self.connections.iter_mut().filter(|c| c.served.is_some()) {
@@ -101,7 +105,7 @@ impl NetworkWorld {
             setup::open(&self.seam, &self.config, self.now).ok()
         });
         let disk = disk.expect("a server opens the disk");
-        (self.target, _) = setup::target(&disk, self.network.max_data);
+        (self.target, _) = setup::target(&disk, self.network.max_data, self.keys);
         self.served = ServedDisk::new(disk);
         self.served.now.set(self.now);
         trace!(self, "  the next server serves");

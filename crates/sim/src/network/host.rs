@@ -1,12 +1,13 @@
 //! The hosts' side: a host connects its queues, sends commands through them, and learns that a connection is lost.
 
+use super::keys::{RIGHT_KEY, host_name};
 use super::link::Link;
 use super::served::Served;
 use super::{NetworkWorld, SUBSYSTEM, trace};
 use crate::class::Class;
 use std::collections::BTreeMap;
 use zoneplug_core::{Nanos, Random};
-use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
+use zoneplug_nvme::initiator::{self, Data, Done, Initiator, Options};
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, Connect, property};
 use zoneplug_nvme::spec::{Command, admin};
 use zoneplug_nvme::tcp::pdu::Digests;
@@ -20,12 +21,15 @@ pub(super) struct Host {
     pub(super) kato: u32,
     /// The time of its next sign of life. `None`: it sends none.
     pub(super) next_keep_alive: Option<Nanos>,
+    /// Whether the host has a key, with which it must authenticate.
+    pub(super) has_key: bool,
 }
 
 impl Host {
-    pub(super) fn new(rng: &mut Random, number: u32) -> Host {
+    pub(super) fn new(rng: &mut Random, number: u32, has_key: bool) -> Host {
         Host {
-            name: format!("nqn.2014-08.org.nvmexpress:host{number}"),
+            name: host_name(number),
+            has_key,
             queues: rng.range(1, 4) as u16,
             kato: rng.pick(&[0, 1000, 2500]),
             next_keep_alive: None,
@@ -62,6 +66,8 @@ pub(super) struct Connection {
     pub(super) corrupt: bool,
     /// Whether the host can use the queue.
     pub(super) ready: bool,
+    /// Whether the host is failing to authenticate on the connection, so that the target refuses its commands.
+    pub(super) denied: bool,
     /// Commands by their identifiers on the wire.
     pub(super) ids: BTreeMap<u16, u64>,
 }
@@ -116,6 +122,7 @@ impl NetworkWorld {
             digests: self.network.digests,
             corrupt: false,
             ready: false,
+            denied: false,
             ids: BTreeMap::new(),
         });
         self.connections.len() - 1
@@ -163,6 +170,11 @@ impl NetworkWorld {
         let cattr = if self.rng.one_in(2) { Connect::NO_SQ_FLOW_CONTROL } else { 0 };
         let fields = Connect { kato, cattr, ..Connect::decode(&command) };
         let result = self.ask(c, fields.encode(), data)?;
+        if self.hosts[h].has_key {
+            let admitted = self.authenticate(c, RIGHT_KEY)?;
+            assert!(admitted, "J13: host {h} knows its key, and is not admitted on connection {c}");
+            self.hit(Class::Authenticated);
+        }
         self.connections[c].ready = true;
         Some((c, result))
     }
@@ -170,19 +182,21 @@ impl NetworkWorld {
     /// Sends an admin command, or a Connect, and waits for its answer, which must be success. Returns `None` if the
     /// connection was lost.
     fn ask(&mut self, c: usize, command: Command, data: Data) -> Option<u64> {
+        self.ask_for(c, command, data).map(|done| done.completion.result)
+    }
+
+    /// Like `ask`. Returns the whole answer.
+    pub(super) fn ask_for(&mut self, c: usize, command: Command, data: Data) -> Option<Done> {
         self.connections[c].initiator.as_ref()?;
         let id = self.send_awaited(c, command, data);
         for _ in 0..5_000 {
-            match self.awaited.get(&id) {
-                Some(Some(completion)) => {
-                    let completion = *completion;
-                    self.awaited.remove(&id);
-                    assert_eq!(completion.status, 0, "{command:?} on connection {c}");
-                    return Some(completion.result);
+            match self.awaited.remove(&id)? {
+                Some(done) => {
+                    assert_eq!(done.completion.status, 0, "{command:?} on connection {c}");
+                    return Some(done);
                 }
-                Some(None) => {}
-                None => return None,
-            }
+                None => self.awaited.insert(id, None),
+            };
             assert!(self.pass(), "hang: nothing happens, and {command:?} is not answered");
         }
         panic!("hang: {command:?} is not answered");

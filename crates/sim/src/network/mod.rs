@@ -11,6 +11,8 @@
 //! | `server.rs` | what a server does with its associations: bytes, events of the target, closing |
 //! | `handover.rs` | a server that ends, and the next one |
 //! | `host.rs` | the hosts' side: connecting, losing connections |
+//! | `authentication.rs` | hosts that authenticate, at first and again, and fail |
+//! | `keys.rs` | the names and keys of hosts |
 //! | `commands.rs` | what a command asks for, and how it is sent |
 //! | `client.rs` | what the hosts do next: writes, appends, reads |
 //! | `manage.rs` | zone management, reports, commands that must be refused |
@@ -28,11 +30,13 @@
 //! As in the other worlds each step draws from a sequence of its own.
 
 mod answers;
+mod authentication;
 mod client;
 mod commands;
 mod disks;
 mod handover;
 mod host;
+mod keys;
 mod link;
 mod manage;
 mod medium;
@@ -59,8 +63,9 @@ use zoneplug_core::disk::{DiskConfig, Freeze};
 use zoneplug_core::{Nanos, Queue, Random, Status};
 use zoneplug_devices::emu::EmuDisk;
 use zoneplug_devices::stack::FaultDisk;
+use zoneplug_nvme::dhchap::DhGroup;
+use zoneplug_nvme::initiator::Done;
 use zoneplug_nvme::io_queue::ClosingQueue;
-use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::target::Target;
 use zoneplug_nvme::tcp::Buffers;
 
@@ -138,7 +143,7 @@ pub(crate) struct NetworkWorld {
     commands: BTreeMap<u64, Sent>,
     next_id: u64,
     /// Answers that a step waits for.
-    awaited: BTreeMap<u64, Option<Completion>>,
+    awaited: BTreeMap<u64, Option<Done>>,
     stamps: Vec<Stamped>,
     next_stamp: u64,
     freeze: Option<Freeze>,
@@ -147,6 +152,10 @@ pub(crate) struct NetworkWorld {
     /// Whether commands may fail at the device.
     has_faults: bool,
     limited: bool,
+    /// Whether hosts have keys, and the weakest Diffie-Hellman group for them.
+    keys: Option<DhGroup>,
+    /// The connection that takes half of the next commands, if it can.
+    preferred: Option<usize>,
     pub(crate) failed: bool,
     pub(crate) submitted: u64,
     pub(crate) troubles: u64,

@@ -1,10 +1,10 @@
 //! The target's side of the connections: what a server does with its associations, without threads and sockets.
 
-use super::commands::{self, Sent};
+use super::commands::{self, Sent, What};
 use super::disks::{DiskOfQueue, QueueClient};
 use super::host::Connection;
 use super::served::{Association, Served, Side};
-use super::{NetworkWorld, trace};
+use super::{NetworkWorld, keys, trace};
 use crate::class::Class;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 use zoneplug_core::{Nanos, Random};
 use zoneplug_nvme::association::Server;
 use zoneplug_nvme::dhchap;
+use zoneplug_nvme::initiator::Data;
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext};
 use zoneplug_nvme::target::auth::Job;
 use zoneplug_nvme::target::{Activity, Event as TargetEvent, Nqn, QueueId, Target};
@@ -87,7 +88,7 @@ impl Server<QueueClient> for ServerSide<'_> {
     }
 
     fn random(&mut self) -> Option<dhchap::Random> {
-        Some(random(self.rng))
+        Some(keys::random(self.rng))
     }
 
     fn compute(&mut self, job: Job) {
@@ -108,13 +109,6 @@ impl Server<QueueClient> for ServerSide<'_> {
     fn connection_ended(&mut self, why: Ended) {
         self.side.ended = Some(why);
     }
-}
-
-/// Draws the random bytes of a message.
-pub(super) fn random(rng: &mut Random) -> dhchap::Random {
-    let mut bytes = [0; 132];
-    bytes.iter_mut().for_each(|b| *b = rng.draw() as u8);
-    dhchap::Random::new(&bytes)
 }
 
 impl NetworkWorld {
@@ -167,6 +161,7 @@ impl NetworkWorld {
         let mut progress = self.receive(c, &mut s);
         if let Some((_, job)) = s.side.computing.take_if(|(at, _)| *at <= now) {
             self.call(c, &mut s, |a, server| a.computed(job.run(), server));
+            self.hit(Class::KeyExchange);
             progress = true;
         }
         let lives = self.call(c, &mut s, |a, server| a.expire(server));
@@ -249,6 +244,14 @@ impl NetworkWorld {
 
     /// Handles the end of a connection's queue. The disk had `held` held writes before it.
     fn queue_ended(&mut self, c: usize, held: u64) {
+        let own = |s: &&Sent| s.connection == c;
+        if self.commands.values().filter(own).any(|s| matches!(s.what, What::Append { .. })) {
+            self.hit(Class::AppendOpen);
+        }
+        let is_fetched = |s: &Sent| !s.came_up && matches!(s.data, Data::Out(_));
+        if self.commands.values().filter(own).any(is_fetched) {
+            self.hit(Class::DataOpen);
+        }
         // Held writes are refused at once.
         self.run_closing();
         if self.served.disk.counters().window.writes < held {
@@ -269,6 +272,11 @@ impl NetworkWorld {
         let answered = self.call(c, &mut s, |a, server| a.is_answered(server));
         self.connections[c].served = Some(s);
         answered
+    }
+
+    /// Returns whether the target gives a connection's queue events.
+    pub(super) fn has_queue(&self, c: usize) -> bool {
+        self.connections[c].served.as_ref().is_some_and(|s| s.side.carries.is_some())
     }
 
     /// Returns whether one of the last answers of a connection is to an append.

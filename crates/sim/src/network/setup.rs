@@ -2,7 +2,7 @@
 
 use super::disks::ServedDisk;
 use super::host::Host;
-use super::{NetworkWorld, SUBSYSTEM, Zone};
+use super::{NetworkWorld, SUBSYSTEM, Zone, keys};
 use crate::class::{Class, Coverage};
 use crate::memory;
 use crate::seam_oracle::{ObservedDevice, SeamOracle};
@@ -16,6 +16,7 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, Nanos, Random, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::{FaultDisk, FaultPlan};
+use zoneplug_nvme::dhchap::DhGroup;
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::{Buffers, Config};
 
@@ -137,7 +138,8 @@ impl NetworkWorld {
         let seam = SeamOracle::new(faults.clone(), vec![geometry], true, None);
         let disk = open(&seam, &config, Nanos(0)).expect("the disk opens");
         seam.appends_in_any_order.store(true, Relaxed);
-        let (target, network) = network(&mut rng, &disk);
+        let keys = keys::group(seed);
+        let (target, network) = network(&mut rng, &disk, keys);
         let limited = l.max_active_zones != 0;
         let mut world = NetworkWorld {
             seed,
@@ -165,6 +167,8 @@ impl NetworkWorld {
             parked: false,
             has_faults: false,
             limited,
+            keys,
+            preferred: None,
             failed: false,
             submitted: 0,
             troubles: 0,
@@ -190,7 +194,7 @@ impl NetworkWorld {
             world.trace.push(format!("device {e}, layer {:?}, network {n:?}", world.config));
         }
         for h in 0..world.rng.range(1, 2) {
-            let host = Host::new(&mut world.rng, h);
+            let host = Host::new(&mut world.rng, h, keys.is_some());
             world.hosts.push(host);
             while !world.connect_host(h as usize) {}
         }
@@ -199,10 +203,11 @@ impl NetworkWorld {
 }
 
 /// Makes a target with the namespaces of the disk. Also returns their numbers.
-pub(super) fn target(disk: &Disk, max_data: u32) -> (Target, Vec<u32>) {
+pub(super) fn target(disk: &Disk, max_data: u32, keys: Option<DhGroup>) -> (Target, Vec<u32>) {
     let nqn = Nqn::new(SUBSYSTEM).expect("a name");
     let subsystem = SubsystemConfig {
         max_data,
+        keys: keys.map(keys::keys).unwrap_or_default(),
         queue_entries: 64,
         max_queues: 8,
         ..SubsystemConfig::new(nqn.clone())
@@ -216,9 +221,9 @@ pub(super) fn target(disk: &Disk, max_data: u32) -> (Target, Vec<u32>) {
 }
 
 /// Draws the target, and the properties of the network.
-fn network(rng: &mut Random, disk: &Disk) -> (Target, NetworkConfig) {
+fn network(rng: &mut Random, disk: &Disk, keys: Option<DhGroup>) -> (Target, NetworkConfig) {
     let max_data = 4096 << rng.range(0, 6);
-    let (target, numbers) = target(disk, max_data);
+    let (target, numbers) = target(disk, max_data, keys);
     let geometry = disk.geometry();
     let conventional = geometry.nr_conventional();
     let tcp = Config {

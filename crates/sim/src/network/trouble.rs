@@ -9,7 +9,7 @@ use zoneplug_nvme::spec::fabrics::{Configuration, property};
 
 impl NetworkWorld {
     /// Returns a connection that both sides have.
-    fn any_path(&mut self) -> Option<usize> {
+    pub(super) fn any_path(&mut self) -> Option<usize> {
         let all: Vec<usize> = (0..self.connections.len())
             .filter(|&c| {
                 let c = &self.connections[c];
