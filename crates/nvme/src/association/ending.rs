@@ -166,8 +166,8 @@ impl<C: DiskClient> Association<C> {
 
 /// The end of a server. Its associations were stopped ([`Association::stop`]); they stay until the host's side of the
 /// transport has acknowledged all answers, and a little longer if one of the last answers is to an append: when a
-/// connection ends, Linux discards bytes that it has received and not read. It would then send the commands again. A
-/// resent write is compared with the disk, but an append would be appended again.
+/// connection ends, also that of the admin queue, Linux discards bytes that it has received and not read. It would then
+/// send the commands again. A resent write is compared with the disk, but an append would be appended again.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerEnd {
     /// The time at which the server ends even if answers are missing.

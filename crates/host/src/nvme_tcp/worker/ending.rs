@@ -1,6 +1,6 @@
 //! The end of a server ([`ServerEnd`]). The workers accept nothing more, answer all commands that have begun, and wait
-//! for each other: no connection closes before the hosts of all workers have read their answers, because a host that
-//! loses one connection gives up the others.
+//! for each other: no connection closes before the hosts of all workers have read their answers. When a connection of a
+//! host ends, Linux discards what it has received on the others and not read.
 
 use super::{ClosingQueue, Connection, Timing, Worker, WorkerContext, context};
 use std::sync::atomic::Ordering;
