@@ -1,10 +1,11 @@
 //! What clients of a server's socket ask, and what a server that is none answers them.
 
+use zoneplug_control::client::{Answer, AttributeShown, Request, Shown};
+use zoneplug_control::{Kind, Reply, respond};
 use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::ServedCounters;
-use zoneplug_server::client::{Answer, AttributeShown, Request, Shown};
-use zoneplug_server::{HandOver, Kind, Passed, Reply, Served, Serving, respond};
+use zoneplug_server::{HandOver, Passed, Served, Serving};
 
 /// Lines of any bytes: each question has one line as its answer, which is one of those that the client knows; a failure says what
 /// is wrong and what to try, and what is shown of it holds nothing that a terminal obeys.

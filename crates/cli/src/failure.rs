@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue};
 use zoneplug_core::Error;
 use zoneplug_devices::spec::nearest;
-pub(crate) use zoneplug_server::{Attempt, Failure, Kind};
+pub(crate) use zoneplug_control::{Attempt, Failure, Kind};
 
 /// The exit codes, as the help shows them.
 pub(crate) const EXIT_CODES: &str = "\

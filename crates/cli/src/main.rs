@@ -87,9 +87,9 @@ use interrupt::First;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
+use zoneplug_control::{client as server_client, said};
 use zoneplug_core::Op;
 use zoneplug_host::signals::{Held, survive_file_limit};
-use zoneplug_server::{client as server_client, said};
 
 const EXAMPLES: &str = "\
 Examples:

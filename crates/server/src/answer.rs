@@ -1,19 +1,18 @@
-//! The answers of a server: any line from a client gets one line of JSON. Reads no socket and no clock.
+//! The answers of a server. Reads no socket and no clock.
 
-use crate::client::{self, Answer, AttributeShown, Request, Shown, StateOfDisk, StateShown, Wrong};
-use crate::failure::{Attempt, Failure, Kind};
 use crate::handover::HandOver;
 use crate::measure::measure;
-use crate::pause::{self, Pause};
 use crate::served::Origin;
 use crate::served::{OfClients, Served};
-use crate::zone_table::zone_table;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
+use zoneplug_control::client::{self, AttributeShown, Request, Shown, StateOfDisk, StateShown};
+use zoneplug_control::{Answers, Pause, being_left, no_pause, no_takeover, zone_table};
+use zoneplug_control::{Attempt, Failure, Kind};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind, Sector};
@@ -167,76 +166,6 @@ impl Serving {
     }
 }
 
-/// The answer that reports a failure.
-pub(crate) fn refusal(f: &Failure) -> Vec<u8> {
-    let (kind, what, hint) = f.parts();
-    let (what, hint) = (what.to_owned(), hint.to_owned());
-    line(&Answer::Error(Wrong { code: kind as u8, what, hint }))
-}
-
-/// The line of an answer, with a line end.
-fn line(answer: &Answer) -> Vec<u8> {
-    // A struct of JSON values, numbers and texts cannot fail to serialize.
-    let mut text = serde_json::to_vec(answer).unwrap_or_default();
-    text.push(b'\n');
-    text
-}
-
-/// Answers the requests of clients.
-pub trait Answers: Send + Sync + 'static {
-    /// Answers a request. `pause`: the pause of this connection.
-    fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure>;
-
-    /// The open files of the disks below a served one with their number for each disk, or the sockets of the server.
-    fn pass(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
-        Err(no_takeover())
-    }
-
-    /// Fails if the server cannot leave its disks to another one.
-    fn can_leave(&self) -> Result<(), Failure> {
-        Err(no_takeover())
-    }
-
-    /// Leaves the disks to the process at the other end, which waits for an answer. Returns the connection if another
-    /// process has asked before.
-    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
-        Err(stream)
-    }
-
-    /// The process to which the server is leaving its disks.
-    fn left_to(&self) -> Option<u32> {
-        None
-    }
-}
-
-/// The failure of a request that comes after the record for the next server. `to`: the process of that server.
-pub(crate) fn being_left(to: Option<u32>) -> Failure {
-    let again = "again, when it serves them (zoneplug status)";
-    let (next, hint) = match to {
-        None => ("another server".to_owned(), again.to_owned()),
-        Some(pid) => {
-            let hint =
-                format!("{again}; if it stands still: kill -9 {pid}, and this server goes on");
-            (format!("process {pid}"), hint)
-        }
-    };
-    Failure::new(Kind::Device, format!("the disks are being left to {next}")).hint(hint)
-}
-
-/// The answer to a line while the disks are left: the record of when they were left, or a failure that names the next
-/// server.
-pub(crate) fn respond_left(question: &[u8], left: Option<&StateShown>) -> Vec<u8> {
-    match (serde_json::from_slice(question), left) {
-        (Ok(Request::State {}), Some(state)) => answer_line(json!(state)),
-        _ => refusal(&being_left(left.and_then(|state| state.handed_over_to))),
-    }
-}
-
-fn no_takeover() -> Failure {
-    Failure::new(Kind::NotSupported, "this process serves no disk that another could take over")
-        .hint("zoneplug status shows what is served")
-}
-
 impl Answers for Serving {
     fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure> {
         answer(request, self, pause)
@@ -284,55 +213,6 @@ impl Answers for Serving {
     fn left_to(&self) -> Option<u32> {
         self.hand_over.asked_by()
     }
-}
-
-/// The reply to a request.
-pub enum Reply {
-    /// A line, and open files to send before it.
-    Line(Vec<u8>, Vec<OwnedFd>),
-    /// Pass the connection to the thread that leaves the disks to another server.
-    HandOver,
-}
-
-/// The reply to a line. `pause`: the pause of the connection. `is_owner`: whether the client is the user of this
-/// process, or root.
-pub fn respond(
-    question: &[u8],
-    serving: &impl Answers,
-    pause: &mut Option<Pause>,
-    is_owner: bool,
-) -> Reply {
-    let request = serde_json::from_slice(question).map_err(|e| {
-        Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
-    });
-    let refused = |f: &Failure| Reply::Line(refusal(f), Vec::new());
-    let request: Request = match request {
-        Ok(request) => request,
-        Err(f) => return refused(&f),
-    };
-    if request.is_of_owner() && !is_owner {
-        let what = "only the user of this server and root may ask that";
-        return refused(&Failure::new(Kind::Device, what).hint("as its user, or as root"));
-    }
-    let answered = match &request {
-        Request::HandOver {} => match serving.can_leave() {
-            Ok(()) => return Reply::HandOver,
-            Err(f) => Err(f),
-        },
-        Request::Pass { disk } => {
-            serving.pass(disk.as_deref()).map(|(counts, files)| (json!(counts), files))
-        }
-        request => serving.answer(request, pause).map(|value| (value, Vec::new())),
-    };
-    match answered {
-        Ok((value, files)) => Reply::Line(answer_line(value), files),
-        Err(f) => refused(&f),
-    }
-}
-
-/// The answer that returns a value.
-pub(crate) fn answer_line(value: Value) -> Vec<u8> {
-    line(&Answer::Ok(value))
 }
 
 fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
@@ -385,7 +265,7 @@ fn answer(
             Ok(json!({}))
         }
         Request::Resume {} => {
-            let paused = pause.take().ok_or_else(pause::no_pause)?.end();
+            let paused = pause.take().ok_or_else(no_pause)?.end();
             Ok(json!({"pause_ns": paused.as_nanos() as u64}))
         }
         Request::State {} => Ok(serde_json::to_value(serving.state())?),

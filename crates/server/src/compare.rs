@@ -1,10 +1,10 @@
 //! Compares a running server with the one that is to take over. Clients must find every property that they know a
 //! disk by unchanged, or the failure names the difference.
 
-use crate::client::{StateOfDisk, StateShown};
-use crate::failure::{Failure, Kind};
 use rustix::process::Pid;
 use std::net::SocketAddr;
+use zoneplug_control::client::{StateOfDisk, StateShown};
+use zoneplug_control::{Failure, Kind};
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, Specification};
 
@@ -26,6 +26,12 @@ impl WantedDisk {
         let outlives = keeps && !spec.is_volatile();
         WantedDisk { spec: spec.clone(), mark: DiskMark::of(spec), id, outlives }
     }
+}
+
+/// Whether a mark names a disk of another server: the same disks at the bottom, with the same layers.
+pub(crate) fn is_of(disk: &StateOfDisk, mark: DiskMark) -> bool {
+    let StateOfDisk { disks, layers, place, .. } = *disk;
+    mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
 }
 
 /// A difference that clients would find, and a hint.

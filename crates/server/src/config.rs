@@ -1,9 +1,9 @@
 //! The settings of a server that do not depend on its doors.
 
-use crate::access::Access;
-use crate::failure::Failure;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use zoneplug_control::Access;
+use zoneplug_control::Failure;
 use zoneplug_host::{DiskSpec, HeldDisks, Specification};
 
 /// The settings of a server that do not depend on its doors.

@@ -7,9 +7,9 @@
 //! library and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its
 //! disks. The systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
 
-use crate::failure::{Failure, Kind};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use zoneplug_control::{Failure, Kind};
 
 /// The capabilities that serving needs.
 ///

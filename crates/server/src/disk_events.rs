@@ -1,13 +1,13 @@
 //! Logs the events that disks record: failed commands, zones whose write pointer is lost or found again, commands
 //! that come back late. A thread sleeps until a disk wakes it. It does not wait for the reader of the log (logs.rs).
 
-use crate::failure::{Attempt, Failure};
 use crate::served::Served;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
+use zoneplug_control::{Attempt, Failure};
 use zoneplug_core::Status;
 use zoneplug_core::disk::{EVENTS_KEPT, Event, EventKind};
 use zoneplug_core::plain;

@@ -1,13 +1,13 @@
 //! The interface between a server and a protocol, and the guard of a start.
 
 use crate::compare::WantedDoor;
-use crate::failure::Failure;
 use crate::inherited::Inherited;
 use crate::open_disks::{OpenDisks, flush};
 use crate::served::{OfClients, Served};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
+use zoneplug_control::Failure;
 use zoneplug_core::{Nanos, plain};
 use zoneplug_host::Specification;
 use zoneplug_host::signals::Notifier;

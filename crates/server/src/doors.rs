@@ -3,10 +3,10 @@
 pub mod nvme_tcp;
 pub mod ublk;
 
-use crate::failure::Failure;
 use crate::once::{self, Order};
 use nvme_tcp::Plan;
 use ublk::{BlockDisk, Numbers, Planned};
+use zoneplug_control::Failure;
 
 /// Plans the block devices and the namespaces, without opening a disk for writing. Refuses disks that exclude each other, and
 /// disks that their door cannot show.

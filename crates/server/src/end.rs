@@ -1,11 +1,11 @@
 //! Waits while a server serves, until an event ends it.
 
 use crate::door::Door;
-use crate::failure::Failure;
 use crate::handover::HandOver;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use zoneplug_control::Failure;
 use zoneplug_host::signals::{Event, Notifier, Signals};
 
 /// A handle with which another thread ends a server.

@@ -2,12 +2,13 @@
 //! knowledge. After a failed hand-over, the server before it is the same process.
 
 use crate::answer::Serving;
-use crate::client::{StateOfDisk, StateShown};
-use crate::failure::Failure;
-use crate::place;
+use crate::compare::is_of;
 use crate::running::Running;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use zoneplug_control::Failure;
+use zoneplug_control::client::{StateOfDisk, StateShown};
+use zoneplug_control::place;
 use zoneplug_core::plain;
 use zoneplug_host::signals::Signals;
 use zoneplug_host::{DiskMark, HeldDisks, Specification};
@@ -50,7 +51,7 @@ impl Inherited {
     ) -> bool {
         for (spec, mark) in wanted {
             spec.paths().for_each(|path| self.disks.know(path));
-            let was_compared = self.served().any(|d| d.is(mark));
+            let was_compared = self.served().any(|d| is_of(d, mark));
             if was_compared != self.has(spec) {
                 return false;
             }
@@ -106,7 +107,7 @@ impl Inherited {
     /// failures.
     pub(crate) fn set_again(&self, serving: &Serving, own: bool) -> Result<(), Failure> {
         for disk in &serving.disks {
-            let is = |d: &&StateOfDisk| d.door() == disk.door && d.is(disk.passed.mark);
+            let is = |d: &&StateOfDisk| d.door() == disk.door && is_of(d, disk.passed.mark);
             let set = self.served().find(is).iter().flat_map(|d| &d.set).collect::<Vec<_>>();
             for (name, value) in in_order(&set) {
                 match serving.set(&disk.name, name, value) {

@@ -1,10 +1,8 @@
 //! The running server's side of a hand-over: it leaves its disks to the next server, and takes them back if that
 //! server does not serve them.
 
-use crate::answer::{self, Serving};
-use crate::client::{Request, StateShown, Timed};
+use crate::answer::Serving;
 use crate::door::Door;
-use crate::failure::{Attempt, Failure, Kind};
 use crate::handover::{number_of, peer};
 use crate::open_disks::flush;
 use crate::running::ends_within;
@@ -17,6 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Weak;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use zoneplug_control::client::{Request, StateShown, Timed};
+use zoneplug_control::{Attempt, Failure, Kind, answer_line, refusal};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
 use zoneplug_host::signals::{Event, Signals};
@@ -73,7 +73,7 @@ impl Next {
             event = "hand-over-refused";
             "process {} has asked for the disks, and this server goes on: {}", self.pid, plain(why.parts().1)
         );
-        self.say(&answer::refusal(why));
+        self.say(&refusal(why));
     }
 
     /// Tells the next server that it may open the disks when this process has ended, with their record. Ends the
@@ -83,7 +83,7 @@ impl Next {
             event = "left-unclosed";
             "a disk is not closed in time: this server ends, and process {} goes on as after its death", self.pid
         );
-        self.say(&answer::answer_line(json!({"ends": true, "state": state})));
+        self.say(&answer_line(json!({"ends": true, "state": state})));
         std::process::exit(0)
     }
 
@@ -91,7 +91,7 @@ impl Next {
     /// a signal comes. If the next server is stopped, a signal kills it; this server takes its disks back and then
     /// ends too.
     pub(crate) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
-        self.say(&answer::answer_line(json!({"ends": false, "state": state})));
+        self.say(&answer_line(json!({"ends": false, "state": state})));
         let (tell, told) = mpsc::channel();
         let (pid, notifier) = (self.pid, signals.notifier());
         let process = self.process.try_clone();
@@ -144,7 +144,7 @@ impl Next {
     /// Waits until the next server serves the disks. False: it has given up, and has ended.
     fn waited(&mut self) -> bool {
         if self.is_told() {
-            self.say(&answer::answer_line(json!({})));
+            self.say(&answer_line(json!({})));
             return true;
         }
         if !ends_within(&self.process, GIVE_UP) {

@@ -9,32 +9,23 @@
 //! | `server.rs`, `config.rs` | a server from its start to its end; what holds for all of its doors |
 //! | `door.rs`, `doors/` | what a server asks of a protocol; the protocols |
 //! | `open_disks.rs`, `opening.rs`, `once.rs`, `served.rs` | open disks; how they are opened, each once; what is known of a served one |
-//! | `socket.rs`, `place.rs`, `access.rs`, `connections.rs`, `answer.rs` | the control socket: where it is, who may use it, its clients, its answers |
-//! | `client.rs`, `client/`, `descriptors.rs` | the protocol of the control socket, and its other end |
+//! | `answer.rs` | the answers at the control socket, which the crate `zoneplug-control` has |
 //! | `handover.rs`, `leave.rs`, `end.rs` | a server that leaves its disks to the next one, or ends |
 //! | `predecessors.rs`, `running.rs`, `compare.rs`, `prove.rs`, `inherited.rs` | a server that takes over |
 //! | `confine.rs`, `notify.rs` | rights that a server gives up; what systemd is told |
-//! | `logs.rs`, `disk_events.rs`, `said.rs`, `outbox.rs` | the log, and text for stdout and stderr that no server waits for |
-//! | `measure.rs`, `metrics.rs`, `metrics/`, `zone_table.rs`, `pause.rs` | what the socket and the metrics show of a disk; disks that wait while they are copied |
-//! | `failure.rs` | why something failed, what to try, and the exit code of a command |
+//! | `logs.rs`, `disk_events.rs` | the log |
+//! | `measure.rs`, `metrics.rs`, `metrics/` | what the socket and the metrics show of a disk |
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod answer;
-#[allow(missing_docs)]
-// the fields are those of the protocol, and their meaning is above each struct
-pub mod client;
 mod compare;
 mod config;
 mod confine;
-mod connections;
-mod descriptors;
 mod disk_events;
 mod door;
 pub mod doors;
 mod end;
-mod failure;
 mod handover;
 mod inherited;
 mod leave;
@@ -47,34 +38,26 @@ mod notify;
 mod once;
 mod open_disks;
 mod opening;
-mod outbox;
-mod pause;
-mod place;
 mod predecessors;
 mod prove;
 mod running;
-pub mod said;
 mod served;
 mod server;
-mod socket;
-mod zone_table;
+#[cfg(test)]
+mod socket_tests;
 
-pub use access::Access;
-pub use answer::{Answers, Reply, Serving, respond};
+pub use answer::Serving;
 pub use compare::{CompareClients, Difference, WantedDisk, WantedDoor};
 pub use config::{Config, OpenSpec};
 pub use confine::drop_rights;
 pub use door::{Door, Doors, leave_and_flush, listen_at};
 pub use end::Stopper;
-pub use failure::{Attempt, Failure, Kind};
 pub use handover::HandOver;
 pub use inherited::Inherited;
 pub use notify::refused;
 pub use once::{Order, addresses as check_addresses};
 pub use open_disks::OpenDisks;
-pub use pause::{LONGEST as LONGEST_PAUSE, Pause};
 pub use prove::raise_open_files;
 pub use served::{DoorAttributes, Network, OfClients, OpenDisk, Origin, Passed, Served};
 pub use server::{Ended, Server, check};
-pub use socket::{Socket, check as check_socket};
-pub use zone_table::zone_table;
+pub use zoneplug_control::{Access, Attempt, Failure, Kind, check_socket, client, said};

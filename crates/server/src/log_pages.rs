@@ -36,7 +36,7 @@ fn sources() -> Vec<String> {
         }
     }
     let mut all = Vec::new();
-    for of in ["src", "../cli/src", "../host/src"] {
+    for of in ["src", "../control/src", "../cli/src", "../host/src"] {
         add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(of), &mut all);
     }
     all

@@ -5,15 +5,15 @@
 //! text has the same information. A thread of its own writes them, so that a stalled reader blocks no other thread.
 //! Lines that are too many for it are dropped and counted. No request waits for this code.
 
-use crate::failure::{Attempt, Failure};
-use crate::outbox::Outbox;
-use crate::said::{self, LAST_WORDS, To};
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use systemd_journal_logger::{JournalLog, connected_to_journal};
+use zoneplug_control::Outbox;
+use zoneplug_control::said::{self, LAST_WORDS, To};
+use zoneplug_control::{Attempt, Failure};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 

@@ -1,10 +1,10 @@
 //! Measurements of a disk, for the socket and the metrics.
 
-use crate::client::{LatencyShown, Measured, OperationShown, ZoneSlow, ZoneWaiting};
 use crate::served::Served;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
+use zoneplug_control::client::{LatencyShown, Measured, OperationShown, ZoneSlow, ZoneWaiting};
 use zoneplug_core::disk::EventKind;
 use zoneplug_core::zone::Condition;
 use zoneplug_host::{LatencyHistogram, SLOW_ZONES, ServedCounters, ServedOperation};

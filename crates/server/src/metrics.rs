@@ -4,7 +4,6 @@ mod http;
 mod text;
 
 use crate::door::listen_at;
-use crate::failure::{Attempt, Failure};
 use crate::served::Served;
 use http::Bounds;
 use std::net::{SocketAddr, TcpListener};
@@ -14,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zoneplug_control::{Attempt, Failure};
 use zoneplug_host::WakeFd;
 
 /// How long a text is used again. Making it examines every zone of every disk, and clients may ask at any rate.

@@ -1,10 +1,10 @@
 //! Notifies systemd (sd_notify(3)) of the start and the end of serving. Does nothing without `NOTIFY_SOCKET`.
 
-use crate::failure::Failure;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use zoneplug_control::Failure;
 use zoneplug_core::plain;
 
 /// How long to wait for a supervisor that stalls.

@@ -3,9 +3,9 @@
 //! Serving would fail for the second use too, but after opening some disks for writing, and with an error that blames
 //! another process.
 
-use crate::failure::Failure;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use zoneplug_control::Failure;
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HeldPlace, Specification};
 

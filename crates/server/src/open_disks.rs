@@ -1,9 +1,9 @@
 //! The open disks of a server. Several doors may serve one disk.
 
-use crate::failure::Failure;
 use crate::served::OpenDisk;
 use std::collections::BTreeMap;
 use std::sync::Weak;
+use zoneplug_control::Failure;
 use zoneplug_core::Device;
 use zoneplug_host::{BlockingDisk, HostedDisk};
 

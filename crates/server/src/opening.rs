@@ -1,17 +1,17 @@
 //! Opens the disks to serve. Disks of another server are opened from its open files. All other disks are opened
 //! before that server is asked to leave, so that errors show in time.
 
-use crate::client::IoShown;
 use crate::compare;
 use crate::config::OpenSpec;
 use crate::door::Door;
-use crate::failure::Failure;
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::served::{OpenDisk, Origin, Passed};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zoneplug_control::Failure;
+use zoneplug_control::client::IoShown;
 use zoneplug_core::Nanos;
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HostedDisk, Specification, file};

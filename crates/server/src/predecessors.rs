@@ -1,17 +1,17 @@
 //! Finds the running servers that have disks which this one is to serve, and takes over their open files.
 
-use crate::client::{self, Request, Server, StateShown};
 use crate::compare::{WantedDoor, compare, refused};
 use crate::config::Config;
-use crate::failure::{Attempt, Failure};
 use crate::inherited::Inherited;
-use crate::place;
 use crate::running::Running;
 use rustix::process::Pid;
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use zoneplug_control::client::{self, Request, Server, StateShown};
+use zoneplug_control::place;
+use zoneplug_control::{Attempt, Failure};
 use zoneplug_core::plain;
 use zoneplug_host::{HeldDisk, STATE_VERSION, Specification};
 

@@ -4,11 +4,11 @@
 use crate::compare;
 use crate::config::Config;
 use crate::door::Door;
-use crate::failure::{Failure, Kind};
 use crate::inherited::Inherited;
 use crate::predecessors;
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use zoneplug_control::{Failure, Kind};
 use zoneplug_host::HeldDisk;
 
 /// Finds the servers of the disks, if this one takes over. Lets the doors check that clients find what they know from

@@ -1,7 +1,5 @@
 //! A running server, from the point of view of the one that takes over from it.
 
-use crate::client::{Request, Server, StateShown};
-use crate::failure::{Attempt, Failure, Kind};
 use crate::{logs, notify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -9,6 +7,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 use std::sync::mpsc;
 use std::time::Duration;
+use zoneplug_control::client::{Request, Server, StateShown};
+use zoneplug_control::{Attempt, Failure, Kind};
 use zoneplug_host::signals::{Event, Signals};
 
 /// How long the running server may take to leave its disks: longer than it waits for its begun requests.

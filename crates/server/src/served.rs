@@ -1,9 +1,9 @@
 //! The server's data about a served disk.
 
-use crate::client::{AttributeShown, HostShown, IoShown, PathShown, StateShown};
-use crate::failure::Failure;
 use std::net::SocketAddr;
 use std::sync::Weak;
+use zoneplug_control::Failure;
+use zoneplug_control::client::{AttributeShown, HostShown, IoShown, PathShown, StateShown};
 use zoneplug_core::Device;
 use zoneplug_host::{DiskMark, HeldDisks, HostedDisk, ServedCounters, Specification};
 

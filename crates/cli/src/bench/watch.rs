@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::Sector;
 use zoneplug_core::disk::Disk;
 use zoneplug_models::work::Rw;
-use zoneplug_server::{Access, Answers, Pause, Socket, zone_table};
+use zoneplug_control::{Access, Answers, Pause, Socket, zone_table};
 
 /// Time between two updates of a client's published counters.
 const EVERY: Duration = Duration::from_millis(50);

@@ -13,12 +13,13 @@ use clap::{Arg, ArgMatches, Args as _, Command, FromArgMatches};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use zoneplug_control::{Access, check_socket};
 use zoneplug_core::plain;
 use zoneplug_host::Specification;
 use zoneplug_host::ublk::MAX_ID;
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
-use zoneplug_server::{Access, Order, check_addresses, check_socket};
+use zoneplug_server::{Order, check_addresses};
 
 /// The flag whose value may also come from the environment.
 const LOG_LEVEL: &str = "log-level";

@@ -3,7 +3,6 @@
 
 use super::testing::TestDoor;
 use super::*;
-use crate::client;
 use crate::config::Config;
 use crate::opening;
 use crate::server::{Ended, Server};
@@ -12,6 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use zoneplug_control::client;
 use zoneplug_host::BlockingDisk;
 use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::signals::{Held, Signals};

@@ -5,10 +5,8 @@ mod clients;
 mod shown;
 mod stamp;
 
-use crate::client::{HostShown, KnownHostShown, PathShown, StateOfNamespace, StateOfSubsystem};
-use crate::compare::{WantedDisk, WantedDoor, refused};
+use crate::compare::{WantedDisk, WantedDoor, is_of, refused};
 use crate::door::{Door, leave_and_flush};
-use crate::failure::{Failure, Kind};
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::running::DIES;
@@ -20,6 +18,8 @@ use stamp::Stamp;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use zoneplug_control::client::{KnownHostShown, PathShown, StateOfSubsystem};
+use zoneplug_control::{Failure, Kind};
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
 use zoneplug_core::{Nanos, Sector};
@@ -139,7 +139,7 @@ impl Plan {
 
     /// Adds hosts for which another server reserves connections.
     fn set_known_hosts(&mut self, known: &[KnownHostShown]) {
-        self.options.known_hosts.extend(known.iter().filter_map(KnownHostShown::host));
+        self.options.known_hosts.extend(known.iter().filter_map(shown::known_host_of));
     }
 
     /// Sets the ANA states of addresses.
@@ -266,7 +266,7 @@ impl Server {
             let (for_counters, for_hosts) = (self.server.clone(), self.server.clone());
             let for_failures = self.server.clone();
             let counters = move || for_counters.counters(n);
-            let hosts = move || for_hosts.hosts().into_iter().map(HostShown::of).collect();
+            let hosts = move || for_hosts.hosts().into_iter().map(shown::host).collect();
             all.push(Served {
                 counters: Box::new(counters),
                 network: Some(Network {
@@ -305,7 +305,7 @@ fn subsystem(server: &NvmeTcp, key_checks: &BTreeMap<String, String>) -> StateOf
     let shown = server.shown();
     let name = |disk| shown.known(disk).and_then(|known| name(server, &known));
     let namespaces = shown.namespaces.iter();
-    let namespaces = namespaces.map(|n| StateOfNamespace::of(n, name(n.disk).unwrap_or_default()));
+    let namespaces = namespaces.map(|n| shown::namespace(n, name(n.disk).unwrap_or_default()));
     let paths = server.addresses().iter().enumerate().map(|(n, address)| PathShown {
         address: address.to_string(),
         ana_state: server.ana_state(n).name().to_owned(),
@@ -315,9 +315,9 @@ fn subsystem(server: &NvmeTcp, key_checks: &BTreeMap<String, String>) -> StateOf
         paths: paths.collect(),
         append_limit: shown.append_limit,
         namespaces: namespaces.collect(),
-        hosts: server.hosts().into_iter().map(HostShown::of).collect(),
+        hosts: server.hosts().into_iter().map(shown::host).collect(),
         key_checks: key_checks.clone(),
-        known_hosts: server.known_hosts().into_iter().map(KnownHostShown::of).collect(),
+        known_hosts: server.known_hosts().into_iter().map(shown::known_host).collect(),
     }
 }
 
@@ -329,7 +329,7 @@ fn inherited_subsystem(inherited: &Inherited) -> Option<&StateOfSubsystem> {
 /// The hosts' knowledge of a disk of the servers that hand over.
 fn inherited_disk(inherited: &Inherited, mark: DiskMark) -> Option<KnownDisk> {
     let state = inherited.states.iter().find(|s| s.subsystem.is_some())?;
-    let disk = state.disks.iter().find(|d| d.door() == NAME && d.is(mark))?;
+    let disk = state.disks.iter().find(|d| d.door() == NAME && is_of(d, mark))?;
     let namespaces = state.subsystem.iter().flat_map(|s| &s.namespaces);
     let nsids = namespaces.filter(|n| n.disk == disk.name).map(|n| n.nsid).collect();
     Some(KnownDisk { nsids, uuid: disk.uuid()?, enabled: disk.enabled })

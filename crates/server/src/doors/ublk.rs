@@ -3,10 +3,8 @@
 mod join;
 mod numbers;
 
-use crate::client;
 use crate::compare::{WantedDisk, WantedDoor};
 use crate::door::Door;
-use crate::failure::{Failure, Kind};
 use crate::inherited::Inherited;
 use crate::once::Order;
 use crate::open_disks::{OpenDisks, flush};
@@ -17,6 +15,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use zoneplug_control::client;
+use zoneplug_control::{Failure, Kind};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;

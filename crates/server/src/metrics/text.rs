@@ -1,7 +1,6 @@
 //! The metrics of a server in Prometheus's text format, from the data of `zoneplug status`. docs/metrics.md lists
 //! them.
 
-use crate::client::{LatencyShown, OperationShown, Shown};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -9,6 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
+use zoneplug_control::client::{LatencyShown, OperationShown, Shown};
 use zoneplug_core::plain;
 
 pub(super) use prometheus_text::CONTENT_TYPE;

@@ -1,10 +1,10 @@
 //! Attributes of a disk that is served over the network: whether hosts see it (`enable`, as in Linux's nvmet), and
 //! the ANA state of each of several addresses (`ana_state@ADDRESS`).
 
-use crate::client::{AttributeShown, PathShown};
-use crate::failure::{Failure, Kind};
 use crate::served::DoorAttributes;
 use std::sync::Arc;
+use zoneplug_control::client::{AttributeShown, PathShown};
+use zoneplug_control::{Failure, Kind};
 use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{AnaState, NvmeTcp};
 

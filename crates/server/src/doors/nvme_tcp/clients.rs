@@ -1,8 +1,8 @@
 //! Checks that hosts would find the subsystem that they know.
 
-use crate::client::{HostShown, StateOfSubsystem, StateShown};
 use crate::compare::Difference;
 use std::collections::BTreeMap;
+use zoneplug_control::client::{HostShown, StateOfSubsystem, StateShown};
 use zoneplug_core::plain;
 
 /// The subsystem that the next server would show to hosts.
@@ -103,7 +103,8 @@ pub(super) fn namespaces(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{PathShown, StateOfNamespace};
+    use crate::doors::nvme_tcp::shown;
+    use zoneplug_control::client::PathShown;
 
     const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
     const ADDRESS: &str = "127.0.0.1:4420";
@@ -141,7 +142,7 @@ mod tests {
             zone_blocks: Some(8),
             digest: 5,
         };
-        let known = vec![StateOfNamespace::of(&is, "tcp4420n2".to_owned())];
+        let known = vec![shown::namespace(&is, "tcp4420n2".to_owned())];
         let was = StateOfSubsystem { namespaces: known, ..subsystem() };
         let ask = |change: fn(&mut ShownNamespace)| {
             let mut changed = is.clone();

@@ -16,10 +16,8 @@
 //! After an orderly end, a disk that a host has used stays in the stamp for as long as hosts may keep connecting.
 //! Disks that no host has used are removed.
 
-use super::clients;
-use crate::client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
-use crate::compare::refused;
-use crate::failure::Failure;
+use super::{clients, shown};
+use crate::compare::{is_of, refused};
 use crate::served::Passed;
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -30,6 +28,8 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
+use zoneplug_control::Failure;
+use zoneplug_control::client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
 use zoneplug_core::plain;
 use zoneplug_host::nvme_tcp::{Disk, KnownDisk, ShownSubsystem};
 use zoneplug_host::{BootNote, DiskMark, STATE_VERSION, Specification};
@@ -113,7 +113,7 @@ impl StampedDisk {
     /// Whether this is the same disk with the same layers and keys, at its place or `moved`, and not an older copy.
     fn is(&self, mark: DiskMark, moved: bool) -> bool {
         let place = if moved { self.disk.place } else { mark.place };
-        self.disk.is(DiskMark { place, ..mark }) && mark.opened >= self.opened
+        is_of(&self.disk, DiskMark { place, ..mark }) && mark.opened >= self.opened
     }
 
     /// The beginning of a failure's text: `hosts know namespace 1 as disk.zbd`.
@@ -321,8 +321,7 @@ impl Stamp {
     pub(super) fn write(&mut self, disks: &[Disk], passed: &[Passed], shown: &ShownSubsystem) {
         let of = |(n, (d, passed)): (usize, (&Disk, &Passed))| {
             let namespaces = shown.namespaces.iter().filter(|shown| shown.disk == n);
-            let namespaces =
-                namespaces.map(|n| StateOfNamespace::of(n, d.spec.to_string())).collect();
+            let namespaces = namespaces.map(|n| shown::namespace(n, d.spec.to_string())).collect();
             StampedDisk::new(&d.spec, passed.mark, shown.uuids.get(n), namespaces)
         };
         self.served = disks.iter().zip(passed).enumerate().map(of).collect();

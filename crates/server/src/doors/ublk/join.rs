@@ -1,10 +1,10 @@
 //! Disks with more zones than Linux accepts in one ublk device: the device mapper joins several devices (`linear`).
 //! Uses `dmsetup` to make and remove the joined device.
 
-use crate::failure::{Failure, Kind};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use zoneplug_control::{Failure, Kind};
 
 /// The devices of one disk, in the order of its zones, each with its sectors.
 #[derive(Debug, Clone, PartialEq, Eq)]

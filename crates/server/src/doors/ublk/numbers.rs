@@ -1,8 +1,8 @@
 //! The numbers of block devices: the N of `/dev/ublkbN`.
 
 use super::BlockDisk;
-use crate::failure::Failure;
 use crate::once::Order;
+use zoneplug_control::Failure;
 use zoneplug_core::plain;
 use zoneplug_host::ublk::MAX_ID;
 

@@ -49,7 +49,7 @@ impl Pause {
 }
 
 /// The failure to end a pause that does not exist.
-pub(crate) fn no_pause() -> Failure {
+pub fn no_pause() -> Failure {
     Failure::new(Kind::Usage, "this connection has no pause, or its time is over")
         .hint(r#"{"cmd":"pause","disk":"ublkb0","most_ms":1000} begins one"#)
 }

@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// Longest request, in bytes.
-pub(crate) const MAX_QUESTION: u64 = 64 << 10;
+pub const MAX_QUESTION: u64 = 64 << 10;
 
 /// The limits of connections.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// Most connections at a time.
-    pub(crate) most: usize,
+    pub most: usize,
     /// Time from the last answer to the end of the next request, and time for the client to read an answer.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
 }
 
 impl Default for Bounds {

@@ -21,7 +21,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::disk::Attribute;
-use zoneplug_host::DiskMark;
 
 pub use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
 pub use io_shown::IoShown;
@@ -83,7 +82,7 @@ impl Request {
 /// The state that a next server would take over. A server of another version may send only `state` and `version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateShown {
-    /// [`zoneplug_host::STATE_VERSION`].
+    /// `STATE_VERSION` of `zoneplug-host`.
     pub state: u64,
     /// The version of zoneplug.
     pub version: String,
@@ -137,7 +136,7 @@ pub struct StateOfNamespace {
     pub block_bytes: u32,
     pub blocks: u64,
     pub zone_blocks: Option<u64>,
-    /// A digest of all other properties that hosts read of it: [`zoneplug_host::nvme_tcp::ShownNamespace`].
+    /// A digest of all other properties that hosts read of it: `ShownNamespace` of `zoneplug-host`.
     pub digest: u64,
 }
 
@@ -150,7 +149,7 @@ pub struct StateOfDisk {
     /// The name of its door. Earlier versions do not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub door: Option<String>,
-    /// [`zoneplug_host::DiskMark`].
+    /// The mark of the disk (`DiskMark` of `zoneplug-host`).
     pub disks: u64,
     pub layers: u64,
     pub place: u64,
@@ -170,12 +169,6 @@ pub struct StateOfDisk {
 }
 
 impl StateOfDisk {
-    /// Whether a mark names this disk: the same disks at the bottom, with the same layers.
-    pub fn is(&self, mark: DiskMark) -> bool {
-        let StateOfDisk { disks, layers, place, .. } = *self;
-        mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
-    }
-
     /// The name of its door.
     pub fn door(&self) -> &str {
         // Earlier versions have only these two doors.

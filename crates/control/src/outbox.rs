@@ -21,19 +21,26 @@ struct State<T> {
 }
 
 /// A bounded queue to a writing thread.
-pub(crate) struct Outbox<T> {
+pub struct Outbox<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
 
+impl<T> Default for Outbox<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Outbox<T> {
-    pub(crate) const fn new() -> Outbox<T> {
+    /// An empty queue.
+    pub const fn new() -> Outbox<T> {
         let state = State { waiting: VecDeque::new(), writing: false, nudged: false, lost: 0 };
         Outbox { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Adds an item, or drops it if too many wait. Does not wait for the reader.
-    pub(crate) fn put(&self, item: T) {
+    pub fn put(&self, item: T) {
         let mut state = lock(&self.state);
         if state.waiting.len() < MOST {
             state.waiting.push_back(item);
@@ -44,14 +51,14 @@ impl<T> Outbox<T> {
     }
 
     /// Ends the writer's wait for an item.
-    pub(crate) fn nudge(&self) {
+    pub fn nudge(&self) {
         lock(&self.state).nudged = true;
         self.changed.notify_all();
     }
 
     /// Takes the next item, for the writer, which has written the one before. `None`: none has come within `most`, or
     /// the writer was nudged.
-    pub(crate) fn take(&self, most: Option<Duration>) -> Option<T> {
+    pub fn take(&self, most: Option<Duration>) -> Option<T> {
         let end = most.map(|most| Instant::now() + most);
         let mut state = lock(&self.state);
         state.writing = false;
@@ -72,13 +79,13 @@ impl<T> Outbox<T> {
     }
 
     /// The number of items dropped since the last call.
-    pub(crate) fn take_lost(&self) -> u64 {
+    pub fn take_lost(&self) -> u64 {
         std::mem::take(&mut lock(&self.state).lost)
     }
 
     /// Waits until everything is written, for at most `most`. Returns the number of items that are not written or
     /// were dropped.
-    pub(crate) fn finish(&self, most: Duration) -> u64 {
+    pub fn finish(&self, most: Duration) -> u64 {
         let end = Instant::now() + most;
         let mut state = lock(&self.state);
         loop {

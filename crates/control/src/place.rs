@@ -23,17 +23,17 @@ const TRIES: u32 = 8;
 
 /// Identifies a socket in the file system by device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(u64, u64);
+pub struct Id(u64, u64);
 
 impl Id {
     /// The socket at `path`. `None`: there is no file, or it is no socket. Links are not followed.
-    pub(crate) fn of(path: &Path) -> Option<Id> {
+    pub fn of(path: &Path) -> Option<Id> {
         let m = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_socket())?;
         Some(Id(m.dev(), m.ino()))
     }
 
     /// Removes the file at `path` if it is this socket.
-    pub(crate) fn remove(self, path: &Path) {
+    pub fn remove(self, path: &Path) {
         if Id::of(path) == Some(self) {
             let _ = std::fs::remove_file(path);
         }
@@ -41,7 +41,7 @@ impl Id {
 }
 
 /// The socket at `path` if its server has gone. Does not wait for a slow server.
-pub(crate) fn left_behind(path: &Path) -> Option<Id> {
+pub fn left_behind(path: &Path) -> Option<Id> {
     let id = Id::of(path)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
@@ -53,13 +53,13 @@ pub(crate) fn left_behind(path: &Path) -> Option<Id> {
 const PRIVATE: &str = ".zoneplug-";
 
 /// The directory of a path.
-pub(crate) fn directory(path: &Path) -> &Path {
+pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Removes private directories that processes killed in [`listen`] have left in `dir`. A process in [`listen`] keeps
 /// its directory locked, whatever its namespace.
-pub(crate) fn sweep_private(dir: &Path) {
+pub fn sweep_private(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid =
@@ -142,7 +142,7 @@ fn no_socket_there() -> io::Error {
 
 /// Checks whether [`listen`] could make a socket at `path`, without making one. Ignores a server that listens there,
 /// because it may have gone by then.
-pub(crate) fn check(path: &Path) -> io::Result<()> {
+pub fn check(path: &Path) -> io::Result<()> {
     // A client must fit the path into the kernel's 108 bytes.
     SocketAddr::from_pathname(path)?;
     if is_other(path) {
@@ -165,11 +165,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 }
 
 /// Listens at `path`, with the rights of `access`. Takes the place of a socket in `replaced`, whose server leaves.
-pub(crate) fn listen(
-    path: &Path,
-    access: Access,
-    replaced: &[Id],
-) -> io::Result<(UnixListener, Id)> {
+pub fn listen(path: &Path, access: Access, replaced: &[Id]) -> io::Result<(UnixListener, Id)> {
     check(path)?;
     let private = Private::beside(path)?;
     let here = private.socket();

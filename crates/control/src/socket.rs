@@ -1,0 +1,154 @@
+//! The control socket of a server, on which it answers `zoneplug status`, `attr`, `zone-wplugs` and others.
+
+use crate::access::Access;
+use crate::answer::Answers;
+use crate::client::{self, StateShown};
+use crate::connections::{self, Bounds, Slot};
+use crate::failure::{Attempt, Failure, Kind};
+use crate::place;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zoneplug_core::plain;
+
+/// How long the end waits for requests that are being answered.
+pub const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// A socket that answers requests until it is dropped. Its threads hold the disks only while they answer, so that a
+/// disk is closed when its server ends.
+pub struct Socket<A: Answers> {
+    path: PathBuf,
+    id: place::Id,
+    access: Access,
+    bounds: Bounds,
+    slot: Arc<Slot<A>>,
+}
+
+/// The failure to make a socket at a path.
+fn no_socket(path: &Path, e: io::Error) -> Failure {
+    use io::ErrorKind as E;
+    // The path is unusable for later starts too.
+    let is_wrong = matches!(e.kind(), E::AlreadyExists | E::InvalidInput | E::NotADirectory);
+    let kind = if is_wrong { Kind::Usage } else { Kind::Device };
+    let path = path.display().to_string();
+    Failure::new(kind, format!("no socket at {}: {e}", plain(&path)))
+        .hint("--socket PATH, in a directory where this user may make one")
+}
+
+/// Checks whether a socket can be made at a path.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    place::check(path).map_err(|e| no_socket(path, e))
+}
+
+impl<A: Answers> Socket<A> {
+    /// Makes the socket, at `path` or in the usual place with the number of this process as its name, and answers on
+    /// it from now on. Replaces a socket without a server.
+    pub fn open(path: Option<&Path>, access: Access, serving: A) -> Result<Socket<A>, Failure> {
+        Self::open_in_place(path, access, serving, &[])
+    }
+
+    /// Like [`Socket::open`], but also replaces a socket in `replaced`.
+    pub fn open_in_place(
+        path: Option<&Path>,
+        access: Access,
+        serving: A,
+        replaced: &[place::Id],
+    ) -> Result<Socket<A>, Failure> {
+        Self::open_with(path, access, serving, replaced, Bounds::default())
+    }
+
+    /// Like [`Socket::open_in_place`], with limits of connections.
+    pub fn open_with(
+        path: Option<&Path>,
+        access: Access,
+        serving: A,
+        replaced: &[place::Id],
+        bounds: Bounds,
+    ) -> Result<Socket<A>, Failure> {
+        let usual = || PathBuf::from(format!("{}/{}.sock", client::DIRECTORY, std::process::id()));
+        let path = path.map_or_else(usual, Path::to_owned);
+        let failed = |e| no_socket(&path, e);
+        std::fs::create_dir_all(place::directory(&path)).map_err(failed)?;
+        if path.parent() == Some(Path::new(client::DIRECTORY)) {
+            sweep();
+        }
+        // The usual place is always cleaned, because perhaps only servers with other sockets are started again.
+        place::sweep_private(Path::new(client::DIRECTORY));
+        place::sweep_private(place::directory(&path));
+        let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
+        let slot = Arc::new(Slot::new(serving));
+        let socket = Socket { path: path.clone(), id, access, bounds, slot };
+        socket.listen(listener)?;
+        Ok(socket)
+    }
+
+    /// Answers at a listener, in a thread of its own.
+    fn listen(&self, listener: UnixListener) -> Result<(), Failure> {
+        let (slot, access, bounds) = (Arc::downgrade(&self.slot), self.access, self.bounds);
+        let body = move || connections::listen(&listener, &slot, access, bounds);
+        let thread = std::thread::Builder::new().name("zoneplug-socket".to_owned());
+        thread
+            .spawn(body)
+            .map(drop)
+            .map_err(|e| Failure::of_system(Attempt::Thread, "no thread for the socket", e))
+    }
+
+    /// Makes the socket again if another server has replaced it and has ended.
+    pub fn restore(&mut self) -> Result<(), Failure> {
+        if place::Id::of(&self.path) == Some(self.id) {
+            return Ok(());
+        }
+        let (listener, id) = place::listen(&self.path, self.access, &[])
+            .map_err(|e| no_socket(&self.path, e).hint("end this server, and start it again"))?;
+        self.id = id;
+        self.listen(listener)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The source of the answers.
+    pub fn serving(&self) -> Option<Arc<A>> {
+        self.slot.get()
+    }
+
+    /// Answers from `serving` from now on.
+    pub fn put(&self, serving: A) {
+        self.slot.put(serving);
+    }
+
+    /// Stops answering until there is a source of answers again. Waits briefly for threads that still answer a client
+    /// and so hold the disks.
+    ///
+    /// `left`: the record to answer with meanwhile, if the disks are left to another server.
+    pub fn withdraw(&self, left: Option<StateShown>) {
+        let end = Instant::now() + LAST_ANSWERS;
+        let mut last = self.slot.take(left);
+        while let Some(serving) = last {
+            last = Arc::try_unwrap(serving).err().filter(|_| Instant::now() < end);
+            if last.is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl<A: Answers> Drop for Socket<A> {
+    fn drop(&mut self) {
+        self.id.remove(&self.path);
+        self.withdraw(None);
+    }
+}
+
+/// Removes sockets of killed servers from the usual place.
+fn sweep() {
+    for path in client::sockets(None) {
+        if let Some(id) = place::left_behind(&path) {
+            id.remove(&path);
+        }
+    }
+}
