@@ -3,7 +3,7 @@
 //! Records are appended without choosing a place: the log says where each landed, and that address is the record's
 //! name. When all zones are full the oldest one is reset: the oldest part of the history goes, as in any ring.
 //!
-//! `cargo run --release --example append_log` runs it on a disk in memory; a device specification as its argument
+//! `cargo run --release -p zoneplug --example append_log` runs it on a disk in memory; a device specification as its argument
 //! takes another disk. What is on that disk is lost.
 
 use std::error::Error;

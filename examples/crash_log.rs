@@ -1,7 +1,7 @@
 //! 10,000 power cuts of a log: what the author of storage code writes to test it.
 //!
 //! The work appends records and says of each sync what is durable from then on. The check opens what a power cut has left
-//! and compares. `cargo run --release --example crash_log` runs it with `ZoneLog`, and then with a bug in it: one time
+//! and compares. `cargo run --release -p zoneplug --example crash_log` runs it with `ZoneLog`, and then with a bug in it: one time
 //! in 20 the work forgets to sync before it promises. The harness has to find that, and says how to repeat it.
 
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! A program that serves a disk over NVMe/TCP: `zoneplug status` shows it, and any Linux can connect.
 //!
-//! `cargo run --release --features serve --example serve_disk` serves a disk in memory until Enter is pressed. Arguments are another
+//! `cargo run --release -p zoneplug --features serve --example serve_disk` serves a disk in memory until Enter is pressed. Arguments are another
 //! specification, and an address.
 
 use zoneplug::Error;

@@ -16,7 +16,7 @@ import pytest
 import zoneplug
 from zoneplug import errors
 
-COMMAND = os.environ.get("ZONEPLUG")
+COMMAND = os.environ.get("ZONEPLUG_LAB")
 needs_command = pytest.mark.skipif(not COMMAND, reason="the command is not built")
 
 # Random writes of four jobs over eight zones of a hard disk, for two seconds: the single writer has a choice.
@@ -327,7 +327,7 @@ def test_reproduce_has_what_is_simulated():
     assert report == zoneplug.reproduce(quick=True, threads=1)
     with pytest.raises(zoneplug.Error, match="processor time") as e:
         zoneplug.reproduce("null-zwp")
-    assert e.value.hint == "zoneplug reproduce null-zwp"
+    assert e.value.hint == "zoneplug-lab reproduce null-zwp"
     with pytest.raises(zoneplug.Error, match="no table is called 'nix'"):
         zoneplug.reproduce("nix")
 
@@ -356,11 +356,11 @@ def test_worlds_are_those_of_the_command():
 
 def test_a_broken_promise_is_raised_or_listed(monkeypatch):
     # A stand-in for a layer that breaks promises: this one keeps them.
-    broken = [dict(seed=3, what="a write was lost", command="zoneplug sim --seed 3")]
+    broken = [dict(seed=3, what="a write was lost", command="zoneplug-lab sim --seed 3")]
     monkeypatch.setattr(zoneplug._zoneplug, "_simulate", lambda seeds, stop: dict(worlds=2, broken=broken))
     with pytest.raises(errors.BrokenPromise, match="seed 3: a write was lost") as e:
         zoneplug.simulate(range(9))
-    assert (e.value.seed, e.value.command) == (3, "zoneplug sim --seed 3") and e.value.hint
+    assert (e.value.seed, e.value.command) == (3, "zoneplug-lab sim --seed 3") and e.value.hint
     assert zoneplug.simulate(range(9), stop_at_first=False)["broken"] == broken
 
 

@@ -307,9 +307,9 @@ def test_shards_are_all_cells_once(tmp_path):
 
 
 def test_the_command_makes_one_file_of_shards(tmp_path):
-    command = os.environ.get("ZONEPLUG")
+    command = os.environ.get("ZONEPLUG_LAB")
     if not command:
-        pytest.skip("ZONEPLUG names no command")
+        pytest.skip("ZONEPLUG_LAB names no command")
     cells, parts = cells_of(11), [str(tmp_path / str(i)) for i in (1, 2, 3)]
     for i, part in enumerate(parts, 1):
         zoneplug.sweep(cells, run=figure, executor=SerialExecutor(), shard=(i, 3), file=part)

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
 use zoneplug_core::sched::Policy;
-use zoneplug_models::never_waits;
 use zoneplug_server::doors::nvme_tcp::is_of_network;
 
 /// The attribute of the single writer's policy, and the one of its wait: some policies have no effect without a wait.
@@ -208,7 +207,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         if [POLICY, WAIT].contains(&name)
             && is(WAIT).as_deref() == Some("0")
             && let Some(policy) = is(POLICY).and_then(|p| Policy::from_name(&p))
-            && let Some(text) = never_waits(policy)
+            && let Some(text) = policy.never_waits()
         {
             term::note(&text);
         }

@@ -32,7 +32,7 @@ pub use bio::{
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};
 pub use fnv::{FNV_START, fnv1a};
-pub use plain::{is_plain, one_line, plain, plain_lines};
+pub use plain::{is_plain, one_line, plain, plain_lines, status_key};
 pub use random::Random;
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};
 pub use zoneplug_buf::{IoBuf, IoRange, Parts};

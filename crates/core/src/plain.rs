@@ -34,6 +34,21 @@ pub fn plain_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || is_plain(c))
 }
 
+/// Converts the name of a status or a condition to a key.
+///
+/// ```
+/// use zoneplug_core::status_key;
+/// assert_eq!(status_key("not at the write pointer"), "not_at_the_write_pointer");
+/// assert_eq!(status_key("I/O error"), "io_error");
+/// ```
+pub fn status_key(name: &str) -> String {
+    let key = |c: char| match c {
+        ' ' | '-' | '_' => Some('_'),
+        c => c.is_ascii_alphanumeric().then(|| c.to_ascii_lowercase()),
+    };
+    name.chars().filter_map(key).collect()
+}
+
 /// Escapes all characters of `text` except those that `is_kept` accepts.
 fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.chars().all(&is_kept) {

@@ -17,7 +17,7 @@
 //! | `replay/` | a block trace on disks |
 //! | `reproduce/` | the published tables |
 //! | `worlds.rs` | worlds by seed |
-//! | `status_key.rs` | names of statuses as keys |
+//! | `status_key.rs` | counts with statuses as keys |
 
 pub mod calibrate;
 mod expression;
@@ -35,7 +35,7 @@ mod workers;
 mod worlds;
 
 pub use own_policy::{Choose, Own};
-pub use status_key::{by_status, status_key};
-pub use virtual_disk::{VirtualDisk, Way, Writer, layer_name, never_waits, scheduler, ways};
+pub use status_key::by_status;
+pub use virtual_disk::{VirtualDisk, Way, Writer, layer_name, scheduler, ways};
 pub use workers::Workers;
 pub use worlds::{Summary, Worlds};

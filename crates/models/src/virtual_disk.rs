@@ -86,7 +86,7 @@ impl VirtualDisk {
         for layer in layers.into_iter().rev() {
             disk.layers.push(layer.text()).map_err(|e| {
                 let hint = e.what_to_try().unwrap_or_default().to_owned();
-                e.hint(format!("{hint}; other layers: zoneplug bench --real-time"))
+                e.hint(format!("{hint}; other layers: zoneplug-lab bench --real-time"))
             })?;
         }
         if disk.drives > 1 || !disk.layers.is_empty() {
@@ -118,7 +118,7 @@ impl VirtualDisk {
         spec.finish()?;
         if data.is_some_and(|d| d.number() == 1) {
             return Err(Error::invalid("data= in virtual time")
-                .hint("leave data= out, or zoneplug bench --real-time"));
+                .hint("leave data= out, or zoneplug-lab bench --real-time"));
         }
         let (spec, drives) = (device.text().to_owned(), 1);
         let (geometry, limits) = (profile.geometry()?, profile.limits());
@@ -359,17 +359,6 @@ impl Writer {
             }
         }
     }
-}
-
-/// A note on a policy that depends on waiting, for a disk on which no wait is allowed. `None` for
-/// other policies.
-pub fn never_waits(policy: Policy) -> Option<String> {
-    let left = match policy {
-        Policy::Brief => "it is fifo",
-        _ => "its order is left",
-    };
-    let text = format!("{policy} without +300us (anticipation_us) never waits: {left}");
-    policy.is_about_waiting().then_some(text)
 }
 
 /// Finds the I/O scheduler with this name.

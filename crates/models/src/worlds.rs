@@ -1,10 +1,10 @@
 //! Worlds by seed: each is a disk of random shape with faults below it and clients above it, in
 //! virtual time. A world fails if the engine breaks one of its promises.
 
-use crate::status_key::status_key;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use zoneplug_core::status_key;
 use zoneplug_sim::{Class, Failure, Outcome, Steps, Tally, run};
 
 /// The results of many worlds as plain data. All other figures follow from the counts.

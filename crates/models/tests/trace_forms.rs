@@ -238,7 +238,7 @@ fn what_must_be_converted_says_how() {
         assert!(e.to_string().contains(says), "{e}");
         let way = e.what_to_try().unwrap();
         assert!(
-            way.contains(hint) && way.ends_with(" FILE | zoneplug replay - --disk SPEC"),
+            way.contains(hint) && way.ends_with(" FILE | zoneplug-lab replay - --disk SPEC"),
             "{way}"
         );
     }

@@ -1,4 +1,4 @@
-//! Worlds of the simulation: a few in each test run, many in `zoneplug sim`.
+//! Worlds of the simulation: a few in each test run, many in `zoneplug-lab sim`.
 //!
 //! `ZONEPLUG_SEEDS=n` runs so many. A seed that fails says how to run it again.
 
@@ -25,7 +25,7 @@ fn random_worlds_keep_every_promise() {
             }
             Err(f) => {
                 let steps = shrink(seed).map(|s| s.steps).unwrap_or_default();
-                panic!("zoneplug sim --seed {seed} --steps {steps}: {}", f.what);
+                panic!("zoneplug-lab sim --seed {seed} --steps {steps}: {}", f.what);
             }
         }
     }

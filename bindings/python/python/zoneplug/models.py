@@ -34,7 +34,7 @@ def measure(
     tags=None,
     seed=1,
 ):
-    """Runs a workload on the model of a drive, and returns its figures: a row of `zoneplug bench --json`.
+    """Runs a workload on the model of a drive, and returns its figures: a row of `zoneplug-lab bench --json`.
 
         >>> import zoneplug
         >>> row = zoneplug.measure("sim-smr30", block_bytes=1 << 20, iodepth=32, jobs=4, zones=8, zone_lock=True, runtime_s=2)
@@ -89,7 +89,7 @@ def replay(
     columns=None,
     threads=None,
 ):
-    """Sends a block trace to models of drives, and returns a row for each drive and way to open it, as `zoneplug replay`.
+    """Sends a block trace to models of drives, and returns a row for each drive and way to open it, as `zoneplug-lab replay`.
 
         >>> import zoneplug
         >>> text = "fio version 2 iolog\\nf write 0 65536\\nf write 65536 65536\\nf read 0 4096\\n"
@@ -121,7 +121,7 @@ def replay(
 
 
 def reproduce(table=None, *, quick=False, threads=None):
-    """Runs the published tables on the models, and returns the document of `zoneplug reproduce --json`, without its schema.
+    """Runs the published tables on the models, and returns the document of `zoneplug-lab reproduce --json`, without its schema.
 
         >>> import zoneplug
         >>> report = zoneplug.reproduce("append-zns", quick=True)
@@ -138,7 +138,7 @@ def reproduce(table=None, *, quick=False, threads=None):
 
 
 def simulate(seeds, *, stop_at_first=True):
-    """Runs the worlds of these seeds, and returns what they did: the tally of `zoneplug sim --json`, and `broken`.
+    """Runs the worlds of these seeds, and returns what they did: the tally of `zoneplug-lab sim --json`, and `broken`.
 
         >>> import zoneplug
         >>> tally = zoneplug.simulate(range(1, 21))

@@ -55,7 +55,7 @@ def sweep(cells, *, executor=None, run=None, file=None, retries=2, progress=None
     failed. A file of other cells, of another `run` or of another version of zoneplug is refused.
 
     `shard=(i, n)` runs the i-th of n parts, i from 1 to n: the cells i - 1, i - 1 + n and so on. Each part has a file of
-    its own, and `zoneplug merge FILE...` makes one of them.
+    its own, and `zoneplug-lab merge FILE...` makes one of them.
 
     `progress` is called with the numbers of cells that are done, of all cells, and of those that failed. None is a bar
     on a terminal; False is silence.

@@ -145,7 +145,7 @@ impl Load<'_> {
     }
 }
 
-/// One row of `zoneplug bench` in virtual time.
+/// One row of `zoneplug-lab bench` in virtual time.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // each is one of Python's
 pub(crate) fn _measure<'py>(
@@ -199,7 +199,7 @@ pub(crate) fn _measure<'py>(
     plain(py, &row)
 }
 
-/// The rows of `zoneplug replay`. The trace is a path or a text.
+/// The rows of `zoneplug-lab replay`. The trace is a path or a text.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // each is one of Python's
 pub(crate) fn _replay<'py>(
@@ -260,7 +260,7 @@ pub(crate) fn _replay<'py>(
     plain(py, &rows)
 }
 
-/// The document of `zoneplug reproduce`, for tables that are simulated.
+/// The document of `zoneplug-lab reproduce`, for tables that are simulated.
 #[pyfunction]
 pub(crate) fn _reproduce(
     py: Python<'_>,
@@ -275,7 +275,7 @@ pub(crate) fn _reproduce(
         if let Some(t) = tables.iter().find(|t| t.how == How::Measure) {
             let what = format!("the table {} is of processor time, not of a model", t.name);
             return Err(Error::new(ErrorKind::NotSupported, what)
-                .hint(format!("zoneplug reproduce {}", t.name)));
+                .hint(format!("zoneplug-lab reproduce {}", t.name)));
         }
         let runs = Plan::new(&tables, quick)?.go(workers, || ())?;
         let reports = tables.iter().zip(runs).map(|(table, runs)| {
@@ -295,7 +295,7 @@ struct Broken {
     command: String,
 }
 
-/// The tally of `zoneplug sim`, with the worlds that broke a promise.
+/// The tally of `zoneplug-lab sim`, with the worlds that broke a promise.
 #[pyfunction]
 pub(crate) fn _simulate<'py>(
     py: Python<'py>,
@@ -327,7 +327,7 @@ pub(crate) fn _simulate<'py>(
         .map(|f| Broken {
             seed: f.seed,
             what: f.what.clone(),
-            command: format!("zoneplug sim --seed {}", f.seed),
+            command: format!("zoneplug-lab sim --seed {}", f.seed),
         })
         .collect();
     let data = plain(py, &worlds.summary(false))?;

@@ -11,7 +11,7 @@ const MEMORY: u32 = 2 << 20;
 /// The command with so much memory at most.
 fn bounded(args: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {MEMORY}; exec \"$@\""), "sh", ZONEPLUG]).args(args);
+    command.args(["-c", &format!("ulimit -v {MEMORY}; exec \"$@\""), "sh", &ZONEPLUG]).args(args);
     command
 }
 
@@ -61,7 +61,7 @@ fn many_disks_are_checked_soon() {
         let path = dir.path(name);
         std::fs::write(&path, text).unwrap();
         // To a file: what is shown of so many disks does not fit into a pipe.
-        let to_file = ["-c", "exec \"$@\" >\"$0\"", &shown, ZONEPLUG];
+        let to_file = ["-c", "exec \"$@\" >\"$0\"", &shown, &ZONEPLUG];
         soon(Command::new("sh").args(to_file).args(["serve", "--check-config", &path, "--json"]))
     };
     let count = 12_000;

@@ -11,11 +11,11 @@ fn bash(words: &[&str]) -> Vec<String> {
 source <("$0" completions bash)
 COMP_WORDS=("$0" "$@"); COMP_CWORD=$#; COMP_LINE="$0 $*"; COMP_POINT=${#COMP_LINE}
 last="${COMP_WORDS[COMP_CWORD]}"
-function=$(complete -p zoneplug); function="${function##*-F }"
+function=$(complete -p "${0##*/}"); function="${function##*-F }"
 "${function%% *}" "$0" "${last##*[=@]}" "${COMP_WORDS[COMP_CWORD-1]}"
 printf '%s\n' "${COMPREPLY[@]}""#;
     let mut command = Command::new("bash");
-    let out = soon(command.args(["--norc", "-c", script, ZONEPLUG]).args(words));
+    let out = soon(command.args(["--norc", "-c", script, program(words)]).args(words));
     assert!(out.status.success(), "{}", text(&out.stderr));
     text(&out.stdout).lines().map(str::to_owned).collect()
 }
@@ -84,7 +84,7 @@ fn a_tab_goes_on_with_a_specification() {
         dir.path("rc"),
         format!(
             "PS1='ready '; bind 'set bell-style none'; PATH=\"{}:$PATH\"\nsource <(zoneplug completions bash)\n",
-            std::path::Path::new(ZONEPLUG).parent().unwrap().display()
+            std::path::Path::new(&*ZONEPLUG).parent().unwrap().display()
         ),
     )
     .unwrap();

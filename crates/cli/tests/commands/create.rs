@@ -1,6 +1,6 @@
 //! `zoneplug create`: a new disk has its name when it is whole, and what had the name before stays until then.
 
-use crate::interrupt::{end, signal, start};
+use crate::interrupt::{signal, start};
 use crate::*;
 use rustix::process::Signal;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -17,7 +17,7 @@ fn names(dir: &Dir) -> Vec<String> {
 fn with_short_files(blocks: u32, args: &[&str]) -> Output {
     let script = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
-    soon(command.args(["-c", &script, ZONEPLUG]).args(args))
+    soon(command.args(["-c", &script, &ZONEPLUG]).args(args))
 }
 
 /// Two lines that say what is wrong and what to try, and no other.

@@ -23,7 +23,7 @@ os.execv(sys.argv[3], sys.argv[3:])";
 /// The command, where `io_uring_setup(2)` fails.
 fn without_ring(errno: i32, args: &[&str]) -> Output {
     let mut python = Command::new("python3");
-    python.args(["-c", REFUSE, &IO_URING_SETUP.to_string(), &errno.to_string(), ZONEPLUG]);
+    python.args(["-c", REFUSE, &IO_URING_SETUP.to_string(), &errno.to_string(), &ZONEPLUG]);
     python.args(args).output().unwrap()
 }
 
@@ -89,9 +89,10 @@ fn info_says_whether_a_ring_or_threads_move_the_data() {
 fn read_only(dir: &Dir, args: &str) -> Option<Output> {
     let at = dir.path("ro");
     std::fs::create_dir_all(&at).unwrap();
+    let zoneplug = &*ZONEPLUG;
     let script = format!(
-        "mount -t tmpfs none {at} && {ZONEPLUG} create {at}/d.zbd --size 64M --zone-size 8M >/dev/null \
-         && mount -o remount,ro {at} || exit 99; cd {at} && exec {ZONEPLUG} {args}"
+        "mount -t tmpfs none {at} && {zoneplug} create {at}/d.zbd --size 64M --zone-size 8M >/dev/null \
+         && mount -o remount,ro {at} || exit 99; cd {at} && exec {zoneplug} {args}"
     );
     let out = Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().ok()?;
     let is_there = out.status.code() != Some(99) && !text(&out.stderr).contains("unshare");

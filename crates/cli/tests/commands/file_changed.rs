@@ -49,14 +49,14 @@ fn u17_a_backup_over_the_file_of_a_running_server_is_not_mixed_with_its_disk() {
     for (what, change) in changes {
         ok(&["create", "--force", &a, "--size", "64M", "--zone-size", "8M"]);
         std::fs::copy(&a, &backup).unwrap();
-        let mut command = Command::new(ZONEPLUG);
+        let mut command = Command::new(&*ZONEPLUG);
         let command =
             command.args(["serve", "--nqn", nqn(), "--socket", &socket, "--forget-hosts"]);
         let command = command.args(["--nvme-tcp", "127.0.0.1:0", &a]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = Ends(child.unwrap());
         let end = Instant::now() + Duration::from_secs(20);
-        let status = || soon(Command::new(ZONEPLUG).args(["status", "--socket", &socket]));
+        let status = || soon(Command::new(&*ZONEPLUG).args(["status", "--socket", &socket]));
         let shown = loop {
             let shown = status();
             if shown.status.success() {
@@ -90,7 +90,7 @@ fn u17_a_backup_over_the_file_of_a_running_server_is_not_mixed_with_its_disk() {
             }
             let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket];
             let takeover = [&next[..], &["--nvme-tcp", &address, &a]].concat();
-            let refused = soon(Command::new(ZONEPLUG).args(&takeover));
+            let refused = soon(Command::new(&*ZONEPLUG).args(&takeover));
             assert!(!refused.status.success(), "{}", text(&refused.stdout));
             assert_eq!(last_is(&socket), child.0.id());
             if left.is_some() {
@@ -122,7 +122,7 @@ fn u17_a_hand_over_is_refused_when_the_file_was_changed_before() {
     let (server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
     std::fs::copy(&backup, &a).unwrap();
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
-    let refused = soon(Command::new(ZONEPLUG).args(next).arg(&a));
+    let refused = soon(Command::new(&*ZONEPLUG).args(next).arg(&a));
     let said = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     let is_said = ["another disk was copied over this file", "this file was cut to"];

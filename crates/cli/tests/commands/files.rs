@@ -51,7 +51,7 @@ fn read_never_overwrites_a_disk_unless_forced() {
     assert!(before == after && std::fs::read(&damaged).unwrap() == bytes);
     // One that is in use is kept also from --force.
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&other).unwrap();
-    let mut server = Command::new(ZONEPLUG)
+    let mut server = Command::new(&*ZONEPLUG)
         .args(["write", &other])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -86,7 +86,7 @@ fn no_other_command_overwrites_a_disk() {
     assert!(std::fs::read(&man).unwrap() == before);
     // Nor does standard output.
     let append = std::fs::OpenOptions::new().append(true).open(&disk).unwrap();
-    let out = Command::new(ZONEPLUG).args(["info", "mem"]).stdout(append).output().unwrap();
+    let out = Command::new(&*ZONEPLUG).args(["info", "mem"]).stdout(append).output().unwrap();
     assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("standard output is a zoneplug disk"));
     assert!(std::fs::read(&disk).unwrap() == before);
@@ -132,7 +132,7 @@ fn what_is_no_file_is_written_as_it_is() {
     std::fs::write(&file, "before").unwrap();
     let out = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
     let args = ["read", &disk, "/dev/stdout", "--len", "4"];
-    assert!(Command::new(ZONEPLUG).args(args).stdout(out).status().unwrap().success());
+    assert!(Command::new(&*ZONEPLUG).args(args).stdout(out).status().unwrap().success());
     assert_eq!(std::fs::read(&file).unwrap(), [b"before", &data[..4]].concat());
     let pipe = pipe(&dir);
     let reader = std::thread::spawn({

@@ -21,12 +21,19 @@ const MAPS: [&str; 6] =
 /// Texts that may look like a number because they are names.
 const NAMES: [(&str, &str); 1] = [("reproduce", "row")];
 
-/// Every command, from the man pages, which are made from the parser's own definitions.
+/// Every command of both programs, from the man pages, which are made from the parsers' own definitions.
 fn commands() -> Vec<String> {
     let dir = Dir::new("forms-man");
-    let pages = ok(&["man", &dir.path("man1")]);
-    let names = pages.lines().filter_map(|l| l.rsplit_once("zoneplug-")?.1.strip_suffix(".1"));
-    names.map(str::to_owned).collect()
+    let mut all = Vec::new();
+    for (program, prefix) in [(&*ZONEPLUG, "zoneplug-"), (&*ZONEPLUG_LAB, "zoneplug-lab-")] {
+        let out = soon(Command::new(program).args(["man", &dir.path("man1")]));
+        let pages = text(&out.stdout);
+        let names = pages.lines().filter_map(|l| l.rsplit_once(prefix)?.1.strip_suffix(".1"));
+        all.extend(names.map(str::to_owned));
+    }
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// A server that answers `status` with one disk, as often as it is asked.
@@ -290,7 +297,7 @@ fn a_failure_is_json_on_stdout_and_two_lines_on_stderr() {
 
 /// What is printed with `COLUMNS=80`, by lines that are longer.
 fn too_wide(args: &[&str]) -> Vec<String> {
-    let out = Command::new(ZONEPLUG).args(args).env("COLUMNS", "80").output().unwrap();
+    let out = Command::new(program(args)).args(args).env("COLUMNS", "80").output().unwrap();
     let text = text(&out.stdout);
     assert!(!text.is_empty() || !out.stderr.is_empty(), "{args:?} prints nothing");
     text.lines().filter(|l| l.chars().count() > 80).map(str::to_owned).collect()
@@ -366,8 +373,8 @@ fn what_the_demo_says_to_try_next_works() {
     assert!(readme.lines().count() <= 250, "the README has {} lines", readme.lines().count());
     assert!(readme.contains("    cargo run --release -- demo "), "its first command");
     let is_bar = |l: &&str| l.contains("% written") || l.contains("s/s, p99");
-    for line in said.lines().filter(|l| !is_bar(l) && !l.contains("debug build")) {
-        let line = line.replace(ZONEPLUG, "target/release/zoneplug");
+    for line in said.lines().filter(|l| !is_bar(l) && !l.contains(" build")) {
+        let line = line.replace(&**ZONEPLUG_LAB, "target/release/zoneplug-lab");
         assert!(readme.contains(&line), "the README does not show: {line}");
     }
     let dir = Dir::new("demo");
@@ -375,7 +382,7 @@ fn what_the_demo_says_to_try_next_works() {
     assert_eq!(commands.len(), 3, "{next}");
     for line in commands {
         let words: Vec<&str> = line.split(' ').collect();
-        assert_eq!(words[0], ZONEPLUG);
+        assert_eq!(words[0], *ZONEPLUG_LAB);
         let out = soon(Command::new(words[0]).args(&words[1..]).current_dir(&dir.0));
         assert_eq!(out.status.code(), Some(0), "{line}: {}", text(&out.stderr));
     }

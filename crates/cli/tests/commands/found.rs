@@ -38,10 +38,10 @@ fn a_disk_that_goes_with_the_command_is_said_to_go() {
 fn no_disk_is_made_that_no_specification_reaches() {
     let dir = Dir::new("names");
     let soon = |name: &str| {
-        let mut command = Command::new(ZONEPLUG);
+        let mut command = Command::new(&*ZONEPLUG);
         command.current_dir(&dir.0).args(["create", name, "--zones", "2", "--zone-size", "1M"]);
         let out = soon(&mut command);
-        let info = soon(Command::new(ZONEPLUG).current_dir(&dir.0).args(["info", name]));
+        let info = soon(Command::new(&*ZONEPLUG).current_dir(&dir.0).args(["info", name]));
         (out.status.code(), text(&out.stderr), info.status.code())
     };
     for (name, hint) in
@@ -61,7 +61,7 @@ fn no_disk_is_made_that_no_specification_reaches() {
         let quoted = said.trim_end().rsplit_once(": ").unwrap().1;
         assert!(quoted.starts_with('"') && quoted.ends_with('"'), "{name}: {said}");
         let named = format!("po2@{quoted},qd1=1");
-        let mut info = Command::new(ZONEPLUG);
+        let mut info = Command::new(&*ZONEPLUG);
         let info = super::soon(info.current_dir(&dir.0).args(["info", &named]));
         assert_eq!(text(&info.stderr), "", "{name} as {quoted}");
     }
@@ -283,7 +283,7 @@ fn the_probes_of_the_command_are_documented() {
     let page = include_str!("../../../../docs/probes.md");
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `")?.split_once('`'));
     let documented: BTreeSet<String> = rows.map(|(name, _)| name.to_owned()).collect();
-    let binary = std::fs::read(ZONEPLUG).unwrap();
+    let binary = std::fs::read(&*ZONEPLUG).unwrap();
     let mut found = BTreeSet::new();
     let provider = b"zoneplug\0";
     for at in binary.windows(provider.len()).enumerate().filter(|(_, w)| *w == provider) {

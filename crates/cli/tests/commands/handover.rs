@@ -30,7 +30,7 @@ pub(crate) struct Server(pub(crate) Child, Lines<BufReader<ChildStdout>>);
 impl Server {
     /// Starts one, and returns the address that it says.
     pub(crate) fn start(args: &[&str]) -> (Server, String) {
-        let mut server = Command::new(ZONEPLUG)
+        let mut server = Command::new(&*ZONEPLUG)
             .args(["serve", "--nqn", nqn()])
             .args(args)
             .stdout(Stdio::piped())
@@ -186,7 +186,7 @@ fn u16_a_server_that_could_not_serve_takes_nothing() {
     std::fs::rename(&a, &away).unwrap();
     for other in [&away, &b] {
         std::fs::copy(other, &a).unwrap();
-        let mut copied = Command::new(ZONEPLUG);
+        let mut copied = Command::new(&*ZONEPLUG);
         let out = soon(copied.args(&next[..]).args(["--nqn", nqn()]));
         assert!(!out.status.success(), "{}", text(&out.stdout));
         assert!(ok(&["status", "--socket", &socket]).contains(&pid));
@@ -271,7 +271,7 @@ sys.stdin.read()";
     assert!(left.contains("\"ends\":false"), "{left}");
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     // The error names the other hand-over, and not the open disk.
-    let (first, second) = (still.id(), soon(Command::new(ZONEPLUG).args(next).arg(&a)));
+    let (first, second) = (still.id(), soon(Command::new(&*ZONEPLUG).args(next).arg(&a)));
     let said = text(&second.stderr);
     assert_eq!(second.status.code(), Some(3), "{said}");
     let what = format!("error: another hand-over is under way: process {first} takes over from");
@@ -345,7 +345,7 @@ fn a_server_that_waits_for_the_disks_ends_at_a_signal() {
     let stalls = format!("{a},fault=flush/lost");
     let (server, address) =
         Server::start(&["--nvme-tcp", "127.0.0.1:0", &stalls, "--socket", &socket]);
-    let mut next = Command::new(ZONEPLUG)
+    let mut next = Command::new(&*ZONEPLUG)
         .args(["serve", "--nqn", nqn(), "--takeover", "--nvme-tcp", &address, &stalls])
         .args(["--socket", &socket])
         .stdout(Stdio::null())
@@ -404,7 +404,7 @@ fn u9_a_host_is_not_locked_out_by_a_takeover() {
 /// Waits until a server has taken its disks back.
 pub(crate) fn wait_for(socket: &str) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    let ask = || soon(Command::new(ZONEPLUG).args(["status", "--socket", socket]));
+    let ask = || soon(Command::new(&*ZONEPLUG).args(["status", "--socket", socket]));
     while !ask().status.success() {
         assert!(std::time::Instant::now() < end, "it does not take its disks back");
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -494,7 +494,7 @@ fn u9_a_version_that_cannot_read_the_state_of_the_other_takes_nothing() {
             .collect();
         let socket = dir.path(&format!("s{n}"));
         let asked = fake(&socket, answers);
-        let mut next = Command::new(ZONEPLUG);
+        let mut next = Command::new(&*ZONEPLUG);
         let next = next.args(["serve", "--takeover", "--nvme-tcp", "127.0.0.1:0", &disk]);
         let out = soon(next.args(["--socket", &socket]));
         let err = text(&out.stderr);

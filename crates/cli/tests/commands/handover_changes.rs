@@ -146,7 +146,7 @@ for question in 'state', 'hand-over':
     let left = line();
     assert!(left.contains("\"nomerges\":\"1\"") && left.contains("\"enabled\":false"), "{left}");
     let late = ["attr", "--socket", &socket, &name, "nomerges", "2"];
-    let late = soon(Command::new(ZONEPLUG).args(late));
+    let late = soon(Command::new(&*ZONEPLUG).args(late));
     assert!(!late.status.success() && text(&late.stderr).contains("being left"), "{late:?}");
     drop(next.stdin.take());
     next.wait().unwrap();

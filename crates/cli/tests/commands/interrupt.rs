@@ -4,13 +4,12 @@ use crate::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::MetadataExt;
 use std::process::Child;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 
 /// Signals have their usual effect on the command, even if these tests run under nohup(1), which ignores SIGHUP.
 pub(crate) fn start(args: &[&str]) -> Child {
     let mut command = Command::new("env");
     command
-        .args(["--default-signal", ZONEPLUG])
+        .args(["--default-signal", program(args)])
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -20,21 +19,6 @@ pub(crate) fn start(args: &[&str]) -> Child {
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// What a command says that was sent a signal and must end within a time. It is read all along: a document may be longer
-/// than what a pipe holds.
-pub(crate) fn end(child: Child, within: Duration) -> Output {
-    let pid = Pid::from_child(&child);
-    let (ended, wait) = channel::<()>();
-    let watch = std::thread::spawn(move || {
-        let late = wait.recv_timeout(within) == Err(RecvTimeoutError::Timeout);
-        late && kill_process(pid, Signal::KILL).is_ok()
-    });
-    let out = child.wait_with_output().unwrap();
-    drop(ended);
-    assert!(!watch.join().unwrap(), "it goes on: {out:?}");
-    out
 }
 
 /// Starts a command that takes long, and sends it a signal after a while. A replay looks at its trace first, and has

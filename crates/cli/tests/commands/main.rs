@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounds;
-mod calibrate;
+#[path = "../common/commands.rs"]
+mod common;
 mod completion;
 mod copy;
 mod create;
@@ -17,15 +18,11 @@ mod handover_changes;
 mod hostile;
 mod interrupt;
 mod maintainer;
-mod merge;
 mod metrics;
 #[path = "../../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
 mod operating_page;
 mod reload;
-mod replay;
-mod replay_asks;
-mod replay_real;
 mod serve;
 mod settings;
 mod snapshot;
@@ -33,91 +30,15 @@ mod spec_page;
 mod stalled;
 mod stamp;
 mod terminal;
-mod threads;
-mod timed;
 #[cfg(feature = "top")]
 mod top;
-mod traces;
 
+use common::*;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const ZONEPLUG: &str = env!("CARGO_BIN_EXE_zoneplug");
-
-/// Runs the command with `input` on its standard input.
-fn feed(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(ZONEPLUG)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
-    // A command that fails early does not read it all.
-    let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
-    let out = child.wait_with_output().unwrap();
-    let _ = writer.join().unwrap();
-    out
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// What a command that must succeed, without a word on stderr, puts out.
-fn ok_with(args: &[&str], input: &[u8]) -> Vec<u8> {
-    let out = feed(args, input);
-    let err = text(&out.stderr);
-    assert_eq!((out.status.code(), &*err), (Some(0), ""), "zoneplug {args:?}");
-    out.stdout
-}
-
-fn ok(args: &[&str]) -> String {
-    text(&ok_with(args, b""))
-}
-
-/// A command that must fail: its exit code, and two lines on stderr of which one contains `what`.
-fn fails(args: &[&str], code: i32, what: &str) {
-    fails_with(args, b"", code, what);
-}
-
-fn fails_with(args: &[&str], input: &[u8], code: i32, what: &str) {
-    let out = feed(args, input);
-    let err = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(code), "zoneplug {args:?}: {err}");
-    let lines: Vec<&str> = err.lines().collect();
-    assert_eq!(lines.len(), 2, "{err}");
-    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
-    assert!(err.contains(what), "{what} is not in {err}");
-}
-
-/// What a command says that must end soon, whatever it is given.
-fn soon(command: &mut Command) -> Output {
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = child.spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(30);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            child.kill().unwrap();
-            panic!("{command:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
-}
-
-fn at_once(args: &[&str]) -> Output {
-    soon(Command::new(ZONEPLUG).args(args))
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&ok(args)).unwrap()
-}
 
 /// The record by which a server at this socket would hand its disks over.
 fn state(socket: &str) -> Value {
@@ -126,58 +47,6 @@ fn state(socket: &str) -> Value {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
     serde_json::from_str::<Value>(&line).unwrap()["ok"].take()
-}
-
-/// Bytes that differ everywhere.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 32) as u8
-        })
-        .collect()
-}
-
-/// A directory that goes with the test.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("commands-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Dir(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    /// A new durable disk.
-    fn disk(&self, options: &str) -> String {
-        let path = self.path("disk.zbd");
-        let mut args = vec!["create", &path];
-        args.extend(options.split_whitespace());
-        ok(&args);
-        path
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The conditions of all zones, two letters each.
-fn conditions(disk: &str) -> String {
-    let report = json(&["report", "--json", disk]);
-    let zones = report["zones"].as_array().unwrap();
-    zones.iter().map(|z| z["cond"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -350,7 +219,7 @@ fn a_benchmark_does_not_destroy_what_a_disk_holds() {
 fn one_process_writes_while_others_look() {
     let dir = Dir::new("lock");
     let disk = dir.disk("--zones 8 --zone-size 1M");
-    let mut writer = Command::new(ZONEPLUG)
+    let mut writer = Command::new(&*ZONEPLUG)
         .args(["write", &disk, "-", "--bs", "64K", "--depth", "1"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -471,7 +340,7 @@ fn a_reader_that_goes_away_is_no_error() {
     let commands: [&[&str]; 2] =
         [&["report", "mem,zones=100000,zone-size=4K"], &["read", "mem", "--len", "1G"]];
     for args in commands {
-        let mut child = Command::new(ZONEPLUG)
+        let mut child = Command::new(&*ZONEPLUG)
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -24,7 +24,7 @@ impl Server {
     pub(crate) fn start(name: &str, spec: &str) -> Server {
         let dir = Dir::new(name);
         let socket = dir.path("s");
-        let mut process = Command::new(ZONEPLUG)
+        let mut process = Command::new(&*ZONEPLUG)
             .args(["serve", "--nvme-tcp", "127.0.0.1:0", spec, "--nqn", NQN])
             .args(["--metrics", "127.0.0.1:0", "--socket", &socket])
             .stdout(Stdio::piped())
@@ -248,7 +248,7 @@ fn addresses_that_are_no_good_are_refused() {
 fn status_watches_in_a_pipe() {
     let server = Server::start("metrics-watch", "mem,zones=8,zone-size=4M");
     let (_admin, mut io) = Queue::pair_at(&server.nvme, NQN);
-    let mut watch = Command::new(ZONEPLUG)
+    let mut watch = Command::new(&*ZONEPLUG)
         .args(["status", "--socket", &server.socket, "--watch", "0.3"])
         .env("COLUMNS", "80")
         .stdout(Stdio::piped())

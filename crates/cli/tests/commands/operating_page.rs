@@ -38,7 +38,7 @@ fn run(lines: &[&str], dir: &Dir) -> String {
     let script: Vec<&str> = lines.iter().filter(is_ours).copied().collect();
     let script = script.join("\n").replace("/etc/zoneplug", &dir.path("etc"));
     let script = script.replace("/var/lib/zoneplug", &dir.path("lib"));
-    let path = Path::new(ZONEPLUG).parent().unwrap().display();
+    let path = Path::new(&*ZONEPLUG).parent().unwrap().display();
     let path = format!("{path}:{}", std::env::var("PATH").unwrap());
     let out =
         Command::new("bash").args(["-euo", "pipefail", "-c", &script]).env("PATH", path).output();

@@ -17,7 +17,8 @@ fn reload(file: &str, main: u32, notify: &str) -> Output {
             line.replace("/etc/zoneplug/%i.toml", file).replace("${MAINPID}", &main.to_string());
         let mut words = line.split(' ');
         assert_eq!(words.next(), Some("/usr/bin/zoneplug"));
-        let out = Command::new(ZONEPLUG).args(words).env("NOTIFY_SOCKET", notify).output().unwrap();
+        let out =
+            Command::new(&*ZONEPLUG).args(words).env("NOTIFY_SOCKET", notify).output().unwrap();
         let failed = !out.status.success();
         last = Some(out);
         if failed {

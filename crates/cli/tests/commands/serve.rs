@@ -48,7 +48,7 @@ fn what_cannot_be_served_over_the_network_is_refused_in_a_line() {
 fn a_disk_is_served_at_two_addresses() {
     let dir = Dir::new("serve-two");
     let socket = dir.path("s");
-    let server = Command::new(ZONEPLUG)
+    let server = Command::new(&*ZONEPLUG)
         .args(["serve", "--nvme-tcp", "127.0.0.1:0", "mem,zones=8,zone-size=16M"])
         .args(["--nvme-tcp", "127.0.0.2:0", "--nqn", "nqn.2026-11.dev.zoneplug:two"])
         .args(["--socket", &socket])
@@ -132,7 +132,7 @@ impl Drop for Running {
 fn a_disk_is_served_over_the_network_until_a_signal() {
     let dir = Dir::new("serve-nvme-tcp");
     let socket = dir.path("s");
-    let server = Command::new(ZONEPLUG)
+    let server = Command::new(&*ZONEPLUG)
         .args(["serve", "--nvme-tcp", "127.0.0.1:0", "mem,zones=8,zone-size=24M", "null,zones=4"])
         .arg("null,zones=4,order-window=0")
         .args(["--nqn", "nqn.2026-11.dev.zoneplug:test", "--socket", &socket])
@@ -215,7 +215,7 @@ fn the_unit_is_hardened() {
     }
     let dir = super::Dir::new("unit");
     let path = dir.path("zoneplug@.service");
-    std::fs::write(&path, unit.replace("/usr/bin/zoneplug", super::ZONEPLUG)).unwrap();
+    std::fs::write(&path, unit.replace("/usr/bin/zoneplug", &super::ZONEPLUG)).unwrap();
     let out = analyze(&["verify", "--man=no", &path]).unwrap();
     let err = text(&out.stderr);
     assert!(!err.lines().any(|l| l.contains("zoneplug@")), "{err}");
@@ -236,7 +236,7 @@ impl FromFile {
     fn start(dir: &Dir, text: &str, args: &[&str]) -> FromFile {
         let (file, socket) = (dir.path("zoneplug.toml"), dir.path("s"));
         std::fs::write(&file, text).unwrap();
-        let mut server = Command::new(ZONEPLUG);
+        let mut server = Command::new(&*ZONEPLUG);
         let server = server.args(["serve", "--config", &file, "--socket", &socket]).args(args);
         let server = server.env_remove("ZONEPLUG_LOG").env_remove("JOURNAL_STREAM");
         let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -342,7 +342,7 @@ fn the_level_of_the_log_comes_from_the_flag_the_variable_or_the_file() {
     let lines = |level: &str, variable: &str, flag: &str| {
         let file = dir.path("z.toml");
         std::fs::write(&file, format!("nvme-tcp = \"127.0.0.1:0\"\n{level}\n{spec}")).unwrap();
-        let mut server = Command::new(ZONEPLUG);
+        let mut server = Command::new(&*ZONEPLUG);
         let server = server.args(["serve", "--config", &file, "--socket", &dir.path("s")]);
         if !flag.is_empty() {
             server.args(["--log-level", flag]);
@@ -456,7 +456,7 @@ fn a_server_in_the_background_lets_go_of_its_callers_output() {
     let dir = Dir::new("background");
     let socket = dir.path("s");
     let script = "x=$(\"$0\" serve --nvme-tcp 127.0.0.1:0 mem,zones=8 --socket \"$1\" --background 2>&1) && echo \"$x\"";
-    let out = soon(Command::new("sh").args(["-c", script, ZONEPLUG, &socket]));
+    let out = soon(Command::new("sh").args(["-c", script, &ZONEPLUG, &socket]));
     let shown = ok(&["status", "--socket", &socket, "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let pid = shown[0]["pid"].as_u64().or_else(|| shown["disks"][0]["pid"].as_u64()).unwrap();
@@ -479,7 +479,7 @@ fn the_advice_about_enable_can_be_followed() {
     let dir = Dir::new("serve-enable");
     let (disk, socket) = (dir.path("d.zbd"), dir.path("s"));
     ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
-    let server = Command::new(ZONEPLUG)
+    let server = Command::new(&*ZONEPLUG)
         .args(["serve", "--nvme-tcp", "127.0.0.1:0", &disk, "--socket", &socket])
         .args(["--nqn", "nqn.2026-11.dev.zoneplug:enable"])
         .stdout(Stdio::piped())

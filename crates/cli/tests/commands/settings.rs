@@ -31,7 +31,7 @@ impl File {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        soon(Command::new(ZONEPLUG).args(["serve", "--config", &self.path]).args(args))
+        soon(Command::new(&*ZONEPLUG).args(["serve", "--config", &self.path]).args(args))
     }
 
     /// Refused by the check and by the start, with one text that begins with this line and column of the file.
@@ -313,7 +313,7 @@ fn a_disk_on_a_read_only_file_system_is_refused() {
     for check in [&["--check-config"][..], &["--check-config", "--takeover"], &[]] {
         let mut command = Command::new("unshare");
         command.args([
-            "-m", "sh", "-c", script, "sh", &mount, &b, ZONEPLUG, "serve", "--config", &file.path,
+            "-m", "sh", "-c", script, "sh", &mount, &b, &ZONEPLUG, "serve", "--config", &file.path,
         ]);
         let out = soon(command.args(check));
         let err = text(&out.stderr);
@@ -339,7 +339,7 @@ fn a_disk_on_a_read_only_file_system_is_refused() {
         "sh",
         &mount,
         &b,
-        ZONEPLUG,
+        &ZONEPLUG,
         "serve",
         "--check-config",
         &file.path,
@@ -418,7 +418,7 @@ fn an_error_says_where_a_relative_path_begins() {
     let file = File::new(&dir);
     file.write(&format!("{}{}", file.head, File::disk("./a.zbd")));
     let run = |here: &str| {
-        let mut command = Command::new(ZONEPLUG);
+        let mut command = Command::new(&*ZONEPLUG);
         command.args(["serve", "--check-config", &file.path]).current_dir(here);
         soon(&mut command)
     };

@@ -17,7 +17,7 @@ struct Server {
 impl Server {
     fn start(dir: &Dir, spec: &str) -> Server {
         let socket = dir.path("s");
-        let mut process = Command::new(ZONEPLUG)
+        let mut process = Command::new(&*ZONEPLUG)
             .args(["serve", "--nvme-tcp", "127.0.0.1:0", spec, "--socket", &socket])
             .stdout(Stdio::piped())
             .spawn()

@@ -28,7 +28,7 @@ struct Server(Child);
 impl Server {
     fn start(args: &[&str], out: Stdio, err: Stdio) -> Server {
         let args = [&["serve", "--log-level", "info"], args].concat();
-        Server(Command::new(ZONEPLUG).args(args).stdout(out).stderr(err).spawn().unwrap())
+        Server(Command::new(&*ZONEPLUG).args(args).stdout(out).stderr(err).spawn().unwrap())
     }
 
     fn signal(&self, signal: Signal) {
@@ -112,7 +112,7 @@ fn u9_a_stalled_reader_does_not_hold_up_a_hand_over() {
 fn t8_a_failed_start_ends_although_nothing_reads_why() {
     let (_reader, pipe) = full_pipe();
     let args = ["serve", "--nvme-tcp", "127.0.0.1:0", "/none.zbd"];
-    let server = Command::new(ZONEPLUG).args(args).stdout(Stdio::null()).stderr(pipe).spawn();
+    let server = Command::new(&*ZONEPLUG).args(args).stdout(Stdio::null()).stderr(pipe).spawn();
     let mut server = Server(server.unwrap());
     assert_eq!(server.ends(), Some(3), "it waits for the reader of its error");
 }

@@ -39,7 +39,7 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(ZONEPLUG);
+        let mut command = Command::new(&*ZONEPLUG);
         let socket = self.dir.path("s");
         command.args(["serve", "--nqn", &self.nqn, "--socket", &socket]).args(args);
         command.env("XDG_RUNTIME_DIR", self.dir.path("run"));

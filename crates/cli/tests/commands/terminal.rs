@@ -9,7 +9,7 @@ use std::process::Child;
 
 /// Starts zoneplug on a terminal of `columns`, of which it returns the other side.
 pub(crate) fn start_on_a_terminal(args: &[&str], columns: u16) -> (Child, File) {
-    let mut command = Command::new(ZONEPLUG);
+    let mut command = Command::new(program(args));
     command.args(args);
     on_terminal(command, columns)
 }

@@ -3,6 +3,9 @@
 #![cfg(feature = "top")]
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code)]
+#[path = "../common/commands.rs"]
+mod common;
 mod load;
 mod screen;
 
@@ -287,7 +290,7 @@ fn a_bench_is_watched() {
     let dir = Dir::new("bench");
     let socket = dir.path("s");
     let work = ["--rw", "randwrite", "--bs", "4k", "--runtime", "10s", "--socket", &socket];
-    let mut bench = Command::new(ZONEPLUG)
+    let mut bench = Command::new(&*common::ZONEPLUG_LAB)
         .args(["bench", "--disk", "mem,zones=8,zone-size=4M"])
         .args(work)
         .stdout(Stdio::null())

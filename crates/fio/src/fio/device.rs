@@ -54,7 +54,7 @@ impl Device {
         if spec.config.timeout.is_some() {
             return Err("timeout= cannot be used with fio\n\
                         fio uses the memory of a request again as soon as it has failed, and the device might \
-                        still be using it; leave timeout= out, or use zoneplug bench"
+                        still be using it; leave timeout= out, or use zoneplug-lab bench"
                 .to_owned());
         }
         let tags = spec.tags;

@@ -1,5 +1,5 @@
 //! A trace of the commands to a device, in the text format of `blkparse`: `D` when a command is sent, `C` when it is
-//! completed, with an error number that is 0 for success. `zoneplug replay` and other readers of that format can read
+//! completed, with an error number that is 0 for success. `zoneplug-lab replay` and other readers of that format can read
 //! it.
 //!
 //! Owns the file, which the first command creates. Each line is written at once, so that the file is complete up to a

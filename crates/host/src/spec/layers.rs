@@ -74,7 +74,7 @@ impl TimedLayers {
         let Some(plan) = take_fault(spec)? else { return Ok(()) };
         if plan.rules.iter().any(|r| !matches!(r.action, FaultAction::Delay(_))) {
             return Err(Error::invalid("fault= in virtual time with more than a delay")
-                .hint("read/delay=5ms/p=0.01, or zoneplug bench --real-time"));
+                .hint("read/delay=5ms/p=0.01, or zoneplug-lab bench --real-time"));
         }
         self.all.push(SimpleLayer::Delay(plan));
         Ok(())

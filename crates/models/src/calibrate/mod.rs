@@ -265,7 +265,7 @@ pub fn calibrate(
     // The profile is parsed line by line, so the name must fit one.
     let name = plain(name);
     let title =
-        format!("# {name}, as far as measurements from outside tell (zoneplug calibrate).\n");
+        format!("# {name}, as far as measurements from outside tell (zoneplug-lab calibrate).\n");
     let mut profile = title
         + "# It is a model that behaves like the drive where both were measured. Held back were:\n";
     for h in &held_back {

@@ -65,7 +65,7 @@ pub struct Workload {
     pub warm_up: Nanos,
     /// Virtual time that is measured.
     pub length: Nanos,
-    /// The seed of random places; the command `zoneplug bench` uses 1.
+    /// The seed of random places; the command `zoneplug-lab bench` uses 1.
     pub seed: u64,
 }
 

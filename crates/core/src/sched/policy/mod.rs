@@ -118,6 +118,17 @@ macro_rules! policies {
                 }
             }
 
+            /// A note on a policy that is designed around waits, for a disk on which no wait is allowed. `None` for other
+            /// policies.
+            pub fn never_waits(self) -> Option<String> {
+                let left = match self {
+                    Policy::Brief => "it is fifo",
+                    _ => "its order is left",
+                };
+                let text = format!("{self} without +300us (anticipation_us) never waits: {left}");
+                self.is_about_waiting().then_some(text)
+            }
+
             /// Returns whether the policy looks at the waiting bytes of each zone, and their place. The writer then
             /// asks each plug first.
             pub const fn wants_bytes(self) -> bool {

@@ -167,7 +167,7 @@ impl<R: BufRead> Reader<R> {
         }
         if let Some((what, how)) = foreign(&reader.line) {
             return Err(Error::invalid(format!("the trace is {what}"))
-                .hint(format!("{how} | zoneplug replay - --disk SPEC")));
+                .hint(format!("{how} | zoneplug-lab replay - --disk SPEC")));
         }
         reader.again = !reader.detect();
         Ok(reader)

@@ -1,0 +1,189 @@
+//! Runs `zoneplug` and `zoneplug-lab`, each by the commands that it has.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+/// The program whose package the tests are in.
+const OWN: &str =
+    match (option_env!("CARGO_BIN_EXE_zoneplug"), option_env!("CARGO_BIN_EXE_zoneplug-lab")) {
+        (Some(path), _) | (None, Some(path)) => path,
+        (None, None) => panic!("cargo builds the program of a package for its tests"),
+    };
+
+/// The commands of `zoneplug-lab`.
+const LAB: [&str; 7] = ["bench", "calibrate", "demo", "merge", "replay", "reproduce", "sim"];
+
+/// The program with this name. Cargo builds only that of the tests' package for them, so the other one is built here if it
+/// is not there.
+pub(crate) fn named(name: &str, package: &str) -> PathBuf {
+    static BUILD: Mutex<()> = Mutex::new(());
+    let path = Path::new(OWN).with_file_name(name);
+    let _one = BUILD.lock().unwrap();
+    if !path.exists() {
+        let dir = path.parent().unwrap();
+        let profile = dir.file_name().unwrap().to_str().unwrap().replace("debug", "dev");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", package, "--profile", &profile]);
+        build.arg("--target-dir").arg(dir.parent().unwrap());
+        assert!(build.status().unwrap().success(), "{build:?}");
+    }
+    path
+}
+
+/// `zoneplug`.
+pub(crate) static ZONEPLUG: LazyLock<String> =
+    LazyLock::new(|| named("zoneplug", "zoneplug-cli").to_str().unwrap().to_owned());
+
+/// `zoneplug-lab`.
+pub(crate) static ZONEPLUG_LAB: LazyLock<String> =
+    LazyLock::new(|| named("zoneplug-lab", "zoneplug-lab").to_str().unwrap().to_owned());
+
+/// The program that has the command of these arguments.
+pub(crate) fn program(args: &[&str]) -> &'static str {
+    let is_lab = args.first().is_some_and(|command| LAB.contains(command));
+    if is_lab { &ZONEPLUG_LAB } else { &ZONEPLUG }
+}
+
+/// Runs the command with `input` on its standard input.
+pub(crate) fn feed(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(program(args))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+    // A command that fails early does not read it all.
+    let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
+    let out = child.wait_with_output().unwrap();
+    let _ = writer.join().unwrap();
+    out
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command that must succeed, without a word on stderr, puts out.
+pub(crate) fn ok_with(args: &[&str], input: &[u8]) -> Vec<u8> {
+    let out = feed(args, input);
+    let err = text(&out.stderr);
+    assert_eq!((out.status.code(), &*err), (Some(0), ""), "zoneplug {args:?}");
+    out.stdout
+}
+
+pub(crate) fn ok(args: &[&str]) -> String {
+    text(&ok_with(args, b""))
+}
+
+/// A command that must fail: its exit code, and two lines on stderr of which one contains `what`.
+pub(crate) fn fails(args: &[&str], code: i32, what: &str) {
+    fails_with(args, b"", code, what);
+}
+
+pub(crate) fn fails_with(args: &[&str], input: &[u8], code: i32, what: &str) {
+    let out = feed(args, input);
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "zoneplug {args:?}: {err}");
+    let lines: Vec<&str> = err.lines().collect();
+    assert_eq!(lines.len(), 2, "{err}");
+    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
+    assert!(err.contains(what), "{what} is not in {err}");
+}
+
+/// What a command says that must end soon, whatever it is given.
+pub(crate) fn soon(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("{command:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// What a command says that was sent a signal and must end within a time. It is read all along: a document may be longer
+/// than what a pipe holds.
+pub(crate) fn end(child: Child, within: Duration) -> Output {
+    let pid = Pid::from_child(&child);
+    let (ended, wait) = channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let late = wait.recv_timeout(within) == Err(RecvTimeoutError::Timeout);
+        late && kill_process(pid, Signal::KILL).is_ok()
+    });
+    let out = child.wait_with_output().unwrap();
+    drop(ended);
+    assert!(!watch.join().unwrap(), "it goes on: {out:?}");
+    out
+}
+
+pub(crate) fn at_once(args: &[&str]) -> Output {
+    soon(Command::new(program(args)).args(args))
+}
+
+pub(crate) fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&ok(args)).unwrap()
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 32) as u8
+        })
+        .collect()
+}
+
+/// A directory that goes with the test.
+pub(crate) struct Dir(pub(crate) PathBuf);
+
+impl Dir {
+    pub(crate) fn new(name: &str) -> Dir {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("commands-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A new durable disk.
+    pub(crate) fn disk(&self, options: &str) -> String {
+        let path = self.path("disk.zbd");
+        let mut args = vec!["create", &path];
+        args.extend(options.split_whitespace());
+        ok(&args);
+        path
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The conditions of all zones, two letters each.
+pub(crate) fn conditions(disk: &str) -> String {
+    let report = json(&["report", "--json", disk]);
+    let zones = report["zones"].as_array().unwrap();
+    zones.iter().map(|z| z["cond"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}

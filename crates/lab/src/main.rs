@@ -1,0 +1,187 @@
+//! The command line of zoneplug-lab, for who measures and researches: parses the flags and runs the command.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `main.rs` | commands and the way out |
+//! | `threads.rs` | threads that work together |
+//! | `html/` | pages with plots |
+//! | `virtual_disk.rs` | disks in virtual time: the flags for ways to open them |
+//! | `bench/` | `zoneplug-lab bench` |
+//! | `demo.rs` | `zoneplug-lab demo` |
+//! | `reproduce/` | `zoneplug-lab reproduce` |
+//! | `replay/` | `zoneplug-lab replay` |
+//! | `calibrate.rs` | `zoneplug-lab calibrate` |
+//! | `sim.rs`, `merge/` | `zoneplug-lab sim`; the results of its shards as those of one run |
+//!
+//! The crate `zoneplug-command` has the rest: errors, exit codes, JSON, the terminal, help, disks on the command line.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod calibrate;
+mod demo;
+mod html;
+mod merge;
+mod replay;
+mod reproduce;
+mod sim;
+mod threads;
+mod virtual_disk;
+
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
+use failure::Failure;
+use interrupt::First;
+use std::io::Write;
+use std::process::ExitCode;
+use zoneplug_command::pages::Pages;
+use zoneplug_command::program::{self, Program};
+use zoneplug_command::run::{self, Commands};
+use zoneplug_command::trace::Trace;
+use zoneplug_command::{
+    confirm, csv, disk, failure, interrupt, json, output, suggest, term, zones,
+};
+use zoneplug_control::client as server_client;
+
+const EXAMPLES: &str = "\
+Examples:
+  zoneplug-lab demo
+  zoneplug-lab bench
+  zoneplug-lab bench --disk mem,zones=64 --rw randwrite --bs 128k --iodepth 16
+  zoneplug-lab bench --disk sim-smr30 --rw randwrite --bs 1M --policy off,clook
+  zoneplug-lab replay trace.txt --disk sim-smr30 --policy off,fifo,clook+300us
+  zoneplug-lab reproduce smr30 --html report.html
+  zoneplug-lab help spec
+
+zoneplug makes, serves and operates disks.";
+
+/// The features that are built.
+const FEATURES: [(&str, bool); 4] = [
+    ("crypt", cfg!(feature = "crypt")),
+    ("drives", cfg!(feature = "drives")),
+    ("probes", cfg!(feature = "probes")),
+    ("trace", cfg!(feature = "trace")),
+];
+
+/// This program.
+static PROGRAM: Program = Program {
+    name: "zoneplug-lab",
+    path: "crates/lab",
+    command: Cli::command,
+    other: "zoneplug",
+    others: &OPERATES,
+};
+
+/// The commands of `zoneplug`.
+const OPERATES: [&str; 20] = [
+    "append",
+    "attr",
+    "check",
+    "close",
+    "create",
+    "finish",
+    "flush",
+    "info",
+    "mount",
+    "open",
+    "read",
+    "report",
+    "reset",
+    "resync",
+    "serve",
+    "snapshot",
+    "status",
+    "top",
+    "write",
+    "zone-wplugs",
+];
+
+/// Measurements of zoned disks, models of drives, published tables, and the engine in virtual time.
+#[derive(Debug, Parser)]
+#[command(name = "zoneplug-lab", version, long_version = program::version(&FEATURES), disable_help_subcommand = true, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    trace: Trace,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show in ten seconds what zoneplug is for, on disks in memory
+    #[command(after_help = failure::EXIT_CODES)]
+    Demo(demo::Args),
+    /// Measure what plugging costs and show what it is for; or run a workload of one's own
+    #[command(after_help = failure::EXIT_CODES)]
+    Bench(bench::Args),
+    /// Print the published tables beside what the engine gives on models of the drives, and on this machine
+    ///
+    /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
+    #[command(after_help = failure::EXIT_CODES)]
+    Reproduce(reproduce::Args),
+    /// Send a block trace to models of drives, or to a drive: what each disk and policy gives
+    ///
+    /// A trace is a file of `blktrace`, what `blkparse` prints, what `fio --write_iolog` writes, or a table with the titles
+    /// time_us,op,offset,length, or whose columns --columns names. Its lines may stand in any order. A trace of a
+    /// conventional disk is laid over zones: see --map. All in virtual time, so an hour of a trace takes seconds. With --real-time the trace goes to any disk by the clock: zeroes replace what is in
+    /// the zones that it writes.
+    #[command(after_help = failure::EXIT_CODES)]
+    Replay(replay::Args),
+    /// Measure a drive and print the profile of a model that behaves like it
+    ///
+    /// Writes only zones that are named, and asks before that; what is in them is lost. Reads and writes for some minutes. Each number
+    /// says how near it is, and some measurements are held back to show how well the profile predicts. Of a model, in virtual time, the
+    /// numbers that it has are printed beside those that were found.
+    #[command(after_help = failure::EXIT_CODES)]
+    Calibrate(calibrate::Args),
+    /// Run the engine in virtual time, world after world, until one breaks a promise
+    #[command(after_help = failure::EXIT_CODES)]
+    Sim(sim::Args),
+    /// Put the results of shards together, which several machines have computed
+    ///
+    /// Prints what one run of all seeds would have printed. Fails if a shard is missing, is there twice, or has not run
+    /// all of its seeds, and says how to run it; and if a promise was broken in one of them. Of the files of a sweep of
+    /// the Python package in shards it prints the file of the whole sweep.
+    #[command(after_help = failure::EXIT_CODES)]
+    Merge(merge::Args),
+    #[command(flatten)]
+    Pages(Pages),
+}
+
+impl Commands for Cli {
+    fn on_signal(&self) -> Option<First> {
+        match &self.command {
+            Command::Merge(_) => None,
+            Command::Pages(pages) => pages.makes_files().then_some(First::Ends),
+            _ => Some(First::Asks),
+        }
+    }
+
+    fn run(&self, _: &ArgMatches, out: &mut dyn Write) -> Result<(), Failure> {
+        self.trace.start()?;
+        match &self.command {
+            Command::Demo(args) => demo::run(args, out),
+            Command::Bench(args) => bench::run(args, out),
+            Command::Reproduce(args) => reproduce::run(args, out),
+            Command::Replay(args) => replay::run(args, out),
+            Command::Calibrate(args) => calibrate::run(args, out),
+            Command::Sim(args) => sim::main(args, out),
+            Command::Merge(args) => merge::run(args, out),
+            Command::Pages(pages) => pages.run(Cli::command(), out),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    run::main::<Cli>(&PROGRAM).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_fit_together() {
+        Cli::command().debug_assert();
+    }
+}
