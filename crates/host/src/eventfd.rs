@@ -48,7 +48,8 @@ impl Alarm {
         };
         let mut fds = [of(self.event.as_ref().map(AsRawFd::as_raw_fd)), of(fd)];
         let time = timeout.map(|t| libc::timespec {
-            tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+            // 68 years are enough, whatever the width of this type on a platform.
+            tv_sec: t.as_secs().try_into().unwrap_or(i32::MAX.into()),
             tv_nsec: t.subsec_nanos().into(),
         });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

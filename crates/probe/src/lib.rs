@@ -46,12 +46,12 @@ macro_rules! probe {
                     // names the arguments and the counter.
                     #[cfg(target_arch = "x86_64")]
                     unsafe {
-                        $crate::note!($name, ($($arg),+), WATCHERS, att_syntax);
+                        $crate::note!($name, ($($arg),+), WATCHERS, [att_syntax]);
                     }
                     // SAFETY: as above.
                     #[cfg(target_arch = "aarch64")]
                     unsafe {
-                        $crate::note!($name, ($($arg),+), WATCHERS, nostack);
+                        $crate::note!($name, ($($arg),+), WATCHERS, []);
                     }
                 }
                 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -67,7 +67,7 @@ macro_rules! probe {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! note {
-    ($name:ident, ($first:ident $(, $arg:ident)*), $watchers:ident, $option:ident) => {
+    ($name:ident, ($first:ident $(, $arg:ident)*), $watchers:ident, [$($option:ident)?]) => {
         std::arch::asm!(
             "77: nop",
             ".pushsection .note.stapsdt, \"?\", \"note\"",
@@ -96,7 +96,7 @@ macro_rules! note {
             watchers = sym $watchers,
             $first = in(reg) $first,
             $($arg = in(reg) $arg,)*
-            options(readonly, nostack, preserves_flags, $option),
+            options(readonly, nostack, preserves_flags $(, $option)?),
         )
     };
 }

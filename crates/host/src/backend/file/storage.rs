@@ -290,10 +290,10 @@ impl FileStorage {
 }
 
 /// `f_type` of tmpfs, where I/O is a copy of memory (statfs(2)).
-const TMPFS: i64 = 0x0102_1994;
+const TMPFS: u64 = 0x0102_1994;
 /// ext4, XFS, btrfs: a written range is never a hole, and a range whose write-back failed stays one. Other file
 /// systems turn zeroes into holes (ZFS), or are untested.
-const TELL_HOLES: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+const TELL_HOLES: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
 /// The bytes that a writer locks, far past the end of every disk: one for each description.
 const LOCK_AT: i64 = 1 << 62;

@@ -22,12 +22,13 @@ pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
 }
 
 /// The kind of the file system (`f_type`, statfs(2)).
-pub(super) fn file_system(file: &File) -> Option<i64> {
+pub(super) fn file_system(file: &File) -> Option<u64> {
     let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `s` is room for one struct, and is read only if the call filled it.
     unsafe {
         check(libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr())).ok()?;
-        Some(s.assume_init().f_type)
+        // The type of the field differs between the libraries of C.
+        Some(s.assume_init().f_type as u64)
     }
 }
 
