@@ -14,11 +14,16 @@ use std::sync::Arc;
 use zoneplug_core::Error;
 use zoneplug_host::{open_regular, scratch_file};
 
+/// The number of missing files that are named. A processor's number may be any.
+const MISSING: usize = 64;
+
 /// The files of a trace, which can be read more than once.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
     /// A copy of the data that came through a pipe, and where the trace begins in it.
     copied: Option<(Arc<File>, u64)>,
+    /// Names that the files of processors between others would have, if they were there.
+    missing: Vec<String>,
     /// Length of all files together.
     pub(super) bytes: u64,
     bar: ProgressBar,
@@ -27,13 +32,22 @@ pub(super) struct Files {
 impl Files {
     /// Finds the files of the trace `path`. `-` is standard input.
     pub(super) fn of(path: &Path, bar: ProgressBar) -> Result<Files, Failure> {
-        let mut files = Files { paths: Vec::new(), copied: None, bytes: 0, bar };
+        let mut files =
+            Files { paths: Vec::new(), copied: None, missing: Vec::new(), bytes: 0, bar };
         if path == Path::new("-") {
             let input = io::stdin().as_fd().try_clone_to_owned();
             let input = input.map_err(|e| unreadable(path, &e))?;
             return files.keep(path, File::from(input));
         }
-        let paths = siblings(path)?.filter(|all| !all.is_empty()).unwrap_or(vec![path.to_owned()]);
+        let mut paths = vec![path.to_owned()];
+        if let Some((base, all)) = siblings(path)?
+            && let [.., (last, _)] = all[..]
+        {
+            let is_missing = |n: &u32| all.binary_search_by_key(n, |(of, _)| *of).is_err();
+            let missing = (0..last).filter(is_missing).take(MISSING);
+            files.missing = missing.map(|n| format!("{base}.{n}")).collect();
+            paths = all.into_iter().map(|(_, path)| path).collect();
+        }
         for path in paths {
             let meta = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
             if meta.file_type().is_fifo() || path == Path::new("/dev/stdin") {
@@ -80,6 +94,11 @@ impl Files {
     /// The number of files.
     pub(super) fn count(&self) -> usize {
         self.paths.len().max(1)
+    }
+
+    /// Names of the first files that are missing between others: blktrace writes one for each processor that is online.
+    pub(super) fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// The paths of the files that have names.
@@ -156,9 +175,9 @@ fn base_of(path: &Path) -> Option<String> {
     }
 }
 
-/// The files of the same blktrace trace as `path`, ordered by processor. `None`: blktrace gives no such name. Fails
-/// if one processor has two files, because its events would be sent twice.
-fn siblings(path: &Path) -> Result<Option<Vec<PathBuf>>, Failure> {
+/// The files of the same blktrace trace as `path`, by processor in order, and the common beginning of their names.
+/// `None`: blktrace gives no such name. Fails if one processor has two files, because its events would be sent twice.
+fn siblings(path: &Path) -> Result<Option<(String, Vec<(u32, PathBuf)>)>, Failure> {
     let Some(base) = base_of(path) else { return Ok(None) };
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(dir) else { return Ok(None) };
@@ -176,7 +195,7 @@ fn siblings(path: &Path) -> Result<Option<Vec<PathBuf>>, Failure> {
         let what = format!("{one} and {other} are both of processor {n}");
         return Err(Failure::usage(what).hint(format!("mv {other} to another directory, or rm it")));
     }
-    Ok(Some(found.into_iter().map(|(_, path)| path).collect()))
+    Ok(Some((base, found)))
 }
 
 /// A name without the suffix of gzip.

@@ -206,7 +206,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
     };
     bar.finish_and_clear();
-    let report = Report::new(args, files.count(), &replay, pace, rows);
+    let report = Report::new(args, &files, &replay, pace, rows);
     // If the page cannot be written, the results are still printed.
     let page = html.map(|file| {
         // The words of the command line after the program's name.

@@ -1,6 +1,7 @@
 //! The results of a replay: a table with a row for each disk and way to open it, and JSON with all digits.
 
 use super::Args;
+use super::files::Files;
 use super::spread::{self, FIGURES, Overlap, of_differences};
 use crate::bench::table::{Table, figure, thousands, time};
 use crate::csv;
@@ -10,7 +11,7 @@ use crate::virtual_disk::short;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use zoneplug_core::Status;
+use zoneplug_core::{Status, plain};
 use zoneplug_models::replay::{Kind, Latencies, Map, Replay, Row, rates};
 use zoneplug_models::time::Pace;
 use zoneplug_models::time::trace::MisplacedWhy;
@@ -48,6 +49,8 @@ pub(super) struct Recorded {
     of_other_devices: u64,
     unclear_management: u64,
     cut_off_records: u64,
+    bytes_behind_gzip: u64,
+    missing_files: Vec<String>,
     lost_events: u64,
 }
 
@@ -91,7 +94,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(
         args: &Args,
-        files: usize,
+        files: &Files,
         replay: &Replay<'_>,
         pace: Pace,
         rows: Vec<Row>,
@@ -132,7 +135,7 @@ impl Report {
             },
             recorded: Recorded {
                 format: s.format.to_string(),
-                files,
+                files: files.count(),
                 unit,
                 operations: s.operations(),
                 writes: s.writes,
@@ -157,6 +160,8 @@ impl Report {
                 of_other_devices: s.seen.elsewhere,
                 unclear_management: s.seen.unclear,
                 cut_off_records: s.seen.cut,
+                bytes_behind_gzip: s.seen.behind_gzip,
+                missing_files: files.missing().to_vec(),
                 lost_events: s.seen.lost,
             },
             speed: pace.speed,
@@ -283,6 +288,21 @@ impl fmt::Display for Recorded {
             let n = count(self.cut_off_records, "record is", "records are");
             writeln!(f, "  {n} cut off where a file ends")?;
         }
+        if self.bytes_behind_gzip > 0 {
+            let n = count(self.bytes_behind_gzip, "byte", "bytes");
+            writeln!(f, "  {n} behind the end of the gzip data left out")?;
+        }
+        if let [first, others @ ..] = &self.missing_files[..] {
+            let others = match others.len() {
+                0 => String::new(),
+                n => format!(" (and {} more)", thousands(n as u64)),
+            };
+            let first = plain(first);
+            writeln!(
+                f,
+                "  no file {first}{others}: blktrace writes one for each processor that is online"
+            )?;
+        }
         if self.lost_events > 0 {
             let n = count(self.lost_events, "event was", "events were");
             writeln!(f, "  {n} lost while it was recorded: numbers are missing")?;
@@ -388,7 +408,7 @@ impl Report {
 
     /// Writes the trace, its contents, and the way in which it is sent.
     pub(super) fn heading(&self, f: &mut dyn Write) -> fmt::Result {
-        write!(f, "{}", self.trace)?;
+        write!(f, "{}", plain(&self.trace))?;
         if self.recorded.files > 1 {
             write!(f, " ({} files)", self.recorded.files)?;
         }

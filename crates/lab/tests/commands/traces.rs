@@ -328,3 +328,77 @@ fn a_length_beyond_the_disk_costs_nothing() {
         }
     }
 }
+
+/// gzip(1) takes the data before such bytes, and warns. Zeroes fill the last block of a tape.
+#[test]
+fn bytes_behind_gzip_are_left_out_and_said() {
+    let dir = Dir::new("behind-gzip");
+    let rows = of_stdin(TABLE.as_bytes())["rows"].clone();
+    for (behind, bytes) in [(&b"garbage\n"[..], 8), (b"\x1f", 1), (b"\0\0\0\0\0", 0), (b"\0\0x", 3)]
+    {
+        let path = dir.path("t.gz");
+        std::fs::write(&path, [&gzip(TABLE.as_bytes()), behind].concat()).unwrap();
+        let v = of_file(&path, &[]);
+        assert_eq!((&v["rows"], &v["recorded"]["bytes_behind_gzip"]), (&rows, &bytes.into()));
+        let said = ok(&[&["replay", &path], &DISK[..]].concat());
+        let noted = said.contains("behind the end of the gzip data left out");
+        assert_eq!(noted, bytes > 0, "{said}");
+    }
+}
+
+/// blktrace writes a file for each processor: one that is missing between others was lost, or its processor was offline.
+#[test]
+fn a_missing_file_of_a_processor_is_said() {
+    let dir = Dir::new("missing");
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/data/traces/blktrace");
+    for (n, as_n) in [(0, 0), (1, 2)] {
+        let to = dir.path(&format!("sdb.blktrace.{as_n}"));
+        std::fs::copy(format!("{traces}/sdb.blktrace.{n}"), to).unwrap();
+    }
+    let said = ok(&[&["replay", &dir.path("sdb")], &DISK[..]].concat());
+    let line = "  no file sdb.blktrace.1: blktrace writes one for each processor that is online\n";
+    assert!(said.contains(line), "{said}");
+    let v = of_file(&dir.path("sdb"), &[]);
+    assert_eq!(v["recorded"]["missing_files"], serde_json::json!(["sdb.blktrace.1"]));
+    std::fs::rename(dir.path("sdb.blktrace.0"), dir.path("sdb.blktrace.2")).unwrap();
+    let said = ok(&[&["replay", &dir.path("sdb.blktrace.2")], &DISK[..]].concat());
+    assert!(said.contains("no file sdb.blktrace.0 (and 1 more): "), "{said}");
+}
+
+#[test]
+fn a_device_that_the_trace_lacks_brings_the_names_of_those_that_it_has() {
+    let dir = Dir::new("lacks");
+    let path = dir.path("t\nu.csv");
+    let mut table = "time_s,op,offset,length,device\n".to_owned();
+    for device in ["8:16", "sdb", "8:16", "x\u{7}"] {
+        table.push_str(&format!("0.5,write,0,4096,{device}\n"));
+    }
+    std::fs::write(&path, table).unwrap();
+    let what = "error: 4 operations, and none of that device\n\
+                try: --device 8:16, sdb or x\\u{7}: the trace has operations of it\n";
+    fails(&[&["replay", &path, "--device", "8,32"], &DISK[..]].concat(), 2, what);
+    // A name of two lines stays on the line that names the trace.
+    let said = ok(&[&["replay", &path, "--device", "sdb"], &DISK[..]].concat());
+    assert!(said.contains("t\\nu.csv: CSV, 1 operation"), "{said}");
+}
+
+/// Tables with the titles that public traces and biosnoop have need no `--columns`.
+#[test]
+fn titles_of_known_tables_are_recognised() {
+    let dir = Dir::new("titles");
+    for text in [
+        "Timestamp,Response,IOType,LUN,Offset,Size\n1.5,0.01,W,1,0,4096\n1.6,,R,1,0,4096\n",
+        "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n\
+         128166372003061629,hm,1,Write,0,4096,100\n128166372004061629,hm,1,Read,0,4096,100\n",
+        "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  LAT(ms)\n\
+         0.000000    dd             123     sda       W 0          4096     1.00\n\
+         0.100000    dd             123     sda       R 0          4096     1.00\n",
+    ] {
+        let path = dir.path("t");
+        std::fs::write(&path, text).unwrap();
+        let r = &of_file(&path, &[])["recorded"];
+        let figures = ["writes", "reads", "written_bytes", "unknown_lines"].map(|k| r[k].as_u64());
+        assert_eq!(figures, [1, 1, 4096, 0].map(Some), "{text}: {r:#}");
+        assert_eq!(r["makespan_s"].as_f64(), Some(0.1), "{text}");
+    }
+}

@@ -1,8 +1,10 @@
 //! The bytes of a trace file: unpacks gzip, and ends early if the run is asked to end.
 
 use crate::workers::Workers;
-use flate2::bufread::MultiGzDecoder;
-use std::io::{self, BufReader, Cursor, Read};
+use flate2::bufread::GzDecoder;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::{Error, ErrorKind};
 
 /// The first bytes of a gzip file.
@@ -11,25 +13,79 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// A buffered file, unpacked if it is gzip.
 pub(super) type Input<'a> = BufReader<UntilAsked<'a>>;
 
-/// Opens a file with a buffer of `size` bytes.
+/// Opens a file with a buffer of `size` bytes. Bytes behind the end of gzip data are added to `behind`.
 pub(super) fn of<'a>(
     mut file: Box<dyn Read + 'a>,
     workers: Option<&'a Workers<'a>>,
     size: usize,
+    behind: &Arc<AtomicU64>,
 ) -> Result<Input<'a>, Error> {
-    let mut head = Vec::new();
-    file.by_ref().take(GZIP.len() as u64).read_to_end(&mut head).map_err(|e| {
+    let head = head(&mut file).map_err(|e| {
         Error::new(ErrorKind::Io, format!("reading the trace: {e}"))
             .hint("look at the file")
             .source(e)
     })?;
-    let is_packed = head == GZIP;
-    let whole = Cursor::new(head).chain(file);
-    let bytes: Box<dyn Read + 'a> = match is_packed {
-        true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
-        false => Box::new(whole),
+    let bytes: Box<dyn Read + 'a> = match head == GZIP {
+        true => {
+            let file = BufReader::with_capacity(64 << 10, file);
+            let first = GzDecoder::new(Cursor::new(head).chain(file));
+            Box::new(Members { member: Some(first), behind: behind.clone() })
+        }
+        false => Box::new(Cursor::new(head).chain(file)),
     };
     Ok(BufReader::with_capacity(size, UntilAsked { bytes, workers }))
+}
+
+/// Reads as many bytes as show whether a file, or the rest of it, is gzip.
+fn head(file: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.take(GZIP.len() as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The unpacked members of a gzip file, one behind the other. As gzip(1) does, this takes the data before bytes that
+/// begin no member, and leaves those out.
+struct Members<R> {
+    /// The current member. `None`: the data ended.
+    member: Option<GzDecoder<Chain<Cursor<Vec<u8>>, R>>>,
+    behind: Arc<AtomicU64>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(member) = &mut self.member else { return Ok(0) };
+            let n = member.read(buf)?;
+            if n > 0 || buf.is_empty() {
+                return Ok(n);
+            }
+            let Some((_, mut file)) = self.member.take().map(|m| m.into_inner().into_inner())
+            else {
+                return Ok(0);
+            };
+            let head = head(&mut file)?;
+            if head == GZIP {
+                self.member = Some(GzDecoder::new(Cursor::new(head).chain(file)));
+                continue;
+            }
+            // Zeroes fill the last block of a tape. They are no damage.
+            let mut is_damage = head.iter().any(|b| *b != 0);
+            let mut behind = head.len() as u64;
+            loop {
+                let piece = file.fill_buf()?;
+                if piece.is_empty() {
+                    break;
+                }
+                is_damage |= piece.iter().any(|b| *b != 0);
+                let n = piece.len();
+                behind += n as u64;
+                file.consume(n);
+            }
+            if is_damage {
+                self.behind.fetch_add(behind, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// Bytes that end early when the workers are asked to end.

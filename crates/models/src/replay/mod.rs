@@ -43,6 +43,8 @@ use run::{Sent, in_virtual_time};
 use serde::Serialize;
 use std::fmt;
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use zoneplug_core::Error;
 
 /// Outstanding operations if the times of a trace do not count and no flag gives a number.
@@ -147,14 +149,19 @@ impl<'a> Trace<'a> {
         Trace { room: operations, ..self }
     }
 
-    /// Opens a reader. With `workers` the trace ends early when they are asked to end.
-    fn reader<'b>(&self, workers: Option<&'b Workers<'_>>) -> Result<Reader<Input<'b>>, Error>
+    /// Opens a reader. With `workers` the trace ends early when they are asked to end. Bytes behind the end of gzip data
+    /// are added to `behind`.
+    fn reader<'b>(
+        &self,
+        workers: Option<&'b Workers<'_>>,
+        behind: &Arc<AtomicU64>,
+    ) -> Result<Reader<Input<'b>>, Error>
     where
         'a: 'b,
     {
         let files = (self.open)()?;
         let size = (BUFFER / files.len().max(1)).max(4096);
-        let files = files.into_iter().map(|file| input::of(file, workers, size));
+        let files = files.into_iter().map(|file| input::of(file, workers, size, behind));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let reader = Reader::of_files(files, self.events, self.device)?;
         match self.columns {

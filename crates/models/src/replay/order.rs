@@ -13,6 +13,8 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 use zoneplug_host::scratch_file;
 
@@ -53,13 +55,16 @@ impl<'a> Ordered<'a> {
     ) -> Result<(Ordered<'a>, Survey, Vec<Fit>), Error> {
         let window = WINDOW.min(trace.room);
         let mut fitted = fits();
-        let reader = trace.reader(Some(workers))?.with_window(window);
+        let behind = Arc::default();
+        let reader = trace.reader(Some(workers), &behind)?.with_window(window);
         let mut survey = Survey::of(reader, &mut fitted)?;
+        survey.seen.behind_gzip = behind.load(Ordering::Relaxed);
         let seen = &survey.seen;
         let in_order = seen.backwards == 0 && survey.format != Format::Blktrace;
         let order = match seen.earliest {
             Some(earliest) if seen.late > 0 => {
-                let mut reader = trace.reader(Some(workers))?.in_order_of_lines(earliest);
+                let reader = trace.reader(Some(workers), &Arc::default())?;
+                let mut reader = reader.in_order_of_lines(earliest);
                 let sorted = Sorted::of(&mut || reader.next_event(), trace.room)?;
                 fitted = fits();
                 survey = survey.in_order(&mut *sorted.events()?, &mut fitted)?;
@@ -73,7 +78,7 @@ impl<'a> Ordered<'a> {
 
     /// All events, from the first.
     pub(super) fn events(&self) -> Result<Next<'_>, Error> {
-        let reader = || self.trace.reader(None);
+        let reader = || self.trace.reader(None, &Arc::default());
         let mut reader = match &self.order {
             Order::Lines(earliest) => reader()?.in_order_of_lines(*earliest),
             Order::Window(operations) => reader()?.with_window(*operations),

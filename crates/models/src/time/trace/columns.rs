@@ -44,6 +44,16 @@ const TITLES: [(&str, Role, u64); 16] = [
     ("action", Role::Action, 1),
 ];
 
+/// Titles of tables that are public or that tools print, and the columns under them. Such titles name no units.
+const KNOWN: [(&str, &str); 3] = [
+    // SYSTOR '17.
+    ("timestamp,response,iotype,lun,offset,size", "time_s,-,op,device,offset,length"),
+    // MSR Cambridge, where the titles were written above the lines.
+    ("timestamp,hostname,disknumber,type,offset,size", "time_100ns,-,device,op,offset,length"),
+    // biosnoop.
+    ("time(s),comm,pid,disk,t,sector,bytes", "time_s,-,-,device,op,sector,length"),
+];
+
 /// Separators, in the order in which they are tried. A space stands for any number of blanks.
 const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b' '];
 
@@ -80,7 +90,8 @@ impl Columns {
             let Some((_, role, unit)) = title(name.as_bytes()) else {
                 return wrong(format!("{} is no column of a trace", shown(name.as_bytes())));
             };
-            if columns.has(role) {
+            // An operation is in one column, whether that is `op` or `is_write`.
+            if columns.roles.iter().flatten().any(|r| r.what() == role.what()) {
                 return wrong(format!("two columns for the {}", role.what()));
             }
             columns.set(i, role, unit);
@@ -106,7 +117,7 @@ impl Columns {
                     columns.set(i, role, unit);
                 }
             }
-            columns.missing().is_none().then_some(columns)
+            columns.missing().is_none().then_some(columns).or_else(|| known(titles, *separator))
         })
     }
 
@@ -199,6 +210,16 @@ fn title(name: &[u8]) -> Option<(usize, Role, u64)> {
         plain || in_brackets
     };
     TITLES.iter().enumerate().find(|(_, t)| is(t.0)).map(|(i, t)| (i, t.1, t.2))
+}
+
+/// Returns the columns of a table whose titles are, or begin with, [`KNOWN`] ones.
+fn known(titles: &[u8], separator: u8) -> Option<Columns> {
+    let begins = |with: &str| {
+        let mut fields = Fields::of(titles, separator);
+        with.split(',').all(|t| fields.next().is_some_and(|f| f.eq_ignore_ascii_case(t.as_bytes())))
+    };
+    let (_, columns) = KNOWN.iter().find(|(with, _)| begins(with))?;
+    Some(Columns { separator, ..Columns::parse(columns).ok()? })
 }
 
 /// The fields of a line, without the blanks and the quotes around them.
@@ -314,6 +335,21 @@ mod tests {
         // A byte offset is exact; a sector may be rounded.
         let both = with("sector,time_s,op,offset,length,sectors").unwrap();
         assert_eq!((both.unit(Role::Begin), both.unit(Role::Length)), (1, 1));
+        for (titles, are) in [
+            ("Timestamp,Response,IOType,LUN,Offset,Size\r\n", "time_s,-,op,device,offset,length"),
+            (
+                "\"Timestamp\",\"Hostname\",\"DiskNumber\",\"Type\",\"Offset\",\"Size\",\"ResponseTime\"",
+                "time_100ns,-,device,op,offset,length",
+            ),
+            (
+                "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES   QUE(ms) LAT(ms)\n",
+                "time_s,-,-,device,op,sector,length",
+            ),
+        ] {
+            let separator = if titles.contains(',') { b',' } else { b' ' };
+            let named = Columns { separator, ..Columns::parse(are).unwrap() };
+            assert_eq!(with(titles), Some(named), "{titles}");
+        }
         for none in
             ["time,op,offset,length", "time_us,op,offset", "8,0 1 2 0.0 697 Q W 8 + 8 [x]", ""]
         {
@@ -340,6 +376,7 @@ mod tests {
             ("time_us,offset,length", "no column for the operation"),
             ("time_us,op,offset,length,size", "'size' is no column"),
             ("time_us,time_s,op,offset,length", "two columns for the time"),
+            ("time_us,op,is_write,offset,length", "two columns for the operation"),
         ] {
             let e = Columns::parse(names).unwrap_err();
             assert!(e.to_string().contains(says) && e.what_to_try().is_some(), "{names}: {e}");

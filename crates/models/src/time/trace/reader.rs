@@ -7,7 +7,7 @@ use super::{
     blktrace, csv, iolog,
 };
 use std::io::{self, BufRead, Read};
-use zoneplug_core::{Error, ErrorKind, Nanos, Op};
+use zoneplug_core::{Error, ErrorKind, Nanos, Op, plain};
 
 /// The format that lines or records are read in.
 #[derive(Debug)]
@@ -272,7 +272,7 @@ impl<R: BufRead> Reader<R> {
                     match &self.device {
                         Some(d) if d == device => {}
                         Some(_) if self.asked => {
-                            self.seen.elsewhere += 1;
+                            self.seen.note_elsewhere(device);
                             continue;
                         }
                         Some(d) => {
@@ -460,8 +460,14 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
     let unit = format.unit();
     if seen.elsewhere > 0 {
         let what = format!("{} operations, and none of that device", seen.elsewhere);
+        let mut devices: Vec<_> = seen.other_devices.iter().map(|d| plain(d)).collect();
+        let last = devices.pop().unwrap_or_default();
+        let names = match devices.is_empty() {
+            true => last.into_owned(),
+            false => format!("{} or {last}", devices.join(", ")),
+        };
         return Error::invalid(what)
-            .hint("--device as the trace names it: 8,16 or the name of the file");
+            .hint(format!("--device {names}: the trace has operations of it"));
     }
     let none = format!("no operation in {} {unit}s", seen.lines);
     if seen.empty > 0 && seen.first_strange.is_none() {

@@ -5,6 +5,8 @@ use zoneplug_core::Nanos;
 
 /// The number of unknown kinds of operations counted separately.
 const KINDS: usize = 32;
+/// The number of other devices that are named.
+const DEVICES: usize = 8;
 
 /// Counts of everything read so far besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,10 +31,14 @@ pub struct Seen {
     pub pass_through: u64,
     /// Operations of other devices.
     pub elsewhere: u64,
+    /// The names of the first of these devices.
+    pub other_devices: Vec<String>,
     /// Zone management without its kind or its zone.
     pub unclear: u64,
     /// Records cut off by the end of their file.
     pub cut: u64,
+    /// Bytes behind the end of the gzip data, which are left out.
+    pub behind_gzip: u64,
     /// Events that blktrace lost, by their sequence numbers.
     pub lost: u64,
     /// Events that stand behind a later one. blktrace writes each processor's records in pieces, so
@@ -63,6 +69,15 @@ impl Seen {
     /// Operations of a kind that is not known and that [`strange_kinds`](Seen::strange_kinds) has no room for.
     pub fn strange_of_other_kinds(&self) -> u64 {
         self.strange - self.strange_kinds.values().sum::<u64>()
+    }
+
+    /// Counts an operation of another device than the one asked for.
+    pub(super) fn note_elsewhere(&mut self, device: &[u8]) {
+        self.elsewhere += 1;
+        let names = &mut self.other_devices;
+        if names.len() < DEVICES && !names.iter().any(|d| d.as_bytes() == device) {
+            names.push(String::from_utf8_lossy(device).into_owned());
+        }
     }
 
     /// Counts an event that stands behind one that is so much later.
