@@ -22,7 +22,6 @@ impl Machine {
         machine.link("proc/78/exe", "/usr/bin/rublk");
         machine.link("proc/78/fd/4", "/dev/ublkc5");
         machine.link("proc/79/fd/1", "/dev/ublkb33");
-        machine.stub("lsblk", r#"[ "$3" = "/dev/$MOUNTED" ] && echo /mnt; true"#);
         machine.stub("deb-systemd-invoke", r#"echo "$@" >"$STOPPED""#);
         std::fs::create_dir_all(machine.at("run/systemd/system")).unwrap();
         std::fs::create_dir_all(machine.at("run/zoneplug")).unwrap();
@@ -60,6 +59,20 @@ impl Machine {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// A file system on this device is mounted; none, if there is no name.
+    fn mount(&self, device: &str) {
+        let of = self.at("proc/1");
+        std::fs::create_dir_all(&of).unwrap();
+        let mut table = String::new();
+        if !device.is_empty() {
+            let dev = self.at(&format!("sys/class/block/{device}"));
+            std::fs::create_dir_all(&dev).unwrap();
+            std::fs::write(dev.join("dev"), "259:9\n").unwrap();
+            table = format!("60 1 259:9 / /mnt rw - xfs /dev/{device} rw\n");
+        }
+        std::fs::write(of.join("mountinfo"), table).unwrap();
+    }
+
     /// Runs a script with the folders of the machine in place of the real ones.
     fn run(&self, script: &str, action: &str, mounted: &str) -> Output {
         let mut script = script.to_owned();
@@ -67,16 +80,11 @@ impl Machine {
             let own = format!("{}/", self.at(folder.trim_matches('/')).display());
             script = script.replace(folder, &own);
         }
+        self.mount(mounted);
         let path = format!("{}:/usr/bin:/bin", self.at("bin").display());
         let sh = ["-c", &script, "script", action];
         let stopped = self.at("stopped");
-        Command::new("sh")
-            .args(sh)
-            .env("PATH", path)
-            .env("MOUNTED", mounted)
-            .env("STOPPED", stopped)
-            .output()
-            .unwrap()
+        Command::new("sh").args(sh).env("PATH", path).env("STOPPED", stopped).output().unwrap()
     }
 
     /// The removal ends the servers of the unit.
@@ -123,6 +131,13 @@ fn a_package_with_a_device_in_use_is_not_removed() {
         let machine = Machine::new("kept-holder", program);
         machine.link("sys/block/ublkb3/holders/dm-0", "../dm-0");
         machine.is_kept("", "is used by another block device");
+        for swap in ["/dev/ublkb3", "/dev/ublkb3p2"] {
+            let machine = Machine::new("kept-swap", program);
+            let table =
+                format!("Filename\t\t\tType\n/dev/ublkb33 partition 9\n{swap}   partition 8\n");
+            std::fs::write(machine.at("proc/swaps"), table).unwrap();
+            machine.is_kept("", "is swap space");
+        }
         for open in ["/dev/ublkb3", "/dev/ublkb3p1"] {
             let machine = Machine::new("kept-open", program);
             machine.link("proc/90/fd/7", open);
