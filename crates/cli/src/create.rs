@@ -156,6 +156,11 @@ pub(crate) fn say_how_it_is_named(path: &Path, spec: &Specification) {
     }
 }
 
+/// A word without the punctuation behind it.
+fn bare(word: &str) -> &str {
+    word.trim_end_matches([',', ':', ';'])
+}
+
 /// Turns the keys of a specification in a failure into flags. The flags have the names of the keys, except for the
 /// longest append.
 fn in_flags(e: Error) -> Failure {
@@ -173,17 +178,22 @@ fn in_flags(e: Error) -> Failure {
         keys.any(|key| key.name == word)
     };
     let in_flags = |text: &str| {
-        let words = text.split(' ').enumerate().map(|(n, word)| {
-            let bare = word.trim_end_matches([',', ':', ';']);
+        let all: Vec<&str> = text.split(' ').collect();
+        let is_key_at = |n: usize| all.get(n).is_some_and(|word| is_key(bare(word)));
+        // Whether a comma and a key follow a word.
+        let goes_on = |n: usize| all[n].ends_with(',') && is_key_at(n + 1);
+        let words = all.iter().enumerate().map(|(n, word)| {
+            let is_in_list = goes_on(n) || n > 0 && is_key_at(n - 1) && goes_on(n - 1);
+            let bare = bare(word);
             match bare.split_once('=') {
                 Some((key, value)) if is_key(key) => {
                     format!("{} {value}{}", flag(key), &word[bare.len()..])
                 }
-                // A key of one word may also be a plain word of the sentence, unless it comes first.
-                None if is_key(bare) && (n == 0 || bare.contains('-')) => {
+                // A key of one word may also be a plain word of the sentence, unless it comes first or in a list.
+                None if is_key(bare) && (n == 0 || bare.contains('-') || is_in_list) => {
                     format!("{}{}", flag(bare), &word[bare.len()..])
                 }
-                _ => word.to_owned(),
+                _ => (*word).to_owned(),
             }
         });
         words.collect::<Vec<_>>().join(" ")
@@ -246,4 +256,24 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure
     }
     out.flush()?;
     failure.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_hint_become_flags() {
+        for (keys, flags) in [
+            ("see zones, size, zone-size, conv", "see --zones, --size, --zone-size, --conv"),
+            (
+                "zone-capacity is from one block to the zone size, 256M",
+                "--zone-capacity is from one block to the zone size, 256M",
+            ),
+            ("append-max=4K is too long", "--zone-append-max 4K is too long"),
+        ] {
+            let e = Error::invalid("nothing").hint(keys);
+            assert_eq!(in_flags(e).parts().2, flags);
+        }
+    }
 }

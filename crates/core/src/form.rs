@@ -120,6 +120,11 @@ pub enum Form {
         /// The most, in sectors.
         max: u64,
     },
+    /// The bytes of a block: a power of two, from 512 on, with `K` or `M`. The value is in sectors of 512 bytes.
+    Block {
+        /// The most, in sectors.
+        max: u64,
+    },
     /// A time with its unit, or 0. The value is in nanoseconds.
     Time {
         /// The shortest, in nanoseconds.
@@ -163,7 +168,7 @@ impl Form {
         let value = match *self {
             Form::Flag | Form::Number { .. } => Value::Number(plain(text)?),
             Form::Choice(names) => Value::Number(names.iter().position(|n| *n == text)? as u64),
-            Form::Size { .. } => {
+            Form::Size { .. } | Form::Block { .. } => {
                 let (bytes, unit) = (parse_size(text)?, u64::from(SECTOR_SIZE));
                 Value::Number(bytes.is_multiple_of(unit).then_some(bytes / unit)?)
             }
@@ -190,7 +195,8 @@ impl Form {
             _ => return false,
         };
         let (min, max) = self.bounds();
-        (min..=max).contains(&n)
+        let is_whole = !matches!(self, Form::Block { .. }) || n.is_power_of_two();
+        is_whole && (min..=max).contains(&n)
     }
 
     /// Returns the least and the most number.
@@ -202,6 +208,7 @@ impl Form {
             | Form::Size { min, max }
             | Form::Time { min, max }
             | Form::Span { min, max, .. } => (min, max),
+            Form::Block { max } => (1, max),
             Form::Rate => RATES,
             Form::Fraction => (1, 999_999),
             Form::Balance { .. } => (0, 0),
@@ -218,7 +225,9 @@ impl Form {
         };
         match *self {
             Form::Choice(names) => names.get(n as usize).copied().unwrap_or_default().to_owned(),
-            Form::Size { .. } => Bytes(n.saturating_mul(u64::from(SECTOR_SIZE))).to_string(),
+            Form::Size { .. } | Form::Block { .. } => {
+                Bytes(n.saturating_mul(u64::from(SECTOR_SIZE))).to_string()
+            }
             Form::Time { .. } => Time(Nanos(n)).to_string(),
             Form::Span { unit, .. } => show_span(n, unit),
             Form::Rate => {
@@ -262,7 +271,7 @@ impl Form {
                 format!("{} to below {}", shown(min), shown(max + 1))
             }
             Form::Time { min: 0, max: u64::MAX } => "0 or a time".to_owned(),
-            Form::Size { .. } | Form::Time { .. } | Form::Rate => {
+            Form::Size { .. } | Form::Block { .. } | Form::Time { .. } | Form::Rate => {
                 format!("{}..{}", shown(min), shown(max))
             }
             Form::Span { unit, min: 1, max } => {
@@ -295,6 +304,9 @@ impl Form {
                     _ => format!("from {} to {}", shown(min), shown(max)),
                 }
             ),
+            Form::Block { .. } => {
+                format!("a power of two from {} to {}, such as 4096 or 64K", shown(min), shown(max))
+            }
             Form::Time { min: 0, max: u64::MAX } => {
                 "a time, such as 500ns, 80us, 1ms or 2s".to_owned()
             }
@@ -341,6 +353,9 @@ impl Form {
                 let beyond = beyond.into_iter().flatten();
                 bad.extend(beyond.map(|n| self.show(&Value::Number(n))));
             }
+        }
+        if let Form::Block { .. } = self {
+            bad.extend(["513".to_owned(), "1536".to_owned()]);
         }
         if let Form::Size { .. } = self {
             bad.push("513".to_owned());
@@ -447,7 +462,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FORMS: [Form; 16] = [
+    const FORMS: [Form; 17] = [
         Form::Flag,
         Form::Choice(&["plug", "none"]),
         Form::Number { min: 1, max: 4096, unit: "tags" },
@@ -455,6 +470,7 @@ mod tests {
         Form::Size { min: 0, max: 8 },
         Form::Size { min: 1, max: 1 << 32 },
         Form::Size { min: 1, max: u64::MAX },
+        Form::Block { max: 1 << 17 },
         Form::Time { min: 0, max: 1_000_000_000 },
         Form::Time { min: 0, max: u64::MAX },
         Form::Span { unit: "us", min: 0, max: 1000 * MS },

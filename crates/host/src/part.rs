@@ -7,11 +7,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The longest name on most file systems, in bytes.
 const LONGEST: usize = 255;
+/// Begins the temporary names of files whose own names are too long for that.
+const STANDS_IN: &str = "zoneplug";
 /// The number of temporary names to try. A killed process leaves its file, and a later one may have the same id.
 const NAMES: u32 = 100;
+/// The age at which a file of a process that is gone may be removed.
+const LEFT_FOR: Duration = Duration::from_secs(60);
 
 /// A file beside its place, with a temporary name. If it is dropped before it gets its name, the file is removed.
 ///
@@ -31,7 +36,8 @@ const NAMES: u32 = 100;
 pub struct Part(PathBuf);
 
 impl Part {
-    /// Makes an empty file beside `place`, with the permissions `mode` as far as the umask allows them.
+    /// Makes an empty file beside `place`, with the permissions `mode` as far as the umask allows them. Removes files that
+    /// killed processes have left for the same place.
     ///
     /// # Errors
     ///
@@ -42,6 +48,11 @@ impl Part {
         if name.len() > LONGEST {
             return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
+        sweep_left(place, |left| {
+            let (of, end) = left.strip_suffix(".part")?.rsplit_once('.')?;
+            let is_of_place = of == name || of == STANDS_IN;
+            end.split('-').next().filter(|_| is_of_place)?.parse().ok()
+        });
         let id = std::process::id();
         let mut new = OpenOptions::new();
         new.read(true).write(true).create_new(true).mode(mode);
@@ -52,7 +63,7 @@ impl Part {
                 n => format!(".{id}-{n}.part"),
             };
             let fits = name.len() + end.len() <= LONGEST;
-            let mut beside = if fits { name.to_owned() } else { OsString::from("zoneplug") };
+            let mut beside = if fits { name.to_owned() } else { OsString::from(STANDS_IN) };
             beside.push(end);
             let path = place.with_file_name(beside);
             match new.open(&path) {
@@ -93,6 +104,28 @@ impl Drop for Part {
     }
 }
 
+/// Removes files beside `place` that processes left when they were killed. `pid` reads the number of the process from the
+/// name of such a file. New files stay: a process of another namespace may have a number that no process has here.
+pub(crate) fn sweep_left(place: &Path, pid: impl Fn(&str) -> Option<i32>) {
+    let directory = place.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let all = std::fs::read_dir(directory.unwrap_or(Path::new(".")));
+    for entry in all.into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(&pid) else { continue };
+        let age = entry.metadata().and_then(|m| m.modified()).ok();
+        let is_old = age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= LEFT_FOR);
+        if is_old && has_gone(pid) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether no process has this number. A process that this user may not signal exists.
+fn has_gone(pid: i32) -> bool {
+    // SAFETY: a call without pointers. Signal 0 only checks whether the process exists.
+    let is_found = pid <= 0 || unsafe { libc::kill(pid, 0) } == 0;
+    !is_found && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
 /// Gives a file the owner and the permissions of the one that it is to replace, as far as this user may set them.
 pub fn take_after(file: &File, old: &Metadata) -> io::Result<()> {
     let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
@@ -109,6 +142,40 @@ mod tests {
             all.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
         all.sort();
         all
+    }
+
+    /// Files that a killed process has left, for this place and for another one.
+    #[test]
+    fn the_next_part_of_a_place_removes_what_a_killed_process_left() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-left-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let left = [
+            format!("a.b.{gone}.part"),
+            format!("a.b.{gone}-2.part"),
+            format!("zoneplug.{gone}.part"),
+        ];
+        let kept = [
+            format!("b.{gone}.part"),
+            format!("a.b.{gone}"),
+            "a.b.1.part".to_owned(),
+            format!("a.b.{}.part", std::process::id()),
+        ];
+        left.iter().chain(&kept).for_each(|name| std::fs::write(dir.join(name), "half").unwrap());
+        let place = dir.join("a.b");
+        drop(Part::beside(&place, 0o600).unwrap());
+        assert_eq!(names(&dir).len(), 7, "a process of another namespace may be at them");
+        let time = std::time::SystemTime::now() - LEFT_FOR;
+        for name in left.iter().chain(&kept) {
+            File::options().write(true).open(dir.join(name)).unwrap().set_modified(time).unwrap();
+        }
+        drop(Part::beside(&place, 0o600).unwrap());
+        let mut kept = kept.to_vec();
+        kept.sort();
+        assert_eq!(names(&dir), kept);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

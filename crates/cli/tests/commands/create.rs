@@ -166,6 +166,8 @@ fn an_impossible_number_names_its_flag() {
         ("--zones 4 --lba-size 1000", "--lba-size 1000 is not possible"),
         ("--zones 4 --lba-size 128M --zone-size 512M", "--lba-size 128M is not possible"),
         ("--zones 4 --lba-size 8K --granularity 4K", "--granularity is a power of two"),
+        ("--zones 4 --granularity 6K", "--granularity is a power of two from 512 to 64M"),
+        ("--zones 4 --lba-size 1536", "--lba-size is a power of two from 512 to 64M"),
         ("--size 1G --zone-size 1G --lba-size 64M --granularity 128M", "--granularity 128M is not"),
     ] {
         let out = at_once(&[&["create", &disk][..], &args.split(' ').collect::<Vec<_>>()].concat());

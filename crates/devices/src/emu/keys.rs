@@ -59,9 +59,9 @@ keys! {
         "Most open zones; 0: no limit.");
     MAX_ACTIVE = key("max-active", &["max_active_zones"], count(0, MAX, "zones"), Is("0"),
         "Most active zones, open or closed; 0: no limit.");
-    LBA_SIZE = key("lba-size", &["logical_block_size"], size(1, MAX_BLOCK), Is("4K"),
+    LBA_SIZE = key("lba-size", &["logical_block_size"], Form::Block { max: MAX_BLOCK }, Is("4K"),
         "The logical block: I/O is a multiple of it. A power of two.");
-    GRANULARITY = key("granularity", &["zone_write_granularity"], size(1, MAX_BLOCK),
+    GRANULARITY = key("granularity", &["zone_write_granularity"], Form::Block { max: MAX_BLOCK },
         Means("lba-size"), "Writes to sequential zones are multiples of this.");
     MAX_TRANSFER = key("max-transfer", &[], size(0, MAX), Is("0"),
         "The longest command with data; 0: no limit.");

@@ -3,16 +3,14 @@
 
 use super::directory::boot;
 use super::shared_words::user;
+use crate::part::sweep_left;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Longest text.
 const MOST: u64 = 16 << 20;
-/// The age at which a file that was to replace the text may be removed.
-const LEFT_FOR: Duration = Duration::from_secs(60);
 
 /// A text for the next server. It is valid until the system is booted again.
 ///
@@ -80,26 +78,9 @@ impl BootNote {
         if made.is_err() {
             let _ = std::fs::remove_file(&new);
         }
-        self.sweep();
-        made
-    }
-
-    /// Removes files of processes that were killed while they replaced the text. New files stay: a process of another
-    /// namespace may have a number that no process has here.
-    fn sweep(&self) {
-        let directory = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let prefix = format!(".{name}-");
-        let all = std::fs::read_dir(directory.unwrap_or(Path::new(".")));
-        for entry in all.into_iter().flatten().flatten() {
-            let of = entry.file_name();
-            let pid = of.to_str().and_then(|n| n.strip_prefix(&prefix)?.parse().ok());
-            let age = entry.metadata().and_then(|m| m.modified()).ok();
-            let is_old = age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= LEFT_FOR);
-            if is_old && pid.is_some_and(has_gone) {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
+        sweep_left(&self.path, |left| left.strip_prefix(&prefix)?.parse().ok());
+        made
     }
 
     fn make(&self, new: &Path, text: &str) -> io::Result<()> {
@@ -116,17 +97,11 @@ impl BootNote {
     }
 }
 
-/// Whether no process has this number. A process that this user may not signal exists.
-fn has_gone(pid: i32) -> bool {
-    // SAFETY: a call without pointers. Signal 0 only checks whether the process exists.
-    let is_found = pid <= 0 || unsafe { libc::kill(pid, 0) } == 0;
-    !is_found && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
     fn note(name: &str) -> BootNote {
         let name = format!("zoneplug-note-{name}-{}", std::process::id());
@@ -179,7 +154,7 @@ mod tests {
         }
         note.write("a").unwrap();
         assert!(old.exists(), "a process of another namespace may be at it");
-        let time = std::time::SystemTime::now() - LEFT_FOR;
+        let time = std::time::SystemTime::now() - Duration::from_secs(60);
         for path in [&old, &init, &other] {
             File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
         }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// Random bytes for identities and sessions. They are no secrets.
 pub(super) fn random<const N: usize>() -> [u8; N] {
@@ -135,9 +135,10 @@ impl NewDisk {
         let failed = |e| io_error(format!("cannot create {shown}"), e);
         let layout = Layout::of(&sup.geometry);
         let len = layout.len;
-        storage
-            .set_len(len)
-            .map_err(|e| io_error(format!("cannot make {shown} {} long", Bytes(len)), e))?;
+        storage.set_len(len).map_err(|e| {
+            let capacity = sup.geometry.capacity_bytes();
+            io_error(format!("cannot make {shown} long enough for {capacity}"), e)
+        })?;
         if sup.keeps_space {
             storage.preallocate(layout.data, len - layout.data).map_err(|e| {
                 let or = match old {
