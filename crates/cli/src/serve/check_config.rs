@@ -12,6 +12,7 @@ use std::net::{IpAddr, UdpSocket};
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::nvme_tcp::refused_by_linux;
 use zoneplug_host::ublk::{UblkOptions, slices};
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::Planned;
@@ -27,6 +28,8 @@ struct Disk {
     /// How the disk would be served as a block device, if it would be.
     ublk: Option<Block>,
     nvme_tcp: bool,
+    /// Why Linux makes no block device of its namespace, if so.
+    refused_by_linux: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,6 +61,7 @@ fn disk(spec: &str, g: &Geometry) -> Disk {
         zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
         ublk: None,
         nvme_tcp: false,
+        refused_by_linux: None,
     }
 }
 
@@ -105,7 +109,9 @@ fn checked(settings: &Settings) -> Result<Checked, Failure> {
             if n == next {
                 let look = spec.open_to_look();
                 let look = look.map_err(|e| Failure::from(e).of_disk(spec))?;
-                disks.push(disk(spec, look.device.geometry()));
+                let (g, limits) = (look.device.geometry(), look.device.limits());
+                disks.push(disk(spec, g));
+                disks[n].refused_by_linux = refused_by_linux(g, limits).map(|e| e.to_string());
             }
             disks[n].nvme_tcp = true;
         }
@@ -140,6 +146,9 @@ impl Disk {
         }
         if self.nvme_tcp {
             writeln!(out, "  over NVMe/TCP")?;
+        }
+        if let Some(why) = &self.refused_by_linux {
+            writeln!(out, "  it becomes no block device of Linux: {}", plain(why))?;
         }
         Ok(())
     }

@@ -200,7 +200,9 @@ fn word(value: &DeValue<'_>, octal: bool) -> Option<String> {
             _ => n.as_str().to_owned(),
         }),
         DeValue::Integer(n) => {
-            i64::from_str_radix(n.as_str(), n.radix()).ok().map(|n| n.to_string())
+            let number = i64::from_str_radix(n.as_str(), n.radix()).map(|n| n.to_string());
+            // The parser of the key refuses a longer one in its own words.
+            Some(number.unwrap_or_else(|_| n.as_str().to_owned()))
         }
         DeValue::Float(n) => Some(n.as_str().to_owned()),
         DeValue::Boolean(yes) => Some(u8::from(*yes).to_string()),
@@ -352,7 +354,7 @@ impl Reader {
         let words: Vec<String> = words.collect::<Result<_, _>>()?;
         let Some((n, why, hint)) = refused(command, name, &words) else { return Ok(words) };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        let hint = hint.unwrap_or_else(|| format!("another {name}: {help}"));
+        let hint = hint.unwrap_or_else(|| format!("another value ({name}: {help})"));
         Err(self.wrong(&values[n], format!("{name} = {}: {why}", plain(&words[n])), hint))
     }
 

@@ -148,11 +148,34 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
     all
 }
 
-/// Replaces flags in a hint by keys of the file.
+/// Replaces flags in a hint by keys of the file: `--key WORD` by `key = "WORD"`, and a switch by `key = true`.
 fn in_keys(hint: &str) -> String {
     let flags = flags();
-    let names = flag_keys(&flags).into_iter().filter_map(Arg::get_long);
-    names.fold(hint.to_owned(), |hint, name| hint.replace(&format!("--{name}"), name))
+    let keys = flag_keys(&flags);
+    let mut said = String::new();
+    let mut rest = hint;
+    while let Some(at) = rest.find("--") {
+        said.push_str(&rest[..at]);
+        rest = &rest[at + 2..];
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let (name, after) = rest.split_at(rest.find(|c| !is_name(c)).unwrap_or(rest.len()));
+        let Some(key) = keys.iter().find(|a| a.get_long() == Some(name)) else {
+            said.push_str("--");
+            continue;
+        };
+        said.push_str(name);
+        rest = after;
+        let value = after.strip_prefix(' ').map(|t| t.split([' ', ';', ',', ')']).next());
+        match value.flatten().filter(|v| v.starts_with(|c: char| c.is_ascii_uppercase())) {
+            _ if !key.get_action().takes_values() => said.push_str(" = true"),
+            Some(value) => {
+                said.push_str(&format!(" = \"{value}\""));
+                rest = &after[1 + value.len()..];
+            }
+            None => {}
+        }
+    }
+    said + rest
 }
 
 impl Settings {

@@ -230,7 +230,7 @@ fn a_hint_about_a_key_names_keys() {
     let (dir, a, ..) = two_disks("settings-hints");
     let file = File::new(&dir);
     let head = file.head.replace("127.0.0.1:0", "0.0.0.0:4420");
-    let hint = "\ntry: dhchap-key NQN=FILE; allow-host NQN (on the host: cat /etc/nvme/hostnqn); allow-any-host\n";
+    let hint = "\ntry: dhchap-key = \"NQN=FILE\"; allow-host = \"NQN\" (on the host: cat /etc/nvme/hostnqn); allow-any-host = true\n";
     file.refused(&format!("{head}{}", File::disk(&a)), 2, "1:1", hint);
 }
 
@@ -458,4 +458,28 @@ fn a_value_of_another_kind_is_named() {
         let err = text_of(&file.run(&["--check-config"]));
         assert!(err.contains(":7:8: ") && err.contains(what), "{err}");
     }
+}
+
+#[test]
+fn a_value_that_a_key_cannot_have_is_named_with_its_key() {
+    let dir = Dir::new("settings-words");
+    let file = File::new(&dir);
+    let block = |line: &str| format!("[[disk]]\nspec = \"mem,zones=4\"\nublk = true\n{line}\n");
+    let hint = "try: another value (queues: Queues of each disk, each with a thread)";
+    file.refused(&block("queues = 0"), 2, "4:10", hint);
+    let id = "99999999999999999999";
+    file.refused(&block(&format!("id = {id}")), 2, "4:6", &format!("id = {id}: "));
+}
+
+/// The check says what the server says of such a disk.
+#[test]
+fn a_disk_that_linux_makes_no_block_device_of_is_named() {
+    let check =
+        ["serve", "--check-config", "--nvme-tcp", "127.0.0.1:0", "mem,zones=4,zone-size=3M"];
+    let said = ok(&check);
+    let line = "  it becomes no block device of Linux: Linux takes zones of a power of two, and these have 3M";
+    assert!(said.contains(line) && said.contains("po2@SPEC"), "{said}");
+    let v = super::json(&[&check[..], &["null,zones=4", "--json"]].concat());
+    assert!(v["disks"][0]["refused_by_linux"].is_string(), "{v:#}");
+    assert!(v["disks"][1]["refused_by_linux"].is_null(), "{v:#}");
 }

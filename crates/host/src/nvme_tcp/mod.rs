@@ -61,7 +61,7 @@ use listeners::Listeners;
 pub use listeners::NvmeTcpListeners;
 use mailbox::{Mail, Mailbox};
 pub use options::NvmeTcpOptions;
-pub use shown::{DiskShape, KnownDisk, ShownNamespace, ShownSubsystem, check};
+pub use shown::{DiskShape, KnownDisk, ShownNamespace, ShownSubsystem, check, refused_by_linux};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;

@@ -190,3 +190,8 @@ impl NvmeTcpOptions {
 pub fn check(g: &Geometry, limits: &Limits) -> Result<(), Error> {
     Namespace::of(0, [0; 16], g, limits).map(drop)
 }
+
+/// Why Linux makes no block device of a namespace of a disk, if so. Hosts have its character device in any case.
+pub fn refused_by_linux(g: &Geometry, limits: &Limits) -> Option<Error> {
+    Namespace::of(0, [0; 16], g, limits).ok()?.iter().find_map(Namespace::refused_by_linux)
+}

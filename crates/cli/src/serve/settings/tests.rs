@@ -243,3 +243,18 @@ fn keys_of_a_disk_are_no_keys_of_a_specification() {
         assert!(flags().get_arguments().any(|a| a.get_long() == Some(name)), "{name} is no flag");
     }
 }
+
+#[test]
+fn a_hint_of_flags_becomes_one_of_keys() {
+    for (flags, keys) in [
+        (
+            "--dhchap-key NQN=FILE; --allow-host NQN (on the host: cat /etc/nvme/hostnqn); --allow-any-host",
+            "dhchap-key = \"NQN=FILE\"; allow-host = \"NQN\" (on the host: cat /etc/nvme/hostnqn); allow-any-host = true",
+        ),
+        ("--metrics-public, or an address", "metrics-public = true, or an address"),
+        ("--socket of its own; --help", "socket of its own; --help"),
+        ("nothing", "nothing"),
+    ] {
+        assert_eq!(in_keys(flags), keys);
+    }
+}
