@@ -6,6 +6,7 @@ use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
+use crate::program::quoted;
 use crate::zones::{count, numbers, size};
 use crate::{csv, json, term};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,10 +16,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ZoneNo, plain};
+use zoneplug_devices::spec;
 use zoneplug_host::{DiskSpec, Specification};
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::calibrate::{
-    Found, Instrument, MOST_ZONES, all_over, calibrate, check_zones, shown, unit, values,
+    Found, Held, Instrument, MOST_ZONES, all_over, calibrate, check_zones, shown, unit, values,
 };
 
 /// Flags of `zoneplug-lab calibrate`.
@@ -225,15 +227,24 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     if !args.csv {
         let name = args.out.as_ref().map_or("FILE".into(), |p| p.to_string_lossy());
-        let name = plain(&name);
         let next =
             if args.out.is_some() { "" } else { "with --out FILE the profile is written; then " };
+        let spec = with_profile(&name);
         term::print_report(
             out,
-            &format!("Try next: {next}zoneplug-lab bench --disk sim,profile={name}\n"),
+            &format!("Try next: {next}zoneplug-lab bench --disk {}\n", plain(&spec)),
         )?;
     }
     Ok(out.flush()?)
+}
+
+/// The specification of a drive with the profile in this file, as a word of a shell.
+fn with_profile(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_+:./-".contains(c);
+    match name.chars().all(is_plain) {
+        true => format!("sim,profile={name}"),
+        false => quoted(&format!("sim,profile={}", spec::quoted(name))),
+    }
 }
 
 impl Report {
@@ -291,18 +302,15 @@ impl fmt::Display for Report {
         let mut table =
             Table::new(&["measurement", "unit", "measured", "predicted", "error"]).words(2).keys(1);
         for h in &self.found.held_back {
-            let error = format!("{:+.1} %", h.error_percent());
-            table.row([
-                h.what.clone(),
-                h.unit.to_owned(),
-                figure(h.measured),
-                figure(h.predicted),
-                error,
-            ]);
+            let cells = match h.error_percent() {
+                Some(error) => [figure(h.measured), figure(h.predicted), format!("{error:+.1} %")],
+                None => ["-", "-", "not measured: short zones"].map(str::to_owned),
+            };
+            table.row([h.what.clone(), h.unit.to_owned()].into_iter().chain(cells));
         }
         write!(f, "{table}")?;
-        let worst = self.found.held_back.iter().map(|h| h.error_percent().abs());
-        let worst = worst.fold(0.0, f64::max);
+        let errors = self.found.held_back.iter().filter_map(Held::error_percent);
+        let worst = errors.fold(0.0, |most: f64, e| most.max(e.abs()));
         match worst > NEAR {
             true => writeln!(
                 f,
@@ -316,6 +324,20 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_is_named_so_that_a_shell_and_a_specification_take_it() {
+        assert_eq!(with_profile("FILE"), "sim,profile=FILE");
+        assert_eq!(with_profile("/a/b_1.toml"), "sim,profile=/a/b_1.toml");
+        for name in ["we ird,name", "it's", "a\"b", "$HOME"] {
+            let word = with_profile(name);
+            let mut sh = std::process::Command::new("sh");
+            let out = sh.args(["-c", &format!("printf %s {word}")]).output().unwrap();
+            let said = String::from_utf8(out.stdout).unwrap();
+            let read = spec::Spec::parse(&said).unwrap();
+            assert_eq!(read.options().collect::<Vec<_>>(), [("profile", name)], "{word}");
+        }
+    }
 
     #[test]
     fn zones_are_named_by_numbers_ranges_and_steps() {

@@ -71,7 +71,7 @@ fn is_found(spec: &str) {
         }
     }
     for h in &f.held_back {
-        assert!(h.error_percent().abs() < 10.0, "{spec}: {h:?}");
+        assert!(h.error_percent().unwrap().abs() < 10.0, "{spec}: {h:?}");
     }
     // What is printed is a profile, with the same numbers.
     let again = Profile::parse("mine", &f.profile).unwrap();
@@ -169,7 +169,8 @@ fn how_near_a_number_is_says_how_well_the_profile_predicts() {
     let zones: Vec<u32> = (0..8).collect();
     let mut on = Instrument::real(EmuDisk::new(emu).unwrap(), 32, &zones, &|| false).unwrap();
     let found = calibrate(&mut on, "mem", &mut |_, _| ()).unwrap();
-    let worst = found.held_back.iter().map(|h| h.error_percent().abs()).fold(0.0, f64::max);
+    let worst =
+        found.held_back.iter().map(|h| h.error_percent().unwrap().abs()).fold(0.0, f64::max);
     for n in found.numbers.iter().filter(|n| n.is_measured && n.error.ends_with(" %")) {
         let near: f64 = n.error["to ".len()..n.error.len() - 2].parse().unwrap();
         assert!(near + 0.5 >= worst, "{n:?}: {:?}", found.held_back);
@@ -191,7 +192,11 @@ fn a_zns_ssd_is_found() {
         let n = f.numbers.iter().find(|n| n.key == key).unwrap();
         assert!((n.value as f64 / put_in as f64 - 1.0).abs() < 0.02, "{key} is {}", n.text);
     }
-    assert!(f.held_back.iter().all(|h| h.error_percent().abs() < 2.0), "{:?}", f.held_back);
+    assert!(
+        f.held_back.iter().all(|h| h.error_percent().unwrap().abs() < 2.0),
+        "{:?}",
+        f.held_back
+    );
 }
 
 /// Half a minute, optimized: the profiles of this program, and others.
@@ -209,5 +214,19 @@ fn many_smr_disks_are_found() {
         "sim-smr20,cache-entries=1000",
     ] {
         is_found(spec);
+    }
+}
+
+/// A case that was not measured is no agreement.
+#[test]
+fn a_measurement_for_which_zones_are_too_short_has_no_error() {
+    let drive = profile("sim-zns1,zone-size=64K,zone-capacity=64K,zones=64");
+    let f = found(&drive, 14);
+    let (none, some): (Vec<_>, Vec<_>) = f.held_back.iter().partition(|h| h.measured == 0.0);
+    assert!(!none.is_empty() && none.iter().all(|h| h.error_percent().is_none()), "{none:?}");
+    assert!(some.iter().all(|h| h.error_percent().is_some()), "{some:?}");
+    for h in none {
+        let line = format!("#   {}: not measured, the zones are too short\n", h.what);
+        assert!(f.profile.contains(&line), "{}", f.profile);
     }
 }

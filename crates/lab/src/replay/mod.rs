@@ -12,6 +12,7 @@ mod real;
 mod spread;
 mod text;
 
+
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};

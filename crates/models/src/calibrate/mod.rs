@@ -68,16 +68,16 @@ pub struct Held {
     pub what: String,
     /// Its unit.
     pub unit: &'static str,
-    /// The drive's figure.
+    /// The drive's figure; 0 if the zones were too short to measure it.
     pub measured: f64,
     /// The figure that the profile predicts.
     pub predicted: f64,
 }
 
 impl Held {
-    /// The error of the prediction in percent of the drive's figure.
-    pub fn error_percent(&self) -> f64 {
-        if self.measured == 0.0 { 0.0 } else { 100.0 * (self.predicted / self.measured - 1.0) }
+    /// The error of the prediction in percent of the drive's figure. `None`: nothing was measured.
+    pub fn error_percent(&self) -> Option<f64> {
+        (self.measured > 0.0).then(|| 100.0 * (self.predicted / self.measured - 1.0))
     }
 }
 
@@ -270,12 +270,13 @@ pub fn calibrate(
         + "# It is a model that behaves like the drive where both were measured. Held back were:\n";
     for h in &held_back {
         let (what, unit) = (&h.what, h.unit);
-        profile += &format!(
-            "#   {what}: {:.1} {unit}, predicted {:.1} ({:+.1} %)\n",
-            h.measured,
-            h.predicted,
-            h.error_percent()
-        );
+        profile += &match h.error_percent() {
+            Some(error) => format!(
+                "#   {what}: {:.1} {unit}, predicted {:.1} ({error:+.1} %)\n",
+                h.measured, h.predicted
+            ),
+            None => format!("#   {what}: not measured, the zones are too short\n"),
+        };
     }
     profile += &format!("\n{}", numbers.text());
     Ok(Found { model, numbers: numbers.0, held_back, profile })

@@ -72,7 +72,8 @@ pub(super) fn find(
         held.push(Held { what: what.to_owned(), unit: "MB/s", measured, predicted });
     }
     // The error of each number is at least that of the profile's predictions.
-    let off = held.iter().map(|h: &Held| h.error_percent().abs()).fold(0.0, f64::max);
+    let off =
+        held.iter().filter_map(Held::error_percent).fold(0.0, |most: f64, e| most.max(e.abs()));
     put(&mut n, off);
     Ok((n, held))
 }
