@@ -24,9 +24,9 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 use zoneplug_control::Failure;
 use zoneplug_control::client::{StateOfDisk, StateOfNamespace, StateOfSubsystem};
@@ -73,7 +73,7 @@ pub(super) struct Stamp {
     /// The reason why hosts may find changes after a restart, if there is one.
     unknown: Option<String>,
     /// A file that is locked while this server has the name of the subsystem.
-    claim: Option<File>,
+    claim: Option<Claim>,
 }
 
 /// Seconds since the boot.
@@ -123,6 +123,26 @@ impl StampedDisk {
     }
 }
 
+/// The name of a subsystem that this server has. Its file is removed at the end, while it is still locked.
+#[derive(Debug)]
+struct Claim {
+    path: OsString,
+    _locked: File,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Whether a path still names an open file.
+fn is_at(file: &File, path: &OsStr) -> bool {
+    let id = |m: std::fs::Metadata| (m.dev(), m.ino());
+    let (here, open) = (std::fs::symlink_metadata(path), file.metadata());
+    here.map(id).ok().is_some_and(|here| open.map(id).is_ok_and(|open| open == here))
+}
+
 /// The file that a server locks while it has the name of a subsystem.
 fn lock_of(note: &BootNote) -> OsString {
     let mut path = note.path().as_os_str().to_owned();
@@ -158,19 +178,22 @@ impl Stamp {
         let path = lock_of(note);
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
-        // If there is no place for the lock, there is none for the stamp either, which is reported.
-        let Ok(file) = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) else {
-            return Ok(());
-        };
+        let options = options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let end = Instant::now() + most;
-        while flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            if Instant::now() >= end {
-                return Err(self.is_claimed());
+        loop {
+            // If there is no place for the lock, there is none for the stamp either, which is reported.
+            let Ok(file) = options.open(&path) else { return Ok(()) };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if Instant::now() >= end => return Err(self.is_claimed()),
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(5)),
+                _ if is_at(&file, &path) => {
+                    self.claim = Some(Claim { path, _locked: file });
+                    return Ok(());
+                }
+                // Another server has removed the file after this one had opened it.
+                _ => {}
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
-        self.claim = Some(file);
-        Ok(())
     }
 
     /// Fails if another server has the name of the subsystem. Does not claim it.
@@ -400,6 +423,29 @@ mod tests {
 
     fn known(stamp: &Stamp, spec: &str) -> Option<Vec<u32>> {
         stamp.known(&read(spec), DiskMark::of(&read(spec)), false).map(|known| known.nsids)
+    }
+
+    /// A server that waits for the name gets it when the last one ends, and no lock is left behind.
+    #[test]
+    fn a_name_is_of_one_server_and_its_lock_ends_with_it() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-claim-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let stamp = || Stamp { note: Some(BootNote::at(&dir, "a.hosts")), ..Stamp::default() };
+        let (mut first, mut second) = (stamp(), stamp());
+        first.claim(Duration::ZERO).unwrap();
+        assert!(second.claim(Duration::ZERO).is_err() && second.check_claim().is_err());
+        let next = std::thread::spawn(move || {
+            second.claim(Duration::from_secs(60)).unwrap();
+            second
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(first);
+        let second = next.join().unwrap();
+        assert!(stamp().check_claim().is_err());
+        drop(second);
+        assert!(stamp().check_claim().is_ok());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     /// L13: a number is held for a limited time after an orderly end, and without a limit after a death.
