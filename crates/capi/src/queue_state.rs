@@ -463,7 +463,7 @@ unsafe fn end(
             user_data: slot.user_data,
             sector: bio.sector.0,
             result: if status.is_ok() { 0 } else { -status.errno() },
-            nr_zones: bio.result,
+            nr_zones: if bio.op == Op::ReportZones { bio.result } else { 0 },
             status: status as u8,
             flags: 0,
             reserved: [0; 6],

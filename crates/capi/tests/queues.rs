@@ -66,6 +66,10 @@ fn operations_go_out_in_order_and_come_back_with_their_numbers() {
     done.sort_by_key(|c| c.user_data);
     assert!(done.iter().all(|c| c.result == 0), "{done:?}");
     assert_eq!(done[1].nr_zones, 3);
+    // Operations that use the slot of the report again describe no zones.
+    let again: Vec<_> = (0..64).map(|n| op(ZP_OP_FLUSH, 0, null_mut(), 0, 2000 + n)).collect();
+    submit(q, &again);
+    assert!(wait(q, 64, -1).iter().all(|c| c.nr_zones == 0));
     assert!(zones.iter().all(|z| z.wp == z.start + 128 && z.cond == ZP_COND_IMP_OPEN));
     assert!(back[..4096] == written[4096..8192] && back[4096..] == written[5 * 4096..6 * 4096]);
     assert!(poll(q, 4).is_empty());
