@@ -12,7 +12,6 @@ mod real;
 mod spread;
 mod text;
 
-
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
