@@ -25,9 +25,9 @@ pub struct Command {
     /// Set by the device.
     pub status: Status,
     /// The operation that was sent. A faulty device may change `op`.
-    pub(crate) asked: Op,
+    pub(crate) sent_op: Op,
     /// The party that waits for the command.
-    pub(crate) waits: Waits,
+    pub(crate) waiter: Waiter,
     /// The zone of `sector`, where the engine needs it.
     pub(crate) zone: u32,
     /// The zone's generation when the command was sent. A failure undoes the reservation only if the generation is
@@ -65,7 +65,7 @@ pub struct Command {
 
 /// The party that waits for a command. It decides which path the completion takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum Waiter {
     /// The owners of the BIOs. No plug waits.
     Client,
     /// The owner of the BIO: the command is zone management.
@@ -109,8 +109,8 @@ impl Command {
             op: Op::Flush,
             flags: Flags::NONE,
             status: Status::Ok,
-            asked: Op::Flush,
-            waits: Waits::Client,
+            sent_op: Op::Flush,
+            waiter: Waiter::Client,
             zone: 0,
             generation: 0,
             epoch: 0,
@@ -133,7 +133,7 @@ impl Command {
     /// Makes this zone management of `zones`, beginning with the first of them. The command keeps the zones and the
     /// claim of its BIO, because a faulty device may return it without the BIO or with another one.
     pub(crate) fn manage(&mut self, zones: Range<u32>, claim: ZoneClaim) {
-        self.waits = Waits::Management;
+        self.waiter = Waiter::Management;
         self.zone = zones.start;
         self.managed = zones;
         self.claim = claim;
@@ -229,9 +229,9 @@ impl Command {
         self.sector = sector;
         self.len_sectors = len_sectors;
         self.op = op;
-        self.asked = op;
+        self.sent_op = op;
         self.flags = Flags(flags.0 & Flags::DEVICE);
         self.status = Status::Ok;
-        self.waits = Waits::Client;
+        self.waiter = Waiter::Client;
     }
 }

@@ -9,7 +9,7 @@ mod op;
 
 pub use crate::status::{Sense, Status, WritePointer};
 pub use command::{Command, Commands};
-pub(crate) use command::{FuaStep, MIXED, NO_SLOT, UNSENT, Waits};
+pub(crate) use command::{FuaStep, MIXED, NO_SLOT, UNSENT, Waiter};
 pub use late::Late;
 pub use op::{Flags, Op};
 

@@ -285,7 +285,7 @@ impl EventLog {
 
     /// Records the recovery of `zone` if its write pointer was doubtful and is known again.
     #[inline]
-    pub(crate) fn settled(
+    pub(crate) fn known_again(
         &self,
         wake: &mut DeferredWake,
         layout: &Layout,

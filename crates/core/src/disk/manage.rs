@@ -8,10 +8,10 @@ mod validate;
 
 use super::events::DeferredWake;
 use super::shared::Shared;
-use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
+use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waiter, ZoneClaim};
 use crate::disk::queue_state::QueueState;
 use crate::disk::snapshot::Layout;
-use crate::plug::{PlugChange, Then};
+use crate::plug::{PlugChange, QueueStep};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
@@ -177,7 +177,7 @@ impl QueueState {
         self.change(shared, &mut shard, i, |state, plug| {
             plug.end_append(start, cmd, epoch, &mut state.aborted);
             Self::note_given_up(shared, plug, i, cmd);
-            Self::settle_appends(shared, plug, zone);
+            Self::learn_wp_from_appends(shared, plug, zone);
         });
         drop(shard);
         if !self.aborted.is_empty() {
@@ -189,8 +189,8 @@ impl QueueState {
     /// pointer from the account of the zone's native appends if no command of the zone is under way any more.
     #[cold]
     #[inline(never)]
-    pub(crate) fn settle_appends(shared: &Shared, plug: &mut PlugChange<'_>, zone: ZoneNo) {
-        plug.settle_appends(|ticket| {
+    pub(crate) fn learn_wp_from_appends(shared: &Shared, plug: &mut PlugChange<'_>, zone: ZoneNo) {
+        plug.learn_wp_from_appends(|ticket| {
             shared.late.join(ticket, 0) != 0 || shared.resets.may_move(zone, &shared.late)
         });
     }
@@ -216,7 +216,7 @@ impl QueueState {
             }
             Op::ZoneReset | Op::ZoneResetAll if resets_all(layout, bio) => {
                 // The command is a reset of all zones; the BIO keeps its operation.
-                (cmd.op, cmd.asked) = (Op::ZoneResetAll, Op::ZoneResetAll);
+                (cmd.op, cmd.sent_op) = (Op::ZoneResetAll, Op::ZoneResetAll);
                 cmd.sector = Sector(0);
                 cmd.len_sectors = 0;
                 cmd.manage(zones_of(layout, bio), bio.claim);
@@ -244,16 +244,16 @@ impl QueueState {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if matches!(cmd.waits, Waits::Recovery | Waits::Revalidation) {
+        if matches!(cmd.waiter, Waiter::Recovery | Waiter::Revalidation) {
             // A report of the layer itself has no BIO. A BIO that a faulty device has added is dropped.
             cmd.bios.clear();
-            if cmd.waits == Waits::Recovery {
+            if cmd.waiter == Waiter::Recovery {
                 return self.zone_reported(shared, layout, cmd, done);
             }
             return self.own_report.answered(cmd);
         }
         // A faulty device may have changed the operation.
-        if cmd.asked == Op::ZoneAppend && layout.plugs {
+        if cmd.sent_op == Op::ZoneAppend && layout.plugs {
             self.end_native_append(shared, layout, &cmd);
         }
         if !cmd.status.is_ok() {
@@ -269,7 +269,7 @@ impl QueueState {
                     super::trace::landed(layout, &cmd.bios);
                 }
                 Op::ReportZones => self.reported(shared, layout, &mut cmd),
-                _ if cmd.waits == Waits::Management => {
+                _ if cmd.waiter == Waiter::Management => {
                     self.managed(shared, layout, &cmd);
                     if self.next_zone(layout, &mut cmd) {
                         if cmd.claim != ZoneClaim::None {
@@ -288,10 +288,10 @@ impl QueueState {
         if (some || unknown) && cmd.slot != UNSENT {
             self.in_doubt(shared, layout, &cmd);
         }
-        if cmd.waits == Waits::Management {
+        if cmd.waiter == Waiter::Management {
             Self::end_management(shared, &mut cmd);
         }
-        self.settle_status(layout, &mut cmd);
+        self.give_status(layout, &mut cmd);
         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
         self.deliver(shared, &mut cmd, done);
         self.tags.put(cmd);
@@ -308,7 +308,7 @@ impl QueueState {
             Op::ZoneReset => {
                 let (mut shard, i) = shared.shard(zone);
                 self.change(shared, &mut shard, i, |state, plug| plug.reset(&mut state.aborted));
-                shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
+                shared.events.known_again(&mut wake, layout, zone, &shard.plugs[i]);
             }
             Op::ZoneFinish => {
                 let len = layout.geometry.zone_len_sectors(zone);
@@ -316,7 +316,7 @@ impl QueueState {
                 self.change(shared, &mut shard, i, |state, plug| {
                     plug.finish(len, &mut state.aborted);
                 });
-                shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
+                shared.events.known_again(&mut wake, layout, zone, &shard.plugs[i]);
             }
             Op::ZoneResetAll => {
                 // Before the plugs are reset: an append that comes meanwhile sets it again.
@@ -329,7 +329,7 @@ impl QueueState {
                             plug.reset(&mut state.aborted);
                         });
                         let zone = shared.zone_at((s, i));
-                        shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
+                        shared.events.known_again(&mut wake, layout, zone, &shard.plugs[i]);
                         shard.unlock_plug(i);
                     }
                 }
@@ -426,17 +426,17 @@ impl QueueState {
             let may_move = || shared.resets.may_move(zone, &shared.late);
             let (met_busy, _) = self.change(shared, &mut shard, i, |state, plug| {
                 let aborted = &mut state.aborted;
-                let Some(then) = plug.reported_meanwhile(info, epoch, mask, &may_move, aborted)
+                let Some(step) = plug.reported_meanwhile(info, epoch, mask, &may_move, aborted)
                 else {
                     return plug.reported(info, epoch, resync, aborted);
                 };
-                if then == Then::InLine {
+                if step == QueueStep::InLine {
                     state.backlog.zone(zone);
                 }
                 false
             });
             busy |= met_busy;
-            shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
+            shared.events.known_again(&mut wake, layout, zone, &shard.plugs[i]);
         }
         busy
     }

@@ -7,11 +7,11 @@
 
 use super::events::DeferredWake;
 use super::shared::Shared;
-use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
+use crate::bio::{Bios, Command, Flags, Op, Status, Waiter};
 use crate::disk::queue_state::QueueState;
 use crate::disk::queue_state::backlog::TurnEvent;
 use crate::disk::snapshot::Layout;
-use crate::plug::{PlugChange, RecoveryReport, Shard, Then};
+use crate::plug::{PlugChange, QueueStep, RecoveryReport, Shard};
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
@@ -61,7 +61,7 @@ impl QueueState {
             self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));
         }
         if layout.scheduled {
-            lock(&shared.elevator.0).becomes(cmd.asked, Op::ReportZones);
+            lock(&shared.elevator.0).becomes(cmd.sent_op, Op::ReportZones);
         }
         self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         self.deliver(shared, &mut cmd, done);
@@ -73,7 +73,7 @@ impl QueueState {
         let zone = ZoneNo(cmd.zone);
         cmd.set(Op::ReportZones, layout.geometry.zone_start(zone), 0, Flags::NONE);
         cmd.report.clear();
-        (cmd.report_max, cmd.epoch, cmd.waits) = (1, number, Waits::Recovery);
+        (cmd.report_max, cmd.epoch, cmd.waiter) = (1, number, Waiter::Recovery);
         cmd.begin_owners(self.id);
         super::trace::zone_recovery(zone.0, number);
         self.send(cmd);
@@ -100,7 +100,7 @@ impl QueueState {
         let recover = |state: &mut QueueState, plug: &mut PlugChange<'_>| {
             plug.recover(&report, &mut state.aborted)
         };
-        let (then, _) = self.change(shared, &mut shard, i, recover);
+        let (step, _) = self.change(shared, &mut shard, i, recover);
         if !cmd.status.is_ok() {
             shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         }
@@ -109,21 +109,21 @@ impl QueueState {
         } else if shard.plugs[i].is_stale() {
             shared.events.stale(&mut wake, layout, zone, cmd.status);
         } else {
-            shared.events.settled(&mut wake, layout, zone, &shard.plugs[i]);
+            shared.events.known_again(&mut wake, layout, zone, &shard.plugs[i]);
         }
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
-        self.then(layout, then, cmd);
+        self.take_step(layout, step, cmd);
     }
 
     /// Carries out the next step for the zone of `cmd`. `cmd` is free for new use.
-    pub(super) fn then(&mut self, layout: &Layout, then: Then, cmd: Box<Command>) {
-        match then {
-            Then::Nothing => {}
-            Then::InLine => self.backlog.zone(ZoneNo(cmd.zone)),
-            Then::Report(number) => return self.report_zone(layout, number, cmd),
+    pub(super) fn take_step(&mut self, layout: &Layout, step: QueueStep, cmd: Box<Command>) {
+        match step {
+            QueueStep::Nothing => {}
+            QueueStep::InLine => self.backlog.zone(ZoneNo(cmd.zone)),
+            QueueStep::Report(number) => return self.report_zone(layout, number, cmd),
         }
         self.tags.put(cmd);
     }

@@ -6,7 +6,7 @@
 use super::events::DeferredWake;
 use super::freeze::Freeze;
 use super::handle::Disk;
-use crate::bio::{Flags, Op, Waits};
+use crate::bio::{Flags, Op, Waiter};
 use crate::disk::queue::DiskQueue;
 use crate::disk::snapshot::Layout;
 use crate::error::{Error, ErrorKind};
@@ -119,7 +119,7 @@ impl Revalidation {
     fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
         let Some(mut cmd) = queue.state.own_report.take() else { return };
         cmd.set(Op::ReportZones, self.end(), 0, Flags::NONE);
-        cmd.waits = Waits::Revalidation;
+        cmd.waiter = Waiter::Revalidation;
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
         queue.state.send(cmd);

@@ -59,21 +59,21 @@ impl PlugChange<'_> {
                 // The reservations of the writes that are aborted are undone.
                 plug.wp = (first.0 - start.0) as u32;
             }
-            *appends = Appends { kept: true, ..Appends::default() };
+            *appends = Appends { is_valid: true, ..Appends::default() };
         } else {
-            appends.kept = appends.explains(plug);
+            appends.is_valid = appends.explains(plug);
         }
         appends.in_flight += 1;
         match appends.len_sectors.checked_add(len_sectors) {
             Some(sum) => appends.len_sectors = sum,
-            None => appends.kept = false,
+            None => appends.is_valid = false,
         }
         self.forget_write_pointer(epoch, aborted);
         self.note_appends(i);
     }
 
     /// Notes the end of a native append of the zone, at error epoch `epoch`. A report that the device carried out
-    /// meanwhile may not include the append (E6), so the write pointer stays unknown until [`PlugChange::settle_appends`]
+    /// meanwhile may not include the append (E6), so the write pointer stays unknown until [`PlugChange::learn_wp_from_appends`]
     /// or a report that is sent from now on.
     pub(crate) fn end_append(
         &mut self,
@@ -85,7 +85,7 @@ impl PlugChange<'_> {
         let (shard, i) = (&mut *self.shard, self.i);
         shard.need_tracks();
         let (plug, appends) = (&mut shard.plugs[i], &mut shard.tracks[i].appends);
-        appends.kept = appends.explains(plug);
+        appends.is_valid = appends.explains(plug);
         appends.in_flight = appends.in_flight.saturating_sub(1);
         // A faulty device may have changed sector and length. The sum then differs.
         let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
@@ -96,7 +96,7 @@ impl PlugChange<'_> {
             WritePointer::Kept => {
                 appends.len_sectors = appends.len_sectors.wrapping_sub(cmd.len_sectors);
             }
-            WritePointer::Unknown => appends.kept = false,
+            WritePointer::Unknown => appends.is_valid = false,
         }
         plug.refused_for_good(cmd.status, epoch);
         self.forget_write_pointer(epoch, aborted);
@@ -106,7 +106,7 @@ impl PlugChange<'_> {
     /// Called when a write or native append of the zone has ended. Takes the write pointer from the account of the
     /// appends if it is known now. `under_way` says whether a command that was given up under this ticket (0: none),
     /// or a reset or finish, may still be carried out.
-    pub(crate) fn settle_appends(&mut self, under_way: impl FnOnce(u32) -> bool) {
+    pub(crate) fn learn_wp_from_appends(&mut self, under_way: impl FnOnce(u32) -> bool) {
         let (shard, i) = (&mut *self.shard, self.i);
         let Some(track) = shard.tracks.get_mut(i) else { return };
         let (plug, appends) = (&mut shard.plugs[i], &mut track.appends);
@@ -118,7 +118,7 @@ impl PlugChange<'_> {
         if sum != Some(last) || under_way(track.late) {
             return;
         }
-        appends.kept = false;
+        appends.is_valid = false;
         plug.wp = last;
         plug.state &= !NEED_WP;
     }

@@ -2,22 +2,22 @@
 //!
 //! Early writes (`window.rs`) wait until the write pointer moves, a new generation begins, or the zone takes no writes
 //! any more. The functions that do any of this are those of [`PlugChange`]. Only [`Shard::change`] hands out a
-//! `PlugChange`, and it settles the early writes of the zone before it returns. So a change that leaves them as they
-//! were does not compile.
+//! `PlugChange`, and it makes the early writes of the zone follow before it returns. So a change that leaves them as
+//! they were does not compile.
 //!
 //! To park or send a write is no such change. [`Plug::admit`](super::Plug::admit) moves the write pointer too, but
 //! refuses every write of a zone that has early ones. So the usual path of a BIO does not come here.
 
 use super::Admit;
 use super::shard::{PlugChange, Shard};
-use super::window::{OrderWindow, Settled};
+use super::window::{AdmittedEarly, OrderWindow};
 use crate::bio::Bio;
 use crate::unit::ZoneNo;
 use std::ops::DerefMut;
 
 impl Shard {
-    /// Changes plug `i`, that of `zone`, by `change`. If the zone has early writes, locks the window, and settles them
-    /// ([`OrderWindow::settle`]).
+    /// Changes plug `i`, that of `zone`, by `change`. If the zone has early writes, locks the window, and makes them
+    /// follow ([`OrderWindow::follow_plug`]).
     #[inline]
     pub(crate) fn change<R, W: DerefMut<Target = OrderWindow>>(
         &mut self,
@@ -25,13 +25,13 @@ impl Shard {
         change: impl FnOnce(&mut PlugChange<'_>) -> R,
         window: impl FnOnce() -> W,
         ended: &mut Vec<Box<Bio>>,
-    ) -> (R, Settled) {
-        let result = change(&mut self.unsettled(i));
-        let settled = match self.plugs[i].has_early() {
-            true => window().settle(zone, self, i, ended),
-            false => Settled::default(),
+    ) -> (R, AdmittedEarly) {
+        let result = change(&mut self.begin_change(i));
+        let early = match self.plugs[i].has_early() {
+            true => window().follow_plug(zone, self, i, ended),
+            false => AdmittedEarly::default(),
         };
-        (result, settled)
+        (result, early)
     }
 }
 

@@ -33,11 +33,11 @@ mod word;
 
 pub(crate) use pipelined::Sent;
 pub(crate) use recovery::RecoveryReport;
+pub(crate) use shard::{AfterWrite, Merge, PlugChange};
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
-pub(crate) use shard::{Merge, Next, PlugChange};
-pub(crate) use track::Then;
+pub(crate) use track::QueueStep;
 pub use window::WindowCounters;
-pub(crate) use window::{EarlyWrite, OrderWindow, Settled};
+pub(crate) use window::{AdmittedEarly, EarlyWrite, OrderWindow};
 pub(crate) use word::{Quick, Words};
 
 use crate::bio::{Bio, Flags, Op, Status};

@@ -18,7 +18,7 @@
 use super::Recovery;
 use super::shard::{Merge, PlugChange, Shard};
 use super::state::{NEED_WP, OFFLINE, PLUGGED, READONLY};
-use super::track::{Held, MAX_ATTEMPTS, Then, Track};
+use super::track::{Held, MAX_ATTEMPTS, QueueStep, Track};
 use crate::bio::{Bio, Command, Status, WritePointer};
 use crate::unit::Sector;
 
@@ -78,7 +78,7 @@ impl Shard {
         }
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         if plug.in_flight == 0 {
-            track.done = 0;
+            track.succeeded_to = 0;
         }
         plug.in_flight += 1;
         track.home = queue;
@@ -102,17 +102,17 @@ impl Shard {
     }
 
     /// Returns the next step of a zone without a failure.
-    pub(super) fn next_in_order(&mut self, i: usize) -> Then {
+    pub(super) fn next_in_order(&mut self, i: usize) -> QueueStep {
         let plug = &mut self.plugs[i];
         if plug.in_line {
             // The zone is in a queue's line already, and that queue sends its next write.
-            Then::Nothing
+            QueueStep::Nothing
         } else if plug.parked > 0 {
             plug.get_in_line();
-            Then::InLine
+            QueueStep::InLine
         } else {
             plug.state &= !PLUGGED;
-            Then::Nothing
+            QueueStep::Nothing
         }
     }
 
@@ -124,7 +124,7 @@ impl Shard {
         epoch: &dyn Fn() -> u32,
         late_at_device: &dyn Fn(u32) -> bool,
         aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
+    ) -> QueueStep {
         let track = &mut self.tracks[i];
         track.held.sort_by_key(|h| h.bio.sector);
         let Some(head) = track.held.first() else {
@@ -142,14 +142,14 @@ impl Shard {
         let again = busy || track.attempts < MAX_ATTEMPTS;
         if status.is_retryable() && !late && !track.held.iter().any(unknown) && again {
             track.attempts = track.attempts.saturating_add(u8::from(!busy));
-            track.asked = epoch();
-            return Then::Report(track.asked);
+            track.report_number = epoch();
+            return QueueStep::Report(track.report_number);
         }
         // The device was busy for the first one, and the others were not at the write pointer, so nothing was
         // written.
         let at = head.offset(start);
         let idle = |h: &Held| matches!(h.status, Status::Busy | Status::UnalignedWrite);
-        if busy && track.done <= at && track.held.iter().all(idle) {
+        if busy && track.succeeded_to <= at && track.held.iter().all(idle) {
             self.plugs[i].wp = at;
             self.place(i, start, aborted);
             return self.next_in_order(i);
@@ -171,9 +171,10 @@ impl Shard {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         let head = track.held.first();
         // The first one did nothing, so the others were not at the write pointer and did nothing either.
-        let idle = |h: &Held| h.kept || h.status == Status::UnalignedWrite;
-        let kept = !moved && head.is_some_and(|h| h.kept && track.done <= h.offset(start));
-        if let (Some(head), true) = (head, kept && track.held.iter().all(idle)) {
+        let idle = |h: &Held| h.wrote_nothing || h.status == Status::UnalignedWrite;
+        let wrote_nothing = !moved
+            && head.is_some_and(|h| h.wrote_nothing && track.succeeded_to <= h.offset(start));
+        if let (Some(head), true) = (head, wrote_nothing && track.held.iter().all(idle)) {
             plug.wp = head.offset(start);
         } else {
             plug.state |= NEED_WP;
@@ -202,7 +203,7 @@ impl PlugChange<'_> {
         epoch: &dyn Fn() -> u32,
         late_at_device: &dyn Fn(u32) -> bool,
         aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
+    ) -> QueueStep {
         let (shard, i) = (&mut *self.shard, self.i);
         let (plug, track) = (&mut shard.plugs[i], &mut shard.tracks[i]);
         debug_assert!(plug.in_flight > 0, "I4: a completion of an idle zone");
@@ -214,19 +215,19 @@ impl PlugChange<'_> {
                 // A faulty device may have changed sector and length.
                 let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
                 let end = offset.saturating_add(cmd.len_sectors);
-                (track.done, track.attempts) = (track.done.max(end), 0);
+                (track.succeeded_to, track.attempts) = (track.succeeded_to.max(end), 0);
             }
             // A BIO that was sent again still has the status of its earlier failure.
             cmd.bios.iter_mut().for_each(|b| b.status = Status::Ok);
         } else if own && plug.state & (NEED_WP | READONLY | OFFLINE) == 0 {
             plug.recovery = Recovery::Held;
             plug.state |= PLUGGED;
-            let (status, kept) = (cmd.status, cmd.write_pointer() == WritePointer::Kept);
+            let (status, wrote_nothing) = (cmd.status, cmd.write_pointer() == WritePointer::Kept);
             track.held.extend(cmd.bios.drain(..).map(|mut bio| {
                 if status != Status::Busy {
                     bio.status = status;
                 }
-                Held { bio, status, kept }
+                Held { bio, status, wrote_nothing }
             }));
         } else {
             if cmd.status == Status::Busy {
@@ -249,7 +250,7 @@ impl PlugChange<'_> {
         }
         if plug.recovery == Recovery::Held {
             if plug.in_flight > 0 {
-                return Then::Nothing;
+                return QueueStep::Nothing;
             }
             return shard.decide(i, start, epoch, late_at_device, aborted);
         }

@@ -85,7 +85,7 @@ impl Shard {
 pub(super) mod loom_tests {
     use super::*;
     use crate::bio::{Bio, Command, Op};
-    use crate::plug::{Admit, Kind, Merge, Next, Quick};
+    use crate::plug::{Admit, AfterWrite, Kind, Merge, Quick};
     use crate::sync::{Mutex, lock};
     use crate::unit::Sector;
     use crate::zone::{Condition, ZoneInfo, ZoneType};
@@ -160,18 +160,18 @@ pub(super) mod loom_tests {
             let mut shard = lock(&self.shard);
             shard.lock_plug(0);
             let next = shard.next(0);
-            if next == Next::Issue {
+            if next == AfterWrite::Issue {
                 let merge = Merge { max_sectors: LEN, max_zeroes_sectors: LEN, max_bios: 1 };
                 assert!(shard.fill(0, merge, &mut Command::new(1)), "a write waits");
             }
             shard.unlock_plug(0);
-            next == Next::Issue
+            next == AfterWrite::Issue
         }
 
         fn reset(&self) {
             let mut shard = lock(&self.shard);
             shard.lock_plug(0);
-            shard.unsettled(0).reset(&mut Vec::new());
+            shard.begin_change(0).reset(&mut Vec::new());
             shard.unlock_plug(0);
         }
 

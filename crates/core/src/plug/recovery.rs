@@ -21,7 +21,7 @@
 
 use super::shard::{PlugChange, Shard};
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
-use super::track::{MAX_ATTEMPTS, Then, Track};
+use super::track::{MAX_ATTEMPTS, QueueStep, Track};
 use super::{Kind, NONE, Recovery};
 use crate::bio::{Bio, Command, Op, Status};
 use crate::unit::Sector;
@@ -63,7 +63,7 @@ impl Shard {
     }
 
     /// Takes the write pointer of zone `i` from `info`, which is believed. `head` is where the first failure began.
-    fn settle(
+    fn resume_from_report(
         &mut self,
         i: usize,
         info: &ZoneInfo,
@@ -71,7 +71,7 @@ impl Shard {
         head: Sector,
         mask: u32,
         aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
+    ) -> QueueStep {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         // A resync that the client has sent meanwhile keeps its mark, so that its answer counts (E10).
         let resync = plug.state & RESYNC;
@@ -80,7 +80,7 @@ impl Shard {
         if resync == 0 {
             plug.error_epoch = epoch;
         }
-        track.found = plug.wp;
+        track.recovered_wp = plug.wp;
         self.counters.resynced += 1;
         let (wp, state) = (plug.wp, plug.state);
         self.count(i, |c| c.resynced += 1);
@@ -186,7 +186,7 @@ impl PlugChange<'_> {
         // After a reset in between, nothing of the zone has been acknowledged (M4).
         let own = plug.generation == cmd.generation;
         let done = if own { offset } else { 0 };
-        if track.generation != plug.generation || done > track.found {
+        if track.generation != plug.generation || done > track.recovered_wp {
             track.attempts = 0;
         }
         if track.attempts >= MAX_ATTEMPTS {
@@ -194,7 +194,8 @@ impl PlugChange<'_> {
             return false;
         }
         track.attempts = track.attempts.saturating_add(1);
-        (track.done, track.generation, track.asked) = (done, plug.generation, epoch);
+        (track.succeeded_to, track.generation, track.report_number) =
+            (done, plug.generation, epoch);
         // The writes behind the failed one were aborted, so their reservations are undone.
         plug.wp = done;
         plug.state = plug.state & !NEED_WP | PLUGGED;
@@ -207,18 +208,18 @@ impl PlugChange<'_> {
         &mut self,
         report: &RecoveryReport<'_>,
         aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
+    ) -> QueueStep {
         let (shard, i) = (&mut *self.shard, self.i);
         let &RecoveryReport { cmd, start, mask, may_move, epoch } = report;
         let plug = &shard.plugs[i];
-        let current = shard.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
-        // A failure that still waits for the writes behind it has not been reported yet: `asked` is still the number
+        let current = shard.tracks.get(i).is_some_and(|t| t.report_number == cmd.epoch);
+        // A failure that still waits for the writes behind it has not been reported yet: `report_number` is still the number
         // of an earlier report.
         let drains = plug.in_flight > 0;
         let ended = plug.recovery == Recovery::None || drains || !current;
         let (Some(track), false) = (shard.tracks.get_mut(i), ended) else {
             // A reset, a finish or a client's report has ended the recovery.
-            return Then::Nothing;
+            return QueueStep::Nothing;
         };
         // A record of another zone, or of one that is not sequential, says nothing about this zone (V2).
         let sequential =
@@ -227,7 +228,8 @@ impl PlugChange<'_> {
         let info = info.filter(|z| cmd.status.is_ok() && z.start == start && sequential(z));
         // Data before the first failure were acknowledged. If they are missing, something else has happened, such as
         // a power cut. The client must look at that before anything is written in their place.
-        let head = track.held.first().map_or(start.plus(u64::from(track.done)), |h| h.bio.sector);
+        let head =
+            track.held.first().map_or(start.plus(u64::from(track.succeeded_to)), |h| h.bio.sector);
         let missing = |z: &&ZoneInfo| match z.cond {
             Condition::Empty => start < head,
             Condition::Full | Condition::ReadOnly | Condition::Offline => false,
@@ -251,11 +253,11 @@ impl PlugChange<'_> {
             // With one write in flight nothing has happened since the failure, so a client's report that is in flight
             // may still be believed.
             let asked = plug.recovery == Recovery::Asked;
-            let epoch = if asked { track.asked } else { epoch() };
+            let epoch = if asked { track.report_number } else { epoch() };
             shard.give_up(i, start, is_missing || in_doubt, epoch, aborted);
             return shard.next_in_order(i);
         };
-        shard.settle(i, info, cmd.epoch, head, mask, aborted)
+        shard.resume_from_report(i, info, cmd.epoch, head, mask, aborted)
     }
 
     /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is
@@ -269,12 +271,12 @@ impl PlugChange<'_> {
         mask: u32,
         may_move: &dyn Fn() -> bool,
         aborted: &mut Vec<Box<Bio>>,
-    ) -> Option<Then> {
+    ) -> Option<QueueStep> {
         let i = self.i;
         if self.plugs[i].recovery != Recovery::Asked {
             return None;
         }
-        let newer = epoch.wrapping_sub(self.tracks[i].asked) as i32 >= 0;
+        let newer = epoch.wrapping_sub(self.tracks[i].report_number) as i32 >= 0;
         let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
         if gone || !newer {
             return None;
@@ -284,12 +286,12 @@ impl PlugChange<'_> {
             // The client knows of the reset. Writes that wait are aborted, because the report may not hold any more.
             self.abort(i, aborted);
         }
-        let then = self.settle(i, info, epoch, info.start, mask, aborted);
+        let step = self.resume_from_report(i, info, epoch, info.start, mask, aborted);
         // A report by the client makes the count of recoveries begin again.
         self.tracks[i].attempts = 0;
         for bio in aborted.iter_mut().skip(first).filter(|b| b.status.is_ok()) {
             bio.status = Status::AbortedBehind;
         }
-        Some(then)
+        Some(step)
     }
 }

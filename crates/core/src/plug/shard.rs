@@ -5,7 +5,7 @@ use super::state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READ
 use super::track::Track;
 use super::word::{self, Words};
 use super::{Kind, NONE, Plug};
-use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
+use crate::bio::{Bio, Command, Flags, Status, Waiter, WritePointer};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
 use std::ops::{Deref, DerefMut};
@@ -114,9 +114,9 @@ pub struct ZoneCounters {
     pub resynced: u64,
 }
 
-/// The next step after the completion of a zone's write.
+/// The state of a plug after the end of its only write in flight, which says what the queue does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum AfterWrite {
     /// No write waits: the plug is idle.
     Idle,
     /// The plug stays busy: the caller fills a command with [`Shard::fill`] and sends it.
@@ -275,7 +275,7 @@ impl Shard {
         let mut next = self.slots.take(plug.head, &mut cmd.bios);
         cmd.set(kind.op(), sector, 0, kind.flags());
         cmd.generation = plug.generation;
-        cmd.waits = Waits::Plug;
+        cmd.waiter = Waiter::Plug;
         cmd.begin_owners(owner);
         let max = merge.max_of(kind);
         let max_bios = merge.max_bios;
@@ -320,14 +320,14 @@ impl Shard {
 
     /// Ends the only write in flight of zone `i`, of which nothing is to be undone. Returns the next step.
     #[inline(always)]
-    pub(crate) fn next(&mut self, i: usize) -> Next {
+    pub(crate) fn next(&mut self, i: usize) -> AfterWrite {
         let plug = &mut self.plugs[i];
         if plug.parked == 0 {
             plug.unlock_zone();
-            Next::Idle
+            AfterWrite::Idle
         } else {
             debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
-            Next::Issue
+            AfterWrite::Issue
         }
     }
 
@@ -380,7 +380,7 @@ impl Shard {
 
     /// Begins a change of plug `i` without its end, for [`Shard::change`] and for tests of one plug.
     #[inline]
-    pub(super) fn unsettled(&mut self, i: usize) -> PlugChange<'_> {
+    pub(super) fn begin_change(&mut self, i: usize) -> PlugChange<'_> {
         PlugChange { shard: self, i }
     }
 }
@@ -400,7 +400,7 @@ impl PlugChange<'_> {
         offset: u32,
         epoch: u32,
         aborted: &mut Vec<Box<Bio>>,
-    ) -> Next {
+    ) -> AfterWrite {
         let i = self.i;
         let plug = &mut self.plugs[i];
         debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
@@ -428,7 +428,7 @@ impl PlugChange<'_> {
             self.plugs[i].state &= !PLUGGED;
             let plug = &self.plugs[i];
             let lost = known && plug.state & NEED_WP != 0;
-            return if lost { Next::Lost } else { Next::Aborted };
+            return if lost { AfterWrite::Lost } else { AfterWrite::Aborted };
         }
         self.next(i)
     }

@@ -174,10 +174,10 @@ impl Real {
         let mut cmd = self.flight.take().expect("one in flight");
         cmd.status = status;
         let offset = cmd.sector.0 as u32;
-        let next = self.shard.unsettled(0).complete(&cmd, offset, epoch, &mut self.aborted);
-        if next == Next::Issue && to_line {
+        let next = self.shard.begin_change(0).complete(&cmd, offset, epoch, &mut self.aborted);
+        if next == AfterWrite::Issue && to_line {
             self.shard.plugs[0].get_in_line();
-        } else if next == Next::Issue {
+        } else if next == AfterWrite::Issue {
             cmd.bios.clear();
             assert!(self.shard.fill(0, MERGE, &mut cmd), "I4: something waits");
             self.flight = Some(cmd);
@@ -189,12 +189,12 @@ impl Real {
         let mut cmd = self.flight.take().expect("one in flight");
         cmd.status = status;
         let offset = cmd.sector.0 as u32;
-        let next = self.shard.unsettled(0).complete(&cmd, offset, epoch, &mut self.aborted);
-        assert_ne!(next, Next::Issue, "all of these abort what waits, or nothing does");
+        let next = self.shard.begin_change(0).complete(&cmd, offset, epoch, &mut self.aborted);
+        assert_ne!(next, AfterWrite::Issue, "all of these abort what waits, or nothing does");
         cmd.bios[0].late = u32::from(status == Status::Timeout && late);
         let open = |a: u32, b: u32| if late { a.max(b) } else { 0 };
-        if next == Next::Lost {
-            self.shard.unsettled(0).ask(&cmd, offset, epoch, true, open);
+        if next == AfterWrite::Lost {
+            self.shard.begin_change(0).ask(&cmd, offset, epoch, true, open);
         } else {
             self.shard.given_up(0, cmd.bios[0].late, open);
         }
@@ -213,8 +213,11 @@ impl Real {
             may_move: &|| in_doubt,
             epoch: &|| epoch,
         };
-        let then = self.shard.unsettled(0).recover(&report, &mut self.aborted);
-        assert_eq!(then == Then::InLine, self.shard.plugs[0].in_line && then != Then::Nothing);
+        let step = self.shard.begin_change(0).recover(&report, &mut self.aborted);
+        assert_eq!(
+            step == QueueStep::InLine,
+            self.shard.plugs[0].in_line && step != QueueStep::Nothing
+        );
     }
 
     fn tag(&mut self) {
@@ -231,13 +234,13 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         let aborted = &mut real.aborted;
         if real
             .shard
-            .unsettled(0)
+            .begin_change(0)
             .reported_meanwhile(&zone(cond), epoch, 0, &|| false, aborted)
             .is_some()
         {
             return false;
         }
-        real.shard.unsettled(0).reported(&zone(cond), epoch, resync, &mut real.aborted)
+        real.shard.begin_change(0).reported(&zone(cond), epoch, resync, &mut real.aborted)
     };
     let wp = model.wp;
     match what {
@@ -289,24 +292,24 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             }
         }
         S::Answer(_) | S::AnswerFailed => {
-            let Some(number) = model.asked else { return false };
+            let Some(number) = model.report_number else { return false };
             let cond = if let S::Answer(c) = what { Some(c) } else { None };
             model.answer(cond, number);
             real.answer(cond, number, model.epoch, false);
         }
         S::AnswerBesideReset(cond) => {
-            let Some(number) = model.asked else { return false };
+            let Some(number) = model.report_number else { return false };
             // The report is not believed, as if it had failed.
             model.answer(None, number);
             real.answer(Some(cond), number, model.epoch, true);
         }
         S::ReportBesideReset(cond) => {
-            let Some(number) = model.asked else { return false };
+            let Some(number) = model.report_number else { return false };
             // Waiting writes are not sent, because the write pointer may have moved.
             model.abort();
-            model.settle(cond, number, 0);
+            model.resume_from_report(cond, number, 0);
             let aborted = &mut real.aborted;
-            let ends = real.shard.unsettled(0).reported_meanwhile(
+            let ends = real.shard.begin_change(0).reported_meanwhile(
                 &zone(cond),
                 number,
                 0,
@@ -317,8 +320,8 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         }
         S::OldAnswer(cond) => {
             // The number of the last recovery, also after its end.
-            let last = real.shard.tracks.first().map_or(0, |t| t.asked);
-            let number = last.wrapping_sub(u32::from(model.asked.is_some()));
+            let last = real.shard.tracks.first().map_or(0, |t| t.report_number);
+            let number = last.wrapping_sub(u32::from(model.report_number.is_some()));
             model.answer(Some(cond), number);
             real.answer(Some(cond), number, model.epoch, false);
         }
@@ -330,11 +333,11 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             real.tag();
         }
         S::Reset => {
-            real.shard.unsettled(0).reset(&mut real.aborted);
+            real.shard.begin_change(0).reset(&mut real.aborted);
             model.restart(0);
         }
         S::Finish => {
-            real.shard.unsettled(0).finish(ZONE, &mut real.aborted);
+            real.shard.begin_change(0).finish(ZONE, &mut real.aborted);
             model.restart(ZONE);
         }
         S::Report(cond, fresh) => {
@@ -360,7 +363,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         }
         S::NativeAppend => {
             model.epoch += 1;
-            real.shard.unsettled(0).forget_write_pointer(model.epoch, &mut real.aborted);
+            real.shard.begin_change(0).forget_write_pointer(model.epoch, &mut real.aborted);
             if !model.stale {
                 model.abort();
             }
@@ -389,7 +392,7 @@ fn check(real: &Real, model: &Model) {
     assert_eq!(
         [plug.is_stale(), bits(READONLY), bits(OFFLINE), bits(RESYNC), bits(MANAGED)],
         [
-            model.stale || model.asked.is_some(),
+            model.stale || model.report_number.is_some(),
             model.read_only,
             model.offline,
             model.resync,
@@ -398,7 +401,7 @@ fn check(real: &Real, model: &Model) {
     );
     assert_eq!(plug.generation(), model.generation);
     // I4: a plugged zone has a write in flight or is in line. Writes wait only in a plugged zone.
-    let busy = model.flight.is_some() || model.line || model.asked.is_some();
+    let busy = model.flight.is_some() || model.line || model.report_number.is_some();
     assert_eq!(plug.is_plugged(), busy);
     assert_eq!(plug.is_plugged() && plug.in_line, model.line);
     let busy = model.flight.is_some() || !model.waiting.is_empty();
@@ -419,7 +422,7 @@ fn check(real: &Real, model: &Model) {
         Condition::Offline
     } else if model.wp >= CAP {
         Condition::Full
-    } else if model.wp == 0 && !(model.stale || model.asked.is_some()) {
+    } else if model.wp == 0 && !(model.stale || model.report_number.is_some()) {
         Condition::Empty
     } else {
         Condition::Active
@@ -440,8 +443,9 @@ fn state_of(real: &Real, model: &Model) -> String {
     let resync = (model.resync_at != 0).then(|| rel(model.resync_at));
     let waiting: Vec<_> = model.waiting.iter().map(|w| (w.1, w.2, w.3, w.4, w.5)).collect();
     let m = (model.wp, model.line, waiting, model.stale, model.read_only, model.offline);
-    let found = (model.found.0, model.found.1 == model.generation);
-    let asked = (model.asked.map(rel), model.done, model.attempts, found, model.late);
+    let found = (model.recovered_wp.0, model.recovered_wp.1 == model.generation);
+    let asked =
+        (model.report_number.map(rel), model.succeeded_to, model.attempts, found, model.late);
     let recovery = format!("{asked:?}{:?}", p.recovery);
     format!("{flight:?}{real:?}{resync:?}{m:?}{:?}{}{recovery}", rel(model.lost_at), model.managed)
 }
@@ -526,7 +530,7 @@ fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     real.write((1, 0, 1, 1, false, false), false, false).unwrap();
     let plug = &mut real.shard.plugs[0];
     (plug.ticket, plug.wp) = (7, 1);
-    real.shard.unsettled(0).reset(&mut real.aborted);
+    real.shard.begin_change(0).reset(&mut real.aborted);
     assert_eq!(real.aborted.len(), 1);
     assert!(real.shard.plugs[0].begin_management());
     real.shard.plugs[0].end_management();

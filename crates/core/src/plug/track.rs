@@ -14,16 +14,16 @@ pub(crate) struct Track {
     pub(super) home: u32,
     /// The offset up to which writes have succeeded since the zone last had none in flight, in sectors. On disks with
     /// one write in flight: the offset at which the failed write began.
-    pub(super) done: u32,
+    pub(super) succeeded_to: u32,
     /// Recoveries since a write last succeeded.
     pub(super) attempts: u8,
     /// The number of the report that is in flight.
-    pub(super) asked: u32,
+    pub(super) report_number: u32,
     /// Writes that have failed, held until nothing of the zone is in flight.
     pub(super) held: Vec<Held>,
     /// Only on disks with one write in flight: the write pointer that the last recovery found, and the zone's
     /// generation at that time.
-    pub(super) found: u32,
+    pub(super) recovered_wp: u32,
     pub(super) generation: u32,
     /// The ticket of writes that were given up and may still be at the device.
     pub(super) late: u32,
@@ -40,8 +40,8 @@ pub(super) struct Appends {
     pub(super) len_sectors: u32,
     /// The offset behind the last landed append of the zone. 0: none has landed.
     pub(super) end: u32,
-    /// Whether an account is kept: the write pointer was known when it began.
-    pub(super) kept: bool,
+    /// Whether the account is valid: the write pointer was known when it began.
+    pub(super) is_valid: bool,
     /// Error epoch and generation of the plug when the account was last brought up to date. Any other event that
     /// makes the write pointer unknown, or known, changes one of them or clears `NEED_WP`.
     pub(super) error_epoch: u32,
@@ -54,9 +54,9 @@ impl Appends {
         self.in_flight > 0
     }
 
-    /// Returns whether an account is kept, and only the appends in it have made the write pointer unknown.
+    /// Returns whether the account is valid, and only the appends in it have made the write pointer unknown.
     pub(super) fn explains(&self, plug: &Plug) -> bool {
-        self.kept
+        self.is_valid
             && plug.state & NEED_WP != 0
             && plug.recovery == Recovery::None
             && (self.error_epoch, self.generation) == (plug.error_epoch, plug.generation)
@@ -65,7 +65,7 @@ impl Appends {
     /// Notes that a write of the zone has ended while the write pointer is unknown. A new error epoch begins, which
     /// the account outlives if the write succeeded.
     pub(super) fn write_ended(&mut self, plug: &mut Plug, ok: bool, epoch: u32) {
-        self.kept = ok && self.explains(plug);
+        self.is_valid = ok && self.explains(plug);
         plug.error_epoch = epoch;
         self.note(plug);
     }
@@ -84,7 +84,7 @@ pub(super) struct Held {
     pub(super) bio: Box<Bio>,
     pub(super) status: Status,
     /// Whether the failure proves that no data was written.
-    pub(super) kept: bool,
+    pub(super) wrote_nothing: bool,
 }
 
 impl Held {
@@ -95,9 +95,9 @@ impl Held {
     }
 }
 
-/// The next step after the end of a command.
+/// The next step of a queue with a zone, after a command of the zone has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum QueueStep {
     /// This queue has nothing to do.
     Nothing,
     /// Parked writes are next: the zone gets in line.

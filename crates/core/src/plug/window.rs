@@ -4,10 +4,10 @@
 //! instead of refused. A held write is called *early* here. It has not been accepted: the write pointer, the parked
 //! writes, tags, budgets and the single writer do not know of it. It leaves the window in one of three ways:
 //!
-//! * An admission, or a report, brings the write pointer to its start: it is admitted next ([`OrderWindow::settle`]).
+//! * An admission, or a report, brings the write pointer to its start: it is admitted next ([`OrderWindow::follow_plug`]).
 //! * Its time is over ([`OrderWindow::expire`]), or its client goes away ([`OrderWindow::leave`]): it is refused.
 //! * It can no longer be admitted, because another write took its place, or because the zone was reset or finished or
-//!   takes no writes any more: [`OrderWindow::settle`] refuses it.
+//!   takes no writes any more: [`OrderWindow::follow_plug`] refuses it.
 //!
 //! An early write is refused with the status that a disk without a window would give it. A write that starts at the
 //! write pointer is admitted whatever is held behind it. So another write fails because of an early one only if that
@@ -15,7 +15,7 @@
 //!
 //! While a zone has early writes, its plug has the state bit `EARLY`. [`Plug::admit`] then refuses every write, and
 //! the caller turns to [`PlugChange::admit`](super::PlugChange::admit). So zones without early writes pay nothing. Whatever changes
-//! such a plug goes through [`Shard::change`], which calls `settle` at its end (`change.rs`).
+//! such a plug goes through [`Shard::change`], which calls `follow_plug` at its end (`change.rs`).
 //!
 //! This file is plain state: the time is an argument, and `disk/queue/early.rs` takes the locks. The caller holds the
 //! lock of the zone's shard, and under it that of the window.
@@ -118,9 +118,9 @@ pub(crate) struct EarlyWrite {
     pub(crate) queues: usize,
 }
 
-/// The result of [`OrderWindow::settle`].
+/// The result of [`OrderWindow::follow_plug`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
+pub(crate) struct AdmittedEarly {
     /// The number of admitted BIOs. They are parked, one behind the other.
     pub(crate) bios: usize,
     /// The offset of the first of them in the zone, and their length in sectors.
@@ -335,14 +335,14 @@ impl OrderWindow {
 
     /// Admits the early writes of zone `i` of the shard whose turn has come, and refuses those that can no longer be
     /// admitted; these go to `ended` with their status.
-    pub(super) fn settle(
+    pub(super) fn follow_plug(
         &mut self,
         zone: ZoneNo,
         shard: &mut Shard,
         i: usize,
         ended: &mut Vec<Box<Bio>>,
-    ) -> Settled {
-        let (mut done, mut list) = (Settled::default(), Vec::new());
+    ) -> AdmittedEarly {
+        let (mut done, mut list) = (AdmittedEarly::default(), Vec::new());
         while let Some((offset, len, generation)) = self.first(zone) {
             let plug = &mut shard.plugs[i];
             let current = generation == plug.generation();
@@ -431,7 +431,7 @@ impl OrderWindow {
             early.generation = plug.generation();
             plug.state |= EARLY;
         }
-        self.settle(zone, shard, i, ended);
+        self.follow_plug(zone, shard, i, ended);
     }
 
     fn refuse_some(
@@ -562,7 +562,7 @@ mod loom_tests {
                 window.hold(&mut shard.plugs[0], write, vec![bio]);
             } else {
                 shard.park_one(0, bio, &mut Vec::new());
-                lock(&self.window).settle(zone, &mut shard, 0, &mut Vec::new());
+                lock(&self.window).follow_plug(zone, &mut shard, 0, &mut Vec::new());
             }
             shard.unlock_plug(0);
         }

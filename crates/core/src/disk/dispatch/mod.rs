@@ -16,7 +16,7 @@ use crate::disk::queue_state::backlog::{TurnEvent, Work};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
-use crate::plug::Next;
+use crate::plug::AfterWrite;
 use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl QueueState {
@@ -125,22 +125,24 @@ impl QueueState {
         &mut self,
         shared: &Shared,
         layout: &Layout,
-        next: Next,
+        next: AfterWrite,
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
         let (zone, ok) = (ZoneNo(cmd.zone), cmd.status.is_ok());
         let end = Sector(cmd.sector.0.saturating_add(u64::from(cmd.len_sectors)));
         match next {
-            Next::Issue if layout.single_writer => self.backlog.event(TurnEvent::More(zone, end)),
-            Next::Issue => self.backlog.zone(zone),
-            Next::Idle | Next::Aborted | Next::Lost if layout.single_writer => {
+            AfterWrite::Issue if layout.single_writer => {
+                self.backlog.event(TurnEvent::More(zone, end))
+            }
+            AfterWrite::Issue => self.backlog.zone(zone),
+            AfterWrite::Idle | AfterWrite::Aborted | AfterWrite::Lost if layout.single_writer => {
                 let over = if ok { TurnEvent::Done(zone, end) } else { TurnEvent::Broken(zone) };
                 self.backlog.event(over);
             }
-            Next::Idle | Next::Aborted | Next::Lost => {}
+            AfterWrite::Idle | AfterWrite::Aborted | AfterWrite::Lost => {}
         }
-        if next == Next::Aborted {
+        if next == AfterWrite::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
         self.deliver(shared, &mut cmd, done);

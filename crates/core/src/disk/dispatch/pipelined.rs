@@ -7,14 +7,14 @@
 //!
 //! `disk/recovery.rs` sends the report after a failure.
 
-use crate::bio::{Bios, Command, Commands, Status, Waits};
+use crate::bio::{Bios, Command, Commands, Status, Waiter};
 use crate::disk::events::DeferredWake;
 use crate::disk::queue_state::QueueState;
 use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
-use crate::plug::{Sent, Then};
+use crate::plug::{QueueStep, Sent};
 use crate::sync::Ordering;
 use crate::unit::ZoneNo;
 
@@ -59,7 +59,7 @@ impl QueueState {
     fn call_back(&mut self, zone: ZoneNo) {
         let mut kept = Commands::with_capacity(self.out.len());
         for mut c in self.out.drain(..) {
-            if c.waits == Waits::Plug && c.zone == zone.0 {
+            if c.waiter == Waiter::Plug && c.zone == zone.0 {
                 c.status = Status::Busy;
                 self.fin.push_back(c);
             } else {
@@ -101,28 +101,28 @@ impl QueueState {
         }
         let late_at_device =
             |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
-        let (then, _) = self.change(shared, &mut shard, i, |state, plug| {
+        let (step, _) = self.change(shared, &mut shard, i, |state, plug| {
             let aborted = &mut state.aborted;
-            let then = plug.complete_in_order(&mut cmd, start, &epoch, &late_at_device, aborted);
+            let step = plug.complete_in_order(&mut cmd, start, &epoch, &late_at_device, aborted);
             if plug.plugs[i].is_stale() {
-                Self::settle_appends(shared, plug, zone);
+                Self::learn_wp_from_appends(shared, plug, zone);
             }
-            then
+            step
         });
         if !cmd.status.is_ok() {
             shared.events.failed(&mut wake, layout, &cmd, self.aborted.len());
         }
-        if matches!(then, Then::Report(_)) {
+        if matches!(step, QueueStep::Report(_)) {
             shared.events.doubtful(zone);
         } else if shard.plugs[i].is_stale() {
             shared.events.stale(&mut wake, layout, zone, cmd.status);
         }
         drop(shard);
-        self.settle_status(layout, &mut cmd);
+        self.give_status(layout, &mut cmd);
         self.deliver(shared, &mut cmd, done);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
-        self.then(layout, then, cmd);
+        self.take_step(layout, step, cmd);
     }
 }

@@ -39,8 +39,8 @@ impl QueueState {
         let mut elevator = lock(&shared.elevator.0);
         for cmd in self.tags.ended() {
             let zone = ZoneNo(cmd.zone);
-            let locked = if locking { Self::lock_of(layout, cmd.asked, zone) } else { None };
-            elevator.ended(cmd.asked, locked);
+            let locked = if locking { Self::lock_of(layout, cmd.sent_op, zone) } else { None };
+            elevator.ended(cmd.sent_op, locked);
         }
         drop(elevator);
         if locking {

@@ -139,7 +139,7 @@ impl GuardedQueue {
         (slot.state, slot.due, slot.nr) = (State::Sent, due, self.nr);
         self.nr += 1;
         let t = &mut *slot.stand_in;
-        (t.op, t.asked, t.flags, t.waits) = (c.op, c.asked, c.flags, c.waits);
+        (t.op, t.sent_op, t.flags, t.waiter) = (c.op, c.sent_op, c.flags, c.waiter);
         (t.sector, t.len_sectors, t.report_max) = (c.sector, c.len_sectors, c.report_max);
         (t.zone, t.generation, t.epoch, t.owner) = (c.zone, c.generation, c.epoch, c.owner);
         (t.managed, t.claim) = (c.managed.clone(), c.claim);

@@ -5,12 +5,12 @@
 //! older state (CODE-4).
 
 use super::handle::DiskQueue;
-use crate::bio::{Bios, Command, Op, Status, Waits};
+use crate::bio::{Bios, Command, Op, Status, Waiter};
 use crate::disk::queue_state::{QueueState, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
-use crate::plug::{Next, Shard};
+use crate::plug::{AfterWrite, Shard};
 use crate::sync::{MutexGuard, Ordering};
 use crate::unit::{Nanos, ZoneNo};
 
@@ -97,7 +97,7 @@ impl QueueState {
         done: &mut Bios,
     ) {
         trace::complete(&cmd);
-        if ARBITRATED && layout.zone_depth > 1 && cmd.waits == Waits::Plug {
+        if ARBITRATED && layout.zone_depth > 1 && cmd.waiter == Waiter::Plug {
             return self.finished_in_order(shared, layout, cmd, done);
         }
         if cmd.status == Status::Busy {
@@ -106,9 +106,9 @@ impl QueueState {
             cmd.status = Status::Ok;
             return self.send(cmd);
         }
-        if cmd.waits != Waits::Plug {
+        if cmd.waiter != Waiter::Plug {
             // The test covers more than the operation, because a faulty device may have changed it.
-            let plain = cmd.waits == Waits::Client
+            let plain = cmd.waiter == Waiter::Client
                 && matches!(cmd.op, Op::Read | Op::Write | Op::WriteZeroes);
             if plain && cmd.status.is_ok() {
                 // The success of a read, or of a write that no plug orders, changes nothing but its BIOs.
@@ -140,7 +140,7 @@ impl QueueState {
     ) {
         let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
-        if next == Next::Idle && guard.plugs[i].is_stale() {
+        if next == AfterWrite::Idle && guard.plugs[i].is_stale() {
             self.settle_appends_of(shared, &mut guard, i, ZoneNo(cmd.zone));
         }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
@@ -150,7 +150,7 @@ impl QueueState {
     #[cold]
     #[inline(never)]
     fn settle_appends_of(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
-        self.change(shared, shard, i, |_, plug| Self::settle_appends(shared, plug, zone));
+        self.change(shared, shard, i, |_, plug| Self::learn_wp_from_appends(shared, plug, zone));
     }
 
     /// Handles the end of a plugged write that failed, on disks with one write of a zone in flight.
@@ -172,11 +172,11 @@ impl QueueState {
         let ((mut next, asks), _) = self.change(shared, &mut guard, i, |state, plug| {
             let next = plug.complete(&cmd, offset, epoch, &mut state.aborted);
             shared.events.failed(&mut wake, layout, &cmd, state.aborted.len());
-            state.settle_status(layout, &mut cmd);
-            let lost = next == Next::Lost;
+            state.give_status(layout, &mut cmd);
+            let lost = next == AfterWrite::Lost;
             if !lost {
                 Self::note_given_up(shared, plug, i, &cmd);
-                Self::settle_appends(shared, plug, zone);
+                Self::learn_wp_from_appends(shared, plug, zone);
             }
             (next, lost && Self::begin_recovery(shared, layout, plug, &cmd, epoch))
         });
@@ -185,9 +185,9 @@ impl QueueState {
             drop(guard);
             return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
         }
-        if next == Next::Lost {
+        if next == AfterWrite::Lost {
             shared.events.stale(&mut wake, layout, zone, cmd.status);
-            next = Next::Aborted;
+            next = AfterWrite::Aborted;
         }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
@@ -200,23 +200,23 @@ impl QueueState {
         shared: &Shared,
         layout: &Layout,
         mut guard: MutexGuard<'_, Shard>,
-        (i, next): (usize, Next),
+        (i, next): (usize, AfterWrite),
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
         if ARBITRATED {
-            if next == Next::Issue {
+            if next == AfterWrite::Issue {
                 guard.plugs[i].get_in_line();
             }
             drop(guard);
             return self.finished_arbitrated(shared, layout, next, cmd, done);
         }
-        if next == Next::Issue {
+        if next == AfterWrite::Issue {
             return self.send_next(shared, layout, guard, i, cmd, done);
         }
         guard.unlock_plug(i);
         drop(guard);
-        if next == Next::Aborted {
+        if next == AfterWrite::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
         self.deliver(shared, &mut cmd, done);

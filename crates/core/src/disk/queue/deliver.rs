@@ -9,7 +9,7 @@ use crate::sync::lock;
 
 impl QueueState {
     /// Gives all BIOs of a command its status. After an error an append reports no sector.
-    pub(crate) fn settle_status(&mut self, layout: &Layout, cmd: &mut Command) {
+    pub(crate) fn give_status(&mut self, layout: &Layout, cmd: &mut Command) {
         if cmd.status.is_ok() {
             return;
         }

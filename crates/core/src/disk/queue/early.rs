@@ -13,7 +13,7 @@ use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, EARLY};
 use crate::disk::trace;
-use crate::plug::{Admit, EarlyWrite, Plug, PlugChange, Settled, Shard};
+use crate::plug::{Admit, AdmittedEarly, EarlyWrite, Plug, PlugChange, Shard};
 use crate::sync::{MutexGuard, Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
 
@@ -35,7 +35,7 @@ impl QueueState {
         if shard.plugs[i].has_early() {
             let (at, nr) = (shard.plugs[i].write_pointer(), self.run.len() as u32);
             let offset = run.offset.unwrap_or(at);
-            let (admitted, settled) = self.change(shared, &mut shard, i, |state, plug| {
+            let (admitted, early) = self.change(shared, &mut shard, i, |state, plug| {
                 state.park_before_early(layout, run, offset, plug)
             });
             match admitted {
@@ -44,7 +44,7 @@ impl QueueState {
                     drop(shard);
                     let sector = run.zone_start.plus(u64::from(offset));
                     trace::add_to_plug(run.zone.0, sector.0, run.len_sectors, nr);
-                    Self::trace_admitted(layout, run.zone, settled);
+                    Self::trace_admitted(layout, run.zone, early);
                     return self.finish_early(shared, layout);
                 }
             }
@@ -155,10 +155,10 @@ impl QueueState {
     }
 
     /// Reports that held writes now wait in their plug. Called without a lock.
-    pub(super) fn trace_admitted(layout: &Layout, zone: ZoneNo, settled: Settled) {
-        if settled.bios > 0 {
-            let sector = layout.geometry.zone_start(zone).0 + u64::from(settled.offset);
-            trace::add_to_plug(zone.0, sector, settled.len_sectors, settled.bios as u32);
+    pub(super) fn trace_admitted(layout: &Layout, zone: ZoneNo, early: AdmittedEarly) {
+        if early.bios > 0 {
+            let sector = layout.geometry.zone_start(zone).0 + u64::from(early.offset);
+            trace::add_to_plug(zone.0, sector, early.len_sectors, early.bios as u32);
         }
     }
 
@@ -171,20 +171,20 @@ impl QueueState {
         shard: &mut Shard,
         i: usize,
         change: impl FnOnce(&mut QueueState, &mut PlugChange<'_>) -> R,
-    ) -> (R, Settled) {
+    ) -> (R, AdmittedEarly) {
         let zone = shared.zone_at((shard.number(), i));
         let (mut refused, window) = (Vec::new(), || shared.window());
         let change = |plug: &mut PlugChange<'_>| change(self, plug);
-        let (result, settled) = shard.change((i, zone), change, window, &mut refused);
+        let (result, early) = shard.change((i, zone), change, window, &mut refused);
         self.aborted.append(&mut refused);
-        if settled.bios > 0 {
-            self.mailbox.counts.0.parked(settled.bios);
+        if early.bios > 0 {
+            self.mailbox.counts.0.parked(early.bios);
         }
-        if settled.in_line {
+        if early.in_line {
             shard.plugs[i].get_in_line();
             self.backlog.zone(zone);
         }
-        (result, settled)
+        (result, early)
     }
 }
 

@@ -137,12 +137,12 @@ impl QueueState {
             }
             let (s, i) = shared.place(piece.zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
-            let ((), settled) = self.change(shared, shard, i, |state, plug| {
+            let ((), early) = self.change(shared, shard, i, |state, plug| {
                 state.each_part_of(parent, piece, max, |state, part| {
                     state.park_part(layout, plug, piece.zone, part);
                 });
             });
-            followed.push((piece.zone, settled));
+            followed.push((piece.zone, early));
         }
         release(guards);
         #[cfg(feature = "traced")]
@@ -151,8 +151,8 @@ impl QueueState {
         {
             crate::disk::trace::add_to_plug(p.zone.0, p.sector.0, p.len_sectors, 1);
         }
-        for (zone, settled) in followed {
-            Self::trace_admitted(layout, zone, settled);
+        for (zone, early) in followed {
+            Self::trace_admitted(layout, zone, early);
         }
         self.splits.end(parent);
         self.finish_early(shared, layout);

@@ -1,6 +1,6 @@
 //! Plugged writes on the way down: forms runs, admits them, and parks writes that must wait.
 
-use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
+use crate::bio::{Bio, Bios, Command, Op, Status, Waiter};
 use crate::disk::queue_state::QueueState;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
@@ -206,7 +206,7 @@ impl QueueState {
         let Run { zone, kind, .. } = run;
         cmd.set(kind.op(), self.run[0].sector, run.len_sectors, kind.flags());
         cmd.generation = generation;
-        cmd.waits = Waits::Plug;
+        cmd.waiter = Waiter::Plug;
         cmd.zone = zone.0;
         cmd.begin_owners(self.id);
     }

@@ -25,7 +25,7 @@ use own_report::OwnReport;
 use split_table::SplitTable;
 use std::sync::Arc;
 use tags::Tags;
-use waits::Waits;
+use waits::AnticipationWaits;
 
 /// Extra duties of the calls of some queues. One test of a byte covers all of them.
 pub(crate) mod duty {
@@ -57,7 +57,7 @@ pub(crate) struct QueueState {
     /// Work that waits for a tag.
     pub(crate) backlog: Backlog,
     /// Single writers that wait with this queue.
-    pub(crate) waits: Waits,
+    pub(crate) waits: AnticipationWaits,
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
     /// A spare list for BIOs on the way to their owners. Empty between two calls.
@@ -103,7 +103,7 @@ impl QueueState {
             out: Commands::with_capacity(nr_tags + 1),
             fin: Commands::with_capacity(nr_tags + 1),
             backlog: Backlog::new(nr_bios),
-            waits: Waits::default(),
+            waits: AnticipationWaits::default(),
             run: Vec::with_capacity(nr_bios),
             spare_bios: Vec::with_capacity(nr_bios),
             spare_owners: Vec::new(),

@@ -12,11 +12,11 @@ pub(crate) struct Wait {
     pub(crate) until: Nanos,
 }
 
-/// The waits of one queue, at most one for each spindle.
+/// The waits of one queue for more writes of a zone (anticipation), at most one for each spindle.
 #[derive(Debug, Default)]
-pub(crate) struct Waits(Vec<Wait>);
+pub(crate) struct AnticipationWaits(Vec<Wait>);
 
-impl Waits {
+impl AnticipationWaits {
     /// Makes room for `nr` spindles.
     pub(crate) fn reserve(&mut self, nr: usize) {
         self.0.reserve(nr);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_spindle_waits_once() {
-        let mut waits = Waits::default();
+        let mut waits = AnticipationWaits::default();
         let wait = |spindle, number, until| Wait { spindle, number, until: Nanos(until) };
         assert_eq!(waits.next_deadline(), None);
         waits.put(wait(0, 1, 50));

@@ -30,11 +30,11 @@ pub(super) struct Model {
     pub(super) lost_at: u32,
     pub(super) resync_at: u32,
     /// The number of the layer's own report while it is in flight, and what was acknowledged before the failure.
-    pub(super) asked: Option<u32>,
-    pub(super) done: u32,
+    pub(super) report_number: Option<u32>,
+    pub(super) succeeded_to: u32,
     /// Recoveries without progress; where the last recovery ended, and in which generation.
     pub(super) attempts: u32,
-    pub(super) found: (u32, u32),
+    pub(super) recovered_wp: (u32, u32),
     /// A write that was given up may still be at the device.
     pub(super) late: bool,
 }
@@ -59,7 +59,7 @@ impl Model {
             Some(status) => return Err(status),
             None => (self.wp, self.resync) = (self.wp + len, false),
         }
-        let idle = self.flight.is_none() && self.asked.is_none();
+        let idle = self.flight.is_none() && self.report_number.is_none();
         if tag && !self.line && idle {
             self.flight = Some((offset, len, self.generation));
         } else {
@@ -74,7 +74,7 @@ impl Model {
     }
 
     pub(super) fn abort(&mut self) {
-        if self.asked.take().is_some() {
+        if self.report_number.take().is_some() {
             self.attempts = 0;
         }
         for (token, _, _, nr, ..) in self.waiting.drain(..) {
@@ -137,7 +137,7 @@ impl Model {
         }
         let own = generation == self.generation;
         let done = if own { offset } else { 0 };
-        if self.found.1 != self.generation || done > self.found.0 {
+        if self.recovered_wp.1 != self.generation || done > self.recovered_wp.0 {
             self.attempts = 0;
         }
         if self.attempts == 3 {
@@ -145,13 +145,14 @@ impl Model {
             return;
         }
         self.attempts += 1;
-        (self.done, self.found.1, self.asked) = (done, self.generation, Some(self.epoch));
+        (self.succeeded_to, self.recovered_wp.1, self.report_number) =
+            (done, self.generation, Some(self.epoch));
         (self.stale, self.wp) = (false, done);
     }
 
     /// Delivers the layer's own report number `number` with `cond`; `None`: it has failed.
     pub(super) fn answer(&mut self, cond: Option<Condition>, number: u32) {
-        if self.asked != Some(number) {
+        if self.report_number != Some(number) {
             return;
         }
         let wp = match cond {
@@ -161,7 +162,9 @@ impl Model {
             None => 0,
         };
         match cond {
-            Some(cond) if wp >= self.done => self.settle(cond, number, self.done),
+            Some(cond) if wp >= self.succeeded_to => {
+                self.resume_from_report(cond, number, self.succeeded_to)
+            }
             _ => {
                 // A report that was sent after the failure is still believed.
                 (self.stale, self.lost_at) = (true, number);
@@ -171,7 +174,7 @@ impl Model {
     }
 
     /// Takes the reported write pointer and places the waiting writes from there on.
-    pub(super) fn settle(&mut self, cond: Condition, epoch: u32, done: u32) {
+    pub(super) fn resume_from_report(&mut self, cond: Condition, epoch: u32, done: u32) {
         self.wp = match cond {
             Condition::Empty => 0,
             Condition::Full => ZONE,
@@ -179,13 +182,13 @@ impl Model {
             _ => self.wp,
         };
         self.lost_at = if self.resync { self.lost_at } else { epoch };
-        self.found.0 = self.wp;
+        self.recovered_wp.0 = self.wp;
         self.read_only = cond == Condition::ReadOnly;
         self.offline = cond == Condition::Offline;
         if self.read_only || self.offline {
             return self.abort();
         }
-        self.asked = None;
+        self.report_number = None;
         self.attempts = if self.wp > done { 0 } else { self.attempts };
         for (token, offset, len, nr, zeroes, append) in std::mem::take(&mut self.waiting) {
             for i in 0..nr {
@@ -214,12 +217,12 @@ impl Model {
     pub(super) fn report(&mut self, cond: Condition, epoch: u32, resync: bool) -> bool {
         let newer = epoch as i32 >= self.lost_at as i32;
         let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);
-        if let Some(number) = self.asked
+        if let Some(number) = self.report_number
             && epoch as i32 >= number as i32
             && !gone
         {
             // The client's own report was sent after the failure.
-            self.settle(cond, epoch, 0);
+            self.resume_from_report(cond, epoch, 0);
             self.attempts = 0;
             return false;
         }

@@ -92,7 +92,7 @@ impl Model {
     fn write(&mut self, offset: u32, len: u32) {
         let Some(status) = self.refusal(offset, len) else {
             self.accept(offset, len);
-            return self.settle();
+            return self.follow_plug();
         };
         let apart = |(&at, &(n, _)): (&u32, &(u32, u64))| at >= offset + len || at + n <= offset;
         let early = status == Status::NotAtWritePointer && offset > self.wp && offset + len <= CAP;
@@ -104,7 +104,7 @@ impl Model {
     }
 
     /// Admits held writes whose turn has come, and refuses those that can no longer be admitted.
-    fn settle(&mut self) {
+    fn follow_plug(&mut self) {
         while let Some((&offset, &(len, _))) = self.held.first_key_value() {
             let status = self.refusal(offset, len);
             if status == Some(Status::NotAtWritePointer) && offset > self.wp {
@@ -145,7 +145,7 @@ impl Model {
             }
         }
         self.abort();
-        self.settle();
+        self.follow_plug();
     }
 
     fn restart(&mut self, wp: u32) {
@@ -167,7 +167,7 @@ impl Model {
             S::Append => match self.refusal(self.wp, 1) {
                 None => {
                     self.accept(self.wp, 1);
-                    self.settle();
+                    self.follow_plug();
                 }
                 Some(status) => self.back.push((0, status)),
             },
@@ -181,7 +181,7 @@ impl Model {
                 }
                 if self.stale || self.read_only || what == S::Resync {
                     (self.wp, self.stale, self.read_only) = (1, false, false);
-                    self.settle();
+                    self.follow_plug();
                 }
             }
             S::Tick => {
@@ -224,10 +224,10 @@ impl Real {
         Real { shard, window, flight: None, now: 0, epoch: 0, back }
     }
 
-    fn settle(&mut self) {
+    fn follow_plug(&mut self) {
         if self.shard.plugs[0].has_early() {
-            let settled = self.window.settle(ZONE, &mut self.shard, 0, &mut self.back);
-            assert!(!settled.in_line || self.flight.is_none());
+            let early = self.window.follow_plug(ZONE, &mut self.shard, 0, &mut self.back);
+            assert!(!early.in_line || self.flight.is_none());
         }
     }
 
@@ -240,7 +240,7 @@ impl Real {
         match plug.admit_beside_early(offset, len) {
             Admit::Issue | Admit::Park => {
                 self.shard.park_one(0, bio, &mut Vec::new());
-                self.settle();
+                self.follow_plug();
             }
             Admit::Reject(status) => {
                 let write = EarlyWrite { zone: ZONE, offset, len_sectors: len, queue, queues: 2 };
@@ -260,8 +260,8 @@ impl Real {
         cmd.status = status;
         self.epoch += 1;
         let offset = cmd.sector.0 as u32;
-        self.shard.unsettled(0).complete(&cmd, offset, self.epoch, &mut self.back);
-        self.settle();
+        self.shard.begin_change(0).complete(&cmd, offset, self.epoch, &mut self.back);
+        self.follow_plug();
     }
 
     fn step(&mut self, what: Step) {
@@ -270,13 +270,13 @@ impl Real {
             S::Write(offset, len) => self.write(offset, len, false),
             S::Append => self.write(self.shard.plugs[0].write_pointer(), 1, true),
             S::Done(status) => self.done(status),
-            S::Reset => self.shard.unsettled(0).reset(&mut self.back),
-            S::Finish => self.shard.unsettled(0).finish(LEN, &mut self.back),
+            S::Reset => self.shard.begin_change(0).reset(&mut self.back),
+            S::Finish => self.shard.begin_change(0).finish(LEN, &mut self.back),
             S::Report | S::Resync => {
                 let resync = what == S::Resync;
                 self.epoch += 1;
                 assert!(!resync || self.shard.plugs[0].begin_resync(self.epoch));
-                self.shard.unsettled(0).reported(&zone(1), self.epoch, resync, &mut self.back);
+                self.shard.begin_change(0).reported(&zone(1), self.epoch, resync, &mut self.back);
             }
             S::Tick => {
                 self.now += 1;
@@ -289,7 +289,7 @@ impl Real {
                 self.window.leave(ZONE, &mut self.shard, 0, queue, &mut self.back);
             }
         }
-        self.settle();
+        self.follow_plug();
         if self.flight.is_none() && self.shard.plugs[0].parked() > 0 {
             let mut cmd = Command::new(1);
             assert!(self.shard.fill(0, MERGE, &mut cmd));
