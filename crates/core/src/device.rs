@@ -12,7 +12,7 @@ mod queue;
 pub use address_map::{AddressMap, Displacement};
 pub(crate) use fua::FuaQueue;
 pub use mapped::{MapFallback, MappedQueue};
-pub(crate) use queue::Gone;
+pub(crate) use queue::ClosedQueue;
 pub use queue::Queue;
 
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! A queue with an [`AddressMap`] between its owner and the device below.
 
 use super::address_map::AddressMap;
-use super::queue::{Gone, Queue};
+use super::queue::{ClosedQueue, Queue};
 use crate::bio::{Command, Commands};
 use crate::unit::Nanos;
 
@@ -32,7 +32,7 @@ pub trait MapFallback: Send {
 
 /// The way that commands take through a [`MappedQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum MapMode {
     /// There is no map.
     Direct,
     /// The map translates commands.
@@ -47,9 +47,9 @@ enum Way {
 /// below. Without a map this is a [`Queue`] in a box, at the cost of one comparison for each call and command.
 pub struct MappedQueue {
     below: Box<dyn Queue>,
-    /// [`AddressMap::NONE`] unless `way` is [`Way::Map`]. So one comparison tests for both.
+    /// [`AddressMap::NONE`] unless `mode` is [`MapMode::Map`]. So one comparison tests for both.
     map: AddressMap,
-    way: Way,
+    mode: MapMode,
     layer: Option<Layer>,
 }
 
@@ -63,7 +63,7 @@ impl std::fmt::Debug for MappedQueue {
         let map = self.layer.as_ref().map(|l| l.map);
         f.debug_struct("MappedQueue")
             .field("map", &map)
-            .field("way", &self.way)
+            .field("mode", &self.mode)
             .finish_non_exhaustive()
     }
 }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for MappedQueue {
 impl From<Box<dyn Queue>> for MappedQueue {
     /// A queue without a map.
     fn from(queue: Box<dyn Queue>) -> MappedQueue {
-        MappedQueue { below: queue, map: AddressMap::NONE, way: Way::Direct, layer: None }
+        MappedQueue { below: queue, map: AddressMap::NONE, mode: MapMode::Direct, layer: None }
     }
 }
 
@@ -83,30 +83,31 @@ impl MappedQueue {
         fallback: Box<dyn MapFallback>,
     ) -> MappedQueue {
         let layer = Some(Layer { map, fallback });
-        let mut queue = MappedQueue { below, map: AddressMap::NONE, way: Way::Fallback, layer };
+        let mut queue =
+            MappedQueue { below, map: AddressMap::NONE, mode: MapMode::Fallback, layer };
         queue.choose_way();
         queue
     }
 
     /// Returns whether the map is in use. If not, there is no map, or the fallback has commands.
     pub fn is_mapping(&self) -> bool {
-        self.way == Way::Map
+        self.mode == MapMode::Map
     }
 
     /// Returns the queue for a caller that does not know maps. Without a map this is the queue below itself.
     pub fn boxed(self) -> Box<dyn Queue> {
-        if self.way == Way::Direct { self.below } else { Box::new(self) }
+        if self.mode == MapMode::Direct { self.below } else { Box::new(self) }
     }
 
     /// A queue that takes nothing, for the place of one that is closed.
-    pub(crate) fn gone() -> MappedQueue {
-        MappedQueue::from(Box::new(Gone) as Box<dyn Queue>)
+    pub(crate) fn closed() -> MappedQueue {
+        MappedQueue::from(Box::new(ClosedQueue) as Box<dyn Queue>)
     }
 
     /// Like [`Queue::submit`]. An empty list is not passed on.
     #[inline(always)]
     pub fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        if self.way == Way::Direct {
+        if self.mode == MapMode::Direct {
             if !commands.is_empty() {
                 self.below.submit(now, commands);
             }
@@ -143,7 +144,7 @@ impl MappedQueue {
     #[inline(never)]
     fn submit_to_fallback(&mut self, now: Nanos, commands: &mut Commands) {
         let Some(layer) = &mut self.layer else { return };
-        (self.way, self.map) = (Way::Fallback, AddressMap::NONE);
+        (self.mode, self.map) = (MapMode::Fallback, AddressMap::NONE);
         layer.fallback.submit(&mut *self.below, now, commands);
     }
 
@@ -152,7 +153,7 @@ impl MappedQueue {
     #[inline(always)]
     pub fn poll_lowered(&mut self, now: Nanos, done: &mut Commands) {
         debug_assert!(done.is_empty(), "the list is of this queue only");
-        if self.way == Way::Fallback {
+        if self.mode == MapMode::Fallback {
             return self.poll_fallback(now, done);
         }
         self.below.poll(now, done);
@@ -162,7 +163,7 @@ impl MappedQueue {
     #[inline(always)]
     pub fn pop(&self, done: &mut Commands) -> Option<Box<Command>> {
         let mut c = done.pop_front()?;
-        if self.way != Way::Direct {
+        if self.mode != MapMode::Direct {
             AddressMap::raise(&mut c);
         }
         Some(c)
@@ -181,7 +182,7 @@ impl MappedQueue {
         if let Some(layer) = &self.layer
             && layer.fallback.is_idle()
         {
-            (self.way, self.map) = (Way::Map, layer.map);
+            (self.mode, self.map) = (MapMode::Map, layer.map);
         }
     }
 
@@ -222,7 +223,7 @@ impl Queue for MappedQueue {
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         // The fallback must see only commands that it appends itself.
-        if self.way == Way::Fallback || !done.is_empty() {
+        if self.mode == MapMode::Fallback || !done.is_empty() {
             return self.poll_fallback(now, done);
         }
         self.below.poll(now, done);

@@ -33,9 +33,9 @@ pub trait Queue: Send {
 }
 
 /// A placeholder for a queue that was closed or has panicked.
-pub(crate) struct Gone;
+pub(crate) struct ClosedQueue;
 
-impl Queue for Gone {
+impl Queue for ClosedQueue {
     fn submit(&mut self, _: Nanos, _: &mut Commands) {}
     fn poll(&mut self, _: Nanos, _: &mut Commands) {}
     fn next_deadline(&self) -> Option<Nanos> {

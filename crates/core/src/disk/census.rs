@@ -37,7 +37,7 @@ impl Disk {
         if !self.layout().plugs {
             return census;
         }
-        for (s, shard) in self.shared.shards.iter().enumerate() {
+        for shard in &self.shared.shards {
             let mut shard = lock(&shard.0);
             for i in 0..shard.plugs.len() {
                 shard.lock_plug(i);
@@ -49,7 +49,7 @@ impl Disk {
                 }
                 let parked = plug.parked();
                 if parked > 0 {
-                    census.waits(self.shared.zone_at((s, i)), parked, most);
+                    census.waits(self.shared.zone_at(shard.place_of(i)), parked, most);
                 }
                 shard.unlock_plug(i);
             }

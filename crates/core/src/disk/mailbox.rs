@@ -76,7 +76,7 @@ pub(crate) struct Mailbox {
     /// Whether the owner's queue of the device takes nothing any more. Such a queue gets no errands.
     pub(crate) down: AtomicBool,
     /// In `lock` mode: how many requests of the owner other queues have completed.
-    pub(crate) tags_back: AtomicU32,
+    pub(crate) returned_tags: AtomicU32,
     /// On a cache line of its own, because the owner writes it while others deliver.
     pub(crate) counts: Padded<Counts>,
 }

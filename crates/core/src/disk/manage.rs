@@ -321,14 +321,14 @@ impl QueueState {
             Op::ZoneResetAll => {
                 // Before the plugs are reset: an append that comes meanwhile sets it again.
                 shared.append_used.store(false, Ordering::Relaxed);
-                for (s, shard) in shared.shards.iter().enumerate() {
+                for shard in &shared.shards {
                     let mut shard = lock(&shard.0);
                     for i in 0..shard.plugs.len() {
                         shard.lock_plug(i);
                         self.change(shared, &mut shard, i, |state, plug| {
                             plug.reset(&mut state.aborted);
                         });
-                        let zone = shared.zone_at((s, i));
+                        let zone = shared.zone_at(shard.place_of(i));
                         shared.events.known_again(&mut wake, layout, zone, &shard.plugs[i]);
                         shard.unlock_plug(i);
                     }

@@ -6,7 +6,7 @@ use super::dispatch::single_writer;
 use super::events::EventLog;
 use super::guard::inflight::{GuardedQueue, Losses};
 use super::guard::late::LateTable;
-use super::guard::outlook::Outlook;
+use super::guard::late_commands::LateCommands;
 use super::guard::resets::Resets;
 use super::handle::Disk;
 use super::mailbox::Counts;
@@ -127,7 +127,8 @@ impl Disk {
             lock(&self.shared.elevator.0).reserve(self.shared.usual_waiting());
         }
         let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
-        queue.state.outlook = Outlook::new(watched, u32::from(places), self.shared.late.clone());
+        queue.state.late_commands =
+            LateCommands::new(watched, u32::from(places), self.shared.late.clone());
         queue.state.bell = Some(bell);
         Ok(queue)
     }

@@ -9,7 +9,7 @@ use super::mailbox::{self, Counts, Queues};
 use super::snapshot::Layout;
 use super::state::{ORPHANS, VERSION};
 use crate::device::Device;
-use crate::plug::{OrderWindow, Shard, Words};
+use crate::plug::{OrderWindow, PlugPlace, Shard, Words};
 use crate::sched::elevator::Elevator;
 use crate::sched::writer::SingleWriter;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, Padded, lock};
@@ -123,23 +123,24 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The shard of a zone, and its index there. The mapping is one to one. Each row of `1 << shard_bits` consecutive
+    /// Returns the place of a zone's plug. The mapping is one to one. Each row of `1 << shard_bits` consecutive
     /// zones is spread over all shards, in an order that differs from row to row. So evenly spaced zones do not all
     /// fall into one shard.
     #[inline]
-    pub(crate) fn place(&self, zone: ZoneNo) -> (usize, usize) {
+    pub(crate) fn place(&self, zone: ZoneNo) -> PlugPlace {
         let row = zone.0 >> self.shard_bits;
         let mix = (row.wrapping_mul(0x9e37_79b1)) >> 16;
         // There are `1 << shard_bits` shards. Written this way, the compiler sees that the index is in range.
         let mask = self.shards.len() - 1;
-        ((zone.0 ^ mix) as usize & mask, row as usize)
+        PlugPlace { shard: (zone.0 ^ mix) as usize & mask, index: row as usize }
     }
 
     /// Returns the zone whose [`Shared::place`] this is.
-    pub(crate) fn zone_at(&self, (s, i): (usize, usize)) -> ZoneNo {
-        let mix = ((i as u32).wrapping_mul(0x9e37_79b1)) >> 16;
-        let low = (s as u32 ^ mix) & (self.shards.len() - 1) as u32;
-        ZoneNo((i as u32) << self.shard_bits | low)
+    pub(crate) fn zone_at(&self, place: PlugPlace) -> ZoneNo {
+        let row = place.index as u32;
+        let mix = (row.wrapping_mul(0x9e37_79b1)) >> 16;
+        let low = (place.shard as u32 ^ mix) & (self.shards.len() - 1) as u32;
+        ZoneNo(row << self.shard_bits | low)
     }
 
     /// Returns the shard of a zone, locked, with the zone's plug locked, and the zone's index in it.
@@ -154,14 +155,14 @@ impl Shared {
     #[inline]
     pub(crate) fn shard_of(&self, zone: ZoneNo) -> (MutexGuard<'_, Shard>, usize) {
         let place = self.place(zone);
-        (self.lock_plug(place), place.1)
+        (self.lock_plug(place), place.index)
     }
 
     /// Like [`Shared::shard_of`], for a place that [`Shared::place`] has returned.
     #[inline(always)]
-    pub(crate) fn lock_plug(&self, (s, i): (usize, usize)) -> MutexGuard<'_, Shard> {
-        let mut shard = lock(&self.shards[s & (self.shards.len() - 1)].0);
-        shard.lock_plug(i);
+    pub(crate) fn lock_plug(&self, place: PlugPlace) -> MutexGuard<'_, Shard> {
+        let mut shard = lock(&self.shards[place.shard & (self.shards.len() - 1)].0);
+        shard.lock_plug(place.index);
         shard
     }
 
@@ -220,8 +221,8 @@ impl Shared {
         }
         // In the order of zone numbers, each zone is the next one of its shard, because rows ascend.
         for (z, info) in zones.iter().enumerate() {
-            let (s, i) = self.place(ZoneNo(z as u32));
-            let mut g = lock(&self.shards[s].0);
+            let PlugPlace { shard, index: i } = self.place(ZoneNo(z as u32));
+            let mut g = lock(&self.shards[shard].0);
             debug_assert_eq!(i, g.plugs.len());
             g.push(crate::plug::Plug::new(info));
             if per_zone && g.per_zone.len() <= i {

@@ -21,7 +21,8 @@ impl Shard {
     #[inline]
     pub(crate) fn change<R, W: DerefMut<Target = OrderWindow>>(
         &mut self,
-        (i, zone): (usize, ZoneNo),
+        i: usize,
+        zone: ZoneNo,
         change: impl FnOnce(&mut PlugChange<'_>) -> R,
         window: impl FnOnce() -> W,
         ended: &mut Vec<Box<Bio>>,

@@ -38,7 +38,7 @@ pub use shard::{Counters, Rejections, Shard, ZoneCounters};
 pub(crate) use track::QueueStep;
 pub use window::WindowCounters;
 pub(crate) use window::{AdmittedEarly, EarlyWrite, OrderWindow};
-pub(crate) use word::{Quick, Words};
+pub(crate) use word::{LockFreeAdmission, PlugPlace, Words};
 
 use crate::bio::{Bio, Flags, Op, Status};
 use crate::zone::{Condition, ZoneInfo};

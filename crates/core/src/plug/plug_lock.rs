@@ -6,7 +6,7 @@
 //! holder finds it so. A plug that is not unlocked costs only time: its next writes take the lock.
 
 use super::state::PLUGGED;
-use super::word::{Word, Words};
+use super::word::{PlugPlace, Word, Words};
 use super::{Plug, Recovery, Shard};
 use std::sync::Arc;
 
@@ -35,14 +35,15 @@ impl Shard {
     /// Puts a new plug at the end of the shard.
     pub(crate) fn push(&mut self, plug: Plug) {
         let i = self.plugs.len();
-        self.words.show(self.number, i, plug.word());
+        self.words.show(self.place_of(i), plug.word());
         self.plugs.push(plug);
         self.unlock_plug(i);
     }
 
-    /// Returns the number of the shard in its disk.
-    pub(crate) fn number(&self) -> usize {
-        self.number
+    /// Returns the place of plug `i` in the disk.
+    #[inline]
+    pub(crate) fn place_of(&self, i: usize) -> PlugPlace {
+        PlugPlace { shard: self.number, index: i }
     }
 
     /// Keeps every plug under the lock from its next holder on (`on`), or only those for which that is needed.
@@ -61,9 +62,10 @@ impl Shard {
     #[cold]
     #[inline(never)]
     fn lock_word(&mut self, i: usize) {
+        let place = self.place_of(i);
         let plug = &mut self.plugs[i];
         plug.locked = true;
-        if let Some(word) = self.words.lock(self.number, i) {
+        if let Some(word) = self.words.lock(place) {
             debug_assert_eq!(word.generation, plug.generation, "only code under the lock resets");
             (plug.wp, plug.state) = (word.wp, word.state);
         }
@@ -72,12 +74,13 @@ impl Shard {
     /// Unlocks plug `i`, if its word describes it completely.
     #[inline(always)]
     pub(crate) fn unlock_plug(&mut self, i: usize) {
+        let place = self.place_of(i);
         let Some(plug) = self.plugs.get_mut(i) else { return };
         if plug.parked != 0 || self.keeps_locked || !plug.is_plain() {
             return;
         }
         // A shard of a test has no words.
-        plug.locked = !self.words.unlock(self.number, i, plug.word());
+        plug.locked = !self.words.unlock(place, plug.word());
     }
 }
 
@@ -85,13 +88,13 @@ impl Shard {
 pub(super) mod loom_tests {
     use super::*;
     use crate::bio::{Bio, Command, Op};
-    use crate::plug::{Admit, AfterWrite, Kind, Merge, Quick};
+    use crate::plug::{Admit, AfterWrite, Kind, LockFreeAdmission, Merge};
     use crate::sync::{Mutex, lock};
     use crate::unit::Sector;
     use crate::zone::{Condition, ZoneInfo, ZoneType};
     use loom::thread;
 
-    const ZONE: (usize, usize) = (0, 0);
+    const ZONE: PlugPlace = PlugPlace { shard: 0, index: 0 };
     pub(in crate::plug) const CAPACITY: u32 = 64;
     const LEN: u32 = 8;
 
@@ -131,8 +134,8 @@ pub(super) mod loom_tests {
         }
 
         fn append(&self) -> Write {
-            let quick = self.words.admit(ZONE, None, LEN, || CAPACITY);
-            if let Quick::Admitted { offset, generation } = quick {
+            let admission = self.words.admit(ZONE, None, LEN, || CAPACITY);
+            if let LockFreeAdmission::Admitted { offset, generation } = admission {
                 return Write::Sent { offset, generation };
             }
             let mut shard = lock(&self.shard);

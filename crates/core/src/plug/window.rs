@@ -29,34 +29,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A number of writes, and their length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Room {
+struct HeldAmount {
     writes: u64,
     sectors: u64,
 }
 
 /// The limit of held writes on a disk: 65,536 writes, 4 GiB. Each client may use an equal share.
-const DISK: Room = Room { writes: 65_536, sectors: 4096 << 11 };
+const DISK: HeldAmount = HeldAmount { writes: 65_536, sectors: 4096 << 11 };
 /// The limit of held writes in a zone: 1024 writes, 256 MiB. It is not shared out, because the clients of a zone depend on each
 /// other anyway.
-const ZONE: Room = Room { writes: 1024, sectors: 256 << 11 };
+const ZONE: HeldAmount = HeldAmount { writes: 1024, sectors: 256 << 11 };
 
-impl Room {
-    fn with(self, sectors: u64) -> Room {
-        Room { writes: self.writes + 1, sectors: self.sectors + sectors }
+impl HeldAmount {
+    fn with(self, sectors: u64) -> HeldAmount {
+        HeldAmount { writes: self.writes + 1, sectors: self.sectors + sectors }
     }
 
-    fn without(self, sectors: u64) -> Room {
-        Room { writes: self.writes - 1, sectors: self.sectors - sectors }
+    fn without(self, sectors: u64) -> HeldAmount {
+        HeldAmount { writes: self.writes - 1, sectors: self.sectors - sectors }
     }
 
-    fn fits(self, all: Room) -> bool {
+    fn fits(self, all: HeldAmount) -> bool {
         self.writes <= all.writes && self.sectors <= all.sectors
     }
 
     /// Returns whether this is at most one client's share of `all` among `clients`. Each client may use room for one
     /// write.
-    fn fits_share(self, all: Room, clients: u64) -> bool {
-        let share = Room { writes: all.writes / clients, sectors: all.sectors / clients };
+    fn fits_share(self, all: HeldAmount, clients: u64) -> bool {
+        let share = HeldAmount { writes: all.writes / clients, sectors: all.sectors / clients };
         self.writes <= 1 || self.fits(share)
     }
 }
@@ -135,7 +135,7 @@ pub(crate) struct AdmittedEarly {
 struct EarlyZone {
     /// By offset. They do not overlap.
     writes: BTreeMap<u32, Early>,
-    room: Room,
+    amount: HeldAmount,
 }
 
 /// The early writes of a disk.
@@ -143,13 +143,13 @@ struct EarlyZone {
 pub(crate) struct OrderWindow {
     /// The zones that have early writes.
     zones: BTreeMap<ZoneNo, EarlyZone>,
-    /// The times of refusal, earliest first. Writes without a time are in `fresh`.
+    /// The times of refusal, earliest first. Writes without a time are in `undated`.
     due: BTreeSet<(Nanos, ZoneNo, u32)>,
     /// Zone and offset of early writes that have come with calls that have not ended. Some of them may have left.
-    fresh: Vec<(ZoneNo, u32)>,
-    /// The room that each client uses.
-    clients: BTreeMap<u32, Room>,
-    all: Room,
+    undated: Vec<(ZoneNo, u32)>,
+    /// The writes that are held for each client.
+    clients: BTreeMap<u32, HeldAmount>,
+    all: HeldAmount,
     /// The time since which the disk is frozen, as far as a call has seen it. Nothing expires meanwhile.
     paused: Option<Nanos>,
     counters: WindowCounters,
@@ -208,7 +208,7 @@ impl OrderWindow {
 
     /// Returns the counts so far, and the present content.
     pub(crate) fn counters(&self) -> WindowCounters {
-        let Room { writes, sectors } = self.all;
+        let HeldAmount { writes, sectors } = self.all;
         WindowCounters { writes, sectors, ..self.counters.clone() }
     }
 
@@ -237,13 +237,13 @@ impl OrderWindow {
         {
             return false;
         }
-        let mut here = Room::default();
+        let mut here = HeldAmount::default();
         if let Some(early) = self.zones.get(&zone) {
             let before = early.writes.range(..end as u32).next_back();
             if before.is_some_and(|(&at, e)| at + e.len_sectors > offset) {
                 return false;
             }
-            here = early.room;
+            here = early.amount;
         }
         let (len, clients) = (u64::from(len_sectors), queues.max(1) as u64);
         let own = self.clients.get(&queue).copied().unwrap_or_default();
@@ -268,8 +268,8 @@ impl OrderWindow {
         let here = self.zones.entry(zone).or_default();
         let before = here.writes.insert(offset, early);
         debug_assert!(before.is_none(), "early writes do not overlap");
-        here.room = here.room.with(len);
-        self.fresh.push((zone, offset));
+        here.amount = here.amount.with(len);
+        self.undated.push((zone, offset));
         let own = self.clients.entry(queue).or_default();
         (*own, self.all) = (own.with(len), self.all.with(len));
         self.counters.held += 1;
@@ -280,7 +280,7 @@ impl OrderWindow {
     pub(crate) fn set_due(&mut self, queue: u32, due: Nanos) {
         let zones = &mut self.zones;
         let set = &mut self.due;
-        self.fresh.retain(|&(zone, offset)| {
+        self.undated.retain(|&(zone, offset)| {
             // The write may have left, and a write of another queue may have its place.
             let Some(early) = zones.get_mut(&zone).and_then(|early| early.writes.get_mut(&offset))
             else {
@@ -483,12 +483,12 @@ impl OrderWindow {
         Some((offset, early.len_sectors, early.generation))
     }
 
-    /// Takes a write out of the window, and gives its room back.
+    /// Takes a write out of the window, and subtracts it from the held amounts.
     fn take(&mut self, zone: ZoneNo, offset: u32) -> Option<Early> {
         let here = self.zones.get_mut(&zone)?;
         let early = here.writes.remove(&offset)?;
         let len = u64::from(early.len_sectors);
-        here.room = here.room.without(len);
+        here.amount = here.amount.without(len);
         if here.writes.is_empty() {
             self.zones.remove(&zone);
         }
@@ -526,7 +526,7 @@ mod loom_tests {
     use crate::Sector;
     use crate::bio::Op;
     use crate::plug::plug_lock::loom_tests::{CAPACITY, empty_zone};
-    use crate::plug::{Quick, Words};
+    use crate::plug::{LockFreeAdmission, PlugPlace, Words};
     use crate::sync::{Mutex, lock};
     use loom::thread;
     use std::sync::Arc;
@@ -547,8 +547,9 @@ mod loom_tests {
 
         /// Submits a write as a queue does: without the lock, and with it if that fails.
         fn write(&self, offset: u32, queue: u32) {
-            let quick = self.words.admit((0, 0), Some(offset), LEN, || CAPACITY);
-            if matches!(quick, Quick::Admitted { .. }) {
+            let place = PlugPlace { shard: 0, index: 0 };
+            let admission = self.words.admit(place, Some(offset), LEN, || CAPACITY);
+            if matches!(admission, LockFreeAdmission::Admitted { .. }) {
                 return;
             }
             let mut shard = lock(&self.shard);

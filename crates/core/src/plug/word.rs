@@ -20,9 +20,18 @@ const LOCKED: u64 = 1 << 63;
 const IN_FLIGHT: u64 = (PLUGGED as u64) << STATE_SHIFT;
 const _: () = assert!((EARLY as u64) << STATE_SHIFT == LOCKED, "early writes keep a plug locked");
 
+/// The place of a plug in its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlugPlace {
+    /// The number of its shard.
+    pub(crate) shard: usize,
+    /// Its index in that shard.
+    pub(crate) index: usize,
+}
+
 /// The outcome of trying a write without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Quick {
+pub(crate) enum LockFreeAdmission {
     /// The write is admitted at this offset, in this generation of the zone: the caller sends it.
     Admitted { offset: u32, generation: u32 },
     /// Nothing has changed, and the caller must take the lock.
@@ -38,7 +47,7 @@ const PER_BLOCK: usize = 16;
 #[repr(align(128))]
 struct Block([AtomicU64; PER_BLOCK]);
 
-/// The words of all plugs of a disk. A plug is found by the number of its shard and its index there.
+/// The words of all plugs of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     blocks: Box<[Block]>,
@@ -88,10 +97,10 @@ impl Words {
         Some(Words { blocks: blocks.into(), bits })
     }
 
-    /// Returns the word of plug `i` of shard `s`.
+    /// Returns the word of a plug.
     #[inline]
-    fn at(&self, s: usize, i: usize) -> Option<&AtomicU64> {
-        let n = (s << self.bits) + i;
+    fn at(&self, place: PlugPlace) -> Option<&AtomicU64> {
+        let n = (place.shard << self.bits) + place.index;
         let block = self.blocks.get(n / PER_BLOCK)?;
         Some(&block.0[n % PER_BLOCK])
     }
@@ -104,8 +113,8 @@ impl Words {
 
     /// Makes the processor fetch a word.
     #[inline]
-    pub(crate) fn warm(&self, (s, i): (usize, usize)) {
-        if let Some(word) = self.at(s, i) {
+    pub(crate) fn warm(&self, place: PlugPlace) {
+        if let Some(word) = self.at(place) {
             std::hint::black_box(word.load(Ordering::Relaxed));
         }
     }
@@ -115,35 +124,42 @@ impl Words {
     #[inline(always)]
     pub(crate) fn admit(
         &self,
-        (s, i): (usize, usize),
+        place: PlugPlace,
         offset: Option<u32>,
         len: u32,
         capacity: impl FnOnce() -> u32,
-    ) -> Quick {
-        let Some(word) = self.at(s, i) else { return Quick::Locked };
+    ) -> LockFreeAdmission {
+        let Some(word) = self.at(place) else { return LockFreeAdmission::Locked };
         let was = word.load(Ordering::Relaxed);
         let state = was >> STATE_SHIFT;
         if state != 0 {
             let conventional = state & u64::from(CONVENTIONAL) != 0;
-            return if conventional { Quick::Conventional } else { Quick::Locked };
+            return if conventional {
+                LockFreeAdmission::Conventional
+            } else {
+                LockFreeAdmission::Locked
+            };
         }
         let wp = was as u32;
         let fits = u64::from(wp) + u64::from(len) <= u64::from(capacity());
         if !fits || offset.is_some_and(|offset| offset != wp) {
-            return Quick::Locked;
+            return LockFreeAdmission::Locked;
         }
         let new = (was + u64::from(len)) | IN_FLIGHT;
         match word.compare_exchange(was, new, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Quick::Admitted { offset: wp, generation: generation((was >> 32) as u32) },
-            Err(_) => Quick::Locked,
+            Ok(_) => LockFreeAdmission::Admitted {
+                offset: wp,
+                generation: generation((was >> 32) as u32),
+            },
+            Err(_) => LockFreeAdmission::Locked,
         }
     }
 
     /// Ends the only write of a zone, in which nothing else has happened since it was sent. Returns false if something
     /// has: nothing has changed, and the caller takes the lock.
     #[inline]
-    pub(crate) fn complete(&self, (s, i): (usize, usize)) -> bool {
-        let Some(word) = self.at(s, i) else { return false };
+    pub(crate) fn complete(&self, place: PlugPlace) -> bool {
+        let Some(word) = self.at(place) else { return false };
         let was = word.load(Ordering::Relaxed);
         was >> STATE_SHIFT == u64::from(PLUGGED)
             && word
@@ -151,10 +167,9 @@ impl Words {
                 .is_ok()
     }
 
-    /// Makes plug `i` of shard `s` belong to the lock of the shard, and returns its word from before. `None`: it has
-    /// no word.
-    pub(super) fn lock(&self, s: usize, i: usize) -> Option<Word> {
-        let was = self.at(s, i)?.fetch_or(LOCKED, Ordering::AcqRel);
+    /// Makes a plug belong to the lock of its shard, and returns its word from before. `None`: it has no word.
+    pub(super) fn lock(&self, place: PlugPlace) -> Option<Word> {
+        let was = self.at(place)?.fetch_or(LOCKED, Ordering::AcqRel);
         debug_assert!(
             was & LOCKED == 0,
             "only the holder of the shard's lock sets and clears the bit"
@@ -163,8 +178,8 @@ impl Words {
     }
 
     /// Stores the state of a plug that belongs to the lock, for other readers.
-    pub(super) fn show(&self, s: usize, i: usize, word: Word) {
-        if let Some(at) = self.at(s, i) {
+    pub(super) fn show(&self, place: PlugPlace, word: Word) {
+        if let Some(at) = self.at(place) {
             at.store(word.pack() | LOCKED, Ordering::Release);
         }
     }
@@ -172,8 +187,8 @@ impl Words {
     /// Ends the ownership that [`Words::lock`] began, and stores `word` as the plug's state. Returns false if the
     /// plug has no word.
     #[inline]
-    pub(super) fn unlock(&self, s: usize, i: usize, word: Word) -> bool {
-        let Some(at) = self.at(s, i) else { return false };
+    pub(super) fn unlock(&self, place: PlugPlace, word: Word) -> bool {
+        let Some(at) = self.at(place) else { return false };
         at.store(word.pack(), Ordering::Release);
         true
     }

@@ -67,7 +67,7 @@ pub(crate) struct Elevator {
 
 /// The scheduler's choice of the next request to send.
 #[derive(Debug)]
-pub(crate) enum Chosen {
+pub(crate) enum NextRequest {
     /// A flush, management or report.
     Bio(Box<Bio>),
     /// A request. Its BIOs have been appended to the caller's list.
@@ -144,14 +144,14 @@ impl Elevator {
     }
 
     /// Returns the next request, if one may be sent now. It counts as being at the device from now on.
-    pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<Chosen> {
+    pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<NextRequest> {
         let flying: u32 = self.flying.iter().sum();
         if self.setup.depth != 0 && flying >= self.setup.depth {
             return None;
         }
         if let Some(bio) = self.first.pop_front() {
             self.flying[Dir::Other as usize] += 1;
-            return Some(Chosen::Bio(bio));
+            return Some(NextRequest::Bio(bio));
         }
         if self.table.len() == 0 {
             return None;
@@ -181,7 +181,7 @@ impl Elevator {
         if let Some(z) = request.lock {
             self.locked[(z.0 / 64) as usize] |= 1 << (z.0 % 64);
         }
-        Some(Chosen::Request(request))
+        Some(NextRequest::Request(request))
     }
 
     /// Returns the first to arrive of the waiting writes of a locked zone. The order within a zone holds, whatever

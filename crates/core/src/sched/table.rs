@@ -31,7 +31,7 @@ impl Dir {
 
 /// The content of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RequestContent {
     /// BIOs, which are in the request's slot.
     Bios,
     /// The next write of a plugged zone. Its BIOs stay in the plug and go on merging until it is sent.
@@ -53,7 +53,7 @@ pub(crate) struct Request {
     pub(crate) owner: u32,
     pub(crate) op: Op,
     pub(crate) kind: Kind,
-    pub(crate) what: What,
+    pub(crate) content: RequestContent,
 }
 
 impl Request {

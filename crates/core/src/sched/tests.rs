@@ -1,7 +1,7 @@
 //! The schedulers alone: the order in which they choose requests that a test makes up.
 
-use super::elevator::{Chosen, Elevator, Setup};
-use super::table::{Dir, Request, What};
+use super::elevator::{Elevator, NextRequest, Setup};
+use super::table::{Dir, Request, RequestContent};
 use super::{Balance, DeadlineConfig, Scheduler};
 use crate::bio::{Bio, Op};
 use crate::plug::{Kind, Merge};
@@ -21,7 +21,7 @@ fn request(op: Op, sector: u64, since: u64) -> Request {
         owner: 0,
         op,
         kind: Kind::PLAIN,
-        what: What::Bios,
+        content: RequestContent::Bios,
     }
 }
 
@@ -43,8 +43,8 @@ impl Rig {
     /// Takes the next request and returns its sector. The request stays at the device.
     fn next(&mut self, now: u64) -> Option<u64> {
         match self.0.next(Nanos(now), &mut Vec::new())? {
-            Chosen::Request(r) => Some(r.sector.0),
-            Chosen::Bio(_) => Some(u64::MAX),
+            NextRequest::Request(r) => Some(r.sector.0),
+            NextRequest::Bio(_) => Some(u64::MAX),
         }
     }
 
@@ -174,11 +174,11 @@ fn writes_that_continue_a_waiting_one_become_part_of_it() {
     assert!(!put(88, Kind::PLAIN, 0), "not with a hole");
     assert!(!put(80, Kind::PLAIN, 1), "not of another queue");
     let mut bios = Vec::new();
-    let Some(Chosen::Request(q)) = r.0.next(Nanos(0), &mut bios) else { panic!("one waits") };
+    let Some(NextRequest::Request(q)) = r.0.next(Nanos(0), &mut bios) else { panic!("one waits") };
     assert_eq!((q.sector, q.len_sectors, bios.len()), (Sector(64), 16, 2));
     r.0.ended(Op::Write, q.lock);
     bios.clear();
-    let Some(Chosen::Request(q)) = r.0.next(Nanos(0), &mut bios) else { panic!("one waits") };
+    let Some(NextRequest::Request(q)) = r.0.next(Nanos(0), &mut bios) else { panic!("one waits") };
     assert_eq!(q.sector, Sector(88), "in the order of arrival");
 }
 
@@ -246,7 +246,7 @@ fn every_request_leaves() {
                 put += 1;
             }
             while let Some(t) = r.0.next(Nanos(now), &mut Vec::new()) {
-                let Chosen::Request(q) = t else { panic!("nothing of the kind was put in") };
+                let NextRequest::Request(q) = t else { panic!("nothing of the kind was put in") };
                 flying.push(q);
                 left += 1;
             }

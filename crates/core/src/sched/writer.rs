@@ -189,7 +189,7 @@ impl SingleWriter {
             self.commands = 0;
         }
         let Some(highest) = self.listed.len().checked_sub(1) else {
-            self.rest();
+            self.free_token();
             return None;
         };
         // The default policy always takes the first zone, so it needs no view.
@@ -210,7 +210,7 @@ impl SingleWriter {
     }
 
     /// Frees the token.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn free_token(&mut self) {
         self.token = Token::Free;
     }
 

@@ -23,7 +23,7 @@ impl QueueState {
     /// errand tells this queue to ask the scheduler for work.
     #[cold]
     pub(crate) fn run_errands(&mut self) -> bool {
-        self.mailbox.down.store(self.outlook.is_down(), Ordering::Release);
+        self.mailbox.down.store(self.late_commands.is_down(), Ordering::Release);
         let line = &mut self.backlog.line;
         self.mailbox.has_errands()
             && self.mailbox.take_errands(|zone| line.push_back(Work::Zone(zone)))
@@ -34,7 +34,7 @@ impl QueueState {
     /// itself, and fails its work if it is down.
     #[cold]
     pub(crate) fn leaves_to_another(&mut self, shared: &Shared, ask: bool) -> bool {
-        if !self.outlook.is_down() {
+        if !self.late_commands.is_down() {
             return false;
         }
         let mut zones = self.backlog.take_zones();

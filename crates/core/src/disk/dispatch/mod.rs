@@ -30,7 +30,7 @@ impl QueueState {
         self.tags.hold();
         let mut may_take = ended;
         // Only a queue whose device is watched for late commands can be down.
-        let watched = self.outlook.is_watched();
+        let watched = self.late_commands.is_watched();
         if watched {
             may_take |= self.run_errands();
         }
@@ -133,7 +133,7 @@ impl QueueState {
         let end = Sector(cmd.sector.0.saturating_add(u64::from(cmd.len_sectors)));
         match next {
             AfterWrite::Issue if layout.single_writer => {
-                self.backlog.event(TurnEvent::More(zone, end))
+                self.backlog.event(TurnEvent::More(zone, end));
             }
             AfterWrite::Issue => self.backlog.zone(zone),
             AfterWrite::Idle | AfterWrite::Aborted | AfterWrite::Lost if layout.single_writer => {

@@ -15,8 +15,8 @@ use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::plug::Kind;
-use crate::sched::elevator::Chosen;
-use crate::sched::table::{Dir, Request, What};
+use crate::sched::elevator::NextRequest;
+use crate::sched::table::{Dir, Request, RequestContent};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
 
@@ -44,18 +44,18 @@ impl QueueState {
         }
         drop(elevator);
         if locking {
-            self.tags_back();
+            self.return_tags();
         }
     }
 
     /// In `lock` mode: gives the places in the scheduler that ended commands had back to their owners.
-    fn tags_back(&mut self) {
+    fn return_tags(&mut self) {
         let mut own = 0;
         for cmd in self.tags.ended() {
             if cmd.owner == self.id {
                 own += 1;
             } else if let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref) {
-                peer.tags_back.fetch_add(1, Ordering::AcqRel);
+                peer.returned_tags.fetch_add(1, Ordering::AcqRel);
                 // The BIO has been delivered already. Its owner may have found no tag for the next one and gone to
                 // sleep.
                 peer.wake();
@@ -68,7 +68,7 @@ impl QueueState {
     pub(crate) fn enqueue(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
-            self.tags.leave(self.mailbox.tags_back.swap(0, Ordering::AcqRel));
+            self.tags.leave(self.mailbox.returned_tags.swap(0, Ordering::AcqRel));
         }
         let mut any = false;
         loop {
@@ -116,7 +116,7 @@ impl QueueState {
             owner: self.id,
             op: bio.op,
             kind: Kind::of(&bio),
-            what: What::Bios,
+            content: RequestContent::Bios,
         };
         if layout.config.mode == Mode::Lock {
             let (zone, _) = layout.geometry.zone_of(bio.sector);
@@ -144,7 +144,7 @@ impl QueueState {
             owner: MIXED,
             op: Op::Write,
             kind: Kind::PLAIN,
-            what: What::Zone(zone),
+            content: RequestContent::Zone(zone),
         };
         lock(&shared.elevator.0).insert(request, None, layout.merge);
     }
@@ -155,19 +155,19 @@ impl QueueState {
             let taken = lock(&shared.elevator.0).next(now, &mut cmd.bios);
             match taken {
                 None => return self.tags.put_held(cmd),
-                Some(Chosen::Bio(bio)) => self.launch_for(layout, bio, cmd),
-                Some(Chosen::Request(r)) => match r.what {
-                    What::Zone(zone) => {
+                Some(NextRequest::Bio(bio)) => self.launch_for(layout, bio, cmd),
+                Some(NextRequest::Request(r)) => match r.content {
+                    RequestContent::Zone(zone) => {
                         if !self.send_zone(shared, layout, zone, cmd) {
                             lock(&shared.elevator.0).not_sent();
                         }
                     }
-                    What::Bios if r.lock.is_none() && cmd.bios.len() == 1 => {
+                    RequestContent::Bios if r.lock.is_none() && cmd.bios.len() == 1 => {
                         if let Some(bio) = cmd.bios.pop() {
                             self.launch_for(layout, bio, cmd);
                         }
                     }
-                    What::Bios => self.send_request(&r, cmd),
+                    RequestContent::Bios => self.send_request(&r, cmd),
                 },
             }
         }

@@ -15,7 +15,7 @@
 //! lender.
 
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
-use crate::device::{Gone, Queue};
+use crate::device::{ClosedQueue, Queue};
 use crate::disk::guard::late::{FOREVER, LateTable};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::unit::Nanos;
@@ -209,7 +209,7 @@ impl GuardedQueue {
 
     /// Sends up a stand-in made from the note, in place of the command.
     #[cold]
-    fn replace(&mut self, i: u32, status: Status, ticket: u32, done: &mut Commands) {
+    fn complete_from_note(&mut self, i: u32, status: Status, ticket: u32, done: &mut Commands) {
         let slot = &mut self.slots[i as usize];
         let mut stand_in = std::mem::replace(&mut slot.stand_in, Command::new(0));
         for note in &slot.bios {
@@ -241,25 +241,25 @@ impl GuardedQueue {
             let ticket = self.table.open();
             self.losses.late.fetch_add(1, Ordering::AcqRel);
             self.slots[i as usize].state = State::GivenUp(ticket);
-            self.replace(i, Status::Timeout, ticket, done);
+            self.complete_from_note(i, Status::Timeout, ticket, done);
         }
         self.next_due = self.first_due().unwrap_or(Nanos(u64::MAX));
     }
 
     /// Fails all commands that a queue of the device had when it panicked.
     #[cold]
-    fn bury(&mut self) {
+    fn declare_dead(&mut self) {
         self.dead = true;
         self.losses.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
         self.table.events.queue_died();
         // The queue is not dropped, because threads or the kernel may still use its resources.
-        std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
+        std::mem::forget(std::mem::replace(&mut self.lower, Box::new(ClosedQueue)));
         let mut failed = std::mem::take(&mut self.failed);
         for i in self.due(Nanos(u64::MAX)) {
             // The slot is never used again.
             self.slots[i as usize].state = State::GivenUp(FOREVER);
-            self.replace(i, Status::NoDevice, FOREVER, &mut failed);
+            self.complete_from_note(i, Status::NoDevice, FOREVER, &mut failed);
         }
         self.failed = failed;
         // None of these commands comes back, so their tickets stay open.
@@ -283,7 +283,7 @@ impl Queue for GuardedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         self.seen = now;
         if self.panicked.get() && !self.dead {
-            self.bury();
+            self.declare_dead();
         }
         if self.dead || self.losses.late.load(Ordering::Acquire) as usize >= self.places {
             return self.turn_away(commands, UNSENT);
@@ -300,7 +300,7 @@ impl Queue for GuardedQueue {
             Self::forget(&mut self.slots[c.slot as usize], c);
         }
         if !alive {
-            self.bury();
+            self.declare_dead();
             self.turn_away(commands, NO_SLOT);
         }
     }
@@ -316,7 +316,7 @@ impl Queue for GuardedQueue {
             }
         }
         if !alive && !self.dead {
-            self.bury();
+            self.declare_dead();
         }
         if now >= self.next_due && self.timeout.is_some() && !self.dead {
             self.give_up(now, done);
@@ -343,7 +343,7 @@ impl Queue for GuardedQueue {
     fn arm(&mut self) {
         let lower = &mut self.lower;
         if !self.dead && !self.panicked.get() && caught(|| lower.arm()).is_none() {
-            self.bury();
+            self.declare_dead();
         }
     }
 
@@ -354,7 +354,7 @@ impl Queue for GuardedQueue {
         let lower = &mut self.lower;
         let armed = caught(|| lower.arm_fd());
         if armed.is_none() {
-            self.bury();
+            self.declare_dead();
         }
         armed.flatten()
     }
@@ -362,7 +362,7 @@ impl Queue for GuardedQueue {
 
 impl Drop for GuardedQueue {
     fn drop(&mut self) {
-        let lower = std::mem::replace(&mut self.lower, Box::new(Gone));
+        let lower = std::mem::replace(&mut self.lower, Box::new(ClosedQueue));
         if self.panicked.get() {
             return std::mem::forget(lower);
         }

@@ -51,8 +51,8 @@ impl Inner {
         self.back.push(buf);
     }
 
-    /// Returns an id that no open ticket uses.
-    fn fresh(&mut self) -> u32 {
+    /// Returns the number of a ticket that is not open.
+    fn unused_ticket(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1);
             if self.last != 0 && !self.is_open(self.last) {
@@ -83,7 +83,7 @@ impl LateTable {
     pub(crate) fn open(&self) -> u32 {
         self.timeouts.fetch_add(1, Ordering::Relaxed);
         let mut inner = lock(&self.inner);
-        let ticket = inner.fresh();
+        let ticket = inner.unused_ticket();
         inner.open.insert(ticket);
         ticket
     }
@@ -144,7 +144,7 @@ impl LateTable {
                     parts.push(b);
                     return a;
                 }
-                let ticket = inner.fresh();
+                let ticket = inner.unused_ticket();
                 inner.joined.insert(ticket, vec![a, b]);
                 ticket
             }

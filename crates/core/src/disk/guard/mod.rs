@@ -3,5 +3,5 @@
 
 pub(crate) mod inflight;
 pub(crate) mod late;
-pub(crate) mod outlook;
+pub(crate) mod late_commands;
 pub(crate) mod resets;

@@ -6,7 +6,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waiter};
-use crate::disk::queue_state::{QueueState, duty};
+use crate::disk::queue_state::{QueueState, call_duties};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
@@ -36,7 +36,7 @@ impl DiskQueue {
     /// copy of the code, so that the ordinary copy keeps its registers.
     #[inline(always)]
     fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
-        if self.state.duties & duty::ARBITRATED != 0 {
+        if self.state.duties & call_duties::ARBITRATED != 0 {
             self.poll_arbitrated(now, done);
         } else {
             self.poll_plain(now, done);
@@ -141,7 +141,7 @@ impl QueueState {
         let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
         if next == AfterWrite::Idle && guard.plugs[i].is_stale() {
-            self.settle_appends_of(shared, &mut guard, i, ZoneNo(cmd.zone));
+            self.learn_wp_of(shared, &mut guard, i, ZoneNo(cmd.zone));
         }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
@@ -149,7 +149,7 @@ impl QueueState {
     /// Takes the write pointer of plug `i` from the account of the zone's native appends, if it is known now.
     #[cold]
     #[inline(never)]
-    fn settle_appends_of(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
+    fn learn_wp_of(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
         self.change(shared, shard, i, |_, plug| Self::learn_wp_from_appends(shared, plug, zone));
     }
 

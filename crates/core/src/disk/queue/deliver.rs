@@ -139,7 +139,7 @@ impl QueueState {
             None => bios.collect(),
         };
         // The owner may be a queue that was opened after this queue last updated `peers`. The list is not updated
-        // here: until the next call, `tags_back` uses it to return the tags of commands that this call has delivered.
+        // here: until the next call, `return_tags` uses it to return the tags of commands that this call has delivered.
         // Such a command does not keep its own queue open, so another queue may have the id by now.
         let peer = lock(&shared.queues).get(queue as usize).cloned().flatten();
         if let Some(peer) = peer {

@@ -8,7 +8,7 @@ use super::handle::DiskQueue;
 use super::write::Run;
 use crate::bio::{Bio, Bios, Flags, Op, Status};
 use crate::disk::order_window::{NOTHING_DUE, PAUSED, WindowGuard};
-use crate::disk::queue_state::{QueueState, duty};
+use crate::disk::queue_state::{QueueState, call_duties};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, EARLY};
@@ -137,14 +137,14 @@ impl QueueState {
         bios: Vec<Box<Bio>>,
     ) {
         window.hold(plug, write, bios);
-        self.duties |= duty::SET_DUE;
+        self.duties |= call_duties::SET_DUE;
     }
 
     /// Sets the time limit of the early writes that this call has submitted, at its end.
     #[cold]
     #[inline(never)]
     pub(super) fn set_due(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        self.duties &= !duty::SET_DUE;
+        self.duties &= !call_duties::SET_DUE;
         shared.window().set_due(self.id, Nanos(now.0.saturating_add(layout.order_window.0)));
     }
 
@@ -172,10 +172,10 @@ impl QueueState {
         i: usize,
         change: impl FnOnce(&mut QueueState, &mut PlugChange<'_>) -> R,
     ) -> (R, AdmittedEarly) {
-        let zone = shared.zone_at((shard.number(), i));
+        let zone = shared.zone_at(shard.place_of(i));
         let (mut refused, window) = (Vec::new(), || shared.window());
         let change = |plug: &mut PlugChange<'_>| change(self, plug);
-        let (result, early) = shard.change((i, zone), change, window, &mut refused);
+        let (result, early) = shard.change(i, zone, change, window, &mut refused);
         self.aborted.append(&mut refused);
         if early.bios > 0 {
             self.mailbox.counts.0.parked(early.bios);

@@ -93,7 +93,7 @@ impl DiskQueue {
     /// memory is still in use. A freeze does not wait for late commands. A queue that is dropped is kept until they
     /// are back, or until the disk has no handle any more; [`DiskQueue::abandon`] does not wait.
     pub fn late(&self) -> u32 {
-        self.state.outlook.nr_late()
+        self.state.late_commands.nr_late()
     }
 
     /// Takes no more BIOs, and frees memory that only these would need. For a queue whose client has gone and that late
@@ -111,13 +111,13 @@ impl DiskQueue {
     /// becomes an orphan, and 0 is returned.
     pub fn abandon(&mut self) -> u32 {
         self.drop_held();
-        let late = self.state.outlook.nr_late();
+        let late = self.state.late_commands.nr_late();
         if late == 0 || !self.state.only_late() {
             self.close();
             return 0;
         }
-        drop(std::mem::replace(&mut self.state.lower, MappedQueue::gone()));
-        self.state.outlook.abandon();
+        drop(std::mem::replace(&mut self.state.lower, MappedQueue::closed()));
+        self.state.late_commands.abandon();
         self.close();
         late
     }

@@ -9,7 +9,7 @@ use crate::bio::{Bio, Bios, Flags, Status};
 use crate::disk::queue_state::QueueState;
 use crate::disk::shared::{MAX_SHARDS, Shared};
 use crate::disk::snapshot::Layout;
-use crate::plug::{Admit, Kind, PlugChange, Shard};
+use crate::plug::{Admit, Kind, PlugChange, PlugPlace, Shard};
 use crate::sync::{MutexGuard, lock};
 use crate::unit::{Sector, ZoneNo};
 
@@ -80,7 +80,7 @@ impl QueueState {
         }
         let mut wanted = 0u64;
         for p in pieces(layout, &bio) {
-            wanted |= 1 << shared.place(p.zone).0;
+            wanted |= 1 << shared.place(p.zone).shard;
         }
         // In ascending order, as all code that locks several shards does.
         let mut guards: [Option<_>; MAX_SHARDS] = [const { None }; MAX_SHARDS];
@@ -93,7 +93,7 @@ impl QueueState {
         let (first, _) = layout.geometry.zone_of(bio.sector);
         let mut zones = first.0..first.0;
         for p in pieces(layout, &bio) {
-            let (s, i) = shared.place(p.zone);
+            let PlugPlace { shard: s, index: i } = shared.place(p.zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
             shard.lock_plug(i);
             zones.end += 1;
@@ -108,14 +108,14 @@ impl QueueState {
         }
         let release = |mut guards: [Option<MutexGuard<'_, Shard>>; MAX_SHARDS]| {
             for zone in zones {
-                let (s, i) = shared.place(ZoneNo(zone));
+                let PlugPlace { shard: s, index: i } = shared.place(ZoneNo(zone));
                 if let Some(shard) = &mut guards[s] {
                     shard.unlock_plug(i);
                 }
             }
         };
         if let Some((zone, offset, status)) = refused {
-            let (s, i) = shared.place(zone);
+            let PlugPlace { shard: s, index: i } = shared.place(zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
             let len = bio.len_sectors;
             let back = self.hold_split(shared, layout, shard, i, (zone, offset, status), bio);
@@ -135,7 +135,7 @@ impl QueueState {
                 self.each_part_of(parent, piece, max, |state, part| state.backlog.bio(part));
                 continue;
             }
-            let (s, i) = shared.place(piece.zone);
+            let PlugPlace { shard: s, index: i } = shared.place(piece.zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
             let ((), early) = self.change(shared, shard, i, |state, plug| {
                 state.each_part_of(parent, piece, max, |state, part| {
@@ -249,10 +249,10 @@ impl QueueState {
     /// Handles a part that has come back. After the last part, the parent comes back too.
     #[cold]
     pub(crate) fn part_done(&mut self, part: Box<Bio>, done: &mut Bios) {
-        let outlook = &self.outlook;
-        let back = self.splits.part_done(part, |whole, part| outlook.join(whole, part));
+        let late_commands = &self.late_commands;
+        let back = self.splits.part_done(part, |whole, part| late_commands.join(whole, part));
         let Some((mut whole, missing)) = back else { return };
-        if let Some(buf) = missing.and_then(|parts| outlook.expect(parts)) {
+        if let Some(buf) = missing.and_then(|parts| late_commands.expect(parts)) {
             whole.set_buf(buf);
         }
         done.push_back(whole);

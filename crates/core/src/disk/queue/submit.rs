@@ -3,7 +3,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
-use crate::disk::queue_state::{QueueState, duty};
+use crate::disk::queue_state::{QueueState, call_duties};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::sync::Ordering;
@@ -40,10 +40,10 @@ impl DiskQueue {
             }
         }
         if state.duties != 0 {
-            if state.duties & duty::SET_DUE != 0 {
+            if state.duties & call_duties::SET_DUE != 0 {
                 state.set_due(shared, layout, now);
             }
-            if state.duties & duty::ARBITRATED != 0 {
+            if state.duties & call_duties::ARBITRATED != 0 {
                 state.dispatch(shared, layout, now);
             }
         }

@@ -5,7 +5,7 @@ use crate::disk::queue_state::QueueState;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
-use crate::plug::{Admit, Kind, Quick, Shard};
+use crate::plug::{Admit, Kind, LockFreeAdmission, PlugPlace, Shard};
 use crate::unit::{Sector, ZoneNo};
 
 /// A description of the run in [`QueueState::run`]: contiguous writes of one kind to one zone.
@@ -101,7 +101,7 @@ impl QueueState {
         if self.tags.any_free() && self.is_one_command(layout, run) {
             let end = || layout.geometry.sequential_capacity(run.zone);
             match layout.words.admit(place, run.offset, run.len_sectors, end) {
-                Quick::Admitted { offset, generation } => {
+                LockFreeAdmission::Admitted { offset, generation } => {
                     if run.offset.is_none() {
                         self.place_appends(layout, run.zone_start, offset);
                     }
@@ -110,8 +110,8 @@ impl QueueState {
                     std::mem::swap(&mut cmd.bios, &mut self.run);
                     return self.send_write(cmd);
                 }
-                Quick::Locked => {}
-                Quick::Conventional => {
+                LockFreeAdmission::Locked => {}
+                LockFreeAdmission::Conventional => {
                     return self.run_refused(shared, layout, run, Status::ConventionalZone);
                 }
             }
@@ -128,17 +128,11 @@ impl QueueState {
 
     /// Like [`QueueState::send_run`], under the lock of the zone's shard.
     #[inline(always)]
-    fn send_run_locked(
-        &mut self,
-        shared: &Shared,
-        layout: &Layout,
-        run: Run,
-        place: (usize, usize),
-    ) {
+    fn send_run_locked(&mut self, shared: &Shared, layout: &Layout, run: Run, place: PlugPlace) {
         let Run { zone, kind, len_sectors: total, .. } = run;
         let nr = self.run.len() as u32;
         let whole = self.is_one_command(layout, run);
-        let (mut guard, i) = (shared.lock_plug(place), place.1);
+        let (mut guard, i) = (shared.lock_plug(place), place.index);
         let plug = &mut guard.plugs[i];
         let at = plug.write_pointer();
         let admit = plug.admit(run.offset.unwrap_or(at), total);

@@ -11,7 +11,7 @@ pub(crate) mod tags;
 pub(crate) mod waits;
 
 use super::bell::Bell;
-use super::guard::outlook::Outlook;
+use super::guard::late_commands::LateCommands;
 use super::mailbox::Mailbox;
 use super::snapshot::Layout;
 use super::state;
@@ -28,7 +28,7 @@ use tags::Tags;
 use waits::AnticipationWaits;
 
 /// Extra duties of the calls of some queues. One test of a byte covers all of them.
-pub(crate) mod duty {
+pub(crate) mod call_duties {
     /// `dispatch` decides what is sent: see `Layout::arbitrated`.
     pub(crate) const ARBITRATED: u8 = 1;
     /// The call has submitted early writes, and sets their time limit at its end. Clear between two calls.
@@ -45,7 +45,7 @@ pub(crate) struct QueueState {
     pub(crate) intake: Intake,
     /// The queue of the device.
     pub(crate) lower: MappedQueue,
-    /// The extra duties of the queue's calls: bits of [`duty`].
+    /// The extra duties of the queue's calls: bits of [`call_duties`].
     pub(crate) duties: u8,
     pub(crate) tags: Tags,
     /// The command for the disk's own reports.
@@ -73,7 +73,7 @@ pub(crate) struct QueueState {
     /// The waker of its queue of the device.
     pub(crate) bell: Option<Arc<Bell>>,
     /// Commands that may come late.
-    pub(crate) outlook: Outlook,
+    pub(crate) late_commands: LateCommands,
     /// The mailboxes of the other queues, by id.
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
 }
@@ -111,19 +111,19 @@ impl QueueState {
             splits: SplitTable::default(),
             mailbox,
             bell: None,
-            outlook: Outlook::default(),
+            late_commands: LateCommands::default(),
             peers: Vec::new(),
         }
     }
 
     pub(crate) fn closed() -> QueueState {
-        QueueState::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
+        QueueState::new(Self::CLOSED, MappedQueue::closed(), 0, 0, Arc::default())
     }
 
     /// Takes no more BIOs and frees memory that only these would need. The queue can still send work that other
     /// queues leave to it, one command at a time. It must have nothing in flight. Returns the depth that it had.
     pub(crate) fn shrink(&mut self) -> u32 {
-        self.tags.shrink(self.duties & duty::ARBITRATED != 0);
+        self.tags.shrink(self.duties & call_duties::ARBITRATED != 0);
         self.backlog.shrink();
         self.out = Commands::new();
         self.fin = Commands::new();
@@ -135,7 +135,7 @@ impl QueueState {
 
     /// Adopts a layout, which may be new. The queue may have commands in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
-        self.duties = if layout.arbitrated { duty::ARBITRATED } else { 0 };
+        self.duties = if layout.arbitrated { call_duties::ARBITRATED } else { 0 };
         self.tags.place(layout.arbitrated);
     }
 
@@ -147,7 +147,7 @@ impl QueueState {
         self.tags.any_out()
             || !self.backlog.is_empty()
             || !self.waits.is_empty()
-            || self.outlook.is_watched() && self.mailbox.has_errands()
+            || self.late_commands.is_watched() && self.mailbox.has_errands()
     }
 
     /// A measure of the work left. While no BIO is taken, it goes down with each command that ends and each entry of
@@ -168,7 +168,7 @@ impl QueueState {
 
     /// Returns whether the queue must still be polled after its owner has gone.
     pub(crate) fn holds_commands(&self) -> bool {
-        !self.only_late() || self.outlook.nr_late() > 0
+        !self.only_late() || self.late_commands.nr_late() > 0
     }
 
     /// Returns whether nothing is at the device except commands that were given up.
@@ -199,7 +199,7 @@ impl QueueState {
             let busy = self.is_busy();
             let word = state::word(state::version(state), busy);
             self.mailbox.work_left.store(self.work_left(), Ordering::Relaxed);
-            if self.outlook.is_watched() {
+            if self.late_commands.is_watched() {
                 self.mailbox.acknowledge(word);
             } else {
                 self.mailbox.ack.store(word, Ordering::Release);

@@ -163,7 +163,7 @@ impl Model {
         };
         match cond {
             Some(cond) if wp >= self.succeeded_to => {
-                self.resume_from_report(cond, number, self.succeeded_to)
+                self.resume_from_report(cond, number, self.succeeded_to);
             }
             _ => {
                 // A report that was sent after the failure is still believed.

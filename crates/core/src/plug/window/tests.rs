@@ -309,9 +309,9 @@ impl Real {
             (held, !held)
         });
         let here = self.window.zones.get(&ZONE);
-        let room = here.map(|z| (z.room.writes, z.room.sectors)).unwrap_or_default();
+        let amount = here.map(|z| (z.amount.writes, z.amount.sectors)).unwrap_or_default();
         let sectors: u64 = model.held.values().map(|h| u64::from(h.0)).sum();
-        assert_eq!(room, (model.held.len() as u64, sectors), "H6");
+        assert_eq!(amount, (model.held.len() as u64, sectors), "H6");
         let held = here.into_iter().flat_map(|z| &z.writes);
         let held: Vec<_> = held.map(|(&at, e)| (at, e.len_sectors)).collect();
         assert_eq!(held, model.held.iter().map(|(&at, h)| (at, h.0)).collect::<Vec<_>>());
@@ -330,7 +330,7 @@ impl Real {
         assert_eq!(c.writes as usize, model.held.len(), "H6");
         let clients: u64 = self.window.clients.values().map(|c| c.writes).sum();
         assert_eq!((clients, self.window.due.len() as u64), (c.writes, c.writes), "H6");
-        assert!(self.window.fresh.is_empty());
+        assert!(self.window.undated.is_empty());
     }
 }
 
@@ -373,9 +373,11 @@ fn h6_a_disk_holds_so_many_writes_and_bytes() {
     let mut shard = Shard::default();
     shard.plugs.push(Plug::new(&zone(0)));
     let write = EarlyWrite { zone: ZONE, offset: 2, len_sectors: 2, queue: 0, queues: 1 };
-    let room =
-        |writes, sectors| Room { writes: DISK.writes - writes, sectors: DISK.sectors - sectors };
-    for (all, fits) in [(room(1, 2), true), (room(0, 2), false), (room(1, 1), false)] {
+    let amount = |writes, sectors| HeldAmount {
+        writes: DISK.writes - writes,
+        sectors: DISK.sectors - sectors,
+    };
+    for (all, fits) in [(amount(1, 2), true), (amount(0, 2), false), (amount(1, 1), false)] {
         let mut window = OrderWindow { all, ..OrderWindow::default() };
         assert_eq!(window.may_hold(&shard.plugs[0], write), fits);
         assert_eq!(window.counters.over_disk, u64::from(!fits));

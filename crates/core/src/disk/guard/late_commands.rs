@@ -9,7 +9,7 @@ use zoneplug_buf::{IoBuf, Parts};
 /// A queue's view of its commands that may come late. There are none on a disk without a timeout, unless it has to
 /// survive a device that panics.
 #[derive(Debug, Default)]
-pub(crate) struct Outlook {
+pub(crate) struct LateCommands {
     losses: Option<Arc<Losses>>,
     /// How many commands the device takes at a time.
     places: u32,
@@ -17,13 +17,13 @@ pub(crate) struct Outlook {
     tickets: Arc<LateTable>,
 }
 
-impl Outlook {
+impl LateCommands {
     pub(crate) fn new(
         losses: Option<Arc<Losses>>,
         places: u32,
         tickets: Arc<LateTable>,
-    ) -> Outlook {
-        Outlook { losses, places, tickets }
+    ) -> LateCommands {
+        LateCommands { losses, places, tickets }
     }
 
     /// Returns whether commands may come late at all.
@@ -71,18 +71,22 @@ mod tests {
     #[test]
     fn a_queue_is_down_when_it_is_dead_or_full_of_late_commands() {
         let losses = Arc::new(Losses::default());
-        let of = |losses: &Arc<Losses>| Outlook::new(Some(losses.clone()), 2, Arc::default());
-        let outlook = of(&losses);
-        assert!(outlook.is_watched() && !outlook.is_down());
+        let of = |losses: &Arc<Losses>| LateCommands::new(Some(losses.clone()), 2, Arc::default());
+        let late_commands = of(&losses);
+        assert!(late_commands.is_watched() && !late_commands.is_down());
         losses.late.store(1, Ordering::Relaxed);
-        assert_eq!((outlook.nr_late(), outlook.is_down()), (1, false), "one place is left");
+        assert_eq!(
+            (late_commands.nr_late(), late_commands.is_down()),
+            (1, false),
+            "one place is left"
+        );
         losses.late.store(2, Ordering::Relaxed);
-        assert!(outlook.is_down());
-        outlook.abandon();
-        assert_eq!((outlook.nr_late(), outlook.is_down()), (0, false));
+        assert!(late_commands.is_down());
+        late_commands.abandon();
+        assert_eq!((late_commands.nr_late(), late_commands.is_down()), (0, false));
         losses.dead.store(true, Ordering::Relaxed);
-        assert!(outlook.is_down());
-        let none = Outlook::default();
+        assert!(late_commands.is_down());
+        let none = LateCommands::default();
         assert!(!none.is_watched() && !none.is_down() && none.nr_late() == 0);
     }
 }
