@@ -333,7 +333,7 @@ impl Form {
     }
 
     /// Returns texts at the bounds, and texts just beyond them, for tests of every place that reads values.
-    pub fn edges(&self) -> (Vec<String>, Vec<String>) {
+    pub fn edges(&self) -> Edges {
         let (min, max) = self.bounds();
         let mut good = vec![self.show(&Value::Number(min)), self.show(&Value::Number(max))];
         let mut bad = vec![String::from("x"), String::from("-1"), String::from("+1")];
@@ -347,7 +347,7 @@ impl Form {
             }
             Form::Fraction => bad.extend(["0".to_owned(), "1".to_owned()]),
             Form::Rate => bad.extend(["999B/s".to_owned(), "100000000001B/s".to_owned()]),
-            Form::Text(_) => return (vec!["a".to_owned()], Vec::new()),
+            Form::Text(_) => return Edges { good: vec!["a".to_owned()], bad: Vec::new() },
             _ => {
                 let beyond = [min.checked_sub(1), max.checked_add(1)];
                 let beyond = beyond.into_iter().flatten();
@@ -366,8 +366,17 @@ impl Form {
                 good.truncate(1);
             }
         }
-        (good, bad)
+        Edges { good, bad }
     }
+}
+
+/// Texts at the bounds of a form, and just beyond them: [`Form::edges`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edges {
+    /// Texts that the form reads.
+    pub good: Vec<String>,
+    /// Texts that the form refuses.
+    pub bad: Vec<String>,
 }
 
 /// Reads nanoseconds from a number of units, or from a time with its own unit.
@@ -486,7 +495,7 @@ mod tests {
     #[test]
     fn a_form_takes_its_bounds_and_nothing_beyond() {
         for form in FORMS {
-            let (good, bad) = form.edges();
+            let Edges { good, bad } = form.edges();
             assert!(!good.is_empty());
             for text in good {
                 let value = form.read(&text).unwrap_or_else(|| panic!("{form:?} takes {text}"));

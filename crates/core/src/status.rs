@@ -94,9 +94,16 @@ pub enum WritePointer {
     Unknown,
 }
 
-/// SCSI sense: key, additional code, qualifier.
+/// SCSI sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sense(pub u8, pub u8, pub u8);
+pub struct Sense {
+    /// The sense key.
+    pub key: u8,
+    /// The additional sense code.
+    pub code: u8,
+    /// The qualifier of the additional sense code.
+    pub qualifier: u8,
+}
 
 /// One row of the table: the name of a status, and its codes elsewhere.
 struct Row {
@@ -114,10 +121,10 @@ const fn row(
     name: &'static str,
     errno: i32,
     nvme: u16,
-    sense: (u8, u8, u8),
+    (key, code, qualifier): (u8, u8, u8),
     wp: WritePointer,
 ) -> Row {
-    Row { status, name, errno, nvme, sense: Sense(sense.0, sense.1, sense.2), wp }
+    Row { status, name, errno, nvme, sense: Sense { key, code, qualifier }, wp }
 }
 
 // Linux's numbers (asm-generic/errno*.h), written out because core has no libc.

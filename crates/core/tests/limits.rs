@@ -74,7 +74,7 @@ fn o4_implicit_closes_do_not_disturb_plugs() {
             assert_eq!(r.status(write(z * 64 + round * 8, 8)), Status::Ok);
         }
     }
-    assert_eq!(r.dev.open_and_active().0, 1);
+    assert_eq!(r.dev.zones_in_use().open, 1);
 }
 
 /// O6: a zone filled by writing and one that was finished look the same.

@@ -11,7 +11,7 @@ use zoneplug_core::zone::Condition::{
 };
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Bio, Command, Commands, Device, Nanos, Op, Queue, Sector, Status, ZoneNo};
-use zoneplug_devices::emu::{EmuDisk, Fault};
+use zoneplug_devices::emu::{EmuDisk, Fault, ZonesInUse};
 
 const OK: Status = Status::Ok;
 
@@ -137,7 +137,7 @@ fn read_only_and_offline_zones_fail_with_statuses_of_their_own() {
             let z = d.zone_info(ZoneNo(zone));
             assert_eq!((z.cond, z.wp), (cond, Sector(u64::MAX)));
         }
-        assert_eq!(d.open_and_active(), (0, 0), "they hold no resources");
+        assert_eq!(d.zones_in_use(), ZonesInUse::default(), "they hold no resources");
         assert_eq!(status(&d, Op::ZoneResetAll, 0, 0), OK);
         assert_eq!(d.zone_info(ZoneNo(2)).cond, Offline);
         assert!(!d.set_condition(ZoneNo(0), Offline), "a conventional zone");
@@ -156,7 +156,7 @@ fn a_write_pointer_that_moved_from_outside_shows_no_old_data() {
     assert_eq!(status(&d, Op::ZoneReset, 0, 128), OK);
     d.set_write_pointer(ZoneNo(0), 16);
     let z = d.zone_info(ZoneNo(0));
-    assert_eq!((z.cond, wp(&z), d.open_and_active()), (Closed, 16, (0, 1)));
+    assert_eq!((z.cond, wp(&z), d.zones_in_use()), (Closed, 16, ZonesInUse { open: 0, active: 1 }));
     assert!(read(&d, 0, 32).iter().all(|&b| b == 0));
     assert_eq!(status(&d, Op::Write, 16, 8), OK);
     d.set_write_pointer(ZoneNo(0), 8);
@@ -164,7 +164,7 @@ fn a_write_pointer_that_moved_from_outside_shows_no_old_data() {
     d.set_write_pointer(ZoneNo(0), 24);
     assert!(read(&d, 0, 32).iter().all(|&b| b == 0), "what was skipped is not what was there");
     d.set_write_pointer(ZoneNo(0), 1 << 20);
-    assert_eq!((d.zone_info(ZoneNo(0)).cond, d.open_and_active()), (Full, (0, 0)));
+    assert_eq!((d.zone_info(ZoneNo(0)).cond, d.zones_in_use()), (Full, ZonesInUse::default()));
     d.set_write_pointer(ZoneNo(0), 0);
     let z = d.zone_info(ZoneNo(0));
     assert_eq!((z.cond, wp(&z)), (Empty, 0));
@@ -356,7 +356,9 @@ fn threads_share_a_disk() {
     });
     let zones: Vec<_> = (0..32).map(|z| d.zone_info(ZoneNo(z)).cond).collect();
     let count = |f: fn(Condition) -> bool| zones.iter().filter(|&&c| f(c)).count() as u32;
-    assert_eq!(d.open_and_active(), (count(Condition::is_open), count(Condition::is_active)));
+    let in_use = d.zones_in_use();
+    assert_eq!(in_use.open, count(Condition::is_open));
+    assert_eq!(in_use.active, count(Condition::is_active));
     assert!(count(Condition::is_open) <= 4 && count(Condition::is_active) <= 6);
     assert_eq!(d.stats().total(), 8000);
 }

@@ -36,14 +36,12 @@ pub(crate) fn measure(served: &Served, counters: &ServedCounters) -> Measured {
     let (all, census) = (disk.counters(), disk.census(SLOW_ZONES));
     let zones = |condition: Option<Condition>| match condition {
         None => census.stale,
-        Some(c) => census.conditions.iter().find(|(found, _)| *found == c).map_or(0, |(_, n)| *n),
+        Some(c) => census.conditions.iter().find(|n| n.condition == c).map_or(0, |n| n.zones),
     };
     let conditions = CONDITIONS.map(|(name, c)| (name.to_owned(), u64::from(zones(c))));
     let events = EventKind::ALL.map(|k| (k.name().replace('-', "_"), disk.event_count(k)));
-    let waiting = |(zone, waiting): &(zoneplug_core::ZoneNo, u32)| ZoneWaiting {
-        zone: zone.0,
-        waiting: *waiting,
-    };
+    let waiting =
+        |w: &zoneplug_core::disk::ZoneWaiting| ZoneWaiting { zone: w.zone.0, waiting: w.bios };
     let slow = counters.slow_zones.iter().map(|z| ZoneSlow {
         zone: z.zone.0,
         op: z.op.name().to_owned(),

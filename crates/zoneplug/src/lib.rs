@@ -77,8 +77,9 @@ pub mod zone {
 /// The configuration and the visible state of an open disk.
 pub mod disk {
     pub use zoneplug_core::disk::{
-        Attribute, Census, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT, Event, EventKind,
-        Mode, Rejections, WindowCounters, ZoneCounters, ZoneRecovery, ZoneState,
+        Attribute, Census, ConditionCount, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT,
+        Event, EventKind, Mode, Rejections, WindowCounters, WriterState, ZoneCounters,
+        ZoneRecovery, ZoneState, ZoneWaiting,
     };
     pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters, policy};
     pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};
@@ -95,8 +96,8 @@ pub mod device {
 /// Layers: devices on devices. Specifications name them too, as in `po2@mem,zones=8`.
 pub mod layers {
     pub use zoneplug_devices::stack::{
-        FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, JoinDisk, Listener, Po2Disk,
-        TapDisk, TapEvent,
+        FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, FaultSectors, JoinDisk,
+        Listener, Po2Disk, TapDisk, TapEvent,
     };
     #[cfg(feature = "crypt")]
     pub use zoneplug_host::CryptDisk;

@@ -11,11 +11,29 @@ use crate::zone::Condition;
 pub struct Census {
     /// The number of zones in each condition that occurs. Open and closed zones are both *active* (M10). Stale zones
     /// are not counted here.
-    pub conditions: Vec<(Condition, u32)>,
+    pub conditions: Vec<ConditionCount>,
     /// Zones whose write pointer is unknown.
     pub stale: u32,
-    /// The zones with the most waiting BIOs, and their numbers of BIOs, in descending order.
-    pub waiting: Vec<(ZoneNo, u32)>,
+    /// The zones with the most waiting BIOs, in descending order of their numbers of BIOs.
+    pub waiting: Vec<ZoneWaiting>,
+}
+
+/// The number of zones in one condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConditionCount {
+    /// The condition.
+    pub condition: Condition,
+    /// How many zones are in it.
+    pub zones: u32,
+}
+
+/// The number of BIOs that wait in one zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZoneWaiting {
+    /// The zone.
+    pub zone: ZoneNo,
+    /// How many BIOs wait in it.
+    pub bios: u32,
 }
 
 impl Disk {
@@ -29,7 +47,8 @@ impl Disk {
     /// let config = "null,zones=8,zone-size=1M,conv=2".parse::<EmuConfig>().unwrap();
     /// let disk = Disk::open(EmuDisk::new(config).unwrap(), DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
     /// let census = disk.census(4);
-    /// assert_eq!(census.conditions, [(Condition::NotWp, 2), (Condition::Empty, 6)]);
+    /// let counts: Vec<_> = census.conditions.iter().map(|c| (c.condition, c.zones)).collect();
+    /// assert_eq!(counts, [(Condition::NotWp, 2), (Condition::Empty, 6)]);
     /// assert!(census.stale == 0 && census.waiting.is_empty());
     /// ```
     pub fn census(&self, most: usize) -> Census {
@@ -54,26 +73,26 @@ impl Disk {
                 shard.unlock_plug(i);
             }
         }
-        census.conditions.sort_unstable_by_key(|(condition, _)| *condition as u8);
+        census.conditions.sort_unstable_by_key(|c| c.condition as u8);
         census
     }
 }
 
 impl Census {
     fn add(&mut self, condition: Condition) {
-        match self.conditions.iter_mut().find(|(c, _)| *c == condition) {
-            Some((_, n)) => *n += 1,
-            None => self.conditions.push((condition, 1)),
+        match self.conditions.iter_mut().find(|c| c.condition == condition) {
+            Some(count) => count.zones += 1,
+            None => self.conditions.push(ConditionCount { condition, zones: 1 }),
         }
     }
 
     /// Notes a zone, if it is among the `most` with the most waiting BIOs so far. Of equals the lower number comes first.
     fn waits(&mut self, zone: ZoneNo, parked: u32, most: usize) {
-        let before = |(z, n): &(ZoneNo, u32)| (*n, zone.0) > (parked, z.0);
+        let before = |w: &ZoneWaiting| (w.bios, zone.0) > (parked, w.zone.0);
         let at = self.waiting.partition_point(before);
         if at < most {
             self.waiting.truncate(most - 1);
-            self.waiting.insert(at, (zone, parked));
+            self.waiting.insert(at, ZoneWaiting { zone, bios: parked });
         }
     }
 }
@@ -89,7 +108,7 @@ mod tests {
         for (zone, parked) in [(7, 1), (3, 5), (9, 2), (1, 5), (2, 9), (4, 2), (5, 1)] {
             census.waits(ZoneNo(zone), parked, 4);
         }
-        let list: Vec<(u32, u32)> = census.waiting.iter().map(|(z, n)| (z.0, *n)).collect();
+        let list: Vec<(u32, u32)> = census.waiting.iter().map(|w| (w.zone.0, w.bios)).collect();
         assert_eq!(list, [(2, 9), (1, 5), (3, 5), (4, 2)]);
         census.waits(ZoneNo(0), 1, 0);
     }

@@ -188,10 +188,9 @@ impl Disk {
         WriterState { spindle, counters: writer.counters, turn, listed: listed.to_vec() }
     }
 
-    /// Returns the single writer of a device with one spindle: its counters, the zone of its turn, and the waiting
-    /// zones. On other devices it is that of the first spindle; [`Disk::writers`] has all.
-    pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
-        let WriterState { counters, turn, listed, .. } = self.writer(0);
-        (counters, turn, listed)
+    /// Returns the single writer of a device with one spindle. On other devices it is that of the first spindle;
+    /// [`Disk::writers`] has all.
+    pub fn single_writer(&self) -> WriterState {
+        self.writer(0)
     }
 }

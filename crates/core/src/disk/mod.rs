@@ -38,13 +38,13 @@ pub use crate::plug::{Counters, Rejections, WindowCounters, ZoneCounters};
 pub use attributes::{
     ATTRIBUTES, Attribute, AttributeChange, AttributeInfo, Change, TAGS, find_attribute,
 };
-pub use census::Census;
+pub use census::{Census, ConditionCount, ZoneWaiting};
 pub use config::{DiskConfig, MAX_TAGS, Mode, QueueConfig, ZoneRecovery};
 pub use counters::DiskCounters;
 pub use events::{EVENTS_KEPT, Event, EventKind};
 pub use freeze::Freeze;
 pub use handle::Disk;
 pub use inspect::WriterState;
-pub use queue::DiskQueue;
+pub use queue::{Armed, DiskQueue};
 pub use revalidate::Revalidation;
 pub use zone_states::ZoneState;

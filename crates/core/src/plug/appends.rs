@@ -55,9 +55,9 @@ impl PlugChange<'_> {
         let (plug, appends) = (&mut shard.plugs[i], &mut shard.tracks[i].appends);
         let known = plug.state & NEED_WP == 0 && plug.recovery == Recovery::None;
         if known && !appends.any() {
-            if let Some((first, _)) = waiting {
+            if let Some(waiting) = waiting {
                 // The reservations of the writes that are aborted are undone.
-                plug.wp = (first.0 - start.0) as u32;
+                plug.wp = (waiting.start.0 - start.0) as u32;
             }
             *appends = Appends { is_valid: true, ..Appends::default() };
         } else {
@@ -73,8 +73,8 @@ impl PlugChange<'_> {
     }
 
     /// Notes the end of a native append of the zone, at error epoch `epoch`. A report that the device carried out
-    /// meanwhile may not include the append (E6), so the write pointer stays unknown until [`PlugChange::learn_wp_from_appends`]
-    /// or a report that is sent from now on.
+    /// meanwhile may not include the append (E6), so the write pointer stays unknown until
+    /// [`PlugChange::learn_wp_from_appends`] or a report that is sent from now on.
     pub(crate) fn end_append(
         &mut self,
         start: Sector,

@@ -213,7 +213,7 @@ impl PlugChange<'_> {
         let &RecoveryReport { cmd, start, mask, may_move, epoch } = report;
         let plug = &shard.plugs[i];
         let current = shard.tracks.get(i).is_some_and(|t| t.report_number == cmd.epoch);
-        // A failure that still waits for the writes behind it has not been reported yet: `report_number` is still the number
+        // A failure that still waits for the writes behind it has not been reported yet: `report_number` is still that
         // of an earlier report.
         let drains = plug.in_flight > 0;
         let ended = plug.recovery == Recovery::None || drains || !current;

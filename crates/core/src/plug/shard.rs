@@ -8,7 +8,7 @@ use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Flags, Status, Waiter, WritePointer};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 /// Counts of the plugs of a disk since it was opened.
@@ -299,11 +299,10 @@ impl Shard {
         true
     }
 
-    /// Returns the range of sectors that waits in zone `i`, which starts at `start`: its first sector and its end.
-    pub(crate) fn extent(&self, i: usize, start: Sector) -> Option<(Sector, Sector)> {
+    /// Returns the range of sectors that waits in zone `i`, which starts at `start`.
+    pub(crate) fn extent(&self, i: usize, start: Sector) -> Option<Range<Sector>> {
         let plug = &self.plugs[i];
-        (plug.parked != 0)
-            .then(|| (self.slots.get(plug.head).sector, start.plus(u64::from(plug.wp))))
+        (plug.parked != 0).then(|| self.slots.get(plug.head).sector..start.plus(u64::from(plug.wp)))
     }
 
     /// The flags of the first BIO that waits in zone `i`.

@@ -4,7 +4,7 @@
 //! instead of refused. A held write is called *early* here. It has not been accepted: the write pointer, the parked
 //! writes, tags, budgets and the single writer do not know of it. It leaves the window in one of three ways:
 //!
-//! * An admission, or a report, brings the write pointer to its start: it is admitted next ([`OrderWindow::follow_plug`]).
+//! * An admission, or a report, brings the write pointer to its start: [`OrderWindow::follow_plug`] admits it next.
 //! * Its time is over ([`OrderWindow::expire`]), or its client goes away ([`OrderWindow::leave`]): it is refused.
 //! * It can no longer be admitted, because another write took its place, or because the zone was reset or finished or
 //!   takes no writes any more: [`OrderWindow::follow_plug`] refuses it.

@@ -15,6 +15,7 @@
 
 use super::policy::{Candidate, Policy, Turn, View};
 use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
+use std::ops::Range;
 
 /// Classes of the histogram of turns.
 const CLASSES: usize = 16;
@@ -232,10 +233,10 @@ impl SingleWriter {
             && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) >= deadline)
     }
 
-    /// Begins the turn of `zone`. Its waiting writes start and end at `waits`.
-    pub(crate) fn begin_turn(&mut self, zone: ZoneNo, waits: (Sector, Sector), now: Nanos) {
+    /// Begins the turn of `zone`. Its writes in `waiting` wait.
+    pub(crate) fn begin_turn(&mut self, zone: ZoneNo, waiting: Range<Sector>, now: Nanos) {
         self.last = Some(zone);
-        (self.start, self.until) = waits;
+        (self.start, self.until) = (waiting.start, waiting.end);
         self.turn = Turn { began: now, ..Turn::default() };
         let waited = Nanos(now.0.saturating_sub(self.since.0));
         self.counters.longest_wait = self.counters.longest_wait.max(waited);

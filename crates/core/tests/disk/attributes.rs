@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use zoneplug_core::disk::{ATTRIBUTES, AttributeInfo, Change, Disk, DiskConfig, find_attribute};
-use zoneplug_core::form::{DefaultValue, Form, MS, US};
+use zoneplug_core::form::{DefaultValue, Edges, Form, MS, US};
 use zoneplug_core::sched::Balance;
 use zoneplug_core::{Error, ErrorKind, Nanos};
 use zoneplug_devices::emu::EmuDisk;
@@ -75,7 +75,7 @@ fn no_two_attributes_share_a_name_and_each_is_explained() {
 #[test]
 fn a_disk_opens_with_every_attribute_at_its_bounds() {
     for a in keys() {
-        for value in &a.key.form.edges().0 {
+        for value in &a.key.form.edges().good {
             for name in names(a) {
                 let disk = open(config(&format!("{name}={value}")));
                 let disk = disk.unwrap_or_else(|e| panic!("{name}={value}: {e}"));
@@ -92,7 +92,7 @@ fn a_disk_opens_with_every_attribute_at_its_bounds() {
 fn a_disk_in_use_takes_every_writable_attribute_within_its_bounds() {
     for a in ATTRIBUTES.iter().filter(|a| a.is_writable()) {
         let disk = disk_with(a);
-        let (good, bad) = a.key.form.edges();
+        let Edges { good, bad } = a.key.form.edges();
         for name in names(a) {
             for value in &good {
                 disk.set_attribute(name, value).unwrap_or_else(|e| panic!("{name}={value}: {e}"));

@@ -171,7 +171,7 @@ fn a_dead_queue_takes_nothing_of_others() {
         // Until there is no other.
         drop(r.queues.remove(1));
         assert_eq!(r.run(0, [write(384, 8)]), [Status::NoDevice]);
-        assert!(r.disk.single_writer().1.is_none() && r.disk.scheduled() == 0);
+        assert!(r.disk.single_writer().turn.is_none() && r.disk.scheduled() == 0);
         assert_eq!(lost_bios(), 0);
     }
 }

@@ -4,7 +4,7 @@ use crate::common::*;
 use std::sync::Arc;
 use zoneplug_core::{Bios, Flags, Nanos, Op, Status};
 use zoneplug_devices::emu::EmuDisk;
-use zoneplug_devices::stack::{FaultAction, FaultDisk, FaultRule, Kinds};
+use zoneplug_devices::stack::{FaultAction, FaultDisk, FaultRule, OpSet};
 
 fn rig() -> (Rig, Arc<FaultDisk>) {
     let make = make(8, 64, 64).queues(&[(64, 2), (64, 2)]);
@@ -25,7 +25,7 @@ fn code1_a_write_that_ends_anywhere_after_its_reservation_stalls_no_zone() {
     for status in Status::all().filter(|s| !s.is_ok() && *s != Status::Busy) {
         for skip in 0..4 {
             let (mut r, fault) = rig();
-            let mut rule = FaultRule::next(Kinds::WRITES, FaultAction::Fail(status));
+            let mut rule = FaultRule::next(OpSet::WRITES, FaultAction::Fail(status));
             rule.skip = skip;
             fault.add(rule);
             let bios = (0..4).map(|i| flags(token(write(i * 8, 8), i), Flags::NOMERGE));
@@ -47,13 +47,13 @@ fn code2_a_report_from_before_the_error_is_not_believed() {
     let (mut r, fault) = rig();
     assert_eq!(r.run(0, [write(0, 8)]), [Status::Ok]);
     let mut late =
-        FaultRule::next(Kinds::of(&[Op::ReportZones]), FaultAction::Delay(Nanos(50_000)));
+        FaultRule::next(OpSet::of(&[Op::ReportZones]), FaultAction::Delay(Nanos(50_000)));
     late.zone = Some(0);
     fault.add(late);
     r.submit(1, [report(0, 1)]);
     r.step();
     let torn = FaultAction::Torn(Status::Io, Some(4));
-    fault.add(FaultRule::next(Kinds::of(&[Op::Write]), torn));
+    fault.add(FaultRule::next(OpSet::of(&[Op::Write]), torn));
     r.submit(0, [write(8, 8)]);
     assert!(r.finish().iter().any(|b| b.status == Status::Io));
     assert!(r.cached(0).is_none(), "the answer was 8, and the device is at 12");
@@ -67,7 +67,7 @@ fn code3_a_report_is_applied_by_the_starts_of_its_zones() {
     let (mut r, fault) = rig();
     assert_eq!(r.run(0, [write(0, 8), write(320, 24)]), [Status::Ok; 2]);
     for zone in [0, 5] {
-        let mut rule = FaultRule::next(Kinds::of(&[Op::Write]), FaultAction::Fail(Status::Io));
+        let mut rule = FaultRule::next(OpSet::of(&[Op::Write]), FaultAction::Fail(Status::Io));
         rule.zone = Some(zone);
         fault.add(rule);
     }
@@ -87,7 +87,7 @@ fn code4_reset_and_write_from_the_completion() {
         let (mut r, fault) = rig();
         let slow = |bit: u64| Nanos(1 + 700 * (delays >> bit & 1));
         for (bit, op) in [(0, Op::Write), (1, Op::ZoneReset), (2, Op::Write)] {
-            fault.add(FaultRule::next(Kinds::of(&[op]), FaultAction::Delay(slow(bit))));
+            fault.add(FaultRule::next(OpSet::of(&[op]), FaultAction::Delay(slow(bit))));
         }
         for round in 0..3 {
             let q = round % 2;

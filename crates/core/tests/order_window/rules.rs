@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zoneplug_core::disk::{WindowCounters, ZoneRecovery};
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bios, Flags, Nanos, Op, Status, ZoneNo, lost_bios};
+use zoneplug_devices::emu::ZonesInUse;
 
 const WINDOW: Nanos = Nanos(1000);
 const EARLY: Status = Status::NotAtWritePointer;
@@ -97,8 +98,8 @@ fn h2_a_held_write_has_not_been_accepted() {
         assert_eq!((r.queues[2].outstanding(), r.queues[2].is_busy()), (3, false));
         assert_eq!((r.cached(0), r.wp(1)), (Some((Condition::Empty, 0)), 0));
         assert_eq!((r.disk.counters().waiting, r.disk.counters().live_plugs), (0, 0));
-        assert!(r.disk.single_writer().2.is_empty());
-        assert_eq!(r.dev.open_and_active(), (0, 0));
+        assert!(r.disk.single_writer().listed.is_empty());
+        assert_eq!(r.dev.zones_in_use(), ZonesInUse::default());
         r.submit(2, [token(write(192, 8), 4)]);
         r.step();
         assert_eq!(back(&mut r), [(4, Status::Ok)], "it has the tag and the open zone");

@@ -10,7 +10,7 @@ mod spindles;
 use common::*;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::Random;
-use zoneplug_core::disk::{DiskConfig, DiskQueue, Mode};
+use zoneplug_core::disk::{DiskConfig, DiskQueue, Mode, WriterState};
 use zoneplug_core::{Bios, Command, Commands, Device, ErrorKind, Nanos, Op, Queue, Status};
 use zoneplug_devices::emu::EmuDisk;
 
@@ -113,7 +113,7 @@ fn q3_zones_in_the_order_in_which_they_came_and_each_drained() {
     assert!(r.finish().iter().all(|b| b.status.is_ok()));
     assert_eq!(zones(&log), [3, 1, 5], "first come, and each zone is left drained");
     assert_eq!(log.lock().unwrap().most, 1, "Q1: one write on the whole disk");
-    let (counters, turn, listed) = r.disk.single_writer();
+    let WriterState { counters, turn, listed, .. } = r.disk.single_writer();
     assert_eq!((counters.turns, turn, listed.len()), (3, None, 0));
     // Six commands of 8 sectors in three turns: of 3, of 2 and of 1.
     assert_eq!((counters.drained[0], counters.drained[1]), (1, 2));
@@ -268,7 +268,7 @@ fn r34_a_queue_that_goes_away_with_the_token_passes_it_on() {
         drop(r.queues.remove(0));
         r.drain();
         assert_eq!((zones(&log), log.lock().unwrap().most), (vec![1, 2, 3], 1));
-        assert!(r.disk.single_writer().1.is_none());
+        assert!(r.disk.single_writer().turn.is_none());
     }
 }
 
@@ -351,7 +351,7 @@ fn r34_toggled_a_thousand_times_under_load() {
         log.most = 0;
         drop(log);
         assert_eq!(r.disk.attribute("zoned_qd1_writes").as_deref(), Some(on));
-        let (_, turn, listed) = r.disk.single_writer();
+        let WriterState { turn, listed, .. } = r.disk.single_writer();
         assert!(turn.is_none() && listed.is_empty(), "Q9: nobody waits at the switch");
     }
     r.drain();

@@ -71,11 +71,12 @@ fn r35_with_a_deadline_no_policy_starves_a_zone() {
             let before = r.disk.single_writer();
             r.step();
             let after = r.disk.single_writer();
-            if let Some(first) = before.2.first()
-                && before.0.turns != after.0.turns
+            if let Some(first) = before.listed.first()
+                && before.counters.turns != after.counters.turns
                 && r.now.0.saturating_sub(first.since.0) > 1100
             {
-                let waits = after.2.iter().any(|c| c.zone == first.zone && c.since == first.since);
+                let waits =
+                    after.listed.iter().any(|c| c.zone == first.zone && c.since == first.since);
                 assert!(!waits, "{policy}: {first:?} was passed over: {after:?}");
             }
             if r.done.iter().any(|b| b.token() == 99) {
@@ -108,7 +109,7 @@ fn r35_who_is_late_waits_for_one_command_and_those_before_it() {
     assert_eq!(zones(&log), [4, 5, 1, 5, 6]);
     let writes: Vec<u32> = log.lock().unwrap().writes.iter().map(|w| w.0).collect();
     assert_eq!(writes, [4, 5, 5, 5, 1, 1, 5, 5, 5, 6]);
-    let (counters, ..) = r.disk.single_writer();
+    let counters = r.disk.single_writer().counters;
     assert_eq!(
         (counters.cut_off, counters.longest_wait),
         (1, Nanos(900 - 30)),
@@ -142,7 +143,7 @@ fn r35_a_late_zone_waits_only_for_those_listed_before_it() {
             } else if r.queues.iter().any(|q| q.outstanding() > 0) {
                 r.step();
             }
-            let (_, _, listed) = r.disk.single_writer();
+            let listed = r.disk.single_writer().listed;
             // A zone that is off the list has its turn by now.
             due.retain(|&(zone, since, by)| {
                 let waits = listed.iter().any(|c| c.zone.0 == zone && c.since.0 == since);
@@ -180,7 +181,10 @@ fn r35_anticipation_ends_at_a_deadline() {
     r.poll(0);
     assert_eq!(r.queues[0].next_deadline(), Some(Nanos(350)));
     r.drain();
-    assert_eq!((zones(&log), r.disk.single_writer().0.longest_wait), (vec![1, 2], Nanos(300)));
+    assert_eq!(
+        (zones(&log), r.disk.single_writer().counters.longest_wait),
+        (vec![1, 2], Nanos(300))
+    );
 }
 
 /// A policy says how long a turn goes on, too: two zones of which each always has more in time.
@@ -322,7 +326,7 @@ fn anticipation_waits_for_more_and_no_longer() {
         }
         r.submit(0, [write(at(1, 4), 4)]);
         r.drain();
-        (zones(&log), r.disk.single_writer().0.anticipated)
+        (zones(&log), r.disk.single_writer().counters.anticipated)
     };
     assert_eq!(ask(20), (vec![1, 2], 1), "zone 1 went on");
     assert_eq!(ask(60), (vec![1, 2, 1], 0), "too late");

@@ -136,7 +136,7 @@ mod tests {
     fn a_value_beyond_a_bound_is_refused_under_every_name() {
         for key in &KEYS {
             for name in std::iter::once(&key.name).chain(key.aliases) {
-                for bad in key.form.edges().1 {
+                for bad in key.form.edges().bad {
                     let e = read(&format!("mem,{name}={bad}")).unwrap_err();
                     assert_eq!(e.what(), format!("{name}={bad} is not possible"));
                 }
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_value_at_a_bound_is_read() {
         for key in &KEYS {
-            for good in key.form.edges().0 {
+            for good in key.form.edges().good {
                 if let Err(e) = read(&format!("mem,{}={good}", key.name)) {
                     let what = format!("{}={good} is not possible", key.name);
                     assert!(

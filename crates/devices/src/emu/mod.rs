@@ -30,6 +30,7 @@ pub mod timing;
 pub use config::{EmuConfig, EmuKind};
 pub use hooks::{Fault, Stats};
 pub use keys::KEYS;
+pub use table::ZonesInUse;
 
 use exec::Shared;
 use std::sync::Arc;
@@ -159,8 +160,8 @@ impl EmuDisk {
     }
 
     /// Returns how many zones are open now, and how many are active.
-    pub fn open_and_active(&self) -> (u32, u32) {
-        self.shared.table.open_and_active()
+    pub fn zones_in_use(&self) -> ZonesInUse {
+        self.shared.table.zones_in_use()
     }
 }
 

@@ -24,6 +24,15 @@ fn unpack(word: u64) -> ZoneState {
     ZoneState { wp: word as u32, cond }
 }
 
+/// The zones of a disk that count against its limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ZonesInUse {
+    /// Open zones.
+    pub open: u32,
+    /// Active zones: open and closed ones.
+    pub active: u32,
+}
+
 /// Every zone of a disk.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -116,9 +125,9 @@ impl Table {
     }
 
     /// Returns how many zones are open, and how many are active.
-    pub(super) fn open_and_active(&self) -> (u32, u32) {
+    pub(super) fn zones_in_use(&self) -> ZonesInUse {
         let b = self.budget();
-        (b.open_zones(), b.active_zones())
+        ZonesInUse { open: b.open_zones(), active: b.active_zones() }
     }
 }
 

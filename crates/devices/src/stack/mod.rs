@@ -14,7 +14,7 @@ mod part;
 mod po2;
 mod tap;
 
-pub use fault::{FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, Kinds};
+pub use fault::{FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, FaultSectors, OpSet};
 pub use join::JoinDisk;
 pub use po2::Po2Disk;
 pub use tap::{Listener, TapDisk, TapEvent};

@@ -175,7 +175,7 @@ fn a_sleeper_is_woken_for_a_gap() {
         let config = QueueConfig { depth: 16, tags: 16, waker: waker.clone() };
         let mut q = disk.open_queue(config).unwrap();
         send(&mut q, 0, []);
-        assert!(if fd { q.arm_fd(&waker).0 } else { q.arm(&waker) });
+        assert!(if fd { q.arm_fd(&waker).may_sleep } else { q.arm(&waker) });
         send(&mut q, 0, [bio(Op::Read, 32 + 26, 4)]);
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert_eq!(q.next_deadline(), Some(Nanos(0)), "it is there at once");

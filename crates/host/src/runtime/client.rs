@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
+use zoneplug_core::disk::Armed;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, Bios, Error, ErrorKind, Op, Sector};
 
@@ -237,10 +238,10 @@ impl Client {
     pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
         self.deferred.set(waker);
         let mut queue = self.own.lock();
-        let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
+        let Armed { may_sleep, fd } = queue.arm_fd(&Waker::from(self.deferred.clone()));
         let timer = queue.next_deadline().is_some();
         drop(queue);
-        if !armed {
+        if !may_sleep {
             return None;
         }
         // With other clients, the work that this one waits for may be on a queue that no thread runs.

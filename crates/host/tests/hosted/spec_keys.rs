@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use zoneplug_core::disk::{ATTRIBUTES, DiskConfig};
-use zoneplug_core::form::{Form, Key};
+use zoneplug_core::form::{Edges, Form, Key};
 use zoneplug_devices::emu::timing::{Profile, ZNS_KEYS};
 use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::{DiskSpec, KINDS, Kind, LAYERS, disk_keys};
@@ -86,7 +86,7 @@ fn the_parser_has_the_bounds_of_the_tables() {
     let dir = Dir::new("bounds");
     for (kind, keys) in kinds() {
         for key in keys {
-            let (good, bad) = key.form.edges();
+            let Edges { good, bad } = key.form.edges();
             for name in names(key) {
                 for value in &bad {
                     let e = dir.says(kind, &format!("{name}={value}"));
@@ -167,7 +167,7 @@ fn the_examples_of_the_tables_open() {
 #[test]
 fn a_specification_sets_every_attribute_under_every_name() {
     for a in ATTRIBUTES.iter().filter(|a| a.is_key()) {
-        for value in &a.key.form.edges().0 {
+        for value in &a.key.form.edges().good {
             let mut by_hand = DiskConfig::default();
             a.set(&mut by_hand, a.key.form.read(value).unwrap());
             for name in names(&a.key) {

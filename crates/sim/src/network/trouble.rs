@@ -3,7 +3,7 @@
 use super::{NetworkWorld, trace};
 use crate::class::Class;
 use zoneplug_core::{Nanos, Op, Status};
-use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
+use zoneplug_devices::stack::{FaultAction, FaultRule, OpSet};
 use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{Configuration, property};
 
@@ -121,10 +121,10 @@ impl NetworkWorld {
         }
         let status = self.rng.pick(&[Status::Io, Status::Medium, Status::ShortTransfer]);
         let kinds = self.rng.pick(&[
-            Kinds::of(&[Op::Write]),
-            Kinds::of(&[Op::Read]),
-            Kinds::of(&[Op::ZoneReset]),
-            Kinds::of(&[Op::ReportZones]),
+            OpSet::of(&[Op::Write]),
+            OpSet::of(&[Op::Read]),
+            OpSet::of(&[Op::ZoneReset]),
+            OpSet::of(&[Op::ReportZones]),
         ]);
         let torn = self.block * self.rng.range(0, 6);
         let action = match self.rng.below(3) {

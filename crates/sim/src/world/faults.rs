@@ -8,7 +8,7 @@ use zoneplug_core::disk::{Mode, WriterState, ZoneRecovery};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Op, Status, ZoneNo};
-use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
+use zoneplug_devices::stack::{FaultAction, FaultRule, OpSet};
 
 impl World {
     /// Makes the next commands of some kind fail.
@@ -20,13 +20,13 @@ impl World {
         let lost = [Status::Io, Status::Medium, Status::Timeout, Status::ShortTransfer];
         let kept = [Status::OpenLimit, Status::ActiveLimit, Status::Busy];
         let kinds = self.rng.pick(&[
-            Kinds::of(&[Op::Write]),
-            Kinds::WRITES,
-            Kinds::of(&[Op::ZoneAppend]),
-            Kinds::of(&[Op::Read]),
-            Kinds::of(&[Op::ZoneReset]),
-            Kinds::of(&[Op::ReportZones]),
-            Kinds::ANY,
+            OpSet::of(&[Op::Write]),
+            OpSet::WRITES,
+            OpSet::of(&[Op::ZoneAppend]),
+            OpSet::of(&[Op::Read]),
+            OpSet::of(&[Op::ZoneReset]),
+            OpSet::of(&[Op::ReportZones]),
+            OpSet::ANY,
         ]);
         let action = match self.rng.below(8) {
             0..=1 => A::Fail(self.rng.pick(&lost)),
@@ -159,7 +159,7 @@ impl World {
             trace!(self, "  the device takes nothing {n} times");
             return self.emu.force_busy(u64::from(n));
         }
-        let mut rule = FaultRule::next(Kinds::ANY, FaultAction::Fail(Status::Busy));
+        let mut rule = FaultRule::next(OpSet::ANY, FaultAction::Fail(Status::Busy));
         rule.count = Some(u64::from(n));
         self.add_fault(rule);
     }

@@ -6,7 +6,7 @@ use crate::memory::{append, bytes, op, read, write_as};
 use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status, ZoneNo};
-use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
+use zoneplug_devices::stack::{FaultAction, FaultRule, OpSet};
 
 impl World {
     /// While the disk freezes, checks that a queue takes nothing, and polls.
@@ -215,7 +215,7 @@ impl World {
         }
         let n = self.rng.range(1, 5);
         let Some(q) = self.queue_for(z, n + 2) else { return };
-        let mut rule = FaultRule::next(Kinds::of(&[Op::Read]), FaultAction::Delay(Nanos(9000)));
+        let mut rule = FaultRule::next(OpSet::of(&[Op::Read]), FaultAction::Delay(Nanos(9000)));
         rule.count = Some(u64::from(n));
         self.add_fault(rule);
         self.attribute("strict_management", "0");
@@ -244,7 +244,7 @@ impl World {
         let delay = FaultAction::Delay(Nanos(u64::from(self.rng.range(500, 4000))));
         let torn = FaultAction::Torn(self.rng.pick(&[Status::Io, Status::Medium]), None);
         for (op, action) in [(Op::ReportZones, delay), (Op::Write, torn)] {
-            let mut rule = FaultRule::next(Kinds::of(&[op]), action);
+            let mut rule = FaultRule::next(OpSet::of(&[op]), action);
             rule.zone = Some(self.below_zone(z) as u32);
             self.add_fault(rule);
         }
@@ -318,7 +318,7 @@ impl World {
         self.drain();
         self.faults.clear();
         let mut rule =
-            FaultRule::next(Kinds::of(&[Op::Write]), FaultAction::Fail(Status::OpenLimit));
+            FaultRule::next(OpSet::of(&[Op::Write]), FaultAction::Fail(Status::OpenLimit));
         rule.zone = Some(self.below_zone(z) as u32);
         trace!(self, "  fault {rule}");
         (self.has_faults, self.troubles) = (true, self.troubles + 1);

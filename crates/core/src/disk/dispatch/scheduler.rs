@@ -19,6 +19,7 @@ use crate::sched::elevator::NextRequest;
 use crate::sched::table::{Dir, Request, RequestContent};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
+use std::ops::Range;
 
 /// The priority class of a BIO: 0 is served first.
 fn class_of(flags: Flags) -> u8 {
@@ -131,7 +132,7 @@ impl QueueState {
     fn enqueue_zone(shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let start = layout.geometry.zone_start(zone);
         let (shard, i) = shared.shard_of(zone);
-        let (sector, end) = shard.extent(i, start).unwrap_or((start, start));
+        let Range { start: sector, end } = shard.extent(i, start).unwrap_or(start..start);
         let class = class_of(shard.next_flags(i));
         drop(shard);
         let request = Request {

@@ -88,8 +88,8 @@ impl QueueState {
             }
             shard.plugs[i].ticket = 0;
             let start = layout.geometry.zone_start(zone);
-            let waits = shard.extent(i, start).unwrap_or((start, start));
-            writer.begin_turn(zone, waits, now);
+            let waiting = shard.extent(i, start).unwrap_or(start..start);
+            writer.begin_turn(zone, waiting, now);
             drop(shard);
             return self.backlog.begin_turn(zone);
         }
@@ -167,9 +167,9 @@ impl QueueState {
         writer.review(|c, ticket| {
             let (shard, i) = shared.shard_of(c.zone);
             let start = layout.geometry.zone_start(c.zone);
-            if let Some((first, end)) = shard.extent(i, start) {
-                c.sector = first;
-                c.bytes = Sector(end.0.saturating_sub(first.0)).to_bytes();
+            if let Some(waiting) = shard.extent(i, start) {
+                c.sector = waiting.start;
+                c.bytes = Sector(waiting.end.0.saturating_sub(waiting.start.0)).to_bytes();
             }
             shard.plugs[i].ticket == ticket
         });

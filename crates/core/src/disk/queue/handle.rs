@@ -21,6 +21,15 @@ pub struct DiskQueue {
     pub(crate) state: QueueState,
 }
 
+/// The answer of [`DiskQueue::arm_fd`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Armed {
+    /// Whether nothing is to be polled for yet, so that the owner may sleep.
+    pub may_sleep: bool,
+    /// The descriptor that becomes readable when a command of the queue finishes, if there is one.
+    pub fd: Option<i32>,
+}
+
 impl std::fmt::Debug for DiskQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DiskQueue")
@@ -158,9 +167,9 @@ impl DiskQueue {
     /// Like [`DiskQueue::arm`], for an owner that sleeps in poll(2). If a descriptor is returned, it becomes readable
     /// when a command of this queue finishes, and the device's waker is not woken (see
     /// [`Queue::arm_fd`](crate::Queue::arm_fd)).
-    pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
+    pub fn arm_fd(&mut self, waker: &Waker) -> Armed {
         let fd = self.state.lower.arm_fd();
-        (self.arm_mailbox(waker), fd)
+        Armed { may_sleep: self.arm_mailbox(waker), fd }
     }
 
     fn arm_mailbox(&mut self, waker: &Waker) -> bool {

@@ -20,4 +20,4 @@ mod split;
 mod submit;
 mod write;
 
-pub use handle::DiskQueue;
+pub use handle::{Armed, DiskQueue};

@@ -129,7 +129,7 @@ mod tests {
                         Spec::parse(&format!("sim-{name},{}={value}", key.name)).unwrap();
                     Profile::from_spec(&mut spec).unwrap()
                 };
-                for bad in key.form.edges().1 {
+                for bad in key.form.edges().bad {
                     let what = format!("{}={bad} is not possible", key.name);
                     assert_eq!(read(&bad).unwrap_err().what(), what);
                 }

@@ -35,7 +35,7 @@ use zoneplug_core::unit::Nanos;
 
 /// A command at the drive, and the queue that sent it.
 #[derive(Debug)]
-struct Held {
+struct CommandAtDrive {
     command: Box<Command>,
     queue: u32,
 }
@@ -53,7 +53,7 @@ struct Slot {
 }
 
 impl Outbox {
-    fn finish(&mut self, held: Held) {
+    fn finish(&mut self, held: CommandAtDrive) {
         let slot = &mut self.0[held.queue as usize];
         if slot.closed {
             slot.held -= 1;
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Takes a command that the zones have accepted.
-    fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: Held) {
+    fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: CommandAtDrive) {
         match &mut self.model {
             ModelState::Smr(m) => m.take(now, zone, offset, held),
             ModelState::Zns(m) => m.take(now, zone, held),

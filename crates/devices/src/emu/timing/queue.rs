@@ -4,7 +4,7 @@
 //! A command is carried out on the zones when it arrives, however long the drive takes for it, because a drive does
 //! not refuse later what it has accepted. A refused command comes back at once.
 
-use super::{Drive, Held, State};
+use super::{CommandAtDrive, Drive, State};
 use crate::emu::exec::Shared;
 use crate::emu::hooks::Counters;
 use std::fmt;
@@ -105,7 +105,7 @@ impl Queue for TimedQueue {
         for mut command in commands.drain(..n) {
             self.shared.execute(&mut command, &self.counters);
             let (refused, sector) = (!command.status.is_ok(), command.sector);
-            let held = Held { command, queue: self.id };
+            let held = CommandAtDrive { command, queue: self.id };
             state.out.0[self.id as usize].held += 1;
             if refused {
                 state.out.finish(held);

@@ -16,7 +16,7 @@
 use super::cached::{Entry, Head, Runs};
 use super::platter::{Place, Platter};
 use super::profile::{Destage, Profile, SmrParams};
-use super::{DriveStats, Held, Outbox, span};
+use super::{CommandAtDrive, DriveStats, Outbox, span};
 use std::collections::VecDeque;
 use zoneplug_core::bio::{Flags, Op};
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
@@ -25,7 +25,7 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 #[derive(Debug)]
 enum Work {
     Write(Entry),
-    Read { zone: u32, end: u32, held: Held },
+    Read { zone: u32, end: u32, held: CommandAtDrive },
 }
 
 /// The condition for acknowledging a command: all writes up to one of them, in the order of arrival, are safe.
@@ -45,7 +45,7 @@ struct Read {
     zone: u32,
     offset: u32,
     place: Place,
-    held: Held,
+    held: CommandAtDrive,
 }
 
 /// The disk.
@@ -55,12 +55,12 @@ pub(super) struct Smr {
     platter: Platter,
     zone_sectors: u32,
     /// Writes that wait for room in the cache, each with zone and offset.
-    waiting: VecDeque<(u32, u32, Held)>,
+    waiting: VecDeque<(u32, u32, CommandAtDrive)>,
     /// The transfer over the link: its end, and the number of its write in the order of arrival.
-    link: Option<(Nanos, u64, Held)>,
+    link: Option<(Nanos, u64, CommandAtDrive)>,
     /// Commands without data, and their ends in order. Transfers do not overlap, but these commands do not use the
     /// link.
-    short: VecDeque<(Nanos, Held)>,
+    short: VecDeque<(Nanos, CommandAtDrive)>,
     runs: Runs,
     /// Sectors in the cache, including those that are being written to the medium.
     dirty_sectors: u64,
@@ -73,7 +73,7 @@ pub(super) struct Smr {
     /// Reads that wait for the head.
     reads: Vec<Read>,
     /// Commands that wait until writes are safe.
-    syncs: Vec<(Sync, Held)>,
+    syncs: Vec<(Sync, CommandAtDrive)>,
     head: Head,
     /// The time since which the head has been idle at its place.
     head_since: Nanos,
@@ -113,7 +113,7 @@ impl Smr {
         self.stats
     }
 
-    pub(super) fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: Held) {
+    pub(super) fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: CommandAtDrive) {
         match held.command.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
                 self.waiting.push_back((zone, offset, held));
@@ -133,7 +133,7 @@ impl Smr {
     }
 
     /// Returns how long the transfer over the link takes.
-    fn link_time(&self, held: &Held) -> Nanos {
+    fn link_time(&self, held: &CommandAtDrive) -> Nanos {
         let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
         self.p.command_time.plus(span(bytes, self.p.link_rate))
     }

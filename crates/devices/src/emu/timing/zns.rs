@@ -3,7 +3,7 @@
 //! because no published result gives their numbers.
 
 use super::profile::{Profile, ZnsParams};
-use super::{DriveStats, Held, Outbox, span};
+use super::{CommandAtDrive, DriveStats, Outbox, span};
 use std::collections::VecDeque;
 use zoneplug_core::bio::Op;
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
@@ -19,7 +19,7 @@ pub(super) struct Zns {
     /// The time from which the drive can take data of the next write.
     drive: Nanos,
     /// Commands at the drive, and their ends, in order.
-    pending: VecDeque<(Nanos, Held)>,
+    pending: VecDeque<(Nanos, CommandAtDrive)>,
     stats: DriveStats,
 }
 
@@ -39,7 +39,7 @@ impl Zns {
         self.stats
     }
 
-    pub(super) fn take(&mut self, now: Nanos, zone: u32, held: Held) {
+    pub(super) fn take(&mut self, now: Nanos, zone: u32, held: CommandAtDrive) {
         let p = &self.p;
         let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
         let path = span(bytes, p.drive_rate);

@@ -14,7 +14,7 @@ mod power;
 mod queue;
 mod text;
 
-pub use text::{FaultAction, FaultPlan, FaultRule, Kinds};
+pub use text::{FaultAction, FaultPlan, FaultRule, FaultSectors, OpSet};
 
 use power::Cache;
 use std::collections::BTreeMap;
@@ -373,7 +373,7 @@ fn touches(g: &Geometry, rule: &FaultRule, c: &Command) -> bool {
     let ranged = !matches!(c.op, Op::Flush | Op::ZoneResetAll) && g.contains(c.sector, 1);
     let (first, end) = (c.sector.0, c.sector.0.saturating_add(u64::from(c.len_sectors.max(1))));
     let in_zone = rule.zone.is_none_or(|z| ranged && g.zone_of(c.sector).0.0 == z);
-    let in_range = rule.sectors.is_none_or(|(from, to)| ranged && first < to && from < end);
+    let in_range = rule.sectors.is_none_or(|s| ranged && first < s.to && s.from < end);
     in_zone && in_range
 }
 

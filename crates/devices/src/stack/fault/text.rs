@@ -12,22 +12,22 @@ use zoneplug_core::unit::{Nanos, SECTOR_SIZE};
 
 /// A set of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kinds(pub u16);
+pub struct OpSet(pub u16);
 
-impl Kinds {
+impl OpSet {
     /// All operations.
-    pub const ANY: Kinds = Kinds(0xfff);
+    pub const ANY: OpSet = OpSet(0xfff);
     /// The operations that write data to the medium.
-    pub const WRITES: Kinds = Kinds::of(&[Op::Write, Op::WriteZeroes, Op::ZoneAppend]);
+    pub const WRITES: OpSet = OpSet::of(&[Op::Write, Op::WriteZeroes, Op::ZoneAppend]);
 
     /// The set of these operations.
-    pub const fn of(ops: &[Op]) -> Kinds {
+    pub const fn of(ops: &[Op]) -> OpSet {
         let (mut bits, mut i) = (0, 0);
         while i < ops.len() {
             bits |= 1 << ops[i] as u16;
             i += 1;
         }
-        Kinds(bits)
+        OpSet(bits)
     }
 
     /// Returns whether `op` is in the set.
@@ -36,25 +36,25 @@ impl Kinds {
     }
 }
 
-const KINDS: [(&str, Kinds); 15] = [
-    ("any", Kinds::ANY),
-    ("writes", Kinds::WRITES),
+const KINDS: [(&str, OpSet); 15] = [
+    ("any", OpSet::ANY),
+    ("writes", OpSet::WRITES),
     (
         "manage",
-        Kinds::of(&[Op::ZoneOpen, Op::ZoneClose, Op::ZoneFinish, Op::ZoneReset, Op::ZoneResetAll]),
+        OpSet::of(&[Op::ZoneOpen, Op::ZoneClose, Op::ZoneFinish, Op::ZoneReset, Op::ZoneResetAll]),
     ),
-    ("read", Kinds::of(&[Op::Read])),
-    ("write", Kinds::of(&[Op::Write])),
-    ("flush", Kinds::of(&[Op::Flush])),
-    ("discard", Kinds::of(&[Op::Discard])),
-    ("zeroes", Kinds::of(&[Op::WriteZeroes])),
-    ("open", Kinds::of(&[Op::ZoneOpen])),
-    ("close", Kinds::of(&[Op::ZoneClose])),
-    ("finish", Kinds::of(&[Op::ZoneFinish])),
-    ("append", Kinds::of(&[Op::ZoneAppend])),
-    ("reset", Kinds::of(&[Op::ZoneReset])),
-    ("reset-all", Kinds::of(&[Op::ZoneResetAll])),
-    ("report", Kinds::of(&[Op::ReportZones])),
+    ("read", OpSet::of(&[Op::Read])),
+    ("write", OpSet::of(&[Op::Write])),
+    ("flush", OpSet::of(&[Op::Flush])),
+    ("discard", OpSet::of(&[Op::Discard])),
+    ("zeroes", OpSet::of(&[Op::WriteZeroes])),
+    ("open", OpSet::of(&[Op::ZoneOpen])),
+    ("close", OpSet::of(&[Op::ZoneClose])),
+    ("finish", OpSet::of(&[Op::ZoneFinish])),
+    ("append", OpSet::of(&[Op::ZoneAppend])),
+    ("reset", OpSet::of(&[Op::ZoneReset])),
+    ("reset-all", OpSet::of(&[Op::ZoneResetAll])),
+    ("report", OpSet::of(&[Op::ReportZones])),
 ];
 
 /// The statuses that a rule may name: answers of devices.
@@ -98,17 +98,30 @@ pub enum FaultAction {
     Cut,
 }
 
+/// The sectors that a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FaultSectors {
+    /// The first sector.
+    pub from: u64,
+    /// The sector past the last. `u64::MAX`: the rest of the disk.
+    pub to: u64,
+}
+
+impl FaultSectors {
+    const ALL: FaultSectors = FaultSectors { from: 0, to: u64::MAX };
+}
+
 /// A rule: an action, and the commands that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultRule {
     /// The operations that the rule is for.
-    pub kinds: Kinds,
+    pub kinds: OpSet,
     /// The effect on them.
     pub action: FaultAction,
     /// Only commands that touch this zone. `None`: any zone.
     pub zone: Option<u32>,
-    /// Only commands that touch these sectors: the first one, and the one past the last. `None`: any.
-    pub sectors: Option<(u64, u64)>,
+    /// Only commands that touch these sectors. `None`: any.
+    pub sectors: Option<FaultSectors>,
     /// Matching commands that go unharmed first.
     pub skip: u64,
     /// The number of commands that are hit; `None`: all that match.
@@ -122,7 +135,7 @@ const CERTAIN: u32 = 1_000_000;
 
 impl FaultRule {
     /// Makes a rule for the next command of `kinds` only.
-    pub const fn next(kinds: Kinds, action: FaultAction) -> FaultRule {
+    pub const fn next(kinds: OpSet, action: FaultAction) -> FaultRule {
         FaultRule {
             kinds,
             action,
@@ -306,9 +319,10 @@ fn rule(text: &str) -> Result<FaultRule, Error> {
         match key {
             "zone" => rule.zone = Some(whole(key, value)?.min(u64::from(u32::MAX)) as u32),
             "from" => {
-                rule.sectors = Some((sectors(key, value)?, rule.sectors.map_or(u64::MAX, |s| s.1)));
+                let range = rule.sectors.get_or_insert(FaultSectors::ALL);
+                range.from = sectors(key, value)?;
             }
-            "to" => rule.sectors = Some((rule.sectors.map_or(0, |s| s.0), sectors(key, value)?)),
+            "to" => rule.sectors.get_or_insert(FaultSectors::ALL).to = sectors(key, value)?,
             "skip" => rule.skip = whole(key, value)?,
             "count" if value == "all" => count = Some(None),
             "count" => count = Some(Some(whole(key, value)?)),
@@ -377,7 +391,7 @@ impl fmt::Display for FaultRule {
         if let Some(z) = self.zone {
             write!(f, "/zone={z}")?;
         }
-        if let Some((from, to)) = self.sectors {
+        if let Some(FaultSectors { from, to }) = self.sectors {
             write!(f, "/from={}", from * u64::from(SECTOR_SIZE))?;
             if to != u64::MAX {
                 write!(f, "/to={}", to * u64::from(SECTOR_SIZE))?;
@@ -485,7 +499,7 @@ mod tests {
         assert_eq!(plan.rules.len(), 12);
         assert_eq!(plan.rules[7].ppm, 10_000);
         assert_eq!(plan.rules[7].count, None);
-        assert_eq!(plan.rules[8].sectors, Some((8, 16)));
+        assert_eq!(plan.rules[8].sectors, Some(FaultSectors { from: 8, to: 16 }));
         assert_eq!(plan.to_string().parse::<FaultPlan>().unwrap(), plan);
     }
 
