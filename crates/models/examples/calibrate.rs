@@ -13,14 +13,14 @@
 use zoneplug_core::Error;
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
-use zoneplug_models::time::{Cell, Layer, Sample, Table};
+use zoneplug_models::reproduce::{Run, Simulation, Table, mean, standard_error, tables};
 
 /// A number, the cell that sets it, and the values that are tried.
 struct Step {
     key: &'static str,
-    table: Table,
-    layer: Layer,
-    cell: &'static str,
+    table: &'static str,
+    column: &'static str,
+    row: &'static str,
     grid: Vec<String>,
 }
 
@@ -34,48 +34,43 @@ const GUESSES: [(&str, &str); 6] = [
     ("max-transfer", "4M"),
 ];
 
+const SEQUENTIAL: &str = "smr30-seq";
+
 fn steps() -> Vec<Step> {
-    use Layer::{Baseline, SingleWriter};
-    use Table::{Smr30Random as Random, Smr30Sequential as Sequential};
+    const RANDOM: &str = "smr30-random";
     let texts = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-    let step = |key, table, layer, cell, grid| Step { key, table, layer, cell, grid };
+    let step = |key, table, column, row, grid| Step { key, table, column, row, grid };
     vec![
         step(
             "outer-rate",
-            Sequential,
-            Baseline,
+            SEQUENTIAL,
+            "baseline",
             "1",
             (236..=256).map(|n| format!("{n}MB/s")).collect(),
         ),
-        step(
-            "inner-radius",
-            Random,
-            SingleWriter,
-            "1",
-            (45..=65).map(|n| format!("0.{n}")).collect(),
-        ),
+        step("inner-radius", RANDOM, "patched", "1", (45..=65).map(|n| format!("0.{n}")).collect()),
         step(
             "seek-sqrt",
-            Random,
-            Baseline,
+            RANDOM,
+            "baseline",
             "32",
             (16..=30).map(|n| format!("{}us", n * 500)).collect(),
         ),
         step(
             "cache",
-            Random,
-            SingleWriter,
+            RANDOM,
+            "patched",
             "64",
             texts(&["4M", "8M", "12M", "16M", "18M", "20M", "22M", "24M", "32M", "64M", "128M"]),
         ),
         step(
             "max-run",
-            Random,
-            SingleWriter,
+            RANDOM,
+            "patched",
             "2",
             texts(&["1M", "2M", "3M", "4M", "5M", "6M", "8M", "16M"]),
         ),
-        step("max-transfer", Sequential, Baseline, "32", texts(&["1M", "2M", "3M", "4M"])),
+        step("max-transfer", SEQUENTIAL, "baseline", "32", texts(&["1M", "2M", "3M", "4M"])),
     ]
 }
 
@@ -85,45 +80,53 @@ fn profile(values: &[(&str, String)]) -> Result<Profile, Error> {
     Profile::from_spec(&mut spec).expect("a profile that is part of the program")
 }
 
+/// The cell of a step, and what was published.
+fn cell(tables: &[Table], step: &Step) -> Result<(Simulation, f64), Error> {
+    let table = tables.iter().find(|t| t.name == step.table).expect("a table");
+    let row = table.rows_of(step.row)[0];
+    let column = table.column(step.column).expect("a column of the table");
+    let published = table.rows[row].cells[column].published.expect("a figure");
+    Ok((Simulation::of(table, row, column)?, published))
+}
+
 fn main() -> Result<(), Error> {
     let check = std::env::args().any(|a| a == "check");
     let mut values: Vec<_> = GUESSES.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
-    let cells = Cell::smr30();
-    let seeds: Vec<u64> = (101..=124).collect();
+    let tables = tables()?;
+    let seeds: Vec<(u32, u64)> = (101..=124).map(|seed| (1_000_000, seed)).collect();
     let in_file = Profile::builtin_text("smr30").expect("it is part of the program");
     for (i, step) in steps().iter().enumerate() {
         let line = |l: &&str| l.starts_with(&format!("{} = ", step.key));
         let now = in_file.lines().find(line).and_then(|l| l.split('#').next()).unwrap_or_default();
-        let is = |c: &&Cell| c.table == step.table && c.layer == step.layer && c.name == step.cell;
-        let cell = cells.iter().find(is).expect("a cell of the tables");
-        let mut tried: Vec<(f64, &String, Sample)> = Vec::with_capacity(step.grid.len());
+        let (mut cell, published) = cell(&tables, step)?;
+        let mut tried: Vec<(f64, &String, Vec<Run>)> = Vec::with_capacity(step.grid.len());
         for value in &step.grid {
             values[i].1.clone_from(value);
-            let profile = profile(&values)?;
-            let sample = match step.table {
-                Table::Smr30Sequential => cell.sample(&profile)?,
-                _ => cell.sample_over(&profile, &[1_000_000], &seeds)?,
+            cell.profile = profile(&values)?;
+            let runs = match step.table {
+                SEQUENTIAL => cell.over(&cell.repeats())?,
+                _ => cell.over(&seeds)?,
             };
-            tried.push(((sample.mean() - cell.published).abs(), value, sample));
+            tried.push(((mean(&runs) - published).abs(), value, runs));
         }
         // What was published is rounded: values that differ by less are a tie, and the first of them stays.
         let least = tried.iter().map(|(off, ..)| *off).fold(f64::INFINITY, f64::min);
         let best = tried.into_iter().find(|(off, ..)| *off < least + 0.5);
-        let (_, value, sample) = best.expect("a grid has values");
+        let (_, value, runs) = best.expect("a grid has values");
         values[i].1.clone_from(value);
         if check && now.trim() != format!("{} = {value}", step.key) {
             return Err(Error::invalid(format!("the file has {}, not {value}", now.trim()))
                 .hint("run the example without check, and copy what it prints"));
         }
         println!(
-            "{} = {value} # {:?}, {:?}, {} = {}: {:.1} ± {:.1}; in the file: {}",
+            "{} = {value} # {}, {}, {} = {}: {:.1} ± {:.1}; in the file: {}",
             step.key,
             step.table,
-            step.layer,
-            step.cell,
-            cell.published,
-            sample.mean(),
-            sample.standard_error(),
+            step.column,
+            step.row,
+            published,
+            mean(&runs),
+            standard_error(&runs),
             now.trim()
         );
     }

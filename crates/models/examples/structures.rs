@@ -17,7 +17,8 @@ use zoneplug_core::Error;
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
 use zoneplug_models::Workers;
-use zoneplug_models::time::{Cell, GEOMETRIES, Layer, Table, Workload};
+use zoneplug_models::reproduce::{Simulation, mean, tables};
+use zoneplug_models::time::{GEOMETRIES, Workload};
 
 /// What the disk does with writes that wait in its queue.
 const RULES: [(&str, &str); 12] = [
@@ -75,10 +76,31 @@ fn structures() -> Vec<Structure> {
     all
 }
 
-/// The column of a cell.
-fn column(cell: &Cell) -> usize {
-    usize::from(cell.table == Table::Smr30Random) * 2
-        + usize::from(cell.layer == Layer::SingleWriter)
+/// A cell: its place among [`COLUMNS`], and what was published.
+struct Cell {
+    column: usize,
+    simulation: Simulation,
+    published: f64,
+}
+
+/// The cells of the tables of the 30 TB disk, for a client of so many jobs: column after column.
+fn cells(jobs_of_client: u32) -> Result<Vec<Cell>, Error> {
+    let (tables, mut all) = (tables()?, Vec::new());
+    for (t, name) in ["smr30-seq", "smr30-random"].into_iter().enumerate() {
+        let table = tables.iter().find(|t| t.name == name).expect("a published table");
+        for (c, column) in ["baseline", "patched"].into_iter().enumerate() {
+            let place = table.column(column).expect("a column of the table");
+            for (r, row) in table.rows.iter().enumerate() {
+                let mut simulation = Simulation::of(table, r, place)?;
+                if let Workload::Random { jobs, .. } = &mut simulation.client.workload {
+                    *jobs = jobs_of_client;
+                }
+                let published = row.cells[place].published.expect("a figure");
+                all.push(Cell { column: 2 * t + c, simulation, published });
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// A structure with its figures, as far as they are known.
@@ -89,14 +111,8 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    fn new(structure: &Structure) -> Fit<'_> {
-        let mut cells = Cell::smr30();
-        for cell in &mut cells {
-            if let Workload::Random { jobs, .. } = &mut cell.workload {
-                *jobs = structure.jobs;
-            }
-        }
-        Fit { structure, cells, known: HashMap::new() }
+    fn new(structure: &Structure) -> Result<Fit<'_>, Error> {
+        Ok(Fit { structure, cells: cells(structure.jobs)?, known: HashMap::new() })
     }
 
     /// ln(ours / published) of each cell.
@@ -112,9 +128,12 @@ impl Fit<'_> {
         let profile =
             Profile::from_spec(&mut spec).expect("a profile that is part of the program")?;
         let mut errors = Vec::with_capacity(self.cells.len());
-        for cell in &self.cells {
-            let geometries = if column(cell) == 0 { &GEOMETRIES[1..4] } else { &GEOMETRIES[2..3] };
-            let ours = cell.sample_over(&profile, geometries, &SEEDS)?.mean();
+        for cell in &mut self.cells {
+            cell.simulation.profile = profile.clone();
+            let geometries = if cell.column == 0 { &GEOMETRIES[1..4] } else { &GEOMETRIES[2..3] };
+            let seeds = if cell.simulation.client.draws() { &SEEDS[..] } else { &SEEDS[..1] };
+            let repeats = geometries.iter().flat_map(|&ppm| seeds.iter().map(move |&s| (ppm, s)));
+            let ours = mean(&cell.simulation.over(&repeats.collect::<Vec<_>>())?);
             errors.push((ours / cell.published).ln());
         }
         self.known.insert(numbers, errors.clone());
@@ -126,7 +145,7 @@ impl Fit<'_> {
         let errors = self.errors(numbers)?;
         let mut sums = [(0.0, 0.0); 4];
         for (cell, e) in self.cells.iter().zip(errors) {
-            let (sum, n) = &mut sums[column(cell)];
+            let (sum, n) = &mut sums[cell.column];
             (*sum, *n) = (*sum + 100.0 * e.abs(), *n + 1.0);
         }
         Ok(sums.map(|(sum, n)| sum / n))
@@ -169,12 +188,11 @@ impl Fit<'_> {
     /// The mean error of the gains, in percent.
     fn gains(&mut self, numbers: Numbers) -> Result<f64, Error> {
         let errors = self.errors(numbers)?;
-        let of = |layer| {
+        let of = |writer| {
             let cells = self.cells.iter().zip(&errors);
-            cells.filter(move |(c, _)| c.layer == layer).map(|(_, e)| *e)
+            cells.filter(move |(c, _)| c.column % 2 == writer).map(|(_, e)| *e)
         };
-        let all: Vec<f64> =
-            of(Layer::Baseline).zip(of(Layer::SingleWriter)).map(|(b, w)| (w - b).abs()).collect();
+        let all: Vec<f64> = of(0).zip(of(1)).map(|(b, w)| (w - b).abs()).collect();
         Ok(100.0 * all.iter().sum::<f64>() / all.len() as f64)
     }
 }
@@ -184,7 +202,7 @@ const HELD_OUT: [usize; 3] = [0, 2, 3];
 
 /// A line of the table, and by what it is sorted: the mean error of columns that were held out.
 fn line(structure: &Structure) -> Result<(f64, String), Error> {
-    let mut fit = Fit::new(structure);
+    let mut fit = Fit::new(structure)?;
     let numbers = fit.fit(None)?;
     let (fitted, gains) = (fit.by_column(numbers)?, fit.gains(numbers)?);
     let mut held_out = Vec::with_capacity(HELD_OUT.len());

@@ -3,44 +3,40 @@
 //!     cargo run --release -p zoneplug-models --example tables
 //!     cargo run --release -p zoneplug-models --example tables smr30 cache=128M,queued-fifo=0
 //!
-//! The second form is a hypothesis about a drive: its cells with other numbers.
+//! The second form is a hypothesis about a drive: the tables whose names begin with that, with other numbers.
 
 use zoneplug_core::Error;
-use zoneplug_devices::emu::timing::Profile;
-use zoneplug_devices::spec::Spec;
-use zoneplug_models::time::{Cell, Expect};
-
-fn profile(name: &str, options: Option<&String>) -> Result<Profile, Error> {
-    let comma = if options.is_some() { "," } else { "" };
-    let text = format!("sim-{name}{comma}{}", options.map_or("", |o| o.as_str()));
-    let mut spec = Spec::parse(&text)?;
-    let profile = Profile::from_spec(&mut spec).expect("a profile that is part of the program");
-    spec.finish()?;
-    profile
-}
+use zoneplug_models::Workers;
+use zoneplug_models::reproduce::{Plan, TableReport, chosen, tables};
 
 fn main() -> Result<(), Error> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    println!("table           layer        cell       published     ours      ±   error  expected");
-    let mine = |c: &Cell| args.first().is_none_or(|name| *name == c.table.profile());
-    for cell in Cell::all().into_iter().filter(mine) {
-        let s = cell.sample(&profile(cell.table.profile(), args.get(1))?)?;
-        let error = 100.0 * (s.mean() / cell.published - 1.0);
-        let expected = match cell.expect {
-            Expect::Within(p) if cell.calibrates => format!("within {p} %, calibrates"),
-            Expect::Within(p) => format!("within {p} %"),
-            Expect::Shape(why) => format!("shape only: {why}"),
-            Expect::Not(why) => format!("not: {why}"),
-        };
-        println!(
-            "{:15} {:12} {:10} {:9.1} {:8.1} {:6.1} {error:+6.1}%  {expected}",
-            format!("{:?}", cell.table),
-            format!("{:?}", cell.layer),
-            cell.name,
-            cell.published,
-            s.mean(),
-            s.standard_error()
-        );
+    let mut all = tables()?;
+    if let Some(options) = args.get(1) {
+        for table in &mut all {
+            table.drive = format!("{},{options}", table.drive).leak();
+        }
+    }
+    let chosen = chosen(&all, &args[..args.len().min(1)], true)?;
+    let runs = Plan::new(&chosen, false)?.go(&Workers::all(&|| false), || ())?;
+    println!("table           column       row        published     ours      ±   error  expected");
+    for (table, runs) in chosen.into_iter().zip(runs) {
+        for c in TableReport::new(table, runs).cells {
+            let (Some(published), Some(ours)) = (c.published, c.ours) else { continue };
+            let expected = match (c.band_percent, c.reason) {
+                (Some(p), _) if c.calibrates => format!("within {p} %, calibrates"),
+                (Some(p), _) => format!("within {p} %"),
+                (None, why) => format!("{}: {}", c.verdict.text(), why.unwrap_or_default()),
+            };
+            println!(
+                "{:15} {:12} {:10} {published:9.1} {ours:8.1} {:6.1} {:+6.1}%  {expected}",
+                table.name,
+                c.column,
+                c.row,
+                c.standard_error.unwrap_or_default(),
+                c.error_percent.unwrap_or_default(),
+            );
+        }
     }
     Ok(())
 }

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use zoneplug_core::{Nanos, disk::DiskConfig};
 use zoneplug_devices::emu::timing::Profile;
-use zoneplug_devices::spec::Spec;
+use zoneplug_models::Workers;
+use zoneplug_models::reproduce::{
+    self, Plan, Simulation, TableReport, Verdict, mean, standard_error, tables,
+};
 use zoneplug_models::time::{
-    Cell, Client, Expect, GEOMETRIES, HostTimes, Layer, RandomReader, Run, SEEDS, Sample,
-    SeqWriter, Table, Unit, Workload, ZoneWriter,
+    Client, GEOMETRIES, HostTimes, RandomReader, Run, SEEDS, SeqWriter, Workload, ZoneWriter,
 };
 
 const K: u32 = 1 << 10;
@@ -17,48 +19,38 @@ const M: u32 = 1 << 20;
 /// Small writes to large caches are millions of BIOs: only an optimised build has the time for them.
 const FULL: bool = !cfg!(debug_assertions);
 
-/// The cells of the 30 TB disk: each is run once for all tests.
-fn smr30() -> &'static [(Cell, Sample)] {
-    static CELLS: OnceLock<Vec<(Cell, Sample)>> = OnceLock::new();
-    CELLS.get_or_init(|| {
-        let profile = Profile::builtin("smr30").unwrap();
-        Cell::smr30().into_iter().map(|c| (c.clone(), c.sample(&profile).unwrap())).collect()
-    })
+/// The tables of the 30 TB disk: each cell is run once for all tests.
+fn smr30() -> &'static [TableReport] {
+    static TABLES: OnceLock<Vec<TableReport>> = OnceLock::new();
+    TABLES.get_or_init(|| reports(&["smr30-seq", "smr30-random"]))
 }
 
-fn sample(table: Table, layer: Layer, name: &str) -> Option<&'static Sample> {
-    let is = |c: &Cell| c.table == table && c.layer == layer && c.name == name;
-    smr30().iter().find(|(c, _)| is(c)).map(|(_, s)| s)
+fn reports(names: &[&str]) -> Vec<TableReport> {
+    let all = tables().unwrap();
+    let chosen: Vec<_> = all.iter().filter(|t| names.contains(&t.name)).collect();
+    let runs = Plan::new(&chosen, false).unwrap().go(&Workers::all(&|| false), || ()).unwrap();
+    chosen.into_iter().zip(runs).map(|(t, runs)| TableReport::new(t, runs)).collect()
 }
 
 /// Q14, C4: every cell that can be matched is inside its band.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn published_tables_are_inside_their_bands() {
-    let mut wrong = Vec::new();
-    let mut check = |cell: &Cell, sample: &Sample| {
-        let error = 100.0 * (sample.mean() / cell.published - 1.0);
-        if let Expect::Within(percent) = cell.expect
-            && error.abs() > percent
-        {
-            wrong.push(format!("{:?} {:?} {}: {error:+.1} %", cell.table, cell.layer, cell.name));
-        }
-    };
-    for (cell, sample) in smr30() {
-        check(cell, sample);
-    }
-    for cell in Cell::others().into_iter().filter(|c| FULL || c.table == Table::Zns1) {
-        check(&cell, &cell.sample(&Profile::builtin(cell.table.profile()).unwrap()).unwrap());
-    }
-    assert!(wrong.is_empty(), "outside their bands: {wrong:#?}");
+    let others = reports(if FULL { &["zns", "smr20", "append-smr14"] } else { &["zns"] });
+    let outside = smr30().iter().chain(&others).flat_map(|table| {
+        let cells = table.cells.iter().filter(|c| c.verdict == Verdict::Outside);
+        cells.map(|c| format!("{} {} {}: {:?} %", table.name, c.column, c.row, c.error_percent))
+    });
+    let outside: Vec<String> = outside.collect();
+    assert!(outside.is_empty(), "outside their bands: {outside:#?}");
 }
 
 /// Q14, R36: where only the shape can be matched, it is: depth 128 is below depth 64.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn cells_of_which_only_the_shape_is_known_have_it() {
-    let mean = |table, layer, name| sample(table, layer, name).map(Sample::mean);
-    let seq = |name| mean(Table::Smr30Sequential, Layer::Baseline, name).unwrap();
+    let cell = |row| smr30()[0].cells.iter().find(|c| c.column == "baseline" && c.row == row);
+    let seq = |row| cell(row).and_then(|c| c.ours).unwrap();
     assert!(seq("128") < 0.9 * seq("64") && seq("64") < 0.95 * seq("32"));
 }
 
@@ -71,20 +63,18 @@ fn the_models_agree_with_the_prototype() {
     let mut compared = 0;
     for line in include_str!("data/prototype.tsv").lines().filter(|l| !l.starts_with('#')) {
         let f: Vec<&str> = line.split('\t').collect();
-        let [table, name, runs, mean, error] = f[..] else { panic!("five columns: {line}") };
-        let (runs, mean, error): (usize, f64, f64) =
-            (runs.parse().unwrap(), mean.parse().unwrap(), error.parse().unwrap());
+        let [table, name, runs, figure, error] = f[..] else { panic!("five columns: {line}") };
+        let (runs, figure, error): (usize, f64, f64) =
+            (runs.parse().unwrap(), figure.parse().unwrap(), error.parse().unwrap());
         let Some(ours) = as_in_prototype(table, name, runs) else { continue };
-        assert_eq!(ours.all.len(), runs, "{line}");
-        let difference = (ours.mean() - mean).abs();
-        let errors = 2.0 * (error * error + ours.standard_error().powi(2)).sqrt();
+        assert_eq!(ours.len(), runs, "{line}");
+        let (our_mean, our_error) = (mean(&ours), standard_error(&ours));
+        let errors = 2.0 * (error * error + our_error.powi(2)).sqrt();
         let tracks = table == "seq baseline" && matches!(name, "64" | "128");
         let percent = if tracks { 25.0 } else { 3.0 };
-        if difference > errors.max(mean * percent / 100.0) {
+        if (our_mean - figure).abs() > errors.max(figure * percent / 100.0) {
             wrong.push(format!(
-                "{table} {name}: {:.1} ± {:.1}, prototype {mean} ± {error}",
-                ours.mean(),
-                ours.standard_error()
+                "{table} {name}: {our_mean:.1} ± {our_error:.1}, prototype {figure} ± {error}"
             ));
         }
         compared += 1;
@@ -94,76 +84,60 @@ fn the_models_agree_with_the_prototype() {
     assert_eq!(compared, expected, "rows of the table were left out");
 }
 
-/// What the prototype ran there, on our engine.
-fn as_in_prototype(table: &str, name: &str, runs: usize) -> Option<Sample> {
-    let layer = if table.ends_with("patched") { Layer::SingleWriter } else { Layer::Baseline };
+/// The runs of what the prototype ran there, on our engine.
+fn as_in_prototype(table: &str, name: &str, runs: usize) -> Option<Vec<reproduce::Run>> {
+    let writer = u32::from(table.ends_with("patched"));
     let quick = ["seq", "zns"].iter().any(|t| table.starts_with(t))
         || table.starts_with("random") && matches!(name, "2" | "8" | "128");
     if !FULL && !quick {
         return None;
     }
-    let number = || -> u32 { name.parse().unwrap() };
-    let like = |table: Table, workload: Workload, unit: Unit| Cell {
-        table,
-        name: "",
-        layer,
-        workload,
-        published: 0.0,
-        unit,
-        expect: Expect::Not("the prototype's"),
-        calibrates: false,
-    };
-    let profile =
-        |spec: &str| Profile::from_spec(&mut Spec::parse(spec).unwrap()).unwrap().unwrap();
-    let seeds = |cell: &Cell, profile: &Profile| {
-        Sample::new((1..=runs as u64).map(|s| cell.go(profile, s).unwrap()).collect())
+    let like = |drive: &str, client: &str, unit| Simulation::parse(drive, client, unit).unwrap();
+    let usual = |s: &Simulation| s.over(&s.repeats()).unwrap();
+    let seeds = |s: &Simulation| {
+        let repeats: Vec<_> = (1..=runs as u64).map(|seed| (1_000_000, seed)).collect();
+        s.over(&repeats).unwrap()
     };
     let disk = "sim-smr30,outer-rate=246MB/s,seek-sqrt=11500us,cache=20M,max-run=4M,queued-fifo=2";
-    let big = "cache-entries=2000,command-time=17us";
+    let disk = |transfer| format!("{disk},max-transfer={transfer},qd1={writer}");
+    let big = "cache-entries=2000,command-time=17us,qd1=0";
+    let jobs = if name.contains("16x16") { 16 } else { 1 };
     Some(match table {
         "seq baseline" | "seq patched" => {
-            let w = Workload::Sequential { bs: M, depth: number() };
-            let p = profile(&format!("{disk},max-transfer=2M"));
-            like(Table::Smr30Sequential, w, Unit::MbPerS).sample(&p).unwrap()
+            usual(&like(&disk("2M"), &format!("seq,bs=1M,depth={name}"), "MB/s"))
         }
         "random baseline" | "random patched" => {
-            let w = Workload::Random { jobs: 16, depth: 32, bs: M, zones: number() };
-            let p = profile(&format!("{disk},max-transfer=2M"));
-            like(Table::Smr30Random, w, Unit::MbPerS).sample(&p).unwrap()
+            let client = format!("fio,jobs=16,depth=32,bs=1M,zones={name}");
+            usual(&like(&disk("2M"), &client, "MB/s"))
         }
         "one job baseline" => {
-            let w = Workload::Random { jobs: 1, depth: 32, bs: M, zones: number() };
-            let p = profile(&format!("{disk},max-transfer=2M"));
-            seeds(&like(Table::Smr30Random, w, Unit::MbPerS), &p)
+            let client = format!("fio,jobs=1,depth=32,bs=1M,zones={name}");
+            seeds(&like(&disk("2M"), &client, "MB/s"))
         }
         "full queue baseline" | "full queue patched" => {
-            let w = Workload::FullQueue { outstanding: 512, bs: M, zones: number() };
-            let p = profile(&format!("{disk},max-transfer=4M"));
-            like(Table::Smr30Random, w, Unit::MbPerS).sample(&p).unwrap()
+            let client = format!("full,outstanding=512,bs=1M,zones={name}");
+            usual(&like(&disk("4M"), &client, "MB/s"))
         }
         "zns seq MB/s" => {
-            let cell = Cell::others()
-                .into_iter()
-                .find(|c| c.table == Table::Zns1 && c.name == format!("seqw{name}"))?;
-            cell.sample(&profile("sim-zns1")).unwrap()
+            let all = tables().unwrap();
+            let zns = all.iter().find(|t| t.name == "zns").unwrap();
+            let row = *zns.rows_of(&format!("seqw{name}")).first()?;
+            usual(&Simulation::of(zns, row, zns.column("plug-none").unwrap()).unwrap())
         }
         "zns random kIOPS" => {
-            let jobs = if name.contains("16x16") { 16 } else { 1 };
-            let w = Workload::Random { jobs, depth: 16, bs: 128 * K, zones: 14 };
-            seeds(&like(Table::Zns1, w, Unit::Kiops), &profile("sim-zns1"))
+            let client = format!("fio,jobs={jobs},depth=16,bs=128K,zones=14");
+            seeds(&like("sim-zns1,mode=plug", &client, "KIOPS"))
         }
         "20 TB random IOPS" => {
-            let jobs = if name.contains("16x16") { 16 } else { 1 };
-            let bs = if name.starts_with("4K") { 4 * K } else { 128 * K };
-            let w = Workload::Random { jobs, depth: 16, bs, zones: 128 };
-            seeds(&like(Table::Smr20, w, Unit::Iops), &profile(&format!("sim-smr20,{big}")))
+            let bs = if name.starts_with("4K") { "4K" } else { "128K" };
+            let client = format!("fio,jobs={jobs},depth=16,bs={bs},zones=128");
+            seeds(&like(&format!("sim-smr20,{big}"), &client, "IOPS"))
         }
         "14 TB sync 64K IOPS" => {
             let (zones, jobs) = name.split_once(" zones ")?;
-            let jobs = jobs.strip_suffix(" jobs")?.parse().unwrap();
-            let zones = zones.parse().unwrap();
-            let w = Workload::Random { jobs, depth: 1, bs: 64 * K, zones };
-            seeds(&like(Table::Smr14, w, Unit::Iops), &profile(&format!("sim-smr14,{big}")))
+            let jobs = jobs.strip_suffix(" jobs")?;
+            let client = format!("fio,jobs={jobs},depth=1,bs=64K,zones={zones}");
+            seeds(&like(&format!("sim-smr14,{big}"), &client, "IOPS"))
         }
         _ => panic!("no table {table}"),
     })
@@ -172,7 +146,7 @@ fn as_in_prototype(table: &str, name: &str, runs: usize) -> Option<Sample> {
 fn short(profile: &str) -> Run {
     let mut run = Run::new(Profile::builtin(profile).unwrap());
     (run.warm_up, run.length) = (Nanos(1_000_000_000), Nanos(3_000_000_000));
-    run.disk = Layer::Baseline.config();
+    run.disk.zoned_qd1_writes = Some(false);
     run
 }
 
@@ -259,9 +233,9 @@ fn emulated_appends_are_as_fast_as_writes() {
 fn a_new_drive_is_one_data_file() {
     let text = Profile::builtin_text("smr30").unwrap().replace("245MB/s", "123MB/s");
     let profile = Profile::parse("half", &text).unwrap();
-    let (mut run, clients) = Cell::smr30()[3].run(&profile, 1);
-    run.length = Nanos(3_000_000_000);
-    let mb = run.go(clients).unwrap().mb_per_s();
+    let mut simulation = Simulation::parse("sim-smr30,qd1=0", "seq,bs=1M,depth=8", "MB/s").unwrap();
+    (simulation.profile, simulation.client.length) = (profile, Some(Nanos(3_000_000_000)));
+    let mb = mean(&simulation.over(&[(1_000_000, 1)]).unwrap());
     assert!((115.0..125.0).contains(&mb), "{mb} MB/s");
 }
 
@@ -284,7 +258,7 @@ fn a_disk_of_52156_zones_opens() {
     assert_eq!(profile.zones, 52_156);
     let mut run = Run::new(profile);
     (run.warm_up, run.length) = (Nanos(1_000_000), Nanos(100_000_000));
-    run.disk = DiskConfig { shards: 4, ..Layer::Baseline.config() };
+    run.disk = DiskConfig { shards: 4, zoned_qd1_writes: Some(false), ..DiskConfig::default() };
     let zones = BTreeMap::from([(1u32, 0), (64, 0)]);
     for &n in zones.keys() {
         let times = HostTimes::DISK;

@@ -33,13 +33,15 @@ mod simulate;
 
 pub use client::{Modelled, length, measured, measured_name};
 pub use headline::{Constant, Headline, Unsteady};
-pub use outcome::{CellReport, CellRuns, ClaimReport, Run, TableReport, Verdict};
+pub use outcome::{
+    CellReport, CellRuns, ClaimReport, Run, TableReport, Verdict, mean, standard_error,
+};
 pub use published::{
     Cell, Claim, Column, Expect, How, Layout, Metric, RatioBand, Row, Side, Source, Table, parse,
     tables,
 };
 pub use report::Report;
-pub use simulate::Plan;
+pub use simulate::{Plan, Simulation};
 
 use zoneplug_core::Error;
 

@@ -150,23 +150,29 @@ pub struct TableReport {
     pub notes: Vec<&'static str>,
 }
 
-fn mean(all: impl Iterator<Item = f64>) -> f64 {
+/// The mean figure of runs.
+pub fn mean(runs: &[Run]) -> f64 {
+    mean_of(runs.iter().map(|r| r.value))
+}
+
+fn mean_of(all: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = all.fold((0.0, 0.0), |(s, n), x| (s + x, n + 1.0));
     sum / n
 }
 
-/// The standard error over seeds, each of which is the mean over its geometries.
-fn standard_error(runs: &[Run]) -> f64 {
+/// The standard error of the mean figure. Runs of one seed draw the same zones in each geometry, so
+/// a seed counts once, with the mean over its geometries.
+pub fn standard_error(runs: &[Run]) -> f64 {
     let mut seeds: Vec<u64> = runs.iter().map(|r| r.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
-    let of = |s: u64| mean(runs.iter().filter(|r| r.seed == s).map(|r| r.value));
+    let of = |s: u64| mean_of(runs.iter().filter(|r| r.seed == s).map(|r| r.value));
     // With one seed only the layout of tracks varies.
     let means: Vec<f64> = match seeds.len() {
         1 => runs.iter().map(|r| r.value).collect(),
         _ => seeds.into_iter().map(of).collect(),
     };
-    let (m, n) = (mean(means.iter().copied()), means.len() as f64);
+    let (m, n) = (mean_of(means.iter().copied()), means.len() as f64);
     if n < 2.0 {
         return 0.0;
     }
@@ -220,7 +226,7 @@ impl TableReport {
             let value = |r: &Run| r.value;
             let ours = match is_measured {
                 true => median(runs.iter().map(value)),
-                false => some(&|r| mean(r.iter().map(value))),
+                false => some(&mean),
             };
             let extreme = |f: fn(f64, f64) -> f64, key: fn(&Run) -> f64| {
                 runs.iter().map(key).reduce(f).unwrap_or(0.0)
@@ -262,9 +268,9 @@ impl TableReport {
                 spread: some(&|_| extreme(f64::max, |r| r.value) - extreme(f64::min, |r| r.value)),
                 error_percent,
                 band_percent,
-                p99_ms: some(&|r| mean(r.iter().map(|r| r.p99_ms))),
+                p99_ms: some(&|r| mean_of(r.iter().map(|r| r.p99_ms))),
                 max_ms: some(&|_| extreme(f64::max, |r| r.max_ms)),
-                command_bytes: some(&|r| mean(r.iter().map(|r| r.command_bytes))),
+                command_bytes: some(&|r| mean_of(r.iter().map(|r| r.command_bytes))),
                 published_ratio,
                 our_ratio: measured.as_ref().map(|r| r.median).or(ratio(ours, base)),
                 our_ratio_range: measured.map(|r| r.range),

@@ -5,15 +5,16 @@
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
 use super::published::{Expect, How, Table};
-use crate::time::{self, Adapter, Client, ClientReport, GEOMETRIES, Layer, Report, SEEDS, Unit};
+use crate::time::{
+    self, Adapter, Client, ClientReport, GEOMETRIES, HostTimes, Report, SEEDS, Workload,
+};
 use crate::virtual_disk::layer_name;
 use crate::watch::Watch;
 use crate::work::seed_of_disk;
 use crate::workers::Workers;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::form::Form;
-use zoneplug_core::sched::Scheduler;
-use zoneplug_core::{Error, ErrorKind, Nanos};
+use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
@@ -21,12 +22,21 @@ use zoneplug_host::take_config;
 /// A cell with more drives than this runs once.
 const MANY: u32 = 4;
 
-/// A cell ready to run.
-#[derive(Debug, PartialEq)]
-struct Ready {
-    cell: time::Cell,
-    client: Modelled,
-    profile: Profile,
+/// A client on a drive: how a cell of a modelled table is run.
+///
+/// ```
+/// use zoneplug_models::reproduce::{Simulation, mean};
+/// let text = "sim-zns1,mode=plug";
+/// let simulation = Simulation::parse(text, "seq,bs=1M,depth=1", "MB/s").unwrap();
+/// let ours = mean(&simulation.over(&simulation.repeats()).unwrap());
+/// assert!((ours / 1083.0 - 1.0).abs() < 0.06);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulation {
+    /// The client.
+    pub client: Modelled,
+    /// The drive.
+    pub profile: Profile,
     config: DiskConfig,
     one_writer: bool,
     adapter: Option<Adapter>,
@@ -46,7 +56,7 @@ struct Todo {
 /// Modelled tables, in order, with all planned runs.
 #[derive(Debug)]
 pub struct Plan {
-    cells: Vec<Option<Ready>>,
+    cells: Vec<Option<Simulation>>,
     runs: Vec<CellRuns>,
     /// Pairs of an earlier cell and an equal later one, which shares its runs.
     same: Vec<(usize, usize)>,
@@ -55,50 +65,61 @@ pub struct Plan {
     lengths: Vec<usize>,
 }
 
-/// Selects the run times and the host of a profile and a client.
-fn kind(profile: &Profile, client: &Modelled) -> Result<time::Table, Error> {
-    Ok(match (profile.name.as_str(), client.workload) {
-        ("smr30", time::Workload::Sequential { .. }) => time::Table::Smr30Sequential,
-        ("smr30", _) => time::Table::Smr30Random,
-        ("smr20", _) => time::Table::Smr20,
-        ("smr14", _) => time::Table::Smr14,
-        ("zns1", _) => time::Table::Zns1,
-        (name, _) => {
-            let e = Error::new(ErrorKind::NotFound, format!("no table is of the drive {name}"));
-            return Err(e.hint("one of smr30, smr20, smr14, zns1"));
-        }
-    })
-}
+impl Simulation {
+    /// The simulation of a drive, with options of the disk as a column of the published tables has
+    /// them, and a client and a unit as a row has them.
+    pub fn parse(drive: &str, client: &str, unit: &'static str) -> Result<Simulation, Error> {
+        let mut spec = Spec::parse(drive)?;
+        let profile = Profile::from_spec(&mut spec).ok_or_else(|| {
+            Error::invalid(format!("{} is no drive that is modelled", spec.kind()))
+                .hint("sim- and the name of a profile")
+        })??;
+        let config = take_config(&mut spec)?;
+        // Gives several drives one writer, as if the engine did not know which zones share a head.
+        let one_writer = spec.take_as("one-writer", &Form::Flag)?.is_some_and(|v| v.number() == 1);
+        let adapter = Adapter::of_drive(&mut spec)?;
+        let time = spec.take_as("scheduler-time", &Form::Time { min: 0, max: 1_000_000 })?;
+        let scheduler_time = Nanos(time.map_or(0, |v| v.number()));
+        spec.finish()?;
+        let client = Modelled::parse(client)?;
+        Ok(Simulation { client, profile, config, one_writer, adapter, scheduler_time, unit })
+    }
 
-fn ready(
-    table: &Table,
-    options: &str,
-    client: Modelled,
-    unit: &'static str,
-) -> Result<Ready, Error> {
-    let mut spec = Spec::parse(&format!("{},{options}", table.drive))?;
-    let profile = Profile::from_spec(&mut spec).ok_or_else(|| {
-        Error::invalid(format!("{} is no drive that is modelled", table.drive))
-            .hint("sim- and the name of a profile")
-    })??;
-    let config = take_config(&mut spec)?;
-    // Gives several drives one writer, as if the engine did not know which zones share a head.
-    let one_writer = spec.take_as("one-writer", &Form::Flag)?.is_some_and(|v| v.number() == 1);
-    let adapter = Adapter::of_drive(&mut spec)?;
-    let time = spec.take_as("scheduler-time", &Form::Time { min: 0, max: 1_000_000 })?;
-    let scheduler_time = Nanos(time.map_or(0, |v| v.number()));
-    spec.finish()?;
-    let cell = time::Cell {
-        table: kind(&profile, &client)?,
-        name: "",
-        layer: Layer::Baseline,
-        workload: client.workload,
-        published: 0.0,
-        unit: Unit::MbPerS,
-        expect: time::Expect::Not(""),
-        calibrates: false,
-    };
-    Ok(Ready { cell, client, profile, config, one_writer, adapter, scheduler_time, unit })
+    /// The simulation of a cell: a row and a column of a modelled table, by number.
+    pub fn of(table: &Table, row: usize, column: usize) -> Result<Simulation, Error> {
+        let (row, options) = (&table.rows[row], table.columns[column].options);
+        let drive = format!("{},{options}", table.drive);
+        Simulation::parse(&drive, row.cells[column].client, row.unit)
+    }
+
+    /// The rate of the medium and the seed of each run of which a figure is the mean.
+    pub fn repeats(&self) -> Vec<(u32, u64)> {
+        let turns = matches!(self.profile.model, Model::Smr(_));
+        let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
+        let seeds = if self.client.draws() { &SEEDS[..] } else { &SEEDS[..1] };
+        geometries.iter().flat_map(|&ppm| seeds.iter().map(move |&seed| (ppm, seed))).collect()
+    }
+
+    /// Runs over rates of the medium and seeds, on this thread.
+    pub fn over(&self, repeats: &[(u32, u64)]) -> Result<Vec<Run>, Error> {
+        let one = Workers::all(&|| false);
+        let runs = repeats.iter().map(|&(ppm, seed)| self.run(ppm, seed, &one));
+        runs.filter_map(Result::transpose).collect()
+    }
+
+    /// The time before measuring starts, and the time measured.
+    fn times(&self) -> (Nanos, Nanos) {
+        let ms = |n: u64| Nanos(n * 1_000_000);
+        let usual = match (&self.profile.model, self.client.workload) {
+            (Model::Zns(_), _) => (ms(20), ms(300)),
+            (_, Workload::Sequential { .. }) => (ms(3_000), ms(12_000)),
+            _ if self.profile.name == "smr30" => (ms(5_000), ms(40_000)),
+            // A large cache fills first.
+            (_, Workload::Random { bs: 4096, .. }) => (ms(15_000), ms(10_000)),
+            _ => (ms(15_000), ms(20_000)),
+        };
+        (self.client.warm_up.unwrap_or(usual.0), self.client.length.unwrap_or(usual.1))
+    }
 }
 
 impl Plan {
@@ -113,8 +134,8 @@ impl Plan {
         };
         for table in tables.iter().filter(|t| t.how == How::Model) {
             plan.lengths.push(table.rows.len() * table.columns.len());
-            for row in &table.rows {
-                for (cell, column) in row.cells.iter().zip(&table.columns) {
+            for (r, row) in table.rows.iter().enumerate() {
+                for (c, cell) in row.cells.iter().enumerate() {
                     let number = plan.cells.len();
                     let client = Modelled::parse(cell.client)?;
                     let mut runs = CellRuns { client: client.name(), ..CellRuns::default() };
@@ -123,28 +144,25 @@ impl Plan {
                         plan.runs.push(runs);
                         continue;
                     }
-                    let ready = ready(table, column.options, client, row.unit)?;
-                    let turns = matches!(ready.profile.model, Model::Smr(_));
-                    runs.layer = layer_name(&ready.config, turns);
-                    let ready = Some(ready);
-                    if let Some(first) = plan.cells.iter().position(|c| *c == ready) {
+                    let simulation = Simulation::of(table, r, c)?;
+                    let turns = matches!(simulation.profile.model, Model::Smr(_));
+                    runs.layer = layer_name(&simulation.config, turns);
+                    let mut repeats = simulation.repeats();
+                    let simulation = Some(simulation);
+                    if let Some(first) = plan.cells.iter().position(|c| *c == simulation) {
                         plan.same.push((first, number));
                         plan.cells.push(None);
                         plan.runs.push(runs);
                         continue;
                     }
                     // Many drives, each with its own seed, need no repeats.
-                    let once = quick || client.disks * client.drives > MANY;
-                    let geometries = if turns && !once { &GEOMETRIES[..] } else { &[1_000_000] };
-                    let seeds = if client.draws() && !once { &SEEDS[..] } else { &SEEDS[..1] };
-                    for &ppm in geometries {
-                        plan.todo.extend(seeds.iter().map(|&seed| Todo {
-                            cell: number,
-                            ppm,
-                            seed,
-                        }));
+                    if quick || client.disks * client.drives > MANY {
+                        repeats = vec![(1_000_000, SEEDS[0])];
                     }
-                    plan.cells.push(ready);
+                    let todo =
+                        repeats.into_iter().map(|(ppm, seed)| Todo { cell: number, ppm, seed });
+                    plan.todo.extend(todo);
+                    plan.cells.push(simulation);
                     plan.runs.push(runs);
                 }
             }
@@ -172,8 +190,8 @@ impl Plan {
         let (todo, cells) = (&self.todo, &self.cells);
         let found = workers.spread(todo.len(), |i| {
             let t = &todo[i];
-            let Some(ready) = cells[t.cell].as_ref() else { return Ok(None) };
-            let run = ready.run(t.ppm, t.seed, workers)?;
+            let Some(simulation) = cells[t.cell].as_ref() else { return Ok(None) };
+            let run = simulation.run(t.ppm, t.seed, workers)?;
             done();
             Ok(run.map(|run| (t.cell, run)))
         })?;
@@ -191,28 +209,19 @@ impl Plan {
     }
 }
 
-impl Ready {
-    /// Runs the cell once. `None` if the workers are asked to end meanwhile.
+impl Simulation {
+    /// Runs once. `None` if the workers are asked to end meanwhile.
     fn run(&self, ppm: u32, seed: u64, workers: &Workers<'_>) -> Result<Option<Run>, Error> {
-        let profile = self.profile.with_rate(ppm);
-        let times = self.cell.table.times().with_scheduler(self.scheduler_time);
-        let (mut run, mut clients) = self.cell.run_above(&profile, times, seed);
-        run.disk = self.config.clone();
+        let times = HostTimes::of(&self.profile).with_scheduler(self.scheduler_time);
+        let mut run = time::Run::on(self.profile.with_rate(ppm), self.config.clone());
         (run.drives, run.one_writer) = (self.client.drives, self.one_writer);
         (run.disks, run.adapter) = (self.client.disks, self.adapter);
-        run.warm_up = self.client.warm_up.unwrap_or(run.warm_up);
-        run.length = self.client.length.unwrap_or(run.length);
-        if self.config.scheduler != Scheduler::None {
-            // Linux gives a scheduler twice the tags of the device, at most 256.
-            run.disk.queue_depth = u32::from(run.tags);
-            run.tags = 2 * run.tags.min(128);
-        }
+        (run.warm_up, run.length) = self.times();
         // A run assigns its clients to the disks in turns.
         let disks = self.client.disks;
         let seeds = || (0..disks).map(|disk| seed_of_disk(seed, disk));
-        for seed in seeds().skip(1) {
-            clients.extend(self.client.workload.clients(&times, seed));
-        }
+        let writers = seeds().flat_map(|seed| self.client.workload.clients(&times, seed));
+        let mut clients: Vec<_> = writers.collect();
         clients.extend(seeds().filter_map(|seed| self.client.reader(&times, seed)));
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len() + 1);
         for client in &mut clients {
@@ -263,40 +272,6 @@ fn figure(report: &Report, clients: &[ClientReport], unit: &str) -> Result<f64, 
 mod tests {
     use super::super::published::tables;
     use super::*;
-
-    /// The cells in `time` agree with the published tables.
-    #[test]
-    fn the_models_cells_are_those_of_the_published_tables() {
-        let tables = tables().unwrap();
-        let mut seen = 0;
-        for cell in time::Cell::all() {
-            let (table, column) = match (cell.table, cell.layer) {
-                (time::Table::Smr30Sequential, Layer::Baseline) => ("smr30-seq", "baseline"),
-                (time::Table::Smr30Sequential, Layer::SingleWriter) => ("smr30-seq", "patched"),
-                (time::Table::Smr30Random, Layer::Baseline) => ("smr30-random", "baseline"),
-                (time::Table::Smr30Random, Layer::SingleWriter) => ("smr30-random", "patched"),
-                (time::Table::Zns1, _) => ("zns", "plug-none"),
-                (time::Table::Smr20, _) => ("smr20", "plug-none"),
-                (time::Table::Smr14, _) => continue,
-            };
-            let t = tables.iter().find(|t| t.name == table).unwrap();
-            let c = t.column(column).unwrap();
-            let row = t.rows.iter().find(|r| r.name == cell.name).unwrap();
-            let ours = row.cells[c];
-            let what = format!("{table} {column} {}", cell.name);
-            assert_eq!(ours.published, Some(cell.published), "{what}");
-            assert_eq!(Modelled::parse(ours.client).unwrap().workload, cell.workload, "{what}");
-            let same = match (ours.expect, cell.expect) {
-                (Expect::Band(a), time::Expect::Within(b)) => a == b,
-                (Expect::Shape(_), time::Expect::Shape(_)) => true,
-                (Expect::Not(_), time::Expect::Not(_)) => true,
-                _ => false,
-            };
-            assert!(same, "{what}: {:?} and {:?}", ours.expect, cell.expect);
-            seen += 1;
-        }
-        assert_eq!(seen, 44);
-    }
 
     /// Two runs on several threads give equal results.
     #[test]

@@ -24,10 +24,9 @@
 //! | `client/` | fio's zoned mode, sequential writers, readers, traces |
 //! | `trace/` | block traces |
 //! | `host_times.rs` | the times of the host |
-//! | `cells.rs` | the workloads of the published tables |
+//! | `workload.rs` | workloads of writes; the rates and seeds over which a figure is repeated |
 
 mod adapter;
-mod cells;
 mod client;
 mod host_times;
 mod io;
@@ -36,9 +35,9 @@ mod real;
 mod report;
 mod run;
 pub mod trace;
+mod workload;
 
 pub use adapter::Adapter;
-pub use cells::{Cell, Expect, GEOMETRIES, Layer, SEEDS, Sample, Table, Unit, Workload};
 pub use client::{
     Adapted, Pace, Place, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,
 };
@@ -48,3 +47,4 @@ pub use own_memory::OwnMemory;
 pub use real::{Clock, RealRun};
 pub use report::{ClientReport, Report};
 pub use run::{Layers, Run};
+pub use workload::{GEOMETRIES, SEEDS, Workload};
