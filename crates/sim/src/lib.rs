@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `world/` | one world |
 //! | `network/` | one world whose clients reach the disk over NVMe/TCP |
+//! | `client_zone.rs` | a zone as the clients of either may know it, and the stamps that they wrote |
 //! | `seam_oracle.rs` | the oracle at the seam |
 //! | `zone_history.rs` | what that oracle has seen of each zone |
 //! | `queueing.rs` | the oracle for the order of schedulers |
@@ -26,6 +27,7 @@
 #![allow(clippy::vec_box)] // a BIO moves by its box
 
 mod class;
+mod client_zone;
 mod device_pending;
 mod far;
 mod memory;

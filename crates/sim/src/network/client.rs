@@ -103,7 +103,7 @@ impl NetworkWorld {
         let (command, data) = if zeroes {
             (self.command_at(opcode::WRITE_ZEROES, z, offset, len), Data::None)
         } else {
-            self.stamped(stamp, len, z, Some(offset));
+            self.stamps.add(stamp, len, z, Some(offset));
             self.write_command(z, offset, len, stamp)
         };
         let zone = &mut self.zones[z];
@@ -136,7 +136,7 @@ impl NetworkWorld {
             let Some(c) = self.any_connection() else { return };
             let len = self.block * self.rng.range(1, most);
             let stamp = self.stamp(len);
-            self.stamped(stamp, len, z, None);
+            self.stamps.add(stamp, len, z, None);
             let command = self.command_at(opcode::ZONE_APPEND, z, 0, len);
             let command = self.with_flags(command);
             let zone = &mut self.zones[z];

@@ -4,50 +4,28 @@
 use super::commands::What;
 use super::{NetworkWorld, trace};
 use crate::class::Class;
-use crate::memory::{buf, stamps};
+use crate::client_zone::{check_once, read_medium};
+use zoneplug_core::ZoneNo;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Sector, ZoneNo};
-
-/// A range of stamps, and its place.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stamped {
-    first: u64,
-    len: u32,
-    zone: usize,
-    /// The offset in the zone; `None` for an append until its host is told.
-    offset: Option<u32>,
-    /// Whether no command can have written it.
-    never: bool,
-}
 
 impl NetworkWorld {
-    /// Notes that stamps from `first` on are written, or appended, to a zone.
-    pub(super) fn stamped(&mut self, first: u64, len: u32, zone: usize, offset: Option<u32>) {
-        self.stamps.push(Stamped { first, len, zone, offset, never: false });
-    }
-
-    fn find(&mut self, stamp: u64) -> Option<&mut Stamped> {
-        let i = self.stamps.partition_point(|s| s.first <= stamp).checked_sub(1)?;
-        self.stamps.get_mut(i).filter(|s| stamp < s.first + u64::from(s.len))
-    }
-
     /// Notes that the write with this first stamp was refused, or never reached the disk.
     pub(super) fn never_written(&mut self, stamp: u64) {
-        if let Some(s) = self.find(stamp) {
+        if let Some(s) = self.stamps.find(stamp) {
             s.never = true;
         }
     }
 
     /// Notes that the write with this first stamp is sent again.
     pub(super) fn written_after_all(&mut self, stamp: u64) {
-        if let Some(s) = self.find(stamp) {
+        if let Some(s) = self.stamps.find(stamp) {
             s.never = false;
         }
     }
 
     /// Notes that the append with this first stamp has landed here.
     pub(super) fn placed(&mut self, stamp: u64, offset: u32) {
-        if let Some(s) = self.find(stamp) {
+        if let Some(s) = self.stamps.find(stamp) {
             s.offset = Some(offset);
         }
     }
@@ -81,21 +59,8 @@ impl NetworkWorld {
     /// Returns the stamps of sectors on the medium, read without the disk and its faults.
     pub(super) fn medium(&mut self, first: u64, len: u32) -> Vec<u64> {
         let most = self.emu.config().limits.transfer_sectors() / self.block * self.block;
-        let (mut all, mut now) = (Vec::new(), Nanos(0));
-        while (all.len() as u32) < len {
-            let n = most.min(len - all.len() as u32);
-            let bio = Bio::with_buf(Op::Read, Sector(first + all.len() as u64), n, buf(n));
-            let mut list = Commands::from([Command::of(bio)]);
-            let mut done = Commands::new();
-            while done.is_empty() {
-                self.checker.submit(now, &mut list);
-                now = self.checker.next_deadline().unwrap_or(now).max(now);
-                self.checker.poll(now, &mut done);
-            }
-            assert!(done[0].status.is_ok(), "{:?}", done[0]);
-            all.extend(stamps(done[0].bios[0].data()));
-        }
-        all
+        let read = read_medium(&mut *self.checker, first, len, most);
+        read.expect("the medium can be read")
     }
 
     /// Checks that data that were just acknowledged are on the medium.
@@ -130,18 +95,12 @@ impl NetworkWorld {
     pub(super) fn check_zone(&mut self, z: usize, wp: u32) {
         let medium = self.medium(self.zones[z].start, self.zones[z].len);
         let zone = &self.zones[z];
-        for (i, known) in zone.shadow.iter().enumerate() {
-            if let Some(s) = known {
-                assert_eq!(
-                    medium[i], *s,
-                    "zone {z}, offset {i}: acknowledged data is gone: {zone:?}"
-                );
-                assert!(zone.conventional || (i as u32) < wp, "zone {z}: {i} is behind {wp}");
-            }
-        }
+        zone.check_acknowledged(&medium);
         if zone.conventional {
             return;
         }
+        let end = zone.shadow.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        assert!(end <= wp as usize, "zone {z}: acknowledged to {end}, which is behind {wp}");
         let (zeroed, mixed, born, whole) = (zone.zeroed, zone.mixed, zone.born, self.is_calm());
         let (mut seen, mut i) = (Vec::new(), 0);
         while i < wp as usize {
@@ -151,9 +110,7 @@ impl NetworkWorld {
                 i += 1;
                 continue;
             }
-            let found = self.find(stamp).copied();
-            let s = found.unwrap_or_else(|| panic!("zone {z}, {i}: no host wrote {stamp}"));
-            assert_eq!(s.zone, z, "zone {z} holds another's data at {i}: {s:?}");
+            let s = self.stamps.found(z, i, stamp);
             assert!(!s.never, "zone {z}, {i}: refused, or never received, and written: {s:?}");
             assert!(mixed || s.first >= born, "zone {z}, {i}: of an earlier generation: {s:?}");
             assert_eq!(stamp, s.first, "zone {z}, {i}: a piece of {s:?}");
@@ -166,16 +123,12 @@ impl NetworkWorld {
             seen.push(stamp);
             i += n;
         }
-        seen.sort_unstable();
-        assert!(seen.windows(2).all(|w| w[0] != w[1]), "zone {z}: written twice");
+        check_once(z, seen);
     }
 
     /// Returns the write pointer of the device.
     pub(super) fn device_wp(&self, z: usize) -> u32 {
         let info = self.emu.zone_info(ZoneNo(z as u32));
-        match info.cond {
-            Condition::Full => self.zones[z].cap,
-            _ => (info.wp.0 - info.start.0) as u32,
-        }
+        self.zones[z].write_pointer_of(&info)
     }
 }

@@ -48,15 +48,16 @@ mod setup;
 mod trouble;
 
 use crate::class::{Class, Coverage};
+use crate::client_zone::{ClientZone, Stamps};
 use crate::seam_oracle::SeamOracle;
 use crate::world::trace;
 use commands::Sent;
 use disks::{QueueClient, ServedDisk};
 use host::{Connection, Host};
-use medium::Stamped;
 use order::Placed;
 use setup::NetworkConfig;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Freeze};
@@ -75,12 +76,7 @@ const SUBSYSTEM: &str = "nqn.2026-11.dev.zoneplug:world";
 /// The hosts' knowledge of a zone. All hosts share it: they are one client with several ways to the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Zone {
-    start: u64,
-    len: u32,
-    cap: u32,
-    conventional: bool,
-    /// The place of the next write, if nothing in flight fails.
-    wp: u32,
+    known: ClientZone,
     /// Writes, appends and management commands in flight.
     writes: u32,
     appends: u32,
@@ -89,26 +85,26 @@ pub(crate) struct Zone {
     refused: u32,
     /// Commands of lost connections that the server may still carry out.
     ghosts: u32,
-    /// Whether a command failed or is unknown, so that the hosts must ask for the write pointer.
-    unsure: bool,
-    /// Whether a reset or finish met writes in flight: any of these may be anywhere, until the zone is reported.
-    fuzzy: bool,
-    /// Whether data of earlier generations may lie behind the known data.
-    mixed: bool,
     /// Whether there may be zeroes that a host wrote.
     zeroed: bool,
-    /// The first stamp of this generation.
-    born: u64,
-    /// Changed by every command that changes the zone, except writes of sequential zones.
-    generation: u64,
-    /// Counts commands that change the zone.
-    activity: u64,
-    /// The stamps of acknowledged data, by sector.
-    shadow: Vec<Option<u64>>,
     /// The writes since the zone was last known to be at rest, in the order of their places.
     train: Vec<Placed>,
     /// Whether a report is in flight from which the hosts will know the zone again.
     asked: bool,
+}
+
+impl Deref for Zone {
+    type Target = ClientZone;
+
+    fn deref(&self) -> &ClientZone {
+        &self.known
+    }
+}
+
+impl DerefMut for Zone {
+    fn deref_mut(&mut self) -> &mut ClientZone {
+        &mut self.known
+    }
 }
 
 impl Zone {
@@ -144,7 +140,7 @@ pub(crate) struct NetworkWorld {
     next_id: u64,
     /// Answers that a step waits for.
     awaited: BTreeMap<u64, Option<Done>>,
-    stamps: Vec<Stamped>,
+    stamps: Stamps,
     next_stamp: u64,
     freeze: Option<Freeze>,
     /// Whether writes waited in plugs of servers that have ended.

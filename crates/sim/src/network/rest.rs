@@ -4,7 +4,6 @@ use super::NetworkWorld;
 use super::commands::What;
 use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
-use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Status, ZoneNo};
 
 impl NetworkWorld {
@@ -69,10 +68,7 @@ impl NetworkWorld {
             self.check_zone(z, wp);
             let cached = self.served.disk.cached_zone(ZoneNo(z as u32));
             if let (true, Ok(info)) = (moves, cached) {
-                let at = match info.cond {
-                    Condition::Full => self.zones[z].cap,
-                    _ => (info.wp.0 - info.start.0) as u32,
-                };
+                let at = self.zones[z].write_pointer_of(&info);
                 assert_eq!(at, wp, "R29: zone {z}");
             }
         }

@@ -4,6 +4,7 @@ use super::disks::ServedDisk;
 use super::host::Host;
 use super::{NetworkWorld, SUBSYSTEM, Zone, keys};
 use crate::class::{Class, Coverage};
+use crate::client_zone::{ClientZone, Stamps};
 use crate::memory;
 use crate::seam_oracle::{ObservedDevice, SeamOracle};
 use std::collections::BTreeMap;
@@ -161,7 +162,7 @@ impl NetworkWorld {
             commands: BTreeMap::new(),
             next_id: 1,
             awaited: BTreeMap::new(),
-            stamps: Vec::new(),
+            stamps: Stamps::default(),
             next_stamp: 1,
             freeze: None,
             parked: false,
@@ -179,15 +180,8 @@ impl NetworkWorld {
         };
         world.hit(Class::Target);
         for z in 0..geometry.nr_zones() {
-            let len = geometry.zone_len_sectors(ZoneNo(z));
-            world.zones.push(Zone {
-                start: geometry.zone_start(ZoneNo(z)).0,
-                len,
-                cap: geometry.capacity_of(ZoneNo(z)),
-                conventional: geometry.is_conventional(ZoneNo(z)),
-                shadow: vec![None; len as usize],
-                ..Zone::default()
-            });
+            let known = ClientZone::new(&geometry, ZoneNo(z));
+            world.zones.push(Zone { known, ..Zone::default() });
         }
         if tracing {
             let (e, n) = (world.emu.config(), &world.network);

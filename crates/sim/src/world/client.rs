@@ -263,7 +263,7 @@ impl World {
         let fits = self.mode != Mode::None || len <= zeroes;
         let zeroes = zeroes >= self.grain && fits && self.rng.one_in(6);
         let stamp = self.stamp(len);
-        self.stamped(stamp, len, z, Some(self.zones[z].wp));
+        self.stamps.add(stamp, len, z, Some(self.zones[z].wp));
         let zone = &mut self.zones[z];
         let (sector, offset) = (zone.start + u64::from(zone.wp), zone.wp);
         zone.writes += 1;
@@ -284,7 +284,7 @@ impl World {
             flags = Flags(flags.0 & !Flags::NOWAIT.0);
         }
         let stamp = self.stamp(len);
-        self.stamped(stamp, len, z, None);
+        self.stamps.add(stamp, len, z, None);
         let zone = &mut self.zones[z];
         let mut bio = append(zone.start, len, stamp);
         bio.flags = flags;
@@ -335,7 +335,7 @@ impl World {
         let several = u32::from(parts.len() > 1);
         for (z, generation, offset, len) in &mut parts {
             self.zones[*z].spans += several;
-            self.stamped(first, *len, *z, Some(*offset));
+            self.stamps.add(first, *len, *z, Some(*offset));
             first += u64::from(*len);
             let zone = &mut self.zones[*z];
             zone.writes += 1;
@@ -365,7 +365,7 @@ impl World {
         let (offset, len) =
             (first * self.grain, self.rng.range(1, (blocks - first).min(20)) * self.grain);
         let stamp = self.stamp(len);
-        self.stamped(stamp, len, z, Some(offset));
+        self.stamps.add(stamp, len, z, Some(offset));
         let zone = &mut self.zones[z];
         zone.writes += 1;
         zone.generation += 1;

@@ -4,7 +4,6 @@ use super::{Asked, World, trace};
 use crate::class::Class;
 use crate::memory::{first_record, stamps};
 use zoneplug_core::disk::Mode;
-use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bio, Flags, Op, Status, ZoneNo};
 
 impl World {
@@ -166,12 +165,8 @@ impl World {
                 zone.unsure |= !zone.conventional;
                 zone.failed = true;
             } else if zone.generation == generation && !zone.fuzzy {
-                for i in 0..len {
-                    let value = stamp.map_or(0, |s| s + u64::from(at + i));
-                    let place = &mut zone.shadow[(offset + i) as usize];
-                    assert!(place.is_none(), "written twice: zone {z}, offset {offset}, {i}");
-                    *place = Some(value);
-                }
+                let stamps = (at..at + len).map(|i| stamp.map_or(0, |s| s + u64::from(i)));
+                zone.acknowledged(offset, stamps);
                 if fua && !zone.conventional {
                     zone.durable = zone.durable.max(offset + len);
                 }
@@ -226,11 +221,7 @@ impl World {
         let offset = bio.sector.0.checked_sub(zone.start).expect("in the zone") as u32;
         assert!(offset + len <= zone.cap, "A4: {bio:?}");
         if zone.generation == generation && !zone.fuzzy {
-            for i in 0..len {
-                let place = &mut zone.shadow[(offset + i) as usize];
-                assert!(place.is_none(), "R25: appends overlap in zone {z} at {offset}+{i}");
-                *place = Some(stamp + u64::from(i));
-            }
+            zone.acknowledged(offset, stamp..stamp + u64::from(len));
             if bio.flags.contains(Flags::FUA) {
                 zone.durable = zone.durable.max(offset + len);
             }
@@ -387,10 +378,7 @@ impl World {
         if (zone.moved || zone.fuzzy) && !resync {
             return;
         }
-        zone.wp = match info.cond {
-            Condition::Full => zone.cap,
-            _ => (info.wp.0 - info.start.0) as u32,
-        };
+        zone.wp = zone.write_pointer_of(&info);
         if !zone.wp.is_multiple_of(self.grain) {
             // The write was torn.
             zone.unsure = true;

@@ -236,7 +236,8 @@ impl World {
             }
             // A finish that is carried out afterwards would cover data that is gone.
             if z.managed > 0 && !z.conventional {
-                z.shadow[z.durable as usize..].fill(None);
+                let durable = z.durable as usize;
+                z.shadow[durable..].fill(None);
             }
             z.activity += 1;
             z.generation += 1;
@@ -309,19 +310,13 @@ impl World {
             let zone = &mut self.zones[z];
             zone.activity += 1;
             if zone.conventional {
-                for (i, s) in zone.shadow.iter().enumerate() {
-                    let kept = s.is_none_or(|s| medium[i] == s);
-                    assert!(kept, "a cut took flushed data: zone {z}, sector {i}");
-                }
+                zone.check_acknowledged(&medium);
                 continue;
             }
             if zone.dead {
                 continue;
             }
-            let wp = match info.cond {
-                Condition::Full => zone.cap,
-                _ => (info.wp.0 - info.start.0) as u32,
-            };
+            let wp = zone.write_pointer_of(&info);
             if !zone.fuzzy && !zone.moved {
                 let durable = zone.durable;
                 assert!(

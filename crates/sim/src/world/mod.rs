@@ -30,11 +30,12 @@ mod quiescence;
 mod setup;
 
 use crate::class::{Class, Coverage};
+use crate::client_zone::{ClientZone, Stamps};
 use crate::device_pending::DevicePending;
 use crate::seam_oracle::{Failures, SeamOracle};
 use join::Join;
-use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::Device;
@@ -56,15 +57,10 @@ macro_rules! trace {
 }
 pub(crate) use trace;
 
-/// The client's knowledge of a zone.
+/// The client's knowledge of a zone, and what it has on its way there.
 #[derive(Debug, Default)]
 pub(crate) struct Zone {
-    pub(crate) start: u64,
-    pub(crate) len: u32,
-    pub(crate) cap: u32,
-    pub(crate) conventional: bool,
-    /// The place of the next write, if nothing in flight fails.
-    pub(crate) wp: u32,
+    known: ClientZone,
     /// Writes and appends in flight.
     pub(crate) writes: u32,
     /// Native appends in flight; they count as writes too.
@@ -78,13 +74,8 @@ pub(crate) struct Zone {
     pub(crate) managed: u32,
     /// Writes of queues that were dropped. Only a freeze shows when they have finished.
     pub(crate) orphans: u32,
-    /// Whether a write failed, so that the client must ask for the write pointer.
-    pub(crate) unsure: bool,
     /// Whether a write failed at some time.
     pub(crate) failed: bool,
-    /// Whether a reset or finish met writes in flight: the content is not defined until the next reset of the zone at
-    /// rest (M4).
-    pub(crate) fuzzy: bool,
     /// Whether the zone was made read-only or offline.
     pub(crate) dead: bool,
     /// Whether another program moved the write pointer: only a resync finds it (E10).
@@ -93,8 +84,6 @@ pub(crate) struct Zone {
     pub(crate) may_change: bool,
     /// Counts the moments at which the last such command had ended.
     pub(crate) late_ended: u64,
-    /// Whether data of earlier generations may lie behind the acknowledged data.
-    pub(crate) mixed: bool,
     /// Whether a reset or finish without `strict_management` met writes in flight, and may abort them.
     pub(crate) loose: bool,
     /// Whether a reset or finish of several zones failed and may have been carried out here, or a write to several
@@ -102,16 +91,8 @@ pub(crate) struct Zone {
     pub(crate) half: bool,
     /// Writes to several zones in flight: they may fail because of another zone.
     pub(crate) spans: u32,
-    /// The first stamp of this generation.
-    pub(crate) born: u64,
     /// Failures that the client knows of. Later failures have another reason.
     pub(crate) settled: Failures,
-    /// Counts submitted commands. A report that met none of them describes the zone correctly.
-    pub(crate) activity: u64,
-    /// Changed by every reset and every conventional write. A read compares only data of one generation.
-    pub(crate) generation: u64,
-    /// The stamps of the acknowledged data, by sector.
-    pub(crate) shadow: Vec<Option<u64>>,
     /// The end of the acknowledged data that are durable, by a flush or FUA.
     pub(crate) durable: u32,
     /// The generation of a conventional zone that is durable as a whole.
@@ -122,6 +103,20 @@ pub(crate) struct Zone {
     pub(crate) append_failed: bool,
     pub(crate) limit_hit: bool,
     pub(crate) fault_hit: bool,
+}
+
+impl Deref for Zone {
+    type Target = ClientZone;
+
+    fn deref(&self) -> &ClientZone {
+        &self.known
+    }
+}
+
+impl DerefMut for Zone {
+    fn deref_mut(&mut self) -> &mut ClientZone {
+        &mut self.known
+    }
 }
 
 impl Zone {
@@ -186,7 +181,7 @@ pub(crate) struct World {
     pub(crate) outstanding: BTreeMap<u64, Outstanding>,
     pub(crate) next_token: u64,
     pub(crate) next_stamp: u64,
-    pub(crate) stamps: Vec<Stamped>,
+    pub(crate) stamps: Stamps,
     /// The zone of the sequential client.
     pub(crate) cursor: usize,
     /// The present attributes.

@@ -2,11 +2,11 @@
 
 use super::World;
 use crate::class::Class;
-use crate::memory::{buf, stamps};
+use crate::client_zone::read_medium;
 use std::task::Waker;
 use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::zone::{Condition, ZoneInfo};
-use zoneplug_core::{Bio, Bios, Command, Commands, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Bios, Sector, Status, ZoneNo};
 
 impl World {
     pub(crate) fn check_at_rest(&mut self) {
@@ -96,19 +96,12 @@ impl World {
         let medium = self.medium(z);
         let zone = &self.zones[z];
         // Acknowledged data are there.
-        for (i, expected) in zone.shadow.iter().enumerate() {
-            if let Some(s) = expected {
-                assert_eq!(medium[i], *s, "zone {z}, offset {i} of {zone:?}");
-            }
-        }
+        zone.check_acknowledged(&medium);
         if zone.conventional {
             return;
         }
         // The order on the medium is the order of submission (I2).
-        let written = match info.cond {
-            Condition::Full => zone.cap,
-            _ => (info.wp.0 - info.start.0) as u32,
-        };
+        let written = zone.write_pointer_of(&info);
         let order: Vec<_> =
             medium[..written as usize].iter().copied().filter(|&s| s != 0).collect();
         if !(zone.fuzzy || zone.mixed || self.is_native(z)) {
@@ -174,24 +167,9 @@ impl World {
     pub(super) fn medium(&self, z: usize) -> Vec<u64> {
         let zone = &self.zones[z];
         let mut queue = self.bare.open_queue(1, Waker::noop().clone()).expect("a queue");
-        let mut all = Vec::new();
-        let mut now = Nanos(0);
-        while (all.len() as u32) < zone.len {
-            let n = self.max_transfer.min(zone.len - all.len() as u32);
-            let bio = Bio::with_buf(Op::Read, Sector(zone.start + all.len() as u64), n, buf(n));
-            let mut list = Commands::from([Command::of(bio)]);
-            let mut done = Commands::new();
-            while done.is_empty() {
-                queue.submit(now, &mut list);
-                now = queue.next_deadline().unwrap_or(now).max(now);
-                queue.poll(now, &mut done);
-            }
-            if !done[0].status.is_ok() {
-                // An offline zone cannot be read.
-                return vec![0; zone.len as usize];
-            }
-            all.extend(stamps(done[0].bios[0].data()));
-        }
-        all
+        let most = self.max_transfer;
+        // An offline zone cannot be read.
+        read_medium(&mut *queue, zone.start, zone.len, most)
+            .unwrap_or_else(|| vec![0; zone.len as usize])
     }
 }

@@ -3,6 +3,7 @@
 use super::join::Join;
 use super::{World, Zone};
 use crate::class::{Class, Coverage};
+use crate::client_zone::{ClientZone, Stamps};
 use crate::device_pending::{CountedDevice, DevicePending};
 use crate::memory;
 use crate::seam_oracle::{ObservedDevice, SeamOracle};
@@ -265,7 +266,7 @@ impl World {
             outstanding: BTreeMap::new(),
             next_token: 1,
             next_stamp: 1,
-            stamps: Vec::new(),
+            stamps: Stamps::default(),
             cursor: 0,
             max_transfer: l.transfer_sectors(),
             grain,
@@ -341,15 +342,8 @@ impl World {
     /// Adds zones that the disk has and the client does not know yet.
     pub(super) fn add_zones(&mut self, g: &Geometry) {
         for z in self.zones.len() as u32..g.nr_zones() {
-            let len = g.zone_len_sectors(ZoneNo(z));
-            self.zones.push(Zone {
-                start: g.zone_start(ZoneNo(z)).0,
-                len,
-                cap: g.capacity_of(ZoneNo(z)),
-                conventional: g.is_conventional(ZoneNo(z)),
-                shadow: vec![None; len as usize],
-                ..Zone::default()
-            });
+            let known = ClientZone::new(g, ZoneNo(z));
+            self.zones.push(Zone { known, ..Zone::default() });
         }
     }
 }
