@@ -1,7 +1,7 @@
 //! Shards of a sweep: a header, then a line for each cell. The merged file has all lines unchanged, in the order of
 //! the cells.
 
-use super::{Input, list, no_results};
+use super::{Input, Part, Parts, no_results};
 use crate::failure::Failure;
 use crate::sim::Shard;
 use serde::{Deserialize, Serialize};
@@ -42,15 +42,12 @@ pub(super) fn is_header(line: &str) -> bool {
     header(line).is_some()
 }
 
-/// The lines of one shard.
-struct Part<'a> {
-    name: &'a str,
-    lines: BTreeMap<u64, &'a str>,
-}
+/// The lines of one shard, by the number of the cell.
+type Lines<'a> = BTreeMap<u64, &'a str>;
 
 pub(super) fn merge(inputs: &[Input], out: &mut dyn Write) -> Result<(), Failure> {
     let mut whole: Option<Header> = None;
-    let mut parts: BTreeMap<Shard, Part> = BTreeMap::new();
+    let mut parts = Parts(BTreeMap::new());
     for input in inputs {
         let name = input.name.as_str();
         let mut current = None;
@@ -73,24 +70,18 @@ pub(super) fn merge(inputs: &[Input], out: &mut dyn Write) -> Result<(), Failure
                         "the shards of one sweep: its cells, run and version, and as many shards",
                     ));
                 }
-                if let Some(other) = parts.get(&shard) {
-                    let what = format!("{shard} is there twice: in {} and in {name}", other.name);
-                    return Err(Failure::usage(what).hint("leave one of them out"));
-                }
-                parts.insert(shard, Part { name, lines: BTreeMap::new() });
-                current = Some(shard);
+                current = Some((shard, parts.put(shard, name.to_owned(), Lines::new())?));
                 continue;
             }
             let wrong = || {
                 Failure::usage(format!("{name}: line {} is not one of this sweep", at + 1))
                     .hint("run its shard again, with a new file")
             };
-            let shard = current.ok_or_else(|| no_results(name))?;
+            let (shard, lines) = current.as_mut().ok_or_else(|| no_results(name))?;
             let cells = whole.as_ref().map_or(0, |h| h.cells);
             let Line { index, .. } = serde_json::from_str(line).map_err(|_| wrong())?;
-            let part = parts.get_mut(&shard).ok_or_else(wrong)?;
             let is_its_own = index < cells && index % shard.of == shard.number.wrapping_sub(1);
-            if !is_its_own || part.lines.insert(index, line).is_some() {
+            if !is_its_own || lines.insert(index, line).is_some() {
                 return Err(wrong());
             }
         }
@@ -104,10 +95,10 @@ pub(super) fn merge(inputs: &[Input], out: &mut dyn Write) -> Result<(), Failure
     let header = Header { shard: None, ..header };
     serde_json::to_writer(&mut *out, &header)?;
     writeln!(out)?;
-    let shards: Vec<&Part> = parts.values().collect();
+    let shards: Vec<&Part<Lines>> = parts.0.values().collect();
     for index in 0..header.cells {
         let shard = usize::try_from(index % of).ok().and_then(|n| shards.get(n));
-        if let Some(line) = shard.and_then(|p| p.lines.get(&index)) {
+        if let Some(line) = shard.and_then(|p| p.results.get(&index)) {
             writeln!(out, "{line}")?;
         }
     }
@@ -115,18 +106,14 @@ pub(super) fn merge(inputs: &[Input], out: &mut dyn Write) -> Result<(), Failure
 }
 
 /// Fails if a shard is missing, or lacks the result of one of its cells.
-fn check(header: &Header, of: u64, parts: &BTreeMap<Shard, Part>) -> Result<(), Failure> {
-    let there = |number| parts.contains_key(&Shard { number, of });
-    let absent: Vec<u64> = (1..=of).filter(|&n| !there(n)).take(1000).collect();
-    if let [first, rest @ ..] = &absent[..] {
-        let (is, are) = if rest.is_empty() { ("shard", "is") } else { ("shards", "are") };
-        return Err(Failure::usage(format!("{is} {} of {of} {are} missing", list(&absent)))
-            .hint(format!("the same sweep with shard=({first}, {of}) and a file of its own")));
-    }
-    for (shard, part) in parts {
+fn check(header: &Header, of: u64, parts: &Parts<Lines>) -> Result<(), Failure> {
+    parts.all_there(of, |first, _| {
+        format!("the same sweep with shard=({}, {of}) and a file of its own", first.number)
+    })?;
+    for (shard, part) in &parts.0 {
         // The shard has cells number - 1, number - 1 + of, and so on.
         let all = (header.cells + of - shard.number) / of;
-        let found = part.lines.len() as u64;
+        let found = part.results.len() as u64;
         if found != all {
             let what = format!("{}: {shard} has results of {found} of its {all} cells", part.name);
             return Err(

@@ -9,6 +9,8 @@ mod cells;
 mod worlds;
 
 use crate::failure::Failure;
+use crate::sim::Shard;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use zoneplug_host::open_regular;
@@ -52,6 +54,42 @@ impl Input {
 fn no_results(name: &str) -> Failure {
     Failure::usage(format!("{name} has no results of a shard"))
         .hint("what zoneplug-lab sim --shard I/N --json printed, or the file of a sweep")
+}
+
+/// The results of a shard, and the name of their file.
+struct Part<T> {
+    name: String,
+    results: T,
+}
+
+/// The parts of one run, by shard.
+struct Parts<T>(BTreeMap<Shard, Part<T>>);
+
+impl<T> Parts<T> {
+    /// Adds a part, and returns its results. Fails if the shard has one already.
+    fn put(&mut self, shard: Shard, name: String, results: T) -> Result<&mut T, Failure> {
+        if let Some(other) = self.0.get(&shard) {
+            let what = format!("{shard} is there twice: in {} and in {name}", other.name);
+            return Err(Failure::usage(what).hint("leave one of them out"));
+        }
+        Ok(&mut self.0.entry(shard).or_insert(Part { name, results }).results)
+    }
+
+    /// Fails if one of the `of` shards is missing. `run_it`: how the first missing one is run, and
+    /// whether others are missing too.
+    fn all_there(
+        &self,
+        of: u64,
+        run_it: impl FnOnce(Shard, bool) -> String,
+    ) -> Result<(), Failure> {
+        let there = |number: &u64| self.0.contains_key(&Shard { number: *number, of });
+        // At most 1000 missing shards are listed, however large `of` is.
+        let absent: Vec<u64> = (1..=of).filter(|n| !there(n)).take(1000).collect();
+        let &[number, ref rest @ ..] = &absent[..] else { return Ok(()) };
+        let (noun, verb) = if rest.is_empty() { ("shard", "is") } else { ("shards", "are") };
+        let what = format!("{noun} {} of {of} {verb} missing", list(&absent));
+        Err(Failure::usage(what).hint(run_it(Shard { number, of }, !rest.is_empty())))
+    }
 }
 
 /// Formats sorted numbers as a list: `3, 7-9`.

@@ -1,6 +1,6 @@
 //! Shards of a simulation: adds their counts, and computes the figures of the whole run from the sums.
 
-use super::{Input, list, no_results};
+use super::{Input, Part, Parts, no_results};
 use crate::failure::Failure;
 use crate::json;
 use crate::sim::{Of, Shard, Summary, count, missing};
@@ -27,10 +27,8 @@ struct Document {
     figures: serde_json::Map<String, serde_json::Value>,
 }
 
-/// The results of a shard, and the name of their file.
-struct Part {
-    name: String,
-    shard: Shard,
+/// The results of a shard.
+struct Results {
     summary: Summary,
     error: Option<Wrong>,
 }
@@ -44,7 +42,7 @@ struct Merged<'a> {
 }
 
 /// The documents of a file: one, or several one after the other.
-fn parts(input: &Input) -> Result<Vec<Part>, Failure> {
+fn documents(input: &Input) -> Result<Vec<(Shard, Results)>, Failure> {
     let documents = serde_json::Deserializer::from_str(&input.text).into_iter::<Document>();
     let mut all = Vec::new();
     for document in documents {
@@ -63,94 +61,83 @@ fn parts(input: &Input) -> Result<Vec<Part>, Failure> {
             return Err(Failure::usage(format!("{name} has a whole run, not a shard of one"))
                 .hint("the results of zoneplug-lab sim with --shard I/N"));
         };
-        all.push(Part { name, shard, summary, error: document.error });
+        all.push((shard, Results { summary, error: document.error }));
     }
     if all.is_empty() { Err(no_results(&input.name)) } else { Ok(all) }
 }
 
 /// The command that runs a shard.
-fn command(seeds: &RangeInclusive<u64>, number: u64, of: u64) -> String {
+fn command(seeds: &RangeInclusive<u64>, Shard { number, of }: Shard) -> String {
     let (first, last) = (seeds.start(), seeds.end());
     format!("zoneplug-lab sim --seeds {first}..{last} --shard {number}/{of} --json")
 }
 
-/// Sorts the parts by number. Fails if one is of another run or there twice.
-fn sorted(parts: Vec<Part>) -> Result<BTreeMap<u64, Part>, Failure> {
-    let of_one_run = |p: &Part| {
-        let s = &p.summary;
-        (s.zoneplug.clone(), s.first_seed, s.last_seed, p.shard.of)
+/// Sorts the results by shard. Fails if one is of another run or there twice.
+fn sorted(inputs: &[Input]) -> Result<Parts<Results>, Failure> {
+    let run = |shard: Shard, s: &Summary| {
+        let (first, last) = (s.first_seed, s.last_seed);
+        format!("{} shards of the seeds {first}..{last} (zoneplug {})", shard.of, s.zoneplug)
     };
-    let mut by_number: BTreeMap<u64, Part> = BTreeMap::new();
-    for part in parts {
-        if let Some(other) = by_number.values().next()
-            && of_one_run(other) != of_one_run(&part)
-        {
-            let run = |p: &Part| {
-                let (version, first, last, of) = of_one_run(p);
-                format!(
-                    "{} is of {of} shards of the seeds {first}..{last} (zoneplug {version})",
-                    p.name
-                )
-            };
-            return Err(Failure::usage(format!("{}, but {}", run(other), run(&part)))
-                .hint("the shards of one run, made by one version"));
+    let mut parts: Parts<Results> = Parts(BTreeMap::new());
+    for input in inputs {
+        for (shard, results) in documents(input)? {
+            let own = run(shard, &results.summary);
+            if let Some((&shard, other)) = parts.0.first_key_value() {
+                let (name, others) = (&other.name, run(shard, &other.results.summary));
+                if own != others {
+                    let what = format!("{name} is of {others}, but {} is of {own}", input.name);
+                    return Err(
+                        Failure::usage(what).hint("the shards of one run, made by one version")
+                    );
+                }
+            }
+            parts.put(shard, input.name.clone(), results)?;
         }
-        if let Some(other) = by_number.get(&part.shard.number) {
-            let names = format!("in {} and in {}", other.name, part.name);
-            return Err(Failure::usage(format!("{} is there twice: {names}", part.shard))
-                .hint("leave one of them out"));
-        }
-        by_number.insert(part.shard.number, part);
     }
-    Ok(by_number)
+    Ok(parts)
 }
 
 /// Fails if a shard is missing, or stopped before its last seed for another reason than a broken promise.
-fn check(parts: &BTreeMap<u64, Part>, seeds: &RangeInclusive<u64>, of: u64) -> Result<(), Failure> {
-    // At most 1000 missing shards are listed, however large `of` is.
-    let absent: Vec<u64> = (1..=of).filter(|n| !parts.contains_key(n)).take(1000).collect();
-    if let [first, rest @ ..] = &absent[..] {
-        let (is, all) = if rest.is_empty() { ("shard", " is") } else { ("shards", " are") };
-        let then = if rest.is_empty() { "" } else { ", and the others" };
-        return Err(Failure::usage(format!("{is} {} of {of}{all} missing", list(&absent)))
-            .hint(format!("{}{then}", command(seeds, *first, of))));
-    }
-    for part in parts.values() {
-        let (ran, all) = (part.summary.figures.worlds, count(&part.shard.seeds(seeds)?));
-        if part.summary.figures.failed_seed.is_none() && u128::from(ran) != all {
-            let what = format!("{}: {} has run {ran} of its {all} seeds", part.name, part.shard);
-            return Err(Failure::usage(what).hint(command(seeds, part.shard.number, of)));
+fn check(parts: &Parts<Results>, seeds: &RangeInclusive<u64>, of: u64) -> Result<(), Failure> {
+    parts.all_there(of, |first, more| {
+        let then = if more { ", and the others" } else { "" };
+        format!("{}{then}", command(seeds, first))
+    })?;
+    for (shard, part) in &parts.0 {
+        let figures = &part.results.summary.figures;
+        let (ran, all) = (figures.worlds, count(&shard.seeds(seeds)?));
+        if figures.failed_seed.is_none() && u128::from(ran) != all {
+            let what = format!("{}: {shard} has run {ran} of its {all} seeds", part.name);
+            return Err(Failure::usage(what).hint(command(seeds, *shard)));
         }
     }
     Ok(())
 }
 
 pub(super) fn merge(inputs: &[Input], as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut all = Vec::new();
-    for input in inputs {
-        all.extend(parts(input)?);
+    let parts = sorted(inputs)?;
+    let Some((&Shard { of, .. }, Part { name, results: one })) = parts.0.first_key_value() else {
+        return Ok(());
+    };
+    let (made_by, version) = (&one.summary.zoneplug, env!("CARGO_PKG_VERSION"));
+    if made_by != version {
+        let what = format!("{name} was made by zoneplug {made_by}, and this is {version}");
+        return Err(Failure::usage(what).hint(format!("zoneplug-lab merge of version {made_by}")));
     }
-    let parts = sorted(all)?;
-    let Some(one) = parts.values().next() else { return Ok(()) };
-    let version = env!("CARGO_PKG_VERSION");
-    if one.summary.zoneplug != version {
-        let what = format!("{} was made by zoneplug {}", one.name, one.summary.zoneplug);
-        return Err(Failure::usage(format!("{what}, and this is {version}"))
-            .hint(format!("zoneplug-lab merge of version {}", one.summary.zoneplug)));
-    }
-    let (first, last, of) = (one.summary.first_seed, one.summary.last_seed, one.shard.of);
+    let (first, last) = (one.summary.first_seed, one.summary.last_seed);
     if first > last {
-        return Err(no_results(&one.name));
+        return Err(no_results(name));
     }
     let seeds = first..=last;
     check(&parts, &seeds, of)?;
     let mut tally = Tally::default();
-    for part in parts.values() {
-        part.summary.figures.add_to(&mut tally).ok_or_else(|| no_results(&part.name))?;
+    for Part { name, results } in parts.0.values() {
+        results.summary.figures.add_to(&mut tally).ok_or_else(|| no_results(name))?;
     }
+    let results = || parts.0.values().map(|p| &p.results);
     // Shards have their seeds in order, so the first shard that failed has the lowest failing seed.
-    let failed = parts.values().find(|p| p.summary.figures.failed_seed.is_some());
-    let seconds = parts.values().map(|p| p.summary.figures.elapsed_s).sum();
+    let failed = results().find(|p| p.summary.figures.failed_seed.is_some());
+    let seconds = results().map(|p| p.summary.figures.elapsed_s).sum();
     let whole = Of { seeds, shard: None };
     let failed_seed = failed.and_then(|p| p.summary.figures.failed_seed);
     let figures = Figures::new(&tally, seconds, false, failed_seed);
@@ -165,7 +152,7 @@ pub(super) fn merge(inputs: &[Input], as_json: bool, out: &mut dyn Write) -> Res
 }
 
 /// The failure that a shard's broken promise gives the whole run.
-fn broken(part: &Part) -> Failure {
+fn broken(part: &Results) -> Failure {
     let seed = part.summary.figures.failed_seed.unwrap_or_default();
     match &part.error {
         Some(error) => Failure::io(error.message.clone()).hint(error.hint.clone()),
