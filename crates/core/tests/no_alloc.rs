@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Random, Sector};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
@@ -47,7 +47,7 @@ struct World {
     lists: Vec<Bios>,
     done: Bios,
     wps: Vec<u64>,
-    rng: u64,
+    rng: Random,
     now: Nanos,
 }
 
@@ -90,16 +90,13 @@ impl World {
             lists: (0..queues).map(|_| Bios::with_capacity(16)).collect(),
             done: Bios::with_capacity(64),
             wps: (0..ZONES).map(|z| z * u64::from(ZONE_SECTORS)).collect(),
-            rng: 1,
+            rng: Random::new(1),
             now,
         }
     }
 
     fn random(&mut self, n: u64) -> usize {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        (self.rng % n) as usize
+        (self.rng.draw() % n) as usize
     }
 
     /// `rounds` rounds in which each client submits what `next` makes and polls.

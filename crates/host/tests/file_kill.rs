@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bio, Bios, Flags, IoBuf, Op, Sector, ZoneNo};
+use zoneplug_core::{Bio, Bios, Flags, IoBuf, Op, Random, Sector, ZoneNo};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, create};
 
@@ -25,11 +25,6 @@ const BLOCK: u32 = 8;
 /// Zones of each thread.
 const ZONES: u32 = 3;
 const THREADS: u32 = 2;
-
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-    *state >> 33
-}
 
 /// What a block holds: zone, generation, block number in the zone.
 fn stamp(zone: u32, generation: u32, block: u32) -> Vec<u8> {
@@ -52,7 +47,7 @@ fn open(path: &Path, way: &str) -> std::sync::Arc<FileDisk> {
 fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[u32]) {
     let alone = generations.len() as u32 == THREADS * ZONES;
     let g = disk.disk().geometry();
-    let mut state = seed;
+    let mut random = Random::new(seed);
     let depth = 16;
     let mut client = disk.open_client(depth, 8).unwrap();
     let mut bufs: Vec<_> = (0..depth).map(|_| IoBuf::leaked(4096)).collect();
@@ -60,12 +55,12 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
     let mut zones: Vec<(u32, u32)> = generations.iter().copied().zip(wps.iter().copied()).collect();
     let mut out = String::new();
     loop {
-        let i = random(&mut state) as usize % zones.len();
+        let i = random.draw() as usize % zones.len();
         let zone = first + i as u32;
         let (start, len) = (g.zone_start(ZoneNo(zone)), g.zone_len_sectors(ZoneNo(zone)));
         let blocks = g.capacity_of(ZoneNo(zone)) / BLOCK;
         let (mut list, mut done) = (Bios::new(), Bios::new());
-        if alone && random(&mut state).is_multiple_of(60) {
+        if alone && random.draw().is_multiple_of(60) {
             let say = |what: &str, zones: &[(u32, u32)]| {
                 for (i, (generation, next)) in (0..).zip(zones) {
                     println!("{what} {} {generation} {next}", first + i);
@@ -81,8 +76,8 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
             continue;
         }
         let (generation, next) = &mut zones[i];
-        if *next >= blocks || random(&mut state).is_multiple_of(40) {
-            let finish = random(&mut state).is_multiple_of(3) && *next < blocks;
+        if *next >= blocks || random.draw().is_multiple_of(40) {
+            let finish = random.draw().is_multiple_of(3) && *next < blocks;
             // Intent first: from here on the zone may be either.
             println!("{} {zone} {generation} {next}", if finish { "F" } else { "R" });
             let op = if finish { Op::ZoneFinish } else { Op::ZoneReset };
@@ -98,14 +93,14 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
             }
             continue;
         }
-        let n = (1 + random(&mut state) as u32 % depth).min(blocks - *next);
+        let n = (1 + random.draw() as u32 % depth).min(blocks - *next);
         for j in 0..n {
             let mut buf = bufs.pop().unwrap();
             buf.copy_from(0, &stamp(zone, *generation, *next + j));
             let sector = start.plus(u64::from((*next + j) * BLOCK));
             let mut bio = Bio::with_buf(Op::Write, sector, BLOCK, buf);
             bio.set_token(u64::from(*next + j));
-            if random(&mut state).is_multiple_of(50) {
+            if random.draw().is_multiple_of(50) {
                 bio.flags = Flags::FUA;
             }
             list.push_back(bio);
@@ -260,13 +255,14 @@ fn kills(dir: &Path, way: &str, n: u64) {
     create(&path, &options, false).unwrap();
     let capacity = (900 << 10) / (BLOCK << 9);
     let mut said = vec![Said::default(); (THREADS * ZONES) as usize];
-    let mut state = std::env::var("ZONEPLUG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(42);
+    let seed = std::env::var("ZONEPLUG_SEED").ok().and_then(|s| s.parse().ok());
+    let mut random = Random::new(seed.unwrap_or(42));
     let (mut acknowledged, begin) = (0u64, Instant::now());
     for turn in 0..n {
         let next = |s: &Said| if s.full { capacity } else { s.blocks };
         let list: Vec<String> =
             said.iter().map(|s| format!("{}:{}", s.generation, next(s))).collect();
-        let args = format!("{} {way} {} {}", path.display(), random(&mut state), list.join(" "));
+        let args = format!("{} {way} {} {}", path.display(), random.draw(), list.join(" "));
         let mut process = Process::new(std::env::current_exe().unwrap())
             .args(["--exact", "killed_at_random", "--nocapture", "--test-threads=1"])
             .env(CHILD, args)
@@ -276,7 +272,7 @@ fn kills(dir: &Path, way: &str, n: u64) {
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         // The test harness says things of its own first.
         while !lines.next().expect("the child opens").unwrap().ends_with("open") {}
-        let life = Duration::from_micros(random(&mut state) % 30_000);
+        let life = Duration::from_micros(random.draw() % 30_000);
         let killer = std::thread::spawn(move || {
             std::thread::sleep(life);
             process.kill().unwrap();

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zoneplug_buf::{IoBuf, Parts};
-use zoneplug_core::{Bio, Bios, Op, Sector, Status, lost_bios};
+use zoneplug_core::{Bio, Bios, Op, Random, Sector, Status, lost_bios};
 use zoneplug_host::{Client, HostedDisk};
 
 /// 256 KiB.
@@ -41,7 +41,7 @@ struct Worker {
     disk: HostedDisk,
     client: Client,
     id: u64,
-    rng: u64,
+    rng: Random,
     bufs: Vec<IoBuf>,
     /// Of those that BIOs have.
     lent: Vec<Option<Parts>>,
@@ -62,7 +62,7 @@ impl Worker {
             client: disk.open_client(DEPTH as u32, 5).unwrap(),
             disk: disk.clone(),
             id,
-            rng: 0x9e37_79b9 ^ (id + 1),
+            rng: Random::new(id),
             bufs: (0..DEPTH).map(|_| IoBuf::leaked(128 * 512)).collect(),
             lent: (0..DEPTH).map(|_| None).collect(),
             free: (0..DEPTH).collect(),
@@ -74,10 +74,7 @@ impl Worker {
     }
 
     fn random(&mut self, n: u64) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        self.rng % n
+        self.rng.draw() % n
     }
 
     fn reap(&mut self) {

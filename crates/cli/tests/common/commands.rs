@@ -138,15 +138,8 @@ pub(crate) fn json(args: &[&str]) -> Value {
 
 /// Bytes that differ everywhere.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 32) as u8
-        })
-        .collect()
+    let mut random = zoneplug_core::Random::new(seed);
+    (0..len).map(|_| random.draw() as u8).collect()
 }
 
 /// A directory that goes with the test.

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use zoneplug_core::Random;
 use zoneplug_nvme::initiator::{
     Data, Done, Initiator, Options, connect, read, report_zones, reset_zone, set_queues, write,
     zone_append,
@@ -188,18 +189,6 @@ fn attach(address: &str, number: u32) -> (Queue, Queue) {
     (admin, io)
 }
 
-/// xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * u64::from(n)) >> 32) as u32
-    }
-}
-
 struct Host<'a> {
     kinds: &'a [Kind],
     number: u32,
@@ -218,7 +207,7 @@ pub(crate) fn run(address: &str, kinds: &[Kind], number: u32, stop: &AtomicBool)
         number,
         zones: vec![Default::default(); kinds.len()],
         report: Report::new(kinds.len()),
-        random: Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(number) << 7 | 1),
+        random: Random::new(u64::from(number)),
         pending: HashMap::new(),
         at_stalled: 0,
     };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use zoneplug_core::Random;
 use zoneplug_nvme::initiator::{
     Data, Done, Initiator, Options, connect, read, reset_zone, set_queues, write,
 };
@@ -116,13 +117,8 @@ fn work(address: &str, disk: Disk, stop: &AtomicBool) {
         .map(|i| Zone { number: i * disk.zones / disk.at_a_time, ..Zone::default() })
         .collect();
     let mut pending: HashMap<u16, Option<usize>> = HashMap::new();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) % n
-    };
+    let mut state = Random::new(0);
+    let mut random = move |n: u64| state.draw() % n;
     while !stop.load(Ordering::Relaxed) {
         while pending.len() < IN_FLIGHT {
             let i = random(disk.at_a_time) as usize;

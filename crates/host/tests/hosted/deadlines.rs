@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf};
-use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo, lost_bios};
+use zoneplug_core::{Bio, Bios, Flags, Op, Random, Sector, Status, ZoneNo, lost_bios};
 use zoneplug_host::IoError;
 use zoneplug_host::{AsyncDisk, BlockingDisk, Client, DiskSpec, HostedDisk, leaked_buffers};
 
@@ -323,20 +323,9 @@ fn a_buffer_of_a_client_that_has_gone_outlives_its_deadline() {
     });
 }
 
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
 /// Appends, reads and resets of a zone of one's own; a client that went offline is replaced.
 fn work(disk: &HostedDisk, id: u64, ops: u64) -> [u64; 2] {
-    let mut rng = Rng(0x9e37_79b9_7f4a_7c15 ^ (id + 1));
+    let mut rng = Random::new(id);
     let mut io = BlockingDisk::new(disk).unwrap();
     let start = Sector(id * ZONE);
     let (mut ok, mut failed) = (0, 0);
@@ -353,7 +342,7 @@ fn work(disk: &HostedDisk, id: u64, ops: u64) -> [u64; 2] {
             }
             _ if landed.is_empty() => continue,
             _ => {
-                let (at, stamp) = landed[rng.below(landed.len() as u64) as usize];
+                let (at, stamp) = rng.pick(&landed);
                 io.read(at, 8).map(|b| assert!(b.to_vec().iter().all(|&x| x == stamp)))
             }
         };
