@@ -15,12 +15,12 @@ use zoneplug_core::{Bio, Bios, Command as Below, Commands, Device, Nanos, Op, Se
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{DiskClient, Disks, IoContext, IoQueue};
-use zoneplug_recovery::DiskRecovery;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 use zoneplug_nvme::spec::{Command, Completion, opcode};
 use zoneplug_nvme::target::{Connected, Namespace, Nqn, Reply, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::pdu::Digests;
 use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_recovery::DiskRecovery;
 
 const NAME: &str = "nqn.fuzz";
 const HOST: &str = "nqn.host";

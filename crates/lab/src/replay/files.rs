@@ -40,13 +40,13 @@ impl Files {
             return files.keep(path, File::from(input));
         }
         let mut paths = vec![path.to_owned()];
-        if let Some((base, all)) = siblings(path)?
-            && let [.., (last, _)] = all[..]
+        if let Some(PerProcessor { base, by_processor }) = siblings(path)?
+            && let [.., (last, _)] = by_processor[..]
         {
-            let is_missing = |n: &u32| all.binary_search_by_key(n, |(of, _)| *of).is_err();
+            let is_missing = |n: &u32| by_processor.binary_search_by_key(n, |(of, _)| *of).is_err();
             let missing = (0..last).filter(is_missing).take(MISSING);
             files.missing = missing.map(|n| format!("{base}.{n}")).collect();
-            paths = all.into_iter().map(|(_, path)| path).collect();
+            paths = by_processor.into_iter().map(|(_, path)| path).collect();
         }
         for path in paths {
             let meta = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
@@ -175,9 +175,17 @@ fn base_of(path: &Path) -> Option<String> {
     }
 }
 
-/// The files of the same blktrace trace as `path`, by processor in order, and the common beginning of their names.
-/// `None`: blktrace gives no such name. Fails if one processor has two files, because its events would be sent twice.
-fn siblings(path: &Path) -> Result<Option<(String, Vec<(u32, PathBuf)>)>, Failure> {
+/// The files of one blktrace trace.
+struct PerProcessor {
+    /// The common beginning of their names.
+    base: String,
+    /// Each processor and its file, in order.
+    by_processor: Vec<(u32, PathBuf)>,
+}
+
+/// The files of the same blktrace trace as `path`. `None`: blktrace gives no such name. Fails if one processor has two
+/// files, because its events would be sent twice.
+fn siblings(path: &Path) -> Result<Option<PerProcessor>, Failure> {
     let Some(base) = base_of(path) else { return Ok(None) };
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(dir) else { return Ok(None) };
@@ -195,7 +203,7 @@ fn siblings(path: &Path) -> Result<Option<(String, Vec<(u32, PathBuf)>)>, Failur
         let what = format!("{one} and {other} are both of processor {n}");
         return Err(Failure::usage(what).hint(format!("mv {other} to another directory, or rm it")));
     }
-    Ok(Some((base, found)))
+    Ok(Some(PerProcessor { base, by_processor: found }))
 }
 
 /// A name without the suffix of gzip.
