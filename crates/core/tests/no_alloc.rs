@@ -125,7 +125,8 @@ impl World {
     }
 
     fn check(mut self, name: &str, mut next: impl FnMut(&mut World, &mut Bio)) {
-        self.run(10_000, &mut next);
+        // Lists become as long as they ever do only after many rounds.
+        self.run(30_000, &mut next);
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         self.run(2000, &mut next);
         let n = ALLOCATIONS.load(Ordering::Relaxed) - before;

@@ -393,7 +393,7 @@ mod tests {
             ),
             ("mem,zones=4,conv=4", "conv=4 of 4 zones"),
             ("mem,max-open=9,max-active=8", "max-open 9 is more than max-active 8"),
-            ("mem,lba-size=3K", "a logical block of 3K"),
+            ("mem,lba-size=3K", "lba-size=3K is not possible"),
             ("mem,lba-size=128M", "lba-size=128M is not possible"),
             ("mem,granularity=512", "a write granularity of 512 with logical blocks of 4K"),
             ("mem,granularity=0", "granularity=0 is not possible"),
