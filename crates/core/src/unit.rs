@@ -2,6 +2,7 @@
 //! types, and a conversion is a named method.
 
 use std::fmt;
+use std::ops::Add;
 
 /// Bytes in a [`Sector`].
 pub const SECTOR_SIZE: u32 = 512;
@@ -28,6 +29,20 @@ impl Sector {
     /// Returns the device block, of `block` bytes, rounded down.
     pub const fn to_lba(self, block: Bytes) -> Lba {
         Lba(self.0 / (block.0 >> SECTOR_SHIFT))
+    }
+}
+
+/// The address that is so many sectors higher.
+///
+/// ```
+/// use zoneplug_core::Sector;
+/// assert_eq!(Sector(2048) + 8, Sector(2056));
+/// ```
+impl Add<u64> for Sector {
+    type Output = Sector;
+
+    fn add(self, sectors: u64) -> Sector {
+        self.plus(sectors)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The error of an adapter's operation, with the buffer of the operation.
 
-use std::fmt;
+use std::{fmt, io};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Error, ErrorKind, Op, Sector, Status};
 
@@ -116,5 +116,28 @@ impl From<IoError> for Error {
             Some(hint) => error.hint(hint),
             None => error,
         }
+    }
+}
+
+/// For functions that also use files. The kind is that of the status's errno; the text has the hint. Drops the buffer.
+///
+/// ```
+/// use std::io::{self, ErrorKind};
+/// use zoneplug_core::Sector;
+/// use zoneplug_host::{BlockingDisk, HostedDisk};
+/// fn work() -> io::Result<()> {
+///     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").map_err(io::Error::other)?;
+///     let mut disk = BlockingDisk::new(&disk).map_err(io::Error::other)?;
+///     disk.read_into(Sector(u64::MAX), &mut [0; 4096])?;
+///     Ok(())
+/// }
+/// let e = work().unwrap_err();
+/// assert_eq!(e.kind(), ErrorKind::InvalidInput);
+/// assert!(e.to_string().contains("out of range"), "{e}");
+/// ```
+impl From<IoError> for io::Error {
+    fn from(e: IoError) -> io::Error {
+        let kind = io::Error::from_raw_os_error(e.status.errno()).kind();
+        io::Error::new(kind, Error::from(e))
     }
 }
