@@ -36,7 +36,7 @@ mod window;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use failure::Failure;
-use interrupt::First;
+use interrupt::FirstSignal;
 use std::io::Write;
 use std::process::ExitCode;
 use zoneplug_command::pages::Pages;
@@ -207,11 +207,11 @@ enum Command {
 }
 
 impl Commands for Cli {
-    fn on_signal(&self) -> Option<First> {
+    fn on_signal(&self) -> Option<FirstSignal> {
         match &self.command {
             // These commands have a temporary file beside the file that they make.
-            Command::Create(_) | Command::Read(_) | Command::Snapshot(_) => Some(First::Ends),
-            Command::Pages(pages) => pages.makes_files().then_some(First::Ends),
+            Command::Create(_) | Command::Read(_) | Command::Snapshot(_) => Some(FirstSignal::Ends),
+            Command::Pages(pages) => pages.makes_files().then_some(FirstSignal::Ends),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! `zoneplug reset | open | close | finish | flush | resync`: management of zones.
 
-use crate::confirm::Yes;
+use crate::confirm::Consent;
 use crate::disk::{Opened, Use, forced, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::Window;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     range: RangeArgs,
 
     #[command(flatten)]
-    yes: Yes,
+    consent: Consent,
 
     /// Say which zones it was
     #[arg(short, long)]
@@ -56,7 +56,7 @@ fn concerns(op: Op, z: &ZoneInfo) -> bool {
 
 /// Runs a management command.
 pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut disk = Opened::of(forced(&args.spec, args.yes)?, Use::Change)?;
+    let mut disk = Opened::of(forced(&args.spec, args.consent)?, Use::Change)?;
     let range = args.range.whole_zones(&disk.geometry)?;
     let all = range.len() as u32 == disk.geometry.nr_zones();
     let found = disk.report(range)?;
@@ -68,7 +68,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         return Err(Failure::usage(format!("there is no zone to {name} in this range"))
             .hint("zoneplug report shows types and conditions"));
     }
-    ask(op, &mine, args.yes, g)?;
+    ask(op, &mine, args.consent, g)?;
     let done = Done {
         command: match op {
             Op::ZoneOpen => "open",
@@ -111,7 +111,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
 fn ask(
     op: Op,
     mine: &[&ZoneInfo],
-    yes: Yes,
+    consent: Consent,
     g: &zoneplug_core::zone::Geometry,
 ) -> Result<(), Failure> {
     let lossy = |z: &&&ZoneInfo| match op {
@@ -130,7 +130,7 @@ fn ask(
         let room = bytes(|z| z.capacity_sectors - written(z));
         format!("makes {zones} full that are partly written ({list}): {room} of room given up")
     };
-    yes.ask(&what, lost.len())
+    consent.ask(&what, lost.len())
 }
 
 /// Flags of `zoneplug flush`.

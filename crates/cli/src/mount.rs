@@ -1,7 +1,7 @@
 //! `zoneplug mount`: shows the zones of a disk as files, until the directory is unmounted or a signal comes.
 
 use crate::background;
-use crate::confirm::Yes;
+use crate::confirm::Consent;
 use crate::disk::{Named, forced};
 use crate::failure::{Attempt, Failure};
 use crate::said::{self, To};
@@ -51,13 +51,13 @@ pub(crate) struct Args {
     background: bool,
 
     #[command(flatten)]
-    yes: Yes,
+    consent: Consent,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let options: MountOptions = args.options.parse()?;
-    let spec = forced(&args.spec, args.yes)?;
+    let spec = forced(&args.spec, args.consent)?;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let new = SuperBlock::of_options(&args.format_options, uid, gid)?;
     if !args.format && !args.format_options.is_empty() && !spec.is_volatile() {
@@ -122,7 +122,7 @@ fn prepare(
             written += usize::from(holds_data(&mut io, zone)?);
         }
         let what = format!("empties {}, with data in {written} zones", plain(&args.spec));
-        args.yes.ask(&what, if written > 0 { zones.len() } else { 0 })?;
+        args.consent.ask(&what, if written > 0 { zones.len() } else { 0 })?;
     }
     Ok(Volume::format(disk, new)?)
 }

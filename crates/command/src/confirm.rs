@@ -7,7 +7,7 @@ use zoneplug_core::plain;
 
 /// The flag that answers the question.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub struct Yes {
+pub struct Consent {
     /// Do not ask before the data of more than one zone is destroyed
     #[arg(short, long)]
     yes: bool,
@@ -17,7 +17,7 @@ pub struct Yes {
     force: bool,
 }
 
-impl Yes {
+impl Consent {
     /// Whether a file system on a drive may be overwritten.
     pub fn is_forced(self) -> bool {
         self.force

@@ -1,6 +1,6 @@
 //! Opens devices and disks by their specifications.
 
-use crate::confirm::Yes;
+use crate::confirm::Consent;
 use crate::failure::{Failure, Kind};
 use crate::term;
 use std::sync::Arc;
@@ -96,9 +96,9 @@ pub fn say_what_is_lost(spec: &Specification) {
 }
 
 /// Parses `spec`, and adds its `force` key if the user gave `--force` and it names a drive.
-pub fn forced(spec: &str, yes: Yes) -> Result<Specification, Failure> {
+pub fn forced(spec: &str, consent: Consent) -> Result<Specification, Failure> {
     let spec = Specification::parse(spec)?;
-    let is_asked = yes.is_forced() && spec.drive().is_some();
+    let is_asked = consent.is_forced() && spec.drive().is_some();
     let force = spec.disk().keys().find(|key| key.is("force"));
     match force.filter(|force| is_asked && !spec.disk().has(force)) {
         Some(force) => Ok(spec.with(force.name, "1")?),

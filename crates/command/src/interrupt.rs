@@ -25,7 +25,7 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// The effect of the first signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum First {
+pub enum FirstSignal {
     /// [`is_asked`] becomes true, and the command ends as soon as it can.
     Asks,
     /// The process ends at once.
@@ -36,7 +36,7 @@ pub enum First {
 /// process. Must be called before any other thread is started, because threads inherit blocked signals. If no thread
 /// can be started (`ulimit -u`), signals keep their usual effect. `held`: signals that were held back since
 /// the process began.
-pub fn listen(first: First, held: Option<Held>) {
+pub fn listen(first: FirstSignal, held: Option<Held>) {
     let (ready, is_ready) = channel();
     let (go, wait) = channel();
     let listener = move || {
@@ -51,7 +51,7 @@ pub fn listen(first: First, held: Option<Held>) {
             if ASKED.swap(true, Ordering::SeqCst) {
                 end(signal);
             }
-            let ends = first == First::Ends && !COMPLETES.load(Ordering::SeqCst);
+            let ends = first == FirstSignal::Ends && !COMPLETES.load(Ordering::SeqCst);
             if ends || WAITS.load(Ordering::SeqCst) {
                 end_with_a_word();
             }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn the_listener_blocks_signals_before_the_command_goes_on() {
         for n in 1..=24 {
-            listen(First::Asks, None);
+            listen(FirstSignal::Asks, None);
             assert_eq!(listeners(), n);
         }
     }

@@ -1,7 +1,7 @@
 //! A program from its first line to its exit code.
 
 use crate::failure::{Failure, Kind, from_clap};
-use crate::interrupt::{First, listen};
+use crate::interrupt::{FirstSignal, listen};
 use crate::program::{self, Program};
 use crate::{exit, json, output};
 use clap::error::ErrorKind;
@@ -14,7 +14,7 @@ use zoneplug_host::signals::{Held, survive_file_limit};
 /// The commands of a program.
 pub trait Commands: CommandFactory + FromArgMatches {
     /// The effect of the first signal on this command. `None`: signals keep their usual effect.
-    fn on_signal(&self) -> Option<First>;
+    fn on_signal(&self) -> Option<FirstSignal>;
 
     /// Runs the command. `matches`: the parsed command line, for a command that needs to know where a value came from.
     fn run(&self, matches: &ArgMatches, out: &mut dyn Write) -> Result<(), Failure>;

@@ -1,7 +1,7 @@
 //! `zoneplug-lab calibrate`: the profile of a drive from measurements of it.
 
 use crate::bench::table::{Table, figure};
-use crate::confirm::Yes;
+use crate::confirm::Consent;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 
     #[command(flatten)]
-    yes: Yes,
+    consent: Consent,
 
     /// Print one JSON document
     #[arg(long, conflicts_with = "csv")]
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
                 return Err(Failure::usage("which zones of the drive may be written?")
                     .hint(format!("--zones {some}: what is in them is lost")));
             };
-            let named = Named::of(&forced(&args.spec, args.yes)?)?;
+            let named = Named::of(&forced(&args.spec, args.consent)?)?;
             let (g, limits) = (*named.device.geometry(), named.device.limits().clone());
             check_zones(&zones, &g, &limits)?;
             let bytes: u64 = zones.iter().map(|z| u64::from(g.capacity_of(ZoneNo(*z))) << 9).sum();
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
                 numbers(&zones),
                 size(bytes)
             );
-            args.yes.ask(&what, zones.len().max(2))?;
+            args.consent.ask(&what, zones.len().max(2))?;
             let file = args.out.as_ref().map(file).transpose()?;
             let on = Instrument::real(named.device, named.tags.unwrap_or(31), &zones, &is_asked)?;
             (on, zones, None, file)

@@ -30,7 +30,7 @@ mod virtual_disk;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use failure::Failure;
-use interrupt::First;
+use interrupt::FirstSignal;
 use std::io::Write;
 use std::process::ExitCode;
 use zoneplug_command::pages::Pages;
@@ -149,11 +149,11 @@ enum Command {
 }
 
 impl Commands for Cli {
-    fn on_signal(&self) -> Option<First> {
+    fn on_signal(&self) -> Option<FirstSignal> {
         match &self.command {
             Command::Merge(_) => None,
-            Command::Pages(pages) => pages.makes_files().then_some(First::Ends),
-            _ => Some(First::Asks),
+            Command::Pages(pages) => pages.makes_files().then_some(FirstSignal::Ends),
+            _ => Some(FirstSignal::Asks),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::bar::Bar;
 use super::plan::{self, Extent};
 use super::{Buffers, Copied, Source, Transfers};
-use crate::confirm::Yes;
+use crate::confirm::Consent;
 use crate::disk::{Opened, Use, forced, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::{Window, block_on};
@@ -38,7 +38,7 @@ pub(crate) struct WriteArgs {
     reset: bool,
 
     #[command(flatten)]
-    yes: Yes,
+    consent: Consent,
 
     /// Print one JSON document
     #[arg(long)]
@@ -48,7 +48,7 @@ pub(crate) struct WriteArgs {
 /// Runs the command.
 pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut source = Source::open(&args.file, args.range.bytes())?;
-    let mut disk = Opened::of(forced(&args.spec, args.yes)?, Use::Change)?;
+    let mut disk = Opened::of(forced(&args.spec, args.consent)?, Use::Change)?;
     let unit = u64::from(disk.disk.disk().limits().write_granularity_sectors) << 9;
     let block = args.transfers.block(unit)?;
     let (zones, start) = plan::zones(&mut disk, &args.range)?;
@@ -78,7 +78,7 @@ pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure
             count(lost.len(), "zone"),
             numbers(&lost)
         );
-        args.yes.ask(&what, lost.len())?;
+        args.consent.ask(&what, lost.len())?;
     }
     let mut writer = Writer {
         bar: Bar::new(source.len),

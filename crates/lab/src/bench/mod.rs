@@ -141,7 +141,7 @@ pub(crate) struct Args {
     write_trace: Option<PathBuf>,
 
     #[command(flatten)]
-    yes: crate::confirm::Yes,
+    consent: crate::confirm::Consent,
 
     /// Seconds for each figure of the run without a workload: for tests
     #[arg(long, value_name = "S", hide = true, default_value_t = 1.0, value_parser = seconds)]

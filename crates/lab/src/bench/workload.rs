@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};
 use super::watch::watch;
-use crate::confirm::Yes;
+use crate::confirm::Consent;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
@@ -25,7 +25,7 @@ use zoneplug_models::work::{Rw, Work};
 const SLICES: u32 = 20;
 
 /// Asks before a benchmark resets zones of a disk that holds data.
-fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
+fn spare_data(named: &Named, consent: Consent) -> Result<(), Failure> {
     let disk = HostedDisk::open(named.device.clone(), DiskConfig::default())?;
     let zones = BlockingDisk::new(&disk)?.report(Sector(0), disk.disk().geometry().nr_zones())?;
     let lost = zones.iter().filter(|z| zones::holds_data(z)).count();
@@ -34,13 +34,13 @@ fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
     }
     let what = format!("destroys the data of {} of {}", zones::count(lost, "zone"), named.spec);
     // Asks even for one zone: users do not expect a benchmark to destroy data.
-    yes.ask(&what, lost.max(2))
+    consent.ask(&what, lost.max(2))
 }
 
 /// Runs the workload that `args` names.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     args.ways.in_real_time()?;
-    let named = Named::of(&forced(args.disk.as_deref().unwrap_or("null"), args.yes)?)?;
+    let named = Named::of(&forced(args.disk.as_deref().unwrap_or("null"), args.consent)?)?;
     let work = work(args, &named);
     let ways = args.ways.of(&named.config, &args.mode);
     let [way] = &ways[..] else {
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             .hint("--disk mem, with the same options"));
     }
     say_what_never_waits(&ways, named.device.limits().rotational);
-    spare_data(&named, args.yes)?;
+    spare_data(&named, args.consent)?;
 
     let mut arena = Arena::default();
     let progress = Progress::new(time);

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     reset: bool,
 
     #[command(flatten)]
-    yes: crate::confirm::Yes,
+    consent: crate::confirm::Consent,
 
     #[command(flatten)]
     ways: Ways,

@@ -123,7 +123,7 @@ impl Disks {
 
 fn open(spec: &str, args: &Args) -> Result<(RealDisk, DiskConfig), Failure> {
     let opened = Instant::now();
-    let named = Named::of(&forced(spec, args.yes)?)?;
+    let named = Named::of(&forced(spec, args.consent)?)?;
     let tags = args.iodepth.unwrap_or(TAGS).clamp(TAGS, 4096) as u16;
     let tags = named.tags.unwrap_or(tags);
     let disk = RealDisk { spec: spec.to_owned(), device: named.device, tags, opened };
@@ -224,7 +224,7 @@ impl Plan {
             numbers(&lost)
         );
         // Asks even for one zone, as bench does.
-        args.yes.ask(&what, lost.len().max(2))
+        args.consent.ask(&what, lost.len().max(2))
     }
 
     /// Brings the zones into the required state. `first`: before the first row.
