@@ -1,6 +1,6 @@
 //! Answers on a control socket: any line from a client gets one line of JSON. Reads no socket and no clock.
 
-use crate::client::{Answer, Request, StateShown, Wrong};
+use crate::client::{Answer, FailureShown, Request, StateShown};
 use crate::failure::{Failure, Kind};
 use crate::pause::Pause;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 pub fn refusal(f: &Failure) -> Vec<u8> {
     let (kind, what, hint) = f.parts();
     let (what, hint) = (what.to_owned(), hint.to_owned());
-    line(&Answer::Error(Wrong { code: kind as u8, what, hint }))
+    line(&Answer::Error(FailureShown { code: kind as u8, what, hint }))
 }
 
 /// The line of an answer, with a line end.

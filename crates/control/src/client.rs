@@ -193,7 +193,7 @@ impl StateOfDisk {
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     Ok(Value),
-    Error(Wrong),
+    Error(FailureShown),
 }
 
 impl Answer {
@@ -210,7 +210,7 @@ impl Answer {
 
 /// A failure on its way from the server to the client's stderr.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Wrong {
+pub struct FailureShown {
     pub code: u8,
     pub what: String,
     #[serde(rename = "try")]

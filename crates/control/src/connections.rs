@@ -35,25 +35,25 @@ impl Default for Bounds {
 
 /// The event that a connection waits for. Clients are disconnected in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Doing {
+enum ConnectionPhase {
     /// The client sends a request.
     Listening,
     /// The client reads its answer.
-    Telling,
+    Sending,
     /// A disk answers.
     Answering,
 }
 
-struct Place {
+struct ConnectionPlace {
     id: u64,
     stream: UnixStream,
-    doing: Doing,
+    phase: ConnectionPhase,
     since: Instant,
 }
 
 #[derive(Default)]
 struct State {
-    places: Vec<Place>,
+    places: Vec<ConnectionPlace>,
     next: u64,
 }
 
@@ -64,7 +64,7 @@ struct Clients {
 }
 
 /// A place that returns to the others when this is dropped, even by a panic.
-struct Seat {
+struct PlaceGuard {
     clients: Arc<Clients>,
     id: u64,
 }
@@ -76,81 +76,89 @@ impl Clients {
 
     /// Takes a place for a new connection. If all are taken, disconnects the client that the server has waited for
     /// longest, but none whose request waits for a disk.
-    fn seat(self: &Arc<Self>, stream: &UnixStream) -> Option<Seat> {
+    fn take_place(self: &Arc<Self>, stream: &UnixStream) -> Option<PlaceGuard> {
         let stream = stream.try_clone().ok()?;
         let mut state = self.lock();
         if state.places.len() >= self.bounds.most {
-            let waits =
-                state.places.iter().enumerate().filter(|(_, p)| p.doing != Doing::Answering);
-            let (i, _) = waits.min_by_key(|(_, p)| (p.doing, p.since))?;
+            let waits = state
+                .places
+                .iter()
+                .enumerate()
+                .filter(|(_, p)| p.phase != ConnectionPhase::Answering);
+            let (i, _) = waits.min_by_key(|(_, p)| (p.phase, p.since))?;
             let place = state.places.swap_remove(i);
             // The thread of that client sees the end of the stream. An error means that the client has gone.
             let _ = place.stream.shutdown(Shutdown::Both);
         }
         state.next += 1;
         let id = state.next;
-        state.places.push(Place { id, stream, doing: Doing::Listening, since: Instant::now() });
-        Some(Seat { clients: self.clone(), id })
+        state.places.push(ConnectionPlace {
+            id,
+            stream,
+            phase: ConnectionPhase::Listening,
+            since: Instant::now(),
+        });
+        Some(PlaceGuard { clients: self.clone(), id })
     }
 }
 
-impl Seat {
+impl PlaceGuard {
     /// Notes what the connection waits for. False: the place belongs to another connection now.
-    fn is(&self, doing: Doing) -> bool {
+    fn enter(&self, phase: ConnectionPhase) -> bool {
         let mut state = self.clients.lock();
         let place = state.places.iter_mut().find(|p| p.id == self.id);
-        place.map(|p| (p.doing, p.since) = (doing, Instant::now())).is_some()
+        place.map(|p| (p.phase, p.since) = (phase, Instant::now())).is_some()
     }
 }
 
-impl Drop for Seat {
+impl Drop for PlaceGuard {
     fn drop(&mut self) {
         self.clients.lock().places.retain(|p| p.id != self.id);
     }
 }
 
 /// The source of a socket's answers; empty while the server is leaving the disks to another one.
-pub(crate) struct Slot<A>(Mutex<Source<A>>);
+pub(crate) struct AnswerSlot<A>(Mutex<AnswerSource<A>>);
 
-enum Source<A> {
+enum AnswerSource<A> {
     Serves(Arc<A>),
     /// The record of the disks when they were left.
     Left(Option<Arc<StateShown>>),
 }
 
-impl<A> Slot<A> {
-    pub(crate) fn new(serving: A) -> Slot<A> {
-        Slot(Mutex::new(Source::Serves(Arc::new(serving))))
+impl<A> AnswerSlot<A> {
+    pub(crate) fn new(serving: A) -> AnswerSlot<A> {
+        AnswerSlot(Mutex::new(AnswerSource::Serves(Arc::new(serving))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Source<A>> {
+    fn lock(&self) -> MutexGuard<'_, AnswerSource<A>> {
         zoneplug_core::poison::lock(&self.0)
     }
 
     pub(crate) fn get(&self) -> Option<Arc<A>> {
         match &*self.lock() {
-            Source::Serves(serving) => Some(serving.clone()),
-            Source::Left(_) => None,
+            AnswerSource::Serves(serving) => Some(serving.clone()),
+            AnswerSource::Left(_) => None,
         }
     }
 
     /// The record of the disks when they were left, if they were.
     fn left(&self) -> Option<Arc<StateShown>> {
         match &*self.lock() {
-            Source::Serves(_) => None,
-            Source::Left(state) => state.clone(),
+            AnswerSource::Serves(_) => None,
+            AnswerSource::Left(state) => state.clone(),
         }
     }
 
     pub(crate) fn put(&self, serving: A) {
-        *self.lock() = Source::Serves(Arc::new(serving));
+        *self.lock() = AnswerSource::Serves(Arc::new(serving));
     }
 
     /// Empties the slot. `left`: the record to answer with, if the disks are left to another server.
     pub(crate) fn take(&self, left: Option<StateShown>) -> Option<Arc<A>> {
-        match std::mem::replace(&mut *self.lock(), Source::Left(left.map(Arc::new))) {
-            Source::Serves(serving) => Some(serving),
-            Source::Left(_) => None,
+        match std::mem::replace(&mut *self.lock(), AnswerSource::Left(left.map(Arc::new))) {
+            AnswerSource::Serves(serving) => Some(serving),
+            AnswerSource::Left(_) => None,
         }
     }
 }
@@ -158,7 +166,7 @@ impl<A> Slot<A> {
 /// Answers on `listener` for as long as the process lives.
 pub(crate) fn listen<A: Answers>(
     listener: &UnixListener,
-    slot: &Weak<Slot<A>>,
+    slot: &Weak<AnswerSlot<A>>,
     access: Access,
     bounds: Bounds,
 ) {
@@ -185,7 +193,7 @@ fn welcome<A: Answers>(
     stream: UnixStream,
     clients: &Arc<Clients>,
     access: Access,
-    slot: &Weak<Slot<A>>,
+    slot: &Weak<AnswerSlot<A>>,
 ) {
     // The write does not wait for the client, because the empty socket buffer has room for a refusal.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
@@ -201,14 +209,14 @@ fn welcome<A: Answers>(
         return refuse(&stream, "this server is another user's", "as its user, or as root");
     }
     let busy = "the server has no place for another question";
-    let Some(seat) = clients.seat(&stream) else {
+    let Some(place) = clients.take_place(&stream) else {
         return refuse(&stream, busy, "again, when the others are answered");
     };
     let Ok(for_refusal) = stream.try_clone() else { return };
     let (slot, is_owner) = (slot.clone(), peer.as_ref().is_some_and(Access::is_owner));
     let body = move || {
         // A client that has gone is no error.
-        let _ = converse(stream, &slot, &seat, is_owner);
+        let _ = converse(stream, &slot, &place, is_owner);
     };
     if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
         refuse(&for_refusal, busy, "more threads for the server (ulimit -u, TasksMax=)");
@@ -218,11 +226,11 @@ fn welcome<A: Answers>(
 /// Answers the requests of a connection. If it asks for the disks, the thread that leaves them gets the connection.
 fn converse<A: Answers>(
     stream: UnixStream,
-    slot: &Weak<Slot<A>>,
-    seat: &Seat,
+    slot: &Weak<AnswerSlot<A>>,
+    place: &PlaceGuard,
     is_owner: bool,
 ) -> io::Result<()> {
-    let patience = seat.clients.bounds.patience;
+    let patience = place.clients.bounds.patience;
     let mut stream = BufReader::new(Timed::new(stream, patience));
     let mut question = Vec::new();
     // The pause ends with the connection.
@@ -234,7 +242,7 @@ fn converse<A: Answers>(
             return Ok(());
         }
         let whole = question.ends_with(b"\n");
-        if !seat.is(Doing::Answering) {
+        if !place.enter(ConnectionPhase::Answering) {
             return Ok(());
         }
         let Some(serving) = slot.upgrade().and_then(|slot| slot.get()) else {
@@ -251,14 +259,14 @@ fn converse<A: Answers>(
             }
         };
         drop(serving);
-        if !seat.is(Doing::Telling) {
+        if !place.enter(ConnectionPhase::Sending) {
             return Ok(());
         }
         let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
         stream.get_mut().again(patience);
         descriptors::send(stream.get_ref().stream(), &files)?;
         stream.get_mut().write_all(&text)?;
-        if !whole || !seat.is(Doing::Listening) {
+        if !whole || !place.enter(ConnectionPhase::Listening) {
             return Ok(());
         }
     }

@@ -23,13 +23,16 @@ const TRIES: u32 = 8;
 
 /// Identifies a socket in the file system by device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Id(u64, u64);
+pub struct Id {
+    device: u64,
+    inode: u64,
+}
 
 impl Id {
     /// The socket at `path`. `None`: there is no file, or it is no socket. Links are not followed.
     pub fn of(path: &Path) -> Option<Id> {
         let m = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_socket())?;
-        Some(Id(m.dev(), m.ino()))
+        Some(Id { device: m.dev(), inode: m.ino() })
     }
 
     /// Removes the file at `path` if it is this socket.

@@ -22,19 +22,19 @@ pub enum To {
 }
 
 /// Text that waits to be written, and whether a thread writes it.
-struct Way {
+struct OutputStream {
     text: Outbox<String>,
     has_writer: AtomicBool,
 }
 
-impl Way {
-    const fn new() -> Way {
-        Way { text: Outbox::new(), has_writer: AtomicBool::new(false) }
+impl OutputStream {
+    const fn new() -> OutputStream {
+        OutputStream { text: Outbox::new(), has_writer: AtomicBool::new(false) }
     }
 }
 
-static STDOUT: Way = Way::new();
-static STDERR: Way = Way::new();
+static STDOUT: OutputStream = OutputStream::new();
+static STDERR: OutputStream = OutputStream::new();
 static SERVES: AtomicBool = AtomicBool::new(false);
 
 /// From this call on, the process waits for no reader of its output.
@@ -51,15 +51,15 @@ pub fn say(to: To, text: String) {
         };
         return;
     }
-    let way = match to {
+    let stream = match to {
         To::Stdout => &STDOUT,
         To::Stderr => &STDERR,
     };
-    way.text.put(text);
-    if !way.has_writer.swap(true, Ordering::Relaxed) {
+    stream.text.put(text);
+    if !stream.has_writer.swap(true, Ordering::Relaxed) {
         let body = move || {
             loop {
-                if let Some(text) = way.text.take(None) {
+                if let Some(text) = stream.text.take(None) {
                     write(to, text.as_bytes());
                 }
             }
@@ -67,15 +67,15 @@ pub fn say(to: To, text: String) {
         let writer = std::thread::Builder::new().name("zoneplug-says".to_owned());
         if writer.spawn(body).is_err() {
             // A thread may be available for the next text.
-            way.has_writer.store(false, Ordering::Relaxed);
+            stream.has_writer.store(false, Ordering::Relaxed);
         }
     }
 }
 
 /// Waits until all text is written, for at most a second.
 pub fn finish() {
-    for way in [&STDOUT, &STDERR] {
-        way.text.finish(LAST_WORDS);
+    for stream in [&STDOUT, &STDERR] {
+        stream.text.finish(LAST_WORDS);
     }
 }
 

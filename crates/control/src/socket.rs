@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::answer::Answers;
 use crate::client::{self, StateShown};
-use crate::connections::{self, Bounds, Slot};
+use crate::connections::{self, AnswerSlot, Bounds};
 use crate::failure::{Attempt, Failure, Kind};
 use crate::place;
 use std::io;
@@ -23,7 +23,7 @@ pub struct Socket<A: Answers> {
     id: place::Id,
     access: Access,
     bounds: Bounds,
-    slot: Arc<Slot<A>>,
+    slot: Arc<AnswerSlot<A>>,
 }
 
 /// The failure to make a socket at a path.
@@ -78,7 +78,7 @@ impl<A: Answers> Socket<A> {
         place::sweep_private(Path::new(client::DIRECTORY));
         place::sweep_private(place::directory(&path));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
-        let slot = Arc::new(Slot::new(serving));
+        let slot = Arc::new(AnswerSlot::new(serving));
         let socket = Socket { path: path.clone(), id, access, bounds, slot };
         socket.listen(listener)?;
         Ok(socket)

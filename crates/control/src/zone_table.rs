@@ -1,6 +1,6 @@
 //! The zones of a served disk, for the control socket.
 
-use crate::client::zones::{MOST_CELLS, WriterShown, Zone, ZonesShown};
+use crate::client::zones::{MOST_CELLS, WriterShown, ZoneShown, ZonesShown};
 use zoneplug_core::disk::Disk;
 use zoneplug_core::zone::Condition;
 
@@ -12,7 +12,7 @@ pub fn zone_table(disk: &Disk, first: u32, count: Option<u32>, cells: Option<u32
     let mut table = ZonesShown::new(first, count, cells.unwrap_or(MOST_CELLS));
     disk.zone_states(first..first + count, |z| {
         let full = z.condition == Some(Condition::Full);
-        table.push(Zone {
+        table.push(ZoneShown {
             condition: z.condition,
             written_sectors: u64::from(if full { z.capacity } else { z.write_pointer }),
             capacity_sectors: u64::from(z.capacity),

@@ -3,7 +3,7 @@
 
 use super::rates::Rates;
 use crate::server_client::Shown;
-use crate::server_client::zones::{Zone, ZonesShown};
+use crate::server_client::zones::{ZoneShown, ZonesShown};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct ZonesSample {
     pub(crate) key: String,
     pub(crate) table: Result<ZonesShown, String>,
     /// The zone in the detail view.
-    pub(crate) zone: Option<(u32, Zone)>,
+    pub(crate) zone: Option<(u32, ZoneShown)>,
 }
 
 /// The contents of the next sample, beside the disks.
@@ -157,7 +157,7 @@ pub(crate) fn next<T: Copy + PartialEq>(all: &[T], of: T) -> T {
 /// A cell of the map.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cell {
-    pub(crate) zone: Zone,
+    pub(crate) zone: ZoneShown,
     /// Bytes written per second, by the write pointers. `None`: not known yet.
     pub(crate) rate: Option<f64>,
 }
@@ -179,26 +179,26 @@ pub(crate) struct MapData {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) at: Duration,
-    pub(crate) before: Zone,
-    pub(crate) after: Zone,
+    pub(crate) before: ZoneShown,
+    pub(crate) after: ZoneShown,
 }
 
 /// The zone in the detail view.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Look {
     pub(crate) zone: u32,
-    pub(crate) now: Option<(Duration, Zone)>,
+    pub(crate) now: Option<(Duration, ZoneShown)>,
     /// Bytes written per second, the latest last.
     pub(crate) rates: VecDeque<f64>,
     pub(crate) changes: VecDeque<Change>,
 }
 
 impl Look {
-    fn see(&mut self, at: Duration, zone: Zone) {
+    fn see(&mut self, at: Duration, zone: ZoneShown) {
         if let Some((before_at, before)) = self.now.replace((at, zone)) {
             let s = at.saturating_sub(before_at).as_secs_f64();
             self.rates.push_back(written_between(&before, &zone) / s.max(1e-9));
-            let what = |z: &Zone| (z.condition, z.written_sectors);
+            let what = |z: &ZoneShown| (z.condition, z.written_sectors);
             if what(&before) != what(&zone) {
                 self.changes.push_back(Change { at, before, after: zone });
             }
@@ -210,7 +210,7 @@ impl Look {
 
 /// Bytes written to a cell between two samples, by its write pointers. Data written before a reset in between is not
 /// counted.
-fn written_between(before: &Zone, after: &Zone) -> f64 {
+fn written_between(before: &ZoneShown, after: &ZoneShown) -> f64 {
     let from =
         if after.written_sectors < before.written_sectors { 0 } else { before.written_sectors };
     ((after.written_sectors - from) << 9) as f64
@@ -327,7 +327,7 @@ impl Model {
                 let s = at.saturating_sub(old.at).as_secs_f64();
                 let place = |t: &ZonesShown| (t.first, t.zones, t.per_cell);
                 let same = old.key == new.key && place(&old.table) == place(&table) && s > 0.0;
-                let before: Vec<Zone> = old.table.cells().filter(|_| same).collect();
+                let before: Vec<ZoneShown> = old.table.cells().filter(|_| same).collect();
                 let mut before = before.into_iter();
                 let cells = table.cells().map(|zone| Cell {
                     zone,

@@ -2,7 +2,7 @@
 
 use super::model::{DiskSample, Sample, Want, ZonesSample};
 use crate::failure::Failure;
-use crate::server_client::zones::{Zone, ZonesShown};
+use crate::server_client::zones::{ZoneShown, ZonesShown};
 use crate::server_client::{self, Asked, Measured, Request, Server, Shown};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -147,8 +147,8 @@ fn key_of(condition: Condition) -> &'static str {
     }
 }
 
-fn cell(z: &ZoneInfo) -> Zone {
-    Zone {
+fn cell(z: &ZoneInfo) -> ZoneShown {
+    ZoneShown {
         condition: Some(z.cond),
         written_sectors: crate::zones::written(z),
         capacity_sectors: z.capacity_sectors,

@@ -1,7 +1,7 @@
 //! Disks and samples for the tests of `zoneplug top`.
 
 use super::model::{DiskSample, Sample, ZonesSample};
-use crate::server_client::zones::{WriterShown, Zone, ZonesShown};
+use crate::server_client::zones::{WriterShown, ZoneShown, ZonesShown};
 use crate::server_client::{HostShown, LatencyShown, Measured, OperationShown, Shown};
 use std::time::Duration;
 use zoneplug_core::zone::Condition;
@@ -116,7 +116,7 @@ fn table(n: u64, range: std::ops::Range<u32>, cells: u32) -> ZonesShown {
 }
 
 /// Conventional, full, active and empty zones, some with waiting BIOs. Active ones grow by 1 MiB a second.
-pub(crate) fn zone(number: u32, n: u64) -> Zone {
+pub(crate) fn zone(number: u32, n: u64) -> ZoneShown {
     let (condition, written) = match number {
         0 | 1 => (Some(Condition::NotWp), 0),
         2..=32 => (Some(Condition::Full), 32_768),
@@ -128,7 +128,7 @@ pub(crate) fn zone(number: u32, n: u64) -> Zone {
         _ => (Some(Condition::Empty), 0),
     };
     let waiting = if (38..=42).contains(&number) { (number - 37) * (number - 37) } else { 0 };
-    Zone {
+    ZoneShown {
         condition,
         written_sectors: written,
         capacity_sectors: 32_768,

@@ -64,7 +64,7 @@ pub struct WriterShown {
 
 /// A zone or a cell of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Zone {
+pub struct ZoneShown {
     /// `None`: the write pointer is unknown.
     pub condition: Option<Condition>,
     pub written_sectors: u64,
@@ -86,7 +86,7 @@ impl ZonesShown {
     }
 
     /// Adds the next zone.
-    pub fn push(&mut self, z: Zone) {
+    pub fn push(&mut self, z: ZoneShown) {
         let letter = LETTERS[rank(z.condition)].1;
         let room = if z.condition == Some(Condition::NotWp) { 0 } else { z.capacity_sectors };
         let written = z.written_sectors.min(room);
@@ -114,10 +114,10 @@ impl ZonesShown {
     }
 
     /// The cells.
-    pub fn cells(&self) -> impl Iterator<Item = Zone> + '_ {
+    pub fn cells(&self) -> impl Iterator<Item = ZoneShown> + '_ {
         let n = |list: &[u32], i: usize| list.get(i).copied().unwrap_or(0);
         let long = |list: &[u64], i: usize| list.get(i).copied().unwrap_or(0);
-        self.conditions.chars().enumerate().map(move |(i, letter)| Zone {
+        self.conditions.chars().enumerate().map(move |(i, letter)| ZoneShown {
             condition: of_letter(letter),
             written_sectors: long(&self.written_sectors, i),
             capacity_sectors: long(&self.capacity_sectors, i),
@@ -148,8 +148,8 @@ fn of_letter(letter: char) -> Option<Condition> {
 mod tests {
     use super::*;
 
-    fn zone(condition: Option<Condition>, written: u64, waiting: u32) -> Zone {
-        Zone {
+    fn zone(condition: Option<Condition>, written: u64, waiting: u32) -> ZoneShown {
+        ZoneShown {
             condition,
             written_sectors: written,
             capacity_sectors: 100,
@@ -189,7 +189,7 @@ mod tests {
     fn an_answer_is_short_whatever_the_disk() {
         let mut table = ZonesShown::new(0, 1_000_000, u32::MAX);
         for _ in 0..1_000_000 {
-            table.push(Zone {
+            table.push(ZoneShown {
                 condition: Some(Condition::Active),
                 written_sectors: 1 << 32,
                 capacity_sectors: 1 << 32,
