@@ -107,7 +107,7 @@ fn loom_owner_lock_against_a_thread_that_waits() {
 fn loom_owner_lock_that_its_owner_leaves() {
     fn leaves(lock: &OwnerLock<Counter>) -> u32 {
         // SAFETY: as in `owner`.
-        let left = add(&*unsafe { lock.leave_owner() });
+        let left = add(&*unsafe { lock.lock_leaving_owner() });
         left + owner(lock, 1, false)
     }
     check(Some(4), leaves, &[|l| try_other(l) + try_other(l), try_other]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use zoneplug_core::Bytes;
 use zoneplug_core::plain;
 use zoneplug_core::zone::{ZoneInfo, ZoneType};
-use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::signals::{SignalEvent, Signals};
 use zoneplug_host::{BlockingDisk, HeldDisks, HostedDisk, Specification};
 use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
 
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     background::let_go();
     drop(disk);
     // Runs until the session ends by itself, or a signal asks for its end.
-    while let Ok(Event::Signal(signal)) = signals.wait() {
+    while let Ok(SignalEvent::Signal(signal)) = signals.wait() {
         if let Err(e) = mount.unmount() {
             term::note(&plain(&format!("{} stays mounted: {e}", args.dir.display())));
             continue;
@@ -163,7 +163,7 @@ fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32)
     let watch = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     let _ = watch.spawn(move || {
         while let Ok(event) = signals.wait() {
-            if let Event::Signal(signal) = event {
+            if let SignalEvent::Signal(signal) = event {
                 term::note(&format!(
                     "{dir}: files were still open on it (signal {first}, then {signal})"
                 ));

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::{exit, output};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::channel;
-use zoneplug_host::signals::{Event, Held, Signals};
+use zoneplug_host::signals::{Held, SignalEvent, Signals};
 
 /// Whether a signal has come.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +46,7 @@ pub fn listen(first: FirstSignal, held: Option<Held>) {
             return;
         }
         while let Ok(event) = signals.wait() {
-            let Event::Signal(signal) = event else { continue };
+            let SignalEvent::Signal(signal) = event else { continue };
             SIGNAL.store(signal, Ordering::Relaxed);
             if ASKED.swap(true, Ordering::SeqCst) {
                 end(signal);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Why [`Signals::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum SignalEvent {
     /// SIGINT, SIGTERM or SIGHUP was received.
     Signal(i32),
     /// [`Notifier::notify`] was called.
@@ -21,10 +21,10 @@ pub enum Event {
 /// receives them instead.
 ///
 /// ```
-/// use zoneplug_host::signals::{Event, Signals};
+/// use zoneplug_host::signals::{SignalEvent, Signals};
 /// let signals = Signals::block().unwrap();
 /// signals.notifier().notify();
-/// assert_eq!(signals.wait().unwrap(), Event::Notified);
+/// assert_eq!(signals.wait().unwrap(), SignalEvent::Notified);
 /// ```
 #[derive(Debug)]
 pub struct Signals {
@@ -74,11 +74,11 @@ fn change_mask(how: i32, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
 /// released. For a program that does not know yet how to handle a signal.
 ///
 /// ```
-/// use zoneplug_host::signals::{Event, Held, Signals};
+/// use zoneplug_host::signals::{Held, SignalEvent, Signals};
 /// let held = Held::begin().unwrap();
 /// // SAFETY: a call without pointers.
 /// unsafe { libc::raise(libc::SIGINT) };
-/// assert_eq!(Signals::block().unwrap().wait().unwrap(), Event::Signal(libc::SIGINT));
+/// assert_eq!(Signals::block().unwrap().wait().unwrap(), SignalEvent::Signal(libc::SIGINT));
 /// held.release();
 /// ```
 #[derive(Debug)]
@@ -129,10 +129,10 @@ impl Signals {
     /// itself.
     ///
     /// ```
-    /// use zoneplug_host::signals::{Event, Signals};
+    /// use zoneplug_host::signals::{SignalEvent, Signals};
     /// let signals = Signals::none().unwrap();
     /// signals.notifier().notify();
-    /// assert_eq!(signals.wait().unwrap(), Event::Notified);
+    /// assert_eq!(signals.wait().unwrap(), SignalEvent::Notified);
     /// ```
     pub fn none() -> io::Result<Signals> {
         // An event counter that is never raised is in the place of the signals.
@@ -150,7 +150,7 @@ impl Signals {
     }
 
     /// Sleeps until a signal arrives or [`Notifier::notify`] is called. If both happened, returns the signal.
-    pub fn wait(&self) -> io::Result<Event> {
+    pub fn wait(&self) -> io::Result<SignalEvent> {
         loop {
             let of =
                 |f: &File| libc::pollfd { fd: f.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -165,10 +165,12 @@ impl Signals {
             // struct signalfd_siginfo begins with the number.
             let mut info = [0; 128];
             if fds[0].revents != 0 && (&self.signals).read(&mut info).is_ok() {
-                return Ok(Event::Signal(i32::from_ne_bytes([info[0], info[1], info[2], info[3]])));
+                return Ok(SignalEvent::Signal(i32::from_ne_bytes([
+                    info[0], info[1], info[2], info[3],
+                ])));
             }
             if fds[1].revents != 0 && (&*self.event).read(&mut [0; 8]).is_ok() {
-                return Ok(Event::Notified);
+                return Ok(SignalEvent::Notified);
             }
         }
     }

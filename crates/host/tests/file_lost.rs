@@ -95,7 +95,7 @@ fn write(disk: &FileDisk, from: u32, nr: u32) {
 }
 
 /// How many blocks zone 1 has, and how many of them are not what was written.
-fn look(disk: &FileDisk) -> (u32, u32) {
+fn count_blocks(disk: &FileDisk) -> (u32, u32) {
     let mut c = Command::without_data(Op::ReportZones, Sector(2048), 0);
     c.report_max = 1;
     let z = run(disk, c).report[0];
@@ -121,7 +121,7 @@ fn child(args: &str) {
     if flushes == "true" {
         assert_ne!(flush(&disk), Status::Ok);
         assert_ne!(flush(&disk), Status::Ok);
-        assert_eq!(look(&disk).0, KEPT + LOST, "reads go on");
+        assert_eq!(count_blocks(&disk).0, KEPT + LOST, "reads go on");
     }
     println!("\nwritten");
     loop {
@@ -176,12 +176,12 @@ fn case(full: &Full, flushes: bool, remount: bool) -> Result<(), String> {
     let disk = opened.unwrap();
     let notices = disk.notices().to_vec();
     assert_eq!(flush(&disk), Status::Ok);
-    let shown = look(&disk);
+    let shown = count_blocks(&disk);
     drop(disk);
     full.unmount();
     assert!(full.mount());
     let disk = FileDisk::open(&full.disk(), Access::ReadWrite).unwrap();
-    let (blocks, wrong) = look(&disk);
+    let (blocks, wrong) = count_blocks(&disk);
     println!(
         "{} problems, {notices:?}, {} blocks shown, {} wrong; after a remount {blocks}, {wrong} wrong",
         found.problems, shown.0, shown.1
@@ -249,7 +249,7 @@ fn what_is_read_ahead_is_not_data() {
     ));
     if made {
         let disk = FileDisk::open(&left, Access::ReadWrite).unwrap();
-        assert_eq!(look(&disk), (KEPT + 8, 0), "{:?}", disk.notices());
+        assert_eq!(count_blocks(&disk), (KEPT + 8, 0), "{:?}", disk.notices());
     } else {
         println!("skipped: neither ext4 nor XFS, or no fallocate");
     }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoneplug_control::Failure;
-use zoneplug_host::signals::{Event, Notifier, Signals};
+use zoneplug_host::signals::{Notifier, SignalEvent, Signals};
 
 /// A handle with which another thread ends a server.
 #[derive(Debug, Clone)]
@@ -51,8 +51,8 @@ pub(crate) fn wait(
             return Ok(End::Stopped);
         }
         match signals.wait() {
-            Ok(Event::Signal(_)) => return Ok(End::Stopped),
-            Ok(Event::Notified) => {
+            Ok(SignalEvent::Signal(_)) => return Ok(End::Stopped),
+            Ok(SignalEvent::Notified) => {
                 if let Some(by) = hand_over.take() {
                     return Ok(End::Asked(by));
                 }

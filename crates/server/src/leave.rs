@@ -19,7 +19,7 @@ use zoneplug_control::client::{Request, StateShown, Timed};
 use zoneplug_control::{Attempt, Failure, Kind, answer_line, refusal};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
-use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::signals::{SignalEvent, Signals};
 use zoneplug_host::{Closing, HostedDisk};
 
 /// How long a disk may take to become durable, and to complete the begun requests.
@@ -109,7 +109,7 @@ impl Next {
         loop {
             match (signals.wait(), told.try_recv()) {
                 (event, Ok(became)) => {
-                    if let Ok(Event::Signal(signal)) = event {
+                    if let Ok(SignalEvent::Signal(signal)) = event {
                         end = Some(signal);
                     }
                     // Sends the signal again, for the loop that serves next.
@@ -119,8 +119,8 @@ impl Next {
                     }
                     return became;
                 }
-                (Ok(Event::Notified), Err(mpsc::TryRecvError::Empty)) => {}
-                (Ok(Event::Signal(signal)), Err(mpsc::TryRecvError::Empty))
+                (Ok(SignalEvent::Notified), Err(mpsc::TryRecvError::Empty)) => {}
+                (Ok(SignalEvent::Signal(signal)), Err(mpsc::TryRecvError::Empty))
                     if end.is_none() && is_stopped(pid) =>
                 {
                     log::error!(

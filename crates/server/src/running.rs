@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use zoneplug_control::client::{Request, Server, StateShown};
 use zoneplug_control::{Attempt, Failure, Kind};
-use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::signals::{SignalEvent, Signals};
 
 /// How long the running server may take to leave its disks: longer than it waits for its begun requests.
 const LEAVE: Duration = Duration::from_secs(45);
@@ -69,7 +69,7 @@ impl Running {
             let thread = std::thread::Builder::new().name("zoneplug-asks".to_owned());
             thread.spawn_scoped(scope, ask).map_err(no_thread)?;
             loop {
-                if let Ok(Event::Signal(signal)) = signals.wait() {
+                if let Ok(SignalEvent::Signal(signal)) = signals.wait() {
                     log::info!(event = "stop"; "a signal has come: process {pid} keeps its disks");
                     logs::finish();
                     std::process::exit(128 + signal);

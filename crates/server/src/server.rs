@@ -23,7 +23,7 @@ use zoneplug_control::Socket;
 use zoneplug_control::place;
 use zoneplug_control::{Attempt, Failure};
 use zoneplug_core::plain;
-use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::signals::{SignalEvent, Signals};
 
 /// A server of disks. After a failed hand-over it serves its disks again.
 pub struct Server {
@@ -240,7 +240,7 @@ impl Server {
         if let Ok(signals) = self.signals.try_clone() {
             let _ = impatient.spawn(move || {
                 loop {
-                    if let Ok(Event::Signal(signal)) = signals.wait() {
+                    if let Ok(SignalEvent::Signal(signal)) = signals.wait() {
                         std::process::exit(128 + signal);
                     }
                 }

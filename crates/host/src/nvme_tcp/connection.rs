@@ -244,9 +244,9 @@ impl<T> ConnectionServer<'_, '_, T> {
         log::warn!(event = "host-refused", host = name, peer = &*peer; "the host {name} at {peer} {why}");
     }
 
-    fn leave_place(&mut self, refused: bool) {
+    fn free_place(&mut self, refused: bool) {
         if let Some(place) = self.place.take() {
-            lock(&self.ctx.shared.known).leave(place, refused, self.ctx.now);
+            lock(&self.ctx.shared.known).free_place(place, refused, self.ctx.now);
         }
     }
 }
@@ -294,7 +294,7 @@ impl<'a, T: Timing> Server<QueueClient<T>> for ConnectionServer<'_, 'a, T> {
     }
 
     fn connect_refused(&mut self, host: Option<&Nqn>, status: u16) {
-        self.leave_place(true);
+        self.free_place(true);
         match status {
             status::CONNECT_HOST => self.log_refused(host, "may not connect"),
             status::CONNECT_BUSY => {
@@ -305,7 +305,7 @@ impl<'a, T: Timing> Server<QueueClient<T>> for ConnectionServer<'_, 'a, T> {
     }
 
     fn ended(&mut self) {
-        self.leave_place(false);
+        self.free_place(false);
     }
 
     fn acknowledged(&mut self, sent: u64) -> u64 {

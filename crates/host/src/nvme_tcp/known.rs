@@ -145,7 +145,7 @@ impl KnownHosts {
 
     /// Frees the place of a connection that has ended. `refused`: it did not become a queue, so a new host does not
     /// become known.
-    pub(super) fn leave(&mut self, place: HostPlace, refused: bool, now: Nanos) {
+    pub(super) fn free_place(&mut self, place: HostPlace, refused: bool, now: Nanos) {
         match place {
             HostPlace::Uncounted => {}
             HostPlace::Other => self.others -= 1,
@@ -189,7 +189,7 @@ mod tests {
         // The first names are still known. A place that another name gives back can be taken again.
         assert!(all.enter(&nqn(3), at("192.0.2.1"), false, NOW).unwrap().is_kept());
         assert_eq!(all.enter(&nqn(4), at("192.0.2.1"), false, NOW), None);
-        all.leave(HostPlace::Other, false, NOW);
+        all.free_place(HostPlace::Other, false, NOW);
         assert_eq!(all.enter(&nqn(4), at("192.0.2.1"), false, NOW), Some(HostPlace::Other));
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let address = at("::ffff:192.0.2.1");
         let places = [0, 1, 2, 3].map(|n| all.enter(&nqn(n), address, true, NOW).unwrap());
         let later = NOW.plus(KEEP);
-        all.leave(places[0], false, later);
+        all.free_place(places[0], false, later);
         let before = Nanos(later.plus(KEEP).0 - 1);
         assert_eq!(all.enter(&nqn(9), at("192.0.2.1"), true, before), Some(HostPlace::Other));
         assert!(all.enter(&nqn(9), at("192.0.2.1"), true, later.plus(KEEP)).unwrap().is_kept());
@@ -229,12 +229,12 @@ mod tests {
         // A refused host does not become known.
         let mut all = KnownHosts::new(256, &[], NOW);
         let place = all.enter(&nqn(1), address, true, NOW).unwrap();
-        all.leave(place, true, NOW);
+        all.free_place(place, true, NOW);
         assert_eq!(all.all(), []);
         let first = all.enter(&nqn(1), address, true, NOW).unwrap();
         let second = all.enter(&nqn(1), address, true, NOW).unwrap();
-        all.leave(second, true, NOW);
-        all.leave(first, false, NOW);
+        all.free_place(second, true, NOW);
+        all.free_place(first, false, NOW);
         assert_eq!(all.all().len(), 1);
     }
 

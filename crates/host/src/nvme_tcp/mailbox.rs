@@ -112,7 +112,7 @@ impl ConnectionWaker {
     }
 
     /// The worker runs the connection now.
-    pub(super) fn looked(&self) {
+    pub(super) fn clear_rung(&self) {
         self.rung.store(false, Ordering::SeqCst);
     }
 }

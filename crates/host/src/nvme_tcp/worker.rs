@@ -43,7 +43,7 @@ const READY: usize = 64;
 
 /// A place for a connection. The key of a connection is the generation above the index of the place, so that mail for
 /// an earlier connection does not reach it.
-struct Place<T> {
+struct ConnectionPlace<T> {
     generation: u32,
     connection: Option<Box<Connection<T>>>,
     /// Wakes the worker when a disk has done work of the connection. Made when it first waits.
@@ -54,9 +54,15 @@ struct Place<T> {
     listed: bool,
 }
 
-impl<T> Place<T> {
-    fn new() -> Place<T> {
-        Place { generation: 0, connection: None, waker: None, armed: false, listed: false }
+impl<T> ConnectionPlace<T> {
+    fn new() -> ConnectionPlace<T> {
+        ConnectionPlace {
+            generation: 0,
+            connection: None,
+            waker: None,
+            armed: false,
+            listed: false,
+        }
     }
 }
 
@@ -92,7 +98,7 @@ pub(super) struct Worker<T> {
     waker: Waker,
     epoll: sys::Epoll,
     listeners: Listeners,
-    places: Vec<Place<T>>,
+    places: Vec<ConnectionPlace<T>>,
     free: Vec<usize>,
     /// Keys of connections whose hosts were not admitted at the last check, in order of arrival.
     strangers: VecDeque<u64>,
@@ -194,7 +200,7 @@ impl<T: Timing> Worker<T> {
             self.sweep();
         }
         if self.keep_alive.is_some_and(|at| self.now >= at) {
-            self.look_at_hosts();
+            self.expire_silent_hosts();
         }
         Ok(self.ending.is_none() || !self.turn_ending())
     }
@@ -313,11 +319,11 @@ impl<T: Timing> Worker<T> {
         else {
             return (false, false);
         };
-        let (looked, waker) = place.waker.get_or_insert_with(|| {
+        let (connection_waker, waker) = place.waker.get_or_insert_with(|| {
             let waker = ConnectionWaker::new(self.mailbox.clone(), key);
             (waker.clone(), Waker::from(waker))
         });
-        looked.looked();
+        connection_waker.clear_rung();
         let mut watched = false;
         let key = key | DEVICE_OF;
         let armed = io_queue::arm(clients, waker, &self.epoll, key, &mut watched);
@@ -452,7 +458,7 @@ impl<T: Timing> Worker<T> {
         }
         self.make_room();
         let n = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::new());
+            self.places.push(ConnectionPlace::new());
             self.places.len() - 1
         });
         let key = self.key(n);
@@ -509,7 +515,7 @@ impl<T: Timing> Worker<T> {
     }
 
     /// Ends the controllers of hosts that were silent for too long.
-    fn look_at_hosts(&mut self) {
+    fn expire_silent_hosts(&mut self) {
         let mut target = lock(&self.shared.target);
         target.expire_at_second_look(self.now);
         self.shared.deliver(target.take_events());

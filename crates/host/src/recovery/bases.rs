@@ -23,14 +23,14 @@ pub(crate) struct Bases(Arc<Meaning>);
 
 impl Bases {
     /// The disks that are at the paths of a specification now.
-    pub(crate) fn look(spec: &Specification) -> Bases {
-        Bases(Arc::new(Meaning::of(spec.root(), &mut look_at, &mut CryptDisk::key_check)))
+    pub(crate) fn at_paths_of(spec: &Specification) -> Bases {
+        Bases(Arc::new(Meaning::of(spec.root(), &mut base_at_path, &mut CryptDisk::key_check)))
     }
 
     /// The disks that `disk` has open, whatever is at their paths by now. If a program opened `disk` as a device, the
     /// disks at the paths of `spec`.
     pub(crate) fn held(disk: &HostedDisk, spec: &Specification) -> Bases {
-        disk.meaning().cloned().map_or_else(|| Bases::look(spec), Bases)
+        disk.meaning().cloned().map_or_else(|| Bases::at_paths_of(spec), Bases)
     }
 
     /// A hash of the UUIDs or paths of the disks, independent of their order.
@@ -82,7 +82,7 @@ pub(crate) fn hash(text: &str) -> u64 {
 }
 
 /// The disk at the bottom of a specification, as it is now.
-fn look_at(device: &SpecPart) -> Base {
+fn base_at_path(device: &SpecPart) -> Base {
     let path = Path::new(device.name());
     let file = device.file().and_then(|path| FileDisk::open(path, Access::ReadOnly).ok());
     file.map_or_else(|| Base::other(device.name()), |file| Base::of_file(&file, path))

@@ -232,7 +232,7 @@ fn is_own(file: &File) -> io::Result<bool> {
 }
 
 /// Writes the note about the disks that this server serves.
-fn leave(words: &[AtomicU64], left: &LastServer) {
+fn write_last_server(words: &[AtomicU64], left: &LastServer) {
     let mut bytes = left.paths.clone().into_bytes();
     bytes.truncate((HEADER - PATHS) * 8 - 1);
     let text = bytes.chunks(8).map(|c| {
@@ -309,7 +309,7 @@ impl Journal {
                 }
                 all[KEEPER].store(me, Relaxed);
                 all[KEEPER_BEFORE].store(me, Relaxed);
-                leave(all, &about.left);
+                write_last_server(all, &about.left);
                 std::fs::rename(&new, path)?;
                 let entries = about.entries();
                 Ok(Journal { words, about, entries, path: path.to_owned() })
@@ -357,7 +357,7 @@ impl Journal {
         let entries = about.entries();
         all[KEEPER_BEFORE].store(last, Release);
         all[KEEPER].store(me, Release);
-        leave(all, &about.left);
+        write_last_server(all, &about.left);
         let journal = Journal { words, about, entries, path: path.to_owned() };
         journal.end_resets(found);
         Ok(journal)

@@ -35,7 +35,7 @@ impl DiskMark {
     /// The mark of the disks that are at the paths of a specification now. Opens disks in files for reading, reads
     /// keys, and changes nothing.
     pub fn of(spec: &Specification) -> DiskMark {
-        Self::of_bases(&Bases::look(spec))
+        Self::of_bases(&Bases::at_paths_of(spec))
     }
 
     /// The mark of the disks that `disk` has open, whatever is at their paths by now. `disk` was opened from `spec`.
@@ -51,7 +51,7 @@ impl DiskMark {
 
     /// The paths of the disks at the bottom of a specification, for messages.
     pub fn paths(spec: &Specification) -> String {
-        Bases::look(spec).left().paths
+        Bases::at_paths_of(spec).left().paths
     }
 
     fn of_bases(bases: &Bases) -> DiskMark {

@@ -40,31 +40,31 @@ fn of_several_disks_each_is_compared() {
     let spec = format!("linear@{}", names.map(|name| dir.path(name)).join("%"));
     for name in names {
         let (before, path, moved) =
-            (Bases::look(&spec.parse().unwrap()), dir.path(name), dir.path("moved"));
+            (Bases::at_paths_of(&spec.parse().unwrap()), dir.path(name), dir.path("moved"));
         assert_eq!(before.files(), 3);
         // A copy at the path of the disk has the same name, and another place.
         std::fs::rename(&path, &moved).unwrap();
         std::fs::copy(&moved, &path).unwrap();
-        let copied = Bases::look(&spec.parse().unwrap());
+        let copied = Bases::at_paths_of(&spec.parse().unwrap());
         assert_eq!(copied.name(), before.name(), "{name}");
         assert_ne!(copied.left().place, before.left().place, "a copy of {name}");
         std::fs::rename(&moved, &path).unwrap();
-        assert_eq!(Bases::look(&spec.parse().unwrap()).left(), before.left(), "{name}");
+        assert_eq!(Bases::at_paths_of(&spec.parse().unwrap()).left(), before.left(), "{name}");
         // A disk that was opened separately has been opened once more.
         drop(HostedDisk::open_spec(&path).unwrap());
         assert_eq!(
-            Bases::look(&spec.parse().unwrap()).left().opened,
+            Bases::at_paths_of(&spec.parse().unwrap()).left().opened,
             before.left().opened + 1,
             "{name}"
         );
-        assert_eq!(Bases::look(&spec.parse().unwrap()).name(), before.name());
+        assert_eq!(Bases::at_paths_of(&spec.parse().unwrap()).name(), before.name());
         // Another disk at its path has another name.
         make(name);
-        assert_ne!(Bases::look(&spec.parse().unwrap()).name(), before.name(), "{name}");
+        assert_ne!(Bases::at_paths_of(&spec.parse().unwrap()).name(), before.name(), "{name}");
     }
     let swapped = format!("linear@{}", ["b.zbd", "a.zbd", "c.zbd"].map(|n| dir.path(n)).join("%"));
     let (one, other) =
-        (Bases::look(&spec.parse().unwrap()), Bases::look(&swapped.parse().unwrap()));
+        (Bases::at_paths_of(&spec.parse().unwrap()), Bases::at_paths_of(&swapped.parse().unwrap()));
     assert_eq!(one.name(), other.name(), "the same disks");
     assert_ne!(one.layers(), other.layers(), "in another order");
 }

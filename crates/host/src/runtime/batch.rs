@@ -77,7 +77,7 @@ pub struct Batch {
     list: Bios,
     done: Bios,
     next: u64,
-    sent: HashMap<u64, Sent>,
+    sent: HashMap<u64, SentOp>,
     /// Operations in `sent` that were not given up.
     open: usize,
     ended: VecDeque<Completion>,
@@ -86,7 +86,7 @@ pub struct Batch {
 
 /// An operation that has not ended.
 #[derive(Debug)]
-struct Sent {
+struct SentOp {
     op: Op,
     sector: Sector,
     /// The memory that the device may use.
@@ -301,7 +301,7 @@ impl Batch {
             Some((lent, io)) => (Some(lent), io),
             None => (None, IoBuf::empty()),
         };
-        self.sent.insert(id.0, Sent { op, sector, lent, given_up: false, begun });
+        self.sent.insert(id.0, SentOp { op, sector, lent, given_up: false, begun });
         self.open += 1;
         let mut bio = self.pool.get();
         bio.set(op, sector, len_sectors, io);

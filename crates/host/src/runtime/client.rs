@@ -246,7 +246,7 @@ impl Client {
         }
         // With other clients, the work that this one waits for may be on a queue that no thread runs.
         if fd.is_none() || timer || lock(&self.shared.queues).len() > 1 {
-            drop(self.own.leave());
+            drop(self.own.lock_to_leave());
             self.own.armed.store(true, Ordering::Release);
             self.shared.kick();
         }
@@ -266,7 +266,7 @@ impl Client {
     /// next poll the reactor runs the queues. False: poll again instead of sleeping. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.deferred.set(waker);
-        let armed = self.own.leave().arm(&Waker::from(self.deferred.clone()));
+        let armed = self.own.lock_to_leave().arm(&Waker::from(self.deferred.clone()));
         if armed {
             self.own.armed.store(true, Ordering::Release);
             self.shared.kick();
@@ -353,7 +353,7 @@ impl Drop for Client {
     /// reactor finishes the operations in flight.
     fn drop(&mut self) {
         self.own.orphan.store(true, Ordering::Release);
-        let mut queue = self.own.leave();
+        let mut queue = self.own.lock_to_leave();
         // Writes in the order window were not accepted, and no write will come that could fill their gaps.
         queue.refuse_held();
         let work = QueueWork::of(&queue);

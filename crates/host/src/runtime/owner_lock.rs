@@ -86,8 +86,8 @@ impl<T> OwnerLock<T> {
     ///
     /// # Safety
     ///
-    /// Among the calls of `lock_owner`, `try_lock_owner` and `leave_owner` of one lock, each must happen before the
-    /// next, and no guard from one of them may be in use when the next is called.
+    /// Among the calls of `lock_owner`, `try_lock_owner` and `lock_leaving_owner` of one lock, each must happen before
+    /// the next, and no guard from one of them may be in use when the next is called.
     #[inline]
     pub(crate) unsafe fn lock_owner(&self, keep: bool) -> OwnerGuard<'_, T> {
         if self.mark() { self.owner_guard(None) } else { self.lock_claimed(keep) }
@@ -137,7 +137,7 @@ impl<T> OwnerLock<T> {
     /// # Safety
     ///
     /// The contract of [`OwnerLock::lock_owner`].
-    pub(crate) unsafe fn leave_owner(&self) -> OtherGuard<'_, T> {
+    pub(crate) unsafe fn lock_leaving_owner(&self) -> OtherGuard<'_, T> {
         let mutex = unpoisoned(self.mutex.lock());
         self.claimed.store(true, Ordering::Relaxed);
         // A forgotten guard may have left the mark.
@@ -322,7 +322,7 @@ mod tests {
         drop(owner(&lock));
         assert!(!lock.is_claimed());
         // SAFETY: as above.
-        drop(unsafe { lock.leave_owner() });
+        drop(unsafe { lock.lock_leaving_owner() });
         assert!(lock.is_claimed() && lock.try_lock().is_some());
     }
 

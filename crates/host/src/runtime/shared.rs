@@ -113,7 +113,7 @@ impl HostedShared {
     pub(crate) fn adopt(&self, queue: DiskQueue) {
         let mut queue = QueueOwner::new(queue);
         // A client that goes does the same: other threads then need no barrier, which the system may refuse.
-        drop(queue.leave());
+        drop(queue.lock_to_leave());
         queue.orphan.store(true, Ordering::Release);
         lock(&self.queues).push(queue.shared().clone());
         self.version.fetch_add(1, Ordering::Release);

@@ -155,9 +155,9 @@ impl QueueOwner {
     }
 
     /// Locks the queue of a client that is about to sleep or to go, so that other threads can run it without cost.
-    pub(crate) fn leave(&mut self) -> OtherGuard<'_, DiskQueue> {
+    pub(crate) fn lock_to_leave(&mut self) -> OtherGuard<'_, DiskQueue> {
         // SAFETY: as in `lock`.
-        unsafe { self.0.queue.leave_owner() }
+        unsafe { self.0.queue.lock_leaving_owner() }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::abi::{self, IoDesc};
 use super::queue_ring::{QueueRing, RingAnswer};
-use super::sys::{self, Descriptors, Way};
+use super::sys::{self, CopyDirection, Descriptors};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -18,7 +18,7 @@ const DEVICE: u64 = u64::MAX - 1;
 
 /// An event from the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum DriverEvent {
     /// Linux has sent a request, in the descriptor of this tag.
     Request(u16),
     /// A descriptor that was polled is readable.
@@ -40,7 +40,7 @@ pub(super) enum Polled {
 pub(super) trait Driver {
     /// The next event. Makes no system call. An error means that the kernel did not take an answer, so that its
     /// request would never end.
-    fn event(&mut self) -> io::Result<Option<Event>>;
+    fn event(&mut self) -> io::Result<Option<DriverEvent>>;
 
     /// Whether there is an event now, or will be one at the next call of the kernel.
     fn has_events(&mut self) -> bool;
@@ -49,7 +49,13 @@ pub(super) trait Driver {
     fn request(&self, tag: u16) -> IoDesc;
 
     /// Copies the first `len` bytes of a buffer to or from the data of a request.
-    fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()>;
+    fn copy(
+        &self,
+        direction: CopyDirection,
+        tag: u16,
+        buf: &mut AlignedBuf,
+        len: u32,
+    ) -> io::Result<()>;
 
     /// Whether there is room for an answer or a poll. If not, `submit` makes room.
     fn has_room(&mut self) -> bool;
@@ -122,15 +128,15 @@ impl KernelDriver {
     }
 
     /// The event that an answer of the ring stands for. `None`: the queue need not know.
-    fn event_of(&mut self, answer: RingAnswer) -> io::Result<Option<Event>> {
+    fn event_of(&mut self, answer: RingAnswer) -> io::Result<Option<DriverEvent>> {
         match (answer.id, answer.result) {
-            (WAKE, _) => Ok(Some(Event::Readable(Polled::Wake))),
-            (DEVICE, _) => Ok(Some(Event::Readable(Polled::Device))),
-            (tag, 0) => Ok(Some(Event::Request(tag as u16))),
+            (WAKE, _) => Ok(Some(DriverEvent::Readable(Polled::Wake))),
+            (DEVICE, _) => Ok(Some(DriverEvent::Readable(Polled::Device))),
+            (tag, 0) => Ok(Some(DriverEvent::Request(tag as u16))),
             // `UBLK_IO_RES_ABORT`: the device stops.
             (_, result) if result == -libc::ENODEV => {
                 self.gone += 1;
-                Ok((self.gone == self.depth).then_some(Event::Ended))
+                Ok((self.gone == self.depth).then_some(DriverEvent::Ended))
             }
             (_, result) => Err(io::Error::from_raw_os_error(result.abs())),
         }
@@ -138,7 +144,7 @@ impl KernelDriver {
 }
 
 impl Driver for KernelDriver {
-    fn event(&mut self) -> io::Result<Option<Event>> {
+    fn event(&mut self) -> io::Result<Option<DriverEvent>> {
         loop {
             let Some(answer) = self.ring.answer() else { return Ok(None) };
             if let Some(event) = self.event_of(answer)? {
@@ -155,8 +161,14 @@ impl Driver for KernelDriver {
         self.descriptors.get(tag)
     }
 
-    fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()> {
-        sys::copy(&self.char_dev, way, abi::data_offset(self.number, tag), buf, len)
+    fn copy(
+        &self,
+        direction: CopyDirection,
+        tag: u16,
+        buf: &mut AlignedBuf,
+        len: u32,
+    ) -> io::Result<()> {
+        sys::copy(&self.char_dev, direction, abi::data_offset(self.number, tag), buf, len)
     }
 
     fn has_room(&mut self) -> bool {

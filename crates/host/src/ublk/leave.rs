@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The order that a server gives to the queues of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Step {
+pub(super) enum LeaveStep {
     /// Serve.
     Serve,
     /// Answer the requests that were begun, and begin no others.
@@ -45,7 +45,7 @@ impl Default for Leave {
 impl Leave {
     /// A server that ends waits at most `patience` for requests that the queues have begun.
     pub(super) fn within(patience: Duration) -> Leave {
-        let (step, drained) = (AtomicU8::new(Step::Serve as u8), AtomicUsize::new(0));
+        let (step, drained) = (AtomicU8::new(LeaveStep::Serve as u8), AtomicUsize::new(0));
         Leave { step, drained, wakers: Mutex::default(), patience }
     }
 
@@ -55,16 +55,16 @@ impl Leave {
     }
 
     /// Orders all queues to take this step.
-    pub(super) fn tell(&self, step: Step) {
+    pub(super) fn tell(&self, step: LeaveStep) {
         self.step.store(step as u8, Ordering::Release);
         lock(&self.wakers).iter().for_each(Waker::wake_by_ref);
     }
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> LeaveStep {
         match self.step.load(Ordering::Acquire) {
-            0 => Step::Serve,
-            1 => Step::Drain,
-            _ => Step::Go,
+            0 => LeaveStep::Serve,
+            1 => LeaveStep::Drain,
+            _ => LeaveStep::Go,
         }
     }
 

@@ -48,7 +48,7 @@ use crate::spec::Specification;
 use abi::DevInfo;
 use control::Control;
 pub use in_use::{InUse, in_use, sync_before_stop};
-use leave::{Leave, Step};
+use leave::{Leave, LeaveStep};
 pub use options::UblkOptions;
 use queue::UblkShared;
 use request::Slice;
@@ -139,7 +139,7 @@ impl Ublk {
         if spec.is_volatile() {
             return Ok(found);
         }
-        let bases = Bases::look(spec);
+        let bases = Bases::at_paths_of(spec);
         let parts = slices(geometry);
         for (part, nth) in parts.iter().zip(0..) {
             let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
@@ -510,10 +510,10 @@ impl UblkDisk {
         self.outlives
     }
 
-    /// Makes the queues answer the requests that they have begun, and begin no others. Call [`UblkDisk::leave`] or
-    /// [`UblkDisk::stay`] next.
+    /// Makes the queues answer the requests that they have begun, and begin no others. Call
+    /// [`UblkDisk::leave_device`] or [`UblkDisk::stay`] next.
     pub fn ask_to_leave(&self) {
-        self.shared.iter().for_each(|shared| shared.leave.tell(Step::Drain));
+        self.shared.iter().for_each(|shared| shared.leave.tell(LeaveStep::Drain));
     }
 
     /// Waits until the queues have answered the requests that they had begun when they were asked to leave. False:
@@ -524,16 +524,16 @@ impl UblkDisk {
 
     /// Takes [`UblkDisk::ask_to_leave`] back: the queues begin the requests that have come meanwhile.
     pub fn stay(&self) {
-        self.shared.iter().for_each(|shared| shared.leave.tell(Step::Serve));
+        self.shared.iter().for_each(|shared| shared.leave.tell(LeaveStep::Serve));
     }
 
     /// Leaves the device to the next server. Answers the requests that were begun, and waits ten seconds for them at
     /// most. Linux sends all others to the next server; those that are in flight then, once this process has ended.
-    pub fn leave(mut self) {
+    pub fn leave_device(mut self) {
         self.ask_to_leave();
         if let Some(shared) = self.shared.take() {
             shared.leave.wait_over();
-            shared.leave.tell(Step::Go);
+            shared.leave.tell(LeaveStep::Go);
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -8,10 +8,10 @@ mod resend;
 
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
-use super::driver::{Driver, Event, KernelDriver, NO_RING, Polled};
-use super::leave::{Leave, Step};
+use super::driver::{Driver, DriverEvent, KernelDriver, NO_RING, Polled};
+use super::leave::{Leave, LeaveStep};
 use super::request::{self, Request, Slice};
-use super::sys::Way;
+use super::sys::CopyDirection;
 use super::takeover::replay;
 use crate::eventfd::eventfd;
 use crate::os_error::{Attempt, os_error};
@@ -272,7 +272,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
 
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
-            if self.leaving && self.leave()? {
+            if self.leaving && self.drain_to_leave()? {
                 return Ok(());
             }
             let mut progress = self.take_events()?;
@@ -296,15 +296,15 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         while let Some(event) = self.driver.event()? {
             any = true;
             match event {
-                Event::Request(tag) => {
+                DriverEvent::Request(tag) => {
                     self.busy_poll.took();
                     self.begin(tag)?;
                 }
-                Event::Readable(polled) => {
+                DriverEvent::Readable(polled) => {
                     self.woken(polled);
-                    self.leaving = self.shared.leave.step() != Step::Serve;
+                    self.leaving = self.shared.leave.step() != LeaveStep::Serve;
                 }
-                Event::Ended => self.ended = true,
+                DriverEvent::Ended => self.ended = true,
             }
         }
         Ok(any)
@@ -325,14 +325,14 @@ impl<D: Driver, T: Timing> Queue<D, T> {
     /// others to the next server once the ring and `/dev/ublkcN` are closed. False: the device stays, and the others
     /// were begun.
     #[cold]
-    fn leave(&mut self) -> io::Result<bool> {
+    fn drain_to_leave(&mut self) -> io::Result<bool> {
         let mut drained = false;
         loop {
             while let Some(event) = self.driver.event()? {
                 match event {
-                    Event::Request(tag) => self.waiting.push(tag),
-                    Event::Readable(polled) => self.woken(polled),
-                    Event::Ended => self.ended = true,
+                    DriverEvent::Request(tag) => self.waiting.push(tag),
+                    DriverEvent::Readable(polled) => self.woken(polled),
+                    DriverEvent::Ended => self.ended = true,
                 }
             }
             if !self.list.is_empty() {
@@ -342,9 +342,9 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                 continue;
             }
             match self.shared.leave.step() {
-                Step::Drain => {}
-                Step::Go => return self.submit().map(|()| true),
-                Step::Serve => break,
+                LeaveStep::Drain => {}
+                LeaveStep::Go => return self.submit().map(|()| true),
+                LeaveStep::Serve => break,
             }
             if !drained && self.client.outstanding() == 0 && self.list.is_empty() {
                 // The kernel must have the answers before this queue counts as drained.
@@ -378,7 +378,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         let mut buf = self.buffer(request.bytes);
         if request.brings_data()
             && let Some(buf) = &mut buf
-            && self.driver.copy(Way::Fetch, tag, buf, request.bytes).is_err()
+            && self.driver.copy(CopyDirection::Fetch, tag, buf, request.bytes).is_err()
         {
             return self.answer(tag, -libc::EIO, 0);
         }
@@ -491,7 +491,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                         request::end_report(buf, zones, request.bytes);
                         self.shared.slice.up_zones(buf, request.bytes);
                     }
-                    self.driver.copy(Way::Store, tag, buf, request.bytes)
+                    self.driver.copy(CopyDirection::Store, tag, buf, request.bytes)
                 });
                 if !matches!(stored, Some(Ok(()))) {
                     status = Status::Io;
@@ -541,7 +541,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
     fn sleep(&mut self) -> io::Result<()> {
         if self.client.outstanding() == 0 && self.list.is_empty() {
             if self.busy_poll.before_sleep() {
-                self.look()?;
+                self.poll_for_requests()?;
             }
             self.poll_event()?;
             return self.wait(None);
@@ -575,7 +575,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
 
     /// Passes the answers to the kernel, and polls for requests for a moment.
     #[cold]
-    fn look(&mut self) -> io::Result<()> {
+    fn poll_for_requests(&mut self) -> io::Result<()> {
         self.submit()?;
         let begun = Instant::now();
         while !self.driver.has_events() && begun.elapsed() < MOMENT {

@@ -185,7 +185,7 @@ pub(super) fn wait_readable(
 
 /// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CopyDirection {
     /// Copy from the request into the buffer.
     Fetch,
     /// Copy from the buffer into the request.
@@ -195,7 +195,7 @@ pub(super) enum Way {
 /// Copies the first `len` bytes between a buffer and the request whose data is at `at`.
 pub(super) fn copy(
     char_dev: &File,
-    way: Way,
+    direction: CopyDirection,
     at: u64,
     buf: &mut AlignedBuf,
     len: u32,
@@ -208,9 +208,9 @@ pub(super) fn copy(
         let ptr = buf.as_mut_ptr().wrapping_add(moved).cast::<libc::c_void>();
         // SAFETY: `left` bytes from `ptr` on belong to the buffer.
         let n = unsafe {
-            match way {
-                Way::Fetch => libc::pread(fd, ptr, left, at),
-                Way::Store => libc::pwrite(fd, ptr, left, at),
+            match direction {
+                CopyDirection::Fetch => libc::pread(fd, ptr, left, at),
+                CopyDirection::Store => libc::pwrite(fd, ptr, left, at),
             }
         };
         match n {

@@ -2,12 +2,12 @@
 //! queue, and the journal of a killed server. No program uses this.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
-use super::driver::{Driver, Event, Polled};
-use super::leave::{Leave, Step};
+use super::driver::{Driver, DriverEvent, Polled};
+use super::leave::{Leave, LeaveStep};
 use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
-use super::sys::Way;
+use super::sys::CopyDirection;
 use crate::recovery::bases::LastServer;
 use crate::recovery::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
@@ -280,7 +280,7 @@ struct FakeDriver<'a> {
     data: RefCell<Vec<Vec<u8>>>,
     /// Requests that were delivered and are not answered.
     requests: Vec<Option<IoDesc>>,
-    events: VecDeque<Event>,
+    events: VecDeque<DriverEvent>,
     polled: Vec<(RawFd, Polled)>,
     calls: &'a Cell<u64>,
     /// The client has no more requests.
@@ -303,7 +303,7 @@ impl FakeDriver<'_> {
             match self.client.next(tag, &mut self.data.get_mut()[at]) {
                 Some(descriptor) => {
                     self.requests[at] = Some(IoDesc::decode(&descriptor));
-                    self.events.push_back(Event::Request(tag));
+                    self.events.push_back(DriverEvent::Request(tag));
                 }
                 None => {
                     self.free.push_front(tag);
@@ -312,26 +312,26 @@ impl FakeDriver<'_> {
             }
         }
         let leave = &self.shared.leave;
-        let is_over = |since: Instant| leave.step() == Step::Drain && leave.is_over(since);
+        let is_over = |since: Instant| leave.step() == LeaveStep::Drain && leave.is_over(since);
         if self.client.is_left() && self.left_at.is_none() {
-            self.shared.leave.tell(Step::Drain);
+            self.shared.leave.tell(LeaveStep::Drain);
             self.left_at = Some(Instant::now());
         } else if self.left_at.is_some_and(is_over) {
             let kept = self.client.is_kept();
-            self.shared.leave.tell(if kept { Step::Serve } else { Step::Go });
+            self.shared.leave.tell(if kept { LeaveStep::Serve } else { LeaveStep::Go });
         } else if self.empty && self.free.len() == self.requests.len() {
             // A hand-over must wait for a queue that serves again, so such a queue must not count as drained.
             assert!(
                 !self.client.is_kept() || !leave.is_drained(),
                 "it serves, and counts as drained"
             );
-            self.events.push_back(Event::Ended);
+            self.events.push_back(DriverEvent::Ended);
         }
     }
 }
 
 impl Driver for FakeDriver<'_> {
-    fn event(&mut self) -> io::Result<Option<Event>> {
+    fn event(&mut self) -> io::Result<Option<DriverEvent>> {
         Ok(self.events.pop_front())
     }
 
@@ -343,13 +343,19 @@ impl Driver for FakeDriver<'_> {
         self.requests[usize::from(tag)].expect("the descriptor of a request")
     }
 
-    fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()> {
+    fn copy(
+        &self,
+        direction: CopyDirection,
+        tag: u16,
+        buf: &mut AlignedBuf,
+        len: u32,
+    ) -> io::Result<()> {
         self.count_call();
         let data = &mut self.data.borrow_mut()[usize::from(tag)];
         let len = data.len().min(len as usize);
-        match way {
-            Way::Fetch => buf.write(0, &data[..len]),
-            Way::Store => buf.read(0, &mut data[..len]),
+        match direction {
+            CopyDirection::Fetch => buf.write(0, &data[..len]),
+            CopyDirection::Store => buf.read(0, &mut data[..len]),
         }
         Ok(())
     }
@@ -382,7 +388,7 @@ impl Driver for FakeDriver<'_> {
         self.fill();
         // The kernel checks requests and descriptors. If there are requests, the check of descriptors finds nothing
         // and is left out, because it would be counted.
-        if !self.events.is_empty() && self.shared.leave.step() == Step::Serve {
+        if !self.events.is_empty() && self.shared.leave.step() == LeaveStep::Serve {
             return Ok(());
         }
         let most = if self.events.is_empty() { most } else { Some(Duration::ZERO) };
@@ -390,7 +396,7 @@ impl Driver for FakeDriver<'_> {
         self.polled.retain(|&(fd, polled)| {
             let is = ready.contains(&fd);
             if is {
-                self.events.push_back(Event::Readable(polled));
+                self.events.push_back(DriverEvent::Readable(polled));
             }
             !is
         });

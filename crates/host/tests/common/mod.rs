@@ -71,7 +71,7 @@ pub(crate) fn timeout(ms: u64) -> DiskConfig {
 /// Where a [`Bad`] device panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Place {
+pub(crate) enum PanicPlace {
     Nowhere,
     Submit,
     Taken,
@@ -100,7 +100,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The next call at `place` panics, once.
-    pub(crate) fn panic_at(&self, place: Place) {
+    pub(crate) fn panic_at(&self, place: PanicPlace) {
         self.place.store(place as u32, Ordering::SeqCst);
     }
 
@@ -112,7 +112,7 @@ impl Plan {
         self.gate.store(fd, Ordering::SeqCst);
     }
 
-    fn at(&self, place: Place) {
+    fn at(&self, place: PanicPlace) {
         let hit = self.place.compare_exchange(place as u32, 0, Ordering::SeqCst, Ordering::SeqCst);
         assert!(hit.is_err(), "the device panics on purpose");
     }
@@ -158,7 +158,7 @@ struct BadQueue {
 
 impl Queue for BadQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        self.plan.at(Place::Submit);
+        self.plan.at(PanicPlace::Submit);
         let slow = self.plan.slow_reads.load(Ordering::SeqCst);
         let mut pass = Commands::new();
         for c in commands.drain(..) {
@@ -170,7 +170,7 @@ impl Queue for BadQueue {
         }
         self.inner.submit(now, &mut pass);
         commands.append(&mut pass);
-        self.plan.at(Place::Taken);
+        self.plan.at(PanicPlace::Taken);
     }
 
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
@@ -185,11 +185,11 @@ impl Queue for BadQueue {
         if self.plan.mute.load(Ordering::SeqCst) {
             done.iter_mut().for_each(|c| c.report.clear());
         }
-        self.plan.at(Place::Poll);
+        self.plan.at(PanicPlace::Poll);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.plan.at(Place::Deadline);
+        self.plan.at(PanicPlace::Deadline);
         if self.plan.gate.load(Ordering::SeqCst) > 0 {
             return None;
         }
@@ -201,7 +201,7 @@ impl Queue for BadQueue {
     }
 
     fn arm(&mut self) {
-        self.plan.at(Place::Arm);
+        self.plan.at(PanicPlace::Arm);
         self.inner.arm();
     }
 
@@ -209,7 +209,7 @@ impl Queue for BadQueue {
         let fd = self.plan.gate.load(Ordering::SeqCst);
         if fd > 0 {
             self.armed = true;
-            self.plan.panic_at(Place::Submit);
+            self.plan.panic_at(PanicPlace::Submit);
             return Some(fd);
         }
         self.arm();

@@ -9,12 +9,12 @@ use zoneplug_host::file::{Access, CreateOptions, FileDisk, create};
 const ZONE: u32 = 128;
 
 /// A disk with a conventional zone, and a backup of it.
-struct Place(PathBuf);
+struct DiskWithBackup(PathBuf);
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl DiskWithBackup {
+    fn new(name: &str) -> DiskWithBackup {
         let name = format!("zoneplug-changed-{name}-{}", std::process::id());
-        let place = Place(std::env::temp_dir().join(name));
+        let place = DiskWithBackup(std::env::temp_dir().join(name));
         let _ = std::fs::remove_dir_all(&place.0);
         std::fs::create_dir_all(&place.0).unwrap();
         let options = CreateOptions {
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DiskWithBackup {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -71,7 +71,7 @@ fn flush(disk: &FileDisk) -> Status {
 /// U17. A flush notices it. From then on everything fails, and the file stays what the other program made of it.
 #[test]
 fn u17_a_flush_into_another_disk_fails_and_everything_after_it() {
-    let place = Place::new("flush");
+    let place = DiskWithBackup::new("flush");
     let disk = place.open();
     assert_eq!([write(&disk, 1, 8), flush(&disk)], [Status::Ok; 2]);
     assert!(disk.check_file().is_ok());
@@ -119,7 +119,7 @@ fn u17_nothing_is_written_into_another_disk_at_the_end_or_by_a_reset() {
         ("check", |disk| disk.check_file().map_or(Status::Io, |()| Status::Ok)),
     ];
     for (name, act) in acts {
-        let place = Place::new(name);
+        let place = DiskWithBackup::new(name);
         let disk = place.open();
         assert_eq!(write(&disk, 1, 8), Status::Ok);
         place.restore();
@@ -132,7 +132,7 @@ fn u17_nothing_is_written_into_another_disk_at_the_end_or_by_a_reset() {
 /// U17. An end has its session to write although nothing else is.
 #[test]
 fn u17_the_end_of_a_disk_without_changes_looks_too() {
-    let place = Place::new("idle");
+    let place = DiskWithBackup::new("idle");
     let disk = place.open();
     place.restore();
     drop(disk);
@@ -142,7 +142,7 @@ fn u17_the_end_of_a_disk_without_changes_looks_too() {
 /// U17. A read of a part that was cut off fails; it does not return zeroes.
 #[test]
 fn u17_a_file_that_was_cut_is_not_read_as_zeroes() {
-    let place = Place::new("cut");
+    let place = DiskWithBackup::new("cut");
     let disk = place.open();
     assert_eq!([write(&disk, 1, 8), flush(&disk)], [Status::Ok; 2]);
     let len = std::fs::metadata(place.disk()).unwrap().len();
@@ -156,7 +156,7 @@ fn u17_a_file_that_was_cut_is_not_read_as_zeroes() {
 /// A reader sees what a writer does to the session, and that is no change.
 #[test]
 fn a_reader_takes_its_writer_for_no_other_disk() {
-    let place = Place::new("reader");
+    let place = DiskWithBackup::new("reader");
     let reader = FileDisk::open(&place.disk(), Access::ReadOnly).unwrap();
     drop(place.open());
     assert!(reader.check_file().is_ok());

@@ -295,7 +295,7 @@ fn a_session_is_durable_before_anything_of_it() {
         }
         let storage = d.storage.clone();
         drop(d);
-        storage.settle();
+        storage.make_durable();
         let mut d = Open::new(storage);
         d.storage.fail_some_syncs(0, 1, 0);
         assert_eq!(d.manage(Op::ZoneReset, 2), Status::Io);
@@ -475,7 +475,7 @@ fn a_new_uuid_keeps_everything_else() {
         );
         let old = d.disk.identity();
         let copy = d.left();
-        copy.settle();
+        copy.make_durable();
         if let Some(i) = damaged {
             copy.damage(copy.places().supers[i] + 200, b"x");
         }

@@ -112,7 +112,7 @@ fn in_memory_that_forgets() {
         for _ in 0..2 {
             let disk: Arc<dyn Device> = storage.open(Access::ReadWrite).unwrap();
             run(&mut Target::new(&mut || disk.clone(), true));
-            storage.settle();
+            storage.make_durable();
         }
     }
 }

@@ -222,7 +222,7 @@ fn a_full_file_system_fails_the_write_and_damages_nothing() {
     let storage = CutStorage::create(&options()).unwrap();
     let disk = storage.open(Access::ReadWrite).unwrap();
     assert_eq!(write(&disk, 1, 0, 16, 1), Status::Ok);
-    storage.leave_room(Some(0));
+    storage.limit_room(Some(0));
     assert_eq!(write(&disk, 1, 16, 16, 2), Status::NoSpace);
     assert_eq!(write(&disk, 2, 0, 16, 2), Status::NoSpace);
     assert_eq!(report(&disk, 1).1, 16);
@@ -230,7 +230,7 @@ fn a_full_file_system_fails_the_write_and_damages_nothing() {
     assert_eq!((read(&disk, 1, 8), read(&disk, 1, 16)), (1, 0));
     let flush = Command::without_data(Op::Flush, Sector(0), 0);
     assert_eq!(run(&disk, flush).status, Status::Ok);
-    storage.leave_room(None);
+    storage.limit_room(None);
     assert_eq!(write(&disk, 1, 16, 16, 3), Status::Ok);
     assert_eq!((read(&disk, 1, 8), read(&disk, 1, 16)), (1, 3));
 }

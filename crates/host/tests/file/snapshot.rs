@@ -79,24 +79,28 @@ struct Record {
 
 /// Where write `n` goes: the blocks of the sequential zones in turn, and every third to a conventional zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct WritePlace {
     zone: u32,
     block: u64,
     /// How often the zone was filled before.
     round: u64,
 }
 
-fn place(n: u64) -> Place {
+fn place(n: u64) -> WritePlace {
     let sequential = u64::from(ZONES - CONVENTIONAL);
     if n.is_multiple_of(3) {
         let k = n / 3;
         let zone = (k % u64::from(CONVENTIONAL)) as u32;
         let at = k / u64::from(CONVENTIONAL);
-        return Place { zone, block: at * 7 % BLOCKS, round: at / BLOCKS };
+        return WritePlace { zone, block: at * 7 % BLOCKS, round: at / BLOCKS };
     }
     let k = n / 3 * 2 + n % 3 - 1;
     let at = k / sequential;
-    Place { zone: CONVENTIONAL + (k % sequential) as u32, block: at % BLOCKS, round: at / BLOCKS }
+    WritePlace {
+        zone: CONVENTIONAL + (k % sequential) as u32,
+        block: at % BLOCKS,
+        round: at / BLOCKS,
+    }
 }
 
 /// Stops the writer at the end of the test, also if that fails.
@@ -114,7 +118,7 @@ fn write(disk: &HostedDisk, record: &Record, stop: &AtomicBool) {
     let mut n = record.acknowledged.load(Ordering::SeqCst);
     while !stop.load(Ordering::SeqCst) {
         n += 1;
-        let Place { zone, block: at, round } = place(n);
+        let WritePlace { zone, block: at, round } = place(n);
         let start = disk.disk().geometry().zone_start(ZoneNo(zone));
         record.begun.store(n, Ordering::SeqCst);
         if zone >= CONVENTIONAL && at == 0 && round > 0 {

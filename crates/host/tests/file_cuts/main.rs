@@ -37,7 +37,7 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
             world.storage.fail_writing_back(draw);
         }
         world.work(steps, if threads { 6 } else { 1 }, &mut memory);
-        world.look(&mut memory[8]);
+        world.check_client_view(&mut memory[8]);
         world.storage.fail_syncs(false);
         let moments = world.storage.moments();
         let mut next = None;

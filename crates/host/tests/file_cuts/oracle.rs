@@ -18,7 +18,7 @@ impl World {
         moment: usize,
         kill: bool,
         memory: &mut IoBuf,
-    ) -> Result<(Vec<Zone>, Shown), String> {
+    ) -> Result<(Vec<KnownZone>, Shown), String> {
         // After a failure nothing is promised but what was flushed.
         let kill = kill && self.storage.first_failure().is_none_or(|f| moment <= f);
         let g = self.disk.geometry();
@@ -47,7 +47,7 @@ impl World {
                 sectors.push(what);
             }
             shown.push(sectors);
-            zones.push(Zone::default());
+            zones.push(KnownZone::default());
         }
         // A write with a preflush that is there brings all that was acknowledged before it.
         let mut flushes: Vec<usize> = Vec::new();
@@ -145,7 +145,7 @@ impl World {
         info: &ZoneInfo,
         sectors: &[u32],
         durable: &dyn Fn(&Asked, bool) -> bool,
-    ) -> Result<Zone, String> {
+    ) -> Result<KnownZone, String> {
         let z = &self.zones[n as usize];
         let capacity = self.disk.geometry().capacity_of(ZoneNo(n));
         // Generations that it may be in.
@@ -207,7 +207,7 @@ impl World {
                 && sectors[wp as usize..].iter().all(|s| *s == 0);
             if said && data && wp >= least && wp <= most {
                 let wp = if full && most == capacity && !may_full { capacity } else { wp };
-                return Ok(Zone {
+                return Ok(KnownZone {
                     generation,
                     wp,
                     base: wp,

@@ -88,7 +88,7 @@ pub(crate) const NEVER: usize = usize::MAX;
 
 /// A sequential zone as its client knows it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Zone {
+pub(crate) struct KnownZone {
     pub(crate) generation: u32,
     pub(crate) wp: u32,
     /// What was durable when the world began.
@@ -105,7 +105,7 @@ pub(crate) type Numbers = BTreeMap<(u32, u32), Vec<u32>>;
 pub(crate) struct World {
     pub(crate) storage: Arc<CutStorage>,
     pub(crate) disk: Arc<FileDisk>,
-    pub(crate) zones: Vec<Zone>,
+    pub(crate) zones: Vec<KnownZone>,
     pub(crate) numbers: Numbers,
     /// Of conventional zones: what each sector may be when the world begins.
     pub(crate) first: BTreeMap<(u32, u32), u32>,
@@ -205,8 +205,8 @@ impl World {
             storage.without_boot_id();
         }
         let disk = World::open(storage.clone(), threads);
-        storage.settle();
-        let zones = vec![Zone::default(); disk.geometry().nr_zones() as usize];
+        storage.make_durable();
+        let zones = vec![KnownZone::default(); disk.geometry().nr_zones() as usize];
         World {
             storage,
             numbers: Numbers::new(),
@@ -335,7 +335,7 @@ impl World {
 
     /// What the client that wrote sees, after a failure too: all that it was told of, in zones of which nothing is in
     /// flight or unknown, and in others what was there before.
-    pub(crate) fn look(&self, memory: &mut IoBuf) {
+    pub(crate) fn check_client_view(&self, memory: &mut IoBuf) {
         let g = self.disk.geometry();
         let mut queue = self.disk.open_queue(1, Waker::noop().clone()).unwrap();
         for (n, z) in (0..).zip(&self.zones).filter(|(n, _)| !g.is_conventional(ZoneNo(*n))) {

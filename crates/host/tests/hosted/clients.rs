@@ -47,7 +47,7 @@ fn append_all(disk: &HostedDisk, client: &mut Client, n: usize, sleep: bool) -> 
 
 /// What the client does that has others' writes on its lane.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Misdeed {
     Blocks,
     Sleeps,
     Panics,
@@ -57,7 +57,7 @@ enum Fate {
 
 /// The bad client keeps sending appends until it has surely sent some of others, then meets its fate without ever
 /// polling again. The others must finish, whether they poll or sleep.
-fn others_finish(fate: Fate, spec: &str, sleep: bool) {
+fn others_finish(misdeed: Misdeed, spec: &str, sleep: bool) {
     let disk = HostedDisk::open_spec(spec).unwrap();
     let start = Arc::new(Barrier::new(3));
     let (block, blocked) = (Arc::new(Mutex::new(())), Arc::new(Barrier::new(2)));
@@ -75,15 +75,15 @@ fn others_finish(fate: Fate, spec: &str, sleep: bool) {
                 client.poll(&mut done);
             }
             client.submit(&mut list);
-            match fate {
-                Fate::Blocks => {
+            match misdeed {
+                Misdeed::Blocks => {
                     blocked.wait();
                     drop(block.lock());
                 }
-                Fate::Sleeps => std::thread::sleep(Duration::from_secs(1)),
-                Fate::Panics => panic!("the client panics on purpose"),
-                Fate::Forgets => std::mem::forget(client),
-                Fate::Drops => drop(client),
+                Misdeed::Sleeps => std::thread::sleep(Duration::from_secs(1)),
+                Misdeed::Panics => panic!("the client panics on purpose"),
+                Misdeed::Forgets => std::mem::forget(client),
+                Misdeed::Drops => drop(client),
             }
         })
     };
@@ -97,13 +97,13 @@ fn others_finish(fate: Fate, spec: &str, sleep: bool) {
             })
         })
         .collect();
-    if let Fate::Blocks = fate {
+    if let Misdeed::Blocks = misdeed {
         blocked.wait();
     }
     let mut sectors: Vec<u64> =
         good.into_iter().flat_map(|t| t.join().expect("a good client finishes")).collect();
     drop(held);
-    assert_eq!(bad.join().is_err(), matches!(fate, Fate::Panics));
+    assert_eq!(bad.join().is_err(), matches!(misdeed, Misdeed::Panics));
     sectors.sort_unstable();
     sectors.dedup();
     assert_eq!(sectors.len(), 4000, "no two appends landed at one place");
@@ -118,39 +118,39 @@ const MIXED: &str = "null,zones=2,zone-size=1G,reorder=3";
 #[test]
 fn a_client_that_blocks_delays_only_itself() {
     for sleep in [false, true] {
-        others_finish(Fate::Blocks, PLAIN, sleep);
-        others_finish(Fate::Blocks, SLOW, sleep);
-        others_finish(Fate::Blocks, MIXED, sleep);
+        others_finish(Misdeed::Blocks, PLAIN, sleep);
+        others_finish(Misdeed::Blocks, SLOW, sleep);
+        others_finish(Misdeed::Blocks, MIXED, sleep);
     }
 }
 
 #[test]
 fn a_client_that_sleeps_delays_only_itself() {
-    others_finish(Fate::Sleeps, PLAIN, true);
-    others_finish(Fate::Sleeps, SLOW, false);
+    others_finish(Misdeed::Sleeps, PLAIN, true);
+    others_finish(Misdeed::Sleeps, SLOW, false);
 }
 
 #[test]
 fn a_client_that_panics_delays_only_itself() {
     for sleep in [false, true] {
-        others_finish(Fate::Panics, PLAIN, sleep);
-        others_finish(Fate::Panics, MIXED, sleep);
+        others_finish(Misdeed::Panics, PLAIN, sleep);
+        others_finish(Misdeed::Panics, MIXED, sleep);
     }
 }
 
 #[test]
 fn a_client_that_forgets_its_queue_delays_only_itself() {
     for sleep in [false, true] {
-        others_finish(Fate::Forgets, PLAIN, sleep);
-        others_finish(Fate::Forgets, SLOW, sleep);
+        others_finish(Misdeed::Forgets, PLAIN, sleep);
+        others_finish(Misdeed::Forgets, SLOW, sleep);
     }
 }
 
 #[test]
 fn a_client_that_drops_its_queue_delays_only_itself() {
     for sleep in [false, true] {
-        others_finish(Fate::Drops, PLAIN, sleep);
-        others_finish(Fate::Drops, SLOW, sleep);
+        others_finish(Misdeed::Drops, PLAIN, sleep);
+        others_finish(Misdeed::Drops, SLOW, sleep);
     }
 }
 

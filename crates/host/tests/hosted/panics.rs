@@ -1,7 +1,7 @@
 //! A device whose queue panics, under threads: what it had ends with *no device*, wherever that happens and
 //! whichever thread was polling; the reactor lives, other queues go on, and memory that the device may still use stays.
 
-use crate::common::{Bad, Place, until, within};
+use crate::common::{Bad, PanicPlace, until, within};
 use std::sync::Arc;
 use std::time::Duration;
 use zoneplug_buf::{AlignedBuf, IoBuf};
@@ -29,20 +29,20 @@ fn append(zone: u64, token: u64) -> Box<Bio> {
 /// In the client's own call: it is told, its buffer is withheld, a new client works and recovers the zone.
 #[test]
 fn a_blocking_client_is_told_and_a_new_one_goes_on() {
-    for place in [Place::Submit, Place::Taken, Place::Poll] {
+    for place in [PanicPlace::Submit, PanicPlace::Taken, PanicPlace::Poll] {
         within("blocking", move || {
             let (dev, disk) = rig("mem,zones=8,zone-size=1M");
             let mut io = BlockingDisk::new(&disk).unwrap();
             io.append(Sector(0), AlignedBuf::zeroed(4096)).unwrap();
             dev.plan.panic_at(place);
             let e = io.append(Sector(0), AlignedBuf::zeroed(8192)).map(|a| a.0);
-            if place == Place::Poll {
+            if place == PanicPlace::Poll {
                 // It came back in the very call that panicked: it has ended as it says.
                 assert_eq!(e.unwrap(), Sector(8));
             } else {
                 assert_eq!(e.unwrap_err().status, Status::NoDevice, "{place:?}");
             }
-            let withheld = if place == Place::Taken { 8192 } else { 0 };
+            let withheld = if place == PanicPlace::Taken { 8192 } else { 0 };
             assert_eq!(disk.withheld().bytes, withheld, "{place:?}");
             assert_eq!(io.flush().unwrap_err().status, Status::NoDevice, "for good");
             let mut io = BlockingDisk::new(&disk).unwrap();
@@ -56,7 +56,7 @@ fn a_blocking_client_is_told_and_a_new_one_goes_on() {
 /// While all clients sleep the reactor meets the panic. It lives, and wakes the clients that sleep now and later.
 #[test]
 fn the_reactor_outlives_a_panic() {
-    for place in [Place::Poll, Place::Deadline] {
+    for place in [PanicPlace::Poll, PanicPlace::Deadline] {
         within("the reactor", move || {
             let (dev, disk) = rig(SPEC);
             let mut a = disk.open_client(8, 4).unwrap();
@@ -112,7 +112,7 @@ fn a_panic_in_arm_wakes_the_sleeper() {
         let (dev, disk) = rig(SPEC);
         let mut a = disk.open_client(8, 4).unwrap();
         a.submit(&mut Bios::from([append(0, 0)]));
-        dev.plan.panic_at(Place::Arm);
+        dev.plan.panic_at(PanicPlace::Arm);
         let mut done = Bios::new();
         a.wait(&mut done, 1, None);
         assert_eq!(done[0].status, Status::NoDevice);
@@ -143,7 +143,7 @@ fn a_dead_queue_of_a_client_that_has_gone_is_buried() {
         let (dev, disk) = rig(SPEC);
         let mut a = disk.open_client(8, 4).unwrap();
         a.submit(&mut (0..4).map(|i| append(i, i)).collect());
-        dev.plan.panic_at(Place::Poll);
+        dev.plan.panic_at(PanicPlace::Poll);
         drop(a);
         until("it has met the panic", || disk.disk().counters().dead_queues == 1);
         drop(disk.freeze().unwrap());
@@ -159,7 +159,7 @@ fn a_dead_queue_of_a_client_that_has_gone_is_buried() {
 fn futures_over_a_queue_that_dies_end() {
     within("futures", || {
         let (dev, disk) = rig(SPEC);
-        dev.plan.panic_at(Place::Poll);
+        dev.plan.panic_at(PanicPlace::Poll);
         let io = AsyncDisk::new(&disk, 8).unwrap();
         let all: Vec<_> = (0..8)
             .map(|z| Box::pin(io.append(Sector(z * ZONE), AlignedBuf::zeroed(4096))))
@@ -204,7 +204,13 @@ fn panics_under_load_stop_nobody() {
                 })
             })
             .collect();
-        let places = [Place::Submit, Place::Taken, Place::Poll, Place::Deadline, Place::Arm];
+        let places = [
+            PanicPlace::Submit,
+            PanicPlace::Taken,
+            PanicPlace::Poll,
+            PanicPlace::Deadline,
+            PanicPlace::Arm,
+        ];
         for round in 0..60 {
             dev.plan.panic_at(places[round % places.len()]);
             std::thread::sleep(Duration::from_millis(5));
@@ -213,7 +219,7 @@ fn panics_under_load_stop_nobody() {
         let ok: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
         let dead = disk.disk().counters().dead_queues;
         assert!(ok > 50 && dead > 2, "{ok} appends, {dead} queues died");
-        dev.plan.panic_at(Place::Nowhere);
+        dev.plan.panic_at(PanicPlace::Nowhere);
         let mut io = BlockingDisk::new(&disk).unwrap();
         io.append(Sector(4 * ZONE), AlignedBuf::zeroed(4096)).unwrap();
         drop((io, disk));

@@ -93,7 +93,7 @@ impl Drop for Memory {
 /// again; a journal is believed only if no other program has opened the disk for writing since.
 #[test]
 fn l9_an_append_that_the_last_server_carried_out_is_found() {
-    let look = |opened, found| {
+    let find_append = |opened, found| {
         let dir = Memory::new(&format!("journal-{opened}"));
         // Longer than a server waits when it ends.
         let serve = || dir.serve("delay,write=1500ms@");
@@ -130,8 +130,8 @@ fn l9_an_append_that_the_last_server_carried_out_is_found() {
         assert_eq!(replayed(&server), if found { 3 } else { 0 });
     };
     std::thread::scope(|threads| {
-        threads.spawn(|| look(false, true));
-        threads.spawn(|| look(true, false));
+        threads.spawn(|| find_append(false, true));
+        threads.spawn(|| find_append(true, false));
     });
 }
 

@@ -310,7 +310,7 @@ fn stop(devices: impl Iterator<Item = Device>, remove: bool) -> Result<(), Failu
                 Ok(()) => Ok(()),
                 Err(StopFailed::InUse(device, by)) => {
                     stays(&path, &by);
-                    device.leave();
+                    device.leave_device();
                     Ok(())
                 }
                 Err(StopFailed::Error(e)) => Err(Failure::from(e)),
@@ -472,7 +472,7 @@ impl Door for UblkDoor {
     fn leave(&mut self) {
         for d in self.devices.drain(..) {
             let device = lock(&d.device).take();
-            device.into_iter().for_each(UblkDisk::leave);
+            device.into_iter().for_each(UblkDisk::leave_device);
         }
     }
 

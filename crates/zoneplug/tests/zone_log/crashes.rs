@@ -175,7 +175,7 @@ fn no_cut_of_a_disk_in_a_file_takes_what_was_synced() {
         let known = Mutex::new(Vec::new());
         {
             let disk = open(storage.open(Access::ReadWrite).unwrap());
-            storage.settle();
+            storage.make_durable();
             let tell = |k| known.lock().unwrap().push((storage.moments(), k));
             work(&disk, seed, 40, &tell).unwrap();
         }

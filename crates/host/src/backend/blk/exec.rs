@@ -87,12 +87,12 @@ pub(super) enum BlkWork {
 /// A thread returns this status to ask for the command to be sent again. No command ends with it.
 const AGAIN: Status = Status::WouldBlock;
 
-type Next = DriveStep<squeue::Entry, BlkWork>;
+type BlkStep = DriveStep<squeue::Entry, BlkWork>;
 
 impl Blk {
     /// Checks whether the device has been removed. While a device is being removed, its size becomes 0 first, and it
     /// leaves sysfs last.
-    fn look_for_it(&self) -> bool {
+    fn check_removed(&self) -> bool {
         if sys::size(&self.file) == 0 || self.node.is_gone() {
             self.gone.store(true, Ordering::Relaxed);
         }
@@ -100,7 +100,7 @@ impl Blk {
     }
 
     /// Checks a command and says what it needs first.
-    fn begin(&self, slot: &mut DriveSlot<BlkState>) -> Result<Next, Status> {
+    fn begin(&self, slot: &mut DriveSlot<BlkState>) -> Result<BlkStep, Status> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Status::NoDevice);
         }
@@ -138,7 +138,7 @@ impl Blk {
     }
 
     /// Moves the data of a command.
-    fn data(&self, slot: &mut DriveSlot<BlkState>) -> Next {
+    fn data(&self, slot: &mut DriveSlot<BlkState>) -> BlkStep {
         slot.state.stage = Stage::Data;
         let (c, memory) = slot.parts();
         let (at, len) = (c.sector.0 << 9, c.len_sectors << 9);
@@ -162,13 +162,13 @@ impl Blk {
     }
 
     /// The ring has answered for the data of a command.
-    fn moved(&self, slot: &mut DriveSlot<BlkState>, result: i32) -> Next {
+    fn moved(&self, slot: &mut DriveSlot<BlkState>, result: i32) -> BlkStep {
         let (c, memory) = slot.parts();
         let bytes = c.len_sectors << 9;
         if result >= 0 {
             if result as u32 != bytes {
                 // A device that was removed has no sectors, so its transfers are short too.
-                let gone = self.look_for_it();
+                let gone = self.check_removed();
                 return DriveStep::Done(if gone {
                     Status::NoDevice
                 } else {
@@ -186,7 +186,7 @@ impl Blk {
     /// A command failed with this errno. The errno says little about a zone, so a thread reads a report of the zone. It
     /// does so after every write that failed, whatever the errno: a kernel with plugs has then lost its own write
     /// pointer, and the report restores it (E4).
-    fn failed(&self, slot: &mut DriveSlot<BlkState>, errno: i32) -> Next {
+    fn failed(&self, slot: &mut DriveSlot<BlkState>, errno: i32) -> BlkStep {
         let c = slot.command();
         let status = status_of(errno);
         if status == Status::Busy {
@@ -194,7 +194,7 @@ impl Blk {
         }
         // A removed device is not asked for a report: what the kernel still keeps of it may answer anything. (A write
         // to a device of size 0 is ENOSPC.)
-        if self.look_for_it() {
+        if self.check_removed() {
             return DriveStep::Done(Status::NoDevice);
         }
         if c.op == Op::Read && status != Status::Io {
@@ -206,7 +206,7 @@ impl Blk {
     }
 
     /// A thread has answered.
-    fn worked(&self, slot: &mut DriveSlot<BlkState>, outcome: Outcome) -> Next {
+    fn worked(&self, slot: &mut DriveSlot<BlkState>, outcome: Outcome) -> BlkStep {
         if outcome.status == AGAIN {
             if std::mem::replace(&mut slot.state.again, true) {
                 return DriveStep::Done(Status::Io);
@@ -238,7 +238,7 @@ impl Blk {
             BlkWork::Report { max: 0, .. } => Status::Ok.into(),
             BlkWork::Report { sector, max } => match self.report(sector, max) {
                 Ok(zones) => Outcome { status: Status::Ok, zones },
-                Err(_) if self.look_for_it() => Status::NoDevice.into(),
+                Err(_) if self.check_removed() => Status::NoDevice.into(),
                 Err(e) => status_of(errno_of(&e)).into(),
             },
             BlkWork::Manage { op, sector, len } => {
@@ -261,7 +261,7 @@ impl Blk {
     }
 
     fn why(&self, op: Op, sector: Sector, len: u32, errno: i32) -> Status {
-        if self.look_for_it() {
+        if self.check_removed() {
             return Status::NoDevice;
         }
         let status = status_of(errno);
@@ -275,7 +275,7 @@ impl Blk {
                 Some(Reason::Again) => AGAIN,
                 None => status,
             },
-            Err(_) if self.look_for_it() => Status::NoDevice,
+            Err(_) if self.check_removed() => Status::NoDevice,
             Err(_) => status,
         }
     }
@@ -327,7 +327,7 @@ unsafe impl Drive for Blk {
     type Cqe = cqueue::Entry;
     type State = BlkState;
 
-    fn step(&self, slot: &mut DriveSlot<BlkState>, event: DriveEvent) -> Next {
+    fn step(&self, slot: &mut DriveSlot<BlkState>, event: DriveEvent) -> BlkStep {
         match (event, slot.state.stage) {
             (DriveEvent::Begin, _) => self.begin(slot).unwrap_or_else(DriveStep::Done),
             (DriveEvent::Reply(Reply::Worked(outcome)), _) => self.worked(slot, outcome),
@@ -336,7 +336,7 @@ unsafe impl Drive for Blk {
             }
             (DriveEvent::Reply(Reply::Ring { result, .. }), Stage::Preflush | Stage::Flush) => {
                 match status_of(-result.min(0)) {
-                    Status::Io if self.look_for_it() => DriveStep::Done(Status::NoDevice),
+                    Status::Io if self.check_removed() => DriveStep::Done(Status::NoDevice),
                     status => DriveStep::Done(status),
                 }
             }

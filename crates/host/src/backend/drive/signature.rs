@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    fn look(size: u64, zone: u64, put: &[(u64, &[u8])]) -> Option<&'static str> {
+    fn signature_of(size: u64, zone: u64, put: &[(u64, &[u8])]) -> Option<&'static str> {
         let mut disk = vec![0u8; size as usize];
         for (at, bytes) in put {
             disk[*at as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -113,19 +113,29 @@ mod tests {
     #[test]
     fn every_signature_is_found_where_it_is() {
         for Magic(name, offset, magic) in TABLE {
-            assert_eq!(look(1 << 20, 256 << 10, &[(*offset, magic)]), Some(*name), "{name}");
+            assert_eq!(
+                signature_of(1 << 20, 256 << 10, &[(*offset, magic)]),
+                Some(*name),
+                "{name}"
+            );
         }
-        assert_eq!(look(1 << 20, 256 << 10, &[]), None);
+        assert_eq!(signature_of(1 << 20, 256 << 10, &[]), None);
     }
 
     #[test]
     fn a_log_of_super_blocks_that_moved_on_and_a_copy_at_the_end() {
         let zone = 256 << 10;
-        assert_eq!(look(1 << 20, zone, &[(zone + 64, b"_BHRfS_M")]), Some("a btrfs file system"));
-        let end = (1 << 20) - 512;
-        assert_eq!(look(1 << 20, zone, &[(end, b"EFI PART")]), Some("a GPT partition table"));
         assert_eq!(
-            look(1 << 20, zone, &[(end - 3584, b"EFI PART")]),
+            signature_of(1 << 20, zone, &[(zone + 64, b"_BHRfS_M")]),
+            Some("a btrfs file system")
+        );
+        let end = (1 << 20) - 512;
+        assert_eq!(
+            signature_of(1 << 20, zone, &[(end, b"EFI PART")]),
+            Some("a GPT partition table")
+        );
+        assert_eq!(
+            signature_of(1 << 20, zone, &[(end - 3584, b"EFI PART")]),
             Some("a GPT partition table")
         );
     }
@@ -134,16 +144,16 @@ mod tests {
     fn a_boot_sector_has_a_partition() {
         let mut mbr = vec![0u8; 512];
         mbr[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(look(1 << 20, 1 << 19, &[(0, &mbr)]), None);
+        assert_eq!(signature_of(1 << 20, 1 << 19, &[(0, &mbr)]), None);
         mbr[450] = 0x83;
-        assert_eq!(look(1 << 20, 1 << 19, &[(0, &mbr)]), Some("a partition table"));
+        assert_eq!(signature_of(1 << 20, 1 << 19, &[(0, &mbr)]), Some("a partition table"));
         mbr[446] = 0x41;
-        assert_eq!(look(1 << 20, 1 << 19, &[(0, &mbr)]), None, "code, not a table");
+        assert_eq!(signature_of(1 << 20, 1 << 19, &[(0, &mbr)]), None, "code, not a table");
     }
 
     #[test]
     fn a_small_disk_is_read_inside_its_size() {
-        assert_eq!(look(4096, 4096, &[(0, b"XFSB")]), Some("an XFS file system"));
-        assert_eq!(look(8192, 4096, &[]), None);
+        assert_eq!(signature_of(4096, 4096, &[(0, b"XFSB")]), Some("an XFS file system"));
+        assert_eq!(signature_of(8192, 4096, &[]), None);
     }
 }

@@ -27,7 +27,7 @@ impl Change {
 impl Core {
     /// Checks that the file is still this disk's. The caller holds the lock of the table; otherwise the session may
     /// be half written. If the file cannot be read, it counts as unchanged.
-    pub(super) fn look(&self) -> Result<(), Status> {
+    pub(super) fn check_unchanged(&self) -> Result<(), Status> {
         if self.limits.read_only {
             // Another process writes this disk, and changes the session.
             return Ok(());
@@ -85,7 +85,7 @@ impl FileDisk {
         };
         if table.is_some() {
             // `change` keeps the result.
-            let _ = core.look();
+            let _ = core.check_unchanged();
         }
         self.changed().map_or(Ok(()), Err)
     }

@@ -168,7 +168,7 @@ impl Core {
 
     fn carry_out(&self, table: &mut ZoneTable, plan: &Plan) -> Result<(), Status> {
         // Nothing is written to a file that belongs to another disk now, not even the mark of a failure.
-        self.look()?;
+        self.check_unchanged()?;
         let told = match plan.told {
             true => self.storage.write_at(SESSION_AT, &self.session_now().encode()),
             false => Ok(()),

@@ -16,7 +16,7 @@ const MOST_AHEAD: u32 = (256 << 20) >> 9;
 
 /// The next step of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum FileStep {
     /// Nothing; the command is done.
     Done(Status),
     /// Its zone is in use; try again later.
@@ -43,21 +43,21 @@ pub(super) struct Data {
 
 impl Core {
     /// Checks a command and takes its zone.
-    pub(super) fn begin(&self, c: &mut Command) -> Next {
+    pub(super) fn begin(&self, c: &mut Command) -> FileStep {
         let next = match c.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => self.begin_write(c),
             Op::Read => self.begin_read(c),
             Op::Flush => Ok(if !self.limits.read_only && self.state().is_dirty() {
-                Next::Commit(Want::Flush)
+                FileStep::Commit(Want::Flush)
             } else {
-                Next::Done(Status::Ok)
+                FileStep::Done(Status::Ok)
             }),
             Op::Discard => self.begin_discard(c),
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => self.manage(c),
             Op::ZoneResetAll => self.reset_all(),
             Op::ReportZones => self.report(c),
         };
-        next.unwrap_or_else(Next::Done)
+        next.unwrap_or_else(FileStep::Done)
     }
 
     /// Checks the range of a command against the disk. Returns its zone, and its offset in the zone.
@@ -73,7 +73,7 @@ impl Core {
         if few && c.has_whole_bios(false) { Ok(()) } else { Err(Status::InvalidField) }
     }
 
-    fn begin_write(&self, c: &mut Command) -> Result<Next, Status> {
+    fn begin_write(&self, c: &mut Command) -> Result<FileStep, Status> {
         let (g, l) = (&self.sup.geometry, &self.limits);
         if l.read_only {
             return Err(Status::ReadOnlyDisk);
@@ -106,11 +106,11 @@ impl Core {
             return Err(status);
         }
         if conventional {
-            return Ok(Next::Data(data(offset)));
+            return Ok(FileStep::Data(data(offset)));
         }
         let z = zone.0 as usize;
         if s.meta[z].busy {
-            return Ok(Next::Wait);
+            return Ok(FileStep::Wait);
         }
         let capacity = g.capacity_of(zone);
         let at = (!append).then_some(offset);
@@ -142,10 +142,10 @@ impl Core {
             // An optimisation: the write itself reports errors.
             let _ = file.preallocate(at, self.layout.data(zone.0, to) - at);
         }
-        Ok(Next::Data(data(at)))
+        Ok(FileStep::Data(data(at)))
     }
 
-    fn begin_read(&self, c: &mut Command) -> Result<Next, Status> {
+    fn begin_read(&self, c: &mut Command) -> Result<FileStep, Status> {
         let (zone, offset) = self.range(c, self.limits.max_transfer_sectors)?;
         self.buffers(c)?;
         if self.change.get().is_some() {
@@ -166,12 +166,12 @@ impl Core {
             skip -= data;
         }
         if len == 0 {
-            return Ok(Next::Done(Status::Ok));
+            return Ok(FileStep::Done(Status::Ok));
         }
-        Ok(Next::Data(Data { write: false, zeroes: false, zone: zone.0, at: offset, len }))
+        Ok(FileStep::Data(Data { write: false, zeroes: false, zone: zone.0, at: offset, len }))
     }
 
-    fn begin_discard(&self, c: &Command) -> Result<Next, Status> {
+    fn begin_discard(&self, c: &Command) -> Result<FileStep, Status> {
         if self.limits.read_only {
             return Err(Status::ReadOnlyDisk);
         }
@@ -182,7 +182,7 @@ impl Core {
         if let Some(status) = self.state().failed {
             return Err(status);
         }
-        Ok(Next::Data(Data {
+        Ok(FileStep::Data(Data {
             write: true,
             zeroes: true,
             zone: zone.0,
@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Open, close, finish and reset of one zone.
-    fn manage(&self, c: &Command) -> Result<Next, Status> {
+    fn manage(&self, c: &Command) -> Result<FileStep, Status> {
         let g = &self.sup.geometry;
         if self.limits.read_only {
             return Err(Status::ReadOnlyDisk);
@@ -205,7 +205,7 @@ impl Core {
             return Err(status);
         }
         if s.meta[z].busy {
-            return Ok(Next::Wait);
+            return Ok(FileStep::Wait);
         }
         let cond = s.zones[z].cond;
         match c.op {
@@ -218,10 +218,10 @@ impl Core {
                     s.budget.open(&mut s.zones, zone)?;
                 }
                 if cond == Condition::Full && !s.is_dirty() {
-                    return Ok(Next::Done(Status::Ok));
+                    return Ok(FileStep::Done(Status::Ok));
                 }
                 s.meta[z].busy = true;
-                return Ok(Next::Commit(Want::Finish(zone.0)));
+                return Ok(FileStep::Commit(Want::Finish(zone.0)));
             }
             _ => {
                 match cond {
@@ -231,13 +231,13 @@ impl Core {
                     _ => {}
                 }
                 s.meta[z].busy = true;
-                return Ok(Next::Commit(Want::Reset(zone.0)));
+                return Ok(FileStep::Commit(Want::Reset(zone.0)));
             }
         }
-        Ok(Next::Done(Status::Ok))
+        Ok(FileStep::Done(Status::Ok))
     }
 
-    fn reset_all(&self) -> Result<Next, Status> {
+    fn reset_all(&self) -> Result<FileStep, Status> {
         if self.limits.read_only {
             return Err(Status::ReadOnlyDisk);
         }
@@ -247,15 +247,15 @@ impl Core {
             return Err(status);
         }
         if s.meta.iter().any(|m| m.busy) {
-            return Ok(Next::Wait);
+            return Ok(FileStep::Wait);
         }
         for (z, m) in s.zones.iter().zip(&mut s.meta) {
             m.busy = is_resettable(z.cond);
         }
-        Ok(Next::Commit(Want::ResetAll))
+        Ok(FileStep::Commit(Want::ResetAll))
     }
 
-    fn report(&self, c: &mut Command) -> Result<Next, Status> {
+    fn report(&self, c: &mut Command) -> Result<FileStep, Status> {
         let g = &self.sup.geometry;
         if !g.contains(c.sector, 1) {
             return Err(Status::InvalidField);
@@ -272,7 +272,7 @@ impl Core {
         });
         let s = self.state();
         c.report.extend((first..end).map(|z| ZoneInfo::of(g, ZoneNo(z), s.zones[z as usize])));
-        Ok(Next::Done(Status::Ok))
+        Ok(FileStep::Done(Status::Ok))
     }
 
     fn refresh(&self, zones: Range<u32>) {

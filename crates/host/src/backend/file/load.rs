@@ -160,7 +160,7 @@ impl Zones {
 /// Reads table, session and notes.
 pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
     let reader = Reader { storage, sup: &head.sup, layout: &head.layout };
-    reader.settled(0..head.layout.groups)
+    reader.read_in_one_session(0..head.layout.groups)
 }
 
 /// Reads the current state of the zones of a range, and no groups outside it, so that a report of all zones in parts
@@ -173,7 +173,7 @@ pub(super) fn live(
 ) -> io::Result<Vec<Record>> {
     let reader = Reader { storage, sup, layout };
     let groups = zones.start / GROUP..zones.end.div_ceil(GROUP);
-    let mut live = reader.settled(groups)?.live;
+    let mut live = reader.read_in_one_session(groups)?.live;
     live.drain(..(zones.start % GROUP) as usize);
     live.truncate(zones.len());
     Ok(live)
@@ -189,7 +189,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads groups under one session. A writer that begins or ends meanwhile writes the table and decides which
     /// notes count, so groups read before and after that do not fit together.
-    fn settled(&self, groups: Range<u32>) -> io::Result<Zones> {
+    fn read_in_one_session(&self, groups: Range<u32>) -> io::Result<Zones> {
         let mut session = self.session()?;
         for _ in 1..TRIES {
             let zones = self.all(groups.clone(), session)?;

@@ -2,7 +2,7 @@
 //! goes to the ring or to threads.
 
 use super::commit::Want;
-use super::exec::{Data, Next};
+use super::exec::{Data, FileStep};
 use super::storage::transfer;
 use super::work::{FileAnswer, FileWork, inline};
 use super::{Engine, FileShared};
@@ -110,13 +110,13 @@ impl FileSteps {
     /// Begins a command, or gives it back because its zone is in use.
     fn start(&self, slots: &mut RingSlots<Self>, mut c: Box<Command>) -> Result<(), Box<Command>> {
         match self.shared.core.begin(&mut c) {
-            Next::Done(status) => slots.finish(c, status),
-            Next::Wait => return Err(c),
-            Next::Commit(want) => {
+            FileStep::Done(status) => slots.finish(c, status),
+            FileStep::Wait => return Err(c),
+            FileStep::Commit(want) => {
                 let i = Self::slot(slots, c, Stage::Commit);
                 self.work(slots, i, FileWork::Commit(want));
             }
-            Next::Data(data) => {
+            FileStep::Data(data) => {
                 let pre = data.write
                     && c.flags.contains(Flags::PREFLUSH)
                     && self.shared.core.state().is_dirty();

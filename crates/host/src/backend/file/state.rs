@@ -310,7 +310,7 @@ impl Core {
             m.writes = m.writes.saturating_add(u64::from(writes));
             let note = self.note(0, *m);
             s.touch(zone);
-            self.leave(zone, &note).map_err(|e| status_of(&e))?;
+            self.write_note(zone, &note).map_err(|e| status_of(&e))?;
             return Ok(at);
         }
         // Other writes may have closed the zone meanwhile, so the limits are checked again before the write is
@@ -332,10 +332,10 @@ impl Core {
         // The zone is still busy, so its notes are written in order. A zone that became full has left the active
         // zones, and no other zone may enter them before the note is written.
         let left = if s.zones[z].cond == Condition::Full {
-            self.leave(zone, &note)
+            self.write_note(zone, &note)
         } else {
             drop(guard);
-            let left = self.leave(zone, &note);
+            let left = self.write_note(zone, &note);
             guard = self.state();
             left
         };
@@ -353,7 +353,7 @@ impl Core {
         Note { wp, generation: m.generation, writes: m.writes, session: self.session.id }
     }
 
-    fn leave(&self, zone: u32, note: &Note) -> io::Result<()> {
+    fn write_note(&self, zone: u32, note: &Note) -> io::Result<()> {
         self.storage.write_at(self.layout.note(zone), &note.encode())
     }
 

@@ -55,17 +55,17 @@ pub(super) struct NvmeState {
 #[derive(Debug)]
 pub(super) enum Never {}
 
-type Next = DriveStep<squeue::Entry128, Never>;
+type NvmeStep = DriveStep<squeue::Entry128, Never>;
 
 impl Nvme {
-    fn look_for_it(&self) -> bool {
+    fn check_removed(&self) -> bool {
         if self.node.is_gone() {
             self.gone.store(true, Ordering::Relaxed);
         }
         self.gone.load(Ordering::Relaxed)
     }
 
-    fn begin(&self, slot: &mut DriveSlot<NvmeState>) -> Result<Next, Status> {
+    fn begin(&self, slot: &mut DriveSlot<NvmeState>) -> Result<NvmeStep, Status> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Status::NoDevice);
         }
@@ -96,7 +96,7 @@ impl Nvme {
     }
 
     /// The command that moves a command's data.
-    fn data(&self, slot: &mut DriveSlot<NvmeState>) -> Next {
+    fn data(&self, slot: &mut DriveSlot<NvmeState>) -> NvmeStep {
         slot.state.stage = Stage::Last;
         let (c, memory) = slot.parts();
         let len = c.len_sectors << 9;
@@ -123,7 +123,7 @@ impl Nvme {
     }
 
     /// The next part of a report, or its end.
-    fn report(&self, slot: &mut DriveSlot<NvmeState>) -> Next {
+    fn report(&self, slot: &mut DriveSlot<NvmeState>) -> NvmeStep {
         let (c, memory) = slot.parts();
         let at = self.next_zone(c);
         let left = c.report_max.saturating_sub(c.report.len() as u32);
@@ -148,14 +148,14 @@ impl Nvme {
         };
         let lost = status == Status::NoDevice || result < 0 && is_gone_errno(-result);
         match status {
-            _ if lost && self.look_for_it() => Status::NoDevice,
+            _ if lost && self.check_removed() => Status::NoDevice,
             // The controller was reset during the command and works again. The outcome of the command is unknown.
             Status::NoDevice => Status::Timeout,
             s => s,
         }
     }
 
-    fn answered(&self, slot: &mut DriveSlot<NvmeState>, result: i32, extra: u64) -> Next {
+    fn answered(&self, slot: &mut DriveSlot<NvmeState>, result: i32, extra: u64) -> NvmeStep {
         let status = self.status(result);
         if !status.is_ok() {
             return DriveStep::Done(status);
@@ -186,7 +186,7 @@ impl Nvme {
 }
 
 /// The ring's entry for a command, which moves `memory`.
-fn entry(mut cmd: Passthru, memory: Option<&mut Memory>) -> Next {
+fn entry(mut cmd: Passthru, memory: Option<&mut Memory>) -> NvmeStep {
     let mut op = URING_CMD_IO;
     if let Some(memory) = memory {
         match memory.segments().as_slice() {
@@ -215,7 +215,7 @@ unsafe impl Drive for Nvme {
     type Cqe = cqueue::Entry32;
     type State = NvmeState;
 
-    fn step(&self, slot: &mut DriveSlot<NvmeState>, event: DriveEvent) -> Next {
+    fn step(&self, slot: &mut DriveSlot<NvmeState>, event: DriveEvent) -> NvmeStep {
         match event {
             DriveEvent::Begin => self.begin(slot).unwrap_or_else(DriveStep::Done),
             DriveEvent::Reply(Reply::Ring { result, extra }) => self.answered(slot, result, extra),

@@ -142,7 +142,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Drop for Completions
     /// kernel.) Such threads exist only if a panic has cut the queue's own drop short.
     fn drop(&mut self) {
         if let Some((epoll_waker, id)) = &self.epoll_waker {
-            epoll_waker.leave(*id);
+            epoll_waker.remove_queue(*id);
         }
         // Each job refers to the mailbox.
         while Arc::strong_count(&self.mailbox) > 1 {

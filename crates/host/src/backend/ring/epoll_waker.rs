@@ -57,7 +57,7 @@ impl EpollWaker {
         Ok(id)
     }
 
-    pub(crate) fn leave(&self, id: u64) {
+    pub(crate) fn remove_queue(&self, id: u64) {
         lock(&self.queues).remove(&id);
     }
 

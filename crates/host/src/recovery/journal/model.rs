@@ -5,7 +5,7 @@
 //! disk and was not answered, unless it has a reason to hide the zone. [`zoneplug_recovery`] has the test of what is found in the
 //! space that is shown.
 
-use super::tests::{Place, about, request};
+use super::tests::{JournalDir, about, request};
 use super::{FoundZone, Journal};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const RING: usize = 16;
 
 /// One step. Numbers are taken modulo what exists.
 #[derive(Debug, Clone)]
-enum Step {
+enum ModelStep {
     /// A client sends an append of so many blocks.
     Send {
         zone: u64,
@@ -53,17 +53,17 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     let (zone, nth) = (0..ZONES, 0..8usize);
     prop_oneof![
-        8 => (zone.clone(), 1..4u64).prop_map(|(zone, blocks)| Step::Send { zone, blocks }),
-        8 => nth.clone().prop_map(|nth| Step::Land { nth }),
-        8 => (nth.clone(), 0..QUEUES).prop_map(|(nth, queue)| Step::Answer { nth, queue }),
-        1 => nth.clone().prop_map(|nth| Step::Fail { nth }),
-        1 => zone.clone().prop_map(|zone| Step::Write { zone }),
-        1 => (zone, any::<bool>()).prop_map(|(zone, works)| Step::Reset { zone, works }),
+        8 => (zone.clone(), 1..4u64).prop_map(|(zone, blocks)| ModelStep::Send { zone, blocks }),
+        8 => nth.clone().prop_map(|nth| ModelStep::Land { nth }),
+        8 => (nth.clone(), 0..QUEUES).prop_map(|(nth, queue)| ModelStep::Answer { nth, queue }),
+        1 => nth.clone().prop_map(|nth| ModelStep::Fail { nth }),
+        1 => zone.clone().prop_map(|zone| ModelStep::Write { zone }),
+        1 => (zone, any::<bool>()).prop_map(|(zone, works)| ModelStep::Reset { zone, works }),
         2 => (proptest::option::weighted(0.2, nth), any::<u64>())
-            .prop_map(|(recorded, order)| Step::Kill { recorded, order }),
+            .prop_map(|(recorded, order)| ModelStep::Kill { recorded, order }),
     ]
 }
 
@@ -76,7 +76,7 @@ struct Append {
 }
 
 struct World {
-    place: Place,
+    place: JournalDir,
     journal: Journal,
     stamp: u64,
     /// The sectors of each zone that are written.
@@ -97,7 +97,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let place = Place::new();
+        let place = JournalDir::new();
         let zones = [0; ZONES as usize];
         let journal =
             Journal::create(&place.record(), about(ZONES as u32, QUEUES), 1, zones.into_iter());
@@ -152,19 +152,19 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ModelStep) {
         match *step {
-            Step::Send { zone, blocks } if self.in_flight.len() < usize::from(QUEUES) => {
+            ModelStep::Send { zone, blocks } if self.in_flight.len() < usize::from(QUEUES) => {
                 self.in_flight.push(Append { zone, blocks, landed: None });
             }
-            Step::Send { .. } => {}
-            Step::Land { nth } => {
+            ModelStep::Send { .. } => {}
+            ModelStep::Land { nth } => {
                 if let Some(i) = self.nth(nth).filter(|i| self.in_flight[*i].landed.is_none()) {
                     let Append { zone, blocks, .. } = self.in_flight[i];
                     self.in_flight[i].landed = self.append(zone, blocks);
                 }
             }
-            Step::Answer { nth, queue } => {
+            ModelStep::Answer { nth, queue } => {
                 if let Some(i) = self.nth(nth)
                     && let Some(at) = self.in_flight[i].landed
                 {
@@ -172,18 +172,18 @@ impl World {
                     self.answer(a, at, queue);
                 }
             }
-            Step::Fail { nth } => {
+            ModelStep::Fail { nth } => {
                 if let Some(i) = self.nth(nth) {
                     self.in_flight.remove(i);
                 }
             }
-            Step::Write { zone } => self.write(zone),
+            ModelStep::Write { zone } => self.write(zone),
             // A client with appends in flight does not reset their zone.
-            Step::Reset { zone, works } if self.in_flight.iter().all(|a| a.zone != zone) => {
+            ModelStep::Reset { zone, works } if self.in_flight.iter().all(|a| a.zone != zone) => {
                 self.reset(zone, works);
             }
-            Step::Reset { .. } => {}
-            Step::Kill { recorded, order } => {
+            ModelStep::Reset { .. } => {}
+            ModelStep::Kill { recorded, order } => {
                 if let Some(i) = recorded.and_then(|nth| self.nth(nth))
                     && let Some(at) = self.in_flight[i].landed
                 {
@@ -255,7 +255,7 @@ impl World {
     }
 }
 
-fn run(steps: &[Step]) -> World {
+fn run(steps: &[ModelStep]) -> World {
     let mut world = World::new();
     steps.iter().for_each(|step| world.step(step));
     world

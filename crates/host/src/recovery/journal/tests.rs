@@ -7,16 +7,16 @@ use super::*;
 use std::sync::atomic::AtomicU32;
 
 /// A directory for journals, removed with its test.
-pub(crate) struct Place(pub(crate) PathBuf);
+pub(crate) struct JournalDir(pub(crate) PathBuf);
 
-impl Place {
-    pub(crate) fn new() -> Place {
+impl JournalDir {
+    pub(crate) fn new() -> JournalDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Relaxed);
         let name = format!("zoneplug-journal-{}-{n}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        Place(dir)
+        JournalDir(dir)
     }
 
     pub(crate) fn record(&self) -> PathBuf {
@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for JournalDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -45,7 +45,7 @@ pub(crate) fn about(zones: u32, queues: u16) -> About {
     }
 }
 
-fn empty(place: &Place) -> Journal {
+fn empty(place: &JournalDir) -> Journal {
     Journal::create(&place.record(), about(4, 2), 1, [0; 4].into_iter()).unwrap()
 }
 
@@ -70,7 +70,7 @@ const RESET: Op = Op::ZoneReset;
 
 #[test]
 fn what_was_told_is_not_found_and_the_rest_is() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     assert_eq!(unacked(&journal, 0), []);
     assert_eq!(unacked(&journal, 32), [0..32]);
@@ -86,7 +86,7 @@ fn what_was_told_is_not_found_and_the_rest_is() {
 
 #[test]
 fn the_next_server_finds_what_this_one_stored() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     journal.record(1, Sector(0x808), 8);
     journal.begin(&request(Op::Write, 0x1000, 8));
@@ -101,7 +101,7 @@ fn the_next_server_finds_what_this_one_stored() {
 
 #[test]
 fn what_falls_out_of_a_ring_hides_what_is_below_it() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     journal.record(1, Sector(0x800), 8);
     // The first 16 sectors are left out; 16 entries fit.
@@ -122,7 +122,7 @@ fn what_falls_out_of_a_ring_hides_what_is_below_it() {
 
 #[test]
 fn a_reset_shows_its_zone_and_forgets_what_was_told() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     journal.record(0, Sector(0x800), 8);
     journal.begin(&request(RESET, 0x800, 0));
@@ -141,7 +141,7 @@ fn a_reset_shows_its_zone_and_forgets_what_was_told() {
 
 #[test]
 fn what_is_told_beside_a_reset_hides_the_zone() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
     journal.begin(&reset);
@@ -175,7 +175,7 @@ fn a_write_of_several_zones_hides_these() {
         (0x400, 0x1400, [true, true, true, false]),
         (0x1000, 0x1000, [false, false, true, true]),
     ] {
-        let place = Place::new();
+        let place = JournalDir::new();
         let journal = empty(&place);
         journal.begin(&request(Op::WriteZeroes, sector, len));
         let is = [0, 1, 2, 3].map(|z| !journal.only_appends(ZoneNo(z)));
@@ -185,7 +185,7 @@ fn a_write_of_several_zones_hides_these() {
 
 #[test]
 fn so_many_resets_that_they_are_not_counted_hide_the_zone() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
     (0..=MAX_RESETS).for_each(|_| journal.begin(&reset));
@@ -196,7 +196,7 @@ fn so_many_resets_that_they_are_not_counted_hide_the_zone() {
 
 #[test]
 fn anything_but_appends_hides_the_zone_until_its_reset() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
     for op in [Op::Write, Op::WriteZeroes, Op::ZoneFinish] {
@@ -221,7 +221,7 @@ fn anything_but_appends_hides_the_zone_until_its_reset() {
 
 #[test]
 fn a_reset_that_nobody_saw_end_is_over_for_the_next_server() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = empty(&place);
     journal.record(0, Sector(0x800), 8);
     let reset = request(RESET, 0x800, 0);
@@ -235,13 +235,13 @@ fn a_reset_that_nobody_saw_end_is_over_for_the_next_server() {
     assert_eq!(unacked(&journal, 16), [8..16], "and is none of these in flight");
 }
 
-fn refusal(place: &Place, about: About, last: u64) -> String {
+fn refusal(place: &JournalDir, about: About, last: u64) -> String {
     Journal::open(&place.record(), about, (last, 9), &[]).err().unwrap()
 }
 
 #[test]
 fn a_record_of_something_else_is_not_believed() {
-    let place = Place::new();
+    let place = JournalDir::new();
     assert_eq!(refusal(&place, about(4, 2), 1), "there is none");
     drop(empty(&place));
     let a = || about(4, 2);
@@ -268,7 +268,7 @@ fn a_record_of_something_else_is_not_believed() {
 
 #[test]
 fn a_server_that_died_before_it_served_does_not_count() {
-    let place = Place::new();
+    let place = JournalDir::new();
     drop(empty(&place));
     drop(Journal::open(&place.record(), about(4, 2), (1, 2), &[]).unwrap());
     // The device still has the stamp of 1, later that of 3.
@@ -280,7 +280,7 @@ fn a_server_that_died_before_it_served_does_not_count() {
 #[test]
 fn a_damaged_file_or_one_of_others_is_not_believed() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = JournalDir::new();
     let path = place.record();
     drop(empty(&place));
     let good = std::fs::read(&path).unwrap();
@@ -311,7 +311,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
 fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
     for op in [Op::Write, Op::WriteZeroes, Op::ZoneFinish] {
         for fails in [false, true] {
-            let place = Place::new();
+            let place = JournalDir::new();
             let journal = empty(&place);
             let (other, reset) = (request(op, 0x800, 8), request(RESET, 0x800, 0));
             journal.begin(&other);
@@ -328,14 +328,14 @@ fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
 
 #[test]
 fn zones_of_which_nothing_is_said_are_hidden() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let journal = Journal::create(&place.record(), about(4, 2), 1, [0, 8].into_iter()).unwrap();
     assert_eq!([0, 1, 2, 3].map(|z| journal.only_appends(ZoneNo(z))), [true, true, false, false]);
 }
 
 #[test]
 fn what_a_killed_server_was_making_is_swept() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let left = ["ublkb0.77.new", "ublkb01.77.new", "ublkb0.told", "ublkb1.77.new", "ublkb0.77.old"];
     left.iter().for_each(|f| std::fs::write(place.0.join(f), []).unwrap());
     drop(empty(&place));
@@ -345,7 +345,7 @@ fn what_a_killed_server_was_making_is_swept() {
 /// The next server finds the last one's note about its disks, if the last one kept the journal.
 #[test]
 fn what_was_served_is_noted() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let path = place.record();
     let find = |last| left(&path, 0, 77, 1 << 100 | 3, last);
     assert_eq!(find(1), None, "there is no record");
@@ -370,7 +370,7 @@ fn what_was_served_is_noted() {
 /// A device may show some zones of a disk: a reset of all zones resets only these.
 #[test]
 fn a_reset_of_all_zones_is_of_those_that_are_shown() {
-    let place = Place::new();
+    let place = JournalDir::new();
     let part = About { shown: 1..3, ..about(4, 1) };
     let journal = Journal::create(&place.record(), part, 1, [0; 4].into_iter()).unwrap();
     for zone in 0..4 {

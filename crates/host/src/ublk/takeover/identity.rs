@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn identity(spec: &str) -> DeviceIdentity {
-        Bases::look(&spec.parse().unwrap()).identity(&(0..4), &[0..4])
+        Bases::at_paths_of(&spec.parse().unwrap()).identity(&(0..4), &[0..4])
     }
 
     /// The device that a server of `spec` makes.
@@ -341,7 +341,7 @@ mod tests {
         let dir = Dir::new("parts");
         let disk = dir.create("disk.zbd");
         let all = [0..2, 2..4];
-        let of = |i: usize| Bases::look(&disk.parse().unwrap()).identity(&all[i], &all);
+        let of = |i: usize| Bases::at_paths_of(&disk.parse().unwrap()).identity(&all[i], &all);
         let device = |i: usize| {
             let (identity, more) = of(i).words();
             DevInfo { identity, more, ..DevInfo::default() }
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!([0, 1].map(|i| of(0).compare(&device(i), None, 0)), [Match::Same, Match::Other]);
         assert_eq!([0, 1].map(|i| of(1).compare(&device(i), None, 0)), [Match::Other, Match::Same]);
         assert_eq!(is(&disk, &device(0)), Match::OtherLayers, "shown as one");
-        let fewer = Bases::look(&disk.parse().unwrap()).identity(&(0..1), &[0..1, 1..4]);
+        let fewer = Bases::at_paths_of(&disk.parse().unwrap()).identity(&(0..1), &[0..1, 1..4]);
         assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
     }
 

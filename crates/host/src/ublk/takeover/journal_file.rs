@@ -65,7 +65,7 @@ impl JournalFile {
         let found = replay::find(disk, about.shown.clone()).map_err(|e| e.what().to_owned())?;
         let g = about.geometry;
         let hidden = (0..).zip(&found).map(|(zone, f)| f.hidden(g.is_conventional(ZoneNo(zone))));
-        leave(info.dev_id, me)?;
+        write_checked_stamp(info.dev_id, me)?;
         make(&path(directory, info.dev_id), about, me, hidden, None)
     }
 
@@ -85,7 +85,7 @@ impl JournalFile {
             None => Ok(JournalFile::default()),
         };
         // The stamp is replaced even if there is no journal, so that a journal with the old stamp becomes invalid.
-        let Err(why) = leave(info.dev_id, me) else {
+        let Err(why) = write_checked_stamp(info.dev_id, me) else {
             return Ok(record.unwrap_or_else(JournalFile::none));
         };
         if stamp(info.dev_id).is_ok_and(is_stamp) {
@@ -208,7 +208,7 @@ fn stamp(dev_id: u32) -> Result<u64, String> {
 }
 
 /// Leaves a stamp at a device, and checks that it is there.
-fn leave(dev_id: u32, stamp: u64) -> Result<(), String> {
+fn write_checked_stamp(dev_id: u32, stamp: u64) -> Result<(), String> {
     let dir = sysfs(dev_id);
     let left = write_stamp(&dir, stamp).and_then(|()| read_stamp(&dir));
     match left {
@@ -242,6 +242,6 @@ mod tests {
         assert_eq!(read_stamp(&dir).unwrap(), stamp);
         assert!(is_stamp(stamp));
         std::fs::remove_dir(&dir).unwrap();
-        assert!(leave(u32::MAX, stamp).unwrap_err().contains("ublkc4294967295: "));
+        assert!(write_checked_stamp(u32::MAX, stamp).unwrap_err().contains("ublkc4294967295: "));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::replay::{find, most_in_flight, recovery};
 use crate::recovery::journal::Journal;
-use crate::recovery::journal::tests::{Place, about, request};
+use crate::recovery::journal::tests::{JournalDir, about, request};
 use crate::ublk::abi::{self, DevInfo};
 use crate::ublk::leave::Leave;
 use crate::ublk::testing::{Answer, BlockClient, serve_from};
@@ -61,7 +61,7 @@ impl BlockClient for Blocks<'_> {
 /// The answers of the server `me`, which takes over from the server `last`.
 fn serve(
     disk: &HostedDisk,
-    place: &Place,
+    place: &JournalDir,
     (last, me): (u64, u64),
     requests: &[(u8, u64, u8)],
 ) -> Vec<(i32, u64)> {
@@ -78,7 +78,8 @@ fn serve(
 /// its space to no other append.
 #[test]
 fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
-    let (disk, place) = (HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap(), Place::new());
+    let (disk, place) =
+        (HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap(), JournalDir::new());
     let zones = [0; ZONES as usize];
     Journal::create(&place.record(), about(ZONES, 1), 1, zones.into_iter()).unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();
@@ -101,7 +102,7 @@ fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
 #[test]
 fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
     let spec = "mem,zones=4,zone-size=1M,lba-size=512";
-    let (disk, place) = (HostedDisk::open_spec(spec).unwrap(), Place::new());
+    let (disk, place) = (HostedDisk::open_spec(spec).unwrap(), JournalDir::new());
     let zones = [0; ZONES as usize];
     let journal = Journal::create(&place.record(), about(ZONES, 1), 1, zones.into_iter()).unwrap();
     journal.begin(&request(Op::Write, 0, 8));
@@ -118,8 +119,10 @@ fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
 #[test]
 fn u6_appends_of_all_queues_are_looked_for() {
     let info = DevInfo { nr_hw_queues: 3, queue_depth: 2, ..DevInfo::default() };
-    let (disk, place) =
-        (HostedDisk::open_spec("mem,zones=4,zone-size=1M,append-max=4K").unwrap(), Place::new());
+    let (disk, place) = (
+        HostedDisk::open_spec("mem,zones=4,zone-size=1M,append-max=4K").unwrap(),
+        JournalDir::new(),
+    );
     let zones = [0; ZONES as usize];
     let journal = Journal::create(&place.record(), about(ZONES, 3), 1, zones.into_iter()).unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();

@@ -190,8 +190,8 @@ mod tests {
     /// With a journal, no space is searched for both writes and appends.
     #[test]
     fn a_zone_has_writes_that_were_done_or_appends() {
-        use crate::recovery::journal::tests::{Place, about};
-        let place = Place::new();
+        use crate::recovery::journal::tests::{JournalDir, about};
+        let place = JournalDir::new();
         let disk = disk();
         let found = find(&disk, all(&disk)).unwrap();
         let journal = Journal::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();

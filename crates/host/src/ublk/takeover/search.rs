@@ -87,7 +87,7 @@ fn ends(stat: &str) -> bool {
 
 /// The next step for a device of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum SearchStep {
     /// Leave the device as it is.
     Leave,
     /// Check again in a moment.
@@ -123,17 +123,17 @@ fn step(
     is: Match,
     recovery: bool,
     (waited, patience): (Duration, Patience),
-) -> Step {
+) -> SearchStep {
     let same = is == Match::Same;
     match state {
-        _ if is == Match::Other => Step::Leave,
-        abi::S_DEV_QUIESCED if same && recovery => Step::TakeOver,
-        abi::S_DEV_QUIESCED => Step::Refuse,
-        abi::S_DEV_LIVE if ended && waited < patience.noticed => Step::Wait,
-        abi::S_DEV_LIVE if ended => Step::Unnoticed,
-        abi::S_DEV_LIVE if same && waited < patience.served => Step::Wait,
-        abi::S_DEV_LIVE if same && !patience.served.is_zero() => Step::Served,
-        _ => Step::Leave,
+        _ if is == Match::Other => SearchStep::Leave,
+        abi::S_DEV_QUIESCED if same && recovery => SearchStep::TakeOver,
+        abi::S_DEV_QUIESCED => SearchStep::Refuse,
+        abi::S_DEV_LIVE if ended && waited < patience.noticed => SearchStep::Wait,
+        abi::S_DEV_LIVE if ended => SearchStep::Unnoticed,
+        abi::S_DEV_LIVE if same && waited < patience.served => SearchStep::Wait,
+        abi::S_DEV_LIVE if same && !patience.served.is_zero() => SearchStep::Served,
+        _ => SearchStep::Leave,
     }
 }
 
@@ -167,27 +167,27 @@ pub(in crate::ublk) fn abandoned(
             let times = (devices.now() - start, patience);
             let busy = |what: String| Error::new(ErrorKind::Busy, what);
             match step((info.state, ended), is, options.recovery, times) {
-                Step::Leave => break,
-                Step::Wait => devices.wait(),
-                Step::TakeOver if options.id.is_none_or(|wish| wish == id) => {
+                SearchStep::Leave => break,
+                SearchStep::Wait => devices.wait(),
+                SearchStep::TakeOver if options.id.is_none_or(|wish| wish == id) => {
                     return Ok(Some(info));
                 }
-                Step::TakeOver => {
+                SearchStep::TakeOver => {
                     return Err(waits(id).hint(format!(
                         "--id {id}, or none; zoneplug serve --remove /dev/ublkb{id}"
                     )));
                 }
-                Step::Refuse => {
+                SearchStep::Refuse => {
                     let paths = left.map(|l| l.paths).filter(|p| !p.is_empty());
                     against.get_or_insert(refusal(is, id, identity, paths.as_deref()));
                     break;
                 }
-                Step::Served => {
+                SearchStep::Served => {
                     let what =
                         format!("/dev/ublkb{id} is this disk, and process {} serves it", info.pid);
                     return Err(busy(what).hint("zoneplug status shows what is served"));
                 }
-                Step::Unnoticed => {
+                SearchStep::Unnoticed => {
                     let what = format!(
                         "/dev/ublkb{id} is of this disk, and Linux waits for the end of its server, process {}",
                         info.pid
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn identity(spec: &str) -> DeviceIdentity {
-        Bases::look(&spec.parse().unwrap()).identity(&(0..4), std::slice::from_ref(&(0..4)))
+        Bases::at_paths_of(&spec.parse().unwrap()).identity(&(0..4), std::slice::from_ref(&(0..4)))
     }
 
     /// The outcome for a server of `spec` if the device is of `/dev/none-a`, and the number of waits. `looks`: after

@@ -11,7 +11,7 @@ type Sector = [u8; SECTOR as usize];
 
 /// A change of the storage.
 #[derive(Debug, Clone)]
-pub(super) enum Event {
+pub(super) enum StorageChange {
     Write {
         at: u64,
         bytes: Vec<u8>,
@@ -89,10 +89,10 @@ impl Image {
         }
     }
 
-    fn apply(&mut self, e: &Event, but: &BTreeSet<u64>) {
+    fn apply(&mut self, e: &StorageChange, but: &BTreeSet<u64>) {
         match e {
-            Event::Write { at, bytes } => self.write_but(*at, bytes, but),
-            Event::Punch { at, len } => self.punch(*at, *len),
+            StorageChange::Write { at, bytes } => self.write_but(*at, bytes, but),
+            StorageChange::Punch { at, len } => self.punch(*at, *len),
             _ => {}
         }
     }
@@ -106,31 +106,31 @@ pub(super) struct Memory {
     /// The content of the medium after the last sync.
     pub(super) medium: Image,
     /// Writes and holes since the last sync. Any of them may have reached the medium, too.
-    pub(super) dirty: Vec<Event>,
+    pub(super) dirty: Vec<StorageChange>,
     /// A write-back has failed, and no sync has reported it.
     pub(super) unreported: bool,
 }
 
 impl Memory {
-    pub(super) fn apply(&mut self, e: &Event) {
+    pub(super) fn apply(&mut self, e: &StorageChange) {
         match e {
-            Event::Write { .. } | Event::Punch { .. } => {
+            StorageChange::Write { .. } | StorageChange::Punch { .. } => {
                 self.seen.apply(e, &BTreeSet::new());
                 self.dirty.push(e.clone());
             }
-            Event::Sync => {
+            StorageChange::Sync => {
                 for e in std::mem::take(&mut self.dirty) {
                     self.medium.apply(&e, &BTreeSet::new());
                 }
                 self.unreported = false;
             }
-            Event::Failed { lost, silent } => {
+            StorageChange::Failed { lost, silent } => {
                 self.unreported |= silent;
                 for e in std::mem::take(&mut self.dirty) {
                     self.medium.apply(&e, lost);
                 }
             }
-            Event::Evict { sectors } => {
+            StorageChange::Evict { sectors } => {
                 let dirty = self.dirty_sectors();
                 for n in sectors.difference(&dirty) {
                     match self.medium.0.get(n) {
@@ -145,8 +145,8 @@ impl Memory {
     /// Sectors that wait to be written.
     pub(super) fn dirty_sectors(&self) -> BTreeSet<u64> {
         let each = self.dirty.iter().flat_map(|e| match e {
-            Event::Write { at, bytes } => sectors(*at, bytes.len() as u64),
-            Event::Punch { at, len } => sectors(*at, *len),
+            StorageChange::Write { at, bytes } => sectors(*at, bytes.len() as u64),
+            StorageChange::Punch { at, len } => sectors(*at, *len),
             _ => 0..0,
         });
         each.collect()
@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// Makes everything durable.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn make_durable(&mut self) {
         self.medium = self.seen.clone();
         self.dirty.clear();
     }
@@ -171,7 +171,7 @@ impl Memory {
         self.seen.write(at, bytes);
         self.medium.write(at, bytes);
         if !self.dirty.is_empty() {
-            self.dirty.push(Event::Write { at, bytes: bytes.to_vec() });
+            self.dirty.push(StorageChange::Write { at, bytes: bytes.to_vec() });
         }
     }
 
@@ -179,8 +179,8 @@ impl Memory {
         self.seen.0.split_off(&len.div_ceil(SECTOR));
         self.medium.0.split_off(&len.div_ceil(SECTOR));
         self.dirty.retain(|e| match e {
-            Event::Write { at, bytes } => at + bytes.len() as u64 <= len,
-            Event::Punch { at, len: n } => at + n <= len,
+            StorageChange::Write { at, bytes } => at + bytes.len() as u64 <= len,
+            StorageChange::Punch { at, len: n } => at + n <= len,
             _ => true,
         });
     }

@@ -9,7 +9,7 @@ mod medium;
 use super::check::{CheckReport, check_in, new_uuid_in};
 use super::format::{self, Layout, NOTE, PAGE, SESSION_AT};
 use super::{Access, CreateOptions, Engine, FileDisk, Identity, Storage, create, load};
-use medium::{Event, Memory, SECTOR};
+use medium::{Memory, SECTOR, StorageChange};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -53,7 +53,7 @@ struct Inner {
     /// The state at the start of the log.
     first: Memory,
     now: Memory,
-    log: Vec<Event>,
+    log: Vec<StorageChange>,
     boot: u8,
     /// Bytes that writes may still allocate. Without room they fail.
     room: Option<u64>,
@@ -76,7 +76,7 @@ impl Inner {
         m
     }
 
-    fn event(&mut self, e: Event) {
+    fn event(&mut self, e: StorageChange) {
         self.now.apply(&e);
         self.log.push(e);
     }
@@ -85,7 +85,7 @@ impl Inner {
     fn lose(&mut self, seed: u64, silent: bool) {
         let lost = self.now.dirty_sectors().into_iter().filter(|n| drawn(seed, n / 8));
         let lost = lost.collect();
-        self.event(Event::Failed { lost, silent });
+        self.event(StorageChange::Failed { lost, silent });
     }
 }
 
@@ -138,7 +138,7 @@ impl CutStorage {
         s.lock().len = layout.len;
         create::format(&*s, &sup)
             .map_err(|e| load::io_error("cannot format memory".to_owned(), e))?;
-        s.settle();
+        s.make_durable();
         Ok(s)
     }
 
@@ -160,9 +160,9 @@ impl CutStorage {
     }
 
     /// Makes everything durable, and clears the log.
-    pub fn settle(&self) {
+    pub fn make_durable(&self) {
         let mut s = self.lock();
-        s.now.settle();
+        s.now.make_durable();
         s.first = s.now.clone();
         s.log.clear();
     }
@@ -180,7 +180,7 @@ impl CutStorage {
     }
 
     /// Limits the bytes that can still be written to the data area.
-    pub fn leave_room(&self, bytes: Option<u64>) {
+    pub fn limit_room(&self, bytes: Option<u64>) {
         self.lock().room = bytes;
     }
 
@@ -204,12 +204,12 @@ impl CutStorage {
     pub fn evict(&self, seed: u64) {
         let mut s = self.lock();
         let sectors = s.now.phantoms().into_iter().filter(|n| drawn(seed, n / 8)).collect();
-        s.event(Event::Evict { sectors });
+        s.event(StorageChange::Evict { sectors });
     }
 
     /// The moment of the first failed write-back in the log.
     pub fn first_failure(&self) -> Option<usize> {
-        self.lock().log.iter().position(|e| matches!(e, Event::Failed { .. }))
+        self.lock().log.iter().position(|e| matches!(e, StorageChange::Failed { .. }))
     }
 
     /// The next sync panics, as a bug would.
@@ -259,7 +259,7 @@ impl CutStorage {
         let Memory { medium: mut image, dirty, .. } = s.at(moment);
         for e in &dirty {
             match e {
-                Event::Write { at, bytes } => {
+                StorageChange::Write { at, bytes } => {
                     let mut done = 0;
                     while done < bytes.len() {
                         let at = at + done as u64;
@@ -273,7 +273,9 @@ impl CutStorage {
                     }
                 }
                 // The journal of the file system makes a hole completely or not at all.
-                Event::Punch { at, len } if pick() != Left::Nothing => image.punch(*at, *len),
+                StorageChange::Punch { at, len } if pick() != Left::Nothing => {
+                    image.punch(*at, *len);
+                }
                 _ => {}
             }
         }
@@ -286,7 +288,7 @@ impl CutStorage {
         let s = self.lock();
         let Memory { medium: mut image, dirty, .. } = s.at(moment);
         for e in &dirty {
-            if let Event::Punch { at, len } = e {
+            if let StorageChange::Punch { at, len } = e {
                 image.punch(*at, *len);
             }
         }
@@ -306,7 +308,7 @@ impl CutStorage {
         Arc::new(CutStorage { layout: self.layout, inner: Mutex::new(inner) })
     }
 
-    fn event(&self, e: Event) {
+    fn event(&self, e: StorageChange) {
         self.lock().event(e);
     }
 
@@ -386,7 +388,7 @@ impl Storage for CutStorage {
                 *room -= len;
             }
         }
-        self.event(Event::Write { at, bytes: buf.to_vec() });
+        self.event(StorageChange::Write { at, bytes: buf.to_vec() });
         Ok(())
     }
 
@@ -405,7 +407,7 @@ impl Storage for CutStorage {
             }
         }
         let unreported = s.now.unreported;
-        s.event(Event::Sync);
+        s.event(StorageChange::Sync);
         if unreported { Err(failed()) } else { Ok(()) }
     }
 
@@ -413,7 +415,7 @@ impl Storage for CutStorage {
         if !at.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        self.event(Event::Punch { at, len });
+        self.event(StorageChange::Punch { at, len });
         Ok(())
     }
 
@@ -435,7 +437,7 @@ impl Storage for CutStorage {
         let mut s = self.lock();
         let range = at / SECTOR..at.saturating_add(len).div_ceil(SECTOR);
         let sectors = s.now.phantoms().into_iter().filter(|n| range.contains(n)).collect();
-        s.event(Event::Evict { sectors });
+        s.event(StorageChange::Evict { sectors });
         Ok(())
     }
 
