@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             term::note(&plain(&format!("{} stays mounted: {e}", args.dir.display())));
             continue;
         }
-        leave_at_the_second(args, &mount, signals, signal);
+        end_at_second_signal(args, &mount, signals, signal);
         break;
     }
     let ended = mount.wait().map_err(|e| failure(&e));
@@ -157,7 +157,7 @@ fn line(args: &Args, volume: &Volume) -> String {
 
 /// Ends the process at the second signal. Open files keep the mount alive; the second signal waits only for their
 /// last writes.
-fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32) {
+fn end_at_second_signal(args: &Args, mount: &Mount, signals: Signals, first: i32) {
     let dir = plain(&args.dir.display().to_string()).into_owned();
     let volume = mount.shared_volume();
     let watch = std::thread::Builder::new().name("zoneplug-signals".to_owned());

@@ -29,11 +29,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// An operation in flight.
-type Sent<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
+type OpInFlight<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
 
 /// Operations in flight. Their results come in the order of submission.
 pub(crate) struct Window<T> {
-    sent: VecDeque<Sent<T>>,
+    sent: VecDeque<OpInFlight<T>>,
     depth: usize,
 }
 

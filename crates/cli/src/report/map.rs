@@ -81,7 +81,7 @@ pub(crate) fn level(part: u64, whole: u64) -> char {
 
 /// The style (SGR) and the name of a condition.
 #[cfg(feature = "top")]
-pub(crate) fn look_of(cond: Condition) -> (&'static str, &'static str) {
+pub(crate) fn style_and_name(cond: Condition) -> (&'static str, &'static str) {
     let (_, style, name) = CONDITIONS[rank(cond)];
     (style, name)
 }

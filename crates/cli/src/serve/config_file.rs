@@ -37,13 +37,13 @@ pub(super) const DISK_KEYS: [&str; 4] = ["spec", "device", "ublk", "nvme-tcp"];
 
 /// A place in the file: `zoneplug.toml:3:8`. Every key has one and few are shown, so the line is counted only then.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct ConfigPlace {
     file: Rc<Source>,
     /// Offset from the start of the file in bytes.
     at: usize,
 }
 
-impl Place {
+impl ConfigPlace {
     fn before(&self) -> &str {
         self.file.text.get(..self.at).unwrap_or(&self.file.text)
     }
@@ -57,20 +57,20 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file.name, self.line(), self.column())
     }
 }
 
 /// Adds the place of its cause in the file to a failure.
-pub(super) trait At {
+pub(super) trait AtConfigPlace {
     /// Puts the place in front of the message.
-    fn at(self, place: &Place) -> Self;
+    fn at(self, place: &ConfigPlace) -> Self;
 }
 
-impl At for Failure {
-    fn at(self, place: &Place) -> Failure {
+impl AtConfigPlace for Failure {
+    fn at(self, place: &ConfigPlace) -> Failure {
         self.before(&format!("{place}: "))
     }
 }
@@ -87,13 +87,13 @@ pub(super) enum Given {
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) given: Given,
-    pub(super) place: Place,
+    pub(super) place: ConfigPlace,
 }
 
 /// The settings of a `[[disk]]`.
 #[derive(Debug)]
 pub(super) struct DiskTable {
-    pub(super) place: Place,
+    pub(super) place: ConfigPlace,
     pub(super) spec: Specification,
     /// Whether the disk is served as a block device, and over the network.
     pub(super) ublk: bool,
@@ -248,8 +248,8 @@ fn refused(
 }
 
 impl Reader {
-    fn place(&self, at: usize) -> Place {
-        Place { file: self.0.clone(), at }
+    fn place(&self, at: usize) -> ConfigPlace {
+        ConfigPlace { file: self.0.clone(), at }
     }
 
     /// A failure at the place of a key or a value.

@@ -5,7 +5,9 @@
 //! key, and the key of a disk overrides the same key at the top.
 
 use super::Args;
-use super::config_file::{At, ConfigFile, Entry, FLAGS_ONLY, Given, Place, flag_keys};
+use super::config_file::{
+    AtConfigPlace, ConfigFile, ConfigPlace, Entry, FLAGS_ONLY, Given, flag_keys,
+};
 use super::network_args::NetworkArgs;
 use crate::failure::{self, Failure};
 use clap::parser::ValueSource;
@@ -61,8 +63,8 @@ pub(super) struct Settings {
     /// The path of the file, if there is one.
     pub(super) file: Option<PathBuf>,
     /// The places in the file: of disks by specification, and of keys by name.
-    disks: Vec<(String, Place)>,
-    keys: Vec<(String, Place)>,
+    disks: Vec<(String, ConfigPlace)>,
+    keys: Vec<(String, ConfigPlace)>,
 }
 
 /// How clients reach a server, apart from block devices.

@@ -26,11 +26,11 @@ const INTERVALS: [u64; 7] = [100, 200, 500, 1000, 2000, 5000, 10_000];
 
 /// The caller's task after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum KeyEffect {
     /// Draw.
     Draw,
     /// Draw, and take a sample as soon as possible, because the view shows other things.
-    Look,
+    Sample,
     /// Clear the screen and draw all of it.
     Redraw,
     /// Stop as a job of the shell.
@@ -39,21 +39,21 @@ pub(crate) enum Deed {
 
 impl Model {
     /// Handles a key.
-    pub(crate) fn key(&mut self, key: KeyEvent) -> Deed {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> KeyEffect {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if control => {
                 self.quits = true;
-                return Deed::Draw;
+                return KeyEffect::Draw;
             }
-            KeyCode::Char('l') if control => return Deed::Redraw,
-            KeyCode::Char('z') if control => return Deed::Suspend,
-            _ if control => return Deed::Draw,
+            KeyCode::Char('l') if control => return KeyEffect::Redraw,
+            KeyCode::Char('z') if control => return KeyEffect::Suspend,
+            _ if control => return KeyEffect::Draw,
             _ => {}
         }
         if self.help {
             self.help = false;
-            return Deed::Draw;
+            return KeyEffect::Draw;
         }
         match key.code {
             KeyCode::Char('q') => self.quits = true,
@@ -68,7 +68,7 @@ impl Model {
             KeyCode::PageDown => self.step(self.line() * 8),
             KeyCode::Home => self.step(i64::MIN),
             KeyCode::End => self.step(i64::MAX),
-            KeyCode::Enter => return self.look_into(),
+            KeyCode::Enter => return self.open_cell(),
             KeyCode::Esc | KeyCode::Backspace => return self.back(),
             KeyCode::Char('m') => self.heat = next(&Heat::ALL, self.heat),
             KeyCode::Char('v') => {
@@ -90,21 +90,21 @@ impl Model {
             KeyCode::Char('-') => self.pace(1),
             KeyCode::Char(' ') => {
                 self.paused = !self.paused;
-                return Deed::Look;
+                return KeyEffect::Sample;
             }
             _ => {}
         }
-        Deed::Draw
+        KeyEffect::Draw
     }
 
-    fn step_disk(&mut self, by: i64) -> Deed {
+    fn step_disk(&mut self, by: i64) -> KeyEffect {
         let n = self.disks.len() as i64;
         if n > 0 {
             let at = self.disks.iter().position(|d| Some(&d.key) == self.selected.as_ref());
             let to = (at.unwrap_or(0) as i64 + by).rem_euclid(n) as usize;
             self.select(self.disks.get(to).map(|d| d.key.clone()));
         }
-        Deed::Look
+        KeyEffect::Sample
     }
 
     /// Number of cells from one line to the next.
@@ -135,9 +135,9 @@ impl Model {
         }
     }
 
-    fn look_into(&mut self) -> Deed {
+    fn open_cell(&mut self) -> KeyEffect {
         if self.map.cells.is_empty() || self.selected.as_ref() != Some(&self.map.key) {
-            return Deed::Draw;
+            return KeyEffect::Draw;
         }
         let zones = self.map.table.zones_of(self.cursor);
         if zones.len() > 1 {
@@ -146,10 +146,10 @@ impl Model {
         } else {
             self.look = Some(Look { zone: zones.start, ..Look::default() });
         }
-        Deed::Look
+        KeyEffect::Sample
     }
 
-    fn back(&mut self) -> Deed {
+    fn back(&mut self) -> KeyEffect {
         if self.look.take().is_none()
             && let Some(zones) = self.zoom.pop()
         {
@@ -158,11 +158,11 @@ impl Model {
             let per_cell = (outer.len() as u32).div_ceil(cells).max(1);
             self.cursor = zones.start.saturating_sub(outer.start) / per_cell;
         }
-        Deed::Look
+        KeyEffect::Sample
     }
 
     /// Shows the zone whose turn it is, of the first single writer that has one.
-    fn go_to_writer(&mut self) -> Deed {
+    fn go_to_writer(&mut self) -> KeyEffect {
         let turn = self.map.table.writers.iter().find_map(|w| w.turn);
         if let Some(zone) = turn.filter(|_| self.selected.as_ref() == Some(&self.map.key)) {
             self.look = Some(Look { zone, ..Look::default() });
@@ -171,7 +171,7 @@ impl Model {
                 self.cursor = offset / table.per_cell.max(1);
             }
         }
-        Deed::Look
+        KeyEffect::Sample
     }
 
     fn pace(&mut self, by: i64) {
@@ -188,8 +188,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn press(m: &mut Model, keys: &str) -> Deed {
-        let mut deed = Deed::Draw;
+    fn press(m: &mut Model, keys: &str) -> KeyEffect {
+        let mut effect = KeyEffect::Draw;
         for c in keys.chars() {
             let code = match c {
                 '\n' => KeyCode::Enter,
@@ -197,9 +197,9 @@ mod tests {
                 '>' => KeyCode::End,
                 c => KeyCode::Char(c),
             };
-            deed = m.key(KeyEvent::new(code, KeyModifiers::NONE));
+            effect = m.key(KeyEvent::new(code, KeyModifiers::NONE));
         }
-        deed
+        effect
     }
 
     /// A model after two samples of disks with 96 zones, in 8 cells of 12 zones.
@@ -227,7 +227,7 @@ mod tests {
         press(&mut m, "j");
         assert_eq!(m.cursor, 5);
         press(&mut m, "hh");
-        assert_eq!(press(&mut m, "\n"), Deed::Look);
+        assert_eq!(press(&mut m, "\n"), KeyEffect::Sample);
         assert_eq!((m.range(), m.look.is_some()), (36..48, false));
         again(&mut m, 3);
         assert_eq!(m.map.table.per_cell, 2);

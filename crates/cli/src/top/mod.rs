@@ -24,7 +24,7 @@ mod zone_map;
 
 use crate::failure::{Attempt, Failure};
 use crate::{server_client, term};
-use keys::Deed;
+use keys::KeyEffect;
 use model::{Model, Sample, Want};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sample::{Sampler, Source};
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// Starts the thread that takes samples, so that keys work meanwhile.
-fn looker(sampler: Sampler) -> Result<(Sender<Want>, Receiver<Sample>), Failure> {
+fn start_sampler(sampler: Sampler) -> Result<(Sender<Want>, Receiver<Sample>), Failure> {
     let (ask, asked) = channel::<Want>();
     let (tell, told) = channel();
     let body = move || {
@@ -164,7 +164,7 @@ fn listen(
     theme: Theme,
 ) -> Result<Option<i32>, Failure> {
     let gone = |e: io::Error| Failure::io(format!("the terminal: {e}")).hint("zoneplug top --once");
-    let (ask, told) = looker(sampler)?;
+    let (ask, told) = start_sampler(sampler)?;
     model.see(first);
     let (mut due, mut underway, mut wanted) = (Instant::now(), false, Want::default());
     let mut draw = true;
@@ -205,10 +205,10 @@ fn listen(
         while event::poll(Duration::ZERO).map_err(gone)? {
             match event::read().map_err(gone)? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match model.key(key) {
-                    Deed::Draw => {}
-                    Deed::Look => due = Instant::now(),
-                    Deed::Redraw => screen.redraw()?,
-                    Deed::Suspend => screen.suspend()?,
+                    KeyEffect::Draw => {}
+                    KeyEffect::Sample => due = Instant::now(),
+                    KeyEffect::Redraw => screen.redraw()?,
+                    KeyEffect::Suspend => screen.suspend()?,
                 },
                 Event::Resize(..) => {}
                 _ => continue,

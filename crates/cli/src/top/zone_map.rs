@@ -3,7 +3,7 @@
 use super::model::{Cell, Heat, Model};
 use super::numbers::si;
 use super::theme::Theme;
-use crate::report::map::{glyph, level, look_of};
+use crate::report::map::{glyph, level, style_and_name};
 use crate::zones::size;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -61,11 +61,11 @@ pub(crate) fn title(m: &Model) -> String {
 }
 
 /// The glyph and the style of a cell.
-fn look(cell: &Cell, heat: Heat, most: (u32, f64), theme: Theme) -> (char, Style) {
+fn glyph_and_style(cell: &Cell, heat: Heat, most: (u32, f64), theme: Theme) -> (char, Style) {
     let z = &cell.zone;
     let (sign, sgr) = match z.condition {
         None => STALE,
-        Some(c) => (glyph(c, z.written_sectors, z.capacity_sectors), look_of(c).0),
+        Some(c) => (glyph(c, z.written_sectors, z.capacity_sectors), style_and_name(c).0),
     };
     let mut style = theme.sgr(sgr);
     let sign = match heat {
@@ -113,7 +113,7 @@ pub(crate) fn draw(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
         buf.set_stringn(area.x + 1, y, format!("{number:>width$}"), width, theme.dim());
         let cells = m.map.cells.iter().zip(0u32..).skip(first as usize);
         for ((cell, i), column) in cells.take(usize::from(columns)).zip(0u16..) {
-            let (sign, mut style) = look(cell, m.heat, most, theme);
+            let (sign, mut style) = glyph_and_style(cell, m.heat, most, theme);
             let zones = m.map.table.zones_of(i);
             if turns.iter().any(|t| zones.contains(t)) {
                 style = style.add_modifier(Modifier::UNDERLINED);
@@ -160,7 +160,7 @@ pub(crate) fn legend(m: &Model, theme: Theme) -> Line<'static> {
                 if !seen && count.is_none() {
                     continue;
                 }
-                let sgr = condition.map_or(STALE.1, |c| look_of(c).0);
+                let sgr = condition.map_or(STALE.1, |c| style_and_name(c).0);
                 spans.push(Span::styled(sign, theme.sgr(sgr)));
                 let count = count.map_or_else(String::new, |n| format!(" {n}"));
                 spans.push(Span::raw(format!("{count} {name}  ")));
@@ -184,7 +184,7 @@ pub(crate) fn legend(m: &Model, theme: Theme) -> Line<'static> {
 
 /// The name of a condition.
 pub(crate) fn name(condition: Option<Condition>) -> &'static str {
-    condition.map_or("stale", |c| look_of(c).1)
+    condition.map_or("stale", |c| style_and_name(c).1)
 }
 
 /// Draws the list.
@@ -222,7 +222,7 @@ pub(crate) fn list(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
             " {number:>13}  {:<16} {written:>16} {share:>4} {waiting:>6} {out:>6} {rate:>6}",
             name(z.condition)
         );
-        let sgr = z.condition.map_or(STALE.1, |c| look_of(c).0);
+        let sgr = z.condition.map_or(STALE.1, |c| style_and_name(c).0);
         let mut style = theme.sgr(sgr);
         if *i == m.cursor {
             style = style.add_modifier(Modifier::REVERSED);

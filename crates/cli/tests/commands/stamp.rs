@@ -10,17 +10,17 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// The place of one subsystem: its address, its name, and what its servers leave for the next one.
-struct Place {
+struct StampedSubsystem {
     dir: Dir,
     address: String,
     nqn: String,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl StampedSubsystem {
+    fn new(name: &str) -> StampedSubsystem {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let nqn = format!("nqn.2026-11.dev.zoneplug:stamp-{name}-{}", std::process::id());
-        Place { dir: Dir::new(&format!("stamp-{name}")), address: port.to_string(), nqn }
+        StampedSubsystem { dir: Dir::new(&format!("stamp-{name}")), address: port.to_string(), nqn }
     }
 
     /// The file that a server leaves.
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StampedSubsystem {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.stamp());
     }
@@ -122,7 +122,7 @@ impl Drop for Server {
 /// L13.
 #[test]
 fn l13_a_disk_keeps_its_number_and_identifier_when_its_server_is_killed() {
-    let place = Place::new("order");
+    let place = StampedSubsystem::new("order");
     let [a, b, new] = ["a.zbd", "b.zbd", "new.zbd"].map(|name| place.create(name));
     let server = place.serve(&[&a, &b]);
     assert_eq!(server.namespaces(), ["1 a.zbd", "2 b.zbd"]);
@@ -160,7 +160,7 @@ fn l13_a_disk_keeps_its_number_and_identifier_when_its_server_is_killed() {
 /// L13. Whatever hosts would find changed is refused, before a disk is opened for writing.
 #[test]
 fn l13_a_disk_that_is_not_what_hosts_know_is_refused() {
-    let place = Place::new("refused");
+    let place = StampedSubsystem::new("refused");
     let disk = place.create("a.zbd");
     let (key, other_key) = (place.dir.path("key"), place.dir.path("other-key"));
     for (path, seed) in [(&key, 1), (&other_key, 2)] {
@@ -223,7 +223,7 @@ fn l13_a_disk_that_is_not_what_hosts_know_is_refused() {
 /// L13. A disk in memory comes back without its data.
 #[test]
 fn l13_a_disk_in_memory_gets_another_identifier_and_keeps_its_number() {
-    let place = Place::new("memory");
+    let place = StampedSubsystem::new("memory");
     let disk = place.create("a.zbd");
     let server = place.serve(&["mem,zones=8", &disk]);
     let uuids = [1, 2].map(|nsid| server.uuid(nsid));
@@ -245,7 +245,7 @@ fn l13_a_disk_in_memory_gets_another_identifier_and_keeps_its_number() {
 /// L13. After an orderly end hosts go on connecting for a while, if there were any.
 #[test]
 fn l13_an_orderly_end_holds_the_numbers_of_disks_that_hosts_have_used() {
-    let place = Place::new("end");
+    let place = StampedSubsystem::new("end");
     let [a, b] = ["a.zbd", "b.zbd"].map(|name| place.create(name));
     let server = place.serve(&[&a, &b]);
     server.end(Signal::TERM);
@@ -274,7 +274,7 @@ fn l13_an_orderly_end_holds_the_numbers_of_disks_that_hosts_have_used() {
 /// L13. A server that can leave no stamp serves, and says so.
 #[test]
 fn l13_a_server_without_a_place_for_its_stamp_says_so() {
-    let place = Place::new("nowhere");
+    let place = StampedSubsystem::new("nowhere");
     let disk = place.create("a.zbd");
     let stamp = place.stamp();
     std::fs::create_dir_all(stamp.join("not-empty")).unwrap();

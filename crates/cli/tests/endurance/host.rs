@@ -83,7 +83,7 @@ impl Report {
 
 /// A zone of this host's.
 #[derive(Debug, Clone, Copy, Default)]
-struct Zone {
+struct HostZone {
     /// How often it was reset.
     generation: u32,
     /// Blocks that are written.
@@ -100,7 +100,7 @@ enum Unsure {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Doing {
+enum Request {
     Write(u32),
     Read(u32, u32),
     Reset,
@@ -192,11 +192,11 @@ fn attach(address: &str, number: u32) -> (Queue, Queue) {
 struct Host<'a> {
     kinds: &'a [Kind],
     number: u32,
-    zones: Vec<[Zone; ZONES_EACH as usize]>,
+    zones: Vec<[HostZone; ZONES_EACH as usize]>,
     report: Report,
     random: Random,
     /// By the identifiers of their commands.
-    pending: HashMap<u16, (usize, usize, Doing, Instant)>,
+    pending: HashMap<u16, (usize, usize, Request, Instant)>,
     at_stalled: u32,
 }
 
@@ -259,68 +259,70 @@ impl Host<'_> {
         if z.busy {
             return;
         }
-        let doing = match self.random.below(100) {
-            _ if z.unsure.is_some() => Doing::Report,
-            _ if z.end >= FULL => Doing::Reset,
-            0..2 => Doing::Flush,
-            2..4 => Doing::Report,
+        let request = match self.random.below(100) {
+            _ if z.unsure.is_some() => Request::Report,
+            _ if z.end >= FULL => Request::Reset,
+            0..2 => Request::Flush,
+            2..4 => Request::Report,
             4..40 if z.end > 0 => {
                 let count = (1 + self.random.below(MOST_BLOCKS)).min(z.end);
-                Doing::Read(self.random.below(z.end - count + 1), count)
+                Request::Read(self.random.below(z.end - count + 1), count)
             }
-            _ => Doing::Write(1 + self.random.below(MOST_BLOCKS)),
+            _ => Request::Write(1 + self.random.below(MOST_BLOCKS)),
         };
-        self.start(io, disk, nth, doing);
+        self.start(io, disk, nth, request);
     }
 
-    fn start(&mut self, io: &mut Queue, disk: usize, nth: usize, doing: Doing) {
+    fn start(&mut self, io: &mut Queue, disk: usize, nth: usize, request: Request) {
         let (zone, z, nsid) = (self.zone_of(nth), self.zones[disk][nth], disk as u32 + 1);
         let lba = u64::from(zone) * self.blocks_of_zone(disk);
-        let (command, data) = match doing {
-            Doing::Write(count) => {
+        let (command, data) = match request {
+            Request::Write(count) => {
                 let data = content(disk, zone, z.generation, z.end, count);
                 match disk % 2 {
                     0 => zone_append(nsid, lba, data, BLOCK),
                     _ => write(nsid, lba + u64::from(z.end), data, BLOCK),
                 }
             }
-            Doing::Read(first, count) => read(nsid, lba + u64::from(first), count, BLOCK),
-            Doing::Reset => reset_zone(nsid, lba),
-            Doing::Report => report_zones(nsid, lba, 128),
-            Doing::Flush => (Command::new(opcode::FLUSH).with_nsid(nsid), Data::None),
+            Request::Read(first, count) => read(nsid, lba + u64::from(first), count, BLOCK),
+            Request::Reset => reset_zone(nsid, lba),
+            Request::Report => report_zones(nsid, lba, 128),
+            Request::Flush => (Command::new(opcode::FLUSH).with_nsid(nsid), Data::None),
         };
         let cid = io.host.send(command, data);
         self.zones[disk][nth].busy = true;
         self.at_stalled += u32::from(disk == 0);
-        self.pending.insert(cid, (disk, nth, doing, Instant::now()));
+        self.pending.insert(cid, (disk, nth, request, Instant::now()));
     }
 
     /// Takes the answer to a command.
     fn take(&mut self, done: &Done) {
-        let (disk, nth, doing, sent) =
+        let (disk, nth, request, sent) =
             self.pending.remove(&done.completion.cid).expect("a command in flight");
         self.at_stalled -= u32::from(disk == 0);
         let zone = self.zone_of(nth);
         let (z, count) = (&mut self.zones[disk][nth], &mut self.report.counts[disk]);
         z.busy = false;
         let is_ok = done.completion.status == 0;
-        if self.kinds[disk] == Kind::Good && matches!(doing, Doing::Write(_) | Doing::Read(..)) {
+        if self.kinds[disk] == Kind::Good
+            && matches!(request, Request::Write(_) | Request::Read(..))
+        {
             let h =
                 if self.at_stalled > 0 { &mut self.report.beside } else { &mut self.report.alone };
             h.record(sent.elapsed().as_nanos() as u64).unwrap();
         }
         let mut wrong =
             |what: String| self.report.wrong.push(format!("disk {disk}, zone {zone}: {what}"));
-        match doing {
+        match request {
             _ if !is_ok => {
                 count.failed += 1;
-                match doing {
-                    Doing::Write(_) => z.unsure = Some(Unsure::Write),
-                    Doing::Reset => z.unsure = Some(Unsure::Reset),
+                match request {
+                    Request::Write(_) => z.unsure = Some(Unsure::Write),
+                    Request::Reset => z.unsure = Some(Unsure::Reset),
                     _ => {}
                 }
             }
-            Doing::Write(blocks) => {
+            Request::Write(blocks) => {
                 count.writes += 1;
                 let lba =
                     u64::from(zone) * if self.kinds[disk] == Kind::Modelled { 65_536 } else { 256 };
@@ -333,7 +335,7 @@ impl Host<'_> {
                 }
                 z.end += blocks;
             }
-            Doing::Read(first, blocks) => {
+            Request::Read(first, blocks) => {
                 count.reads += 1;
                 if self.kinds[disk] != Kind::Modelled {
                     count.compared += u64::from(blocks);
@@ -346,12 +348,12 @@ impl Host<'_> {
                     }
                 }
             }
-            Doing::Reset => {
+            Request::Reset => {
                 count.others += 1;
                 (z.generation, z.end) = (z.generation + 1, 0);
             }
-            Doing::Flush => count.others += 1,
-            Doing::Report => {
+            Request::Flush => count.others += 1,
+            Request::Report => {
                 count.others += 1;
                 let field =
                     |at: usize| u64::from_le_bytes(done.data[at..at + 8].try_into().unwrap());
@@ -393,15 +395,15 @@ impl Host<'_> {
                 for _ in 0..50 {
                     let failed = self.report.counts[disk].failed;
                     let end = self.zones[disk][nth].end;
-                    let doing = match self.zones[disk][nth].unsure {
-                        Some(_) => Doing::Report,
-                        None if left < end => Doing::Read(left, (end - left).min(64)),
+                    let request = match self.zones[disk][nth].unsure {
+                        Some(_) => Request::Report,
+                        None if left < end => Request::Read(left, (end - left).min(64)),
                         None => break,
                     };
-                    self.start(io, disk, nth, doing);
+                    self.start(io, disk, nth, request);
                     self.drain(io);
-                    if let (Doing::Read(_, count), true) =
-                        (doing, failed == self.report.counts[disk].failed)
+                    if let (Request::Read(_, count), true) =
+                        (request, failed == self.report.counts[disk].failed)
                     {
                         left += count;
                     }

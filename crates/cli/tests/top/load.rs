@@ -98,7 +98,7 @@ impl Queue {
 
 /// A zone that is written.
 #[derive(Default, Clone, Copy)]
-struct Zone {
+struct WrittenZone {
     number: u64,
     next: u64,
     in_flight: u32,
@@ -113,8 +113,8 @@ fn work(address: &str, disk: Disk, stop: &AtomicBool) {
     admin.run(set_queues(1));
     let mut io = Queue::open(address);
     io.run(connect(1, 128, id, (NQN, HOST)));
-    let mut zones: Vec<Zone> = (0..disk.at_a_time)
-        .map(|i| Zone { number: i * disk.zones / disk.at_a_time, ..Zone::default() })
+    let mut zones: Vec<WrittenZone> = (0..disk.at_a_time)
+        .map(|i| WrittenZone { number: i * disk.zones / disk.at_a_time, ..WrittenZone::default() })
         .collect();
     let mut pending: HashMap<u16, Option<usize>> = HashMap::new();
     let mut state = Random::new(0);

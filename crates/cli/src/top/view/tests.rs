@@ -30,7 +30,7 @@ fn picture(t: &mut Terminal<TestBackend>, m: &mut Model, theme: Theme) -> String
 }
 
 /// Draws a picture until its samples fit its room.
-fn settle(t: &mut Terminal<TestBackend>, m: &mut Model, theme: Theme) -> String {
+fn draw_until_it_fits(t: &mut Terminal<TestBackend>, m: &mut Model, theme: Theme) -> String {
     for n in m.samples + 1..m.samples + 4 {
         let want = m.want();
         m.see(sample(
@@ -64,32 +64,32 @@ fn model() -> Model {
 fn pictures_are_as_they_were() {
     for (width, height) in [(80, 24), (200, 50), (20, 5)] {
         let (mut t, mut m) = (terminal(width, height), model());
-        golden(&format!("map-{width}x{height}"), &settle(&mut t, &mut m, COLOURS));
+        golden(&format!("map-{width}x{height}"), &draw_until_it_fits(&mut t, &mut m, COLOURS));
         m.cursor = 39;
         press(&mut m, "\n");
-        golden(&format!("zone-{width}x{height}"), &settle(&mut t, &mut m, COLOURS));
+        golden(&format!("zone-{width}x{height}"), &draw_until_it_fits(&mut t, &mut m, COLOURS));
         press(&mut m, "v?");
-        golden(&format!("help-{width}x{height}"), &settle(&mut t, &mut m, COLOURS));
+        golden(&format!("help-{width}x{height}"), &draw_until_it_fits(&mut t, &mut m, COLOURS));
         press(&mut m, "x");
-        golden(&format!("list-{width}x{height}"), &settle(&mut t, &mut m, COLOURS));
+        golden(&format!("list-{width}x{height}"), &draw_until_it_fits(&mut t, &mut m, COLOURS));
     }
 }
 
 #[test]
 fn the_map_shows_waiting_bios_and_rates() {
     let (mut t, mut m) = (terminal(80, 24), model());
-    settle(&mut t, &mut m, COLOURS);
+    draw_until_it_fits(&mut t, &mut m, COLOURS);
     press(&mut m, "m");
-    golden("waiting-80x24", &settle(&mut t, &mut m, COLOURS));
+    golden("waiting-80x24", &draw_until_it_fits(&mut t, &mut m, COLOURS));
     press(&mut m, "m");
-    golden("rate-80x24", &settle(&mut t, &mut m, COLOURS));
+    golden("rate-80x24", &draw_until_it_fits(&mut t, &mut m, COLOURS));
 }
 
 /// Without colours bold, dim, underlined and reversed text remains, and the text is the same.
 #[test]
 fn without_colours_there_are_none() {
     let (mut t, mut m) = (terminal(80, 24), model());
-    let with = settle(&mut t, &mut m, COLOURS);
+    let with = draw_until_it_fits(&mut t, &mut m, COLOURS);
     let coloured = |t: &Terminal<TestBackend>| {
         let cells = &t.backend().buffer().content;
         cells.iter().filter(|c| c.fg != Color::Reset || c.bg != Color::Reset).count()
@@ -113,19 +113,19 @@ fn any_size_will_do() {
             let mut t = terminal(width, height);
             picture(&mut t, &mut m, COLOURS);
             if height % 4 == 0 {
-                settle(&mut t, &mut m, COLOURS);
+                draw_until_it_fits(&mut t, &mut m, COLOURS);
                 press(&mut m, &keys.next().unwrap_or(' ').to_string());
             }
         }
     }
     let mut fresh = model();
-    let first = settle(&mut terminal(80, 24), &mut fresh, COLOURS);
-    settle(&mut terminal(33, 7), &mut fresh, COLOURS);
+    let first = draw_until_it_fits(&mut terminal(80, 24), &mut fresh, COLOURS);
+    draw_until_it_fits(&mut terminal(33, 7), &mut fresh, COLOURS);
     fresh.samples = 0;
     let mut again = terminal(80, 24);
-    settle(&mut again, &mut fresh, COLOURS);
+    draw_until_it_fits(&mut again, &mut fresh, COLOURS);
     fresh.samples = 0;
-    assert_eq!(settle(&mut again, &mut fresh, COLOURS), first);
+    assert_eq!(draw_until_it_fits(&mut again, &mut fresh, COLOURS), first);
 }
 
 /// With a hundred thousand zones, as many cells as fit share the zones.
@@ -173,7 +173,7 @@ fn names_from_outside_are_plain() {
 #[test]
 fn a_server_that_has_gone_is_shown_as_gone() {
     let (mut t, mut m) = (terminal(80, 24), model());
-    settle(&mut t, &mut m, COLOURS);
+    draw_until_it_fits(&mut t, &mut m, COLOURS);
     let trouble = Some("no server answers at /run/zoneplug/s: refused".to_owned());
     m.see(super::super::model::Sample {
         at: Duration::from_secs(60),
