@@ -2,8 +2,8 @@
 //! prints it.
 
 use crate::bench::arena::Arena;
-use crate::bench::cases::append::{self, Append, Way};
-use crate::bench::cases::order::{self, Order};
+use crate::bench::cases::append::{self, Append, AppendMode};
+use crate::bench::cases::order::{self, OrderFigures};
 use crate::bench::cases::tags::{self, Tags};
 use crate::bench::group::Latency;
 use crate::bench::progress::Progress;
@@ -47,7 +47,7 @@ const NEXT: [(&str, &str); 3] = [
 struct Demo {
     build: Build,
     partial: bool,
-    order: Vec<Order>,
+    order: Vec<OrderFigures>,
     tags: Vec<Tags>,
     append: Vec<Append>,
     elapsed_s: f64,
@@ -88,7 +88,7 @@ fn p99(latency: &Latency) -> String {
     if latency.samples == 0 { "-".to_owned() } else { time(latency.p99_ns) }
 }
 
-fn order_text(all: &[Order]) -> String {
+fn order_text(all: &[OrderFigures]) -> String {
     let lines = all.iter().map(|o| {
         let share = o.verified.written as f64 * 100.0 / o.writes.max(1) as f64;
         let plug = o.mode == Mode::Plug.name();
@@ -137,13 +137,13 @@ fn append_text(all: &[Append]) -> String {
         let (rate, p99) = (thousands(a.appends_per_s.round() as u64), p99(&a.latency));
         Line {
             name: match a.way {
-                Way::OneByOne => "one by one",
-                Way::Merged => "with zoneplug",
-                Way::Native => "native",
+                AppendMode::OneByOne => "one by one",
+                AppendMode::Merged => "with zoneplug",
+                AppendMode::Native => "native",
             },
             value: a.appends_per_s,
             shown: format!("{rate:>7} appends/s, p99 {p99}"),
-            ours: a.way == Way::Merged,
+            ours: a.way == AppendMode::Merged,
         }
     });
     let says = format!(
@@ -212,7 +212,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if !demo.tags.is_empty() {
         print(out, &format!("{}\n", tags_text(&demo.tags)))?;
     }
-    for way in Way::ALL.into_iter().take_while(|_| going()) {
+    for way in AppendMode::ALL.into_iter().take_while(|_| going()) {
         progress.say("3. zone append works on every disk");
         demo.append.push(append::run(way, each, &mut arena)?);
         progress.done(each);

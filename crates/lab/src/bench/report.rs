@@ -1,7 +1,7 @@
 //! The results of a run: as text with aligned tables, and as JSON with all digits.
 
 use super::cases::append::{self, Append};
-use super::cases::order::{self, Order};
+use super::cases::order::{self, OrderFigures};
 use super::cases::tags::{self, Tags};
 use super::group::{Latency, Measure};
 use super::load::SAMPLE;
@@ -83,7 +83,7 @@ pub(crate) struct Report {
     pub(crate) seconds_per_figure: f64,
     pub(crate) slices: u32,
     pub(crate) disks: Vec<DiskReport>,
-    pub(crate) order: Vec<Order>,
+    pub(crate) order: Vec<OrderFigures>,
     pub(crate) tags: Vec<Tags>,
     pub(crate) append: Vec<Append>,
     pub(crate) elapsed_s: f64,

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if !report.tags.is_empty() {
         run.print(&report.tags_text())?;
     }
-    for way in append::Way::ALL.into_iter().take_while(|_| more()) {
+    for way in append::AppendMode::ALL.into_iter().take_while(|_| more()) {
         run.progress.say(format!("case 3, {}", way.name()));
         report.append.push(append::run(way, each, &mut run.arena)?);
         run.progress.done(each);

@@ -76,7 +76,7 @@ pub(crate) struct Args {
 
     /// Which events of blktrace's are sent
     #[arg(long, value_name = "EVENTS", value_enum, ignore_case = true, default_value = "q")]
-    events: Event,
+    events: BlockLayerEvent,
 
     /// The columns of a table that has no titles, or other ones: time_s, time_ms, time_us, time_100ns or time_ns; op or
     /// is_write; offset or sector; length or sectors; device; action; - for one that is ignored
@@ -129,7 +129,7 @@ fn columns(names: &str) -> Result<Columns, zoneplug_core::Error> {
 
 /// Events of the block layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Event {
+pub(crate) enum BlockLayerEvent {
     /// Queued: what was asked for, before it was merged
     Q,
     /// Issued: what was sent to the driver
@@ -148,8 +148,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         })?);
     }
     let events = match args.events {
-        Event::Q => Events::Queued,
-        Event::D => Events::Issued,
+        BlockLayerEvent::Q => Events::Queued,
+        BlockLayerEvent::D => Events::Issued,
     };
     // indicatif draws on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(0);
@@ -185,7 +185,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     bar.set_message("looking at the trace");
     let workers = workers();
     let replay = match &real {
-        Some(real) => real.look(&trace, &workers),
+        Some(real) => real.prepare(&trace, &workers),
         None => Replay::of(&trace, &disks, &workers),
     };
     if is_asked() {

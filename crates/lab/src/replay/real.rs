@@ -31,7 +31,7 @@ pub(super) struct Disks {
 }
 
 /// The required state of a zone when the trace begins.
-struct Zone {
+struct RequiredZone {
     no: ZoneNo,
     /// The sector in the zone at which the trace begins to write. `None`: the trace empties the zone first.
     from: Option<u64>,
@@ -39,7 +39,7 @@ struct Zone {
 
 /// The zones of a disk that a trace changes.
 struct Plan {
-    zones: Vec<Zone>,
+    zones: Vec<RequiredZone>,
     /// Whether all of these zones are emptied before the first row too.
     empties: bool,
 }
@@ -68,7 +68,7 @@ impl Disks {
     }
 
     /// Examines the trace for these disks.
-    pub(super) fn look<'a>(
+    pub(super) fn prepare<'a>(
         &self,
         trace: &'a Trace<'a>,
         workers: &Workers<'_>,
@@ -146,7 +146,7 @@ impl Plan {
         let zone = |no: ZoneNo| {
             let is_emptied = fit.changes().is_some_and(|c| c.is_emptied(no));
             let at = begin.binary_search_by_key(&no, |b| b.0).map_or(0, |i| begin[i].1);
-            Zone { no, from: (log || !is_emptied).then_some(u64::from(at)) }
+            RequiredZone { no, from: (log || !is_emptied).then_some(u64::from(at)) }
         };
         Plan { zones: zones.into_iter().map(zone).collect(), empties: log || args.reset }
     }
@@ -158,7 +158,7 @@ impl Plan {
         };
         let start = io.geometry().zone_start(first.no);
         let all = io.report(start, last.no.0 - first.no.0 + 1)?;
-        let of = |z: &Zone| all.get((z.no.0 - first.no.0) as usize).copied();
+        let of = |z: &RequiredZone| all.get((z.no.0 - first.no.0) as usize).copied();
         let these: Vec<_> = self.zones.iter().filter_map(of).collect();
         if these.len() != self.zones.len() {
             return Err(Failure::io("the disk reports fewer zones than it has")
@@ -253,7 +253,7 @@ impl Plan {
 }
 
 /// Whether a zone holds data that the trace does not empty first.
-fn is_in_use(zone: &Zone, info: &ZoneInfo) -> bool {
+fn is_in_use(zone: &RequiredZone, info: &ZoneInfo) -> bool {
     zone.from.is_some() && holds_data(info)
 }
 

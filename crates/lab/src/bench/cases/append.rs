@@ -18,7 +18,7 @@ const BLOCK_SECTORS: u32 = 8;
 /// The way in which appends reach the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Way {
+pub(crate) enum AppendMode {
     /// The layer sends each append as a write, one by one: `nomerges`, as Linux does.
     OneByOne,
     /// The layer sends appends as writes; waiting writes merge into one command.
@@ -27,14 +27,15 @@ pub(crate) enum Way {
     Native,
 }
 
-impl Way {
-    pub(crate) const ALL: [Way; 3] = [Way::OneByOne, Way::Merged, Way::Native];
+impl AppendMode {
+    pub(crate) const ALL: [AppendMode; 3] =
+        [AppendMode::OneByOne, AppendMode::Merged, AppendMode::Native];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Way::OneByOne => "emulated, one by one (nomerges)",
-            Way::Merged => "emulated, merged",
-            Way::Native => "native",
+            AppendMode::OneByOne => "emulated, one by one (nomerges)",
+            AppendMode::Merged => "emulated, merged",
+            AppendMode::Native => "native",
         }
     }
 }
@@ -42,18 +43,18 @@ impl Way {
 /// The figures of the clients.
 #[derive(Debug, Serialize)]
 pub(crate) struct Append {
-    pub(crate) way: Way,
+    pub(crate) way: AppendMode,
     pub(crate) appends_per_s: f64,
     pub(crate) latency: Latency,
     pub(crate) refused: u64,
 }
 
 /// Runs the case.
-pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append, Failure> {
+pub(crate) fn run(way: AppendMode, time: Duration, arena: &mut Arena) -> Result<Append, Failure> {
     let named = Named::open(SPEC)?;
     let disk = named.driven(DiskConfig {
-        nomerges: way == Way::OneByOne,
-        emulate_append: way != Way::Native,
+        nomerges: way == AppendMode::OneByOne,
+        emulate_append: way != AppendMode::Native,
         ..DiskConfig::default()
     })?;
     let g = disk.geometry();

@@ -28,7 +28,7 @@ const FEWEST: u64 = 256;
 
 /// The figures of one mode.
 #[derive(Debug, Serialize)]
-pub(crate) struct Order {
+pub(crate) struct OrderFigures {
     pub(crate) mode: &'static str,
     pub(crate) writes: u64,
     /// Writes that the disk or the layer refused.
@@ -149,7 +149,7 @@ fn client(
 }
 
 /// Runs the case in `mode` for at most `time`.
-pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order, Failure> {
+pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<OrderFigures, Failure> {
     let named = Named::open(SPEC)?;
     let disk = named.driven(config(mode))?;
     let mut bufs = arena.buffers(CLIENTS * DEPTH, BLOCK_SECTORS)?;
@@ -181,7 +181,7 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
     let mut verified = verify::compare(&disk, &extents, work, &mut bufs[..DEPTH as usize], false)?;
     verified.refused = refused;
     let log = zoneplug_core::poison::unpoisoned(log.into_inner());
-    Ok(Order {
+    Ok(OrderFigures {
         mode: mode.name(),
         writes: log.sent,
         refused,
