@@ -5,7 +5,7 @@ use zoneplug_control::{Kind, Reply, respond};
 use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::ServedCounters;
-use zoneplug_server::{HandOver, Passed, Served, Serving};
+use zoneplug_server::{HandOver, PassedDisk, Served, Serving};
 
 /// Lines of any bytes: each question has one line as its answer, which is one of those that the client knows; a failure says what
 /// is wrong and what to try, and what is shown of it holds nothing that a terminal obeys.
@@ -19,7 +19,7 @@ pub fn status_socket(data: &[u8]) {
         outlives: n == 0,
         counters: Box::new(move || ServedCounters { reads: n, ..ServedCounters::default() }),
         network: None,
-        passed: Passed::default(),
+        passed: PassedDisk::default(),
     };
     let disks =
         vec![of(0, "mem,zones=8,zone-size=1M,tags=2"), of(1, "null,zones=4,zone-size=2M,tags=2")];

@@ -3,7 +3,7 @@
 use crate::handover::HandOver;
 use crate::measure::measure;
 use crate::served::Origin;
-use crate::served::{OfClients, Served};
+use crate::served::{AddClients, Served};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ pub struct Serving {
     pub disks: Vec<Served>,
     hand_over: HandOver,
     /// Adds the clients of each door to the record for the next server.
-    of_clients: Vec<OfClients>,
+    of_clients: Vec<AddClients>,
     /// The sockets at which this process listens for I/O and metrics.
     pub(crate) sockets: Vec<Arc<TcpListener>>,
     /// Attributes that clients have set, by disk.
@@ -96,7 +96,7 @@ impl Serving {
     /// Answers for these disks. `sockets`: passed on to a server that takes over.
     pub fn new(
         disks: Vec<Served>,
-        of_clients: Vec<OfClients>,
+        of_clients: Vec<AddClients>,
         sockets: Vec<Arc<TcpListener>>,
         hand_over: HandOver,
     ) -> Serving {

@@ -58,7 +58,7 @@ impl Watched {
     }
 
     /// Checks whether another program has changed the files of the disk.
-    fn look(&mut self) {
+    fn check_files(&mut self) {
         if self.changed {
             return;
         }
@@ -102,7 +102,7 @@ impl DiskEvents {
                 }
                 match in_files {
                     true => {
-                        disks.iter_mut().for_each(Watched::look);
+                        disks.iter_mut().for_each(Watched::check_files);
                         std::thread::park_timeout(LOOK);
                     }
                     false => std::thread::park(),

@@ -3,7 +3,7 @@
 use crate::compare::WantedDoor;
 use crate::inherited::Inherited;
 use crate::open_disks::{OpenDisks, flush};
-use crate::served::{OfClients, Served};
+use crate::served::{AddClients, Served};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
@@ -75,8 +75,8 @@ pub trait Door: Send {
         Vec::new()
     }
 
-    /// Serves its disks from now on. Notifies when [`Door::look`] may have something to report. After a failure the
-    /// guard calls [`Door::undo`].
+    /// Serves its disks from now on. Notifies when [`Door::check_running`] may have something to report. After a
+    /// failure the guard calls [`Door::undo`].
     fn start(
         &mut self,
         disks: &OpenDisks,
@@ -87,7 +87,7 @@ pub trait Door: Send {
     /// Undoes a start after a later step failed. Leaves disks that were taken over as they were, because they may be
     /// in use.
     fn undo(&mut self) {
-        self.leave();
+        self.leave_disks();
     }
 
     /// Called when the server serves and the servers before it have ended.
@@ -99,7 +99,7 @@ pub trait Door: Send {
     fn served(&self) -> Vec<Served>;
 
     /// Adds the clients' knowledge to the record for the next server. `None`: clients know only the disks.
-    fn of_clients(&self) -> Option<OfClients> {
+    fn of_clients(&self) -> Option<AddClients> {
         None
     }
 
@@ -119,7 +119,7 @@ pub trait Door: Send {
     }
 
     /// Fails if the door has ended by itself.
-    fn look(&self) -> Result<(), Failure> {
+    fn check_running(&self) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -136,18 +136,18 @@ pub trait Door: Send {
     fn stay(&self) {}
 
     /// Leaves its disks to the next server, and releases them.
-    fn leave(&mut self);
+    fn leave_disks(&mut self);
 
     /// Ends, and makes all data durable. `remove`: also removes devices in use that could stay for the next server.
     fn stop(&mut self, _remove: bool) -> Result<(), Failure> {
-        leave_and_flush(self)
+        leave_disks_and_flush(self)
     }
 }
 
 /// Tells a door to leave its disks, and makes their data durable.
-pub fn leave_and_flush<D: Door + ?Sized>(door: &mut D) -> Result<(), Failure> {
+pub fn leave_disks_and_flush<D: Door + ?Sized>(door: &mut D) -> Result<(), Failure> {
     let disks: Vec<_> = door.served().into_iter().map(|s| (s.name, s.disk)).collect();
-    door.leave();
+    door.leave_disks();
     disks.iter().try_for_each(|(_, disk)| flush(disk))?;
     for (name, _) in &disks {
         let name = &**name;

@@ -3,7 +3,7 @@
 pub mod nvme_tcp;
 pub mod ublk;
 
-use crate::once::{self, Order};
+use crate::once::{self, FileOrder};
 use nvme_tcp::Plan;
 use ublk::{BlockDisk, Numbers, Planned};
 use zoneplug_control::Failure;
@@ -14,7 +14,7 @@ pub fn planned(
     blocks: &[BlockDisk],
     numbers: Numbers,
     network: Option<&Plan>,
-    order: &Order<'_>,
+    order: &FileOrder<'_>,
 ) -> Result<Vec<Planned>, Failure> {
     let specs = [
         blocks.iter().map(|disk| &disk.spec).collect(),

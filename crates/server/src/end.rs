@@ -56,7 +56,7 @@ pub(crate) fn wait(
                 if let Some(by) = hand_over.take() {
                     return Ok(End::Asked(by));
                 }
-                doors.iter().try_for_each(|door| door.look())?;
+                doors.iter().try_for_each(|door| door.check_running())?;
             }
             Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
         }

@@ -87,9 +87,9 @@ impl Inherited {
 
     /// Makes the servers leave their disks, one after the other. After a failure, the remaining servers are not
     /// asked, and those that have left go on.
-    pub(crate) fn leave(&mut self, signals: &Signals) -> Result<(), Failure> {
+    pub(crate) fn make_servers_leave(&mut self, signals: &Signals) -> Result<(), Failure> {
         while let Some(mut running) = self.running.pop() {
-            match running.leave(signals) {
+            match running.make_leave_disks(signals) {
                 Err(f) => {
                     self.running.push(running);
                     return Err(f);

@@ -30,12 +30,12 @@ const CLOSE: Duration = Duration::from_secs(2);
 const SERVE: Duration = Duration::from_secs(60);
 const GIVE_UP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// How long the final check for a line from the next server takes.
-const LAST_LOOK: Duration = Duration::from_millis(100);
+const FINAL_READ: Duration = Duration::from_millis(100);
 /// Longest line from the next server.
 const MAX_LINE: u64 = 4096;
 
 /// The next server, which waits for the disks.
-pub(crate) struct Next {
+pub(crate) struct NextServer {
     stream: UnixStream,
     process: OwnedFd,
     pid: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Next {
 
 /// The outcome for disks that were left.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Became {
+pub(crate) enum LeftOutcome {
     /// The next server serves them.
     Served,
     /// The next server has given up and has ended.
@@ -52,13 +52,13 @@ pub(crate) enum Became {
     Unknown,
 }
 
-impl Next {
+impl NextServer {
     /// The process at the other end of a connection. `None`: the process has gone.
-    pub(crate) fn of(stream: UnixStream) -> Option<Next> {
+    pub(crate) fn of(stream: UnixStream) -> Option<NextServer> {
         let pid = peer(&stream)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let pid = number_of(pid);
-        Some(Next { stream, process, pid })
+        Some(NextServer { stream, process, pid })
     }
 
     /// Sends a line. Ignores errors: after one the next server does not answer, which is noticed.
@@ -90,34 +90,34 @@ impl Next {
     /// Tells the next server that the disks are left, with their record. Waits until it serves them, has given up, or
     /// a signal comes. If the next server is stopped, a signal kills it; this server takes its disks back and then
     /// ends too.
-    pub(crate) fn serves(mut self, signals: &Signals, state: &StateShown) -> Became {
+    pub(crate) fn serves(mut self, signals: &Signals, state: &StateShown) -> LeftOutcome {
         self.say(&answer_line(json!({"ends": false, "state": state})));
         let (tell, told) = mpsc::channel();
         let (pid, notifier) = (self.pid, signals.notifier());
         let process = self.process.try_clone();
         let body = move || {
             let serves = self.waited();
-            let _ = tell.send(if serves { Became::Served } else { Became::Returned });
+            let _ = tell.send(if serves { LeftOutcome::Served } else { LeftOutcome::Returned });
             notifier.notify();
         };
         let thread = std::thread::Builder::new().name("zoneplug-next".to_owned());
         if let Err(e) = thread.spawn(body) {
             log::error!(event = "hand-over-failed"; "no thread to wait for process {pid}: {e}");
-            return Became::Unknown;
+            return LeftOutcome::Unknown;
         }
         let mut end = None;
         loop {
             match (signals.wait(), told.try_recv()) {
-                (event, Ok(became)) => {
+                (event, Ok(outcome)) => {
                     if let Ok(SignalEvent::Signal(signal)) = event {
                         end = Some(signal);
                     }
                     // Sends the signal again, for the loop that serves next.
-                    if became == Became::Returned {
+                    if outcome == LeftOutcome::Returned {
                         end.and_then(Signal::from_named_raw)
                             .map(|signal| kill_process(getpid(), signal));
                     }
-                    return became;
+                    return outcome;
                 }
                 (Ok(SignalEvent::Notified), Err(mpsc::TryRecvError::Empty)) => {}
                 (Ok(SignalEvent::Signal(signal)), Err(mpsc::TryRecvError::Empty))
@@ -135,7 +135,7 @@ impl Next {
                         event = "ends-before-the-next";
                         "this server ends, and process {pid} goes on with the disks as after its death"
                     );
-                    return Became::Unknown;
+                    return LeftOutcome::Unknown;
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Next {
 
     /// Waits until the next server serves the disks. False: it has given up, and has ended.
     fn waited(&mut self) -> bool {
-        if self.is_told() {
+        if self.reports_serving() {
             self.say(&answer_line(json!({})));
             return true;
         }
@@ -163,14 +163,14 @@ impl Next {
     }
 
     /// Whether the next server reports in time that it serves.
-    fn is_told(&mut self) -> bool {
+    fn reports_serving(&mut self) -> bool {
         let Ok(stream) = self.stream.try_clone() else { return false };
         let mut line = Vec::new();
         let mut reader = BufReader::new(Timed::new(stream, SERVE)).take(MAX_LINE);
         let mut read = reader.read_until(b'\n', &mut line);
         if read.is_err() {
             // If this process was stopped meanwhile, the line may have arrived.
-            reader.get_mut().get_mut().again(LAST_LOOK);
+            reader.get_mut().get_mut().again(FINAL_READ);
             read = reader.read_until(b'\n', &mut line);
         }
         read.is_ok() && matches!(serde_json::from_slice(&line), Ok(Request::Served {}))
@@ -273,7 +273,7 @@ pub(crate) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>
 mod tests {
     use super::*;
     use crate::handover::HandOver;
-    use crate::served::{Passed, Served};
+    use crate::served::{PassedDisk, Served};
     use zoneplug_buf::IoBuf;
     use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
     use zoneplug_host::ServedCounters;
@@ -289,7 +289,7 @@ mod tests {
             outlives: true,
             counters: Box::new(ServedCounters::default),
             network: None,
-            passed: Passed::default(),
+            passed: PassedDisk::default(),
         };
         Serving::new(vec![served], Vec::new(), Vec::new(), HandOver::new(|| ()))
     }

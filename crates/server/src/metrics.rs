@@ -118,7 +118,7 @@ impl Drop for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::served::Passed;
+    use crate::served::PassedDisk;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use zoneplug_host::{HostedDisk, ServedCounters};
@@ -134,7 +134,7 @@ mod tests {
             outlives: false,
             counters: Box::new(ServedCounters::default),
             network: None,
-            passed: Passed::default(),
+            passed: PassedDisk::default(),
         }
     }
 

@@ -10,14 +10,14 @@ use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HeldPlace, Specification};
 
 /// The index of each disk in the file. Of two disks, the later one is at fault.
-pub type Order<'a> = HashMap<&'a str, usize>;
+pub type FileOrder<'a> = HashMap<&'a str, usize>;
 
 /// A failure with the disk or the key that caused it.
-pub(crate) type At<'a> = (&'a str, Failure);
+pub(crate) type FailureAt<'a> = (&'a str, Failure);
 
 /// A disk to be served by a door.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Named<'a> {
+struct DiskOfDoor<'a> {
     spec: &'a Specification,
     /// The index of its door.
     door: usize,
@@ -28,10 +28,10 @@ fn places<'a>(paths: impl Iterator<Item = &'a std::path::Path>) -> impl Iterator
     paths.filter_map(|path| HeldPlace::at(path).ok())
 }
 
-impl Named<'_> {
+impl DiskOfDoor<'_> {
     /// Whether a server must refuse one of two disks: both would write to one file or drive, or they are equal disks of
     /// one door. A disk may be read beside its writer.
-    fn excludes(self, other: Named<'_>) -> bool {
+    fn excludes(self, other: DiskOfDoor<'_>) -> bool {
         let writes: HashSet<HeldPlace> = places(self.spec.writes_to()).collect();
         // A server that takes over could not tell two equal disks of a door apart.
         let alike =
@@ -41,15 +41,18 @@ impl Named<'_> {
 }
 
 /// Refuses a disk that one door has twice, by any paths. Several doors may have it. `doors`: the disks of each.
-pub(crate) fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> Result<(), At<'a>> {
+pub(crate) fn disks<'a>(
+    doors: &[Vec<&'a Specification>],
+    order: &FileOrder<'_>,
+) -> Result<(), FailureAt<'a>> {
     let of = |(door, specs): (usize, &Vec<&'a Specification>)| {
-        let all = specs.iter().map(|spec| Named { spec, door });
+        let all = specs.iter().map(|spec| DiskOfDoor { spec, door });
         all.collect::<Vec<_>>()
     };
-    let mut all: Vec<Named<'a>> = doors.iter().enumerate().flat_map(of).collect();
+    let mut all: Vec<DiskOfDoor<'a>> = doors.iter().enumerate().flat_map(of).collect();
     all.sort_by_key(|d| order.get(&**d.spec));
     let mut known = HashSet::new();
-    let mut at: HashMap<HeldPlace, Vec<Named<'_>>> = HashMap::new();
+    let mut at: HashMap<HeldPlace, Vec<DiskOfDoor<'_>>> = HashMap::new();
     for d in all {
         if !known.insert(d) {
             let failure = Failure::usage(format!("{} is named twice", plain(d.spec)));
@@ -70,7 +73,7 @@ pub(crate) fn disks<'a>(doors: &[Vec<&'a Specification>], order: &Order<'_>) -> 
 }
 
 /// Refuses two addresses at which a server cannot listen together. Each comes with its key.
-pub fn addresses<'k>(all: &[(&'k str, SocketAddr)]) -> Result<(), At<'k>> {
+pub fn addresses<'k>(all: &[(&'k str, SocketAddr)]) -> Result<(), FailureAt<'k>> {
     for (n, (key, address)) in all.iter().enumerate() {
         let Some((_, other)) = all[..n].iter().find(|(_, other)| exclude(*address, *other)) else {
             continue;

@@ -6,7 +6,7 @@ use crate::config::OpenSpec;
 use crate::door::Door;
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
-use crate::served::{OpenDisk, Origin, Passed};
+use crate::served::{OpenDisk, Origin, PassedDisk};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -114,5 +114,5 @@ fn open_one(
         let what = format!("{} is not what it was when it was compared", plain(spec));
         return Err(compare::refused(what, "again".to_owned()));
     }
-    Ok(OpenDisk { disk, tags, passed: Passed { mark, held, io, origin }, device })
+    Ok(OpenDisk { disk, tags, passed: PassedDisk { mark, held, io, origin }, device })
 }

@@ -37,7 +37,10 @@ impl Running {
 
     /// Makes the server leave its disks, and waits for that. Returns its final record, because clients may have
     /// changed settings since the first request for it.
-    pub(crate) fn leave(&mut self, signals: &Signals) -> Result<Option<StateShown>, Failure> {
+    pub(crate) fn make_leave_disks(
+        &mut self,
+        signals: &Signals,
+    ) -> Result<Option<StateShown>, Failure> {
         self.server.set_patience(LEAVE);
         let mut left = self.ask_to_leave(signals)?;
         let state = serde_json::from_value(left["state"].take()).ok();

@@ -26,7 +26,7 @@ pub struct Served {
     /// Its network access, if it is served over the network.
     pub network: Option<Network>,
     /// The part that is passed on to the next server.
-    pub passed: Passed,
+    pub passed: PassedDisk,
 }
 
 impl Served {
@@ -35,7 +35,7 @@ impl Served {
         door: &'static str,
         name: impl Into<String>,
         spec: &Specification,
-        (disk, passed): (&HostedDisk, &Passed),
+        (disk, passed): (&HostedDisk, &PassedDisk),
     ) -> Served {
         Served {
             door,
@@ -59,7 +59,7 @@ pub struct OpenDisk {
     /// Tags of each queue, if the specification gives them.
     pub tags: Option<u16>,
     /// The part that is passed on to the next server.
-    pub passed: Passed,
+    pub passed: PassedDisk,
     /// The device below it, to see whether it is closed.
     pub device: Weak<dyn Device>,
 }
@@ -78,7 +78,7 @@ pub enum Origin {
 
 /// The part of an open disk that is passed on to the next server.
 #[derive(Debug, Clone, Default)]
-pub struct Passed {
+pub struct PassedDisk {
     /// Identifies the disk, even if its path names another one later.
     pub mark: DiskMark,
     /// Its open files.
@@ -146,4 +146,4 @@ impl Network {
 }
 
 /// Adds the clients' knowledge of a door to the record for the next server.
-pub type OfClients = Box<dyn Fn(&mut StateShown) + Send + Sync>;
+pub type AddClients = Box<dyn Fn(&mut StateShown) + Send + Sync>;

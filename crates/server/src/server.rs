@@ -32,11 +32,11 @@ pub struct Server {
     signals: Signals,
     stopper: Stopper,
     /// State that outlasts a failed hand-over. `None`: this process has not served yet.
-    stays: Option<Stays>,
+    kept: Option<KeptAcrossHandOver>,
 }
 
 /// State that is made once, because the filter of system calls denies to make it again.
-struct Stays {
+struct KeptAcrossHandOver {
     /// `None`: there is no place for a socket, so clients cannot ask this server.
     socket: Option<Socket<Serving>>,
 }
@@ -51,18 +51,18 @@ pub enum Ended {
 }
 
 /// The end of a period of serving.
-enum Round {
+enum ServingEnd {
     /// A signal has ended it.
     Stopped,
     /// Its disks are closed. The next server has what it needs to serve them, and so has this one.
-    Left(leave::Next, Box<Inherited>),
+    Left(leave::NextServer, Box<Inherited>),
 }
 
 impl Server {
     /// A server that has opened nothing yet.
     pub fn new(config: Config, doors: Doors, signals: Signals) -> Server {
         let stopper = Stopper::new(signals.notifier());
-        Server { config, doors, signals, stopper, stays: None }
+        Server { config, doors, signals, stopper, kept: None }
     }
 
     /// A handle to end this server from another thread.
@@ -70,9 +70,9 @@ impl Server {
         self.stopper.clone()
     }
 
-    /// Opens the disks or takes them over, and serves them until the end. Calls `told` with lines about the disks
+    /// Opens the disks or takes them over, and serves them until the end. Calls `on_served` with lines about the disks
     /// once they are served.
-    pub fn run(mut self, told: &dyn Fn(Vec<String>)) -> Result<Ended, Failure> {
+    pub fn run(mut self, on_served: &dyn Fn(Vec<String>)) -> Result<Ended, Failure> {
         measure::begin();
         if self.doors.iter().all(|door| door.specs().is_empty()) {
             return Err(
@@ -84,16 +84,16 @@ impl Server {
         opening::check_unused(&self.doors, &inherited, DIES)?;
         self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited))?;
         loop {
-            match self.serve(inherited, told)? {
-                Round::Stopped => return Ok(Ended::Stopped),
-                Round::Left(next, back) => {
-                    let became = next.serves(&self.signals, &back.states[0]);
-                    if became != leave::Became::Returned {
-                        if became == leave::Became::Served {
+            match self.serve(inherited, on_served)? {
+                ServingEnd::Stopped => return Ok(Ended::Stopped),
+                ServingEnd::Left(next, back) => {
+                    let outcome = next.serves(&self.signals, &back.states[0]);
+                    if outcome != leave::LeftOutcome::Returned {
+                        if outcome == leave::LeftOutcome::Served {
                             log::info!(event = "handed-over"; "another server has taken the disks over");
                         }
                         // Dropping the socket removes it from its place.
-                        drop(self.stays.take());
+                        drop(self.kept.take());
                         return Ok(Ended::Left);
                     }
                     inherited = *back;
@@ -107,8 +107,8 @@ impl Server {
     fn serve(
         &mut self,
         mut inherited: Inherited,
-        told: &dyn Fn(Vec<String>),
-    ) -> Result<Round, Failure> {
+        on_served: &dyn Fn(Vec<String>),
+    ) -> Result<ServingEnd, Failure> {
         let mut disks = OpenDisks::default();
         opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
         let sockets = &mut inherited.sockets;
@@ -117,7 +117,7 @@ impl Server {
             self.config.metrics_at.map(|at| metrics::listen(at, sockets)).transpose()?;
         if !inherited.has_left() {
             prove::enough(&inherited)?;
-            inherited.leave(&self.signals)?;
+            inherited.make_servers_leave(&self.signals)?;
             opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
         }
         // Closes sockets at addresses that this server does not use.
@@ -138,7 +138,7 @@ impl Server {
         let of_clients = doors.iter().filter_map(|door| door.of_clients()).collect();
         let mut serving = Serving::new(served(&doors), of_clients, sockets, hand_over.clone());
         serving.stays = !self.config.own_process;
-        let goes_on = self.stays.is_some();
+        let goes_on = self.kept.is_some();
         inherited.set_again(&serving, goes_on)?;
         let needs_root = doors.iter().any(|door| door.needs_root());
         self.answer(serving, needs_root, &inherited.replaced)?;
@@ -151,7 +151,7 @@ impl Server {
         }
         if !goes_on {
             let lines = self.doors.iter().flat_map(|door| door.lines());
-            told(lines.chain(metrics.as_ref().map(Metrics::line)).collect());
+            on_served(lines.chain(metrics.as_ref().map(Metrics::line)).collect());
         }
         self.doors.iter().for_each(|door| door.log_start());
         if goes_on {
@@ -163,7 +163,7 @@ impl Server {
         let ended = loop {
             let ended = end::wait(&self.signals, &self.doors, (&hand_over, &self.stopper));
             let Ok(End::Asked(by)) = ended else { break ended };
-            let (Some(next), Some(serving)) = (leave::Next::of(by), self.serving()) else {
+            let (Some(next), Some(serving)) = (leave::NextServer::of(by), self.serving()) else {
                 hand_over.refused();
                 continue;
             };
@@ -174,7 +174,7 @@ impl Server {
             }
             let back = Inherited::of_own(&serving);
             drop((serving, metrics, events));
-            return Ok(self.leave(next, back, disks));
+            return Ok(self.leave_disks(next, back, disks));
         };
         self.stop(ended, metrics, events)
     }
@@ -186,8 +186,8 @@ impl Server {
         needs_root: bool,
         replaced: &[place::Id],
     ) -> Result<(), Failure> {
-        if let Some(stays) = &mut self.stays {
-            if let Some(socket) = &mut stays.socket {
+        if let Some(kept) = &mut self.kept {
+            if let Some(socket) = &mut kept.socket {
                 socket.put(serving);
                 if let Err(f) = socket.restore() {
                     let what = f.parts().1;
@@ -212,26 +212,31 @@ impl Server {
         if self.config.own_process {
             confine::filter_calls()?;
         }
-        self.stays = Some(Stays { socket });
+        self.kept = Some(KeptAcrossHandOver { socket });
         Ok(())
     }
 
     fn serving(&self) -> Option<Arc<Serving>> {
-        self.stays.as_ref()?.socket.as_ref()?.serving()
+        self.kept.as_ref()?.socket.as_ref()?.serving()
     }
 
     /// Leaves the disks to the next server. Their begun requests are complete.
-    fn leave(&mut self, next: leave::Next, back: Inherited, disks: OpenDisks) -> Round {
-        let sockets = self.stays.iter().flat_map(|s| &s.socket);
+    fn leave_disks(
+        &mut self,
+        next: leave::NextServer,
+        back: Inherited,
+        disks: OpenDisks,
+    ) -> ServingEnd {
+        let sockets = self.kept.iter().flat_map(|s| &s.socket);
         sockets.for_each(|socket| socket.withdraw(Some(back.states[0].clone())));
         log::info!(event = "handing-over"; "another server takes the disks over");
-        self.doors.iter_mut().rev().for_each(|door| door.leave());
+        self.doors.iter_mut().rev().for_each(|door| door.leave_disks());
         let (all, below) = (disks.handles(), disks.devices());
         drop(disks);
         if !leave::close(all, &below) {
             next.end_for(&back.states[0]);
         }
-        Round::Left(next, Box::new(back))
+        ServingEnd::Left(next, Box::new(back))
     }
 
     /// Ends the process at the next signal. Linux then keeps or removes the devices, as `--no-recovery` says.
@@ -254,20 +259,20 @@ impl Server {
         ended: Result<End, Failure>,
         metrics: Option<Metrics>,
         events: DiskEvents,
-    ) -> Result<Round, Failure> {
+    ) -> Result<ServingEnd, Failure> {
         let why = if ended.is_ok() { "a signal has come" } else { "it failed" };
         log::info!(event = "stop"; "the server ends: {why}");
         if self.config.own_process {
             notify::stopping();
             self.end_at_a_second_signal();
         }
-        drop((self.stays.take(), metrics));
+        drop((self.kept.take(), metrics));
         // A failure that ended the server takes precedence over failures of its stop.
         let remove = self.config.remove_on_exit;
         let stopped = self.doors.iter_mut().rev().map(|door| door.stop(remove));
         let stopped = stopped.fold(Ok(()), Result::and);
         drop(events);
-        ended.and(stopped).map(|()| Round::Stopped)
+        ended.and(stopped).map(|()| ServingEnd::Stopped)
     }
 }
 

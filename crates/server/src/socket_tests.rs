@@ -2,7 +2,7 @@
 
 use crate::answer::Serving;
 use crate::handover::HandOver;
-use crate::served::{Passed, Served};
+use crate::served::{PassedDisk, Served};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ fn server_with(bounds: Bounds) -> Socket<Serving> {
         outlives: i == 1,
         counters: Box::new(move || ServedCounters { reads: i, ..ServedCounters::default() }),
         network: None,
-        passed: Passed::default(),
+        passed: PassedDisk::default(),
     };
     let disks = vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
     Socket::open_with(Some(&path), Access::default(), serving(disks), &[], bounds).unwrap()
@@ -193,7 +193,7 @@ fn a_handler_that_panics_gives_its_place_back() {
         outlives: false,
         counters: Box::new(|| panic!("planned, in a test")),
         network: None,
-        passed: Passed::default(),
+        passed: PassedDisk::default(),
     };
     let bounds = Bounds { most: 2, ..Bounds::default() };
     let socket =

@@ -29,7 +29,7 @@ use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::planned;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor};
 use zoneplug_server::{
-    Attempt, Config, Doors, Failure, Order, Server, Stopper, check_addresses, check_socket,
+    Attempt, Config, Doors, Failure, FileOrder, Server, Stopper, check_addresses, check_socket,
 };
 
 /// The disks to serve, and the places at which to serve them.
@@ -122,7 +122,7 @@ impl Serve {
             Ok(Plan::new(NvmeTcpOptions { latencies, ..options.clone() }, specs))
         };
         let plan = self.network.as_ref().map(network).transpose()?;
-        let planned = planned(&blocks, Numbers(None), plan.as_ref(), &Order::new())?;
+        let planned = planned(&blocks, Numbers(None), plan.as_ref(), &FileOrder::new())?;
         let addresses = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
         let addresses: Vec<_> = addresses.chain(self.metrics.map(|at| ("metrics", at))).collect();
         check_addresses(&addresses).map_err(|(_, f)| f)?;

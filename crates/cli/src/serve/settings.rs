@@ -21,7 +21,7 @@ use zoneplug_host::Specification;
 use zoneplug_host::ublk::MAX_ID;
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
-use zoneplug_server::{Order, check_addresses};
+use zoneplug_server::{FileOrder, check_addresses};
 
 /// The flag whose value may also come from the environment.
 const LOG_LEVEL: &str = "log-level";
@@ -337,7 +337,7 @@ impl Settings {
     }
 
     /// The index of each disk in the file.
-    pub(super) fn order(&self) -> Order<'_> {
+    pub(super) fn order(&self) -> FileOrder<'_> {
         self.disks.iter().enumerate().map(|(n, (spec, _))| (&**spec, n)).collect()
     }
 

@@ -54,7 +54,7 @@ impl Door for TestDoor {
         vec![Served { network: Some(Network::at(self.at)), ..served }]
     }
 
-    fn leave(&mut self) {
+    fn leave_disks(&mut self) {
         let Some((_, thread)) = self.serving.take() else { return };
         drop((TcpStream::connect(self.at).map(drop), thread.join(), self.listener.take()));
     }

@@ -6,11 +6,11 @@ mod shown;
 mod stamp;
 
 use crate::compare::{WantedDisk, WantedDoor, is_of, refused};
-use crate::door::{Door, leave_and_flush};
+use crate::door::{Door, leave_disks_and_flush};
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::running::DIES;
-use crate::served::{Network, OfClients, Passed, Served};
+use crate::served::{AddClients, Network, PassedDisk, Served};
 use attributes::NetworkAttributes;
 pub use attributes::is_of_network;
 use clients::Offered;
@@ -40,7 +40,7 @@ const WINDOW: Nanos = Nanos(1_000_000_000);
 struct Server {
     server: Arc<NvmeTcp>,
     disks: Vec<Disk>,
-    passed: Vec<Passed>,
+    passed: Vec<PassedDisk>,
     /// The reason why hosts may find changes after a restart, if there is one.
     unknown: Option<String>,
     /// Whether hosts authenticate to the server, and whether the server authenticates to hosts.
@@ -162,12 +162,12 @@ impl Server {
     fn start(
         plan: &Plan,
         listeners: &NvmeTcpListeners,
-        disks: Vec<(Disk, Passed)>,
+        disks: Vec<(Disk, PassedDisk)>,
         stamp: &mut Stamp,
         notifier: Notifier,
     ) -> Result<Server, Failure> {
         let options = &plan.options;
-        let (mut disks, passed): (Vec<Disk>, Vec<Passed>) = disks.into_iter().unzip();
+        let (mut disks, passed): (Vec<Disk>, Vec<PassedDisk>) = disks.into_iter().unzip();
         let shapes: Vec<DiskShape> = disks.iter().map(Disk::shape).collect();
         let shown = plan.would_show(&shapes)?;
         for (n, d) in disks.iter_mut().enumerate() {
@@ -248,7 +248,7 @@ impl Server {
     }
 
     /// Fails if a thread of the server has failed.
-    fn look(&self) -> Result<(), Failure> {
+    fn check_running(&self) -> Result<(), Failure> {
         match self.server.failure() {
             None => Ok(()),
             Some(why) => Err(Failure::new(Kind::Io, format!("{}: {why}", self.server.address()))
@@ -336,14 +336,14 @@ fn inherited_disk(inherited: &Inherited, mark: DiskMark) -> Option<KnownDisk> {
 }
 
 /// The properties of a disk before it is opened for serving.
-struct Looked {
+struct DiskPreview {
     spec: Specification,
     mark: DiskMark,
     shape: DiskShape,
 }
 
-impl Looked {
-    fn new(spec: &Specification) -> Result<Looked, Failure> {
+impl DiskPreview {
+    fn new(spec: &Specification) -> Result<DiskPreview, Failure> {
         let device = spec.open_to_look()?.device;
         let (geometry, mut limits) = (*device.geometry(), device.limits().clone());
         // A disk that is opened to look reports that it is read-only.
@@ -351,7 +351,7 @@ impl Looked {
         let mark = DiskMark::of(spec);
         let of_shape = (!spec.is_volatile()).then_some(mark);
         let shape = DiskShape { mark: of_shape, known: None, geometry, limits };
-        Ok(Looked { spec: spec.clone(), mark, shape })
+        Ok(DiskPreview { spec: spec.clone(), mark, shape })
     }
 }
 
@@ -362,7 +362,7 @@ pub struct NvmeTcpDoor {
     moved: bool,
     /// The hosts' knowledge of the disks, kept for a server that is started after the death of this one.
     stamp: Stamp,
-    looked: Vec<Looked>,
+    previews: Vec<DiskPreview>,
     listeners: Option<NvmeTcpListeners>,
     server: Option<Server>,
 }
@@ -371,7 +371,7 @@ impl NvmeTcpDoor {
     /// A door that does not listen yet. `forget`: assume that hosts know none of the disks.
     pub fn new(plan: Plan, moved: bool, forget: bool) -> NvmeTcpDoor {
         let stamp = plan.stamp(forget);
-        NvmeTcpDoor { plan, moved, stamp, looked: Vec::new(), listeners: None, server: None }
+        NvmeTcpDoor { plan, moved, stamp, previews: Vec::new(), listeners: None, server: None }
     }
 }
 
@@ -381,7 +381,7 @@ impl Door for NvmeTcpDoor {
     }
 
     fn wanted(&self) -> WantedDoor<'_> {
-        let disks = self.looked.iter().map(|d| WantedDisk {
+        let disks = self.previews.iter().map(|d| WantedDisk {
             spec: d.spec.clone(),
             mark: d.mark,
             id: None,
@@ -404,19 +404,19 @@ impl Door for NvmeTcpDoor {
     }
 
     fn prepare(&mut self) -> Result<(), Failure> {
-        let look = |spec: &Specification| Looked::new(spec).map_err(|f| f.of_disk(spec));
-        self.looked = self.plan.specs.iter().map(look).collect::<Result<_, _>>()?;
+        let preview = |spec: &Specification| DiskPreview::new(spec).map_err(|f| f.of_disk(spec));
+        self.previews = self.plan.specs.iter().map(preview).collect::<Result<_, _>>()?;
         Ok(())
     }
 
     fn prove(&self, inherited: &Inherited) -> Result<(), Failure> {
         let (stamp, moved) = (&self.stamp, self.moved);
-        let is_new = |d: &&Looked| inherited_disk(inherited, d.mark).is_none();
-        let new: Vec<_> = self.looked.iter().filter(is_new).collect();
+        let is_new = |d: &&DiskPreview| inherited_disk(inherited, d.mark).is_none();
+        let new: Vec<_> = self.previews.iter().filter(is_new).collect();
         let marks: Vec<_> = new.iter().map(|d| (&d.spec, d.mark)).collect();
-        let all: Vec<_> = self.looked.iter().map(|d| d.mark).collect();
+        let all: Vec<_> = self.previews.iter().map(|d| d.mark).collect();
         stamp.compare(&marks, &all, moved)?;
-        let shapes = self.looked.iter().map(|d| {
+        let shapes = self.previews.iter().map(|d| {
             let known = inherited_disk(inherited, d.mark);
             DiskShape {
                 known: known.or_else(|| stamp.known(&d.spec, d.mark, moved)),
@@ -495,7 +495,7 @@ impl Door for NvmeTcpDoor {
         self.server.iter().flat_map(Server::served).collect()
     }
 
-    fn of_clients(&self) -> Option<OfClients> {
+    fn of_clients(&self) -> Option<AddClients> {
         let server = self.server.as_ref()?.server.clone();
         let key_checks = self.plan.key_checks();
         Some(Box::new(move |state| state.subsystem = Some(subsystem(&server, &key_checks))))
@@ -509,12 +509,12 @@ impl Door for NvmeTcpDoor {
         self.server.iter().for_each(Server::log_start);
     }
 
-    fn look(&self) -> Result<(), Failure> {
-        self.server.as_ref().map_or(Ok(()), Server::look)
+    fn check_running(&self) -> Result<(), Failure> {
+        self.server.as_ref().map_or(Ok(()), Server::check_running)
     }
 
     /// Ends all connections. Hosts connect again, and resend requests without an answer.
-    fn leave(&mut self) {
+    fn leave_disks(&mut self) {
         self.server = None;
         self.listeners = None;
     }
@@ -522,7 +522,7 @@ impl Door for NvmeTcpDoor {
     fn stop(&mut self, _: bool) -> Result<(), Failure> {
         let Some(server) = &self.server else { return Ok(()) };
         let used = server.used();
-        let stopped = leave_and_flush(self);
+        let stopped = leave_disks_and_flush(self);
         self.stamp.end(&used);
         stopped
     }

@@ -6,9 +6,9 @@ mod numbers;
 use crate::compare::{WantedDisk, WantedDoor};
 use crate::door::Door;
 use crate::inherited::Inherited;
-use crate::once::Order;
+use crate::once::FileOrder;
 use crate::open_disks::{OpenDisks, flush};
-use crate::served::{Origin, Passed, Served};
+use crate::served::{Origin, PassedDisk, Served};
 use join::{Joined, Parts};
 pub use numbers::Numbers;
 use std::ops::Range;
@@ -71,16 +71,16 @@ pub struct Planned {
 pub(super) fn planned(
     disks: &[BlockDisk],
     mut next: Numbers,
-    order: &Order<'_>,
+    order: &FileOrder<'_>,
 ) -> Result<Vec<Planned>, Failure> {
     let mut all = Vec::new();
     for of in disks {
-        let look = || {
+        let open_geometry = || {
             let device = of.spec.open_to_look()?.device;
             ublk::check(device.geometry(), device.limits())?;
             Ok(*device.geometry())
         };
-        let geometry = look().map_err(|f: Failure| f.of_disk(&of.spec))?;
+        let geometry = open_geometry().map_err(|f: Failure| f.of_disk(&of.spec))?;
         all.push(Planned { of: of.clone(), id: next.first(of), geometry });
         next.take(of, slices(&geometry).len() as u32);
     }
@@ -95,7 +95,7 @@ pub(super) fn planned(
 struct Device {
     disk: HostedDisk,
     spec: Specification,
-    passed: Passed,
+    passed: PassedDisk,
     /// `None` after it is stopped.
     device: Arc<Mutex<Option<UblkDisk>>>,
     path: PathBuf,
@@ -163,7 +163,7 @@ fn options(
 fn start(
     ublk: &Ublk,
     disk: HostedDisk,
-    (spec, passed): (&Specification, &Passed),
+    (spec, passed): (&Specification, &PassedDisk),
     options: &UblkOptions,
     notifier: Notifier,
 ) -> Result<Device, Failure> {
@@ -241,7 +241,7 @@ impl Device {
     }
 
     /// Fails if the device has ended by itself.
-    fn look(&self) -> Result<(), Failure> {
+    fn check_running(&self) -> Result<(), Failure> {
         let device = lock(&self.device);
         let (path, hint) =
             (self.path.display(), "start it again; dmesg has what the kernel says of it");
@@ -451,8 +451,8 @@ impl Door for UblkDoor {
         self.devices.iter().for_each(Device::log_start);
     }
 
-    fn look(&self) -> Result<(), Failure> {
-        self.devices.iter().try_for_each(Device::look)
+    fn check_running(&self) -> Result<(), Failure> {
+        self.devices.iter().try_for_each(Device::check_running)
     }
 
     fn ask_to_leave(&self) {
@@ -469,7 +469,7 @@ impl Door for UblkDoor {
     }
 
     /// Leaves the devices. Linux keeps their requests for the next server.
-    fn leave(&mut self) {
+    fn leave_disks(&mut self) {
         for d in self.devices.drain(..) {
             let device = lock(&d.device).take();
             device.into_iter().for_each(UblkDisk::leave_device);

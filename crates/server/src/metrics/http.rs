@@ -39,18 +39,18 @@ impl Default for Bounds {
 
 /// The event that a connection waits for. Clients are disconnected in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Doing {
+enum HttpPhase {
     /// The client closes.
     Closing,
     /// The client sends its request.
     Listening,
     /// The client reads its answer.
-    Telling,
+    Sending,
 }
 
 struct Connection {
     stream: TcpStream,
-    doing: Doing,
+    phase: HttpPhase,
     /// The time at which it is closed.
     end: Instant,
     /// The bytes of the request, then of the answer.
@@ -100,8 +100,8 @@ fn wait(
     pause: Option<Instant>,
 ) -> io::Result<Vec<bool>> {
     let accept = if pause.is_some() { PollFlags::empty() } else { PollFlags::IN };
-    let of = |c: &Connection| match c.doing {
-        Doing::Telling => PollFlags::OUT,
+    let of = |c: &Connection| match c.phase {
+        HttpPhase::Sending => PollFlags::OUT,
         _ => PollFlags::IN,
     };
     let mut fds = vec![
@@ -148,11 +148,11 @@ fn accept(
         }
         if connections.len() >= bounds.most {
             let longest =
-                (0..connections.len()).min_by_key(|i| (connections[*i].doing, connections[*i].end));
+                (0..connections.len()).min_by_key(|i| (connections[*i].phase, connections[*i].end));
             longest.map(|i| connections.remove(i));
         }
-        let (doing, end) = (Doing::Listening, now + bounds.patience);
-        connections.push(Connection { stream, doing, end, bytes: Vec::new(), done: 0 });
+        let (phase, end) = (HttpPhase::Listening, now + bounds.patience);
+        connections.push(Connection { stream, phase, end, bytes: Vec::new(), done: 0 });
     }
     Ok(())
 }
@@ -165,10 +165,10 @@ impl Connection {
         answer: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>,
         bounds: Bounds,
     ) -> io::Result<bool> {
-        let turned = match self.doing {
-            Doing::Listening => self.listen(now, answer, bounds),
-            Doing::Telling => self.tell(now, bounds),
-            Doing::Closing => self.close(),
+        let turned = match self.phase {
+            HttpPhase::Listening => self.listen(now, answer, bounds),
+            HttpPhase::Sending => self.tell(now, bounds),
+            HttpPhase::Closing => self.close(),
         };
         match turned {
             Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
@@ -193,7 +193,7 @@ impl Connection {
         self.bytes.extend_from_slice(&piece[..n]);
         let Some(text) = answer(&self.bytes) else { return Ok(true) };
         (self.bytes, self.done) = (text, 0);
-        (self.doing, self.end) = (Doing::Telling, now + bounds.patience);
+        (self.phase, self.end) = (HttpPhase::Sending, now + bounds.patience);
         self.tell(now, bounds)
     }
 
@@ -202,7 +202,7 @@ impl Connection {
             self.done += self.stream.write(&self.bytes[self.done..])?;
         }
         (self.bytes, self.done) = (Vec::new(), 0);
-        (self.doing, self.end) = (Doing::Closing, now + bounds.linger);
+        (self.phase, self.end) = (HttpPhase::Closing, now + bounds.linger);
         self.stream.shutdown(Shutdown::Write)?;
         Ok(true)
     }

@@ -18,7 +18,7 @@
 
 use super::{clients, shown};
 use crate::compare::{is_of, refused};
-use crate::served::Passed;
+use crate::served::PassedDisk;
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -341,8 +341,8 @@ impl Stamp {
     }
 
     /// Writes the hosts' knowledge of the disks, before the first host can connect.
-    pub(super) fn write(&mut self, disks: &[Disk], passed: &[Passed], shown: &ShownSubsystem) {
-        let of = |(n, (d, passed)): (usize, (&Disk, &Passed))| {
+    pub(super) fn write(&mut self, disks: &[Disk], passed: &[PassedDisk], shown: &ShownSubsystem) {
+        let of = |(n, (d, passed)): (usize, (&Disk, &PassedDisk))| {
             let namespaces = shown.namespaces.iter().filter(|shown| shown.disk == n);
             let namespaces = namespaces.map(|n| shown::namespace(n, d.spec.to_string())).collect();
             StampedDisk::new(&d.spec, passed.mark, shown.uuids.get(n), namespaces)

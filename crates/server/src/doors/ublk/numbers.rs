@@ -1,7 +1,7 @@
 //! The numbers of block devices: the N of `/dev/ublkbN`.
 
 use super::BlockDisk;
-use crate::once::Order;
+use crate::once::FileOrder;
 use zoneplug_control::Failure;
 use zoneplug_core::plain;
 use zoneplug_host::ublk::MAX_ID;
@@ -30,7 +30,7 @@ pub(super) type Numbered<'a> = (&'a str, u32, usize);
 /// Refuses device numbers that two disks would share, and those above Linux's limit.
 pub(super) fn check<'a>(
     all: impl Iterator<Item = Numbered<'a>>,
-    order: &Order<'_>,
+    order: &FileOrder<'_>,
 ) -> Result<(), Failure> {
     let mut ranges = Vec::new();
     for (spec, first, devices) in all {
