@@ -1,6 +1,6 @@
 //! `zoneplug create | check`: the file of a durable disk.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureParts, Kind};
 use crate::zones::{parse_bytes, size};
 use crate::{interrupt, json, output, server_client, term};
 use serde::Serialize;
@@ -165,7 +165,7 @@ fn bare(word: &str) -> &str {
 /// longest append.
 fn in_flags(e: Error) -> Failure {
     let failure = Failure::from(e);
-    let (kind, what, way) = failure.parts();
+    let FailureParts { kind, what, hint: way } = failure.parts();
     if kind != Kind::Usage {
         return failure;
     }
@@ -273,7 +273,7 @@ mod tests {
             ("append-max=4K is too long", "--zone-append-max 4K is too long"),
         ] {
             let e = Error::invalid("nothing").hint(keys);
-            assert_eq!(in_flags(e).parts().2, flags);
+            assert_eq!(in_flags(e).parts().hint, flags);
         }
     }
 }

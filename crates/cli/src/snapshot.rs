@@ -139,8 +139,10 @@ fn busy(e: Error, args: &Args) -> Failure {
     if !is_held {
         return failure;
     }
-    let way =
-        format!("--socket PATH, if a server has it with that --socket; or {}", failure.parts().2);
+    let way = format!(
+        "--socket PATH, if a server has it with that --socket; or {}",
+        failure.parts().hint
+    );
     failure.hint(way)
 }
 
@@ -158,7 +160,7 @@ fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duratio
     snapshot.copy_rest()?;
     let late = |f: Failure| {
         let hint = format!("a longer --pause than {:?}, or less load", args.pause);
-        let (_, what, _) = f.parts();
+        let what = f.parts().what;
         Failure::io(format!("the disk was not kept still to the end of the copy: {what}"))
             .hint(hint)
     };

@@ -8,7 +8,7 @@ use zoneplug_control::said::{self, To};
 /// Reports a failure on stderr, and as JSON on stdout if `json` is wanted and no document contains it yet. Prints
 /// nothing if the reader of the output has gone.
 pub fn report(failure: &Failure, json: bool) -> ExitCode {
-    let (kind, ..) = failure.parts();
+    let kind = failure.parts().kind;
     if kind != Kind::BrokenPipe {
         // If these fail, there is no other output to report it on.
         if json && !failure.is_in_json() {

@@ -2,7 +2,7 @@
 
 use crate::program::{name, program, with_program};
 use clap::error::{ContextKind, ContextValue};
-pub use zoneplug_control::{Attempt, Failure, Kind};
+pub use zoneplug_control::{Attempt, Failure, FailureParts, Kind};
 use zoneplug_core::Error;
 use zoneplug_devices::spec::nearest;
 

@@ -3,7 +3,7 @@
 //! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`,
 //! beside its results if there are any. stderr has the same two lines as without `--json`.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureParts};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ struct Wrong<'a> {
 
 impl<'a> Wrong<'a> {
     fn of(failure: &'a Failure) -> Wrong<'a> {
-        let (kind, message, hint) = failure.parts();
+        let FailureParts { kind, what: message, hint } = failure.parts();
         Wrong { kind: kind.name(), message, hint, exit: failure.exit_code() }
     }
 }

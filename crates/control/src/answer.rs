@@ -1,7 +1,7 @@
 //! Answers on a control socket: any line from a client gets one line of JSON. Reads no socket and no clock.
 
 use crate::client::{Answer, FailureShown, Request, StateShown};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureParts, Kind};
 use crate::pause::Pause;
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 
 /// The answer that reports a failure.
 pub fn refusal(f: &Failure) -> Vec<u8> {
-    let (kind, what, hint) = f.parts();
+    let FailureParts { kind, what, hint } = f.parts();
     let (what, hint) = (what.to_owned(), hint.to_owned());
     line(&Answer::Error(FailureShown { code: kind as u8, what, hint }))
 }

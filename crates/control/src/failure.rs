@@ -20,6 +20,17 @@ pub struct Failure {
     in_json: bool,
 }
 
+/// The parts of a failure that are shown.
+#[derive(Debug, Clone, Copy)]
+pub struct FailureParts<'a> {
+    /// The meaning of the exit code.
+    pub kind: Kind,
+    /// The cause.
+    pub what: &'a str,
+    /// The remedy.
+    pub hint: &'a str,
+}
+
 /// The meaning of an exit code. `--help` shows the numbers, and they do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -108,8 +119,9 @@ impl Failure {
     }
 
     /// The kind, the cause and the hint.
-    pub fn parts(&self) -> (Kind, &str, &str) {
-        (self.kind, &self.what, self.hint.as_deref().unwrap_or("zoneplug --help"))
+    pub fn parts(&self) -> FailureParts<'_> {
+        let hint = self.hint.as_deref().unwrap_or("zoneplug --help");
+        FailureParts { kind: self.kind, what: &self.what, hint }
     }
 
     /// The exit code of a command with this failure.

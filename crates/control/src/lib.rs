@@ -31,7 +31,7 @@ mod zone_table;
 pub use access::Access;
 pub use answer::{Answers, Reply, answer_line, being_left, no_takeover, refusal, respond};
 pub use connections::{Bounds, MAX_QUESTION};
-pub use failure::{Attempt, Failure, Kind};
+pub use failure::{Attempt, Failure, FailureParts, Kind};
 pub use outbox::Outbox;
 pub use pause::{LONGEST as LONGEST_PAUSE, Pause, no_pause};
 pub use socket::{LAST_ANSWERS, Socket, check as check_socket};

@@ -39,7 +39,7 @@ pub(crate) fn together<T: Send>(
         gate.open(begun.is_ok());
         let ended = begun.map_err(|e| {
             let f = Failure::of_system(Attempt::Thread, "no thread for a client", e);
-            let way = format!("fewer jobs, or {}", f.parts().2);
+            let way = format!("fewer jobs, or {}", f.parts().hint);
             f.hint(way)
         })?;
         let panicked = || Failure::io("a client panicked").hint("this is a bug");

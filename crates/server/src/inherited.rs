@@ -115,7 +115,7 @@ impl Inherited {
                     // The attribute belongs to a scheduler that the disk no longer has.
                     Err(_) if !serving.has(&disk.name, name) => {}
                     Err(f) if own => {
-                        let (disk, what) = (plain(&disk.name), plain(f.parts().1));
+                        let (disk, what) = (plain(&disk.name), plain(f.parts().what));
                         log::error!(event = "hand-over-failed"; "{disk}: {name} is not {value} again: {what}");
                     }
                     Err(f) => return Err(f),

@@ -16,7 +16,7 @@ use std::sync::Weak;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zoneplug_control::client::{Request, StateShown, Timed};
-use zoneplug_control::{Attempt, Failure, Kind, answer_line, refusal};
+use zoneplug_control::{Attempt, Failure, FailureParts, Kind, answer_line, refusal};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
 use zoneplug_host::signals::{SignalEvent, Signals};
@@ -71,7 +71,7 @@ impl NextServer {
     pub(crate) fn refuse(mut self, why: &Failure) {
         log::warn!(
             event = "hand-over-refused";
-            "process {} has asked for the disks, and this server goes on: {}", self.pid, plain(why.parts().1)
+            "process {} has asked for the disks, and this server goes on: {}", self.pid, plain(why.parts().what)
         );
         self.say(&refusal(why));
     }
@@ -208,7 +208,7 @@ fn in_time<T: Send + 'static>(
         let left = end.saturating_duration_since(Instant::now());
         let Ok((n, result)) = told.recv_timeout(left) else { break };
         let result = result.map_err(|f| {
-            let (_, what, hint) = f.parts();
+            let FailureParts { what, hint, .. } = f.parts();
             Failure::io(format!("{}: {what}", plain(&names[n]))).hint(hint)
         });
         done.push(result?);
@@ -234,7 +234,7 @@ pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Fa
         // until then.
         drop(disk.freeze()?);
         flush(disk).map_err(|f| {
-            let what = format!("what was written cannot be made durable: {}", f.parts().1);
+            let what = format!("what was written cannot be made durable: {}", f.parts().what);
             Failure::io(what)
                 .hint("its clients are told at their next flush; mend what is below, end this server and start it again")
         })

@@ -4,7 +4,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use zoneplug_control::Failure;
+use zoneplug_control::{Failure, FailureParts};
 use zoneplug_core::plain;
 
 /// How long to wait for a supervisor that stalls.
@@ -36,7 +36,7 @@ pub(crate) fn ready() {
 /// Reports in `systemctl status` why a takeover failed. Does nothing in a process that has served.
 pub fn refused(why: &Failure) {
     if !HAS_SERVED.load(Ordering::Relaxed) {
-        let (_, what, hint) = why.parts();
+        let FailureParts { what, hint, .. } = why.parts();
         let line = format!("reload refused: {what}; try: {hint}");
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         tell(&format!("STATUS={}\n", plain(&line)));

@@ -137,7 +137,7 @@ fn state_of(
         Err(f) => {
             // A server that does not list its disks may have any of them. Opening such a disk fails.
             let Ok(disks) = server.disks() else {
-                let what = plain(f.parts().1);
+                let what = plain(f.parts().what);
                 note(&format!(
                     "process {pid}: {what}; if it has one of the disks, this server cannot"
                 ));
@@ -146,7 +146,7 @@ fn state_of(
             if !disks.iter().any(|d| is_named(&d.spec)) {
                 return Ok(None);
             }
-            let what = format!("process {pid} cannot hand its disks over: {}", f.parts().1);
+            let what = format!("process {pid} cannot hand its disks over: {}", f.parts().what);
             return Err(refused(what, kill));
         }
     };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoneplug_control::Socket;
 use zoneplug_control::place;
-use zoneplug_control::{Attempt, Failure};
+use zoneplug_control::{Attempt, Failure, FailureParts};
 use zoneplug_core::plain;
 use zoneplug_host::signals::{SignalEvent, Signals};
 
@@ -146,7 +146,7 @@ impl Server {
         inherited.serves();
         for door in &mut self.doors {
             if let Err(f) = door.serves() {
-                log::error!(event = "hand-over-failed"; "{}", plain(f.parts().1));
+                log::error!(event = "hand-over-failed"; "{}", plain(f.parts().what));
             }
         }
         if !goes_on {
@@ -190,7 +190,7 @@ impl Server {
             if let Some(socket) = &mut kept.socket {
                 socket.put(serving);
                 if let Err(f) = socket.restore() {
-                    let what = f.parts().1;
+                    let what = f.parts().what;
                     log::error!(event = "hand-over-failed"; "this server serves, and cannot be asked: {what}");
                 }
             }
@@ -201,7 +201,7 @@ impl Server {
             Ok(socket) => Some(socket),
             // Without `--socket`, only root has a place for it.
             Err(f) if !needs_root && path.is_none() => {
-                let (_, what, hint) = f.parts();
+                let FailureParts { what, hint, .. } = f.parts();
                 (self.config.note)(&format!(
                     "{what}; zoneplug status does not show this server without {hint}"
                 ));
@@ -288,7 +288,7 @@ pub fn check(config: &Config, doors: &mut Doors) -> Result<(), Failure> {
     }
     if let Err(f) = opening::check_unused(doors, &inherited, Duration::ZERO) {
         // The check may run beside the server that is to be replaced.
-        (config.note)(&format!("{} now: a start fails until that has ended", f.parts().1));
+        (config.note)(&format!("{} now: a start fails until that has ended", f.parts().what));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! wrong key or value. The valid keys come from the parser of the command line (settings.rs) and from the tables of
 //! specifications.
 
-use crate::failure::{self, Attempt, Failure};
+use crate::failure::{self, Attempt, Failure, FailureParts};
 use clap::{Arg, ArgAction, Command};
 use std::collections::HashMap;
 use std::fmt;
@@ -240,7 +240,7 @@ fn refused(
         }
     }
     let failure = failure::from_clap(&e, &Command::new("zoneplug"));
-    let (_, what, hint) = failure.parts();
+    let FailureParts { what, hint, .. } = failure.parts();
     let why = std::error::Error::source(&e).map(ToString::to_string);
     let hint = Some(hint.to_owned()).filter(|h| !h.contains("--help"));
     let said = why.map(|w| w.split("; try: ").next().unwrap_or_default().to_owned());

@@ -276,7 +276,7 @@ impl Settings {
     fn refused(&self, e: &clap::Error) -> Failure {
         let cli = Command::new("zoneplug").subcommand(flags());
         let failure = failure::from_clap(e, &cli);
-        let (_, what, _) = failure.parts();
+        let what = failure.parts().what;
         let named = self.keys.iter().find(|(name, _)| what.contains(&format!("--{name}")));
         match named {
             Some((_, place)) => failure.at(place),
@@ -295,7 +295,7 @@ impl Settings {
         let is_missing = |path: &Path| path.is_relative() && !path.exists();
         let failure = match std::env::current_dir() {
             Ok(here) if Specification::parse(&spec).is_ok_and(|s| s.paths().any(is_missing)) => {
-                let hint = failure.parts().2.to_owned();
+                let hint = failure.parts().hint.to_owned();
                 let here = here.display().to_string();
                 let hint = format!(
                     "{hint}. A relative path begins at the working directory, here {}",
@@ -313,7 +313,7 @@ impl Settings {
         let found = self.keys.iter().find(|(n, _)| n == name).map(|(_, place)| place.clone());
         match found {
             Some(place) => {
-                let hint = in_keys(failure.parts().2);
+                let hint = in_keys(failure.parts().hint);
                 failure.hint(hint).at(&place)
             }
             None => failure,

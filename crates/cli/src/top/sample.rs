@@ -41,7 +41,7 @@ impl Sampler {
         let mut sample = match &self.source {
             Source::Servers { .. } => self.of_servers(want),
             Source::Disk { spec } => of_disk(spec, want).unwrap_or_else(|f| Sample {
-                trouble: Some(f.parts().1.to_owned()),
+                trouble: Some(f.parts().what.to_owned()),
                 ..Sample::default()
             }),
         };
@@ -78,9 +78,9 @@ fn zones(server: &mut Server, shown: &Shown, key: String, want: &Want) -> ZonesS
     let mut ask = |first: u32, count: Option<u32>, cells: u32| -> Result<ZonesShown, String> {
         let (disk, cells) = (shown.name.clone(), Some(cells));
         let answer = server.ask(&Request::Zones { disk, first, count, cells });
-        let answer = answer.map_err(|f| match f.parts().1.contains("unknown variant") {
+        let answer = answer.map_err(|f| match f.parts().what.contains("unknown variant") {
             true => "its server is of a version that does not show zones".to_owned(),
-            false => f.parts().1.to_owned(),
+            false => f.parts().what.to_owned(),
         })?;
         serde_json::from_value(answer).map_err(|e| e.to_string())
     };

@@ -2,7 +2,7 @@
 //! of the others.
 
 use super::{PATIENCE, Request, Server, Shown, sockets};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureParts, Kind};
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,15 +32,15 @@ pub struct Asked<T> {
 impl Silent {
     /// The failure's message, in one line.
     pub fn what(&self) -> &str {
-        self.failure.parts().1
+        self.failure.parts().what
     }
 
     /// The failure of a command that needs all answers. `None`: all servers answered.
     pub fn failure(all: Vec<Silent>) -> Option<Failure> {
         let mut all = all.into_iter().map(|s| s.failure);
         let first = all.next()?;
-        let more = all.map(|f| format!("; {}", f.parts().1)).collect::<String>();
-        let (kind, what, hint) = first.parts();
+        let more = all.map(|f| format!("; {}", f.parts().what)).collect::<String>();
+        let FailureParts { kind, what, hint } = first.parts();
         Some(Failure::new(kind, format!("{what}{more}")).hint(hint))
     }
 }
