@@ -28,14 +28,34 @@ impl WantedDisk {
     }
 }
 
+/// A disk to be served, by its specification and its mark.
+#[derive(Clone, Copy)]
+pub(crate) struct MarkedDisk<'a> {
+    pub(crate) spec: &'a Specification,
+    pub(crate) mark: DiskMark,
+}
+
 /// Whether a mark names a disk of another server: the same disks at the bottom, with the same layers.
 pub(crate) fn is_of(disk: &StateOfDisk, mark: DiskMark) -> bool {
     let StateOfDisk { disks, layers, place, .. } = *disk;
     mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
 }
 
-/// A difference that clients would find, and a hint.
-pub type Difference = (String, String);
+/// A difference that clients would find.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    /// The difference.
+    pub what: String,
+    /// The remedy.
+    pub hint: String,
+}
+
+impl Difference {
+    /// A difference with a hint.
+    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Difference {
+        Difference { what: what.into(), hint: hint.into() }
+    }
+}
 
 /// Compares the clients' knowledge of a running server, apart from its disks. The difference begins with their name
 /// for it.
@@ -89,14 +109,15 @@ pub(crate) fn compare(
         let before = n.checked_sub(1).and_then(|n| served.get(n));
         let same = before.is_some_and(|b| b.door() == d.door() && b.disks == d.disks);
         nth_part = if same { nth_part + 1 } else { 0 };
-        one_disk(d, wanted, nth_part).map_err(|(what, hint)| {
+        one_disk(d, wanted, nth_part).map_err(|Difference { what, hint }| {
             let (name, spec) = (plain(&d.name), plain(&d.spec));
             refused(format!("process {pid} serves {name} from {spec}, {what}"), hint)
         })?;
     }
     for door in wanted {
-        (door.clients)(state)
-            .map_err(|(what, hint)| refused(format!("process {pid} serves {what}"), hint))?;
+        (door.clients)(state).map_err(|Difference { what, hint }| {
+            refused(format!("process {pid} serves {what}"), hint)
+        })?;
     }
     Ok(true)
 }
@@ -116,39 +137,39 @@ fn one_disk(d: &StateOfDisk, wanted: &[WantedDoor<'_>], nth_part: u32) -> Result
         let paths: Vec<_> = there.iter().flat_map(|spec| spec.paths()).collect();
         if !paths.is_empty() && all.iter().any(|w| w.spec.paths().eq(paths.iter().copied())) {
             let hint = "the disk that it serves at that path again, or its new path";
-            return Err(("and another disk is at its path now".to_owned(), hint.to_owned()));
+            return Err(Difference::new("and another disk is at its path now", hint));
         }
-        return Err((
-            "which this one would not serve in that way".to_owned(),
+        return Err(Difference::new(
+            "which this one would not serve in that way",
             format!("--{way} {spec} too: a server hands over all or nothing"),
         ));
     };
     if !d.outlives {
         let hint = "disks in files or drives, without --no-recovery; or end that server first";
-        return Err(("which ends with it".to_owned(), hint.to_owned()));
+        return Err(Difference::new("which ends with it", hint));
     }
     if !w.outlives {
         let hint = "without --no-recovery (no-recovery); or end that server first";
-        return Err(("and this one would not keep it for the next".to_owned(), hint.to_owned()));
+        return Err(Difference::new("and this one would not keep it for the next", hint));
     }
     if w.mark.layers != d.layers {
-        return Err(("with other layers".to_owned(), format!("the same layers: {spec}")));
+        return Err(Difference::new("with other layers", format!("the same layers: {spec}")));
     }
     if w.mark.place != d.place {
         let hint = format!("the file that it has, not a copy or another one at its path: {spec}");
-        return Err(("from another file".to_owned(), hint));
+        return Err(Difference::new("from another file", hint));
     }
     let listens = |at: &String| door.is_some_and(|door| door.addresses.contains(at));
     if let Some(address) = d.address.as_ref().filter(|a| !listens(a)) {
         let address = plain(address);
-        return Err((
+        return Err(Difference::new(
             format!("at {address}, where this one would not listen"),
             format!("--{way} {address} {spec}"),
         ));
     }
     if let Some(id) = w.id.filter(|id| number_of(&d.name) != Some(id + nth_part)) {
         let hint = "without --id, or with the number that it has (id)";
-        return Err((format!("not as number {id}"), hint.to_owned()));
+        return Err(Difference::new(format!("not as number {id}"), hint));
     }
     Ok(())
 }

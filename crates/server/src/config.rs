@@ -9,8 +9,8 @@ use zoneplug_host::{DiskSpec, HeldDisks, Specification};
 /// The settings of a server that do not depend on its doors.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Take the disks over from the servers that have them, or only from this process.
-    pub takeover: Option<Option<u32>>,
+    /// The servers from which the disks are taken over.
+    pub takeover: Takeover,
     /// The path of the socket. `None`: the usual place.
     pub socket: Option<PathBuf>,
     /// The users that may use the socket.
@@ -28,13 +28,25 @@ pub struct Config {
     pub note: fn(&str),
 }
 
+/// The servers from which disks are taken over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Takeover {
+    /// None: the disks have no server yet.
+    #[default]
+    No,
+    /// All that have one of the disks.
+    Any,
+    /// Only the server with this process number.
+    Process(u32),
+}
+
 /// Opens the device of a specification, or takes it from the disks that another server has handed over.
 pub type OpenSpec = fn(&Specification, &HeldDisks) -> Result<DiskSpec, Failure>;
 
 impl Default for Config {
     fn default() -> Config {
         Config {
-            takeover: None,
+            takeover: Takeover::No,
             socket: None,
             access: Access::default(),
             metrics_at: None,

@@ -44,7 +44,8 @@ pub(crate) enum End {
 pub(crate) fn wait(
     signals: &Signals,
     doors: &[Box<dyn Door>],
-    (hand_over, stopper): (&HandOver, &Stopper),
+    hand_over: &HandOver,
+    stopper: &Stopper,
 ) -> Result<End, Failure> {
     loop {
         if stopper.is_stopped() {

@@ -2,7 +2,7 @@
 //! knowledge. After a failed hand-over, the server before it is the same process.
 
 use crate::answer::Serving;
-use crate::compare::is_of;
+use crate::compare::{MarkedDisk, is_of};
 use crate::running::Running;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -45,11 +45,8 @@ impl Inherited {
 
     /// Makes disks with these specifications the ones that the servers have open, even if their paths name other
     /// files later. The marks identify them. False: a disk has changed since its mark was made.
-    pub(crate) fn keep<'a>(
-        &mut self,
-        wanted: impl Iterator<Item = (&'a Specification, DiskMark)>,
-    ) -> bool {
-        for (spec, mark) in wanted {
+    pub(crate) fn keep<'a>(&mut self, wanted: impl Iterator<Item = MarkedDisk<'a>>) -> bool {
+        for MarkedDisk { spec, mark } in wanted {
             spec.paths().for_each(|path| self.disks.know(path));
             let was_compared = self.served().any(|d| is_of(d, mark));
             if was_compared != self.has(spec) {

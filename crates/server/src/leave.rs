@@ -4,7 +4,7 @@
 use crate::answer::Serving;
 use crate::door::Door;
 use crate::handover::{number_of, peer};
-use crate::open_disks::flush;
+use crate::open_disks::{NamedDisk, flush};
 use crate::running::ends_within;
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
@@ -186,12 +186,12 @@ fn is_stopped(pid: u32) -> bool {
 
 /// Calls `f` for each disk in a thread of its own, and waits for all. A disk that hangs blocks only its own thread.
 fn in_time<T: Send + 'static>(
-    disks: impl Iterator<Item = (String, HostedDisk)>,
+    disks: impl Iterator<Item = NamedDisk>,
     f: impl Fn(&HostedDisk) -> Result<T, Failure> + Clone + Send + 'static,
 ) -> Result<Vec<T>, Failure> {
     let (tell, told) = mpsc::channel();
     let mut names = Vec::new();
-    for (name, disk) in disks {
+    for NamedDisk { name, disk } in disks {
         let (tell, f, n) = (tell.clone(), f.clone(), names.len());
         names.push(name);
         let body = move || {
@@ -228,7 +228,7 @@ fn does_not_answer(name: &str) -> Failure {
 /// Waits for all requests that disks and doors have begun, and makes acknowledged data durable. A failure changes
 /// nothing.
 pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Failure> {
-    let disks = serving.disks.iter().map(|d| (d.name.clone(), d.disk.clone()));
+    let disks = serving.disks.iter().map(|d| NamedDisk::new(&d.name, &d.disk));
     in_time(disks, |disk| {
         // Fails for a disk with a lost command: it could not be closed either, and hosts would be without a server
         // until then.
@@ -249,8 +249,8 @@ pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Fa
 
 /// Stops all I/O on the disks, and closes them. False: a disk is not closed in time, and only the end of this process
 /// stops its I/O.
-pub(crate) fn close(disks: Vec<(String, HostedDisk)>, devices: &[Weak<dyn Below>]) -> bool {
-    let closing: Vec<Closing> = disks.iter().map(|(_, disk)| disk.closing()).collect();
+pub(crate) fn close(disks: Vec<NamedDisk>, devices: &[Weak<dyn Below>]) -> bool {
+    let closing: Vec<Closing> = disks.iter().map(|d| d.disk.closing()).collect();
     let frozen = in_time(disks.into_iter(), |disk| disk.freeze().map_err(Failure::from));
     // Frozen until the last handle goes, so that no I/O begins before the disk is closed.
     let is_still = frozen.is_ok();
@@ -331,7 +331,7 @@ mod tests {
             let mut io = zoneplug_host::BlockingDisk::new(&disk).unwrap();
             io.write_from(Sector(0), &vec![7; 1 << 20]).unwrap();
             drop(io);
-            assert!(close(vec![("a".to_owned(), disk)], &[below]));
+            assert!(close(vec![NamedDisk { name: "a".to_owned(), disk }], &[below]));
             let said = zoneplug_host::file::check(&path, false).unwrap().to_string();
             assert!(said.contains("it was closed"), "time {turn}: {said}");
         }
@@ -345,7 +345,10 @@ mod tests {
         let below = std::sync::Arc::downgrade(&named.device);
         let disk = HostedDisk::open_named(named).unwrap();
         let other = disk.clone();
-        assert!(!close(vec![("a".to_owned(), disk)], std::slice::from_ref(&below)));
-        assert!(close(vec![("a".to_owned(), other)], &[below]));
+        assert!(!close(
+            vec![NamedDisk { name: "a".to_owned(), disk }],
+            std::slice::from_ref(&below)
+        ));
+        assert!(close(vec![NamedDisk { name: "a".to_owned(), disk: other }], &[below]));
     }
 }

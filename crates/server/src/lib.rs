@@ -48,15 +48,15 @@ mod socket_tests;
 
 pub use answer::Serving;
 pub use compare::{CompareClients, Difference, WantedDisk, WantedDoor};
-pub use config::{Config, OpenSpec};
+pub use config::{Config, OpenSpec, Takeover};
 pub use confine::drop_rights;
 pub use door::{Door, Doors, leave_disks_and_flush, listen_at};
 pub use end::Stopper;
 pub use handover::HandOver;
 pub use inherited::Inherited;
 pub use notify::refused;
-pub use once::{FileOrder, addresses as check_addresses};
-pub use open_disks::OpenDisks;
+pub use once::{FileOrder, NamedAddress, addresses as check_addresses};
+pub use open_disks::{NamedDisk, OpenDisks};
 pub use prove::raise_open_files;
 pub use served::{AddClients, DoorAttributes, Network, OpenDisk, Origin, PassedDisk, Served};
 pub use server::{Ended, Server, check};

@@ -72,13 +72,23 @@ pub(crate) fn disks<'a>(
     Ok(())
 }
 
-/// Refuses two addresses at which a server cannot listen together. Each comes with its key.
-pub fn addresses<'k>(all: &[(&'k str, SocketAddr)]) -> Result<(), FailureAt<'k>> {
-    for (n, (key, address)) in all.iter().enumerate() {
-        let Some((_, other)) = all[..n].iter().find(|(_, other)| exclude(*address, *other)) else {
+/// An address at which a server is to listen, and the key that gives it.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedAddress<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// The address.
+    pub address: SocketAddr,
+}
+
+/// Refuses two addresses at which a server cannot listen together.
+pub fn addresses<'k>(all: &[NamedAddress<'k>]) -> Result<(), FailureAt<'k>> {
+    for (n, NamedAddress { key, address }) in all.iter().enumerate() {
+        let Some(other) = all[..n].iter().find(|other| exclude(*address, other.address)) else {
             continue;
         };
-        let what = match address == other {
+        let other = other.address;
+        let what = match *address == other {
             true => format!("{address} is given twice"),
             false => format!("{address} is also {other}: one of all addresses of this machine"),
         };
@@ -105,7 +115,8 @@ mod tests {
     #[test]
     fn an_address_is_listened_at_once() {
         let is_refused = |a: &str, b: &str| {
-            let all = [a, b].map(|text| ("nvme-tcp", text.parse().unwrap()));
+            let all =
+                [a, b].map(|text| NamedAddress { key: "nvme-tcp", address: text.parse().unwrap() });
             addresses(&all).is_err()
         };
         for (a, b, refused) in [

@@ -7,6 +7,20 @@ use zoneplug_control::Failure;
 use zoneplug_core::Device;
 use zoneplug_host::{BlockingDisk, HostedDisk};
 
+/// A handle of a disk, with its name in failures.
+pub struct NamedDisk {
+    /// The name.
+    pub name: String,
+    /// The disk.
+    pub disk: HostedDisk,
+}
+
+impl NamedDisk {
+    pub(crate) fn new(name: &str, disk: &HostedDisk) -> NamedDisk {
+        NamedDisk { name: name.to_owned(), disk: disk.clone() }
+    }
+}
+
 /// The open disks, by their specifications.
 #[derive(Default)]
 pub struct OpenDisks(BTreeMap<String, OpenDisk>);
@@ -21,9 +35,10 @@ impl OpenDisks {
         self.0.insert(spec.to_owned(), disk);
     }
 
-    /// Handles of the disks, with their specifications.
-    pub fn handles(&self) -> Vec<(String, HostedDisk)> {
-        self.0.iter().map(|(spec, d)| (spec.clone(), d.disk.clone())).collect()
+    /// Handles of the disks, each named by its specification.
+    pub fn handles(&self) -> Vec<NamedDisk> {
+        let named = |(spec, d): (&String, &OpenDisk)| NamedDisk::new(spec, &d.disk);
+        self.0.iter().map(named).collect()
     }
 
     /// The devices below the disks.

@@ -1,8 +1,8 @@
 //! Checks of a server that takes over, before the running one is asked to leave: clients must find what they know,
 //! and resources must suffice.
 
-use crate::compare;
-use crate::config::Config;
+use crate::compare::{self, MarkedDisk};
+use crate::config::{Config, Takeover};
 use crate::door::Door;
 use crate::inherited::Inherited;
 use crate::predecessors;
@@ -15,18 +15,19 @@ use zoneplug_host::HeldDisk;
 /// these or from earlier servers. Changes nothing for those servers.
 pub(crate) fn find(config: &Config, doors: &mut [Box<dyn Door>]) -> Result<Inherited, Failure> {
     let takeover = config.takeover;
-    if takeover.is_none() && !doors.iter().any(|door| door.is_known()) {
+    if takeover == Takeover::No && !doors.iter().any(|door| door.is_known()) {
         return Ok(Inherited::default());
     }
     // A wrong specification shows while the disks are still served.
     doors.iter_mut().try_for_each(|door| door.prepare())?;
     let wanted: Vec<_> = doors.iter().map(|door| door.wanted()).collect();
     let mut inherited = match takeover {
-        Some(of) => predecessors::find(&wanted, config, of)?,
-        None => Inherited::default(),
+        Takeover::No => Inherited::default(),
+        Takeover::Any => predecessors::find(&wanted, config, None)?,
+        Takeover::Process(pid) => predecessors::find(&wanted, config, Some(pid))?,
     };
     let all = wanted.iter().flat_map(|door| &door.disks);
-    if !inherited.keep(all.map(|w| (&w.spec, w.mark))) {
+    if !inherited.keep(all.map(|w| MarkedDisk { spec: &w.spec, mark: w.mark })) {
         let what = "the file or the key of a disk has changed while it was compared";
         return Err(compare::refused(what.to_owned(), "again".to_owned()));
     }

@@ -1,7 +1,7 @@
 //! A server of disks from start to end, with its doors, its socket and its metrics.
 
 use crate::answer::Serving;
-use crate::config::Config;
+use crate::config::{Config, Takeover};
 use crate::confine;
 use crate::disk_events::{DiskEvents, Watched};
 use crate::door::{Door, Doors, Starting};
@@ -161,7 +161,7 @@ impl Server {
             notify::ready();
         }
         let ended = loop {
-            let ended = end::wait(&self.signals, &self.doors, (&hand_over, &self.stopper));
+            let ended = end::wait(&self.signals, &self.doors, &hand_over, &self.stopper);
             let Ok(End::Asked(by)) = ended else { break ended };
             let (Some(next), Some(serving)) = (leave::NextServer::of(by), self.serving()) else {
                 hand_over.refused();
@@ -281,7 +281,7 @@ impl Server {
 pub fn check(config: &Config, doors: &mut Doors) -> Result<(), Failure> {
     let inherited = prove::find(config, doors)?;
     opening::check(doors, &inherited)?;
-    if config.takeover.is_some() {
+    if config.takeover != Takeover::No {
         opening::check_unused(doors, &inherited, DIES)?;
         prove::enough(&inherited)?;
         return doors.iter().try_for_each(|door| door.check_name(&inherited));

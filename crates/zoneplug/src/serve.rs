@@ -29,7 +29,8 @@ use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::planned;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor};
 use zoneplug_server::{
-    Attempt, Config, Doors, Failure, FileOrder, Server, Stopper, check_addresses, check_socket,
+    Attempt, Config, Doors, Failure, FileOrder, NamedAddress, Server, Stopper, check_addresses,
+    check_socket,
 };
 
 /// The disks to serve, and the places at which to serve them.
@@ -123,8 +124,13 @@ impl Serve {
         };
         let plan = self.network.as_ref().map(network).transpose()?;
         let planned = planned(&blocks, Numbers(None), plan.as_ref(), &FileOrder::new())?;
-        let addresses = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
-        let addresses: Vec<_> = addresses.chain(self.metrics.map(|at| ("metrics", at))).collect();
+        let addresses = plan
+            .iter()
+            .flat_map(Plan::addresses)
+            .map(|address| NamedAddress { key: "nvme-tcp", address });
+        let addresses: Vec<_> = addresses
+            .chain(self.metrics.map(|address| NamedAddress { key: "metrics", address }))
+            .collect();
         check_addresses(&addresses).map_err(|(_, f)| f)?;
         let mut doors: Doors = Vec::new();
         if !planned.is_empty() {

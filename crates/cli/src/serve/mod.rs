@@ -21,7 +21,7 @@ use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::ublk::{self, Planned, Rules, UblkDoor};
-use zoneplug_server::{Access, Config, Doors, Ended, Server, doors, logs};
+use zoneplug_server::{Access, Config, Doors, Ended, Server, Takeover, doors, logs};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
 #[derive(Debug, Clone, clap::Args)]
@@ -180,7 +180,11 @@ fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), 
 /// The configuration of the server.
 fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config {
     Config {
-        takeover: args.takeover,
+        takeover: match args.takeover {
+            None => Takeover::No,
+            Some(None) => Takeover::Any,
+            Some(Some(pid)) => Takeover::Process(pid),
+        },
         socket: args.socket.clone(),
         access,
         metrics_at,

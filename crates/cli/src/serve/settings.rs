@@ -21,7 +21,7 @@ use zoneplug_host::Specification;
 use zoneplug_host::ublk::MAX_ID;
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
-use zoneplug_server::{FileOrder, check_addresses};
+use zoneplug_server::{FileOrder, NamedAddress, check_addresses};
 
 /// The flag whose value may also come from the environment.
 const LOG_LEVEL: &str = "log-level";
@@ -330,8 +330,13 @@ impl Settings {
         if let Some(path) = &self.args.socket {
             check_socket(path).map_err(|f| self.of_key("socket", f))?;
         }
-        let network = plan.iter().flat_map(Plan::addresses).map(|at| ("nvme-tcp", at));
-        let all: Vec<_> = network.chain(metrics_at.map(|at| ("metrics", at))).collect();
+        let network = plan
+            .iter()
+            .flat_map(Plan::addresses)
+            .map(|address| NamedAddress { key: "nvme-tcp", address });
+        let all: Vec<_> = network
+            .chain(metrics_at.map(|address| NamedAddress { key: "metrics", address }))
+            .collect();
         check_addresses(&all).map_err(of_key)?;
         Ok(Reached { plan, access, metrics_at })
     }

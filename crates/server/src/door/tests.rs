@@ -3,7 +3,7 @@
 
 use super::testing::TestDoor;
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, Takeover};
 use crate::opening;
 use crate::server::{Ended, Server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,7 +49,7 @@ fn append(at: &str) -> String {
 fn a_process_of_the_test_serves() {
     let Ok(what) = std::env::var(SERVE) else { return };
     let [spec, at, socket, takes_over] = what.split(' ').collect::<Vec<_>>()[..] else { return };
-    let takeover = (takes_over == "true").then_some(None);
+    let takeover = if takes_over == "true" { Takeover::Any } else { Takeover::No };
     let socket = Some(PathBuf::from(socket));
     let config = Config { takeover, socket, own_process: true, ..Config::default() };
     let signals = Signals::block().unwrap();

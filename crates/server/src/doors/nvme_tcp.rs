@@ -5,7 +5,7 @@ mod clients;
 mod shown;
 mod stamp;
 
-use crate::compare::{WantedDisk, WantedDoor, is_of, refused};
+use crate::compare::{Difference, MarkedDisk, WantedDisk, WantedDoor, is_of, refused};
 use crate::door::{Door, leave_disks_and_flush};
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
@@ -43,8 +43,15 @@ struct Server {
     passed: Vec<PassedDisk>,
     /// The reason why hosts may find changes after a restart, if there is one.
     unknown: Option<String>,
-    /// Whether hosts authenticate to the server, and whether the server authenticates to hosts.
-    keys: (bool, bool),
+    authentication: AuthenticationUsed,
+}
+
+/// The directions of authentication that are used.
+struct AuthenticationUsed {
+    /// Hosts authenticate to the server.
+    of_hosts: bool,
+    /// The server authenticates to hosts.
+    of_server: bool,
 }
 
 /// The options and disks of the door, checked as far as possible without opening a disk.
@@ -185,9 +192,12 @@ impl Server {
                 server.address()
             );
         }
-        let keys = (!options.dhchap_keys.is_empty(), options.dhchap_ctrl_key.is_some());
+        let authentication = AuthenticationUsed {
+            of_hosts: !options.dhchap_keys.is_empty(),
+            of_server: options.dhchap_ctrl_key.is_some(),
+        };
         let unknown = stamp.unknown().map(str::to_owned);
-        Ok(Server { server: Arc::new(server), disks, passed, unknown, keys })
+        Ok(Server { server: Arc::new(server), disks, passed, unknown, authentication })
     }
 
     /// For each disk, whether hosts may know it: they have used it, or a host is connected.
@@ -236,10 +246,10 @@ impl Server {
                 ip => ip.to_string(),
             };
             let mut connect = format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port());
-            if self.keys.0 {
+            if self.authentication.of_hosts {
                 connect += " --dhchap-secret KEY";
             }
-            if self.keys.1 {
+            if self.authentication.of_server {
                 connect += " --dhchap-ctrl-secret KEY";
             }
             lines.push(connect);
@@ -413,7 +423,8 @@ impl Door for NvmeTcpDoor {
         let (stamp, moved) = (&self.stamp, self.moved);
         let is_new = |d: &&DiskPreview| inherited_disk(inherited, d.mark).is_none();
         let new: Vec<_> = self.previews.iter().filter(is_new).collect();
-        let marks: Vec<_> = new.iter().map(|d| (&d.spec, d.mark)).collect();
+        let marks: Vec<_> =
+            new.iter().map(|d| MarkedDisk { spec: &d.spec, mark: d.mark }).collect();
         let all: Vec<_> = self.previews.iter().map(|d| d.mark).collect();
         stamp.compare(&marks, &all, moved)?;
         let shapes = self.previews.iter().map(|d| {
@@ -425,7 +436,7 @@ impl Door for NvmeTcpDoor {
         });
         let shown = self.plan.would_show(&shapes.collect::<Vec<_>>())?;
         if let Some(known) = inherited_subsystem(inherited) {
-            clients::namespaces(known, &shown).map_err(|(what, hint)| {
+            clients::namespaces(known, &shown).map_err(|Difference { what, hint }| {
                 refused(what, format!("{hint}; or end the running server first"))
             })?;
         }

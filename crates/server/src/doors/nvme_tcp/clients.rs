@@ -18,7 +18,8 @@ pub(super) struct Offered<'a> {
 /// Compares the subsystem of a running server, if it has one, with that of the next one.
 pub(super) fn compare(state: &StateShown, offered: &Offered<'_>) -> Result<(), Difference> {
     let Some(subsystem) = &state.subsystem else { return Ok(()) };
-    let named = |(what, hint)| (format!("{}, {what}", plain(&subsystem.nqn)), hint);
+    let named =
+        |d: Difference| Difference { what: format!("{}, {}", plain(&subsystem.nqn), d.what), ..d };
     of_hosts(subsystem, offered).map_err(named)
 }
 
@@ -26,11 +27,11 @@ pub(super) fn compare(state: &StateShown, offered: &Offered<'_>) -> Result<(), D
 fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Difference> {
     if s.nqn != offered.nqn {
         let what = format!("and this one would have the name {}", plain(offered.nqn));
-        return Err((what, format!("--nqn {}", plain(&s.nqn))));
+        return Err(Difference::new(what, format!("--nqn {}", plain(&s.nqn))));
     }
     if let Some(path) = s.paths.iter().find(|p| !offered.addresses.contains(&p.address)) {
         let address = plain(&path.address);
-        return Err((
+        return Err(Difference::new(
             format!("also at {address}, where this one would not listen"),
             format!("{address} too, behind the disks"),
         ));
@@ -43,7 +44,7 @@ fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Differenc
             false => ("without a key", format!("--allow-host {nqn}; or disconnect that host")),
         };
         let what = format!("and {nqn}, which is connected {how}, could not connect so any more");
-        return Err((what, hint));
+        return Err(Difference::new(what, hint));
     }
     let other_key = |h: &&HostShown| {
         let checks = (s.key_checks.get(&h.nqn), offered.key_checks.get(&h.nqn));
@@ -55,7 +56,7 @@ fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Differenc
             plain(&host.nqn)
         );
         let hint = "--dhchap-key, --dhchap-ctrl-key and --dhchap-dhgroup as that server has them; or disconnect that host";
-        return Err((what, hint.to_owned()));
+        return Err(Difference::new(what, hint));
     }
     Ok(())
 }
@@ -68,9 +69,9 @@ pub(super) fn namespaces(
     for was in &s.namespaces {
         let name = format!("namespace {} ({})", was.nsid, plain(&was.disk));
         let Some(is) = shown.namespaces.iter().find(|n| n.nsid == was.nsid) else {
-            return Err((
+            return Err(Difference::new(
                 format!("{name} would be gone"),
-                "the same disks, each as it was".to_owned(),
+                "the same disks, each as it was",
             ));
         };
         let zones = |blocks: Option<u64>| {
@@ -88,14 +89,14 @@ pub(super) fn namespaces(
             None
         };
         if let Some(difference) = difference {
-            let hint = "the disk as it was".to_owned();
-            return Err((format!("{name} would have {difference}"), hint));
+            let hint = "the disk as it was";
+            return Err(Difference::new(format!("{name} would have {difference}"), hint));
         }
     }
     if shown.append_limit != s.append_limit {
         let what = "hosts have read another limit of appends than would hold with these disks";
         let hint = "the disk that is new in a server of its own, or with another --nqn";
-        return Err((what.to_owned(), hint.to_owned()));
+        return Err(Difference::new(what, hint));
     }
     Ok(())
 }
@@ -149,7 +150,7 @@ mod tests {
             change(&mut changed);
             let shown =
                 ShownSubsystem { namespaces: vec![changed], append_limit: 8, uuids: Vec::new() };
-            namespaces(&was, &shown).map_err(|(what, _)| what)
+            namespaces(&was, &shown).map_err(|d| d.what)
         };
         assert_eq!(ask(|_| ()), Ok(()));
         type Change = fn(&mut ShownNamespace);
@@ -171,7 +172,7 @@ mod tests {
     fn u15_hosts_find_the_subsystem_that_they_know() {
         let known = subsystem();
         let ask = |known: &StateOfSubsystem, offered: &Offered<'_>| {
-            of_hosts(known, offered).map_err(|(what, hint)| format!("{what}; try: {hint}"))
+            of_hosts(known, offered).map_err(|d| format!("{}; try: {}", d.what, d.hint))
         };
         assert_eq!(ask(&known, &offered()), Ok(()));
         let elsewhere = Offered { addresses: Vec::new(), ..offered() };

@@ -17,7 +17,7 @@
 //! Disks that no host has used are removed.
 
 use super::{clients, shown};
-use crate::compare::{is_of, refused};
+use crate::compare::{MarkedDisk, is_of, refused};
 use crate::served::PassedDisk;
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -259,11 +259,11 @@ impl Stamp {
     /// `all`: all disks to serve.
     pub(super) fn compare(
         &self,
-        disks: &[(&Specification, DiskMark)],
+        disks: &[MarkedDisk<'_>],
         all: &[DiskMark],
         moved: bool,
     ) -> Result<(), Failure> {
-        for (spec, mark) in disks.iter().filter(|(spec, _)| !spec.is_volatile()) {
+        for MarkedDisk { spec, mark } in disks.iter().filter(|d| !d.spec.is_volatile()) {
             let mut same =
                 self.held.iter().filter(|d| d.disk.disks == mark.disks && d.disk.outlives);
             let Some(first) = same.next() else {
@@ -329,7 +329,7 @@ impl Stamp {
             key_checks: BTreeMap::new(),
             known_hosts: Vec::new(),
         };
-        clients::namespaces(&subsystem, shown).map_err(|(what, hint)| self.refused(what, &hint))
+        clients::namespaces(&subsystem, shown).map_err(|d| self.refused(d.what, &d.hint))
     }
 
     fn refused(&self, what: String, hint: &str) -> Failure {
@@ -508,7 +508,7 @@ mod tests {
         let (spec, other) = ("/dev/none-a", "/dev/none-b");
         let ask = |stamp: &Stamp, spec: &str, moved| {
             let (spec, mark) = (&read(spec), DiskMark::of(&read(spec)));
-            stamp.compare(&[(spec, mark)], &[mark], moved).map_err(|f| f.to_string())
+            stamp.compare(&[MarkedDisk { spec, mark }], &[mark], moved).map_err(|f| f.to_string())
         };
         for (change, what) in changes {
             let mut changed = disk(spec, &[2], None);
@@ -534,6 +534,7 @@ mod tests {
         let text = ask(&stamp, other, false).unwrap_err();
         assert!(text.contains("another disk is at its path"), "{text}");
         let marks = [spec, other].map(|spec| DiskMark::of(&read(spec)));
-        assert!(stamp.compare(&[(&read(other), marks[1])], &marks, false).is_ok());
+        let other = MarkedDisk { spec: &read(other), mark: marks[1] };
+        assert!(stamp.compare(&[other], &marks, false).is_ok());
     }
 }
