@@ -6,8 +6,8 @@ use crate::zone::ZoneInfo;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// One command for a device; Linux calls it a request. It carries the BIOs that were merged into it, contiguous and
-/// in the order of their sectors. The device goes through them for their memory.
+/// One command for a device; Linux calls it a request. A command carries the BIOs that were merged into it, contiguous
+/// and in the order of their sectors. The device goes through the BIOs for their memory.
 ///
 /// Commands belong to the queue that sends them and are its tags. A queue has as many commands as tags. Each comes
 /// back through [`Queue::poll`](crate::Queue::poll) and is used again.
@@ -43,15 +43,15 @@ pub struct Command {
     pub(crate) owner: u32,
     /// For a mixed command: runs of BIOs in order, each with its queue and number.
     pub(crate) owners: Vec<(u32, u32)>,
-    /// The note of this command in `disk/guard/inflight.rs` while the device has the command, or [`NO_SLOT`] or
-    /// [`UNSENT`].
+    /// The index of this command's note in `disk/guard/inflight.rs`, or [`NO_SLOT`] or [`UNSENT`]. The note holds while
+    /// the device has the command.
     pub(crate) slot: u32,
     /// The step that carries out FUA on a device without it, while the command is at such a device.
     pub(crate) fua: FuaStep,
-    /// The number that an [`AddressMap`](crate::device::AddressMap) added to `sector` while the command is below the
-    /// map: at most 0. Elsewhere 0.
+    /// The number that an [`AddressMap`](crate::device::AddressMap) has added to `sector`, which is never positive.
+    /// 0 unless the command is below the map.
     pub(crate) moved: i64,
-    /// A number for the device, which may keep any here while it holds the command.
+    /// For the device: it may keep any number here while it holds the command.
     pub tag: u32,
     /// The completion time, for the device. The engine does not look at it.
     pub due: Nanos,
@@ -63,7 +63,7 @@ pub struct Command {
     pub report_max: u32,
 }
 
-/// The party that waits for a command. It decides which path the completion takes.
+/// The party that waits for a command. The completion takes a different path for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// The owners of the BIOs. No plug waits.
@@ -78,10 +78,10 @@ pub(crate) enum Waiter {
     Recovery,
 }
 
-/// The part of a command in the FUA of a [`FuaQueue`](crate::device::FuaQueue).
+/// The role of a command where a [`FuaQueue`](crate::device::FuaQueue) replaces FUA by a flush after the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FuaStep {
-    /// The command has no part in it.
+    /// None: the command has no FUA, or is not in such a queue.
     None,
     /// A write whose FUA a flush carries out.
     Write,
@@ -130,8 +130,8 @@ impl Command {
         })
     }
 
-    /// Makes this zone management of `zones`, beginning with the first of them. The command keeps the zones and the
-    /// claim of its BIO, because a faulty device may return it without the BIO or with another one.
+    /// Makes this command zone management of `zones`, starting with the first of them. The command keeps the zones and
+    /// the claim of its BIO, because a faulty device may return it without the BIO or with another one.
     pub(crate) fn manage(&mut self, zones: Range<u32>, claim: ZoneClaim) {
         self.waiter = Waiter::Management;
         self.zone = zones.start;
@@ -197,8 +197,8 @@ impl Command {
     /// contiguous. Every device that goes through the BIOs calls this.
     ///
     /// `dataless`: the device keeps no data, so a BIO may have no memory and a command may have no BIOs; a BIO that
-    /// has memory must still have all of it. Without `dataless`, a read into memory that was lent to be read only is
-    /// refused.
+    /// has memory must still have all of it. Without `dataless`, a read into memory that was lent shared, and so may
+    /// only be read, fails the check.
     pub fn has_whole_bios(&self, dataless: bool) -> bool {
         let data = self.op.has_data();
         let fills = self.op == Op::Read && !dataless;

@@ -5,8 +5,8 @@ use crate::unit::Nanos;
 
 /// The data plane of a device. No method blocks, allocates or reads a clock.
 ///
-/// Every command that a queue took comes back through `poll` exactly once. An error, a power cut or the removal of
-/// the device comes back as its status.
+/// Every command that a queue took comes back through `poll` exactly once. Its status reports an error, a power cut or
+/// the removal of the device.
 pub trait Queue: Send {
     /// Takes commands from the front of `commands`, in order, as many as fit. Leaves commands in the list if the
     /// queue is full.
@@ -25,7 +25,8 @@ pub trait Queue: Send {
 
     /// Like [`Queue::arm`], for an owner that sleeps in poll(2). Returns a descriptor that becomes readable at the
     /// next completion, if the device has one. The device then need not wake the waker for that completion. This
-    /// saves some microseconds for each thread between the device and the owner. `None`: the same as `arm`.
+    /// saves some microseconds for each thread between the device and the owner. Without such a descriptor, does what
+    /// `arm` does and returns `None`.
     fn arm_fd(&mut self) -> Option<i32> {
         self.arm();
         None

@@ -1,8 +1,8 @@
-//! Events: what the owner of a disk should know although no completion tells it.
+//! Events: occurrences that the owner of a disk should know of, and does not see in a completion.
 //!
 //! Only code that handles failures, reports and resets records events, so a write that succeeds pays nothing. The log
 //! keeps the last [`EVENTS_KEPT`] events. Its lock is taken under any other lock, and nothing is locked under it. A
-//! waker is called by the drop of [`DeferredWake`], which outlives the locks.
+//! [`DeferredWake`] calls the waker when it is dropped, after the locks are released.
 
 use super::snapshot::Layout;
 use super::trace;
@@ -22,7 +22,7 @@ pub const EVENTS_KEPT: usize = 256;
 #[non_exhaustive]
 pub enum EventKind {
     /// A command failed at the device, with `status`: an error of the medium, a limit of open zones, a command that
-    /// did not end in time, a device that is gone. The layer may still recover where it sends writes again.
+    /// did not end in time, a device that is gone. If the disk sends failed writes again, the BIOs may still succeed.
     Failed = 1,
     /// The write pointer of the zone is unknown. Its writes are refused until a report, a reset or a finish.
     Stale = 2,
@@ -84,8 +84,8 @@ pub struct Event {
     pub zone: Option<ZoneNo>,
     /// The first sector of the command; without a command, the start of the zone.
     pub sector: Sector,
-    /// The number of consecutive events with this kind, zone, operation and status before a reader saw them. `sector`
-    /// is that of the first.
+    /// The number of occurrences that this event stands for. An occurrence with the kind, zone, operation and status
+    /// of the last event is added to that event until a reader has read it. `sector` is that of the first.
     pub count: u32,
     /// BIOs that waited behind the failed writes and were aborted.
     pub aborted: u32,
@@ -109,9 +109,9 @@ struct Inner {
     kept: VecDeque<Event>,
     /// The number of the last event.
     last: u64,
-    /// The last event that a reader has seen: it does not change any more.
+    /// The number of the last event that a reader has read. Such an event no longer changes.
     read: u64,
-    /// Zones whose write pointer a failure has made unknown, and whether an event said so.
+    /// Zones whose write pointer a failure has made unknown, and whether an event has reported that.
     doubtful: BTreeMap<u32, bool>,
     waker: Option<Waker>,
     /// The number of events of each kind, including those that are not kept.
@@ -128,10 +128,10 @@ impl Inner {
             }
             kind => trace::zone_event(kind as u8, zone, event.sector.0),
         }
-        let what = |e: &Event| (e.kind, e.op, e.status, e.zone);
+        let identity = |e: &Event| (e.kind, e.op, e.status, e.zone);
         if let Some(last) = self.kept.back_mut()
             && last.sequence > self.read
-            && what(last) == what(&event)
+            && identity(last) == identity(&event)
         {
             last.count = last.count.saturating_add(1);
             last.aborted = last.aborted.saturating_add(event.aborted);
@@ -168,8 +168,8 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
-    /// Forgets all events, because the disk is open now.
-    pub(crate) fn begin(&self) {
+    /// Discards the events that opening the disk has recorded.
+    pub(crate) fn clear(&self) {
         *lock(&self.inner) = Inner::default();
         self.nr_doubtful.store(0, Ordering::Relaxed);
     }
@@ -195,7 +195,7 @@ impl EventLog {
         drop(old);
     }
 
-    /// Records that a command has failed, with `aborted` BIOs behind it.
+    /// Records that a command has failed. `aborted` BIOs waited behind it and were aborted.
     #[cold]
     pub(crate) fn failed(
         &self,
@@ -205,8 +205,8 @@ impl EventLog {
         aborted: usize,
     ) {
         let g = &layout.geometry;
-        let somewhere = !matches!(cmd.op, Op::Flush | Op::ZoneResetAll);
-        let zone = (somewhere && cmd.sector < g.capacity()).then(|| g.zone_of(cmd.sector).0);
+        let has_sector = !matches!(cmd.op, Op::Flush | Op::ZoneResetAll);
+        let zone = (has_sector && cmd.sector < g.capacity()).then(|| g.zone_of(cmd.sector).0);
         let (op, aborted) = (Some(cmd.op), aborted as u32);
         let (status, sector) = (cmd.status, cmd.sector);
         let kind = EventKind::Failed;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_is_counted_until_it_is_read() {
+    fn equal_occurrences_are_one_event_until_it_is_read() {
         let (log, mut wake) = (EventLog::default(), DeferredWake::default());
         log.queue_died();
         log.queue_died();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn new_events_replace_the_oldest() {
         let (log, mut wake) = (EventLog::default(), DeferredWake::default());
         for _ in 0..EVENTS_KEPT {
             log.queue_died();

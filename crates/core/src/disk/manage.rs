@@ -431,7 +431,7 @@ impl QueueState {
                     return plug.reported(info, epoch, resync, aborted);
                 };
                 if step == QueueStep::InLine {
-                    state.backlog.zone(zone);
+                    state.backlog.push_zone(zone);
                 }
                 false
             });

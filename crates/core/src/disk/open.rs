@@ -85,7 +85,7 @@ impl Disk {
             }
             now = clock(queue.next_deadline());
         }
-        disk.shared.events.begin();
+        disk.shared.events.clear();
         Ok(disk)
     }
 

@@ -58,7 +58,7 @@ impl QueueState {
         if layout.single_writer {
             // The single writer does not wait for the report. The zone is listed again with the writes that park
             // meanwhile.
-            self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));
+            self.backlog.push_event(TurnEvent::Broken(ZoneNo(cmd.zone)));
         }
         if layout.scheduled {
             lock(&shared.elevator.0).becomes(cmd.sent_op, Op::ReportZones);
@@ -122,7 +122,7 @@ impl QueueState {
     pub(super) fn take_step(&mut self, layout: &Layout, step: QueueStep, cmd: Box<Command>) {
         match step {
             QueueStep::Nothing => {}
-            QueueStep::InLine => self.backlog.zone(ZoneNo(cmd.zone)),
+            QueueStep::InLine => self.backlog.push_zone(ZoneNo(cmd.zone)),
             QueueStep::Report(number) => return self.report_zone(layout, number, cmd),
         }
         self.tags.put(cmd);

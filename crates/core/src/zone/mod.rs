@@ -1,5 +1,5 @@
 //! Zones: their types and conditions, the layout of a disk, its limits, and the condition machine of ZBC and ZNS.
-//! This room knows nothing of BIOs in flight; the plug does.
+//! This module knows nothing of BIOs in flight; `plug/` keeps track of those.
 
 mod condition;
 mod geometry;

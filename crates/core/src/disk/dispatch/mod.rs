@@ -40,11 +40,15 @@ impl QueueState {
         loop {
             while let Some(event) = self.backlog.next_event() {
                 match event {
-                    TurnEvent::More(zone, end) => self.go_on(shared, layout, zone, end, now),
-                    TurnEvent::Done(zone, end) => {
-                        self.turn_over(shared, layout, zone, Some(end), now);
+                    TurnEvent::More(zone, end) => {
+                        self.continue_turn(shared, layout, zone, end, now);
                     }
-                    TurnEvent::Broken(zone) => self.turn_over(shared, layout, zone, None, now),
+                    TurnEvent::Done(zone, end) => {
+                        self.end_or_extend_turn(shared, layout, zone, Some(end), now);
+                    }
+                    TurnEvent::Broken(zone) => {
+                        self.end_or_extend_turn(shared, layout, zone, None, now);
+                    }
                 }
             }
             while let Some(work) = self.backlog.ready.pop_front() {
@@ -71,7 +75,7 @@ impl QueueState {
                 self.send_line(shared, layout);
             }
             // A zone that got its turn may have had nothing left to write.
-            if !self.backlog.has_news() {
+            if !self.backlog.has_unhandled() {
                 return;
             }
         }
@@ -114,7 +118,7 @@ impl QueueState {
         // No write is left: a reset has aborted them.
         self.tags.put_held(cmd);
         if layout.single_writer {
-            self.backlog.event(TurnEvent::Broken(zone));
+            self.backlog.push_event(TurnEvent::Broken(zone));
         }
         false
     }
@@ -133,12 +137,12 @@ impl QueueState {
         let end = Sector(cmd.sector.0.saturating_add(u64::from(cmd.len_sectors)));
         match next {
             AfterWrite::Issue if layout.single_writer => {
-                self.backlog.event(TurnEvent::More(zone, end));
+                self.backlog.push_event(TurnEvent::More(zone, end));
             }
-            AfterWrite::Issue => self.backlog.zone(zone),
+            AfterWrite::Issue => self.backlog.push_zone(zone),
             AfterWrite::Idle | AfterWrite::Aborted | AfterWrite::Lost if layout.single_writer => {
                 let over = if ok { TurnEvent::Done(zone, end) } else { TurnEvent::Broken(zone) };
-                self.backlog.event(over);
+                self.backlog.push_event(over);
             }
             AfterWrite::Idle | AfterWrite::Aborted | AfterWrite::Lost => {}
         }

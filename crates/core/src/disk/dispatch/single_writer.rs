@@ -4,9 +4,9 @@
 //! [`SingleWriter`], then that of a plug, and never those of two single writers. A queue may hold the tokens of several
 //! spindles.
 //!
-//! There is no thread: the queue that completes the write of a turn goes on, with a tag of its own. A queue with a
-//! token has a command in flight, work in its line, or a wait with a deadline. So it counts as busy, a freeze waits
-//! for it, and an orphan is polled until its tokens are free (Q8, Q9).
+//! Turns need no thread: the queue that completes the write of a turn sends the next write, with one of its own tags.
+//! A queue with a token has a command in flight, work in its line, or a wait with a deadline. So the queue counts as
+//! busy, a freeze waits for it, and an orphan is polled until its tokens are free (Q8, Q9).
 
 use crate::disk::queue_state::QueueState;
 use crate::disk::queue_state::backlog::Work;
@@ -48,8 +48,8 @@ impl Shared {
 }
 
 impl QueueState {
-    /// Lists a zone that has its first waiting write and nothing in flight; if the zone's turn still lasts, the turn
-    /// goes on (Q2).
+    /// Lists a zone that has its first waiting write and nothing in flight. If the queue with the token waits for more
+    /// writes of this zone, the turn continues instead, and this queue takes over the token (Q2).
     pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let (mut writer, spindle) = shared.writer(zone);
         let listed = writer.list(zone, now, &layout.writer_params);
@@ -67,8 +67,8 @@ impl QueueState {
         }
     }
 
-    /// Called with the token of a spindle and nothing of its turn in flight: begins the turn of the next zone, or
-    /// frees the token.
+    /// Begins the turn of the next zone, or frees the token if no zone is listed. The caller has the spindle's token,
+    /// and no write of the last turn is in flight.
     fn next_turn(
         &mut self,
         shared: &Shared,
@@ -95,8 +95,8 @@ impl QueueState {
         }
     }
 
-    /// Goes on with a turn whose zone has more to write, unless another zone has waited too long.
-    pub(crate) fn go_on(
+    /// Continues a turn whose zone has more to write. If another zone has waited too long, ends the turn instead.
+    pub(crate) fn continue_turn(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -116,9 +116,9 @@ impl QueueState {
         self.next_turn(shared, layout, (writer, spindle), now);
     }
 
-    /// Ends or extends a turn whose zone has nothing to write: waits for more if the policy wants to, or goes on with
-    /// the next zone of the spindle.
-    pub(crate) fn turn_over(
+    /// Handles a turn whose zone has nothing left to write: waits for more if the policy asks for that, and otherwise
+    /// begins the turn of the spindle's next zone. `end`: where the last write ended, if it succeeded.
+    pub(crate) fn end_or_extend_turn(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -141,8 +141,8 @@ impl QueueState {
         }
     }
 
-    /// Looks at the waits for more writes that this queue began with a token. Another queue may have gone on with the
-    /// turn.
+    /// Ends the waits of this queue whose time is over, and all of them during a freeze. Drops a wait if another queue
+    /// has taken the token meanwhile and continues the turn.
     #[cold]
     pub(crate) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
@@ -162,7 +162,8 @@ impl QueueState {
         }
     }
 
-    /// Tells the policy how much waits in each listed zone.
+    /// Updates the list for the policy: where the waiting writes of each zone begin, and how many bytes they have.
+    /// Removes the entries of zones whose writes were aborted.
     fn review(shared: &Shared, layout: &Layout, writer: &mut SingleWriter) {
         writer.review(|c, ticket| {
             let (shard, i) = shared.shard_of(c.zone);
@@ -175,9 +176,9 @@ impl QueueState {
         });
     }
 
-    /// Called after writes were aborted: removes the list entries of zones that have none left (Q7).
+    /// Removes the list entries of zones that have no waiting write left, after writes were aborted (Q7).
     #[cold]
-    pub(crate) fn sweep(shared: &Shared) {
+    pub(crate) fn unlist_aborted(shared: &Shared) {
         for writer in &shared.single_writers {
             lock(&writer.0).review(|c, ticket| {
                 let (shard, i) = shared.shard_of(c.zone);

@@ -240,7 +240,7 @@ impl QueueState {
             // them (C3), so it goes to the end of the line. Its plug stays busy.
             guard.plugs[i].get_in_line();
             drop(guard);
-            self.backlog.zone(ZoneNo(cmd.zone));
+            self.backlog.push_zone(ZoneNo(cmd.zone));
             self.deliver(shared, &mut cmd, done);
             return self.tags.put(cmd);
         }

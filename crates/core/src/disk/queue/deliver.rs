@@ -43,7 +43,7 @@ impl QueueState {
             Self::forget_sector(layout, bio);
         }
         if layout.single_writer && !bios.is_empty() {
-            Self::sweep(shared);
+            Self::unlist_aborted(shared);
         }
         self.sort_out(shared, &mut bios, done);
         self.aborted = bios;

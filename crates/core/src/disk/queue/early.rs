@@ -86,7 +86,7 @@ impl QueueState {
         self.park_in_parts(layout, plug, i, run.kind);
         if admit == Admit::Issue {
             plug.plugs[i].get_in_line();
-            self.backlog.zone(run.zone);
+            self.backlog.push_zone(run.zone);
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl QueueState {
         }
         if early.in_line {
             shard.plugs[i].get_in_line();
-            self.backlog.zone(zone);
+            self.backlog.push_zone(zone);
         }
         (result, early)
     }

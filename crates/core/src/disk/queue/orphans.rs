@@ -1,7 +1,7 @@
 //! Queues that were dropped with work in flight: other queues of the disk poll them until the work is done.
 //!
-//! A poll of another queue polls them, and arming another queue arms them. A poller takes them off the list for that
-//! time, so that the list's lock is not held while a device or a waker is called.
+//! Each poll of another queue polls the orphans, and arming another queue arms them. Such a visitor takes the orphans
+//! off their list meanwhile, so that it does not hold the list's lock while it calls a device or a waker.
 
 use super::handle::DiskQueue;
 use crate::bio::Bios;
@@ -12,7 +12,8 @@ use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
 
-/// An orphan is the state of its queue. It does not hold the disk; a visitor passes in the disk's shared state.
+/// An orphan is the state of the dropped queue. This state does not keep the disk alive, so a visitor passes in the
+/// disk's shared state.
 impl Orphan for QueueState {
     #[cold]
     fn poll_orphan(&mut self, shared: &Arc<Shared>, now: Nanos) -> bool {

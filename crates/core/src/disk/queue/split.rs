@@ -132,7 +132,7 @@ impl QueueState {
         let mut followed = Vec::new();
         for piece in pieces(layout, self.splits.whole(parent)).collect::<Vec<_>>() {
             if layout.geometry.is_conventional(piece.zone) {
-                self.each_part_of(parent, piece, max, |state, part| state.backlog.bio(part));
+                self.each_part_of(parent, piece, max, |state, part| state.backlog.push_bio(part));
                 continue;
             }
             let PlugPlace { shard: s, index: i } = shared.place(piece.zone);
@@ -179,7 +179,7 @@ impl QueueState {
         plug.park(i, &mut self.run, len, self.id, kind);
         if admit == Admit::Issue {
             plug.plugs[i].get_in_line();
-            self.backlog.zone(zone);
+            self.backlog.push_zone(zone);
         }
     }
 

@@ -131,7 +131,7 @@ impl QueueState {
         {
             return self.reject(bio, Status::WouldBlock);
         }
-        self.backlog.bio(bio);
+        self.backlog.push_bio(bio);
     }
 
     /// Makes the command of one BIO and puts it on the way to the device.

@@ -160,7 +160,7 @@ impl QueueState {
             trace::add_to_plug(zone.0, sector.0, total, nr);
             if admit == Admit::Issue {
                 // The zone waits for a tag. Its BIOs hold none.
-                self.backlog.zone(zone);
+                self.backlog.push_zone(zone);
             }
             return;
         };

@@ -32,13 +32,14 @@ pub(crate) enum TurnEvent {
 /// moves it to `line` when it may be sent.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// Work that has come in.
+    /// Work that has arrived.
     pub(crate) ready: VecDeque<Work>,
     /// The line: work that is sent as soon as there is a tag. Unused on ordinary queues.
     pub(crate) line: VecDeque<Work>,
     /// Events that `dispatch` has not handled. Empty between two calls of the queue.
     events: VecDeque<TurnEvent>,
-    /// Zones whose turn begins with this call. They go behind the work that came in with them.
+    /// Zones whose turn begins in this call of the queue. `dispatch` puts them at the end of the line, behind the other
+    /// work of this call.
     turns: Vec<ZoneNo>,
 }
 
@@ -53,7 +54,7 @@ impl Backlog {
         }
     }
 
-    /// Frees the memory of lists that are empty.
+    /// Frees the spare memory of the lists.
     pub(crate) fn shrink(&mut self) {
         self.ready.shrink_to_fit();
         self.line.shrink_to_fit();
@@ -70,31 +71,34 @@ impl Backlog {
     /// Returns whether nothing waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        debug_assert!(self.events.is_empty() && self.turns.is_empty(), "settled in each call");
+        debug_assert!(
+            self.events.is_empty() && self.turns.is_empty(),
+            "each call handles its events and turns"
+        );
         self.ready.is_empty() && self.line.is_empty()
     }
 
     /// Returns whether there is work that `dispatch` has not handled.
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_unhandled(&self) -> bool {
         !self.ready.is_empty() || !self.events.is_empty()
     }
 
     /// Adds a zone that has a write to send.
     #[inline]
-    pub(crate) fn zone(&mut self, zone: ZoneNo) {
+    pub(crate) fn push_zone(&mut self, zone: ZoneNo) {
         self.ready.push_back(Work::Zone(zone));
     }
 
     /// Adds a BIO that no plug orders.
     #[inline]
-    pub(crate) fn bio(&mut self, bio: Box<Bio>) {
+    pub(crate) fn push_bio(&mut self, bio: Box<Bio>) {
         self.ready.push_back(Work::Bio(bio));
     }
 
     /// Adds an event in the turn of a zone.
     #[inline]
-    pub(crate) fn event(&mut self, event: TurnEvent) {
+    pub(crate) fn push_event(&mut self, event: TurnEvent) {
         self.events.push_back(event);
     }
 
@@ -131,7 +135,7 @@ impl Backlog {
         zones
     }
 
-    /// Puts zones back, in front of all BIOs.
+    /// Puts zones back into the line, in front of all BIOs.
     pub(crate) fn put_zones(&mut self, zones: Vec<ZoneNo>) {
         for zone in zones.into_iter().rev() {
             self.line.push_front(Work::Zone(zone));
@@ -165,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_begins_behind_what_is_in_line() {
+    fn zones_of_new_turns_go_behind_the_work_in_line() {
         let mut backlog = Backlog::new(4);
         backlog.begin_turn(ZoneNo(1));
         backlog.line.push_back(Work::Zone(ZoneNo(2)));
         backlog.line_up_turns();
         assert_eq!(line(&backlog), [Some(2), Some(1)]);
-        assert!(!backlog.has_news() && backlog.len() == 2);
+        assert!(!backlog.has_unhandled() && backlog.len() == 2);
     }
 }
