@@ -17,7 +17,7 @@ use crate::{IoBuf, IoRange};
 /// ```
 #[derive(Debug)]
 pub struct Parts {
-    /// The buffer that is returned at the end. It is not used before.
+    /// The buffer that is returned at the end, and not used before.
     whole: IoBuf,
     /// The bytes that were not handed out yet.
     rest: IoBuf,
@@ -56,8 +56,9 @@ impl Parts {
         self.rest.split_off(self.rest.len().checked_sub(len).expect("fewer bytes are left"))
     }
 
-    /// Takes back a part, in any order, perhaps cut further. Returns the argument if it belongs to another buffer, or
-    /// if its bytes are back already. The latter can only be memory that was lent shared, in another loan.
+    /// Takes back a part, or a piece that was cut from one. The order does not matter. Returns the argument if it
+    /// belongs to another buffer, or if its bytes are back already. The second case occurs only if shared memory was
+    /// lent twice and the part belongs to the other loan.
     pub fn put_back(&mut self, part: IoBuf) -> Result<(), IoBuf> {
         let Some(start) = self.whole.range().offset_of(part.range()) else { return Err(part) };
         let end = start + part.len();
@@ -81,8 +82,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Returns the whole buffer if all taken parts are back. Otherwise returns the parts again, and no more can be
-    /// taken of them.
+    /// Returns the whole buffer if all taken parts are back. Otherwise returns the `Parts` for another try; no further
+    /// part can be taken from them.
     pub fn join(mut self) -> Result<IoBuf, Parts> {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty()
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_further_counts_when_all_of_it_is_back() {
+    fn a_cut_part_is_back_when_all_its_pieces_are() {
         let (mut p, mut all) = parts(&[8, 8]);
         let second = all[1].split_off(3);
         for part in all.into_iter().rev() {
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_taken_is_the_whole() {
+    fn bytes_that_were_never_taken_count_as_back() {
         assert_eq!(parts(&[]).0.join().unwrap().len(), 0);
         assert_eq!(Parts::new(IoBuf::leaked(9)).join().unwrap().len(), 9);
         let mut p = Parts::new(IoBuf::leaked(9));
