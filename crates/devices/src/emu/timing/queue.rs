@@ -1,8 +1,9 @@
-//! One queue of a disk with a timing. It owns its commands at the drive. All queues share the drive under one lock,
-//! which a queue holds during one call.
+//! One queue of a disk with a timing. A queue owns its commands at the drive. All queues share the drive under one
+//! lock, which a queue holds during one call.
 //!
-//! A command is carried out on the zones when it arrives, however long the drive takes for it, because a drive does
-//! not refuse later what it has accepted. A refused command comes back at once.
+//! A command changes the zones as soon as it arrives; only its completion waits until the modelled time is over. A real
+//! drive does not refuse a command that it has accepted, so the outcome is known on arrival. A refused command comes
+//! back at once.
 
 use super::{CommandAtDrive, Drive, State};
 use crate::emu::exec::Shared;
@@ -21,7 +22,9 @@ pub(in crate::emu) struct TimedQueue {
     id: u32,
     depth: u32,
     paranoid: bool,
+    /// Whether the owner has armed the queue, and wants to be woken.
     armed: bool,
+    /// Whether the last submit took nothing although there was room. The caller must try again.
     turned_away: bool,
     /// The time of the last call.
     seen: Nanos,
@@ -76,9 +79,9 @@ impl TimedQueue {
             || state.next().is_some_and(|at| at <= self.seen)
     }
 
-    /// Wakes an armed owner if `work`. Called without a lock.
-    fn wake_if(&mut self, work: bool) {
-        if self.armed && work {
+    /// Wakes the owner if the queue is armed and there is work. Called without a lock.
+    fn wake_if(&mut self, has_work: bool) {
+        if self.armed && has_work {
             self.armed = false;
             self.waker.wake_by_ref();
         }
@@ -110,7 +113,7 @@ impl Queue for TimedQueue {
             if refused {
                 state.out.finish(held);
             } else {
-                // A flush names no sector, so any zone does.
+                // A flush has no place, and its sector may be anything. Zone 0 stands in for it.
                 let (zone, offset) =
                     if g.contains(sector, 1) { g.zone_of(sector) } else { Default::default() };
                 state.take(now, zone.0, offset, held);

@@ -1,5 +1,5 @@
 //! One queue over the queues of several devices. Each command goes to the queue of its device, and waits here while
-//! that takes no more.
+//! that queue is full.
 
 use super::Map;
 use super::fan::{Fans, Step};
@@ -18,7 +18,7 @@ pub(super) struct JoinQueue {
     depth: usize,
     /// The number of commands that were taken and not given back.
     held: usize,
-    /// An empty list, kept for polling.
+    /// The list into which devices are polled. Empty between calls, and kept so that `poll` allocates nothing.
     back: Commands,
     /// Commands that have ended and were not polled yet.
     done: Commands,
@@ -57,8 +57,8 @@ impl JoinQueue {
             // Data that the other devices have acknowledged must be durable before the write is sent.
             _ => c.flags.contains(Flags::PREFLUSH) && self.lower.len() > 1,
         };
-        let one = c.op != Op::Flush && c.op != Op::ZoneResetAll;
-        if one && !map.above.contains(c.sector, 1) {
+        let has_sector = c.op != Op::Flush && c.op != Op::ZoneResetAll;
+        if has_sector && !map.above.contains(c.sector, 1) {
             c.status = Status::InvalidField;
             return self.done.push_back(c);
         }
@@ -87,7 +87,8 @@ impl JoinQueue {
         self.lower.iter_mut().for_each(|l| l.send(now));
     }
 
-    /// Returns whether a command has ended here. Commands that wait for room below are announced by their device.
+    /// Returns whether a command has ended here. A command that waits for room below needs no wake-up from this queue,
+    /// because the device wakes the owner when it completes a command.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
     }
@@ -133,7 +134,7 @@ impl Queue for JoinQueue {
             }
             self.back = back;
         }
-        // Sends the commands that the polled ones have led to.
+        // Completions may have made room below, or started the next step of a command that concerns several devices.
         self.send(now);
         self.held -= self.done.len();
         done.append(&mut self.done);

@@ -1,11 +1,12 @@
-//! Zones of a power of two over zones of any size (N1-N18). Each zone of the device starts at a multiple of the next
-//! power of two. The range between its end and the next start is a *gap* that cannot be written. Linux refuses drives
-//! whose zone size is not a power of two, but accepts a disk with this layer.
+//! A layer that shows zones whose size is a power of two, on a device with zones of any size (N1-N18). The layer
+//! rounds the zone size up to the next power of two and shows each zone at a multiple of that. The range between the
+//! end of a device's zone and the next start is a *gap* that cannot be written. Linux refuses drives whose zone size is
+//! not a power of two, but accepts a disk with this layer.
 //!
-//! This file has the two layouts. Most commands only need an addition to their sector; an [`AddressMap`] does it in
-//! the queue of the disk above. `fallback.rs` handles the others: those that touch a gap, reports and zone
-//! management. The layer is below the plug, so the plug computes with shifts and masks (N14). It keeps no state of
-//! any zone: write pointer, condition and limits are the device's.
+//! This file computes the layout that the layer shows. Most commands only need a number added to their sector; an
+//! [`AddressMap`] adds it in the queue of the disk above. `fallback.rs` handles the others: those that touch a gap,
+//! reports and zone management. The layer is below the plug, so the plug computes with shifts and masks (N14). No
+//! state of a zone is kept here: write pointer, condition and limits are the device's.
 
 mod fallback;
 
@@ -40,11 +41,10 @@ impl Map {
     }
 }
 
-/// A device whose zones have a size that is a power of two, over one with zones of any size.
+/// A layer that shows zones whose size is a power of two, on a device with zones of any size.
 ///
-/// The capacity of a zone is the device's, so the gap at its end is never written. Reads of the gap return zeroes,
-/// and any other operation fails before the device sees it. A last zone that is shorter than the others keeps its
-/// length.
+/// A zone keeps its capacity, so the gap at its end is never written. Reads of the gap return zeroes, and any other
+/// operation fails before the device sees it. A last zone that is shorter than the others keeps its length.
 ///
 /// ```
 /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
