@@ -12,7 +12,7 @@ pub(super) struct Answer {
     /// The first sector of the data.
     pub(super) sector: Sector,
     pub(super) len_sectors: u32,
-    /// Resets of the zone when an append was sent.
+    /// For an append: how often its zone had been reset when the append was sent. 0 for a write.
     pub(super) resets: u32,
     /// The end of the answer in the byte stream to the host.
     end: u64,
@@ -22,22 +22,23 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Answered {
     last: VecDeque<Answer>,
-    most: usize,
+    /// The most answers kept.
+    limit: usize,
 }
 
 impl Answered {
     /// Keeps at most `entries` answers. A host has at most `entries` commands in flight and takes answers in order,
     /// so it has taken all earlier ones.
     pub(super) fn new(entries: usize) -> Answered {
-        Answered { last: VecDeque::new(), most: entries }
+        Answered { last: VecDeque::new(), limit: entries }
     }
 
     /// Adds the answer to a request. `end` is where the answer ends in the byte stream.
     pub(super) fn push(&mut self, end: u64, r: &IoRequest, resets: u32) {
-        if self.last.len() == self.most {
+        if self.last.len() == self.limit {
             self.last.pop_front();
         } else if self.last.capacity() == 0 {
-            self.last.reserve_exact(self.most);
+            self.last.reserve_exact(self.limit);
         }
         let is_append = r.op == Op::ZoneAppend;
         let (disk, sector, len_sectors) = (r.disk, r.sector, r.len_sectors);
@@ -52,7 +53,7 @@ impl Answered {
         })
     }
 
-    /// Returns whether the answer to an append lies beyond the first `acknowledged` bytes of the stream, which the
+    /// Returns whether the answer to an append ends beyond the first `acknowledged` bytes of the stream, which the
     /// host's TCP has acknowledged.
     pub(super) fn any_append_is_open(&self, acknowledged: u64) -> bool {
         self.last.iter().any(|a| a.is_append && a.end > acknowledged)
@@ -67,8 +68,8 @@ impl Answered {
     ///
     /// A host may close a connection without reading bytes that its TCP has acknowledged. So each of the last answers
     /// to writes counts as possibly lost: a resent write is compared with the disk, which does not harm a new write.
-    /// An append whose answer was acknowledged counts as received, because otherwise a new append with the same data
-    /// would get its place.
+    /// An append whose answer was acknowledged counts as received. If it counted as lost, a new append of the same
+    /// data would be taken for a resend and answered with the old place.
     pub(super) fn perhaps_lost(&self, acknowledged: u64) -> impl Iterator<Item = &Answer> {
         self.last.iter().filter(move |a| !a.is_append || a.end > acknowledged)
     }
