@@ -1,4 +1,5 @@
-//! The next command of a host: writes, appends, reads.
+//! Chooses the next step of the hosts, a command or a disturbance. Sends writes, appends, reads, flushes and
+//! deallocations.
 
 use super::commands::What;
 use super::order::Placed;
@@ -53,20 +54,21 @@ impl NetworkWorld {
         self.rng.below(self.zones.len() as u32) as usize
     }
 
-    /// Returns the most sectors of a command.
-    pub(super) fn most(&self) -> u32 {
+    /// Returns the largest number of sectors of a command.
+    pub(super) fn max_command_sectors(&self) -> u32 {
         (self.network.max_data >> 9) / self.block * self.block
     }
 
-    /// Writes the next sectors of a zone in pieces, each through a connection of its own.
+    /// Writes the next sectors of a zone in pieces, each through a connection chosen at random.
     pub(super) fn write_train(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
-        let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.managed > 0;
-        if odd || zone.appends > 0 || zone.ghosts > 0 {
+        let unfit = zone.conventional || zone.unsure || zone.fuzzy || zone.managed > 0;
+        if unfit || zone.appends > 0 || zone.ghosts > 0 {
             return;
         }
-        // Without a window the hosts must wait for each write.
+        // Without an order window, the disk refuses writes that arrive out of order. The hosts then usually wait for
+        // each write of a zone before they send the next.
         let strict = self.config.order_window == Nanos(0) && !self.rng.one_in(4);
         if strict && zone.writes > 0 {
             return;
@@ -82,8 +84,9 @@ impl NetworkWorld {
                 return;
             }
             let Some(c) = self.any_connection() else { return };
-            let most =
-                left.min(self.most() / self.block).min(if self.rng.one_in(3) { 64 } else { 8 });
+            let most = left
+                .min(self.max_command_sectors() / self.block)
+                .min(if self.rng.one_in(3) { 64 } else { 8 });
             let len = self.block * self.rng.range(1, most);
             self.write(c, z, len);
             if self.rng.one_in(3) {
@@ -120,15 +123,15 @@ impl NetworkWorld {
     pub(super) fn append(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
-        let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.managed > 0;
-        if odd || zone.writes > 0 || zone.ghosts > 0 {
+        let unfit = zone.conventional || zone.unsure || zone.fuzzy || zone.managed > 0;
+        if unfit || zone.writes > 0 || zone.ghosts > 0 {
             return;
         }
         self.zones[z].train.clear();
         for _ in 0..self.rng.range(1, 4) {
             let zone = &self.zones[z];
             let limits = &self.emu.config().limits;
-            let longest = self.most().min(limits.transfer_sectors()).min(zone.len);
+            let longest = self.max_command_sectors().min(limits.transfer_sectors()).min(zone.len);
             let most = ((zone.cap - zone.wp) / self.block).min(longest / self.block).min(12);
             if most == 0 || zone.unsure {
                 return;
@@ -164,7 +167,7 @@ impl NetworkWorld {
         let Some(c) = self.any_connection() else { return };
         let blocks = self.zones[z].len / self.block;
         let first = self.rng.below(blocks);
-        let most = (blocks - first).min(self.most() / self.block);
+        let most = (blocks - first).min(self.max_command_sectors() / self.block);
         let (offset, len) = (first * self.block, self.block * self.rng.range(1, most));
         let stamp = self.stamp(len);
         let (command, data) = self.write_command(z, offset, len, stamp);
@@ -185,7 +188,7 @@ impl NetworkWorld {
         let zone = &self.zones[z];
         let blocks = zone.len / self.block;
         let first = self.rng.below(blocks);
-        let most = (blocks - first).min(self.most() / self.block).min(40);
+        let most = (blocks - first).min(self.max_command_sectors() / self.block).min(40);
         let (offset, len) = (first * self.block, self.block * self.rng.range(1, most));
         let zone = &self.zones[z];
         let changing = zone.managed > 0 || zone.fuzzy || zone.conventional && !zone.is_quiet();

@@ -129,10 +129,10 @@ impl NetworkWorld {
                 let c = at(self, opcode::READ, 0, block).with_cdw_pair(10, 1 << 40);
                 (c, Data::In(block << 9), status::LBA_RANGE)
             }
-            1 if self.most() > block => {
+            1 if self.max_command_sectors() > block => {
                 (at(self, opcode::READ, 0, block), Data::In((block << 9) + 4), status::SGL_LENGTH)
             }
-            2 if self.most() >= 2 * block => {
+            2 if self.max_command_sectors() >= 2 * block => {
                 (at(self, opcode::WRITE, 0, 2 * block), bytes(block), status::SGL_LENGTH)
             }
             3 => {
@@ -143,7 +143,7 @@ impl NetworkWorld {
             5 if sequential => {
                 (at(self, opcode::ZONE_APPEND, block, block), bytes(block), status::INVALID_FIELD)
             }
-            6 if sequential && !last && self.most() >= 2 * block => {
+            6 if sequential && !last && self.max_command_sectors() >= 2 * block => {
                 let c = at(self, opcode::WRITE, len - block, 2 * block);
                 (c, bytes(2 * block), status::ZONE_BOUNDARY)
             }

@@ -1,4 +1,4 @@
-//! The device as the layer sees it: the oracle watches its commands on their way down and up.
+//! The device that the engine sees: the oracle watches its commands on their way down and up.
 
 use super::SeamOracle;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::task::Waker;
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Commands, Device, Error, Nanos, Queue};
 
-/// The device that the layer sees. Its queues hold the oracle.
+/// The device that the engine sees. Its queues report each command to the oracle.
 pub(crate) struct ObservedDevice(pub(crate) Arc<SeamOracle>);
 
 impl Device for ObservedDevice {
@@ -19,7 +19,7 @@ impl Device for ObservedDevice {
         self.0.limits()
     }
 
-    /// A panic of the oracle must reach the world.
+    /// Keeps the engine from catching panics: a panic of the oracle must reach the world.
     fn never_panics(&self) -> bool {
         true
     }
@@ -43,7 +43,7 @@ struct ObservedQueue {
 
 impl Queue for ObservedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        // One at a time: a command that the device does not take counts as not sent.
+        // Commands go down one at a time, so that the oracle learns which one the device did not take.
         let mut list = Commands::new();
         while let Some(c) = commands.pop_front() {
             self.seam.down(now, self.id, &c);
