@@ -15,8 +15,8 @@ mod present {
     use std::time::Instant;
     use zoneplug_core::Op;
 
-    /// How long operations took, by kind: from the call that submitted one until the adapter took its completion, in
-    /// nanoseconds, exact to three digits. Excludes operations that failed or were given up.
+    /// How long operations took, by kind, in nanoseconds and exact to three digits. The time runs from the call that
+    /// submits an operation until the adapter takes its completion. Excludes operations that failed or were given up.
     ///
     /// ```
     /// use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -36,7 +36,7 @@ mod present {
     pub struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
 
     impl Latencies {
-        /// The histogram of one kind of operation, in nanoseconds. `None` if there was none.
+        /// The histogram of one kind of operation, in nanoseconds. `None` if no operation of that kind was recorded.
         pub fn of(&self, op: Op) -> Option<&Histogram<u64>> {
             self.0.get(op.name())
         }
@@ -49,7 +49,7 @@ mod present {
         /// Adds the records of another adapter.
         pub fn add(&mut self, other: &Latencies) {
             for (name, h) in &other.0 {
-                // Both histograms take any value, so nothing is lost.
+                // Histograms grow for any value, so this cannot fail.
                 let _ = self.0.entry(name).or_insert_with(histogram).add(h);
             }
         }
@@ -82,7 +82,7 @@ mod present {
             if let Some(begun) = begun.0 {
                 let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let h = self.latencies.0.entry(op.name()).or_insert_with(histogram);
-                // The histogram grows for any value.
+                // The histogram grows for any value, so this cannot fail.
                 let _ = h.record(nanos);
             }
         }

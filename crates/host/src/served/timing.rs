@@ -1,29 +1,30 @@
 //! Times the operations that a thread sends to the disk that it serves.
 //!
 //! Reading the clock takes more instructions than timing may cost, so a busy queue times one operation in many. The
-//! time of that operation then stands for those of its kind since the last timed one, so the counts of all timed
-//! operations add up to all operations. Of each kind one is timed in each [`INTERVAL`], or one in about [`MOST`],
-//! whichever is more. A queue that begins fewer than two hundred a second times them all.
+//! log counts a timed operation for itself and for all operations of its kind since the last timed one, so its counts
+//! add up to all operations. A queue times about one operation of each kind in each [`INTERVAL`], or about one in
+//! [`MAX_APART`], whichever is more. A queue that begins fewer than two hundred operations of a kind in a second times
+//! them all.
 //!
-//! The token of a BIO has the time at which a timed operation began, so that an operation that is not timed costs a
-//! decrement and two branches. A server that does not time has the type [`Untimed`], which costs nothing.
+//! The start time of a timed operation is kept in the token of its BIO. So an operation that is not timed costs a
+//! decrement and two branches. A server without timing uses the type [`Untimed`], which costs nothing.
 
 use super::latency::LatencyLog;
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Op, Sector};
 
-/// About one operation of a kind is timed in this time: 4 ms. A disk with a head does fewer, so all of its operations
-/// are timed.
+/// A queue times about one operation of each kind in this interval: 4 ms. A disk with a head needs longer than that
+/// for a random operation, so all of these are timed.
 pub(crate) const INTERVAL: Nanos = Nanos(1 << 22);
-/// An interval so long that few operations are timed at any rate. For counting instructions.
+/// An interval so long that few operations are timed, however many there are. For tests that count instructions.
 #[cfg(feature = "nvme-tcp")]
 pub(crate) const SELDOM: Nanos = Nanos(1 << 42);
-/// On average, at least one operation in so many is timed.
-const MOST: u64 = 160;
-/// The token of a BIO has the tag of its request in these low bits. Above them it has the mark of a timed operation,
-/// or 0.
+/// The largest average distance between timed operations.
+const MAX_APART: u64 = 160;
+/// The tag of the request is in these low bits of a BIO's token. The bits above are the mark of a timed operation, or
+/// 0.
 const TAG_BITS: u32 = 16;
-/// A mark has the time in units of 32 ns. It keeps 40 bits of the time: 9 hours.
+/// A mark has the start time in units of 32 ns, and keeps 40 bits of that: 9 hours.
 const UNIT_SHIFT: u32 = 5;
 const TIME_MASK: u64 = (1 << 40) - 1;
 /// Below the time, a mark has the number of operations that the timed one stands for.
@@ -31,13 +32,14 @@ const STANDS_FOR_BITS: u32 = 8;
 
 /// Times the operations of a queue, or does nothing.
 pub(crate) trait Timing: Sized + Send + 'static {
-    /// A timer that records into a log. `None`: it needs a log, and there is none.
+    /// Makes a timer that records in `log`. Returns `None` if the timer needs a log and gets none.
     fn of(log: Option<&Arc<LatencyLog>>) -> Option<Self>;
 
-    /// The token of a BIO that is about to be sent to the disk, with its tag in the low 16 bits.
+    /// Returns the token for a BIO that is about to be sent to the disk. The low 16 bits are `tag`.
     fn token(&mut self, tag: u16, op: Op) -> u64;
 
-    /// A BIO with this token is back from the disk. `sector`: where it began, or where an append has landed.
+    /// Called when the BIO with this token is back from the disk. `sector`: where the BIO began, or where an append has
+    /// landed.
     fn ended(&mut self, token: u64, op: Op, sector: Sector);
 }
 
@@ -59,9 +61,9 @@ impl Timing for Untimed {
     fn ended(&mut self, _: u64, _: Op, _: Sector) {}
 }
 
-/// The choice of the operations of a kind that are timed.
+/// Chooses the operations of one kind that are timed.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct Sampling {
     /// The number of operations that the next timed one stands for, itself included.
     stands_for: u32,
     /// The average distance between timed operations.
@@ -75,13 +77,13 @@ struct Kind {
 pub(crate) struct Timed {
     /// For each kind: the number of operations up to the next timed one.
     left: [u32; Op::ALL.len()],
-    kinds: [Kind; Op::ALL.len()],
+    kinds: [Sampling; Op::ALL.len()],
     log: Arc<LatencyLog>,
     random: u64,
 }
 
 impl Timed {
-    /// The token of a timed operation. Chooses the next one to time.
+    /// Returns the token of a timed operation, and chooses the next one to time.
     #[cold]
     #[inline(never)]
     fn mark(&mut self, tag: u16, op: Op) -> u64 {
@@ -104,15 +106,15 @@ impl Timed {
     }
 }
 
-impl Kind {
-    const FIRST: Kind = Kind { stands_for: 1, apart: 1, last: Nanos(0) };
+impl Sampling {
+    const FIRST: Sampling = Sampling { stands_for: 1, apart: 1, last: Nanos(0) };
 
-    /// Called for a timed operation. Returns the distance to the next one. The distance varies, because otherwise a
-    /// load with a rhythm could have the same operations timed again and again.
+    /// Called for a timed operation. Returns the distance to the next one. The distance is random, so that a periodic
+    /// load does not always have the same operations of its period timed.
     fn next(&mut self, now: Nanos, interval: Nanos, random: u64) -> u32 {
         let passed = now.0.saturating_sub(self.last.0).max(1);
         let wanted = (u64::from(self.stands_for) * interval.0 / passed).min(2 * self.apart);
-        self.apart = wanted.clamp(1, MOST);
+        self.apart = wanted.clamp(1, MAX_APART);
         let spread = if self.apart < 4 { 1 } else { self.apart };
         self.stands_for = (self.apart - spread / 2 + random % spread) as u32;
         self.last = now;
@@ -132,9 +134,9 @@ fn unmark(mark: u64, now: Nanos) -> (Nanos, u32) {
 }
 
 impl Timing for Timed {
-    /// Only one thread may write to the log.
+    /// No other thread may write to `log`.
     fn of(log: Option<&Arc<LatencyLog>>) -> Option<Timed> {
-        let (left, kinds) = ([1; Op::ALL.len()], [Kind::FIRST; Op::ALL.len()]);
+        let (left, kinds) = ([1; Op::ALL.len()], [Sampling::FIRST; Op::ALL.len()]);
         Some(Timed { left, kinds, log: log?.clone(), random: 0x9e37_79b9_7f4a_7c15 })
     }
 
@@ -158,9 +160,9 @@ impl Timing for Timed {
 mod tests {
     use super::*;
 
-    /// Begins `n` operations, one every `apart` nanoseconds. Returns how many each timed one stands for.
+    /// Begins `n` operations, one every `apart` nanoseconds. Returns for each timed one how many it stands for.
     fn begin(n: u32, apart: u64) -> Vec<u32> {
-        let (mut kind, mut left) = (Kind::FIRST, 1);
+        let (mut kind, mut left) = (Sampling::FIRST, 1);
         let (mut all, mut random) = (Vec::new(), 1u64);
         for i in 1..=u64::from(n) {
             left -= 1;

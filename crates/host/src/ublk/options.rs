@@ -12,7 +12,7 @@ pub struct UblkOptions {
     pub queues: u16,
     /// Requests that a queue takes at a time.
     pub depth: u16,
-    /// Commands of a queue at the device below, if fewer than `depth`.
+    /// Commands that a queue may have at the device below, if fewer than `depth`.
     pub tags: Option<u16>,
     /// Whether Linux keeps the device when this process dies, so that the next server can take it over.
     pub recovery: bool,

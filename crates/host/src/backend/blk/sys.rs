@@ -23,7 +23,7 @@ pub(super) struct ReportHeader {
     flags: u32,
 }
 
-/// `BLK_ZONE_REP_CAPACITY`: the records have the field.
+/// `BLK_ZONE_REP_CAPACITY`: the records contain the zone capacity.
 const REP_CAPACITY: u32 = 1;
 /// Bytes of [`ReportHeader`].
 const HEADER: usize = size_of::<ReportHeader>();
@@ -70,7 +70,7 @@ pub(super) fn zero(file: &File, sector: Sector, nr_sectors: u64) -> io::Result<(
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, len as i64) }).map(|_| ())
 }
 
-/// Reports up to `max` zones from the one that holds `sector`. `BLKREPORTZONEV2` (6.19) is not used: it only adds
+/// Reports up to `max` zones from the one that holds `sector`. `BLKREPORTZONEV2` (Linux 6.19) is not used: it only adds
 /// reports from the kernel's own plugs, which do not distinguish open zones from closed ones (M10, M12).
 pub(super) fn report(file: &File, sector: Sector, max: u32) -> io::Result<Vec<ZoneInfo>> {
     let mut buf = vec![0u64; (HEADER + max as usize * ZONE_RECORD_LEN) / 8];
@@ -96,16 +96,22 @@ fn pair(a: u32, b: u32) -> [u8; 8] {
 fn decode(words: &[u64], flags: u32) -> io::Result<ZoneInfo> {
     let bytes = words[3].to_ne_bytes();
     let (start, len) = (words[0], words[1]);
-    let end = start
-        .checked_add(len)
-        .ok_or_else(|| io::Error::other(format!("a zone of {len} sectors at {start}")))?;
+    let end = start.checked_add(len).ok_or_else(|| {
+        io::Error::other(format!("the drive reports a zone of {len} sectors at sector {start}"))
+    })?;
     let zone_type = match bytes[0] {
         1 => ZoneType::Conventional,
         2 => ZoneType::SeqWriteRequired,
-        t => return Err(io::Error::other(format!("a zone of type {t} at {start}"))),
+        t => {
+            return Err(io::Error::other(format!(
+                "the drive reports a zone of type {t} at sector {start}"
+            )));
+        }
     };
-    let cond = Condition::from_u8(bytes[1])
-        .ok_or_else(|| io::Error::other(format!("a zone in condition {} at {start}", bytes[1])))?;
+    let cond = Condition::from_u8(bytes[1]).ok_or_else(|| {
+        let c = bytes[1];
+        io::Error::other(format!("the drive reports zone condition {c} at sector {start}"))
+    })?;
     let capacity = if flags & REP_CAPACITY != 0 { words[4] } else { len };
     Ok(ZoneInfo {
         start: Sector(start),
@@ -127,7 +133,7 @@ fn decode(words: &[u64], flags: u32) -> io::Result<ZoneInfo> {
 mod tests {
     use super::*;
 
-    /// linux/blkzoned.h and linux/fs.h: sizes are a part of the numbers.
+    /// The number of a request contains the size of its structure (linux/blkzoned.h, linux/fs.h).
     #[test]
     fn structures_and_requests_are_the_kernels() {
         assert_eq!((size_of::<Range>(), size_of::<ReportHeader>(), ZONE_RECORD_LEN), (16, 16, 64));
@@ -154,7 +160,8 @@ mod tests {
         };
         assert_eq!(decode(&words(&z), REP_CAPACITY).unwrap(), z);
         assert_eq!(decode(&words(&z), 0).unwrap().capacity_sectors, 0x8000);
-        // Filled by writes, null_blk says start + capacity; finished, start + length; others all ones.
+        // For a full zone, null_blk reports start + capacity after writes and start + length after a finish. Other
+        // drivers report all ones.
         for wp in [0xf000, 0x1_0000, u64::MAX] {
             let full = ZoneInfo { wp: Sector(wp), cond: Condition::Full, ..z };
             assert_eq!(decode(&words(&full), REP_CAPACITY).unwrap().wp, Sector(0x1_0000));
@@ -165,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_device_says_so() {
+    fn other_kinds_of_files_refuse_the_requests() {
         let file = File::open("/dev/null").unwrap();
         let errno = |e: io::Error| e.raw_os_error().unwrap();
         assert_eq!(errno(report(&file, Sector(0), 1).unwrap_err()), libc::ENOTTY);

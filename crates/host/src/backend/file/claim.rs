@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zoneplug_core::Error;
 
-/// A lock on a file that no process has open as a disk; while the claim exists, none can open it as one. For a
-/// program that replaces the file.
+/// The exclusive lock that a program takes before it replaces the file of a disk. While a claim exists, no process has
+/// the file open as a disk, and none can open it.
 ///
 /// ```
 /// use zoneplug_host::file::{create, Access, Claim, CreateOptions, FileDisk};
@@ -35,13 +35,14 @@ impl Claim {
     ///
     /// # Errors
     ///
-    /// [`Busy`](zoneplug_core::ErrorKind::Busy) if a process has it open. Another kind if this user may not write to it.
+    /// [`Busy`](zoneplug_core::ErrorKind::Busy) if a process has the file open as a disk. Another kind if the file
+    /// cannot be opened for writing.
     pub fn of(path: &Path) -> Result<Claim, Error> {
         let shown = path.display();
         let failed = |e| io_error(format!("cannot replace {shown}"), e);
         let place = std::fs::canonicalize(path).map_err(failed)?;
         let mut old = OpenOptions::new();
-        // Opening a FIFO does not wait for its other end.
+        // With O_NONBLOCK, opening a FIFO does not wait for a peer.
         let file = old.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&place);
         let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;

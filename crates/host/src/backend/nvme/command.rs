@@ -66,8 +66,8 @@ impl Blocks {
         c
     }
 
-    /// Decodes the zones of a report, each `zone_sectors` long and the first at `from`. `None`: the bytes are no such
-    /// report.
+    /// Decodes the zones of a report, each `zone_sectors` long and the first at `from`. Returns `None` if the
+    /// bytes are not such a report.
     pub(super) fn zones(
         self,
         bytes: &[u8],
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((z[1].start, z[1].cond, z[1].wp), (Sector(800), Condition::Full, Sector(1600)));
         assert_eq!((z[2].cond, z[2].wp), (Condition::Offline, Sector(u64::MAX)));
         b[64] = 1;
-        assert_eq!(B.zones(&b, Sector(0), 800), None, "no such type");
+        assert_eq!(B.zones(&b, Sector(0), 800), None, "zones must be sequential");
         assert_eq!(B.zones(&[0; 4], Sector(0), 800), None);
     }
 }
