@@ -16,7 +16,7 @@ pub struct IoShown {
 }
 
 impl IoShown {
-    /// The data paths of a stack.
+    /// Returns the data path of each file or drive in a stack.
     pub fn of(stack: &[Level]) -> Vec<IoShown> {
         let of = |level: &Level| {
             let path = level.data_path?;
@@ -26,7 +26,7 @@ impl IoShown {
         stack.iter().filter_map(of).collect()
     }
 
-    /// In words: `io_uring, direct`.
+    /// Describes the path in words, such as `io_uring, direct`.
     pub fn shown(&self) -> String {
         plain(&DataPath::words(&self.by, self.direct)).into_owned()
     }
