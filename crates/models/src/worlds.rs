@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use zoneplug_core::status_key;
 use zoneplug_sim::{Class, Failure, Outcome, Steps, Tally, run};
 
-/// The results of many worlds as plain data. All other figures follow from the counts.
+/// The results of many worlds as plain data. Rates, means and percentages are computed from the
+/// counts and `elapsed_s`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
     /// Whether the run was asked to end before the last seed.
@@ -48,7 +49,7 @@ pub struct Summary {
     pub failed_percent: u64,
     /// `recovered_worlds` in percent of all worlds.
     pub recovered_percent: u64,
-    /// Worlds that exercised each class.
+    /// The number of worlds that exercised each regression class, by the class's name.
     pub classes: BTreeMap<String, u64>,
     /// The first seed whose world broke a promise.
     pub failed_seed: Option<u64>,
@@ -117,7 +118,7 @@ impl Worlds {
 }
 
 impl Summary {
-    /// Computes the figures of a tally that took `seconds` of real time.
+    /// Computes the figures of the worlds in a tally, which ran for `seconds` of real time.
     pub fn new(t: &Tally, seconds: f64, partial: bool, failed_seed: Option<u64>) -> Summary {
         let seconds = seconds.max(1e-9);
         let worlds = t.worlds.max(1);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_promise_ends_the_worlds_or_is_noted_beside_the_others() {
+    fn a_run_ends_at_the_first_broken_promise_or_collects_them_all() {
         let seeds = |w: &Worlds| w.broken.iter().map(|f| f.seed).collect::<Vec<_>>();
         let first = worlds(true, 100);
         assert_eq!((seeds(&first), first.tally.worlds), (vec![3], 2));

@@ -1,6 +1,6 @@
 //! Runs the cells of modelled tables in virtual time, over geometries and seeds, on all processors.
-//! A figure follows from its cell, geometry and seed alone, so the thread and the time of a run
-//! make no difference.
+//! A figure depends only on its cell, geometry and seed, not on the thread that computes it or on
+//! when.
 
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
@@ -40,15 +40,17 @@ pub struct Simulation {
     config: DiskConfig,
     one_writer: bool,
     adapter: Option<Adapter>,
-    /// The processor time of its scheduler for each command.
+    /// The processor time of the disk's scheduler for each command.
     scheduler_time: Nanos,
     unit: &'static str,
 }
 
-/// A planned run: its cell, the rate of the medium and the seed.
+/// A planned run.
 #[derive(Debug)]
-struct Todo {
+struct PlannedRun {
+    /// The number of the cell in the plan.
     cell: usize,
+    /// The rate of the medium, in millionths of the model's.
     ppm: u32,
     seed: u64,
 }
@@ -58,20 +60,20 @@ struct Todo {
 pub struct Plan {
     cells: Vec<Option<Simulation>>,
     runs: Vec<CellRuns>,
-    /// Pairs of an earlier cell and an equal later one, which shares its runs.
-    same: Vec<(usize, usize)>,
-    todo: Vec<Todo>,
+    /// Pairs of equal cells, the earlier one first. The later one gets a copy of its results.
+    equal: Vec<(usize, usize)>,
+    planned: Vec<PlannedRun>,
     /// The number of cells of each table.
     lengths: Vec<usize>,
 }
 
 impl Simulation {
-    /// The simulation of a drive, with options of the disk as a column of the published tables has
-    /// them, and a client and a unit as a row has them.
+    /// Parses a simulation. The arguments have the form of the published tables: `drive` with the
+    /// options of a column, `client` and `unit` as in a row.
     pub fn parse(drive: &str, client: &str, unit: &'static str) -> Result<Simulation, Error> {
         let mut spec = Spec::parse(drive)?;
         let profile = Profile::from_spec(&mut spec).ok_or_else(|| {
-            Error::invalid(format!("{} is no drive that is modelled", spec.kind()))
+            Error::invalid(format!("{} is not a modelled drive", spec.kind()))
                 .hint("sim- and the name of a profile")
         })??;
         let config = take_config(&mut spec)?;
@@ -92,10 +94,10 @@ impl Simulation {
         Simulation::parse(&drive, row.cells[column].client, row.unit)
     }
 
-    /// The rate of the medium and the seed of each run of which a figure is the mean.
+    /// Returns the rate of the medium and the seed of each run. A figure is the mean of these runs.
     pub fn repeats(&self) -> Vec<(u32, u64)> {
-        let turns = matches!(self.profile.model, Model::Smr(_));
-        let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
+        let rotates = matches!(self.profile.model, Model::Smr(_));
+        let geometries = if rotates { &GEOMETRIES[..] } else { &[1_000_000] };
         let seeds = if self.client.draws() { &SEEDS[..] } else { &SEEDS[..1] };
         geometries.iter().flat_map(|&ppm| seeds.iter().map(move |&seed| (ppm, seed))).collect()
     }
@@ -114,7 +116,7 @@ impl Simulation {
             (Model::Zns(_), _) => (ms(20), ms(300)),
             (_, Workload::Sequential { .. }) => (ms(3_000), ms(12_000)),
             _ if self.profile.name == "smr30" => (ms(5_000), ms(40_000)),
-            // A large cache fills first.
+            // The warm-up lasts until a large write cache is full.
             (_, Workload::Random { bs: 4096, .. }) => (ms(15_000), ms(10_000)),
             _ => (ms(15_000), ms(20_000)),
         };
@@ -128,8 +130,8 @@ impl Plan {
         let mut plan = Plan {
             cells: Vec::new(),
             runs: Vec::new(),
-            same: Vec::new(),
-            todo: Vec::new(),
+            equal: Vec::new(),
+            planned: Vec::new(),
             lengths: Vec::new(),
         };
         for table in tables.iter().filter(|t| t.how == How::Model) {
@@ -145,12 +147,12 @@ impl Plan {
                         continue;
                     }
                     let simulation = Simulation::of(table, r, c)?;
-                    let turns = matches!(simulation.profile.model, Model::Smr(_));
-                    runs.layer = layer_name(&simulation.config, turns);
+                    let rotates = matches!(simulation.profile.model, Model::Smr(_));
+                    runs.layer = layer_name(&simulation.config, rotates);
                     let mut repeats = simulation.repeats();
                     let simulation = Some(simulation);
                     if let Some(first) = plan.cells.iter().position(|c| *c == simulation) {
-                        plan.same.push((first, number));
+                        plan.equal.push((first, number));
                         plan.cells.push(None);
                         plan.runs.push(runs);
                         continue;
@@ -159,9 +161,8 @@ impl Plan {
                     if quick || client.disks * client.drives > MANY {
                         repeats = vec![(1_000_000, SEEDS[0])];
                     }
-                    let todo =
-                        repeats.into_iter().map(|(ppm, seed)| Todo { cell: number, ppm, seed });
-                    plan.todo.extend(todo);
+                    let planned = |(ppm, seed)| PlannedRun { cell: number, ppm, seed };
+                    plan.planned.extend(repeats.into_iter().map(planned));
                     plan.cells.push(simulation);
                     plan.runs.push(runs);
                 }
@@ -172,36 +173,37 @@ impl Plan {
 
     /// Whether no run is planned.
     pub fn is_empty(&self) -> bool {
-        self.todo.is_empty()
+        self.planned.is_empty()
     }
 
     /// The number of planned runs.
     pub fn len(&self) -> usize {
-        self.todo.len()
+        self.planned.len()
     }
 
-    /// Runs all, and calls `done` after each run, from any thread. Returns the cells of each table.
-    /// If asked to end, leaves out runs that had not ended.
+    /// Carries out all planned runs, and calls `done` after each, from any thread. Returns the
+    /// cells of each table. If the workers are asked to end, leaves out the runs that have not
+    /// ended.
     pub fn go(
         mut self,
         workers: &Workers<'_>,
         done: impl Fn() + Sync,
     ) -> Result<Vec<Vec<CellRuns>>, Error> {
-        let (todo, cells) = (&self.todo, &self.cells);
-        let found = workers.spread(todo.len(), |i| {
-            let t = &todo[i];
-            let Some(simulation) = cells[t.cell].as_ref() else { return Ok(None) };
-            let run = simulation.run(t.ppm, t.seed, workers)?;
+        let (planned, cells) = (&self.planned, &self.cells);
+        let found = workers.spread(planned.len(), |i| {
+            let p = &planned[i];
+            let Some(simulation) = cells[p.cell].as_ref() else { return Ok(None) };
+            let run = simulation.run(p.ppm, p.seed, workers)?;
             done();
-            Ok(run.map(|run| (t.cell, run)))
+            Ok(run.map(|run| (p.cell, run)))
         })?;
         let mut found: Vec<(usize, Run)> = found.into_iter().flatten().collect();
-        // The results get the order of the plan, whichever thread ran them.
+        // Threads return results in any order; the order of the plan is restored here.
         found.sort_by_key(|(cell, r)| (*cell, r.geometry_ppm, r.seed));
         for (cell, run) in found {
             self.runs[cell].runs.push(run);
         }
-        for (first, cell) in self.same {
+        for (first, cell) in self.equal {
             self.runs[cell].runs = self.runs[first].runs.clone();
         }
         let mut rest = self.runs.into_iter();
@@ -210,14 +212,14 @@ impl Plan {
 }
 
 impl Simulation {
-    /// Runs once. `None` if the workers are asked to end meanwhile.
+    /// Runs once. Returns `None` if the workers are asked to end meanwhile.
     fn run(&self, ppm: u32, seed: u64, workers: &Workers<'_>) -> Result<Option<Run>, Error> {
         let times = HostTimes::of(&self.profile).with_scheduler(self.scheduler_time);
         let mut run = time::Run::on(self.profile.with_rate(ppm), self.config.clone());
         (run.drives, run.one_writer) = (self.client.drives, self.one_writer);
         (run.disks, run.adapter) = (self.client.disks, self.adapter);
         (run.warm_up, run.length) = self.times();
-        // A run assigns its clients to the disks in turns.
+        // `Run` assigns client i to disk i modulo the number of disks.
         let disks = self.client.disks;
         let seeds = || (0..disks).map(|disk| seed_of_disk(seed, disk));
         let writers = seeds().flat_map(|seed| self.client.workload.clients(&times, seed));
@@ -235,15 +237,15 @@ impl Simulation {
         }
         let (writers, readers) = report.clients.split_at(disks as usize);
         let counted = if self.unit.starts_with("read ") { readers } else { writers };
-        // The worst latency of several clients.
+        // With several clients, the worst latency counts.
         let ms = |permille| {
             counted.iter().map(|c| c.latency(permille).0 as f64 / 1e6).fold(0.0, f64::max)
         };
         Ok(Some(Run {
             geometry_ppm: ppm,
             seed,
-            // A faster medium raises the figure by the same ratio. Dividing by it leaves only the
-            // effect of the layout of tracks.
+            // A faster medium raises the figure by the same ratio. The division removes that, so
+            // only the effect of the track layout remains.
             value: figure(&report, counted, self.unit)? * 1e6 / f64::from(ppm),
             p99_ms: ms(990),
             max_ms: ms(1000),
@@ -263,7 +265,9 @@ fn figure(report: &Report, clients: &[ClientReport], unit: &str) -> Result<f64, 
         "IOPS" => iops,
         "KIOPS" => iops / 1e3,
         _ => {
-            return Err(Error::invalid(format!("no figure is in {unit}")).hint("MB/s, IOPS, KIOPS"));
+            return Err(
+                Error::invalid(format!("figures have no unit {unit}")).hint("MB/s, IOPS, KIOPS")
+            );
         }
     })
 }
@@ -273,9 +277,8 @@ mod tests {
     use super::super::published::tables;
     use super::*;
 
-    /// Two runs on several threads give equal results.
     #[test]
-    fn who_runs_a_cell_makes_no_difference() {
+    fn the_thread_of_a_run_makes_no_difference() {
         let tables = tables().unwrap();
         let zns = tables.iter().find(|t| t.name == "append-zns").unwrap();
         let go = || Plan::new(&[zns], true).unwrap().go(&Workers::all(&|| false), || ()).unwrap();

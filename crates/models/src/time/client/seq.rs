@@ -11,14 +11,14 @@ pub struct SeqWriter {
     pub depth: u32,
     /// Length of each BIO in sectors.
     pub bs_sectors: u32,
-    /// The first zone; the rate of the disk depends on it.
+    /// The first zone. The outer zones of a disk with a head are faster.
     pub first_zone: u32,
     /// Time from a completion to the next submission.
     pub reap: Nanos,
     /// Processor time of a submission. Submissions do not overlap.
     pub cpu: Nanos,
     /// When the job's processor is free again.
-    free: Nanos,
+    free_at: Nanos,
     zone: u32,
     offset: u32,
 }
@@ -33,7 +33,7 @@ impl SeqWriter {
             first_zone: 0,
             reap: Nanos(10_000),
             cpu: Nanos(0),
-            free: Nanos(0),
+            free_at: Nanos(0),
             zone: 0,
             offset: 0,
         }
@@ -63,8 +63,8 @@ impl Client for SeqWriter {
     }
 
     fn finished(&mut self, io: &mut Io, _: Finished) {
-        self.free = self.free.max(io.completed_at().plus(self.reap)).plus(self.cpu);
-        io.at(self.free, 0);
+        self.free_at = self.free_at.max(io.completed_at().plus(self.reap)).plus(self.cpu);
+        io.at(self.free_at, 0);
     }
 
     fn timer(&mut self, io: &mut Io, _: u32) {

@@ -33,8 +33,11 @@ pub struct Replayed {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     event: TraceEvent,
-    sent: Nanos,
+    /// The time from which the latency counts.
+    since: Nanos,
+    /// Parts that are not completed.
     parts: u32,
+    /// The first failure of a part.
     status: Status,
 }
 
@@ -42,7 +45,7 @@ struct Slot {
 /// due time.
 const MAX_BIOS: u32 = 32 << 10;
 
-/// The token of BIOs that belong to no operation.
+/// The token of resets and finishes that the client sends by itself, for no recorded operation.
 const OWN: u32 = u32::MAX;
 
 /// The source of operations; returns `None` at the end.
@@ -189,14 +192,14 @@ impl<'a> TraceClient<'a> {
         }
     }
 
-    fn send(&mut self, io: &mut Io, event: TraceEvent, sent: Nanos) {
+    fn send(&mut self, io: &mut Io, event: TraceEvent, since: Nanos) {
         let mut parts = std::mem::take(&mut self.parts);
         self.placing.split(io.geometry(), &event, MAX_BYTES >> 9, &mut parts, &mut self.adapted);
         if self.outstanding == 0 {
             self.busy_since = io.now();
         }
         self.outstanding += 1;
-        let slot = Slot { event, sent, parts: parts.len() as u32, status: Status::Ok };
+        let slot = Slot { event, since, parts: parts.len() as u32, status: Status::Ok };
         let i = match self.free.pop() {
             Some(i) => {
                 self.slots[i as usize] = slot;
@@ -215,8 +218,8 @@ impl<'a> TraceClient<'a> {
             flags = flags.with(Flags::PREFLUSH);
         }
         if parts.is_empty() {
-            // A discard of less than a zone is not sent.
-            self.over(i, io.now());
+            // A discard of less than a zone has no parts.
+            self.complete(i, io.now());
         }
         for mut part in parts.drain(..) {
             part.token = i;
@@ -237,7 +240,7 @@ impl<'a> TraceClient<'a> {
         }
     }
 
-    fn back(&mut self, io: &mut Io, bio: Finished, status: Status) {
+    fn part_completed(&mut self, io: &mut Io, bio: Finished, status: Status) {
         self.bios -= 1;
         self.placing.done(io.geometry(), bio.op, bio.sector, bio.token == OWN, status);
         if bio.token != OWN {
@@ -247,24 +250,25 @@ impl<'a> TraceClient<'a> {
             }
             slot.parts -= 1;
             if slot.parts == 0 {
-                self.over(bio.token, io.completed_at());
+                self.complete(bio.token, io.completed_at());
             }
         }
         self.submit(io);
         self.pump(io);
     }
 
-    fn over(&mut self, i: u32, at: Nanos) {
+    fn complete(&mut self, i: u32, at: Nanos) {
         let slot = self.slots[i as usize];
-        // A refused operation completes at once, before the host next polls the device.
-        let at = at.max(slot.sent);
+        // A completion is dated back by the host's work. For an operation that is refused at once,
+        // that gives a time before its submission.
+        let at = at.max(slot.since);
         self.free.push(i);
         self.outstanding -= 1;
         self.last = self.last.max(at);
         if self.outstanding == 0 {
             self.busy = self.busy.plus(Nanos(at.0.saturating_sub(self.busy_since.0)));
         }
-        let took = Nanos(at.0 - slot.sent.0);
+        let took = Nanos(at.0 - slot.since.0);
         (self.seen)(&Replayed { event: slot.event, took, status: slot.status });
     }
 }
@@ -281,11 +285,11 @@ impl Client for TraceClient<'_> {
     }
 
     fn finished(&mut self, io: &mut Io, bio: Finished) {
-        self.back(io, bio, Status::Ok);
+        self.part_completed(io, bio, Status::Ok);
     }
 
     fn failed(&mut self, io: &mut Io, bio: Finished, status: Status) -> bool {
-        self.back(io, bio, status);
+        self.part_completed(io, bio, status);
         true
     }
 

@@ -2,7 +2,7 @@
 //! of its action.
 
 use super::number::{number, scaled, shown, words};
-use super::rwbs::Kind;
+use super::rwbs::OpWithFlags;
 use super::{Line, MAX_SECTOR, Raw, Wrong};
 use zoneplug_core::{Nanos, Op};
 
@@ -55,7 +55,7 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
         return Ok(Line::Completion(device, at));
     }
     let Some(rwbs) = w.next() else { return Ok(Line::Unknown) };
-    let Some(kind) = Kind::of(rwbs) else { return Ok(Line::Strange(rwbs)) };
+    let Some(kind) = OpWithFlags::of(rwbs) else { return Ok(Line::Strange(rwbs)) };
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {

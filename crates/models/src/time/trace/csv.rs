@@ -12,7 +12,7 @@
 
 use super::columns::{Columns, Found, Role};
 use super::number::{scaled, shown, touched, whole};
-use super::rwbs::Kind;
+use super::rwbs::OpWithFlags;
 use super::{Line, MAX_SECTOR, Raw, Wrong};
 use zoneplug_core::{Nanos, Op};
 
@@ -32,23 +32,23 @@ const NAMES: [(&[u8], Op); 11] = [
 ];
 
 /// Finds an operation by its name or by Linux's letters, in either case.
-fn kind(word: &[u8]) -> Option<Kind> {
+fn kind(word: &[u8]) -> Option<OpWithFlags> {
     let named = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
     if let Some((_, op)) = named {
-        return Some(Kind { op: Some(*op), preflush: false, fua: false });
+        return Some(OpWithFlags { op: Some(*op), preflush: false, fua: false });
     }
     let mut letters = [0; 8];
     let letters = letters.get_mut(..word.len())?;
     letters.copy_from_slice(word);
     letters.make_ascii_uppercase();
-    let kind = Kind::of(letters)?;
+    let kind = OpWithFlags::of(letters)?;
     // A flush operation has no preflush flag.
     let flushes = kind.op == Some(Op::Flush);
-    Some(Kind { preflush: kind.preflush && !flushes, ..kind })
+    Some(OpWithFlags { preflush: kind.preflush && !flushes, ..kind })
 }
 
 /// Finds an operation by the value of `is_write`.
-fn by_direction(word: &[u8]) -> Option<Kind> {
+fn by_direction(word: &[u8]) -> Option<OpWithFlags> {
     let op = match word {
         b"0" => Op::Read,
         b"1" => Op::Write,
@@ -56,7 +56,7 @@ fn by_direction(word: &[u8]) -> Option<Kind> {
         _ if word.eq_ignore_ascii_case(b"true") => Op::Write,
         _ => return None,
     };
-    Some(Kind { op: Some(op), preflush: false, fua: false })
+    Some(OpWithFlags { op: Some(op), preflush: false, fua: false })
 }
 
 /// Parses a line other than the titles. `wanted` is the action whose events are taken, if the table

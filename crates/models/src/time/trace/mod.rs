@@ -22,7 +22,7 @@
 //! | --- | --- |
 //! | `blkparse.rs`, `iolog.rs`, `csv.rs` | a line of each format |
 //! | `columns.rs` | the meaning of each column of a table |
-//! | `rwbs.rs` | the letters with which Linux writes an operation |
+//! | `rwbs.rs` | the letters by which Linux denotes an operation |
 //! | `blktrace.rs` | binary records |
 //! | `number.rs` | numbers and words of a line |
 //! | `reader.rs`, `window.rs` | lines and records to events, in the order of their times |

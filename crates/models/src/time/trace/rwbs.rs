@@ -1,21 +1,21 @@
-//! The letters with which Linux writes an operation: the field RWBS of blktrace and of trace
+//! The letters by which Linux denotes an operation: the field RWBS of blktrace and of trace
 //! events, such as `WS` and `FWFS`.
 
 use zoneplug_core::Op;
 
-/// The meaning of the letters.
+/// An operation and its flags.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
-    /// The operation; `None` if no disk carries it out.
+pub(super) struct OpWithFlags {
+    /// The operation. `None` for the letter `N`: a command that bypasses the block layer.
     pub(super) op: Option<Op>,
     pub(super) preflush: bool,
     pub(super) fua: bool,
 }
 
-impl Kind {
-    /// Parses the letters. `F` before the operation is a flush, after it FUA. `None` for other
-    /// letters.
-    pub(super) fn of(rwbs: &[u8]) -> Option<Kind> {
+impl OpWithFlags {
+    /// Parses the letters. An `F` before the operation means a preflush, an `F` after it FUA.
+    /// Returns `None` if the letters name no operation.
+    pub(super) fn of(rwbs: &[u8]) -> Option<OpWithFlags> {
         let (preflush, rest) = match rwbs {
             [b'F', rest @ ..] => (true, rest),
             rest => (false, rest),
@@ -38,7 +38,7 @@ impl Kind {
             _ => return None,
         };
         let known = rest.iter().all(|b| matches!(b, b'F' | b'A' | b'S' | b'M' | b'B' | b'U'));
-        known.then(|| Kind { op, preflush, fua: rest.contains(&b'F') })
+        known.then(|| OpWithFlags { op, preflush, fua: rest.contains(&b'F') })
     }
 }
 
@@ -69,11 +69,11 @@ mod tests {
             ("ZRS", Some(Op::ZoneReset), false, false),
             ("ZFS", Some(Op::ZoneFinish), false, false),
         ] {
-            let k = Kind::of(letters.as_bytes()).expect(letters);
+            let k = OpWithFlags::of(letters.as_bytes()).expect(letters);
             assert_eq!((k.op, k.preflush, k.fua), (op, preflush, fua), "{letters}");
         }
         for letters in ["", "X", "WQ", "Z", "ZX", "w"] {
-            assert!(Kind::of(letters.as_bytes()).is_none(), "{letters}");
+            assert!(OpWithFlags::of(letters.as_bytes()).is_none(), "{letters}");
         }
     }
 }
