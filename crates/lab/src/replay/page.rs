@@ -48,7 +48,7 @@ fn table(out: &mut String, report: &Report) {
     let mut groups = groups.iter().flat_map(|&(name, n)| vec![name; n]);
     let full = |title: &&str| format!("{} {title}", groups.next().unwrap_or("")).trim().to_owned();
     let mut titles: Vec<String> = titles.iter().map(full).collect();
-    titles.extend(Report::ENDS.map(str::to_owned));
+    titles.extend(Report::LAST_TITLES.map(str::to_owned));
     begin_table(out, &titles, 2);
     let mut disk = None;
     for row in &report.rows {
@@ -61,7 +61,7 @@ fn table(out: &mut String, report: &Report) {
                 None => td(out, if i < 2 { "w" } else { "" }, cell),
             }
         }
-        report.ends(row).iter().for_each(|cell| td(out, "", cell));
+        report.last_cells(row).iter().for_each(|cell| td(out, "", cell));
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");

@@ -39,7 +39,7 @@ pub(super) struct Recorded {
     unknown_lines: u64,
     first_unknown_line: Option<u64>,
     unknown_operations: BTreeMap<String, u64>,
-    /// Unknown operations of further kinds, which are not told apart.
+    /// Unknown operations of all kinds that `unknown_operations` does not list.
     unknown_operations_of_other_kinds: u64,
     first_unknown_operation_line: Option<u64>,
     empty_operations: u64,
@@ -118,7 +118,7 @@ impl Report {
                         ),
                         MisplacedWhy::PartOfBlock => format!("{write}, a part of a block"),
                         MisplacedWhy::PastCapacity => {
-                            format!("{write}, past what can be written of zone {zone}")
+                            format!("{write}, past the capacity of zone {zone}")
                         }
                     }
                 }
@@ -333,11 +333,13 @@ impl fmt::Display for Report {
         self.heading(f)?;
         let (titles, groups) = self.columns();
         let mut groups = groups.to_vec();
-        groups.push(("", Self::ENDS.len()));
-        let mut t =
-            Table::new(&[&titles[..], &Self::ENDS].concat()).groups(&groups).words(2).keys(2);
+        groups.push(("", Self::LAST_TITLES.len()));
+        let mut t = Table::new(&[&titles[..], &Self::LAST_TITLES].concat())
+            .groups(&groups)
+            .words(2)
+            .keys(2);
         for r in &self.rows {
-            t.row(self.cells(r).into_iter().chain(self.ends(r)));
+            t.row(self.cells(r).into_iter().chain(self.last_cells(r)));
         }
         write!(f, "{t}")?;
         let ranges: Vec<_> = self.rows.iter().filter_map(|r| self.range_cells(r)).collect();
@@ -355,10 +357,11 @@ impl fmt::Display for Report {
 pub(super) type Columns = (Vec<&'static str>, Vec<(&'static str, usize)>);
 
 impl Report {
-    /// Titles of the columns after those of figures that have a spread.
-    pub(super) const ENDS: [&'static str; 4] = ["drive busy", "refused", "takes", "recorded"];
+    /// Titles of the last columns, which have no spread over repeats.
+    pub(super) const LAST_TITLES: [&'static str; 4] =
+        ["drive busy", "refused", "takes", "recorded"];
 
-    /// Kinds of operations in the trace.
+    /// The kinds of operations that have columns: those of writes and reads that the trace contains.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         let all = [(self.recorded.writes, "writes"), (self.recorded.reads, "reads")];
         all.into_iter().filter(|(n, _)| *n > 0).map(|(_, name)| name)
@@ -379,14 +382,14 @@ impl Report {
         (titles, groups)
     }
 
-    /// The cells of these columns.
+    /// The cells of a row for [`Report::columns`].
     pub(super) fn cells(&self, r: &Row) -> Vec<String> {
         let mut cells = vec![r.disk.clone(), short(&r.layer), figure(r.mb_per_s)];
         cells.extend(self.of_kinds(r).flat_map(|(_, kind)| latencies(kind)));
         cells
     }
 
-    /// The cells of these columns as ranges, for a row with several runs.
+    /// The cells of a row for [`Report::columns`], as ranges over the row's runs. `None` if there was one run.
     pub(super) fn range_cells(&self, r: &Row) -> Option<Vec<String>> {
         let spread = r.spread.as_ref().filter(|s| s.runs > 1)?;
         let mut cells = vec![r.disk.clone(), short(&r.layer), spread::rates(spread.mb_per_s)];
@@ -396,8 +399,8 @@ impl Report {
         Some(cells)
     }
 
-    /// The cells of the last columns, named by `ENDS`.
-    pub(super) fn ends(&self, r: &Row) -> [String; 4] {
+    /// The cells of a row for [`Report::LAST_TITLES`].
+    pub(super) fn last_cells(&self, r: &Row) -> [String; 4] {
         [
             r.drive_busy_percent.map_or("-".to_owned(), |p| format!("{p:.0}%")),
             thousands(r.refused.operations),
@@ -406,7 +409,7 @@ impl Report {
         ]
     }
 
-    /// Writes the trace, its contents, and the way in which it is sent.
+    /// Writes the name of the trace, its contents, and the pace at which it is replayed.
     pub(super) fn heading(&self, f: &mut dyn Write) -> fmt::Result {
         write!(f, "{}", plain(&self.trace))?;
         if self.recorded.files > 1 {
@@ -522,7 +525,7 @@ impl Report {
         for (n, what) in [
             (c.moved_writes, "writes moved within their zone"),
             (c.zones_reset, "resets of zones that had no room for a write"),
-            (c.zones_finished, "zones finished, for no more may be active"),
+            (c.zones_finished, "zones finished, because no more zones may be active"),
             (c.wrapped, "beyond the end of the disk, and sent to its beginning"),
         ] {
             if n > 0 {
