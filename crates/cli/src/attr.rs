@@ -17,12 +17,12 @@ use zoneplug_core::plain;
 use zoneplug_core::sched::Policy;
 use zoneplug_server::doors::nvme_tcp::is_of_network;
 
-/// The attribute of the single writer's policy, and the one of its wait: some policies have no effect without a wait.
+/// The attributes of the single writer's policy and of its wait. Some policies have no effect if the wait is 0.
 const POLICY: &str = "zoned_qd1_policy";
 const WAIT: &str = "anticipation_us";
 
 /// The hint of an error about a disk that is not served.
-const NAMES: &str = "zoneplug status names the disks that are served";
+const STATUS_HINT: &str = "zoneplug status names the disks that are served";
 
 /// Flags of `zoneplug attr`.
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ struct Shown {
     writable: bool,
     /// The unit of the value; empty if it has none.
     unit: &'static str,
-    /// Range and default, if a specification takes the attribute.
+    /// The range and the default, if the attribute is also a key of a specification.
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,11 +87,11 @@ pub(crate) fn value_of(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
-/// The place where the disk is open.
+/// The process that has the disk open.
 enum Target {
-    /// This process has it open.
+    /// This process.
     Own(Box<Opened>),
-    /// Another process serves it by this name.
+    /// A server, which serves the disk under this name.
     Live(Server, String),
 }
 
@@ -147,7 +147,7 @@ fn no_disk(args: &AttrArgs) -> Failure {
     let words = [&args.name, &args.value].map(|w| w.iter().map(|w| format!(" {w}")).collect());
     let [name, value]: [String; 2] = words;
     Failure::usage(format!("{} is an attribute, and no disk is named before it", args.spec))
-        .hint(format!("zoneplug attr DISK {}{name}{value}; {NAMES}", args.spec))
+        .hint(format!("zoneplug attr DISK {}{name}{value}; {STATUS_HINT}", args.spec))
 }
 
 /// Lists, shows or sets attributes.
@@ -195,18 +195,19 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             "{} has no attribute {name}, which disks have that are served over NVMe/TCP",
             plain(&args.spec)
         );
-        return Err(Failure::new(Kind::Device, what)
-            .hint(format!("the name of such a disk: zoneplug attr tcp4420n1 {name}; {NAMES}")));
+        return Err(Failure::new(Kind::Device, what).hint(format!(
+            "the name of such a disk: zoneplug attr tcp4420n1 {name}; {STATUS_HINT}"
+        )));
     }
     if let Some(value) = &args.value {
         target.set(name, value)?;
-        let is = |other: &str| match name == other {
+        let now = |other: &str| match name == other {
             true => Some(value.clone()),
             false => found(other),
         };
         if [POLICY, WAIT].contains(&name)
-            && is(WAIT).as_deref() == Some("0")
-            && let Some(policy) = is(POLICY).and_then(|p| Policy::from_name(&p))
+            && now(WAIT).as_deref() == Some("0")
+            && let Some(policy) = now(POLICY).and_then(|p| Policy::from_name(&p))
             && let Some(text) = policy.never_waits()
         {
             term::note(&text);
@@ -220,7 +221,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             Target::Live(..) => "the disk is served",
         };
         let mut line = format!("{name}: {} -> {value}, for as long as {holder}", plain(&was));
-        // Attributes that only a server has are no keys of a specification.
+        // An attribute that the table lacks belongs to a server, and a specification cannot set it.
         if find_attribute(name).is_some() {
             line += &format!("; {name}={value} in a specification sets it for each use");
         }
@@ -237,9 +238,9 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
     Ok(writeln!(out, "{}", plain(&value))?)
 }
 
-/// The document of one attribute, which may have been set.
+/// The JSON document of one attribute. `was` is the old value, if the command has set a new one.
 #[derive(Serialize)]
-struct One<'a> {
+struct OneAttribute<'a> {
     disk: &'a str,
     name: &'a str,
     value: Value,
@@ -247,8 +248,8 @@ struct One<'a> {
     was: Option<Value>,
 }
 
-fn one<'a>(args: &'a AttrArgs, name: &'a str, value: &str, was: Option<&str>) -> One<'a> {
-    One { disk: &args.spec, name, value: value_of(value), was: was.map(value_of) }
+fn one<'a>(args: &'a AttrArgs, name: &'a str, value: &str, was: Option<&str>) -> OneAttribute<'a> {
+    OneAttribute { disk: &args.spec, name, value: value_of(value), was: was.map(value_of) }
 }
 
 /// Flags of `zoneplug zone-wplugs`.
