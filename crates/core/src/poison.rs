@@ -1,11 +1,11 @@
-//! Locks whose holder may have panicked. This module is the only place that decides to go on.
+//! Ignores the poison of locks: a thread goes on although another one has panicked while it held the lock.
 //!
 //! The standard library poisons a lock when a thread panics while it holds it. The engine's own code does not panic
 //! under a lock, and client code never runs under one (I8). So the data under a poisoned lock are still consistent.
 
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The value of a lock, whether or not a thread has panicked while it held the lock.
+/// Returns the guard or value of a lock, whether or not a thread has panicked while it held the lock.
 ///
 /// ```
 /// use std::sync::RwLock;
@@ -23,10 +23,10 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// Locks the mutex of a static, unless another thread keeps it. In a child of a fork, the holder may be a thread that
+/// Locks a static mutex, but gives up after a few milliseconds. In a child of a fork, the holder may be a thread that
 /// exists in the parent only, and then the mutex never opens. So the caller must be able to do without the lock.
 pub fn lock_soon<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    /// More than enough for a holder that changes a list, and a few milliseconds where there is none.
+    /// More than enough tries for a holder that changes a list. Without a holder they take a few milliseconds.
     const TRIES: u32 = 10_000;
     for _ in 0..TRIES {
         match mutex.try_lock() {

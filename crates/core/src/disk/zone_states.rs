@@ -1,4 +1,4 @@
-//! The zones one after the other, as the layer knows them: for pictures and tables of a disk in use.
+//! The state of each zone of a disk in use, as the layer knows it, for maps and tables.
 
 use super::handle::Disk;
 use crate::sync::lock;
@@ -6,8 +6,8 @@ use crate::unit::ZoneNo;
 use crate::zone::Condition;
 use std::ops::Range;
 
-/// Zones that are read before the layout is unlocked for a moment.
-const AT_ONCE: u32 = 64;
+/// Zones that are read while the layout stays locked. Between batches it is unlocked.
+const BATCH: u32 = 64;
 
 /// The layer's view of a zone, without asking the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub struct ZoneState {
     pub capacity: u32,
     /// BIOs that wait in the zone's plug.
     pub waiting: u32,
-    /// Writes at the device, or about to be.
+    /// Writes at the device, or about to be sent to it.
     pub in_flight: u32,
 }
 
 impl Disk {
-    /// Calls `each` for the zones of a range that the disk has, in order. A zone's lock is held while the zone is read, and
-    /// never while `each` runs, so a call of any length delays no BIO. The states are of no single moment. None if the disk
-    /// has no plugs.
+    /// Calls `each` for the zones of a range, in order; zones that the disk does not have are left out. A zone is locked
+    /// while its state is read, but not while `each` runs, so a slow `each` delays no BIO. Zones may change between two
+    /// calls of `each`. Without plugs the layer knows no zone states, and `each` is not called.
     ///
     /// ```
     /// use zoneplug_core::disk::{Disk, DiskConfig};
@@ -45,11 +45,11 @@ impl Disk {
     /// ```
     pub fn zone_states(&self, zones: Range<u32>, mut each: impl FnMut(ZoneState)) {
         let mut next = zones.start;
-        let mut some = Vec::with_capacity(AT_ONCE as usize);
+        let mut some = Vec::with_capacity(BATCH as usize);
         while next < zones.end {
             // Locked because a revalidation that commits rebuilds the plugs.
             let layout = lock(&self.shared.layout);
-            let end = zones.end.min(layout.geometry.nr_zones()).min(next.saturating_add(AT_ONCE));
+            let end = zones.end.min(layout.geometry.nr_zones()).min(next.saturating_add(BATCH));
             if !layout.plugs || next >= end {
                 return;
             }

@@ -1,4 +1,4 @@
-//! First listed, first served: the order of the published series (Q3).
+//! First listed, first served: the order of Linux's single writer (Q3).
 
 use super::view::View;
 
