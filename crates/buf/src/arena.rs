@@ -1,4 +1,4 @@
-//! [`Arena`]: buffers for simulations and tests. All of them are freed for use again at once.
+//! [`Arena`]: buffers for simulations and tests. One call makes the memory of all buffers available again.
 
 use crate::IoBuf;
 
@@ -13,11 +13,11 @@ use crate::IoBuf;
 pub struct Arena {
     /// Length of a piece in bytes.
     piece: u32,
-    /// The pieces, each covered whole. The memory is used only through the buffers that were taken from it.
+    /// The pieces. Nothing uses their memory through these entries: only the buffers that were taken do.
     pieces: Vec<IoBuf>,
-    /// The rest of the piece in use.
+    /// The rest of the current piece.
     rest: IoBuf,
-    /// Pieces that are used up or in use.
+    /// The number of pieces that are used up, and the current one.
     used: usize,
 }
 
@@ -36,14 +36,14 @@ impl Arena {
             if self.used == self.pieces.len() {
                 self.pieces.push(IoBuf::leaked(self.piece));
             }
-            // SAFETY: the piece itself is not used, see `pieces`; `reset` states the condition for its parts.
+            // SAFETY: nothing uses the memory through `pieces`. The caller of `reset` promises that no older buffer is in use.
             self.rest = unsafe { self.pieces[self.used].alias() };
             self.used += 1;
         }
         self.rest.split_to(len)
     }
 
-    /// Hands out the same memory again from now on.
+    /// Makes the memory of all buffers available again, for the next calls of [`Arena::take`].
     ///
     /// # Safety
     ///
@@ -67,7 +67,7 @@ mod tests {
         let first = take();
         let second = take();
         assert_eq!(first.iter().chain(&second).collect::<HashSet<_>>().len(), 14);
-        // SAFETY: all of its buffers were dropped.
+        // SAFETY: all buffers were dropped.
         unsafe { arena.reset() };
         assert_eq!(arena.take(64).range(), first[0]);
     }
