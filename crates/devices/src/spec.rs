@@ -4,8 +4,9 @@
 //! fio splits file names there. This file has the grammar, and [`zoneplug_core::form`] the forms of values. Each
 //! module that reads a specification has a table of the [`Key`]s that it accepts. Nothing is opened here.
 //!
-//! A kind or a value that begins with `"` ends at the next `"`, and has any character between: `"a,b.zbd",qd1=1`. Inside, `\"` is a
-//! quotation mark and `\\` a backslash. A quoted kind is always the path of a file. Elsewhere a quotation mark is a character like others.
+//! A kind or a value may be enclosed in quotation marks, and then has any characters between them: `"a,b.zbd",qd1=1`. Between them, `\"`
+//! stands for a quotation mark and `\\` for a backslash. A quoted kind is always the path of a file. A quotation mark elsewhere is an
+//! ordinary character.
 //!
 //! Several modules read one [`Spec`], and each takes its own keys. A key that is left at the end is a mistake:
 //!
@@ -44,13 +45,13 @@ struct Given {
     key: String,
     /// The value; `None` after it was taken.
     value: Option<String>,
-    /// The place of a default that was given elsewhere: `profile mine, line 3`.
+    /// For a default from a file, where the file has it: `profile mine, line 3`. `None` for an option of the specification.
     place: Option<String>,
 }
 
 impl Spec {
-    /// Parses `kind,key=value,key=value`. Fails on blanks inside, on a missing kind or value, on a quotation mark without its
-    /// second one, and on a key that is given twice.
+    /// Parses `kind,key=value,key=value`. Fails on blanks around a key or a value, on a missing kind or value, on an opening quotation
+    /// mark without a closing one, and on a key that is given twice.
     pub fn parse(text: &str) -> Result<Spec, Error> {
         let (kind, mut left) = text.split_at(end_of(text, |c| c == ','));
         let name = unquoted(kind, text)?;
@@ -93,7 +94,8 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Gives `key` a value from a file of defaults, unless the specification has one that was not taken. Errors name its place there.
+    /// Adds an option from a file of defaults, unless the specification has an option `key` that was not taken. Errors name `place`, its
+    /// line in the file.
     pub(crate) fn add_default(&mut self, key: &str, value: &str, place: String) {
         if !self.has(key) {
             let (key, value) = (key.to_owned(), Some(value.to_owned()));
@@ -101,7 +103,7 @@ impl Spec {
         }
     }
 
-    /// Fails if an option from a file of defaults was not taken. `keys`: those that the file may have.
+    /// Fails if an option from a file of defaults was not taken. The hint names the nearest of `keys`, which such a file may have.
     pub(crate) fn finish_defaults(&self, keys: &[&str]) -> Result<(), Error> {
         let mut left = self.options.iter().filter(|o| o.value.is_some());
         let Some((key, place)) = left.find_map(|o| Some((&o.key, o.place.as_ref()?))) else {
@@ -225,8 +227,8 @@ impl Spec {
 /// The quotation mark.
 const QUOTE: char = '"';
 
-/// Returns the place of the first character that `stops` outside of quotation marks, or the length of the text. The text begins
-/// with a kind.
+/// Returns the place of the first character outside of quotation marks for which `stops` returns true, or the length of the text. The
+/// text begins with a kind.
 pub fn end_of(text: &str, stops: impl Fn(char) -> bool) -> usize {
     end(text, true, stops)
 }
@@ -236,7 +238,7 @@ pub fn end_of_option(text: &str, stops: impl Fn(char) -> bool) -> usize {
     end(text, false, stops)
 }
 
-/// `may_open`: whether a quotation mark at the first character opens a quoted text.
+/// Like [`end_of`]. `may_open`: whether a quotation mark at the beginning of the text opens a quotation.
 fn end(text: &str, mut may_open: bool, stops: impl Fn(char) -> bool) -> usize {
     let (mut is_quoted, mut is_value) = (false, false);
     let mut chars = text.char_indices();
@@ -256,7 +258,7 @@ fn end(text: &str, mut may_open: bool, stops: impl Fn(char) -> bool) -> usize {
     text.len()
 }
 
-/// Returns the text between quotation marks. `None`: the text does not begin with one. `whole` is for messages.
+/// Returns the text between quotation marks. `None`: the text does not begin with one. Errors quote `whole`, the specification.
 fn unquoted(text: &str, whole: &str) -> Result<Option<String>, Error> {
     let Some(inside) = text.strip_prefix(QUOTE) else { return Ok(None) };
     let (mut name, mut chars) = (String::new(), inside.chars());
@@ -283,7 +285,7 @@ fn unquoted(text: &str, whole: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// A path or a value in quotation marks, as a specification has it.
+/// Encloses a path or a value in quotation marks, for a specification.
 ///
 /// ```
 /// assert_eq!(zoneplug_devices::spec::quoted(r#"5",a"#), r#""5\",a""#);
