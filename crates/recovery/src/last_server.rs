@@ -1,30 +1,31 @@
 //! The commands that the last server of a disk may have carried out without an answer.
 //!
-//! Only the data on the disk tell them: how much of each zone was written when this server started, and the space that no client was
-//! told of ([`Space`]). A [`Rule`] tells for how long a command is compared with these data.
+//! Nothing lists these commands. A command that a client sends is therefore compared with the data that the last server left: the sectors
+//! of each zone that were written when this server started, and the space that no client was told of ([`Space`]). A [`Rule`] selects the
+//! commands to compare.
 
 use crate::client_key::ClientKey;
 use crate::space::Space;
 use std::collections::BTreeMap;
 use zoneplug_core::{Nanos, ZoneNo};
 
-/// Time in which a client that is back may send commands again, from its first command on.
+/// How long after its first command a client that is back may send commands of the last server again.
 pub(crate) const WINDOW: Nanos = Nanos(20_000_000_000);
-/// Time after the start of a server in which a client of the last one may come back.
+/// How long after the start of a server a client of the last one may come back.
 pub(crate) const RESTART: Nanos = Nanos(3_600_000_000_000);
-/// Time in which appends are looked for in space of the last server, from the first returning client on. A limit,
-/// because each append is hashed until then.
+/// How long after the first client is back appends are looked for in space of the last server. Limited, because each
+/// append is hashed until then.
 pub(crate) const SPACES: Nanos = Nanos(60_000_000_000);
-/// Most clients that may send commands again after a restart.
+/// The largest number of clients that may send commands of the last server again.
 pub(crate) const MAX_CLIENTS: usize = 1024;
 
-/// Tells which commands may be those of the last server.
+/// Selects the commands that may be those of the last server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The commands of a client in [`WINDOW`] from its first command on.
+    /// The commands of each client, for [`WINDOW`] after its first command.
     Window,
-    /// The first write of each zone, and so many appends of a zone to which nothing else came before. The client is there all the
-    /// time and has one write of a zone in flight.
+    /// The first write of each zone, and its first `appends` appends, as long as nothing else has changed the zone. For a disk with one
+    /// client that has stayed, and has one write of a zone in flight.
     First { appends: u32 },
 }
 
@@ -34,19 +35,19 @@ pub(crate) struct LastServer {
     rule: Rule,
     /// The sectors of each zone that were written when this server started. Empty if there was no last server.
     written: Vec<u32>,
-    /// The time until which these sectors count.
+    /// When `written` expires.
     until: Nanos,
     /// For each client that is back after a restart, the time until which it may send commands of the last server again.
     pub(crate) back: BTreeMap<ClientKey, Nanos>,
-    /// By zone: space that no client of the last server was told of, and the appends for which it is still searched.
+    /// For each zone, the space that no client of the last server was told of, and how many more appends are looked for in it.
     spaces: BTreeMap<u32, (Space, u32)>,
-    /// The time until which that space counts, set when the first client is back.
+    /// When `spaces` expires. Set when the first client is back.
     spaces_until: Option<Nanos>,
     block_sectors: u32,
 }
 
 impl LastServer {
-    /// Makes a server that has left nothing.
+    /// Makes the record of a last server that has left nothing.
     pub(crate) fn none() -> LastServer {
         LastServer {
             rule: Rule::Window,
@@ -92,7 +93,7 @@ impl LastServer {
             || self.spaces.contains_key(&zone.0)
     }
 
-    /// Starts the time limit of a client, whose first command on a new connection has come.
+    /// Starts the time limit of a client whose first command on a new connection has come, unless it has started.
     pub(crate) fn is_back(&mut self, client: ClientKey, now: Nanos) {
         if !self.written.is_empty() && self.back.len() < MAX_CLIENTS {
             self.back.entry(client).or_insert(now.plus(WINDOW));
@@ -100,7 +101,8 @@ impl LastServer {
         }
     }
 
-    /// Forgets what is too old. Space of a zone that `is_compared` does not expire.
+    /// Forgets what has expired. Keeps the space of a zone if `is_compared` returns true: an append is being compared with
+    /// it.
     pub(crate) fn expire(&mut self, now: Nanos, is_compared: impl Fn(ZoneNo) -> bool) {
         if self.rule != Rule::Window {
             return;
@@ -120,8 +122,8 @@ impl LastServer {
         }
     }
 
-    /// Returns whether the last server may have carried out a refused write that begins `offset` sectors behind the start of its
-    /// zone.
+    /// Returns whether the last server may have carried out a write that the disk has refused. The write begins `offset` sectors after
+    /// the start of its zone.
     pub(crate) fn may_have_written(
         &self,
         client: ClientKey,
@@ -132,8 +134,8 @@ impl LastServer {
             && self.may_come_again(client, now)
     }
 
-    /// Returns the sectors of a zone that were written at the start, before a write that comes now, and forgets them. `None`: writes
-    /// are compared when the disk has refused them.
+    /// Returns how many sectors of a zone were written when this server started, and forgets this: only the first write of the zone is
+    /// compared with them. `None`: writes are compared only after the disk has refused them.
     pub(crate) fn take_first_write(&mut self, zone: ZoneNo) -> Option<u32> {
         if self.rule == Rule::Window {
             return None;
@@ -142,7 +144,7 @@ impl LastServer {
         self.written.get_mut(zone.0 as usize).map(std::mem::take)
     }
 
-    /// Notes that an append has come: no write of its zone may be one of the last server after it.
+    /// Notes that an append has come. No later write of its zone is compared.
     pub(crate) fn begin_append(&mut self, zone: ZoneNo) {
         if self.rule != Rule::Window
             && let Some(written) = self.written.get_mut(zone.0 as usize)
@@ -151,7 +153,7 @@ impl LastServer {
         }
     }
 
-    /// Returns the best place of an append with these hashes that is not among `tried`, as an offset in its zone.
+    /// Returns the offset in the zone at which an append with these hashes most probably lies, except those in `tried`.
     pub(crate) fn place(
         &self,
         client: ClientKey,
@@ -166,7 +168,8 @@ impl LastServer {
         places.into_iter().find(|at| !tried.contains(at))
     }
 
-    /// Gives so many blocks of the space to an append. Returns false if another append has got one of them.
+    /// Removes blocks from the space, for the append to which they belong. Returns false if another append has taken one of
+    /// them.
     pub(crate) fn take_blocks(&mut self, zone: ZoneNo, offset: u32, blocks: usize) -> bool {
         let Some((space, _)) = self.spaces.get_mut(&zone.0) else { return false };
         let is_there = space.cut(offset, blocks);
@@ -176,7 +179,7 @@ impl LastServer {
         is_there
     }
 
-    /// Notes that the search for an append of a zone has ended, whatever it has found.
+    /// Notes that the search for an append of a zone has ended, with or without a result.
     pub(crate) fn end_append(&mut self, zone: ZoneNo) {
         if self.rule != Rule::Window
             && let Some((_, left)) = self.spaces.get_mut(&zone.0)
