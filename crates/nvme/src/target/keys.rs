@@ -10,8 +10,8 @@ pub struct Keys {
     pub hosts: Vec<(Nqn, Key)>,
     /// The key with which the subsystem authenticates itself to hosts that request it.
     pub controller: Option<Key>,
-    /// The weakest Diffie-Hellman group that is accepted. The controller chooses the weakest offered group that is at
-    /// least as strong. Groups up to `ffdhe3072` are always accepted; above that, at most one step above this group.
+    /// The weakest Diffie-Hellman group that is accepted. The strongest accepted one is the next stronger group, or
+    /// `ffdhe3072` if that is stronger. Of the accepted groups that a host offers, the controller chooses the weakest.
     pub group: DhGroup,
 }
 

@@ -379,7 +379,7 @@ impl Target {
                 true => Keeps::Known,
                 false => Keeps::Nothing,
             };
-            let Some(id) = self.free_number(&kind, kept) else {
+            let Some(id) = self.allocate_id(&kind, kept) else {
                 // Another host may leave, so this one may try again.
                 return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
             };
