@@ -1,15 +1,17 @@
-//! The oracle at the seam: it stands between the layer and its device and sees every command.
+//! The oracle at the seam stands between the layer and its device, and sees every command.
 //!
-//! The oracle asserts the promises for every command, whatever else went wrong:
+//! The oracle asserts these rules for every command, also after failures:
 //!
-//! * One write of a sequential zone is in flight, or as many as the disk may have, all on one queue and each where
-//!   the last one ends (I1). After a failure no write is sent before all are back.
+//! * A sequential zone has at most one write in flight (I1). On a disk that may have several, all are on one queue, and
+//!   each begins where the previous one ends. If one fails, the next write is sent only after all have come back.
 //! * Writes are sent in the order in which they were accepted (I2): their stamps grow.
 //! * Commands keep to the limits of the device, and carry the flags of their BIOs.
-//! * No write is sent to a zone that fails fast (E2, R32), and no report that was not requested (I9).
+//! * The layer sends no write to a zone that fails fast (E2, R32). Unless it is reading all zones, each report of its own
+//!   recovers a zone (I9).
 //!
-//! The oracle remembers the device's answer for each BIO, and how often writes to each zone failed, so that a BIO
-//! that fails must have a reason. It shows fewer zones than the device has until it is told to grow.
+//! The oracle remembers the device's answer for each BIO, and how often writes to each zone failed, so that the worlds
+//! can check that each failed BIO has a reason. The oracle may show the layer only a part of the device's zones; `grow`
+//! shows more.
 
 mod observed;
 
@@ -25,12 +27,12 @@ use zoneplug_core::{Command, Device, Flags, Nanos, Op, Status, WritePointer, Zon
 
 pub(crate) use observed::ObservedDevice;
 
-/// Most reports of a zone by the layer itself without a success in between.
+/// Most recovery reports of a zone in a row. A successful write, or a report that shows progress, begins a new row.
 const MOST_ATTEMPTS: u32 = 3;
 
 pub(crate) struct SeamOracle {
     pub(crate) below: Arc<dyn Device>,
-    /// The layouts that are shown one after the other.
+    /// The layouts that the oracle shows in turn, and the index of the current one.
     layouts: Vec<Geometry>,
     shown: AtomicUsize,
     history: Mutex<SeamHistory>,
@@ -42,23 +44,25 @@ pub(crate) struct SeamOracle {
     /// Whether there is a single writer: one write at a time for each head (Q1).
     single_writer: AtomicBool,
     spindles: Spindles,
-    /// Most writes of a zone at a time.
+    /// Most writes of a zone that may be in flight.
     depth: AtomicUsize,
     /// Whether the layer may report a zone by itself after an error (E12).
-    auto: AtomicBool,
+    auto_recovery: AtomicBool,
     queues: AtomicUsize,
-    /// Most BIOs of one command, for writes and for write-zeroes.
+    /// The largest number of BIOs that one write has carried, and one write-zeroes.
     merged: AtomicU32,
     merged_zeroes: AtomicU32,
-    /// Commands of several BIOs that failed.
+    /// Failed commands that carried several BIOs.
     partial: AtomicU64,
+    /// How often the device was busy.
     busy: AtomicU64,
-    /// Rules for every command that is sent from now on: no merging, strict management, no reports by the layer
-    /// itself.
+    /// Whether each command must carry one BIO.
     pub(crate) nomerges: AtomicBool,
+    /// Whether a zone must have no write in flight when it is reset or finished.
     pub(crate) strict: AtomicBool,
+    /// Whether all reports must be requested by clients, but for recovery. False while the layer reads all zones.
     pub(crate) asked_only: AtomicBool,
-    /// Whether clients do not know the order of their appends, so that stamps need not grow.
+    /// Whether the stamps of appends need not grow, because clients do not know the order of their appends.
     pub(crate) appends_in_any_order: AtomicBool,
 }
 
@@ -85,7 +89,7 @@ impl SeamOracle {
             timeout,
             single_writer: AtomicBool::new(false),
             depth: AtomicUsize::new(1),
-            auto: AtomicBool::new(false),
+            auto_recovery: AtomicBool::new(false),
             queues: AtomicUsize::new(0),
             merged: AtomicU32::new(0),
             merged_zeroes: AtomicU32::new(0),
@@ -108,12 +112,12 @@ impl SeamOracle {
         self.depth.store(n, Relaxed);
     }
 
-    /// Sets whether the layer may report zones by itself.
-    pub(crate) fn set_auto(&self, on: bool) {
-        self.auto.store(on, Relaxed);
+    /// Sets whether the layer may report a zone by itself after an error.
+    pub(crate) fn set_auto_recovery(&self, on: bool) {
+        self.auto_recovery.store(on, Relaxed);
     }
 
-    /// Returns the counts about several writes in flight.
+    /// Returns the counts for disks with several writes of a zone in flight.
     pub(crate) fn ordered(&self) -> Ordered {
         self.history().ordered
     }
@@ -144,8 +148,8 @@ impl SeamOracle {
     }
 
     /// Returns the device's last answers to writes with stamps in this range, except *busy*.
-    pub(crate) fn said_of(&self, first: u64, len: u64) -> Vec<Status> {
-        self.history().said.range(first..first + len).map(|(_, s)| *s).collect()
+    pub(crate) fn answers_to(&self, first: u64, len: u64) -> Vec<Status> {
+        self.history().answers.range(first..first + len).map(|(_, s)| *s).collect()
     }
 
     /// Shows the next layout. Returns false if there is none.
@@ -174,7 +178,7 @@ impl SeamOracle {
         self.busy.load(Relaxed)
     }
 
-    /// Forgets everything in flight, and the queues that sent it.
+    /// Forgets all commands in flight, because a new disk replaces the old one and its queues.
     pub(crate) fn restart(&self) {
         self.queueing().restart();
         let mut history = self.history();
@@ -203,16 +207,18 @@ impl SeamOracle {
         self.below.limits()
     }
 
-    fn zone(&self, c: &Command) -> Option<u32> {
+    /// Returns the sequential zone of a write. `None`: the command is no such write.
+    fn written_zone(&self, c: &Command) -> Option<u32> {
         let g = self.geometry();
         let write = matches!(c.op, Op::Write | Op::WriteZeroes) && g.contains(c.sector, 1);
         let (zone, _) = g.zone_of(c.sector);
         (write && !g.is_conventional(zone)).then_some(zone.0)
     }
 
+    /// Checks a command that the layer sends to the device.
     fn down(&self, now: Nanos, queue: usize, c: &Command) {
         self.queueing().down(now, c);
-        let again = self.comes_again(queue, c);
+        let again = self.take_repeat(queue, c);
         let (g, l) = (self.geometry(), self.limits());
         if !matches!(c.op, Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend) {
             return self.rare_down(c, again);
@@ -233,15 +239,15 @@ impl SeamOracle {
         assert!(nr == 1 || !self.nomerges.load(Relaxed), "W15e: nomerges, and {nr} BIOs: {c:?}");
         let device = |f: Flags| f.0 & (Flags::FUA.0 | Flags::PREFLUSH.0);
         let same = c.bios.iter().all(|b| device(b.flags) == device(c.flags));
-        assert!(same, "W16: what a BIO was promised, FUA or PREFLUSH, does not go down: {c:?}");
+        assert!(same, "W16: the command and its BIOs differ in FUA or PREFLUSH: {c:?}");
         let (zone, offset) = g.zone_of(c.sector);
         assert!(
             c.op == Op::ZoneAppend || offset + c.len_sectors <= g.zone_len_sectors(zone),
-            "limits: a command crosses a zone: {c:?}"
+            "limits: a command crosses the end of a zone: {c:?}"
         );
         let sum: u32 = c.bios.iter().map(|b| b.len_sectors).sum();
-        assert_eq!(sum, c.len_sectors, "a command is as long as its BIOs: {c:?}");
-        let Some(zone) = self.zone(c) else { return };
+        assert_eq!(sum, c.len_sectors, "the length of a command is not the sum of its BIOs: {c:?}");
+        let Some(zone) = self.written_zone(c) else { return };
         let kind = if c.op == Op::Write { &self.merged } else { &self.merged_zeroes };
         kind.fetch_max(nr, Relaxed);
         let mut history = self.history();
@@ -264,14 +270,17 @@ impl SeamOracle {
         let others = flying().count();
         assert!(depth > 1 || others == 0, "I1: two writes of zone {zone} at the device: {c:?}");
         assert!(others < depth, "I1: {others} writes of zone {zone} at the device: {c:?}");
-        let home = flying().all(|w| w.queue == queue);
-        assert!(home, "I1: zone {zone} has writes of another queue at the device: {c:?}");
+        let is_one_queue = flying().all(|w| w.queue == queue);
+        assert!(is_one_queue, "I1: zone {zone} has writes of another queue at the device: {c:?}");
         if others > 0 {
             let failed = &z.burst;
-            assert!(failed.is_empty(), "zone {zone}: {failed:?}, and it is not drained: {c:?}");
+            assert!(
+                failed.is_empty(),
+                "zone {zone}: a write after {failed:?}, before all are back: {c:?}"
+            );
             // A zone that was reset may start again while older writes are in flight (M4).
             let follows = z.sent_end == c.sector.0 || offset == 0;
-            assert!(follows, "I2: zone {zone}: not behind what is at the device: {c:?}");
+            assert!(follows, "I2: zone {zone}: not at the end of the last write sent: {c:?}");
         } else if !z.burst.is_empty() {
             if harmless(&z.burst, z.acked_end) {
                 z.fails_fast = None;
@@ -282,7 +291,7 @@ impl SeamOracle {
         if others == 0 {
             z.acked_end = 0;
         }
-        // The device was too busy for this write before a native append of the zone failed.
+        // The device was too busy for this write, which goes down again although a native append has failed since.
         let is_repeated = again && z.append_failed;
         assert!(
             z.fails_fast.is_none() || !self.plugs || is_repeated,
@@ -318,7 +327,7 @@ impl SeamOracle {
         }
     }
 
-    /// Notes that a queue was polled: the layer has given up commands that are over their time.
+    /// Notes that a queue was polled. A poll makes the layer give up the queue's commands that are over their time.
     fn polled(&self, now: Nanos, queue: usize) {
         let Some(timeout) = self.timeout else { return };
         let mut history = self.history();
@@ -327,33 +336,40 @@ impl SeamOracle {
         }
     }
 
-    /// Checks a rare command on its way down. `again`: it is a report that the device has sent back before.
+    /// Checks a command that neither reads nor writes, on its way down. `again`: the device was too busy for the same
+    /// report before.
     fn rare_down(&self, c: &Command, again: bool) {
         let own = c.bios.is_empty();
         let recovers = own && (again || self.recovers(c));
-        assert!(!own || recovers || !self.asked_only.load(Relaxed), "I9: who asked for {c:?}?");
+        assert!(!own || recovers || !self.asked_only.load(Relaxed), "I9: nobody requested {c:?}");
         let strict = self.strict.load(Relaxed) && self.plugs && self.timeout.is_none();
         if strict && matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
             let history = self.history();
             for z in self.zones_of(c) {
                 let busy = !history.zones[z].writes.is_empty();
-                assert!(!busy, "M5: strict, and zone {z} has a write at the device: {c:?}");
+                assert!(
+                    !busy,
+                    "M5: zone {z} has a write at the device, and the disk is strict: {c:?}"
+                );
             }
         }
     }
 
-    /// Checks that the layer may report this zone by itself: a write of it failed, and no write is at the device.
-    /// Returns whether it does.
+    /// Returns whether a command of the layer itself is a recovery report: a write of the zone has failed. Asserts that
+    /// no write of the zone is at the device, and that the reports do not go on without progress.
     fn recovers(&self, c: &Command) -> bool {
         let several = self.depth.load(Relaxed) > 1;
-        if c.op != Op::ReportZones || c.report_max != 1 || !several && !self.auto.load(Relaxed) {
+        if c.op != Op::ReportZones
+            || c.report_max != 1
+            || !several && !self.auto_recovery.load(Relaxed)
+        {
             return false;
         }
         let (zone, _) = self.geometry().zone_of(c.sector);
         let mut history = self.history();
         let SeamHistory { zones, ordered, .. } = &mut *history;
         let z = &mut zones[zone.0 as usize];
-        // With one write in flight, not even a write that was given up may be left.
+        // On a disk with one write of a zone in flight, a write that was given up counts too.
         let flying = z.writes.iter().filter(|w| !several || !w.given_up).count();
         assert!(flying == 0, "{zone} is reported with {flying} writes at the device: {c:?}");
         if !std::mem::take(&mut z.failed) {
@@ -365,7 +381,7 @@ impl SeamOracle {
             assert!(unknown && over, "E12: {zone} is reported after {said}: {c:?}");
         }
         ordered.asked += u64::from(!several);
-        // A reset that came back together with the failure has ended the recovery.
+        // No failure is left if a reset came back together with it, which ends the recovery.
         let first = z.burst.iter().min_by_key(|b| b.0);
         let status = first.map_or(Status::Busy, |b| b.1);
         ordered.reports += 1;
@@ -373,7 +389,7 @@ impl SeamOracle {
             z.attempts += 1;
             ordered.given_up += u64::from(z.attempts == MOST_ATTEMPTS);
         }
-        assert!(z.attempts <= MOST_ATTEMPTS, "{zone} is tried again and again: {:?}", z.burst);
+        assert!(z.attempts <= MOST_ATTEMPTS, "{zone} has too many recovery reports: {:?}", z.burst);
         true
     }
 
@@ -395,33 +411,33 @@ impl SeamOracle {
         queueing.up(c);
         queueing.busy();
         drop(queueing);
-        if let Some(zone) = self.zone(c) {
+        if let Some(zone) = self.written_zone(c) {
             let mut history = self.history();
             let z = &mut history.zones[zone as usize];
             (z.sent_end, z.last) = (c.sector.0, z.before);
             history.unsend(c);
         }
-        self.not_down(c);
-        self.will_come_again(queue, c);
+        self.remove_in_flight(c);
+        self.expect_repeat(queue, c);
     }
 
     /// Notes a write, or a report by the layer itself, that will be sent again.
-    fn will_come_again(&self, queue: usize, c: &Command) {
+    fn expect_repeat(&self, queue: usize, c: &Command) {
         let is_own_report = c.op == Op::ReportZones && c.bios.is_empty();
-        if is_own_report || self.zone(c).is_some() {
+        if is_own_report || self.written_zone(c).is_some() {
             let (zone, _) = self.geometry().zone_of(c.sector);
             let at = std::ptr::from_ref(c).addr();
-            let noted = &mut self.history().comes_again;
+            let noted = &mut self.history().repeats;
             noted.retain(|r| (r.2, r.3) != (queue, at));
             noted.push((c.op, zone, queue, at));
         }
     }
 
-    /// Returns whether [`SeamOracle::will_come_again`] has noted `c`. The note ends here: a queue uses the memory of
-    /// its commands again, for other commands as well.
-    fn comes_again(&self, queue: usize, c: &Command) -> bool {
+    /// Returns whether [`SeamOracle::expect_repeat`] has noted `c`. Removes the note, because a queue uses the memory of
+    /// its commands again for other commands.
+    fn take_repeat(&self, queue: usize, c: &Command) -> bool {
         let at = std::ptr::from_ref(c).addr();
-        let noted = &mut self.history().comes_again;
+        let noted = &mut self.history().repeats;
         let Some(i) = noted.iter().position(|r| (r.2, r.3) == (queue, at)) else { return false };
         let (op, zone, ..) = noted.swap_remove(i);
         let is_report = c.op == Op::ReportZones && c.bios.is_empty() && c.report_max == 1;
@@ -430,20 +446,20 @@ impl SeamOracle {
             && self.geometry().zone_of(c.sector).0 == zone
     }
 
-    /// Takes `c` off the list of commands at the device, because it was not taken or has come back.
-    fn not_down(&self, c: &Command) {
-        if let Some(zone) = self.zone(c) {
+    /// Removes `c` from the writes at the device, which did not take it or has answered it.
+    fn remove_in_flight(&self, c: &Command) {
+        if let Some(zone) = self.written_zone(c) {
             let at = std::ptr::from_ref(c).addr();
             self.history().zones[zone as usize].writes.retain(|w| w.at != at);
         }
     }
 
-    /// Updates the history of zones after a command.
+    /// Updates the history of zones after the device has answered a command, but for *busy*.
     fn learn(&self, c: &Command) {
         let mut history = self.history();
         if c.op == Op::Write {
             for b in &c.bios {
-                history.said.insert(stamp_at(b.data(), 0), c.status);
+                history.answers.insert(stamp_at(b.data(), 0), c.status);
             }
         }
         for b in c.bios.iter().filter(|b| b.token() != 0) {
@@ -453,7 +469,7 @@ impl SeamOracle {
             }
         }
         let fails = c.status.write_pointer();
-        if let Some(zone) = self.zone(c) {
+        if let Some(zone) = self.written_zone(c) {
             let at = std::ptr::from_ref(c).addr();
             let z = &mut history.zones[zone as usize];
             // A command that comes back after its deadline changes nothing.
@@ -461,18 +477,18 @@ impl SeamOracle {
             if w.given_up {
                 return;
             }
-            let own = w.generation == z.generation;
+            let is_current = w.generation == z.generation;
             if c.status.is_ok() {
-                if own {
+                if is_current {
                     z.acked(c);
                 }
                 return;
             }
             // A failed write that provably did nothing, and was sent before a reset, does not matter any more (M4).
-            if own || fails == WritePointer::Unknown {
+            if is_current || fails == WritePointer::Unknown {
                 z.failed = true;
                 z.burst.push((c.sector.0, c.status));
-                z.head = own.then_some(c.sector.0);
+                z.head = is_current.then_some(c.sector.0);
             }
             z.failures.any += 1;
             z.failures.unknown += u64::from(fails == WritePointer::Unknown);
@@ -515,7 +531,7 @@ impl SeamOracle {
                     }
                     let head = z.burst.iter().map(|b| b.0).min();
                     let own = c.bios.is_empty();
-                    // A client's report restarts the count of attempts.
+                    // The count of attempts starts again after a client's report, and after progress.
                     if !own && z.writes.is_empty() || own && head.is_some_and(|h| info.wp.0 > h) {
                         z.attempts = 0;
                     }
@@ -524,8 +540,8 @@ impl SeamOracle {
         }
     }
 
-    /// A native append with an unknown outcome makes its zone stale, like a write. With deadlines it may come back long
-    /// after it was given up.
+    /// Notes the end of a native append. One with an unknown outcome makes its zone stale, like a write. With deadlines,
+    /// nothing is noted: the append may come back long after the layer gave it up.
     fn append_ended(&self, history: &mut SeamHistory, c: &Command) {
         if c.status.is_ok() || self.timeout.is_some() {
             return;
@@ -540,24 +556,26 @@ impl SeamOracle {
         }
     }
 
+    /// Notes a command that has come back from the device.
     fn up(&self, queue: usize, c: &mut Command) {
         self.queueing().up(c);
         if c.status != Status::Busy {
             self.learn(c);
         }
-        self.not_down(c);
-        if let (Status::Busy, Some(zone)) = (c.status, self.zone(c)) {
+        self.remove_in_flight(c);
+        if let (Status::Busy, Some(zone)) = (c.status, self.written_zone(c)) {
             let mut history = self.history();
             history.unsend(c);
             let z = &mut history.zones[zone as usize];
-            // A write that was alone is sent again. Others may still be on their way to the device.
+            // With other writes of the zone in flight or failed, this one counts as failed: the zone is drained first. A
+            // write that was alone is sent again.
             z.failed = true;
             if !z.writes.is_empty() || !z.burst.is_empty() {
                 z.burst.push((c.sector.0, c.status));
             }
         }
         if c.status == Status::Busy {
-            self.will_come_again(queue, c);
+            self.expect_repeat(queue, c);
         }
         if c.op == Op::ReportZones {
             let end = self.geometry().capacity();

@@ -128,13 +128,13 @@ pub(crate) struct SeamHistory {
     /// The first stamp of every write that was sent.
     pub(crate) sent: BTreeSet<u64>,
     /// The device's last answer to each write, by the first stamp.
-    pub(crate) said: BTreeMap<u64, Status>,
+    pub(crate) answers: BTreeMap<u64, Status>,
     /// The sectors of failed BIOs, by token.
     pub(crate) failed_at: BTreeMap<u64, u64>,
     /// Writes, and reports of the layer, that the device did not take or was too busy for: the operation, the zone,
     /// the queue, and the address of the command. A repeated report counts as the same one, even if the zone has
     /// recovered meanwhile, and so does a repeated write, even if a native append has failed meanwhile.
-    pub(crate) comes_again: Vec<(Op, ZoneNo, usize, usize)>,
+    pub(crate) repeats: Vec<(Op, ZoneNo, usize, usize)>,
     pub(crate) ordered: Ordered,
 }
 

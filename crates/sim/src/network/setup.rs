@@ -110,7 +110,7 @@ pub(super) fn open(
     let disk = Disk::open(device, config.clone(), wait)?;
     let attribute = |name| disk.attribute(name);
     seam.set_single_writer(attribute("zoned_qd1_writes").as_deref() == Some("1"));
-    seam.set_auto(attribute("zone_recovery").as_deref() == Some("auto"));
+    seam.set_auto_recovery(attribute("zone_recovery").as_deref() == Some("auto"));
     seam.set_depth(usize::from(config.zone_write_depth));
     seam.queueing().configure(config);
     seam.nomerges.store(config.nomerges, Relaxed);

@@ -200,7 +200,7 @@ impl World {
         // After a power cut the disk is opened with this value.
         self.config.zone_recovery = Some(value);
         if self.is_auto() {
-            self.seam.set_auto(true);
+            self.seam.set_auto_recovery(true);
         }
         if !self.outstanding.is_empty() {
             self.hit(Class::Attribute);
@@ -278,7 +278,7 @@ impl World {
                 .set_single_writer(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
             self.seam.set_depth(usize::from(self.config.zone_write_depth));
             self.seam.queueing().configure(&self.config);
-            self.seam.set_auto(self.is_auto());
+            self.seam.set_auto_recovery(self.is_auto());
             for q in 0..n {
                 self.open_queue(q);
             }

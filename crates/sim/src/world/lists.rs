@@ -179,7 +179,7 @@ impl World {
         if self.config.timeout.is_some() || self.seam.ordered().reports > 0 {
             return;
         }
-        let mut said = self.seam.said_of(first, u64::from(bio.len_sectors));
+        let mut said = self.seam.answers_to(first, u64::from(bio.len_sectors));
         said.retain(|s| !s.is_ok() && *s != Status::Busy);
         if said.is_empty() {
             return;

@@ -249,7 +249,7 @@ impl World {
         seam.set_single_writer(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         seam.set_depth(usize::from(config.zone_write_depth));
         seam.queueing().configure(&config);
-        seam.set_auto(disk.attribute("zone_recovery").as_deref() == Some("auto"));
+        seam.set_auto_recovery(disk.attribute("zone_recovery").as_deref() == Some("auto"));
         let mut world = World {
             seed,
             nomerges: config.nomerges,
