@@ -3,9 +3,9 @@
 //!
 //! | level | what counts |
 //! | --- | --- |
-//! | disk | its UUID, or the path of a drive; where it is is kept beside that |
-//! | `po2` | that it is there |
-//! | `linear`, `stripe` | which disks, in which order; a cut: its first zone and how many |
+//! | disk | its UUID, or the path of a drive; its place is kept apart ([`Base::place`]) |
+//! | `po2` | whether the layer is present |
+//! | `linear`, `stripe` | which disks, in which order; for a part of a disk, the first zone and the number of zones |
 //! | `crypt` | the cipher, and a check value of the key |
 //! | `delay`, `trace`, faults | nothing |
 //!
@@ -27,24 +27,24 @@ pub(crate) struct Base {
     /// The UUID of a disk in a file; the path of any other disk.
     pub(crate) name: String,
     pub(crate) path: String,
-    /// Distinguishes the disk from a copy, and from another drive at its path.
+    /// Distinguishes the disk from a copy of it, or from another drive at the same path.
     pub(crate) place: String,
-    /// Whether the disk counts how often it was opened for writing.
+    /// Whether the disk counts how often it was opened for writing, in `opened`.
     pub(crate) counts: bool,
     pub(crate) opened: u64,
-    /// The number of zones. Unknown if the kernel does not show that of a drive.
+    /// The number of zones. `None` for a drive whose number the kernel does not show.
     pub(crate) zones: Option<u32>,
 }
 
 impl Base {
-    /// A disk that is in no file of zoneplug.
+    /// A disk that is not a file of zoneplug: a drive at the path `kind`, or an emulated disk.
     pub(crate) fn other(kind: &str) -> Base {
         let path = Path::new(kind);
         let name =
             path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string());
-        let shown = Shown::of(path);
-        let zones = shown.read("queue/nr_zones").and_then(|n| n.parse().ok());
-        Base { name: name.clone(), path: name, place: shown.serial(), zones, ..Base::default() }
+        let sysfs = SysfsDir::of(path);
+        let zones = sysfs.read("queue/nr_zones").and_then(|n| n.parse().ok());
+        Base { name: name.clone(), path: name, place: sysfs.serial(), zones, ..Base::default() }
     }
 }
 
@@ -59,6 +59,7 @@ pub(crate) struct Meaning {
     pub(crate) keyed: bool,
     /// The disks, in order.
     pub(crate) bases: Vec<Base>,
+    /// The number of zones at the top of the stack, if known.
     zones: Option<u32>,
     /// Whether one of the layers has several disks.
     joins: bool,
@@ -73,8 +74,8 @@ impl From<Base> for Meaning {
 }
 
 impl Meaning {
-    /// The meaning of a specification. `base` supplies each disk. `check` supplies the check value of the key in a
-    /// file, for a salt; `None`: there is no key.
+    /// The meaning of a specification. `base` supplies each disk. `check` computes the check value of the key in a
+    /// file, with a salt; `None` if the file holds no key.
     pub(crate) fn of(
         node: &SpecNode,
         base: &mut impl FnMut(&SpecPart) -> Base,
@@ -87,7 +88,7 @@ impl Meaning {
         below.with(layer, key)
     }
 
-    /// The disks of `all` as one, for a layer that is put on them.
+    /// Combines several stacks into one, for a layer above them.
     pub(crate) fn joined(mut all: Vec<Meaning>) -> Meaning {
         if all.len() < 2 {
             return all.pop().unwrap_or_default();
@@ -96,7 +97,7 @@ impl Meaning {
         for (n, m) in all.into_iter().enumerate() {
             for (to, text) in [(&mut joined.layers, &m.layers), (&mut joined.written, &m.written)] {
                 to.extend((n > 0).then_some(JOINER));
-                // Without a bracket the disks of an inner layer would look like those of the outer one.
+                // Brackets keep the disks of an inner layer apart from those of the outer one.
                 let (open, close) = if m.joins { ("[", "]") } else { ("", "") };
                 to.extend([open, text, close]);
             }
@@ -108,7 +109,7 @@ impl Meaning {
         joined
     }
 
-    /// A text that differs between disks, so that a check value tells nothing about the key of another disk.
+    /// The salt for check values of keys. Disks have different salts, so one key has another check value on each disk.
     pub(crate) fn salt(&self) -> &str {
         &self.layers
     }
@@ -123,14 +124,14 @@ impl Meaning {
         };
         let mut number = |key| spec.number(key).ok().flatten().map(|n| n as u32);
         let (first, zones) = (number(&keys::FIRST), number(&keys::CUT_ZONES));
-        let (mut keyed, mut shown) = (self.keyed, self.zones);
+        let (mut keyed, mut nr_zones) = (self.keyed, self.zones);
         let what = match spec.kind() {
             "linear" if !layer.joins() => {
                 let first = first.unwrap_or(0);
                 let left = self.zones.map(|all| all.saturating_sub(first));
-                shown = zones.or(left);
-                match shown {
-                    _ if first == 0 && (zones.is_none() || shown == self.zones) => None,
+                nr_zones = zones.or(left);
+                match nr_zones {
+                    _ if first == 0 && (zones.is_none() || nr_zones == self.zones) => None,
                     Some(zones) => Some(format!("linear,first={first},zones={zones}")),
                     None => Some(format!("linear,first={first}")),
                 }
@@ -147,19 +148,19 @@ impl Meaning {
             Some(what) => format!("{what}@{}", self.layers),
             None => self.layers,
         };
-        Meaning { layers, written, keyed, zones: shown, bases: self.bases, joins }
+        Meaning { layers, written, keyed, zones: nr_zones, bases: self.bases, joins }
     }
 }
 
-/// The directory in which the kernel shows a drive.
-struct Shown(Option<PathBuf>);
+/// The directory of a drive in sysfs. `None`: the path is no drive.
+struct SysfsDir(Option<PathBuf>);
 
-impl Shown {
-    fn of(path: &Path) -> Shown {
+impl SysfsDir {
+    fn of(path: &Path) -> SysfsDir {
         let rdev = std::fs::metadata(path).map_or(0, |meta| meta.rdev());
         let (major, minor) = (libc::major(rdev), libc::minor(rdev));
         let dirs = ["block", "char"].map(|kind| format!("/sys/dev/{kind}/{major}:{minor}"));
-        Shown(dirs.into_iter().map(PathBuf::from).find(|dir| rdev != 0 && dir.exists()))
+        SysfsDir(dirs.into_iter().map(PathBuf::from).find(|dir| rdev != 0 && dir.exists()))
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -167,8 +168,8 @@ impl Shown {
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Distinguishes the drive from another at the same path: its serial numbers, if the kernel shows them. A mapped
-    /// device has a UUID instead. Without either, the kernel's number of the disk, which no other disk gets until the
+    /// Distinguishes the drive from another at the same path. Returns its serial numbers, if the kernel shows them; else
+    /// the UUID of a mapped device; else the kernel's number of the disk (`diskseq`), which no other disk gets until the
     /// next boot.
     fn serial(&self) -> String {
         let names = ["wwid", "serial", "device/wwid", "device/serial"].iter();
@@ -187,9 +188,9 @@ mod tests {
 
     #[test]
     fn drives_are_told_by_their_serial_numbers_where_there_are_any() {
-        let serial = |path| Shown::of(Path::new(path)).serial();
+        let serial = |path| SysfsDir::of(Path::new(path)).serial();
         assert_eq!(serial("/dev/none"), "");
-        assert_eq!(serial("/dev/null"), "", "it has none");
+        assert_eq!(serial("/dev/null"), "", "no serial number");
     }
 
     fn meaning(text: &str) -> String {

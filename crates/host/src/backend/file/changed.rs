@@ -13,7 +13,7 @@ use zoneplug_core::{Bytes, Error, ErrorKind, Status};
 const HEAD: usize = SESSION_AT as usize + SECTOR;
 
 impl Change {
-    /// The error that names this change of the file at a path.
+    /// The error for this change of the file at `path`.
     fn error(self, path: &str) -> Error {
         let what = match self {
             Change::Other => "another disk was copied over this file".to_owned(),
@@ -25,11 +25,11 @@ impl Change {
 }
 
 impl Core {
-    /// Checks that the file is still this disk's. The caller holds the lock of the table; otherwise the session may
-    /// be half written. If the file cannot be read, it counts as unchanged.
+    /// Checks that the file is still this disk's. A file that cannot be read counts as unchanged. The caller holds the
+    /// lock of the table, under which commits write the session; without it the session may be half written.
     pub(super) fn check_unchanged(&self) -> Result<(), Status> {
         if self.limits.read_only {
-            // Another process writes this disk, and changes the session.
+            // A reader checks nothing: the process that writes this disk changes the session.
             return Ok(());
         }
         if let Some(change) = self.change_of_file() {
@@ -80,7 +80,7 @@ impl FileDisk {
         let table = match core.table.try_lock() {
             Ok(table) => Some(table),
             Err(TryLockError::Poisoned(table)) => Some(table.into_inner()),
-            // A commit is under way, and has made the check.
+            // A commit holds the lock, and makes the same check.
             Err(TryLockError::WouldBlock) => None,
         };
         if table.is_some() {
@@ -90,7 +90,7 @@ impl FileDisk {
         self.changed().map_or(Ok(()), Err)
     }
 
-    /// The change of the file that a check or a commit has found. Reads nothing.
+    /// Returns the error for a change of the file that a check or a commit has found. Does not read the file.
     pub fn changed(&self) -> Option<Error> {
         Some(self.shared.core.change.get()?.error(&self.path))
     }

@@ -1,6 +1,6 @@
-//! The answers of one queue, and how the queue's owner sleeps until there is one. Answers come from the queue's ring,
-//! if it has one, and from its mailbox, into which threads put theirs. The queues of drives and of durable files use
-//! this.
+//! Collects the answers of one queue, and lets the queue's owner sleep until there is one. Answers come from the queue's
+//! ring, if it has one, and from its mailbox, into which threads put theirs. The queues of drives and of durable files
+//! use this.
 
 use super::{EpollWaker, Mailbox, Ring, RingCqe};
 use io_uring::{cqueue, squeue};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-/// How long a drop sleeps before it looks again whether threads have answered.
+/// How long a waiting thread sleeps before it looks for answers of threads again.
 const MOMENT: Duration = Duration::from_micros(50);
 
 /// The answer to an operation.
@@ -36,9 +36,9 @@ where
     /// The thread that watches the ring while the owner sleeps, and this queue's id there.
     epoll_waker: Option<(Arc<EpollWaker>, u64)>,
     mailbox: Arc<Mailbox<A>>,
-    /// Taken from the mailbox.
+    /// Answers that were taken from the mailbox, for the next calls of `next`.
     answers: VecDeque<(u32, A)>,
-    /// A thread has panicked with a job of this queue, which therefore has no answer.
+    /// A thread has panicked while it had a job of this queue. The job is never answered.
     broken: bool,
 }
 
@@ -80,7 +80,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
         }
     }
 
-    /// The next answer that is there, and the slot that it is for.
+    /// Returns the next answer that has come, and the slot of its operation.
     pub(crate) fn next(&mut self) -> Option<(u32, Reply<A>)> {
         if let Some(a) = self.ring.as_mut().and_then(Ring::answer) {
             return Some((a.id as u32, Reply::Ring { result: a.result, extra: a.extra }));
@@ -91,7 +91,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
         self.answers.pop_front().map(|(i, answer)| (i, Reply::Worked(answer)))
     }
 
-    /// Whether a thread has panicked with a job of this queue, which is never answered.
+    /// Whether a job of this queue is never answered, because its thread has panicked.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -106,18 +106,20 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
         self.mailbox.is_armed()
     }
 
-    /// Wakes the owner at the next answer, or now if `ready` or one is there.
+    /// Lets the next answer wake the owner. Wakes the owner at once if `ready`, if an answer has come, or if the ring cannot
+    /// be watched.
     pub(crate) fn arm(&mut self, mut ready: bool) {
         if let (Some(ring), Some((epoll_waker, id))) = (&mut self.ring, &self.epoll_waker) {
             ring.send();
-            // The mailbox is armed first, so that it is armed when the ring answers.
+            // The mailbox is armed before the ring is watched: an answer of the ring wakes the owner only through an armed
+            // mailbox.
             self.mailbox.arm(false);
             ready |= ring.in_flight() > 0 && !epoll_waker.arm(ring.fd(), *id);
         }
         self.mailbox.arm(ready);
     }
 
-    /// The ring's descriptor, to sleep on, if all of the owner's `in_flight` operations are on the ring.
+    /// Returns the ring's descriptor, on which the owner can sleep if all of its `in_flight` operations are on the ring.
     pub(crate) fn arm_fd(&mut self, in_flight: usize) -> Option<i32> {
         let ring = self.ring.as_mut()?;
         if self.mailbox.is_full() || in_flight == 0 || ring.in_flight() as usize != in_flight {
