@@ -1,10 +1,10 @@
-//! Calibration of a ZNS SSD: four numbers, all from times and rates.
+//! Calibration of a ZNS SSD: finds four numbers, all from times and rates of commands.
 
 use super::measure::{Case, case, read, transfer};
 use super::{Held, Instrument, Numbers, Progress, near};
 use zoneplug_core::Error;
 
-/// The cases held back.
+/// The cases that are held back: they find no number, but show how well the profile predicts.
 const HELD: [(Case, &str); 3] = [
     (Case { zones: 4, in_flight: 4, bytes: 128 << 10, reads: 0 }, "4 zones, writes of 128 KiB"),
     (Case { zones: 8, in_flight: 8, bytes: 4 << 10, reads: 0 }, "8 zones, writes of 4 KiB"),
@@ -31,7 +31,7 @@ pub(super) fn find(
     let many = Case { zones: all, in_flight: all, bytes: long, reads: 0 };
     let (rate, _) = case(on, many, 0)?;
     let drive_rate = (rate * 1e6).max(t.rate);
-    // If all zones together are slower than their own times allow, the drive is the limit.
+    // Without a limit of the drive, all zones together reach the sum of their own rates (`bound`).
     let bound = all as f64 * f64::from(long) / t.long_ns * 1e9;
     let is_limit = rate * 1e6 < 0.9 * bound;
     next("the time of a read");

@@ -1,4 +1,4 @@
-//! The bytes of a trace file: unpacks gzip, and ends early if the run is asked to end.
+//! Reads the bytes of a trace file: unpacks gzip, and ends early if the run is asked to end.
 
 use crate::workers::Workers;
 use flate2::bufread::GzDecoder;
@@ -11,10 +11,11 @@ use zoneplug_core::{Error, ErrorKind};
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A buffered file, unpacked if it is gzip.
-pub(super) type Input<'a> = BufReader<UntilAsked<'a>>;
+pub(super) type Input<'a> = BufReader<Interruptible<'a>>;
 
-/// Opens a file with a buffer of `size` bytes. Bytes behind the end of gzip data are added to `behind`.
-pub(super) fn of<'a>(
+/// Makes the reader of an open file, with a buffer of `size` bytes. When it reaches the end, it adds the number of damaged
+/// bytes after the gzip data to `behind`.
+pub(super) fn reader<'a>(
     mut file: Box<dyn Read + 'a>,
     workers: Option<&'a Workers<'a>>,
     size: usize,
@@ -33,21 +34,22 @@ pub(super) fn of<'a>(
         }
         false => Box::new(Cursor::new(head).chain(file)),
     };
-    Ok(BufReader::with_capacity(size, UntilAsked { bytes, workers }))
+    Ok(BufReader::with_capacity(size, Interruptible { bytes, workers }))
 }
 
-/// Reads as many bytes as show whether a file, or the rest of it, is gzip.
+/// Reads the first bytes, which show whether a file, or the rest of one, is gzip.
 fn head(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     file.take(GZIP.len() as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
-/// The unpacked members of a gzip file, one behind the other. As gzip(1) does, this takes the data before bytes that
-/// begin no member, and leaves those out.
+/// Unpacks the members of a gzip file, one after the other. Like gzip(1), it leaves out everything from the first bytes
+/// that begin no member, and keeps the data before them.
 struct Members<R> {
     /// The current member. `None`: the data ended.
     member: Option<GzDecoder<Chain<Cursor<Vec<u8>>, R>>>,
+    /// Bytes that were left out, if they are not all zero.
     behind: Arc<AtomicU64>,
 }
 
@@ -68,7 +70,7 @@ impl<R: BufRead> Read for Members<R> {
                 self.member = Some(GzDecoder::new(Cursor::new(head).chain(file)));
                 continue;
             }
-            // Zeroes fill the last block of a tape. They are no damage.
+            // Zeroes are no damage: programs pad the last block of a tape with them.
             let mut is_damage = head.iter().any(|b| *b != 0);
             let mut behind = head.len() as u64;
             loop {
@@ -88,13 +90,13 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Bytes that end early when the workers are asked to end.
-pub(super) struct UntilAsked<'a> {
+/// A reader whose data end early once the workers are asked to end.
+pub(super) struct Interruptible<'a> {
     bytes: Box<dyn Read + 'a>,
     workers: Option<&'a Workers<'a>>,
 }
 
-impl Read for UntilAsked<'_> {
+impl Read for Interruptible<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.workers.is_some_and(Workers::is_asked) { Ok(0) } else { self.bytes.read(buf) }
     }

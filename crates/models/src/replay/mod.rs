@@ -161,7 +161,7 @@ impl<'a> Trace<'a> {
     {
         let files = (self.open)()?;
         let size = (BUFFER / files.len().max(1)).max(4096);
-        let files = files.into_iter().map(|file| input::of(file, workers, size, behind));
+        let files = files.into_iter().map(|file| input::reader(file, workers, size, behind));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let reader = Reader::of_files(files, self.events, self.device)?;
         match self.columns {

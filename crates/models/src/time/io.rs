@@ -56,15 +56,16 @@ struct Sent {
     client: u16,
     token: u32,
     at: Nanos,
-    out: bool,
+    outstanding: bool,
 }
 
 /// The client's side of a run.
 #[derive(Debug)]
 pub struct Io {
     pub(super) now: Nanos,
-    /// When the BIO completed for which a client is being called.
+    /// When the device completed the BIO for which a client is being called.
     pub(super) completed: Nanos,
+    /// BIOs that the run has yet to submit.
     pub(super) out: Bios,
     pub(super) clients: Vec<ClientReport>,
     /// The client being called.
@@ -72,8 +73,9 @@ pub struct Io {
     pool: BioPool,
     sent: Vec<Sent>,
     free: Vec<u32>,
+    /// Each timer's time, its number, its client and its token. The number orders timers of the same time.
     timers: BinaryHeap<Reverse<(Nanos, u64, u16, u32)>>,
-    set: u64,
+    nr_timers_set: u64,
     geometry: Geometry,
     keep_latencies: bool,
     /// The result, once a client has ended the run.
@@ -92,7 +94,7 @@ impl Io {
             sent: Vec::new(),
             free: Vec::new(),
             timers: BinaryHeap::new(),
-            set: 0,
+            nr_timers_set: 0,
             geometry,
             keep_latencies,
             ended: None,
@@ -137,7 +139,8 @@ impl Io {
             self.sent.push(Sent::default());
             self.sent.len() as u32 - 1
         });
-        self.sent[slot as usize] = Sent { client: self.current, token, at: self.now, out: true };
+        self.sent[slot as usize] =
+            Sent { client: self.current, token, at: self.now, outstanding: true };
         let mut bio = self.pool.get();
         let bytes = if op.has_data() { sectors << 9 } else { 0 };
         bio.set(op, sector, sectors, IoBuf::from_static(&MEMORY[..bytes as usize]));
@@ -154,12 +157,12 @@ impl Io {
 
     /// Sets a timer that is due at `time`; a time in the past means now.
     pub fn at(&mut self, time: Nanos, token: u32) {
-        self.set += 1;
-        self.timers.push(Reverse((time.max(self.now), self.set, self.current, token)));
+        self.nr_timers_set += 1;
+        self.timers.push(Reverse((time.max(self.now), self.nr_timers_set, self.current, token)));
     }
 
-    /// When the device completed the BIO that the client is being called for. The engine is polled
-    /// only after the host's work; a client's latency counts from this time.
+    /// Returns when the device completed the BIO for which the client is being called. The latency of
+    /// the BIO ends at this time. The client is called later, after the host's work.
     pub fn completed_at(&self) -> Nanos {
         self.completed
     }
@@ -171,7 +174,7 @@ impl Io {
 
     /// Notes in the clients' reports which BIOs are outstanding now.
     pub(super) fn note_waiting(&mut self) {
-        for sent in self.sent.iter().filter(|s| s.out) {
+        for sent in self.sent.iter().filter(|s| s.outstanding) {
             let client = &mut self.clients[usize::from(sent.client)];
             client.waiting += 1;
             client.oldest = client.oldest.max(Nanos(self.now.0.saturating_sub(sent.at.0)));
@@ -197,7 +200,7 @@ impl Io {
     pub(super) fn back(&mut self, bio: Box<Bio>) -> (u16, Finished, Status) {
         let slot = bio.token() as u32;
         let sent = self.sent[slot as usize];
-        self.sent[slot as usize].out = false;
+        self.sent[slot as usize].outstanding = false;
         self.free.push(slot);
         let took = Nanos(self.completed.0.saturating_sub(sent.at.0));
         let client = &mut self.clients[usize::from(sent.client)];

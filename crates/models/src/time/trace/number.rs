@@ -24,14 +24,14 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |n, b| Some(n << 4 | u64::from(char::from(*b).to_digit(16)?)))
 }
 
-/// A whole number, also with `.0` behind it, as programs write one that they keep as a floating point number. Other fractions
-/// of zeroes may be groups of thousands.
+/// Parses a whole number. Accepts a final `.0`, which programs write after a floating-point number without a fraction. Refuses
+/// `.000`, which may be a group of thousands.
 pub(super) fn whole(text: &[u8]) -> Option<u64> {
     number(text).or_else(|| decimal(text.strip_suffix(b".0")?))
 }
 
-/// The digits before and behind a point or a comma.
-fn split(word: &[u8]) -> (&[u8], &[u8]) {
+/// Splits a number at its point or comma, which both parts lack. Without one the second part is empty.
+fn split_fraction(word: &[u8]) -> (&[u8], &[u8]) {
     match word.iter().position(|b| matches!(b, b'.' | b',')) {
         Some(i) => (&word[..i], &word[i + 1..]),
         None => (word, b""),
@@ -41,7 +41,7 @@ fn split(word: &[u8]) -> (&[u8], &[u8]) {
 /// Parses a number with an optional fraction after a point or a comma and an optional exponent after `e`, and multiplies it by
 /// `unit`. Rounds down.
 pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
-    let (whole, fraction) = split(word);
+    let (whole, fraction) = split_fraction(word);
     let Some(whole) = number(whole) else { return with_exponent(word, unit) };
     let mut parts = whole.checked_mul(unit)?;
     let mut place = unit;
@@ -59,11 +59,11 @@ pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
 /// Parses a number with an exponent, as Python writes small ones (`5e-06`), and multiplies it by `unit`.
 #[cold]
 fn with_exponent(word: &[u8], unit: u64) -> Option<u64> {
-    /// More digits than a floating point number has, few enough for the product of both.
+    /// A floating-point number has fewer digits. The product of so many digits and `unit` fits into 128 bits.
     const DIGITS: usize = 18;
     let e = word.iter().position(|b| matches!(b, b'e' | b'E'))?;
     let exponent: i32 = std::str::from_utf8(&word[e + 1..]).ok()?.parse().ok()?;
-    let (whole, fraction) = split(&word[..e]);
+    let (whole, fraction) = split_fraction(&word[..e]);
     if whole.is_empty() || whole.len() + fraction.len() > DIGITS {
         return None;
     }
@@ -130,7 +130,7 @@ mod tests {
             ("0.0", Some(0)),
             ("4096", Some(4_096)),
             ("0x10", Some(16)),
-            // Groups of thousands, or a half.
+            // Possible groups of thousands, and fractions.
             ("4.096", None),
             ("4.000", None),
             ("4,0", None),
