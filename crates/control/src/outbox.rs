@@ -1,13 +1,13 @@
-//! A queue of items to a reader that may stall: a full pipe, a stopped journal, a held terminal. One thread writes
-//! the items, and may wait for the reader. Other threads put items in and never wait. The number of items is limited;
-//! further ones are dropped and counted.
+//! A queue of items for a reader that may stall: a full pipe, a stopped journal, a paused terminal. One thread writes
+//! the items, and may wait for the reader. Other threads put items in and never wait. A full queue drops further items
+//! and counts them.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
 
-/// Most waiting items.
+/// The largest number of waiting items.
 const MOST: usize = 4096;
 
 struct State<T> {
@@ -50,14 +50,14 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Ends the writer's wait for an item.
+    /// Ends the writer's wait for an item: the current one, or else the next.
     pub fn nudge(&self) {
         lock(&self.state).nudged = true;
         self.changed.notify_all();
     }
 
-    /// Takes the next item, for the writer, which has written the one before. `None`: none has come within `most`, or
-    /// the writer was nudged.
+    /// Waits for the next item and takes it. Only the writer calls this, after it has written the previous item. `None`: no
+    /// item has come within `most`, or the writer was nudged.
     pub fn take(&self, most: Option<Duration>) -> Option<T> {
         let end = most.map(|most| Instant::now() + most);
         let mut state = lock(&self.state);

@@ -1,5 +1,6 @@
-//! Text for stdout and stderr. A process that serves disks never waits for the reader of a pipe or a terminal: each
-//! of the two has a writing thread, and [`finish`] waits at most a second for them. Other commands write at once.
+//! Text for stdout and stderr. A process that serves disks never waits for the reader of a pipe or a terminal, because
+//! each of the two streams has a writing thread. [`finish`] waits at most a second for each. Other commands write at
+//! once.
 
 use crate::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -9,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the end waits for the readers.
+/// How long [`finish`] waits for the reader of each stream.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The destination of text.
@@ -21,20 +22,20 @@ pub enum To {
     Stderr,
 }
 
-/// Text that waits to be written, and whether a thread writes it.
-struct OutputStream {
+/// Text that waits to be written to stdout or stderr, and whether its writing thread exists.
+struct Stream {
     text: Outbox<String>,
     has_writer: AtomicBool,
 }
 
-impl OutputStream {
-    const fn new() -> OutputStream {
-        OutputStream { text: Outbox::new(), has_writer: AtomicBool::new(false) }
+impl Stream {
+    const fn new() -> Stream {
+        Stream { text: Outbox::new(), has_writer: AtomicBool::new(false) }
     }
 }
 
-static STDOUT: OutputStream = OutputStream::new();
-static STDERR: OutputStream = OutputStream::new();
+static STDOUT: Stream = Stream::new();
+static STDERR: Stream = Stream::new();
 static SERVES: AtomicBool = AtomicBool::new(false);
 
 /// From this call on, the process waits for no reader of its output.
@@ -66,21 +67,21 @@ pub fn say(to: To, text: String) {
         };
         let writer = std::thread::Builder::new().name("zoneplug-says".to_owned());
         if writer.spawn(body).is_err() {
-            // A thread may be available for the next text.
+            // The text waits in the queue; the next call tries to start the thread again.
             stream.has_writer.store(false, Ordering::Relaxed);
         }
     }
 }
 
-/// Waits until all text is written, for at most a second.
+/// Waits until all text is written, for at most a second for each stream.
 pub fn finish() {
     for stream in [&STDOUT, &STDERR] {
         stream.text.finish(LAST_WORDS);
     }
 }
 
-/// Writes everything, however long the reader takes. Does not take the locks of `std`, which another thread may need
-/// to end the process.
+/// Writes everything, however long the reader takes. Bypasses the locks that `std` has for stdout and stderr, because a
+/// thread that ends the process may need them meanwhile.
 pub fn write(to: To, text: &[u8]) {
     match to {
         To::Stdout => write_to(std::io::stdout().as_fd(), text),
