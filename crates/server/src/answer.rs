@@ -1,4 +1,4 @@
-//! The answers of a server. Reads no socket and no clock.
+//! Answers the requests at the control socket from the server's state. Reads no socket and no clock.
 
 use crate::handover::HandOver;
 use crate::measure::measure;
@@ -23,15 +23,15 @@ pub struct Serving {
     /// The served disks.
     pub disks: Vec<Served>,
     hand_over: HandOver,
-    /// Adds the clients of each door to the record for the next server.
-    of_clients: Vec<AddClients>,
+    /// For each door, a function that adds what its clients know to the state for the next server.
+    of_clients: Vec<OfClients>,
     /// The sockets at which this process listens for I/O and metrics.
     pub(crate) sockets: Vec<Arc<TcpListener>>,
     /// Attributes that clients have set, by disk.
     set: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
-    /// Each paused disk holds a reference to this, so the number of references is one more than that of paused disks.
+    /// Each paused disk holds a reference to this value, so disks are paused while there is more than one reference.
     pauses: Arc<()>,
-    /// Whether the process keeps the disks: it does more than serve them, so no server can take over from it.
+    /// Whether no server can take over from this process, because it also uses the disks itself.
     pub(crate) stays: bool,
 }
 
@@ -78,7 +78,7 @@ impl Served {
 }
 
 impl Served {
-    /// The failure to set an attribute. The hint of an unknown one also names the door's attributes.
+    /// The failure to set an attribute. If the disk has no such attribute, the hint also lists those of the door.
     fn no_attribute(&self, e: Error) -> Failure {
         let hint = match (&self.network, e.what_to_try()) {
             (Some(n), Some(hint)) if e.kind() == ErrorKind::NotFound => {
@@ -93,7 +93,7 @@ impl Served {
 }
 
 impl Serving {
-    /// Answers for these disks. `sockets`: passed on to a server that takes over.
+    /// The state of a server of these disks. `sockets` are passed on to a server that takes over.
     pub fn new(
         disks: Vec<Served>,
         of_clients: Vec<AddClients>,
@@ -104,7 +104,7 @@ impl Serving {
         Serving { disks, hand_over, of_clients, sockets, set, pauses, stays: false }
     }
 
-    /// The state of this server, which the next server compares with its own and goes on from.
+    /// The state of this server for the next one, which compares it with its own and continues from it.
     pub(crate) fn state(&self) -> StateShown {
         let set = lock(&self.set);
         let of = |d: &Served| {
@@ -147,11 +147,11 @@ impl Serving {
         named(&self.disks, disk).is_ok_and(|d| d.disk.disk().attribute(name).is_some())
     }
 
-    /// Sets an attribute of a disk, and returns the previous value. After a hand-over the next server sets it again.
+    /// Sets an attribute of a disk, and returns the previous value. The next server sets it too, after a hand-over.
     pub(crate) fn set(&self, disk: &str, name: &str, value: &str) -> Result<String, Failure> {
         let disk = named(&self.disks, disk)?;
-        // Locked until the attribute is set: the record for the next server then includes it, or the request is
-        // refused.
+        // `set` stays locked until the attribute is set, so the state for the next server cannot be read in between: it
+        // includes the attribute, or the hand-over has begun and the request is refused.
         let mut set = lock(&self.set);
         if self.hand_over.is_asked() {
             return Err(being_left(self.hand_over.asked_by()));

@@ -1,4 +1,4 @@
-//! Checks that hosts would find the subsystem that they know.
+//! Checks before a takeover: hosts of the running server must find the same subsystem at the next one.
 
 use crate::compare::Difference;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use zoneplug_core::plain;
 pub(super) struct Offered<'a> {
     pub(super) nqn: &'a str,
     pub(super) addresses: Vec<String>,
-    /// Whether a host may connect, with a key or without one.
+    /// Whether the host of this NQN may connect; the second argument is true for a host with a key.
     pub(super) admits: &'a dyn Fn(&str, bool) -> bool,
     /// See [`StateOfSubsystem::key_checks`].
     pub(super) key_checks: BTreeMap<String, String>,
@@ -18,13 +18,12 @@ pub(super) struct Offered<'a> {
 /// Compares the subsystem of a running server, if it has one, with that of the next one.
 pub(super) fn compare(state: &StateShown, offered: &Offered<'_>) -> Result<(), Difference> {
     let Some(subsystem) = &state.subsystem else { return Ok(()) };
-    let named =
-        |d: Difference| Difference { what: format!("{}, {}", plain(&subsystem.nqn), d.what), ..d };
-    of_hosts(subsystem, offered).map_err(named)
+    let named = |(what, hint)| (format!("{}, {what}", plain(&subsystem.nqn)), hint);
+    compare_subsystem(subsystem, offered).map_err(named)
 }
 
-/// Compares the names, the addresses and the hosts that may connect.
-fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Difference> {
+/// Compares the names, the addresses, and which hosts may connect with which keys.
+fn compare_subsystem(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Difference> {
     if s.nqn != offered.nqn {
         let what = format!("and this one would have the name {}", plain(offered.nqn));
         return Err(Difference::new(what, format!("--nqn {}", plain(&s.nqn))));
@@ -61,8 +60,9 @@ fn of_hosts(s: &StateOfSubsystem, offered: &Offered<'_>) -> Result<(), Differenc
     Ok(())
 }
 
-/// Refuses other namespaces than those that hosts know. `shown`: the namespaces of the next server.
-pub(super) fn namespaces(
+/// Fails if the next server, which shows `shown`, would drop or change a namespace of `s`, or the limit of appends. New
+/// namespaces are allowed.
+pub(super) fn compare_namespaces(
     s: &StateOfSubsystem,
     shown: &zoneplug_host::nvme_tcp::ShownSubsystem,
 ) -> Result<(), Difference> {
@@ -150,7 +150,7 @@ mod tests {
             change(&mut changed);
             let shown =
                 ShownSubsystem { namespaces: vec![changed], append_limit: 8, uuids: Vec::new() };
-            namespaces(&was, &shown).map_err(|d| d.what)
+            compare_namespaces(&was, &shown).map_err(|(what, _)| what)
         };
         assert_eq!(ask(|_| ()), Ok(()));
         type Change = fn(&mut ShownNamespace);
@@ -172,7 +172,7 @@ mod tests {
     fn u15_hosts_find_the_subsystem_that_they_know() {
         let known = subsystem();
         let ask = |known: &StateOfSubsystem, offered: &Offered<'_>| {
-            of_hosts(known, offered).map_err(|d| format!("{}; try: {}", d.what, d.hint))
+            compare_subsystem(known, offered).map_err(|(what, hint)| format!("{what}; try: {hint}"))
         };
         assert_eq!(ask(&known, &offered()), Ok(()));
         let elsewhere = Offered { addresses: Vec::new(), ..offered() };

@@ -329,7 +329,8 @@ impl Stamp {
             key_checks: BTreeMap::new(),
             known_hosts: Vec::new(),
         };
-        clients::namespaces(&subsystem, shown).map_err(|d| self.refused(d.what, &d.hint))
+        clients::compare_namespaces(&subsystem, shown)
+            .map_err(|(what, hint)| self.refused(what, &hint))
     }
 
     fn refused(&self, what: String, hint: &str) -> Failure {
