@@ -577,13 +577,13 @@ extern "C" {
 extern int pthread_setcancelstate(int state, int *old);
 
 /*
- What was wrong in this thread's last call that failed, in one line: "" if none has. The text lives until this
+ Returns why this thread's last failed call has failed, in one line: "" if none has failed. The text lives until this
  thread's next call that fails.
  */
 const char *zp_error_message(void);
 
 /*
- What to try after this thread's last call that failed, in one line. NULL if nothing is known. The text lives until
+ Returns what to try after this thread's last failed call, in one line. NULL if nothing is known. The text lives until
  this thread's next call that fails.
  */
 const char *zp_error_hint(void);

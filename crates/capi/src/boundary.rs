@@ -1,5 +1,5 @@
-//! The start and the end of every call. A panic does not leave the library, a child of a fork is refused, and an
-//! error becomes a negative errno with a text.
+//! The start and the end of every call: contains panics, refuses a child of a fork, and turns an error into a negative
+//! errno with a text.
 
 use libc::{c_char, c_int};
 use std::cell::RefCell;
@@ -49,7 +49,7 @@ impl Failure {
     /// Keeps the text for this thread, and returns the number for the caller.
     #[cold]
     fn report(self) -> c_int {
-        // A text with a zero byte ends there. A specification from C cannot have one.
+        // A C string ends at its first zero byte. Texts quote specifications, and those from C have none.
         let text = |mut s: String| {
             s.truncate(s.find('\0').unwrap_or(s.len()));
             CString::new(s).unwrap_or_default()
@@ -65,7 +65,7 @@ impl Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(e: Error) -> Failure {
-        // If a system call has failed, the failure has its number.
+        // The errno of a failed system call is more precise than the kind of the error.
         let mut cause = std::error::Error::source(&e);
         let mut errno = None;
         while let Some(e) = cause {
@@ -140,7 +140,7 @@ unsafe extern "C" {
 const CANCEL_DISABLE: c_int = 1;
 
 /// Keeps the calling thread from being cancelled (pthread_cancel(3)) while it waits in the library: a cancellation
-/// unwinds the stack, which Rust code cannot survive. It takes effect after the call.
+/// unwinds the stack, which Rust code cannot survive. A cancellation that comes meanwhile takes effect after the call.
 #[derive(Debug)]
 pub(crate) struct Uncancelled(c_int);
 
@@ -148,7 +148,7 @@ impl Uncancelled {
     /// Blocks cancellation until the result is dropped.
     pub(crate) fn begin() -> Uncancelled {
         let mut old = 0;
-        // SAFETY: the place of a number.
+        // SAFETY: `old` is valid for a write.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut old) };
         Uncancelled(old)
     }
@@ -156,7 +156,7 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: the state that the thread had, and the place of a number.
+        // SAFETY: the first argument is the thread's previous state, and the second is valid for a write.
         unsafe { pthread_setcancelstate(self.0, &raw mut self.0) };
     }
 }
@@ -172,17 +172,17 @@ pub(crate) struct Process(u32);
 impl Process {
     /// This process.
     pub(crate) fn this() -> Process {
-        /// There is no lock, because a child of a fork would wait for a thread that exists in its parent only. If two
-        /// threads register the function, a fork is counted twice, which does no harm.
-        static WATCHED: AtomicBool = AtomicBool::new(false);
+        /// Whether `in_child` is registered. No lock guards the registration, because a child of a fork would wait for a
+        /// holder that exists in its parent only. If two threads register, a fork is counted twice, which does no harm.
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
         extern "C" fn in_child() {
             GENERATION.fetch_add(1, Ordering::Relaxed);
         }
-        if !WATCHED.load(Ordering::Acquire) {
-            // SAFETY: the function lives for ever, because the library is never unloaded (`-z nodelete`), and does what
-            // a child of a fork may do.
+        if !REGISTERED.load(Ordering::Acquire) {
+            // SAFETY: `in_child` is never unloaded (`-z nodelete`), and only adds to an atomic, which a child of a fork may
+            // do.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            WATCHED.store(true, Ordering::Release);
+            REGISTERED.store(true, Ordering::Release);
         }
         Process(GENERATION.load(Ordering::Relaxed))
     }
@@ -245,14 +245,14 @@ pub(crate) unsafe fn copy_text(text: &str, buf: *mut c_char, size: usize) -> Out
         .map_err(|_| Failure::new(libc::EOVERFLOW, "the text is too long", "report this"))
 }
 
-/// What was wrong in this thread's last call that failed, in one line: "" if none has. The text lives until this
+/// Returns why this thread's last failed call has failed, in one line: "" if none has failed. The text lives until this
 /// thread's next call that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zp_error_message() -> *const c_char {
     LAST.try_with(|l| l.borrow().0.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// What to try after this thread's last call that failed, in one line. NULL if nothing is known. The text lives until
+/// Returns what to try after this thread's last failed call, in one line. NULL if nothing is known. The text lives until
 /// this thread's next call that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zp_error_hint() -> *const c_char {
