@@ -13,7 +13,7 @@ use zoneplug_core::{Bytes, Error, Op, Sector, Status};
 use zoneplug_host::IoError;
 use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk};
 
-/// Most commands of one job at the device, unless the specification has `tags=`.
+/// The largest number of tags of a job's client, unless the specification sets `tags=`.
 const MAX_TAGS: usize = 4096;
 /// The limit of time for zone management.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub(super) struct Device {
 }
 
 /// The text of an error, with the hint on a second line.
-fn words(e: &Error) -> String {
+fn error_text(e: &Error) -> String {
     match e.what_to_try() {
         Some(hint) => format!("{}\n{hint}", e.what()),
         None => e.what().to_owned(),
@@ -50,7 +50,7 @@ fn words(e: &Error) -> String {
 impl Device {
     /// Opens the device. fio's file name is its specification.
     pub(super) fn open(spec: &str) -> Result<Device, String> {
-        let spec = DiskSpec::parse(spec).map_err(|e| words(&e))?;
+        let spec = DiskSpec::parse(spec).map_err(|e| error_text(&e))?;
         if spec.config.timeout.is_some() {
             return Err("timeout= cannot be used with fio\n\
                         fio uses the memory of a request again as soon as it has failed, and the device might \
@@ -58,8 +58,8 @@ impl Device {
                 .to_owned());
         }
         let tags = spec.tags;
-        let disk = HostedDisk::open(spec.device, spec.config).map_err(|e| words(&e))?;
-        let mut zone_io = BlockingDisk::new(&disk).map_err(|e| words(&e))?;
+        let disk = HostedDisk::open(spec.device, spec.config).map_err(|e| error_text(&e))?;
+        let mut zone_io = BlockingDisk::new(&disk).map_err(|e| error_text(&e))?;
         zone_io.set_timeout(Some(PATIENCE));
         let (geometry, limits) = (disk.disk().geometry(), disk.disk().limits());
         Ok(Device {
@@ -76,10 +76,10 @@ impl Device {
         })
     }
 
-    /// A client for a job of `depth` units.
+    /// Opens a client for a job with at most `depth` requests in flight.
     pub(super) fn client(&self, depth: usize) -> Result<Client, String> {
         let tags = self.tags.unwrap_or(depth.min(MAX_TAGS) as u16);
-        self.disk.open_client(depth as u32, tags).map_err(|e| words(&e))
+        self.disk.open_client(depth as u32, tags).map_err(|e| error_text(&e))
     }
 
     /// The size of the disk.
@@ -101,9 +101,10 @@ impl Device {
         Sector(u64::from(self.zone_sectors)).to_bytes().0
     }
 
-    /// Reports a failure to the user, once for each kind: a failing disk may fail a million times a second.
+    /// Prints a failure. Prints each pair of an operation and a status only once, because a failing disk may fail a
+    /// million times a second.
     #[cold]
-    pub(super) fn complain(&self, op: Op, sector: Sector, status: Status) {
+    pub(super) fn print_failure(&self, op: Op, sector: Sector, status: Status) {
         let bit = 1 << (status as u32 % u64::BITS);
         if self.shown[op as usize].fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             let what = IoError::new(op, sector, status);
@@ -112,7 +113,7 @@ impl Device {
     }
 
     fn failed(&self, e: IoError) -> Errno {
-        self.complain(e.op, e.sector, e.status);
+        self.print_failure(e.op, e.sector, e.status);
         e.status.errno()
     }
 
@@ -187,7 +188,7 @@ fn to_fio(z: &ZoneInfo) -> ZbdZone {
         Condition::ReadOnly => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_READONLY),
         Condition::Offline => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_OFFLINE),
     };
-    // fio stops with an assertion if the pointer is outside. A zone without a write pointer has all ones here.
+    // fio aborts if the write pointer is outside the zone. A zone that has none reports all ones.
     let wp = bytes(z.wp.0.min(z.start.0 + z.len_sectors)).max(start);
     ZbdZone { start, wp, len, capacity: bytes(z.capacity_sectors), zone_type, cond: cond as c_int }
 }

@@ -343,7 +343,7 @@ impl Job {
             Err(Obstacle::Unaligned) => {
                 let op = if unit.ddir() == abi::DDIR_READ { Op::Read } else { Op::Write };
                 let sector = Bytes(unit.offset()).to_sectors();
-                self.lanes[at].device.complain(op, sector, Status::Unaligned);
+                self.lanes[at].device.print_failure(op, sector, Status::Unaligned);
                 Err(Refused::Failed(Status::Unaligned.errno()))
             }
             Err(Obstacle::Unexpected(what)) => self.refuse(what),

@@ -35,7 +35,7 @@ impl Unit {
     #[inline(never)]
     fn fail(&self, device: &Device, abi: &Abi, status: Status) {
         if let Some(bio) = &self.bio {
-            device.complain(bio.op, bio.sector, status);
+            device.print_failure(bio.op, bio.sector, status);
         }
         // SAFETY: a unit whose memory is back, and which fio keeps until it is reported.
         note(unsafe { IoU::new(abi, self.io_u) }, status.errno());
