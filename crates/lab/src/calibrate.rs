@@ -288,7 +288,7 @@ impl fmt::Display for Report {
             titles.push("put in");
         }
         titles.push("how near");
-        let mut table = Table::new(&titles).words(titles.len()).keys(1);
+        let mut table = Table::new(&titles).left_columns(titles.len()).key_columns(1);
         for n in self.found.numbers.iter().filter(|n| n.is_measured) {
             let mut cells = vec![n.key.to_owned(), n.text.clone()];
             if is_model {
@@ -299,8 +299,9 @@ impl fmt::Display for Report {
         }
         write!(f, "{table}")?;
         writeln!(f, "What was held back, and what the profile says of it:")?;
-        let mut table =
-            Table::new(&["measurement", "unit", "measured", "predicted", "error"]).words(2).keys(1);
+        let mut table = Table::new(&["measurement", "unit", "measured", "predicted", "error"])
+            .left_columns(2)
+            .key_columns(1);
         for h in &self.found.held_back {
             let cells = match h.error_percent() {
                 Some(error) => [figure(h.measured), figure(h.predicted), format!("{error:+.1} %")],

@@ -24,7 +24,7 @@ pub(crate) struct Ways {
     scheduler: Vec<Scheduler>,
 }
 
-/// The beginnings of policies, for completions.
+/// The words with which a policy may begin, for completions.
 fn policies() -> Vec<&'static str> {
     Policy::NAMES.into_iter().chain(["off"]).collect()
 }
@@ -40,7 +40,7 @@ fn scheduler_help() -> String {
     format!("The I/O scheduler: {}. More than one: a row for each", Scheduler::NAMES.join(", "))
 }
 
-/// Warns about policies among `ways` that have no effect because waiting is not allowed.
+/// Warns about policies in `ways` that are designed around waits (`anticipation_us`), where no wait is allowed.
 pub(crate) fn say_what_never_waits(ways: &[Way], rotational: bool) {
     let configs: Vec<&DiskConfig> = ways.iter().map(|way| &way.config).collect();
     disk::say_what_never_waits(&configs, rotational);
@@ -71,8 +71,8 @@ impl Ways {
         !self.policy.is_empty() || !self.scheduler.is_empty()
     }
 
-    /// Refuses policies that only work in virtual time.
-    pub(crate) fn in_real_time(&self) -> Result<(), Failure> {
+    /// Fails if the flags select a policy that works in virtual time only.
+    pub(crate) fn check_real_time(&self) -> Result<(), Failure> {
         if self.policy.iter().flatten().any(Writer::is_only_virtual) {
             let names = Policy::NAMES.join(", ");
             return Err(Failure::usage("a policy that is an expression, in real time").hint(
@@ -84,7 +84,8 @@ impl Ways {
         Ok(())
     }
 
-    /// The ways to open a disk, from its specification's own, in these modes.
+    /// Combines the flags into ways to open a disk, in each of `modes`. A flag that was not given leaves what `base`, the
+    /// configuration of the disk's specification, has.
     pub(crate) fn of(&self, base: &DiskConfig, modes: &[Mode]) -> Vec<Way> {
         ways(base, modes, &self.scheduler, &self.policy.concat())
     }

@@ -1,5 +1,5 @@
-//! Tables of aligned columns: the first ones to the left, figures to the right. A table wider than the terminal is
-//! shown in parts, one below the other; each part begins with the columns that identify a row.
+//! Tables with columns of text, aligned to the left, and then columns of figures, aligned to the right. A table wider
+//! than the terminal is shown in parts, one below the other; each part begins with the columns that identify a row.
 
 use crate::term;
 use std::fmt;
@@ -33,13 +33,13 @@ impl Table {
     }
 
     /// Aligns the first `n` columns to the left, for text. Default: one.
-    pub(crate) fn words(mut self, n: usize) -> Table {
+    pub(crate) fn left_columns(mut self, n: usize) -> Table {
         self.more_left = n.saturating_sub(1);
         self
     }
 
-    /// Sets how many first columns identify a row. Each part of a table begins with them. Default: one.
-    pub(crate) fn keys(mut self, n: usize) -> Table {
+    /// Declares that the first `n` columns identify a row. Each part of the table begins with them. Default: one.
+    pub(crate) fn key_columns(mut self, n: usize) -> Table {
         self.more_keys = n.saturating_sub(1);
         self
     }
@@ -49,10 +49,10 @@ impl Table {
         let cells = |row: &[String]| -> Vec<String> {
             columns.iter().map(|&c| row.get(c).cloned().unwrap_or_default()).collect()
         };
-        let over = self.groups.iter().enumerate().flat_map(|(i, (_, n))| vec![i; *n]);
-        let over: Vec<usize> = over.collect();
+        let group_of = self.groups.iter().enumerate().flat_map(|(i, (_, n))| vec![i; *n]);
+        let group_of: Vec<usize> = group_of.collect();
         let mut groups: Vec<(usize, usize)> = Vec::new();
-        for group in columns.iter().filter_map(|&c| over.get(c)) {
+        for group in columns.iter().filter_map(|&c| group_of.get(c)) {
             match groups.last_mut() {
                 Some((last, n)) if last == group => *n += 1,
                 _ => groups.push((*group, 1)),
@@ -165,12 +165,12 @@ impl Table {
             for (title, n) in &self.groups {
                 let n = (*n).min(widths.len() - first);
                 let w = widths[first..first + n].iter().sum::<usize>() + GAP * n.saturating_sub(1);
-                // A rule on the left shows how far the title reaches.
-                let rule = w - title.chars().count();
-                let cell = match (title.is_empty(), rule) {
+                // Dashes before the title fill the width of its columns.
+                let dashes = w - title.chars().count();
+                let cell = match (title.is_empty(), dashes) {
                     (true, _) => " ".repeat(w),
                     (false, 0 | 1) => format!("{title:>w$}"),
-                    (false, _) => format!("{} {title}", "─".repeat(rule - 1)),
+                    (false, _) => format!("{} {title}", "─".repeat(dashes - 1)),
                 };
                 if first > 0 {
                     text += &" ".repeat(GAP);
@@ -226,7 +226,10 @@ mod tests {
     #[test]
     fn a_table_that_is_too_wide_is_shown_in_parts_with_the_keys_in_each() {
         let titles = ["name", "kind", "one", "two", "three", "four"];
-        let mut t = Table::new(&titles).groups(&[("", 2), ("a rate", 3), ("", 1)]).words(2).keys(2);
+        let mut t = Table::new(&titles)
+            .groups(&[("", 2), ("a rate", 3), ("", 1)])
+            .left_columns(2)
+            .key_columns(2);
         t.row(["seq", "write", "1,000", "2,000", "3,000", "4,000"].map(str::to_owned));
         let parts = t.parts(30);
         assert_eq!(parts.len(), 2);
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn words_are_aligned_to_the_left() {
-        let mut t = Table::new(&["a", "word", "n"]).words(2);
+        let mut t = Table::new(&["a", "word", "n"]).left_columns(2);
         t.row(["x".to_owned(), "b".to_owned(), "12".to_owned()]);
         assert_eq!(t.to_string(), "  a  word   n\n  x  b     12\n");
     }

@@ -220,7 +220,8 @@ impl Timed {
             return Ok(());
         }
         let titles = ["drives", "opened as", "each, MB/s", "slowest", "fastest", "fairness"];
-        let mut t = Table::new(&[&titles[..], &["worst p99"]].concat()).words(2).keys(2);
+        let mut t =
+            Table::new(&[&titles[..], &["worst p99"]].concat()).left_columns(2).key_columns(2);
         for (r, s) in self.rows.iter().filter_map(|r| Some((r, r.shelf.as_ref()?))) {
             t.row([
                 s.disks.to_string(),
@@ -274,8 +275,8 @@ impl fmt::Display for Timed {
             "a command",
             "refused",
         ])
-        .words(2)
-        .keys(2);
+        .left_columns(2)
+        .key_columns(2);
         for r in &self.rows {
             let what = if self.rw.is_read() { "reads" } else { "writes" };
             let beside = r.reads.iter().map(|p| ("reads", p, false));

@@ -47,7 +47,7 @@ struct Plan {
 impl Disks {
     /// Opens the disks that the flags name.
     pub(super) fn open(args: &Args) -> Result<Disks, Failure> {
-        args.ways.in_real_time()?;
+        args.ways.check_real_time()?;
         let mut all = Disks { disks: Vec::new(), configs: Vec::new(), plans: Vec::new() };
         for spec in &args.disks {
             let (disk, config) = open(spec, args)?;

@@ -333,11 +333,11 @@ impl fmt::Display for Report {
         self.heading(f)?;
         let (titles, groups) = self.columns();
         let mut groups = groups.to_vec();
-        groups.push(("", Self::LAST_TITLES.len()));
-        let mut t = Table::new(&[&titles[..], &Self::LAST_TITLES].concat())
+        groups.push(("", Self::ENDS.len()));
+        let mut t = Table::new(&[&titles[..], &Self::ENDS].concat())
             .groups(&groups)
-            .words(2)
-            .keys(2);
+            .left_columns(2)
+            .key_columns(2);
         for r in &self.rows {
             t.row(self.cells(r).into_iter().chain(self.last_cells(r)));
         }
@@ -345,7 +345,10 @@ impl fmt::Display for Report {
         let ranges: Vec<_> = self.rows.iter().filter_map(|r| self.range_cells(r)).collect();
         if !ranges.is_empty() {
             writeln!(f, "Lowest and highest of the repeats")?;
-            let mut t = Table::new(&titles).groups(&groups[..groups.len() - 1]).words(2).keys(2);
+            let mut t = Table::new(&titles)
+                .groups(&groups[..groups.len() - 1])
+                .left_columns(2)
+                .key_columns(2);
             ranges.into_iter().for_each(|cells| t.row(cells));
             write!(f, "{t}")?;
         }

@@ -184,7 +184,7 @@ fn list(tables: &[&Table], args: &Args, out: &mut dyn Write) -> Result<(), Failu
         let rows = listed.map(|t| csv::line(cells(&t))).collect::<String>();
         return Ok(write!(out, "{}{rows}", csv::line(titles))?);
     }
-    let mut lines = Lines::new(&["table", "how", "device", "what", "cells"]).words(4);
+    let mut lines = Lines::new(&["table", "how", "device", "what", "cells"]).left_columns(4);
     listed.for_each(|t| lines.row(cells(&t)));
     term::print(out, &lines.to_string())
 }

@@ -65,8 +65,8 @@ fn beside(t: &TableReport) -> String {
         "error",
         "verdict",
     ])
-    .words(4)
-    .keys(2);
+    .left_columns(4)
+    .key_columns(2);
     for c in &t.cells {
         out.row([
             c.row.to_owned(),
@@ -106,8 +106,8 @@ fn measured(t: &TableReport) -> String {
         "repeats",
         "verdict",
     ])
-    .words(4)
-    .keys(2);
+    .left_columns(4)
+    .key_columns(2);
     for c in &t.cells {
         let ns = |v: f64| match c.unit {
             "MB/s" => c.command_bytes.unwrap_or(0.0) / v * 1e3,

@@ -15,7 +15,7 @@ pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=1ms,append=n
 pub(crate) const CLIENTS: u32 = 8;
 const BLOCK_SECTORS: u32 = 8;
 
-/// The way in which appends reach the disk.
+/// How appends reach the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AppendMode {
@@ -40,7 +40,7 @@ impl AppendMode {
     }
 }
 
-/// The figures of the clients.
+/// The results of one run, over all clients.
 #[derive(Debug, Serialize)]
 pub(crate) struct Append {
     pub(crate) way: AppendMode,
