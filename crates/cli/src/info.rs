@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             levels => levels.iter().map(Layer::of).collect(),
         },
         io: IoShown::of(&stack),
-        // This command opens files and drives for reading only, so `read_only` comes from the specification.
+        // The disk is open for reading only here. The specification tells whether it takes writes otherwise.
         limits: Declared::of(&disk.limits(), disk.limits().read_only && !spec.takes_writes()),
         attributes: disk.attributes().iter().map(|a| (a.name, value_of(&a.value))).collect(),
         conditions,

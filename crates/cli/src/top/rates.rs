@@ -4,7 +4,7 @@ use crate::server_client::{LatencyShown, OperationShown, Shown};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Quantiles of latencies. Each is at most twice the true one.
+/// Upper bounds of quantiles of latencies. Each is at most twice the true quantile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Quantiles {
     pub(crate) p50_ns: Option<u64>,
