@@ -3,7 +3,7 @@
 
 use crate::bench::arena::Arena;
 use crate::bench::cases::append::{self, Append, AppendMode};
-use crate::bench::cases::order::{self, Order};
+use crate::bench::cases::order::{self, OrderFigures};
 use crate::bench::cases::tags::{self, Tags};
 use crate::bench::group::Latency;
 use crate::bench::progress::Progress;

@@ -24,7 +24,7 @@ pub struct Serving {
     pub disks: Vec<Served>,
     hand_over: HandOver,
     /// For each door, a function that adds what its clients know to the state for the next server.
-    of_clients: Vec<OfClients>,
+    of_clients: Vec<AddClients>,
     /// The sockets at which this process listens for I/O and metrics.
     pub(crate) sockets: Vec<Arc<TcpListener>>,
     /// Attributes that clients have set, by disk.

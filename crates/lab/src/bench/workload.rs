@@ -40,7 +40,7 @@ fn spare_data(named: &Named, consent: Consent) -> Result<(), Failure> {
 /// Runs the workload that `args` names.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     args.ways.check_real_time()?;
-    let named = Named::of(&forced(args.disk.as_deref().unwrap_or("null"), args.yes)?)?;
+    let named = Named::of(&forced(args.disk.as_deref().unwrap_or("null"), args.consent)?)?;
     let work = work(args, &named);
     let ways = args.ways.of(&named.config, &args.mode);
     let [way] = &ways[..] else {

@@ -333,8 +333,8 @@ impl fmt::Display for Report {
         self.heading(f)?;
         let (titles, groups) = self.columns();
         let mut groups = groups.to_vec();
-        groups.push(("", Self::ENDS.len()));
-        let mut t = Table::new(&[&titles[..], &Self::ENDS].concat())
+        groups.push(("", Self::LAST_TITLES.len()));
+        let mut t = Table::new(&[&titles[..], &Self::LAST_TITLES].concat())
             .groups(&groups)
             .left_columns(2)
             .key_columns(2);

@@ -436,7 +436,7 @@ impl Door for NvmeTcpDoor {
         });
         let shown = self.plan.would_show(&shapes.collect::<Vec<_>>())?;
         if let Some(known) = inherited_subsystem(inherited) {
-            clients::compare_namespaces(known, &shown).map_err(|(what, hint)| {
+            clients::compare_namespaces(known, &shown).map_err(|Difference { what, hint }| {
                 refused(what, format!("{hint}; or end the running server first"))
             })?;
         }

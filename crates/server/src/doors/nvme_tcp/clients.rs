@@ -18,7 +18,8 @@ pub(super) struct Offered<'a> {
 /// Compares the subsystem of a running server, if it has one, with that of the next one.
 pub(super) fn compare(state: &StateShown, offered: &Offered<'_>) -> Result<(), Difference> {
     let Some(subsystem) = &state.subsystem else { return Ok(()) };
-    let named = |(what, hint)| (format!("{}, {what}", plain(&subsystem.nqn)), hint);
+    let named =
+        |d: Difference| Difference { what: format!("{}, {}", plain(&subsystem.nqn), d.what), ..d };
     compare_subsystem(subsystem, offered).map_err(named)
 }
 
@@ -150,7 +151,7 @@ mod tests {
             change(&mut changed);
             let shown =
                 ShownSubsystem { namespaces: vec![changed], append_limit: 8, uuids: Vec::new() };
-            compare_namespaces(&was, &shown).map_err(|(what, _)| what)
+            compare_namespaces(&was, &shown).map_err(|d| d.what)
         };
         assert_eq!(ask(|_| ()), Ok(()));
         type Change = fn(&mut ShownNamespace);
@@ -172,7 +173,7 @@ mod tests {
     fn u15_hosts_find_the_subsystem_that_they_know() {
         let known = subsystem();
         let ask = |known: &StateOfSubsystem, offered: &Offered<'_>| {
-            compare_subsystem(known, offered).map_err(|(what, hint)| format!("{what}; try: {hint}"))
+            compare_subsystem(known, offered).map_err(|d| format!("{}; try: {}", d.what, d.hint))
         };
         assert_eq!(ask(&known, &offered()), Ok(()));
         let elsewhere = Offered { addresses: Vec::new(), ..offered() };

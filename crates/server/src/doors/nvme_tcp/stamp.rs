@@ -329,8 +329,7 @@ impl Stamp {
             key_checks: BTreeMap::new(),
             known_hosts: Vec::new(),
         };
-        clients::compare_namespaces(&subsystem, shown)
-            .map_err(|(what, hint)| self.refused(what, &hint))
+        clients::compare_namespaces(&subsystem, shown).map_err(|d| self.refused(d.what, &d.hint))
     }
 
     fn refused(&self, what: String, hint: &str) -> Failure {
