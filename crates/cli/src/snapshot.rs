@@ -193,7 +193,7 @@ fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
     let place = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
     let here = place(path);
     let Asked { answered, silent } =
-        server_client::disks_of_all(args.socket.as_deref(), server_client::LOOK);
+        server_client::disks_of_all(args.socket.as_deref(), server_client::LIST_LIMIT);
     for (mut server, disks) in answered {
         for shown in disks {
             // A server of another version may write specifications that this one cannot read.

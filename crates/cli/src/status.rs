@@ -66,10 +66,10 @@ impl SilentShown {
 /// Runs the command. If a server does not answer, shows the others' disks, and fails.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(interval) = args.watch {
-        let patience = interval.clamp(Duration::from_secs(1), server_client::LOOK);
+        let patience = interval.clamp(Duration::from_secs(1), server_client::LIST_LIMIT);
         return watch::watch(interval, || see(args, patience), out);
     }
-    let Seen { disks, silent } = see(args, server_client::LOOK)?;
+    let Seen { disks, silent } = see(args, server_client::LIST_LIMIT)?;
     if args.json {
         #[derive(Serialize)]
         struct Document {

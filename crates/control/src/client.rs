@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_core::disk::Attribute;
 
-pub use all::{Asked, LOOK, Silent, ask_at, disks_of_all};
+pub use all::{Asked, LIST_LIMIT, Silent, ask_at, disks_of_all};
 pub use io_shown::IoShown;
 pub use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
 pub use timed::Timed;
@@ -30,7 +30,7 @@ pub use timed::Timed;
 /// Where servers have their sockets.
 pub const DIRECTORY: &str = "/run/zoneplug";
 /// How long a server may take to answer: it may drain a disk to change an attribute.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Longest line: room for the plugs of a large disk.
 const MAX_LINE: u64 = 64 << 20;
 
@@ -372,7 +372,7 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Connects. The server must answer each request within a minute.
     pub fn connect(path: &Path) -> io::Result<Server> {
-        Self::connect_for(path, PATIENCE)
+        Self::connect_for(path, ANSWER_LIMIT)
     }
 
     /// Connects. The server must answer each request within `patience`.
@@ -480,7 +480,7 @@ pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure
     if !is_name(disk) && socket.is_none() {
         return Ok(None);
     }
-    let Asked { answered, silent } = disks_of_all(socket, LOOK);
+    let Asked { answered, silent } = disks_of_all(socket, LIST_LIMIT);
     for (server, disks) in answered {
         if disks.iter().any(|d| d.name == name_of(disk)) {
             return Ok(Some(server));

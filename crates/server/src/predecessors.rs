@@ -27,7 +27,7 @@ pub(crate) fn find(
     // A socket without a server, even a named one, is ignored.
     let (socket, note) = (config.socket.as_deref(), config.note);
     let sockets = sockets(socket);
-    let asked = client::ask_at(&sockets, false, &Request::State {}, client::LOOK);
+    let asked = client::ask_at(&sockets, false, &Request::State {}, client::LIST_LIMIT);
     for silent in asked.silent {
         note(&format!("{}: if it has one of the disks, this server cannot", silent.what()));
     }

@@ -1,7 +1,7 @@
 //! Asks all servers of this machine at once. A server that does not answer is reported, and does not hide the answers
 //! of the others.
 
-use super::{PATIENCE, Request, Server, Shown, sockets};
+use super::{ANSWER_LIMIT, Request, Server, Shown, sockets};
 use crate::failure::{Failure, FailureParts, Kind};
 use serde_json::Value;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use zoneplug_core::plain;
 
 /// How long a server may take to list its disks, which does not wait for any disk.
-pub const LOOK: Duration = Duration::from_secs(5);
+pub const LIST_LIMIT: Duration = Duration::from_secs(5);
 
 /// A server that did not answer.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub fn ask_at(
     for outcome in outcomes {
         match outcome {
             Outcome::Answered(mut server, answer) => {
-                server.patience = PATIENCE;
+                server.patience = ANSWER_LIMIT;
                 asked.answered.push((server, answer));
             }
             Outcome::Silent(silent) => asked.silent.push(silent),
@@ -251,7 +251,7 @@ mod tests {
             asked.answered.iter().flat_map(|(_, d)| d).map(|d| &*d.name).collect();
         assert_eq!(disks, ["ublkb0", "ublkb1"]);
         // A server that answered has more time for further requests.
-        assert!(asked.answered.iter().all(|(server, _)| server.patience == PATIENCE));
+        assert!(asked.answered.iter().all(|(server, _)| server.patience == ANSWER_LIMIT));
         assert_eq!(asked.silent.len(), 4, "the killed and the missing ones are none: {asked:?}");
         let me = std::process::id();
         let first = servers.path("1.sock");
@@ -272,7 +272,7 @@ mod tests {
         let path = servers.path("4711.sock");
         let listener = servers.stopped("4711.sock");
         rustix::net::listen(&listener, 0).unwrap();
-        let _waits = Server::connect_for(&path, LOOK).unwrap();
+        let _waits = Server::connect_for(&path, LIST_LIMIT).unwrap();
         let asked = servers.ask(&["4711.sock"], Duration::from_millis(200));
         let line = format!("process 4711 does not answer at {} in 0.2 s", path.display());
         assert_eq!(asked.silent[0].what(), line);
@@ -282,7 +282,7 @@ mod tests {
     fn a_server_that_was_named_is_told_whatever_is_wrong_with_it() {
         let servers = Servers::new("named");
         let path = servers.path("none");
-        let asked = ask_all(Some(&path), &Request::Status {}, LOOK);
+        let asked = ask_all(Some(&path), &Request::Status {}, LIST_LIMIT);
         assert!(asked.silent[0].what().starts_with("no server listens on "), "{asked:?}");
     }
 }
