@@ -11,7 +11,7 @@ use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 
 /// The longest wait of a batch before it checks again whether a full or frozen disk takes more.
-const LOOK: Duration = Duration::from_millis(100);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often a batch that waits for one operation asks the caller whether to give up.
 const ASK: Duration = Duration::from_millis(50);
@@ -316,7 +316,7 @@ impl Batch {
     /// those that have ended.
     fn turn(&mut self, timeout: Option<Duration>) {
         self.client.submit(&mut self.list);
-        let short = Some(timeout.map_or(LOOK, |t| t.min(LOOK)));
+        let short = Some(timeout.map_or(RECHECK_INTERVAL, |t| t.min(RECHECK_INTERVAL)));
         if self.list.is_empty() {
             self.client.wait(&mut self.done, 1, timeout);
         } else if self.client.outstanding() > 0 {

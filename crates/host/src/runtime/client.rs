@@ -17,7 +17,7 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, Bios, Error, ErrorKind, Op, Sector};
 
 /// After so many polls that found nothing, a client runs the queues of others.
-const PATIENCE: u32 = 64;
+const POLLS_BEFORE_HELP: u32 = 64;
 /// The longest sleep of a client on a descriptor before it polls again.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// After so many polls that found nothing, [`Client::wait`] sleeps.
@@ -123,7 +123,7 @@ impl Client {
     #[cold]
     fn nothing_done(&mut self, own_work: bool) {
         self.in_vain = self.in_vain.wrapping_add(1);
-        let patience = if own_work { PATIENCE * 16 } else { PATIENCE };
+        let patience = if own_work { POLLS_BEFORE_HELP * 16 } else { POLLS_BEFORE_HELP };
         if self.in_vain.is_multiple_of(patience) {
             self.help();
         }
@@ -381,7 +381,7 @@ mod tests {
         let open = || disk.open_client(4, 4).expect("opens");
         let (mut polls, mut waits) = (open(), open());
         let mut done = Bios::new();
-        let patience = super::PATIENCE;
+        let patience = super::POLLS_BEFORE_HELP;
         (0..patience).for_each(|_| waits.poll(&mut done));
         assert!(polls.own.is_claimed(), "it has not polled yet");
         for _ in 0..10 {

@@ -17,7 +17,7 @@ use zoneplug_core::{Bios, Error, Nanos};
 const TICK: Duration = Duration::from_micros(500);
 /// The longest sleep of the reactor while no client waits. It then checks whether late commands have come back, and
 /// whether a client that was woken has submitted more without a poll.
-const LOOK: Duration = Duration::from_millis(50);
+const LONGEST_NAP: Duration = Duration::from_millis(50);
 /// The reactor spins for a deadline nearer than this, because a sleep would miss it.
 const NEAR: Nanos = Nanos(60_000);
 /// The longest time that the reactor spins. If a deadline has passed and has no effect, it depends on another thread.
@@ -111,7 +111,7 @@ fn run(shared: &HostedShared) {
                 continue;
             }
             spins_since = None;
-            let most = if work { TICK } else { LOOK };
+            let most = if work { TICK } else { LONGEST_NAP };
             reactor.nap(left.map_or(most, |left| Duration::from_nanos(left - NEAR.0).min(most)));
         } else if closing {
             if lock(&shared.queues).is_empty() {
@@ -124,9 +124,9 @@ fn run(shared: &HostedShared) {
             if Instant::now() >= end {
                 return shared.abandon();
             }
-            reactor.nap(LOOK);
+            reactor.nap(LONGEST_NAP);
         } else if late {
-            reactor.nap(LOOK);
+            reactor.nap(LONGEST_NAP);
         } else {
             reactor.rest();
         }

@@ -16,7 +16,7 @@ const PATH: &str = "/dev/ublk-control";
 const LINUX: (u32, u32) = (6, 6);
 /// How long a removed device usually keeps its number.
 const MOMENT: Duration = Duration::from_millis(500);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Features of the driver that a zoned device needs.
 const NEEDED: u64 = abi::F_ZONED | abi::F_USER_COPY | abi::F_CMD_IOCTL_ENCODE;
 
@@ -197,7 +197,7 @@ impl Control {
             Ok(()) => {
                 let end = Instant::now() + MOMENT;
                 while self.info(dev_id)?.is_some() && Instant::now() < end {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 Ok(())
             }

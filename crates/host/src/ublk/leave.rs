@@ -10,9 +10,9 @@ use zoneplug_core::poison::lock;
 
 /// How long a server that ends waits for requests that its queues have begun. Requests that are still in flight then
 /// are sent to the next server again, as if this server had died.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which the server checks queues that leave.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The order that a server gives to the queues of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Leave {
 
 impl Default for Leave {
     fn default() -> Leave {
-        Leave::within(PATIENCE)
+        Leave::within(DRAIN_LIMIT)
     }
 }
 
@@ -92,7 +92,7 @@ impl Leave {
     pub(super) fn wait_over(&self) {
         let since = Instant::now();
         while !self.is_over(since) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -102,7 +102,7 @@ impl Leave {
             if Instant::now() >= end {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         true
     }

@@ -70,13 +70,13 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 use zoneplug_recovery::DiskRecovery;
 
 /// How long to wait for a dead server's device to become free, and for the files of a new device to appear.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEVICE_LIMIT: Duration = Duration::from_secs(10);
 /// How long udev and similar programs may have a device open that is to be removed.
 const OPEN_FOR_A_MOMENT: Duration = Duration::from_secs(1);
 /// The highest number of a device: the driver has 2^20 minor numbers (`UBLK_MINORS` of `drivers/block/ublk_drv.c`).
 pub const MAX_ID: u32 = (1 << 20) - 1;
 /// The interval of these checks.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The zones of each device that a disk is served as. Linux takes at most 16,384 zones in a ublk device; the device
 /// mapper can join several (`linear`).
@@ -173,7 +173,8 @@ impl Ublk {
         let recovery = options.recovery && outlives;
         let own = if limits.read_only { 0 } else { identity.files };
         let machine = Machine::new(&self.control);
-        let find = || search::abandoned(&machine, &identity, own, options, Patience::new(PATIENCE));
+        let find =
+            || search::abandoned(&machine, &identity, own, options, Patience::new(DEVICE_LIMIT));
         if outlives && let Some(info) = find()? {
             let served = Served { shown, left: identity.left };
             return self.take_over(disk, options, &params, (info, served), ended);
@@ -242,12 +243,12 @@ impl Ublk {
             )
             .hint(format!("zoneplug serve --remove /dev/ublkb{id} gives it up")));
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEVICE_LIMIT;
         while let Err(e) = self.control.start_recovery(id) {
             if e.kind() != ErrorKind::Busy || Instant::now() >= end {
                 return Err(e);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         // From here on no request of the last server is in flight.
         let found = replay::find(disk, served.shown.clone())?;
@@ -381,12 +382,12 @@ fn slice(g: &Geometry, shown: Range<u32>) -> Slice {
 /// Opens `/dev/ublkcN`. The file may take a moment to appear and to get its owner.
 fn open_char_dev(id: u32) -> Result<File, Error> {
     let path = format!("/dev/ublkc{id}");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + DEVICE_LIMIT;
     loop {
         match File::options().read(true).write(true).open(&path) {
             Ok(file) => return Ok(file),
             Err(e) if e.kind() == io::ErrorKind::NotFound && Instant::now() < end => {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             Err(e) => {
                 return Err(Error::new(ErrorKind::Io, format!("{path} cannot be opened: {e}"))
@@ -494,7 +495,7 @@ impl UblkDisk {
         loop {
             match self.control.try_stop(self.id) {
                 Some(Err(e)) if e.kind() == ErrorKind::Busy && Instant::now() < end => {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 Some(Err(e)) if e.kind() == ErrorKind::Busy => {
                     return Err(StopFailed::InUse(self, InUse::Open));

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The directory of udev's state.
 pub(super) const RUN: &str = "/run/udev";
@@ -20,7 +20,7 @@ pub(super) fn watches(run: &Path, dev: (u32, u32), end: Instant) -> bool {
     // The file `queue` exists while events wait.
     let busy = || !run.join("data").join(&id).exists() || run.join("queue").exists();
     while busy() && Instant::now() < end {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     is_watched(&run.join("watch"), &id)
 }

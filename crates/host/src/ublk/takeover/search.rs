@@ -8,7 +8,7 @@ use super::identity::{DeviceIdentity, Match, can_serve, refusal, waits};
 use super::journal_file;
 use crate::ublk::abi::{self, DevInfo};
 use crate::ublk::control::{self, Control};
-use crate::ublk::{LOOK, PATIENCE, UblkOptions};
+use crate::ublk::{DEVICE_LIMIT, POLL_INTERVAL, UblkOptions};
 use std::time::{Duration, Instant};
 use zoneplug_core::{Error, ErrorKind};
 
@@ -67,7 +67,7 @@ impl Devices for Machine<'_> {
     }
 
     fn wait(&self) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -112,7 +112,7 @@ pub(in crate::ublk) struct Patience {
 
 impl Patience {
     pub(in crate::ublk) fn new(served: Duration) -> Patience {
-        Patience { served, noticed: PATIENCE }
+        Patience { served, noticed: DEVICE_LIMIT }
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
         }
 
         fn now(&self) -> Duration {
-            LOOK * self.waits.get()
+            POLL_INTERVAL * self.waits.get()
         }
 
         fn wait(&self) {
@@ -340,7 +340,10 @@ mod tests {
             for (spec, moved) in [("/dev/none-a", false), ("/dev/none-a", true), (layers, false)] {
                 let (text, waited) = search(spec, moved, Some(u32::MAX), served);
                 assert!(text.contains("waits for the end of its server, process 77"), "{text}");
-                assert!(LOOK * waited >= 2 * SECOND && LOOK * waited < 3 * SECOND, "{waited}");
+                assert!(
+                    POLL_INTERVAL * waited >= 2 * SECOND && POLL_INTERVAL * waited < 3 * SECOND,
+                    "{waited}"
+                );
             }
         }
     }
@@ -350,7 +353,7 @@ mod tests {
     fn the_device_of_a_living_server_is_left_to_it() {
         let (text, waited) = search("/dev/none-a", false, None, SECOND);
         assert!(text.contains("process 77 serves it"), "{text}");
-        assert_eq!(LOOK * waited, SECOND);
+        assert_eq!(POLL_INTERVAL * waited, SECOND);
         for (spec, moved, served) in [
             ("/dev/none-a", false, Duration::ZERO),
             ("/dev/none-a", true, SECOND),
