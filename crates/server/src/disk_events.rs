@@ -14,7 +14,7 @@ use zoneplug_core::plain;
 use zoneplug_host::HostedDisk;
 
 /// Time between two checks of the disks' files for changes by other programs. Flushes check too.
-const LOOK: Duration = Duration::from_secs(1);
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A disk with its name in the log.
 pub(crate) struct Watched {
@@ -103,7 +103,7 @@ impl DiskEvents {
                 match in_files {
                     true => {
                         disks.iter_mut().for_each(Watched::check_files);
-                        std::thread::park_timeout(LOOK);
+                        std::thread::park_timeout(FILE_CHECK_INTERVAL);
                     }
                     false => std::thread::park(),
                 }

@@ -351,7 +351,7 @@ impl<P> Drop for Worker<P> {
 }
 
 /// Time between two readings of the clock, in which many rounds run.
-const LOOK: Duration = Duration::from_micros(500);
+const CLOCK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Runs `workers` in this thread for `time`, and until all BIOs in flight are back. The time of zone resets between
 /// passes does not count. At the end, the zones that were written are empty again.
@@ -389,8 +389,8 @@ pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<
         }
         workers.iter_mut().for_each(|w| w.note(now));
         rounds = match now - looked {
-            took if took < LOOK / 2 && !exhausted => (rounds * 2).min(1 << 20),
-            took if took > LOOK => (rounds / 2).max(1),
+            took if took < CLOCK_INTERVAL / 2 && !exhausted => (rounds * 2).min(1 << 20),
+            took if took > CLOCK_INTERVAL => (rounds / 2).max(1),
             _ => rounds,
         };
         looked = now;
