@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// The longest name on most file systems, in bytes.
 const LONGEST: usize = 255;
-/// Begins the temporary names of files whose own names are too long for that.
-const STANDS_IN: &str = "zoneplug";
+/// Stands before the process in the temporary name of a file, so that no file of another program has such a name.
+const MARK: &str = "zoneplug-";
 /// The number of temporary names to try. A killed process leaves its file, and a later one may have the same id.
 const NAMES: u32 = 100;
 /// The age at which a file of a process that is gone may be removed.
@@ -49,9 +49,9 @@ impl Part {
             return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
         sweep_left(place, |left| {
-            let (of, end) = left.strip_suffix(".part")?.rsplit_once('.')?;
-            let is_of_place = of == name || of == STANDS_IN;
-            end.split('-').next().filter(|_| is_of_place)?.parse().ok()
+            let (of, process) = left.strip_suffix(".part")?.rsplit_once(MARK)?;
+            let is_of_place = of.is_empty() || of.strip_suffix('.').is_some_and(|of| of == name);
+            process.split('-').next().filter(|_| is_of_place)?.parse().ok()
         });
         let id = std::process::id();
         let mut new = OpenOptions::new();
@@ -59,11 +59,14 @@ impl Part {
         let mut again = 0;
         loop {
             let end = match again {
-                0 => format!(".{id}.part"),
-                n => format!(".{id}-{n}.part"),
+                0 => format!("{MARK}{id}.part"),
+                n => format!("{MARK}{id}-{n}.part"),
             };
-            let fits = name.len() + end.len() <= LONGEST;
-            let mut beside = if fits { name.to_owned() } else { OsString::from(STANDS_IN) };
+            let mut beside = OsString::new();
+            if name.len() + 1 + end.len() <= LONGEST {
+                beside.push(name);
+                beside.push(".");
+            }
             beside.push(end);
             let path = place.with_file_name(beside);
             match new.open(&path) {
@@ -105,15 +108,16 @@ impl Drop for Part {
 }
 
 /// Removes files beside `place` that processes left when they were killed. `pid` reads the number of the process from the
-/// name of such a file. New files stay: a process of another namespace may have a number that no process has here.
+/// name of such a file. New files stay: a process of another namespace may have a number that no process has here. Links
+/// stay.
 pub(crate) fn sweep_left(place: &Path, pid: impl Fn(&str) -> Option<i32>) {
     let directory = place.parent().filter(|dir| !dir.as_os_str().is_empty());
     let all = std::fs::read_dir(directory.unwrap_or(Path::new(".")));
     for entry in all.into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(&pid) else { continue };
-        let age = entry.metadata().and_then(|m| m.modified()).ok();
-        let is_old = age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= LEFT_FOR);
-        if is_old && has_gone(pid) {
+        let Some(meta) = entry.metadata().ok().filter(Metadata::is_file) else { continue };
+        let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age >= LEFT_FOR) && has_gone(pid) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -153,25 +157,33 @@ mod tests {
         let gone = child.id();
         child.wait().unwrap();
         let left = [
-            format!("a.b.{gone}.part"),
-            format!("a.b.{gone}-2.part"),
-            format!("zoneplug.{gone}.part"),
+            format!("a.b.zoneplug-{gone}.part"),
+            format!("a.b.zoneplug-{gone}-2.part"),
+            format!("zoneplug-{gone}.part"),
         ];
         let kept = [
-            format!("b.{gone}.part"),
-            format!("a.b.{gone}"),
-            "a.b.1.part".to_owned(),
-            format!("a.b.{}.part", std::process::id()),
+            format!("b.zoneplug-{gone}.part"),
+            format!("a.b.zoneplug-{gone}"),
+            "a.b.zoneplug-1.part".to_owned(),
+            format!("a.b.zoneplug-{}.part", std::process::id()),
+            // Files of people and of other programs.
+            format!("a.b.{gone}.part"),
+            format!("zoneplug.{gone}.part"),
+            "a.b.20261126.part".to_owned(),
         ];
+        let link = dir.join(format!("a.b.zoneplug-{gone}-3.part"));
         left.iter().chain(&kept).for_each(|name| std::fs::write(dir.join(name), "half").unwrap());
         let place = dir.join("a.b");
         drop(Part::beside(&place, 0o600).unwrap());
-        assert_eq!(names(&dir).len(), 7, "a process of another namespace may be at them");
+        assert_eq!(names(&dir).len(), 10, "a process of another namespace may be at them");
         let time = std::time::SystemTime::now() - LEFT_FOR;
         for name in left.iter().chain(&kept) {
             File::options().write(true).open(dir.join(name)).unwrap().set_modified(time).unwrap();
         }
+        std::os::unix::fs::symlink(&kept[0], &link).unwrap();
         drop(Part::beside(&place, 0o600).unwrap());
+        assert!(link.is_symlink());
+        std::fs::remove_file(&link).unwrap();
         let mut kept = kept.to_vec();
         kept.sort();
         assert_eq!(names(&dir), kept);
@@ -184,7 +196,7 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let place = dir.join("place");
         // A file that a killed process with this id has left, and a part that is dropped.
-        let left = dir.join(format!("place.{}.part", std::process::id()));
+        let left = dir.join(format!("place.zoneplug-{}.part", std::process::id()));
         std::fs::write(&left, "left").unwrap();
         drop(Part::beside(&place, 0o600).unwrap());
         assert_eq!(std::fs::read(&left).unwrap(), b"left");

@@ -123,7 +123,7 @@ fn an_interrupted_read_leaves_no_file_behind() {
     for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let read = ["read", slow, &file, "--len", "200M", "--depth", "1"];
         let child = start(&read);
-        let part = dir.path(&format!("file.{}.part", child.id()));
+        let part = dir.path(&format!("file.zoneplug-{}.part", child.id()));
         let begun = Instant::now();
         while !std::path::Path::new(&part).exists() {
             assert!(begun.elapsed() < Duration::from_secs(20), "{part} is not there");

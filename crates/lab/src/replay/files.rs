@@ -15,7 +15,7 @@ use zoneplug_core::Error;
 use zoneplug_host::{open_regular, scratch_file};
 
 /// The number of missing files that are named. A processor's number may be any.
-const MISSING: usize = 64;
+pub(super) const MAX_MISSING: usize = 64;
 
 /// The files of a trace, which can be read more than once.
 pub(super) struct Files {
@@ -44,7 +44,7 @@ impl Files {
             && let [.., (last, _)] = by_processor[..]
         {
             let is_missing = |n: &u32| by_processor.binary_search_by_key(n, |(of, _)| *of).is_err();
-            let missing = (0..last).filter(is_missing).take(MISSING);
+            let missing = (0..last).filter(is_missing).take(MAX_MISSING);
             files.missing = missing.map(|n| format!("{base}.{n}")).collect();
             paths = by_processor.into_iter().map(|(_, path)| path).collect();
         }

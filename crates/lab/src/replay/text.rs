@@ -1,7 +1,7 @@
 //! The results of a replay: a table with a row for each disk and way to open it, and JSON with all digits.
 
 use super::Args;
-use super::files::Files;
+use super::files::{Files, MAX_MISSING};
 use super::spread::{self, FIGURES, Overlap, of_differences};
 use crate::bench::table::{Table, figure, thousands, time};
 use crate::csv;
@@ -295,7 +295,9 @@ impl fmt::Display for Recorded {
         if let [first, others @ ..] = &self.missing_files[..] {
             let others = match others.len() {
                 0 => String::new(),
-                n => format!(" (and {} more)", thousands(n as u64)),
+                // The list ends there.
+                n if n + 1 == MAX_MISSING => format!(" (and at least {n} more)"),
+                n => format!(" (and {n} more)"),
             };
             let first = plain(first);
             writeln!(
