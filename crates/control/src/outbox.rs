@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
-use zoneplug_core::poison::lock;
+use zoneplug_core::poison::{lock, unpoisoned};
 
 /// The largest number of waiting items.
 const MOST: usize = 4096;
@@ -103,13 +103,9 @@ impl<T> Outbox<T> {
         state: std::sync::MutexGuard<'a, State<T>>,
         most: Option<Duration>,
     ) -> std::sync::MutexGuard<'a, State<T>> {
-        let poisoned = |e: std::sync::PoisonError<_>| e.into_inner();
         match most {
-            None => self.changed.wait(state).unwrap_or_else(poisoned),
-            Some(most) => match self.changed.wait_timeout(state, most) {
-                Ok((state, _)) => state,
-                Err(e) => e.into_inner().0,
-            },
+            None => unpoisoned(self.changed.wait(state)),
+            Some(most) => unpoisoned(self.changed.wait_timeout(state, most)).0,
         }
     }
 }
