@@ -1,6 +1,7 @@
 //! Words in a file in memory, which other processes can read after this one has died. The `unsafe` code is the
 //! mapping.
 
+use crate::backend::file::file_system;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -70,12 +71,6 @@ pub(crate) fn user() -> u32 {
 /// Whether a file is in memory (tmpfs, ramfs), so that its pages never wait for a disk.
 pub(crate) fn is_in_memory(file: &File) -> io::Result<bool> {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
-    let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the structure outlives the call, which fills it.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded and filled the structure.
-    let kind = unsafe { s.assume_init() }.f_type as u64;
+    let kind = file_system(file)?;
     Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
 }

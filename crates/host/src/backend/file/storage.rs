@@ -158,7 +158,7 @@ impl FileStorage {
     }
 
     fn with(meta: File, data: File, place: FilePlace) -> FileStorage {
-        let kind = sys::file_system(&meta);
+        let kind = sys::file_system(&meta).ok();
         let (tmpfs, tells_holes) =
             (kind == Some(TMPFS), kind.is_some_and(|k| TELL_HOLES.contains(&k)));
         FileStorage { meta, data, direct: OnceLock::new(), tmpfs, tells_holes, place }

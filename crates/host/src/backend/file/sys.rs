@@ -21,14 +21,14 @@ pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
 
-/// The kind of the file system (`f_type`, statfs(2)).
-pub(super) fn file_system(file: &File) -> Option<u64> {
+/// Returns the kind of the file system (`f_type`, statfs(2)).
+pub(crate) fn file_system(file: &File) -> io::Result<u64> {
     let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `s` is room for one struct, and is read only if the call filled it.
     unsafe {
-        check(libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr())).ok()?;
+        check(libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()))?;
         // The type of the field differs between the libraries of C.
-        Some(s.assume_init().f_type as u64)
+        Ok(s.assume_init().f_type as u64)
     }
 }
 
