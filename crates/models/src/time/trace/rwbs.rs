@@ -33,7 +33,6 @@ impl OpWithFlags {
             [b'R', rest @ ..] => (Some(Op::Read), rest),
             [b'F', rest @ ..] if preflush => (Some(Op::Flush), rest),
             [b'N', rest @ ..] => (None, rest),
-            [] if preflush => (Some(Op::Flush), rest),
             rest if preflush => (Some(Op::Flush), rest),
             _ => return None,
         };
