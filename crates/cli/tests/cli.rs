@@ -1,5 +1,9 @@
 //! The command as its users see it: output, exit codes, two lines for an error.
 
+#[path = "common/error_form.rs"]
+mod error_form;
+
+use error_form::assert_error;
 use serde_json::Value;
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
@@ -28,14 +32,7 @@ fn bad_input_is_one_line_for_what_and_one_for_what_to_try() {
         ("info floppy", 3, "floppy"),
         ("frob", 2, "frob"),
     ] {
-        let out = zoneplug(args);
-        let err = String::from_utf8_lossy(&out.stderr).into_owned();
-        let lines: Vec<&str> = err.lines().collect();
-        assert_eq!(out.status.code(), Some(code), "{args}: {err}");
-        assert_eq!(lines.len(), 2, "{args}: {err}");
-        assert!(lines[0].starts_with("error: ") && lines[0].contains(what), "{args}: {err}");
-        assert!(lines[1].starts_with("try: ") && lines[1].len() > 8, "{args}: {err}");
-        assert_eq!(out.stdout.len(), 0, "{args}");
+        assert_error(&zoneplug(args), code, what, args);
     }
 }
 
