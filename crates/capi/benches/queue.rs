@@ -1,5 +1,5 @@
 //! Runs the cases of `queue.c` on the queue of the Rust library; scripts/capi-cost subtracts its cost from that of C.
-//! It takes each buffer back after its operation, as a program in safe Rust must. Usage: queue CASE OPERATIONS
+//! The program takes each buffer back after its operation, as a program in safe Rust must. Usage: queue CASE OPERATIONS
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -553,7 +553,7 @@ struct zp_completion {
    */
   int32_t result;
   /*
-   Of a report: how many zones it describes; of other operations 0.
+   The number of zones that a report describes. 0 for other operations.
    */
   uint32_t nr_zones;
   /*

@@ -199,7 +199,7 @@ pub struct zp_completion {
     pub sector: u64,
     /// 0, or a negative errno.
     pub result: i32,
-    /// Of a report: how many zones it describes; of other operations 0.
+    /// The number of zones that a report describes. 0 for other operations.
     pub nr_zones: u32,
     /// `ZP_STATUS_*`: finer than `result`.
     pub status: u8,

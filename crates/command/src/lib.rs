@@ -1,4 +1,4 @@
-//! What the programs of zoneplug have in common: one style of help, errors, JSON and signals. `zoneplug` operates
+//! The parts that the programs of zoneplug have in common: one style of help, errors, JSON and signals. `zoneplug` operates
 //! disks; `zoneplug-lab` measures and researches.
 //!
 //! | file | what it does |

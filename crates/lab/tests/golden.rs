@@ -21,7 +21,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(quick)
 }
 
-/// What `zoneplug-lab reproduce` prints, by table.
+/// Runs `zoneplug-lab reproduce`. Returns the name and the text of each table.
 fn tables() -> Vec<(String, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zoneplug-lab"));
     command.args(["reproduce", "--simulated"]);

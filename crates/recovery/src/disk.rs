@@ -40,7 +40,7 @@ pub struct DiskRecovery {
     ledger: Mutex<ResendLedger>,
 }
 
-/// What the last server of a disk has left that had one client, which is there all the time and has one write of a zone in flight.
+/// The commands to compare of a disk whose one client outlived the last server, and has one write of a zone in flight.
 #[derive(Debug)]
 pub struct FirstCommands {
     /// How many sectors of each zone are written. The first write of a zone may be one of them; 0: it is not.

@@ -29,7 +29,7 @@ pub(crate) enum Rule {
     First { appends: u32 },
 }
 
-/// What the last server of a disk may have carried out.
+/// The commands to compare of one disk, until they expire.
 #[derive(Debug)]
 pub(crate) struct LastServer {
     rule: Rule,

@@ -34,7 +34,7 @@ pub struct Sent {
     pub fua: bool,
 }
 
-/// What a step asks of the disk.
+/// A command that a step sends to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepIo {
     /// [`Op::ReportZones`]: report the zone of the command. [`Op::Read`]: read data that are compared with the command's.

@@ -71,7 +71,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a command that must succeed, without a word on stderr, puts out.
+/// Runs a command that must succeed without a word on stderr. Returns its stdout.
 pub(crate) fn ok_with(args: &[&str], input: &[u8]) -> Vec<u8> {
     let out = feed(args, input);
     let err = text(&out.stderr);
@@ -98,7 +98,7 @@ pub(crate) fn fails_with(args: &[&str], input: &[u8], code: i32, what: &str) {
     assert!(err.contains(what), "{what} is not in {err}");
 }
 
-/// What a command says that must end soon, whatever it is given.
+/// Runs a command that must end soon, whatever it is given. Returns its output.
 pub(crate) fn soon(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
@@ -113,8 +113,8 @@ pub(crate) fn soon(command: &mut Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What a command says that was sent a signal and must end within a time. It is read all along: a document may be longer
-/// than what a pipe holds.
+/// Waits for a command that was sent a signal and must end within a time. Returns its output, and reads it all along: a
+/// document may be longer than what a pipe holds.
 pub(crate) fn end(child: Child, within: Duration) -> Output {
     let pid = Pid::from_child(&child);
     let (ended, wait) = channel::<()>();

@@ -14,7 +14,7 @@ use zoneplug_recovery::{
 #[derive(Debug)]
 pub(super) struct Resending {
     resend: Resend,
-    /// What the step asks of the disk. `None`: the rest of a write is written.
+    /// The command that the step sends to the disk. `None`: the rest of a write is written.
     asked: Option<StepIo>,
     /// The command's data, while a step asks the disk.
     data: Option<AlignedBuf>,

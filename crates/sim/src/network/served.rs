@@ -17,7 +17,7 @@ pub(super) struct Served {
     pub(super) side: Side,
 }
 
-/// What the world knows of an association.
+/// The world's record of an association.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) tags: u16,

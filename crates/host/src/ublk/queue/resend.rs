@@ -13,7 +13,7 @@ use zoneplug_recovery::{Outcome, Resend, ResendStep, StepIo};
 /// A request that the last server may have carried out.
 pub(super) struct Resending {
     resend: Resend,
-    /// What the step asks of the disk. `None`: the rest of a write is written.
+    /// The command that the step sends to the disk. `None`: the rest of a write is written.
     asked: Option<StepIo>,
     /// The data of the request, while a step asks the disk.
     data: Option<AlignedBuf>,
