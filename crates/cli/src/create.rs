@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, FailureParts, Kind};
 use crate::zones::{parse_bytes, size};
-use crate::{interrupt, json, output, server_client, term};
+use crate::{interrupt, json, server_client, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -121,7 +121,6 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
         preallocate: args.preallocate,
     };
     let mut new = NewDisk::begin(&args.path, &options, args.force).map_err(in_flags)?;
-    output::incomplete(new.part());
     new.write()?;
     interrupt::completes();
     let identity = new.finish()?;

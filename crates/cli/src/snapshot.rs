@@ -6,7 +6,7 @@
 use crate::create::say_how_it_is_named;
 use crate::failure::{Failure, Kind};
 use crate::server_client::{self, Asked, Request, Server, Shown, Silent, StateShown};
-use crate::{interrupt, json, output, term};
+use crate::{interrupt, json, term};
 use serde::Serialize;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -126,7 +126,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 /// Copies a disk that no process has open for writing.
 fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
     let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock).map_err(|e| busy(e, args))?;
-    output::incomplete(snapshot.part());
     snapshot.copy_rest()?;
     interrupt::completes();
     Ok(snapshot.finish(!args.keep_uuid)?)
@@ -149,7 +148,6 @@ fn busy(e: Error, args: &Args) -> Failure {
 /// Copies a disk that a server has open. Also returns how long its I/O waited.
 fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duration), Failure> {
     let mut snapshot = Snapshot::begin(path, &args.to, Held::ByCaller)?;
-    output::incomplete(snapshot.part());
     for _ in 0..ROUNDS {
         if snapshot.copy_ahead()? <= LITTLE {
             break;

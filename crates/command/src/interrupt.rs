@@ -5,10 +5,11 @@
 //! [is about to be done](completes). In each case incomplete files are removed, and the exit code is 128 plus the
 //! number of the signal: 130 after Ctrl-C.
 
+use crate::exit;
 use crate::failure::Failure;
-use crate::{exit, output};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::channel;
+use zoneplug_host::remove_parts;
 use zoneplug_host::signals::{Held, SignalEvent, Signals};
 
 /// Whether a signal has come.
@@ -132,7 +133,7 @@ fn end_with_a_word() -> ! {
 }
 
 fn end(signal: i32) -> ! {
-    output::remove_incomplete();
+    remove_parts();
     std::process::exit(128 + signal)
 }
 

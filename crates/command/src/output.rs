@@ -7,30 +7,8 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use zoneplug_host::file::Claim;
 use zoneplug_host::{Part, cannot_make, is_disk_file, take_after};
-
-/// Incomplete files, which are removed if a signal ends the process.
-static INCOMPLETE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-fn with_incomplete(f: impl FnOnce(&mut Vec<PathBuf>)) {
-    f(&mut zoneplug_core::poison::lock(&INCOMPLETE));
-}
-
-/// Adds a file to those that are removed if a signal ends the process. The caller removes it in all other cases.
-pub fn incomplete(path: &Path) {
-    with_incomplete(|all| all.push(path.to_owned()));
-}
-
-/// Removes incomplete files when the process is about to end.
-pub fn remove_incomplete() {
-    with_incomplete(|all| {
-        for path in all.drain(..) {
-            let _ = std::fs::remove_file(path);
-        }
-    });
-}
 
 /// The things that a command may overwrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +140,6 @@ impl Output {
                 .hint(format!("{way}: a file is made beside and then renamed; or - for stdout"))
         };
         let (part, file) = Part::beside(&place, 0o666).map_err(fail)?;
-        incomplete(part.path());
         let output = Output {
             name: name.clone(),
             to: To::Beside { file, part, place, claim: claim.map(Box::new) },
@@ -216,9 +193,7 @@ impl Output {
         if let To::Beside { part, place, claim, .. } =
             std::mem::replace(&mut self.to, To::Stdout(io::stdout()))
         {
-            let beside = part.path().to_owned();
             let renamed = part.replace(&place);
-            with_incomplete(|all| all.retain(|p| *p != beside));
             drop(claim);
             renamed.map_err(|e| self.failed(&e))?;
         }
@@ -273,17 +248,6 @@ impl Write for Output {
         match &mut self.to {
             To::Stdout(out) => out.flush(),
             To::There(file) | To::Beside { file, .. } => file.flush(),
-        }
-    }
-}
-
-impl Drop for Output {
-    /// Removes an incomplete temporary file.
-    fn drop(&mut self) {
-        if let To::Beside { part, .. } = &self.to {
-            let beside = part.path();
-            let _ = std::fs::remove_file(beside);
-            with_incomplete(|all| all.retain(|p| p != beside));
         }
     }
 }

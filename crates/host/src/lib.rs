@@ -47,7 +47,7 @@ pub use clock::Clock;
 pub use eventfd::WakeFd;
 pub use held::{HeldDisk, HeldDisks, HeldPlace};
 pub use os_error::{Attempt, cannot_make, os_error};
-pub use part::{Part, take_after};
+pub use part::{Part, remove_parts, take_after};
 pub use paths::{is_foreign, open_regular, read_regular, read_text};
 pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]

@@ -7,7 +7,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
+use zoneplug_core::poison;
 
 /// The longest name on most file systems, in bytes.
 const LONGEST: usize = 255;
@@ -17,6 +19,25 @@ const MARK: &str = "zoneplug-";
 const NAMES: u32 = 100;
 /// The age at which a file of a process that is gone may be removed.
 const LEFT_FOR: Duration = Duration::from_secs(60);
+
+/// The parts of this process. A child of a fork may find the mutex held by a thread that it does not have; its parts are
+/// then missing here.
+static PARTS: Mutex<Parts> = Mutex::new(Parts { paths: Vec::new(), are_removed: false });
+
+struct Parts {
+    paths: Vec<PathBuf>,
+    /// Whether [`remove_parts`] was called.
+    are_removed: bool,
+}
+
+/// Removes all parts of this process. A program calls this when a signal ends it; from then on it can make none.
+pub fn remove_parts() {
+    let mut parts = poison::lock(&PARTS);
+    parts.are_removed = true;
+    for path in parts.paths.drain(..) {
+        let _ = std::fs::remove_file(path);
+    }
+}
 
 /// A file beside its place, with a temporary name. If it is dropped before it gets its name, the file is removed.
 ///
@@ -69,8 +90,16 @@ impl Part {
             }
             beside.push(end);
             let path = place.with_file_name(beside);
+            // Held while the file is made: `remove_parts` misses no file.
+            let mut parts = poison::lock_soon(&PARTS);
+            if parts.as_ref().is_some_and(|parts| parts.are_removed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             match new.open(&path) {
-                Ok(file) => return Ok((Part(path), file)),
+                Ok(file) => {
+                    parts.iter_mut().for_each(|parts| parts.paths.push(path.clone()));
+                    return Ok((Part(path), file));
+                }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && again < NAMES => again += 1,
                 Err(e) => return Err(e),
             }
@@ -104,6 +133,9 @@ impl Drop for Part {
     /// Removes the temporary name.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+        if let Some(mut parts) = poison::lock_soon(&PARTS) {
+            parts.paths.retain(|path| *path != self.0);
+        }
     }
 }
 

@@ -5,14 +5,6 @@ use crate::*;
 use rustix::process::Signal;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-/// The names in a directory.
-fn names(dir: &Dir) -> Vec<String> {
-    let entries = std::fs::read_dir(&dir.0).unwrap();
-    let mut all: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    all.sort();
-    all
-}
-
 /// Runs the command where a file may have 512 * `blocks` bytes. A shell whose blocks are larger allows more.
 fn with_short_files(blocks: u32, args: &[&str]) -> Output {
     let script = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
@@ -40,7 +32,7 @@ fn an_old_disk_stays_if_a_new_one_cannot_be_made() {
         let out = with_short_files(1000, &[&["create", &disk, "--force"], more].concat());
         two_lines(&out, 1, "File too large");
         assert!(std::fs::read(&disk).unwrap() == before, "{more:?}");
-        assert_eq!(names(&dir), ["disk.zbd"], "{more:?}");
+        assert_eq!(dir.names(), ["disk.zbd"], "{more:?}");
     }
     // Nor does a new disk that fails leave anything.
     for command in [
@@ -49,7 +41,7 @@ fn an_old_disk_stays_if_a_new_one_cannot_be_made() {
         &["read", &disk, &dir.path("new.zbd"), "--len", "300000"],
     ] {
         two_lines(&with_short_files(10, command), 1, "File too large");
-        assert_eq!(names(&dir), ["disk.zbd"], "{command:?}");
+        assert_eq!(dir.names(), ["disk.zbd"], "{command:?}");
     }
 }
 
@@ -68,7 +60,7 @@ fn a_new_disk_takes_the_place_of_the_old_one() {
     assert_eq!(std::fs::metadata(&disk).unwrap().mode() & 0o7777, 0o640);
     // The old disk keeps its other names.
     assert!(std::fs::read(&other).unwrap() == before);
-    assert_eq!(names(&dir), ["disk.zbd", "link", "other"]);
+    assert_eq!(dir.names(), ["disk.zbd", "link", "other"]);
 }
 
 #[test]
@@ -101,14 +93,14 @@ fn a_signal_leaves_no_half_made_disk() {
         for args in [&["create", &new][..], &["create", &disk, "--force"]] {
             let child = start(&[args, &["--zones", "2000000", "--zone-size", "1M"]].concat());
             let begun = Instant::now();
-            while names(&dir) == ["disk.zbd"] && begun.elapsed() < Duration::from_secs(20) {
+            while dir.names() == ["disk.zbd"] && begun.elapsed() < Duration::from_secs(20) {
                 std::thread::yield_now();
             }
             std::thread::sleep(Duration::from_millis(20));
             signal(&child, how);
             let out = end(child, Duration::from_secs(20));
             two_lines(&out, code, "before the end: nothing more was done");
-            assert_eq!(names(&dir), ["disk.zbd"]);
+            assert_eq!(dir.names(), ["disk.zbd"]);
             assert!(std::fs::read(&disk).unwrap() == before);
         }
     }
@@ -138,7 +130,7 @@ fn a_name_that_no_disk_can_have_is_told() {
             assert!(text(&out.stderr).contains(&way), "{name}: {}", text(&out.stderr));
         }
     }
-    assert_eq!(names(&dir), ["file", "loop", "nowhere"]);
+    assert_eq!(dir.names(), ["file", "loop", "nowhere"]);
     // The longest name that a file can have.
     let longest = dir.path(&"y".repeat(255));
     ok(&["create", &longest, "--zones", "4"]);
@@ -174,5 +166,5 @@ fn an_impossible_number_names_its_flag() {
         two_lines(&out, 2, what);
         assert!(!text(&out.stderr).contains("sectors"), "{args}: {}", text(&out.stderr));
     }
-    assert!(names(&dir).is_empty());
+    assert!(dir.names().is_empty());
 }

@@ -11,15 +11,6 @@ fn pipe(dir: &Dir) -> String {
     path
 }
 
-/// Names in a directory.
-fn names(dir: &Dir) -> Vec<String> {
-    let list = std::fs::read_dir(&dir.0).unwrap();
-    let mut all: Vec<String> =
-        list.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    all.sort();
-    all
-}
-
 #[test]
 fn read_never_overwrites_a_disk_unless_forced() {
     let dir = Dir::new("over");
@@ -104,7 +95,7 @@ fn a_file_that_is_there_is_replaced_when_the_new_one_is_complete() {
     std::os::unix::fs::symlink("real", &copy).unwrap();
     fails(&["read", &format!("{disk},fault=read/medium/zone=1"), &copy], 1, "read at sector 2048");
     assert_eq!(std::fs::read(&real).unwrap(), b"before");
-    assert_eq!(names(&dir), ["copy", "disk.zbd", "real"], "nothing is left beside");
+    assert_eq!(dir.names(), ["copy", "disk.zbd", "real"], "nothing is left beside");
     ok(&["read", &disk, &copy]);
     assert!(std::fs::read(&real).unwrap() == data);
     assert_eq!(std::fs::metadata(&real).unwrap().mode() & 0o7777, 0o640);
@@ -141,7 +132,7 @@ fn what_is_no_file_is_written_as_it_is() {
     });
     ok(&["read", &disk, &pipe]);
     assert!(reader.join().unwrap() == data);
-    assert_eq!(names(&dir), ["disk.zbd", "out", "pipe"]);
+    assert_eq!(dir.names(), ["disk.zbd", "out", "pipe"]);
 }
 
 #[test]

@@ -114,29 +114,37 @@ fn a_second_signal_ends_at_once() {
     assert_eq!((out.status.code(), out.stdout.len()), (Some(130), 0));
 }
 
+/// The signal comes as soon as the temporary file can be seen.
 #[test]
-fn an_interrupted_read_leaves_no_file_behind() {
-    let dir = Dir::new("read");
+fn an_interrupted_command_leaves_no_file_behind() {
+    let dir = Dir::new("left");
     let file = dir.path("file");
-    std::fs::write(&file, "old").unwrap();
     let slow = "mem,latency=400ms,zones=16,zone-size=16M";
-    for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let read = ["read", slow, &file, "--len", "200M", "--depth", "1"];
-        let child = start(&read);
-        let part = dir.path(&format!("file.zoneplug-{}.part", child.id()));
-        let begun = Instant::now();
-        while !std::path::Path::new(&part).exists() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{part} is not there");
-            std::thread::sleep(Duration::from_millis(5));
+    std::fs::write(&file, "old").unwrap();
+    for args in [
+        ["read", slow, &file, "--len=200M", "--depth=1"],
+        ["create", &dir.path("disk.zbd"), "--zones=400000", "--zone-size=64K", "--preallocate"],
+    ] {
+        let name = ["disk.zbd", "file"][usize::from(args[0] == "read")];
+        for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+            let child = start(&args);
+            let part = dir.path(&format!("{name}.zoneplug-{}.part", child.id()));
+            let begun = Instant::now();
+            while !std::path::Path::new(&part).exists() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{part} is not there");
+                std::thread::yield_now();
+            }
+            signal(&child, how);
+            let out = end(child, Duration::from_secs(5));
+            let err = text(&out.stderr);
+            assert_eq!(
+                (out.status.code(), err.lines().count()),
+                (Some(code), 2),
+                "{args:?}: {err}"
+            );
+            assert_eq!(dir.names(), ["file"], "{args:?}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
         }
-        signal(&child, how);
-        let out = end(child, Duration::from_secs(5));
-        assert_eq!(out.status.code(), Some(code), "{}", text(&out.stderr));
-        assert_eq!(text(&out.stderr).lines().count(), 2, "{}", text(&out.stderr));
-        let left: Vec<_> =
-            std::fs::read_dir(&dir.0).unwrap().map(|f| f.unwrap().file_name()).collect();
-        assert_eq!(left, ["file"]);
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
     }
 }
 

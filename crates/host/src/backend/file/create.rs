@@ -88,7 +88,7 @@ pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
 /// # let path = std::env::temp_dir().join(format!("zoneplug-new-{}.zbd", std::process::id()));
 /// let o = CreateOptions { size: Some(1 << 30), ..Default::default() };
 /// let new = NewDisk::begin(&path, &o, false).unwrap();
-/// assert!(!path.exists() && new.part().exists());
+/// assert!(!path.exists());
 /// new.finish().unwrap();
 /// assert_eq!(check(&path, false).unwrap().problems, 0);
 /// # std::fs::remove_file(&path).unwrap();
@@ -121,11 +121,6 @@ impl NewDisk {
         let storage = FileStorage::of(file, part.path(), true);
         let storage = storage.map_err(|e| cannot_make(path, e))?;
         Ok(NewDisk { sup, storage, part, path: path.to_owned(), old, is_written: false })
-    }
-
-    /// The temporary file of the disk, for a program that removes it when a signal ends it.
-    pub fn part(&self) -> &Path {
-        self.part.path()
     }
 
     /// Writes the disk and makes it durable, without a name. This is the longer part of making a disk.

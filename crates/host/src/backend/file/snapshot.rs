@@ -112,11 +112,6 @@ impl Snapshot {
         })
     }
 
-    /// The temporary file of the snapshot, for a program that removes it when a signal ends it.
-    pub fn part(&self) -> &Path {
-        self.part.path()
-    }
-
     /// Copies data while the disk is in use, so that less is left for [`Snapshot::copy_rest`]. Returns the bytes that
     /// were copied, 0 if blocks are shared. May be called again.
     pub fn copy_ahead(&mut self) -> Result<u64, Error> {
