@@ -97,6 +97,12 @@ fn what_comes_back_late_beside_failures_keeps_every_promise() {
     }
 }
 
+/// A host connects again while the target does not know yet that its earlier connections are cut, and then loses access.
+#[test]
+fn a_host_that_loses_access_may_still_have_queues_of_an_earlier_association() {
+    run(713_376, &Steps::All, false).unwrap_or_else(|f| panic!("{}", f.what));
+}
+
 /// What shrinking relies on: any selection of steps is a world that keeps its promises.
 #[test]
 fn steps_can_be_left_out() {

@@ -91,8 +91,9 @@ impl NetworkWorld {
         self.preferred = None;
         assert_ne!(admitted, Some(true), "J13: host {h} does not know its key");
         if admitted == Some(false) {
-            let lost = |&other: &usize| other == c || on_admin && self.connections[other].host == h;
-            for other in (0..self.connections.len()).filter(lost) {
+            // Connections before the admin queue are of earlier associations: the target may not know of their end yet.
+            let later = if on_admin { self.connections.len() } else { c + 1 };
+            for other in (c..later).filter(|&other| self.connections[other].host == h) {
                 assert!(
                     !self.has_queue(other),
                     "J13: host {h} has failed, and has a queue: {other}"
