@@ -103,6 +103,12 @@ fn a_host_that_loses_access_may_still_have_queues_of_an_earlier_association() {
     run(713_376, &Steps::All, false).unwrap_or_else(|f| panic!("{}", f.what));
 }
 
+/// A host goes on sending into a link that was cut while the link was almost full.
+#[test]
+fn bytes_for_a_cut_link_are_lost_at_once() {
+    run(726_128, &Steps::All, false).unwrap_or_else(|f| panic!("{}", f.what));
+}
+
 /// What shrinking relies on: any selection of steps is a world that keeps its promises.
 #[test]
 fn steps_can_be_left_out() {

@@ -42,9 +42,10 @@ impl Link {
         }
     }
 
-    /// Returns how many bytes can be sent.
+    /// Returns how many bytes can be sent. A link that has ended loses all bytes, so it always has room.
     pub(super) fn room(&self) -> usize {
-        self.capacity - self.bytes.min(self.capacity)
+        let bytes = if self.ended { 0 } else { self.bytes };
+        self.capacity - bytes.min(self.capacity)
     }
 
     /// Sends bytes. They are lost if the link has ended.
