@@ -366,6 +366,7 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Begins a request of a command.
+    #[inline]
     fn start<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -429,6 +430,7 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Makes a BIO of a request and queues it.
+    #[inline]
     fn submit<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
@@ -469,6 +471,7 @@ impl<C: DiskClient> IoQueue<C> {
         self.keep(slot, running);
     }
 
+    #[inline]
     fn keep(&mut self, slot: u16, running: Running) {
         let at = usize::from(slot);
         if self.running.len() <= at {
@@ -478,10 +481,14 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Returns the index of a disk's client, which is opened on first use.
+    #[inline]
     fn client<D: Disks<Client = C>>(&mut self, disk: u32, disks: &D) -> Option<usize> {
-        if let Some(n) = self.used.iter().position(|u| u.disk == disk) {
-            return Some(n);
-        }
+        let used = self.used.iter().position(|u| u.disk == disk);
+        used.or_else(|| self.open_client(disk, disks))
+    }
+
+    #[cold]
+    fn open_client<D: Disks<Client = C>>(&mut self, disk: u32, disks: &D) -> Option<usize> {
         let client = disks.open(disk, self.entries)?;
         let list = Bios::with_capacity(self.entries as usize);
         self.used.push(Used { disk, client, list, open: false });

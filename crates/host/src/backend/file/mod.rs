@@ -67,6 +67,7 @@ pub use create::NewDisk;
 pub use probe::is_disk_file;
 pub use snapshot::{Held, Made, Snapshot};
 pub use storage::{FileStorage, Storage};
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub(crate) use sys::file_system;
 
 use crate::backend::data_path::DataPath;
