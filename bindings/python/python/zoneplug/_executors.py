@@ -48,19 +48,19 @@ class Pool:
         if self.can_renew and self._executor is not None:
             self._executor.shutdown(wait=True)
 
-    def abandon(self):
-        """Nothing more is wanted of an executor that was made here. Its processes are ended: a cell has no other effect."""
-        if not self.can_renew or self._executor is None:
+    def abandon(self, calls):
+        """Nothing more is wanted of these calls. Processes that were made here are ended: a cell has no other effect."""
+        if self.can_renew and isinstance(self._executor, ProcessPoolExecutor):
+            # The thread of the pool fails if it finds a call that somebody else has cancelled, or if the interpreter ends
+            # while it closes its pipes. So it cancels the calls itself, and has ended when this returns.
+            for process in list((self._executor._processes or {}).values()):
+                process.terminate()
+            self._executor.shutdown(wait=True, cancel_futures=True)
             return
-        processes = []
-        if isinstance(self._executor, ProcessPoolExecutor):
-            processes = list((self._executor._processes or {}).values())
-        try:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        except TypeError:
+        for call in calls:
+            call.cancel()
+        if self.can_renew and self._executor is not None:
             self._executor.shutdown(wait=False)
-        for process in processes:
-            process.terminate()
 
 
 def _processes(calls):

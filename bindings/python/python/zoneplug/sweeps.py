@@ -231,13 +231,11 @@ class _Run:
             self._pool.close()
         except BaseException:
             # Ctrl-C, or an executor that takes no more calls. What has ended is kept.
-            for future in list(self._flying):
-                future.cancel()
+            self._pool.abandon(list(self._flying))
             while not self._ended.empty():
                 future = self._ended.get()
                 if not future.cancelled() and future.exception() is None and "result" in future.result():
                     self._finish(self._flying[future][0], future.result()["result"])
-            self._pool.abandon()
             raise
 
     def _submit(self):
