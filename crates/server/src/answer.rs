@@ -272,3 +272,52 @@ fn answer(
         Request::Pass { .. } | Request::HandOver {} | Request::Served {} => Err(no_takeover()),
     }
 }
+
+#[cfg(test)]
+impl Serving {
+    /// A server of one disk.
+    pub(crate) fn of_spec(spec: &str) -> Serving {
+        let served = Served {
+            door: "ublk",
+            name: "ublkb0".to_owned(),
+            spec: spec.to_owned(),
+            disk: zoneplug_host::HostedDisk::open_spec(spec).unwrap(),
+            recovered: false,
+            outlives: true,
+            counters: Box::new(zoneplug_host::ServedCounters::default),
+            network: None,
+            passed: crate::served::PassedDisk::default(),
+        };
+        Serving::new(vec![served], Vec::new(), Vec::new(), HandOver::new(|| ()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// U9: a disk that is being copied is not handed over.
+    #[test]
+    fn u9_a_pause_hinders_a_hand_over_until_it_ends() {
+        let serving = Serving::of_spec("mem,zones=4,zone-size=1M");
+        assert!(serving.can_leave().is_ok());
+        let mut pause = None;
+        let request = Request::Pause { disk: "ublkb0".to_owned(), most_ms: 60_000 };
+        serving.answer(&request, &mut pause).unwrap();
+        let e = serving.can_leave().unwrap_err().to_string();
+        assert!(e.contains("a client has paused a disk"), "{e}");
+        serving.answer(&Request::Resume {}, &mut pause).unwrap();
+        assert!(serving.can_leave().is_ok());
+    }
+
+    /// U9: the next server sets an attribute to the value that it had last.
+    #[test]
+    fn u9_the_last_value_of_an_attribute_is_handed_over() {
+        let serving = Serving::of_spec("mem,zones=4,zone-size=1M,ordered=1");
+        for (value, was) in [("2", "1"), ("3", "2")] {
+            assert_eq!(serving.set("ublkb0", "zone_write_depth", value).unwrap(), was);
+        }
+        let state = serving.state();
+        assert_eq!(state.disks[0].set, BTreeMap::from([("zone_write_depth".into(), "3".into())]));
+    }
+}

@@ -272,41 +272,87 @@ pub(crate) fn close(disks: Vec<NamedDisk>, devices: &[Weak<dyn Below>]) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handover::HandOver;
-    use crate::served::{PassedDisk, Served};
+    use crate::compare::WantedDoor;
+    use crate::inherited::Inherited;
+    use crate::open_disks::OpenDisks;
+    use crate::served::Served;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use zoneplug_buf::IoBuf;
     use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
-    use zoneplug_host::ServedCounters;
+    use zoneplug_host::Specification;
     use zoneplug_host::file::{CreateOptions, create};
-
-    fn serving(spec: &str) -> Serving {
-        let served = Served {
-            door: "ublk",
-            name: "ublkb0".to_owned(),
-            spec: spec.to_owned(),
-            disk: HostedDisk::open_spec(spec).unwrap(),
-            recovered: false,
-            outlives: true,
-            counters: Box::new(ServedCounters::default),
-            network: None,
-            passed: PassedDisk::default(),
-        };
-        Serving::new(vec![served], Vec::new(), Vec::new(), HandOver::new(|| ()))
-    }
+    use zoneplug_host::signals::Notifier;
 
     /// U11: a server does not leave data that it cannot make durable.
     #[test]
     fn u11_a_server_whose_disk_cannot_be_flushed_stays() {
-        let serving = serving("mem,zones=4,zone-size=1M,fault=flush/io");
+        let serving = Serving::of_spec("mem,zones=4,zone-size=1M,fault=flush/io");
         let e = drain(&serving, &[]).unwrap_err().to_string();
         assert!(e.contains("ublkb0: what was written cannot be made durable"), "{e}");
         assert!(drain(&serving, &[]).is_ok(), "the next flush succeeds");
     }
 
+    /// Counts how often it was asked to leave and told to stay.
+    #[derive(Default)]
+    struct CountingDoor {
+        name: Option<String>,
+        asked: AtomicU32,
+        stays: AtomicU32,
+    }
+
+    impl Door for Arc<CountingDoor> {
+        fn specs(&self) -> Vec<&Specification> {
+            Vec::new()
+        }
+
+        fn wanted(&self) -> WantedDoor<'_> {
+            WantedDoor::new("counting", Vec::new())
+        }
+
+        fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn served(&self) -> Vec<Served> {
+            Vec::new()
+        }
+
+        fn ask_to_leave(&self) {
+            self.asked.fetch_add(1, Relaxed);
+        }
+
+        fn drains_until(&self, _: Instant) -> Result<(), String> {
+            self.name.clone().map_or(Ok(()), Err)
+        }
+
+        fn stay(&self) {
+            self.stays.fetch_add(1, Relaxed);
+        }
+
+        fn leave_disks(&mut self) {}
+    }
+
+    /// U9: the requests of no door wait for ever if the disk of one door does not answer.
+    #[test]
+    fn u9_all_doors_go_on_if_one_of_them_does_not_drain() {
+        let serving = Serving::of_spec("mem,zones=4,zone-size=1M");
+        let counts = |door: &CountingDoor| (door.asked.load(Relaxed), door.stays.load(Relaxed));
+        let (drains, hangs) = (CountingDoor::default(), CountingDoor::default());
+        let hangs = CountingDoor { name: Some("ublkb7".to_owned()), ..hangs };
+        let both = [drains, hangs].map(Arc::new);
+        let doors = both.clone().map(|door| Box::new(door) as Box<dyn Door>);
+        assert!(drain(&serving, &doors[..1]).is_ok());
+        assert_eq!(counts(&both[0]), (1, 0), "its disks are left");
+        let e = drain(&serving, &doors).unwrap_err().to_string();
+        assert!(e.contains("ublkb7 does not answer"), "{e}");
+        assert_eq!(both.map(|door| counts(&door)), [(2, 1), (1, 1)]);
+    }
+
     /// U9: a disk with a lost command cannot be closed, so its server stays.
     #[test]
     fn u9_a_server_whose_disk_does_not_answer_stays() {
-        let serving = serving("mem,zones=4,zone-size=1M,fault=write/lost/zone=0");
+        let serving = Serving::of_spec("mem,zones=4,zone-size=1M,fault=write/lost/zone=0");
         let disk = serving.disks[0].disk.clone();
         disk.disk().set_drain_limit(Nanos(100_000_000));
         let mut client = disk.open_client(2, 1).unwrap();
