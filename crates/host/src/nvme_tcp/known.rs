@@ -204,6 +204,18 @@ mod tests {
         assert_eq!((kept(true, 12), kept(false, 200)), (8, 4096 / PART_OF_HOST - 8));
     }
 
+    /// K3. A known host that connects again and again takes the places that it has given back.
+    #[test]
+    fn k3_a_known_host_gets_its_places_back_after_each_end() {
+        let mut all = KnownHosts::new(256, &[], NOW);
+        for _ in 0..1000 {
+            let places =
+                [true, false].map(|is_admin| all.enter(&nqn(1), at("192.0.2.1"), is_admin, NOW));
+            assert!(places.iter().flatten().filter(|place| place.is_kept()).count() == 2);
+            places.into_iter().flatten().for_each(|place| all.free_place(place, false, NOW));
+        }
+    }
+
     /// K3. Known hosts of many addresses leave a quarter to hosts with keys.
     #[test]
     fn k3_known_hosts_leave_room_for_others() {

@@ -110,3 +110,30 @@ impl Listeners {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sockets that were not watched for a while, because too many files were open, are watched again.
+    #[test]
+    fn sockets_are_watched_again() {
+        let mut listeners = Listeners::new(NvmeTcpListeners {
+            all: vec![Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())],
+            addresses: Vec::new(),
+        });
+        let (epoll, mut ready) = (sys::Epoll::new().unwrap(), sys::Ready::new(4));
+        let _connection = TcpStream::connect(listeners.all[0].local_addr().unwrap()).unwrap();
+        let mut is_ready = |millis| {
+            epoll.wait(&mut ready, millis).unwrap();
+            ready.keys().collect::<Vec<_>>() == [7]
+        };
+        assert!(listeners.are_unwatched() && !is_ready(0));
+        for _ in 0..2 {
+            listeners.watch(&epoll, 7).unwrap();
+            assert!(!listeners.are_unwatched() && is_ready(10_000));
+            listeners.unwatch(&epoll);
+            assert!(listeners.are_unwatched() && !is_ready(0));
+        }
+    }
+}

@@ -130,6 +130,12 @@ mod tests {
         std::fs::set_permissions(note.path(), PermissionsExt::from_mode(0o620)).unwrap();
         assert_eq!(note.read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         note.remove();
+        note.write("a").unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(note.path(), Some(1), None).is_ok() && user() == 0 {
+            assert_eq!(note.read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
+        note.remove();
         // A link to a file that another user has written.
         std::os::unix::fs::symlink("/proc/self/status", note.path()).unwrap();
         assert!(note.read().is_err());

@@ -174,22 +174,31 @@ impl Host {
     }
 
     pub(crate) fn append(&mut self, at: u64, data: &[u8]) -> u64 {
-        self.io.ok(zone_append(1, at, data.to_vec(), BLOCK)).completion.result
+        self.append_to(1, at, data)
+    }
+
+    pub(crate) fn append_to(&mut self, nsid: u32, at: u64, data: &[u8]) -> u64 {
+        self.io.ok(zone_append(nsid, at, data.to_vec(), BLOCK)).completion.result
     }
 
     pub(crate) fn read(&mut self, at: u64, blocks: u32) -> Vec<u8> {
         self.io.ok(read(1, at, blocks, BLOCK)).data
     }
 
-    /// Sends these writes and appends behind reads whose answers fill all buffers on the way, because nothing is read any more.
+    /// Sends these writes and appends to a disk, behind reads whose answers fill all buffers on the way, because nothing is read any more.
     /// They have landed then, and this host's machine acknowledges none of their answers.
-    pub(crate) fn send_in_vain(&mut self, server: &NvmeTcp, commands: Vec<(Command, Data)>) {
+    pub(crate) fn send_in_vain(
+        &mut self,
+        server: &NvmeTcp,
+        disk: usize,
+        commands: Vec<(Command, Data)>,
+    ) {
         self.io.ok(write(1, ZONE, pattern(1 << 20, 5), BLOCK));
-        let landed = server.counters(0).writes + commands.len() as u64;
+        let landed = server.counters(disk).writes + commands.len() as u64;
         let reads = (0..32).map(|_| read(1, ZONE, 256, BLOCK));
         reads.chain(commands).for_each(|c| _ = self.io.send(c));
         self.io.flush();
-        soon("they have landed", || server.counters(0).writes == landed);
+        soon("they have landed", || server.counters(disk).writes == landed);
     }
 
     /// Sends commands with data in their capsules, and ends both connections before they are answered. The server reads what

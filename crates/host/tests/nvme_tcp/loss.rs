@@ -191,7 +191,7 @@ fn l6_what_was_answered_in_vain_is_found_when_it_is_sent_again() {
         assert_eq!(host.append(0, &data), 0);
         let stuck =
             vec![zone_append(1, 0, data.clone(), BLOCK), write(1, ZONE + 256, data.clone(), BLOCK)];
-        host.send_in_vain(&server, stuck);
+        host.send_in_vain(&server, 0, stuck);
         let Host { admin, io } = host;
         let open = (!all_end).then_some(io);
         drop(admin);

@@ -69,15 +69,21 @@ impl Memory {
 
     /// Serves the disk below these layers, with a journal.
     fn serve(&self, layers: &str) -> NvmeTcp {
+        self.serve_behind(&[], layers)
+    }
+
+    /// Serves the disk below these layers, behind other disks.
+    fn serve_behind(&self, others: &[&str], layers: &str) -> NvmeTcp {
         let spec = format!("{layers}{}", self.disk().display());
-        let disk = Disk {
-            disk: HostedDisk::open_spec(&spec).unwrap(),
+        let open = |spec: &str| Disk {
+            disk: HostedDisk::open_spec(spec).unwrap(),
             spec: spec.parse().unwrap(),
             tags: None,
             known: None,
         };
+        let disks = others.iter().copied().chain([&*spec]).map(open).collect();
         let options = NvmeTcpOptions { records: Some(self.0.clone()), threads: 2, ..options() };
-        let server = NvmeTcp::start(&options, vec![disk], || ()).unwrap();
+        let server = NvmeTcp::start(&options, disks, || ()).unwrap();
         assert_eq!(server.unjournaled(), []);
         server
     }
@@ -187,20 +193,23 @@ fn l11_a_host_sees_the_last_answers_of_a_server_that_ends() {
 /// L11. What a host's machine has not acknowledged when the server ends is not answered, for the next server.
 #[test]
 fn l11_an_append_that_was_answered_in_vain_is_found_by_the_next_server() {
-    let dir = Memory::new("vain");
-    let first = dir.serve("");
-    let data = pattern(8192, 1);
-    let mut host = Host::new(&first, HOST);
-    assert_eq!(host.append(0, &data), 0);
-    host.send_in_vain(&first, vec![zone_append(1, 0, data.clone(), BLOCK)]);
-    let begun = Instant::now();
-    drop(first);
-    assert!(begun.elapsed() < Duration::from_secs(3), "it does not wait for ever");
-    let next = dir.serve("");
-    let mut host = Host::new(&next, HOST);
-    assert_eq!(host.append(0, &data), 2, "not the one that was answered");
-    assert_eq!(host.append(0, &data), 4);
-    assert_eq!(replayed(&next), 1);
+    for others in [&[][..], &["mem,zones=8,zone-size=4M"]] {
+        let dir = Memory::new(&format!("vain-{}", others.len()));
+        let first = dir.serve_behind(others, "");
+        let (data, nsid) = (pattern(8192, 1), others.len() as u32 + 1);
+        let mut host = Host::new(&first, HOST);
+        assert_eq!(host.append_to(nsid, 0, &data), 0);
+        let append = zone_append(nsid, 0, data.clone(), BLOCK);
+        host.send_in_vain(&first, others.len(), vec![append]);
+        let begun = Instant::now();
+        drop(first);
+        assert!(begun.elapsed() < Duration::from_secs(3), "it does not wait for ever");
+        let next = dir.serve_behind(others, "");
+        let mut host = Host::new(&next, HOST);
+        assert_eq!(host.append_to(nsid, 0, &data), 2, "not the one that was answered");
+        assert_eq!(host.append_to(nsid, 0, &data), 4);
+        assert_eq!(next.counters(others.len()).replayed, 1);
+    }
 }
 
 /// U11. Each host whose acknowledged writes were lost below a server is told once, whichever server it is that it flushes.

@@ -240,6 +240,7 @@ fn j17_a_disk_is_taken_from_its_hosts_and_given_back() {
     let (_admin, id) = Queue::admin(&server, Options::default());
     let mut q = Queue::io(&server, id, 1, Options::default());
     let mut other = Queue::io(&server, id, 2, Options::default());
+    let mut last = Queue::io(&server, id, 3, Options::default());
     let data = pattern(4096, 3);
     other.ok(write(2, 0, data.clone(), BLOCK));
     let slow = q.send(write(1, 0, data.clone(), BLOCK));
@@ -249,10 +250,14 @@ fn j17_a_disk_is_taken_from_its_hosts_and_given_back() {
     assert!(!server.is_enabled(0) && server.is_enabled(1) && server.namespaces().len() == 1);
     let done = q.next().completion;
     assert_eq!((done.cid, done.status), (slow, 0), "it is carried out");
-    soon("the disk is gone", || q.run(read(1, 0, 1, BLOCK)).completion.status == 0x400b);
+    for queue in [&mut q, &mut last] {
+        soon("the disk is gone", || queue.run(read(1, 0, 1, BLOCK)).completion.status == 0x400b);
+    }
     assert_eq!(other.ok(read(2, 0, 1, BLOCK)).data, data);
     server.set_enabled(0, true);
-    soon("it is back", || q.run(read(1, 0, 1, BLOCK)).completion.status == 0);
+    for queue in [&mut q, &mut last] {
+        soon("it is back", || queue.run(read(1, 0, 1, BLOCK)).completion.status == 0);
+    }
     assert_eq!(q.ok(read(1, 0, 1, BLOCK)).data, data);
 }
 
