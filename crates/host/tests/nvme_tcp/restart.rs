@@ -212,6 +212,27 @@ fn l11_an_append_that_was_answered_in_vain_is_found_by_the_next_server() {
     }
 }
 
+/// L11. A server may be killed at any moment, so an append is in its journal before it is answered.
+#[test]
+fn l11_an_append_is_in_the_journal_when_its_host_is_told() {
+    let dir = Memory::new("told");
+    let server = dir.serve("");
+    let mut host = Host::new(&server, HOST);
+    let all = std::fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().path());
+    let told = all.filter(|path| path.extension().is_some_and(|e| e == "told")).collect::<Vec<_>>();
+    let [told] = &told[..] else { panic!("{told:?}") };
+    let data = pattern(4096, 1);
+    let mut last = std::fs::read(told).unwrap();
+    for n in 0..500 {
+        host.append(0, &data);
+        let at_once = std::fs::read(told).unwrap();
+        assert!(at_once != last, "append {n} is not in the journal");
+        std::thread::sleep(Duration::from_micros(200));
+        last = std::fs::read(told).unwrap();
+        assert!(at_once == last, "append {n} came into the journal after its answer");
+    }
+}
+
 /// U11. Each host whose acknowledged writes were lost below a server is told once, whichever server it is that it flushes.
 #[test]
 fn u11_each_host_is_told_of_a_loss_by_the_next_server() {
