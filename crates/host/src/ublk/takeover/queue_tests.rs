@@ -98,6 +98,23 @@ fn u6_what_a_takeover_has_found_is_no_space_for_the_next_one() {
     assert_eq!(answers, [(0, 48), (0, 56), (0, 64)]);
 }
 
+/// U6. A reset that failed is over: appends behind it that no client was told of are found.
+#[test]
+fn u6_appends_behind_a_failed_reset_are_found() {
+    let spec = "mem,zones=4,zone-size=1M,fault=reset/io";
+    let (disk, place) = (HostedDisk::open_spec(spec).unwrap(), JournalDir::new());
+    let zones = [0; ZONES as usize];
+    drop(Journal::create(&place.record(), about(ZONES, 1), 1, zones.into_iter()).unwrap());
+    let append = |fill| (abi::OP_ZONE_APPEND, 0, fill);
+    let requests = [append(1), (abi::OP_ZONE_RESET, 0, 0), append(2)];
+    let answers = serve(&disk, &place, (1, 2), &requests);
+    assert_eq!(answers, [(0, 0), (-libc::EIO, 0), (0, 8)]);
+    // The server appends once more, and is killed before it answers.
+    BlockingDisk::new(&disk).unwrap().append(Sector(0), data(3)).unwrap();
+    let answers = serve(&disk, &place, (2, 3), &[append(3), append(3)]);
+    assert_eq!(answers, [(0, 16), (0, 24)]);
+}
+
 /// U6. If a write has reached the disk in part when its server died, the next server writes the rest of the data.
 #[test]
 fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
