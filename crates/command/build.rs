@@ -52,5 +52,8 @@ fn main() {
     println!("cargo::rerun-if-env-changed=ZONEPLUG_COMMIT");
     // For those who build an exported tree.
     let commit = std::env::var("ZONEPLUG_COMMIT").ok().or_else(checkout).or_else(packaged);
+    // The day of the commit, for the man pages.
+    let date = git(&["log", "-1", "--format=%cs"]).filter(|_| commit.is_some());
+    println!("cargo::rustc-env=ZONEPLUG_DATE={}", date.as_deref().unwrap_or_default());
     println!("cargo::rustc-env=ZONEPLUG_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }

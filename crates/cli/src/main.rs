@@ -22,6 +22,7 @@ mod attr;
 mod background;
 mod copy;
 mod create;
+mod examples;
 mod info;
 mod manage;
 #[cfg(feature = "mount")]
@@ -49,20 +50,6 @@ use zoneplug_command::{
 use zoneplug_control::{client as server_client, said};
 use zoneplug_core::Op;
 
-const EXAMPLES: &str = "\
-Examples:
-  zoneplug create disk.zbd --size 20G --zone-size 256M
-  zoneplug write disk.zbd data.tar && zoneplug report --map disk.zbd
-  zoneplug read disk.zbd | tar t
-  zoneplug reset disk.zbd --offset 0x80000 --count 2
-  zoneplug serve --ublk disk.zbd
-  zoneplug mount disk.zbd /mnt --format -o buffered
-  zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14
-  zoneplug help spec
-
-zoneplug-lab measures and researches: bench, calibrate, demo, merge, replay,
-reproduce, sim.";
-
 /// The features that are built.
 const FEATURES: [(&str, bool); 4] = [
     ("mount", cfg!(feature = "mount")),
@@ -76,13 +63,16 @@ static PROGRAM: Program = Program {
     name: "zoneplug",
     path: "crates/cli",
     command: Cli::command,
+    examples: &examples::EXAMPLES,
+    note: "zoneplug-lab measures and researches: bench, calibrate, demo, merge, replay,\n\
+           reproduce, sim.",
     other: "zoneplug-lab",
     others: &["bench", "calibrate", "demo", "merge", "replay", "reproduce", "sim"],
 };
 
 /// Ordered writes at any queue depth for zoned disks, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "zoneplug", version, long_version = program::version(&FEATURES), disable_help_subcommand = true, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+#[command(name = "zoneplug", version, long_version = program::version(&FEATURES), disable_help_subcommand = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -94,33 +84,26 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Make a zoned disk in a file
-    #[command(after_help = failure::EXIT_CODES)]
     Create(create::CreateArgs),
     /// Show a disk: geometry, limits, attributes, the conditions of its zones
-    #[command(after_help = failure::EXIT_CODES)]
     Info(info::Args),
     /// Show the zones: where they are, what they hold, their write pointers
     ///
     /// All zones, or those that the range touches. In the table start, len, cap and wptr are sectors of 512 bytes, and
     /// wptr counts from the start of the zone, as in `blkzone report`.
-    #[command(after_help = failure::EXIT_CODES)]
     Report(report::Args),
     /// Empty zones: their data is gone
     ///
     /// All sequential zones, or those of a range, which must be whole zones.
-    #[command(after_help = failure::EXIT_CODES)]
     Reset(manage::Args),
     /// Open zones explicitly
     ///
     /// All sequential zones, or those of a range, which must be whole zones. When the command ends the disk is closed,
     /// as by a power cycle: a disk in a file closes its zones then.
-    #[command(after_help = failure::EXIT_CODES)]
     Open(manage::Args),
     /// Close open zones
-    #[command(after_help = failure::EXIT_CODES)]
     Close(manage::Args),
     /// Make zones full: what is not written yet cannot be written
-    #[command(after_help = failure::EXIT_CODES)]
     Finish(manage::Args),
     /// Copy a file or standard input to the disk, from a write pointer on, across zones
     ///
@@ -128,36 +111,29 @@ enum Command {
     /// zone, at the write pointer of that zone. Data that do not fit into the zone go on in the next one with room:
     /// the stream is laid over what can be written of each zone. The last block is filled with zeroes. What was
     /// written is durable when the command ends.
-    #[command(after_help = failure::EXIT_CODES)]
     Write(copy::WriteArgs),
     /// Copy what was written to a file or standard output
     ///
     /// Takes up what `zoneplug write` laid down: sequential zones in order, each up to its write pointer. With --length
     /// or --len it is so much from the start of the range on, written or not, laid over the zones in the same way. An
     /// --offset in a conventional zone includes those.
-    #[command(after_help = failure::EXIT_CODES)]
     Read(copy::ReadArgs),
     /// Append a file or standard input with zone appends, and say where each landed
     ///
     /// To the zone that --offset names, or the first sequential one that has room, and on to the next. A line for each
     /// append: its zone, its first sector, its length in sectors.
-    #[command(after_help = failure::EXIT_CODES)]
     Append(copy::AppendArgs),
     /// Make durable what was acknowledged
-    #[command(after_help = failure::EXIT_CODES)]
     Flush(manage::FlushArgs),
     /// Read the zones of the device again and correct what the layer knows of them
-    #[command(after_help = failure::EXIT_CODES)]
     Resync(manage::ResyncArgs),
     /// Check the file of a disk, and repair it
-    #[command(after_help = failure::EXIT_CODES)]
     Check(create::CheckArgs),
     /// Copy the file of a disk as it is at one moment, also while it is served
     ///
     /// The copy has everything that was acknowledged before the command, and nothing torn. On btrfs and XFS it shares its
     /// blocks with the disk. Elsewhere most is copied while the disk is in use; its I/O waits for the last part. There is
     /// no file of that name until the copy is complete and durable, also after a power cut.
-    #[command(after_help = failure::EXIT_CODES)]
     Snapshot(snapshot::Args),
     /// Serve disks as block devices (/dev/ublkbN) or over NVMe/TCP
     ///
@@ -167,7 +143,6 @@ enum Command {
     /// block devices are removed, and its connections closed; a second one ends at once. When the process dies otherwise,
     /// Linux keeps the block devices of disks that outlive it (files, drives), and hosts go on connecting. Their I/O waits,
     /// until the same command is started again and goes on.
-    #[command(after_help = failure::EXIT_CODES)]
     Serve(serve::Args),
     /// Mount the zones of a disk as files, as Linux's zonefs shows them
     ///
@@ -177,30 +152,25 @@ enum Command {
     /// and ends when DIR is unmounted (fusermount3 -u DIR) or by SIGINT, SIGTERM or SIGHUP, when what was written is
     /// durable. Needs no root where /dev/fuse is for all and fusermount3 is installed.
     #[cfg(feature = "mount")]
-    #[command(after_help = failure::EXIT_CODES)]
     Mount(mount::Args),
     /// Show which disks are served, and what they did
     ///
     /// A server that does not answer within five seconds is named after the disks of the others, and the exit code is 3.
-    #[command(after_help = failure::EXIT_CODES)]
     Status(status::Args),
     /// Watch disks at work: rates, latencies, the zones as a map
     ///
     /// Of the disks that are served, or of a zoneplug-lab bench --socket; of the disk in a file the zones, read again and again.
     /// Keys: ? in the view. Needs zoneplug serve --latency for latencies.
     #[cfg(feature = "top")]
-    #[command(after_help = failure::EXIT_CODES)]
     Top(top::Args),
     /// List, show or set the attributes of a disk
     ///
     /// Of one that is served, ublkb0 or /dev/ublkb0, while it is in use.
-    #[command(after_help = failure::EXIT_CODES)]
     Attr(attr::AttrArgs),
     /// Show the plugs, as Linux shows its own in zone_wplugs
     ///
     /// A disk that is opened for this command has plugs for its partly written zones; one that is served (ublkb0) is
     /// shown as it is in use.
-    #[command(after_help = failure::EXIT_CODES)]
     ZoneWplugs(attr::PlugArgs),
     #[command(flatten)]
     Pages(Pages),
@@ -243,7 +213,7 @@ impl Commands for Cli {
             Command::Top(args) => top::run(args, out),
             Command::Attr(args) => attr::attr(args, out),
             Command::ZoneWplugs(args) => attr::zone_wplugs(args, out),
-            Command::Pages(pages) => pages.run(Cli::command(), out),
+            Command::Pages(pages) => pages.run(PROGRAM.definition(), out),
         }
     }
 }
@@ -262,6 +232,12 @@ mod tests {
 
     #[test]
     fn the_flags_fit_together() {
-        Cli::command().debug_assert();
+        PROGRAM.definition().debug_assert();
+    }
+
+    /// Each command has examples, and the parser takes them.
+    #[test]
+    fn examples_are_command_lines() {
+        PROGRAM.check_examples();
     }
 }

@@ -1,5 +1,6 @@
 //! Which program this is, and which one has the other commands.
 
+use crate::failure::EXIT_CODES;
 use std::sync::OnceLock;
 
 /// A program, and the other one, to which it refers its users.
@@ -9,12 +10,61 @@ pub struct Program {
     pub name: &'static str,
     /// Its crate, as `cargo install --path` takes it.
     pub path: &'static str,
-    /// The definition of its command line.
+    /// The definition of its command line, without what [`Program::definition`] adds.
     pub command: fn() -> clap::Command,
+    /// Command lines that show how each command is used; `""` is the program itself.
+    pub examples: &'static [(&'static str, &'static [&'static str])],
+    /// What its users do with the other program.
+    pub note: &'static str,
     /// The name of the other program.
     pub other: &'static str,
     /// The commands of the other program.
     pub others: &'static [&'static str],
+}
+
+impl Program {
+    /// The command lines that show how a command is used.
+    pub fn examples(&self, command: &str) -> &'static [&'static str] {
+        self.examples.iter().find(|(of, _)| *of == command).map_or(&[], |(_, lines)| lines)
+    }
+
+    /// The definition of its command line. The help of the program and of each command ends with examples and exit codes.
+    pub fn definition(&self) -> clap::Command {
+        let names: Vec<String> =
+            (self.command)().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        let end = |command: &str, note: &str| {
+            let lines: String =
+                self.examples(command).iter().map(|line| format!("\n  {line}")).collect();
+            let examples = if lines.is_empty() { lines } else { format!("Examples:{lines}\n\n") };
+            format!("{examples}{note}{EXIT_CODES}")
+        };
+        names.iter().fold(
+            (self.command)().after_help(end("", &format!("{}\n\n", self.note))),
+            |all, name| all.mut_subcommand(name, |c| c.after_help(end(name, ""))),
+        )
+    }
+
+    /// Panics unless each command has examples, and the parser takes each. For the tests of the program.
+    pub fn check_examples(&self) {
+        let definition = self.definition();
+        for command in definition.get_subcommands().map(clap::Command::get_name).chain([""]) {
+            let lines = self.examples(command);
+            assert!(!lines.is_empty(), "{command} has no example");
+            let parts = lines.iter().flat_map(|line| line.split(['|', '&', '>']));
+            for part in parts.map(str::trim).filter(|p| p.starts_with(self.name)) {
+                let parsed = self.definition().try_get_matches_from(part.split(' '));
+                let of = parsed.unwrap_or_else(|e| panic!("{part}: {e}"));
+                assert!(
+                    ["", of.subcommand_name().unwrap_or_default()].contains(&command),
+                    "{part}"
+                );
+            }
+            assert!(lines.iter().all(|line| line.len() <= 78), "{command}: too wide");
+        }
+        for (command, _) in self.examples.iter().filter(|(command, _)| !command.is_empty()) {
+            assert!(definition.find_subcommand(command).is_some(), "no command {command}");
+        }
+    }
 }
 
 /// The program of this process.

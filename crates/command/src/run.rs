@@ -29,7 +29,7 @@ pub fn main<C: Commands>(program: &'static Program) -> (ExitCode, Option<Failure
     program::set(program);
     let given: Vec<OsString> = std::env::args_os().collect();
     let json = json::is_wanted(&given);
-    let matches = C::command().try_get_matches_from(given);
+    let matches = program.definition().try_get_matches_from(given);
     let (cli, matches) = match matches.and_then(|m| Ok((C::from_arg_matches(&m)?, m))) {
         Ok(both) => both,
         Err(e) if e.exit_code() == 0 => {
@@ -41,7 +41,7 @@ pub fn main<C: Commands>(program: &'static Program) -> (ExitCode, Option<Failure
             let _ = e.print();
             return (ExitCode::from(Kind::Usage as u8), None);
         }
-        Err(e) => return (exit::report(&from_clap(&e, &C::command()), json), None),
+        Err(e) => return (exit::report(&from_clap(&e, &program.definition()), json), None),
     };
     match run(&cli, &matches, held) {
         Ok(()) => (ExitCode::SUCCESS, None),

@@ -20,6 +20,7 @@
 mod bench;
 mod calibrate;
 mod demo;
+mod examples;
 mod html;
 mod merge;
 mod replay;
@@ -42,18 +43,6 @@ use zoneplug_command::{
 };
 use zoneplug_control::client as server_client;
 
-const EXAMPLES: &str = "\
-Examples:
-  zoneplug-lab demo
-  zoneplug-lab bench
-  zoneplug-lab bench --disk mem,zones=64 --rw randwrite --bs 128k --iodepth 16
-  zoneplug-lab bench --disk sim-smr30 --rw randwrite --bs 1M --policy off,clook
-  zoneplug-lab replay trace.txt --disk sim-smr30 --policy off,fifo,clook+300us
-  zoneplug-lab reproduce smr30 --html report.html
-  zoneplug-lab help spec
-
-zoneplug makes, serves and operates disks.";
-
 /// The features that are built.
 const FEATURES: [(&str, bool); 4] = [
     ("crypt", cfg!(feature = "crypt")),
@@ -67,6 +56,8 @@ static PROGRAM: Program = Program {
     name: "zoneplug-lab",
     path: "crates/lab",
     command: Cli::command,
+    examples: &examples::EXAMPLES,
+    note: "zoneplug makes, serves and operates disks.",
     other: "zoneplug",
     others: &OPERATES,
 };
@@ -97,7 +88,7 @@ const OPERATES: [&str; 20] = [
 
 /// Measurements of zoned disks, models of drives, published tables, and the engine in virtual time.
 #[derive(Debug, Parser)]
-#[command(name = "zoneplug-lab", version, long_version = program::version(&FEATURES), disable_help_subcommand = true, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+#[command(name = "zoneplug-lab", version, long_version = program::version(&FEATURES), disable_help_subcommand = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -109,15 +100,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show in ten seconds what zoneplug is for, on disks in memory
-    #[command(after_help = failure::EXIT_CODES)]
     Demo(demo::Args),
     /// Measure what plugging costs and show what it is for; or run a workload of one's own
-    #[command(after_help = failure::EXIT_CODES)]
     Bench(bench::Args),
     /// Print the published tables beside what the engine gives on models of the drives, and on this machine
     ///
     /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
-    #[command(after_help = failure::EXIT_CODES)]
     Reproduce(reproduce::Args),
     /// Send a block trace to models of drives, or to a drive: what each disk and policy gives
     ///
@@ -125,24 +113,20 @@ enum Command {
     /// time_us,op,offset,length, or whose columns --columns names. Its lines may stand in any order. A trace of a
     /// conventional disk is laid over zones: see --map. All in virtual time, so an hour of a trace takes seconds. With --real-time the trace goes to any disk by the clock: zeroes replace what is in
     /// the zones that it writes.
-    #[command(after_help = failure::EXIT_CODES)]
     Replay(replay::Args),
     /// Measure a drive and print the profile of a model that behaves like it
     ///
     /// Writes only zones that are named, and asks before that; what is in them is lost. Reads and writes for some minutes. Each number
     /// says how near it is, and some measurements are held back to show how well the profile predicts. Of a model, in virtual time, the
     /// numbers that it has are printed beside those that were found.
-    #[command(after_help = failure::EXIT_CODES)]
     Calibrate(calibrate::Args),
     /// Run the engine in virtual time, world after world, until one breaks a promise
-    #[command(after_help = failure::EXIT_CODES)]
     Sim(sim::Args),
     /// Put the results of shards together, which several machines have computed
     ///
     /// Prints what one run of all seeds would have printed. Fails if a shard is missing, is there twice, or has not run
     /// all of its seeds, and says how to run it; and if a promise was broken in one of them. Of the files of a sweep of
     /// the Python package in shards it prints the file of the whole sweep.
-    #[command(after_help = failure::EXIT_CODES)]
     Merge(merge::Args),
     #[command(flatten)]
     Pages(Pages),
@@ -167,7 +151,7 @@ impl Commands for Cli {
             Command::Calibrate(args) => calibrate::run(args, out),
             Command::Sim(args) => sim::main(args, out),
             Command::Merge(args) => merge::run(args, out),
-            Command::Pages(pages) => pages.run(Cli::command(), out),
+            Command::Pages(pages) => pages.run(PROGRAM.definition(), out),
         }
     }
 }
@@ -182,6 +166,12 @@ mod tests {
 
     #[test]
     fn the_flags_fit_together() {
-        Cli::command().debug_assert();
+        PROGRAM.definition().debug_assert();
+    }
+
+    /// Each command has examples, and the parser takes them.
+    #[test]
+    fn examples_are_command_lines() {
+        PROGRAM.check_examples();
     }
 }

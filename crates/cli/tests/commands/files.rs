@@ -11,6 +11,17 @@ fn pipe(dir: &Dir) -> String {
     path
 }
 
+impl Dir {
+    /// The names in it, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut all: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        all.sort();
+        all
+    }
+}
+
 #[test]
 fn read_never_overwrites_a_disk_unless_forced() {
     let dir = Dir::new("over");

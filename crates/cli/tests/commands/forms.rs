@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 
 /// Commands without `--json`, each with the reason.
-const WITHOUT_JSON: [(&str, &str); 5] = [
+const WITHOUT_JSON: [(&str, &str); 6] = [
     ("read", "its standard output is the data"),
     ("flush", "it prints nothing"),
     ("mount", "it runs until the directory is unmounted"),
     ("completions", "its output is a script for a shell"),
     ("man", "its output is for man(1)"),
+    ("help", "its output is a text"),
 ];
 
 /// Keys whose values are objects with names from elsewhere: statuses, conditions, classes, Linux's attributes.

@@ -365,17 +365,25 @@ fn completions_and_man_pages_know_every_command() {
     assert!(commands.len() >= 18 && commands.contains(&"zone-wplugs"), "{commands:?}");
     let dir = Dir::new("man");
     let pages = ok(&["man", &dir.path("man1")]);
-    // One of each command, zoneplug.1, zoneplug-spec.5.
-    assert_eq!(pages.lines().count(), commands.len() + 2);
+    // One of each command and of help, zoneplug.1, zoneplug-spec.5.
+    assert_eq!(pages.lines().count(), commands.len() + 3);
     for shell in ["bash", "zsh", "fish"] {
         let script = ok(&["completions", shell]);
         for c in &commands {
             assert!(script.contains(c), "{c} in {shell}");
             let page = std::fs::read_to_string(dir.path(&format!("man1/zoneplug-{c}.1"))).unwrap();
             assert!(page.contains(&format!(".TH zoneplug-{c} 1")), "{c}");
+            for section in ["EXAMPLES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+                assert!(page.contains(&format!("\n.SH {section}\n")), "{c}: {section}");
+            }
         }
     }
     assert!(ok(&["man"]).contains(".TH zoneplug 1"));
+    let pages = std::fs::read_dir(dir.path("man1")).unwrap().map(|page| page.unwrap().path());
+    match Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages).output() {
+        Ok(out) => assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr)),
+        Err(e) => assert!(std::env::var_os("ZONEPLUG_CI").is_none(), "mandoc: {e}"),
+    }
 }
 
 #[test]

@@ -154,15 +154,6 @@ impl Dir {
         Dir(dir)
     }
 
-    /// The names in it, sorted.
-    pub(crate) fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).unwrap();
-        let mut all: Vec<_> =
-            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        all.sort();
-        all
-    }
-
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }

@@ -1,17 +1,15 @@
 //! `help`, `completions` and `man`: made from the definitions that the parser uses.
 
+mod man;
 mod spec;
 
 use crate::failure::{Failure, no_command};
-use crate::output::{Output, Over};
-use crate::program::{name, program};
+use crate::program::{Program, name, program};
 use crate::suggest::{Suggest, specifications};
 use clap::Command;
 use clap::builder::StringValueParser;
 use clap_complete::Shell;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use zoneplug_core::plain;
 
 /// Flags of `completions`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +51,7 @@ pub enum Pages {
     /// Print the completions of a shell
     Completions(CompletionArgs),
     /// Write the man pages
-    Man(ManArgs),
+    Man(man::ManArgs),
     /// Print this help, the help of a command, or how disks are written (spec)
     Help(HelpArgs),
 }
@@ -63,7 +61,7 @@ impl Pages {
     pub fn run(&self, command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Pages::Completions(args) => completions(args, command, out),
-            Pages::Man(args) => man(args, command, out),
+            Pages::Man(args) => man::man(args, command, out),
             Pages::Help(args) => help(args, command, out),
         }
     }
@@ -118,7 +116,7 @@ const SPEC: &str = "spec";
 
 /// The topics of the help, which the completions offer.
 fn topics() -> Vec<&'static str> {
-    let commands = program().map(|p| (p.command)());
+    let commands = program().map(Program::definition);
     let names = commands
         .iter()
         .flat_map(Command::get_subcommands)
@@ -142,53 +140,4 @@ fn help(args: &HelpArgs, mut command: Command, out: &mut dyn Write) -> Result<()
         Err(e) if e.exit_code() == 0 => Ok(e.print()?),
         _ => Err(Failure::usage("no help").hint("zoneplug --help")),
     }
-}
-
-/// Flags of `man`.
-#[derive(Debug, clap::Args)]
-pub struct ManArgs {
-    /// Write the page of the program, zoneplug-spec.5 and a page for each command into this directory; without it, the
-    /// page of the program goes to stdout
-    #[arg(value_name = "DIR")]
-    dir: Option<PathBuf>,
-
-    /// Print zoneplug-spec(5), the manual of specifications
-    #[arg(long, conflicts_with = "dir")]
-    spec: bool,
-}
-
-/// Writes the man pages.
-fn man(args: &ManArgs, mut command: Command, out: &mut dyn Write) -> Result<(), Failure> {
-    command.build();
-    if args.spec {
-        return Ok(out.write_all(&spec::roff())?);
-    }
-    let Some(dir) = &args.dir else { return page(command, out) };
-    let fail = |path: &Path, e: std::io::Error| {
-        Failure::io(format!("{}: {e}", path.display())).hint("a directory that can be written")
-    };
-    std::fs::create_dir_all(dir).map_err(|e| fail(dir, e))?;
-    let commands: Vec<Command> =
-        command.get_subcommands().filter(|c| c.get_name() != "help").cloned().collect();
-    let path = dir.join("zoneplug-spec.5");
-    Output::create(&path, Over::Files, [])?.end_with(&spec::roff())?;
-    writeln!(out, "{}", plain(&path.display().to_string()))?;
-    for c in commands.into_iter().chain([command]) {
-        // clap's `build` has set display names such as `zoneplug-reset`.
-        let path = dir.join(format!("{}.1", c.get_display_name().unwrap_or(c.get_name())));
-        let mut text = Vec::new();
-        page(c, &mut text)?;
-        Output::create(&path, Over::Files, [])?.end_with(&text)?;
-        writeln!(out, "{}", plain(&path.display().to_string()))?;
-    }
-    Ok(())
-}
-
-fn page(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    // Writing to memory does not fail.
-    let source = format!("{} {}", name(), env!("CARGO_PKG_VERSION"));
-    let command = command.disable_help_subcommand(true);
-    clap_mangen::Man::new(command).source(source).render(&mut text)?;
-    Ok(out.write_all(&text)?)
 }

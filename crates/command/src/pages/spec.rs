@@ -240,7 +240,7 @@ pub(crate) fn text() -> String {
 pub(crate) fn roff() -> Vec<u8> {
     let mut doc = Roff::new();
     let source = concat!("zoneplug ", env!("CARGO_PKG_VERSION"));
-    doc.control("TH", ["zoneplug-spec", "5", "", source]);
+    doc.control("TH", ["zoneplug-spec", "5", env!("ZONEPLUG_DATE"), source]);
     doc.control("SH", ["NAME"]);
     doc.text([roman("zoneplug-spec - how a disk is written as text")]);
     for part in page() {
