@@ -125,6 +125,30 @@ impl Disk {
         self.shared.late.is_open(late)
     }
 
+    /// Returns whether a command that changes `zone` was given up, and its device may still carry it out. A report of the
+    /// zone that is sent after this was false is not out of date because of such a command. False for a disk without
+    /// plugs.
+    ///
+    /// ```
+    /// # use zoneplug_core::{disk::Disk, ZoneNo};
+    /// # fn f(disk: &Disk) {
+    /// let may_report = !disk.has_late(ZoneNo(3));
+    /// # }
+    /// ```
+    pub fn has_late(&self, zone: ZoneNo) -> bool {
+        // Locked because a revalidation that commits rebuilds the plugs.
+        let layout = lock(&self.shared.layout);
+        if !layout.plugs || zone.0 >= layout.geometry.nr_zones() {
+            return false;
+        }
+        let (shard, i) = self.shared.shard(zone);
+        let ticket = shard.late_ticket(i);
+        drop(shard);
+        let late = &self.shared.late;
+        Late::of(ticket).is_some_and(|ticket| late.is_open(ticket))
+            || self.shared.resets.is_late(zone, late)
+    }
+
     /// Returns the memory of a BIO that came back without it, once the device has given it back. `lent` is the range
     /// that the BIO had when it was submitted. `None`: the device has not given it back yet, or it was returned
     /// before.

@@ -55,6 +55,11 @@ impl Shard {
         track.late = join_late(track.late, ticket);
     }
 
+    /// Returns the ticket of the writes and native appends of zone `i` that were given up; 0: none was.
+    pub(crate) fn late_ticket(&self, i: usize) -> u32 {
+        self.tracks.get(i).map_or(0, |track| track.late)
+    }
+
     /// Makes the tracks of the shard, if there are none.
     pub(super) fn need_tracks(&mut self) {
         if self.tracks.len() < self.plugs.len() {

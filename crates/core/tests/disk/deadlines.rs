@@ -5,7 +5,7 @@ use crate::common::*;
 use std::sync::Arc;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::{Flags, Nanos, Op, Status, lost_bios};
+use zoneplug_core::{Flags, Nanos, Op, Status, ZoneNo, lost_bios};
 use zoneplug_devices::emu::EmuDisk;
 use zoneplug_devices::stack::FaultDisk;
 
@@ -49,6 +49,8 @@ fn a_late_completion_changes_nothing() {
     let (mut r, _) = rig("write/delay=5ms", &[(64, 1)]);
     assert_eq!(r.run(0, [write(0, 8)]), [Status::Timeout]);
     assert_eq!(r.queues[0].late(), 1);
+    let has_late = |r: &Rig| [0, 1].map(|zone| r.disk.has_late(ZoneNo(zone)));
+    assert_eq!(has_late(&r), [true, false]);
     r.report(0, 1);
     assert_eq!(
         r.run(0, [write(8, 8)]),
@@ -58,6 +60,7 @@ fn a_late_completion_changes_nothing() {
     r.now = Nanos(6_000_000);
     r.poll(0);
     assert_eq!((r.done.len(), r.queues[0].late()), (0, 0), "nobody is told twice");
+    assert_eq!(has_late(&r), [false; 2]);
     assert_eq!(r.wp(0), 16);
     assert_eq!(r.run(0, [write(16, 8), read(0, 8)]), [Status::Ok; 2]);
 }
@@ -80,6 +83,8 @@ fn every_operation_has_a_deadline() {
         r.cached(2).is_none() && r.cached(3).is_none(),
         "a reset that timed out may happen yet"
     );
+    let late = [0, 1, 2, 3, 4, 5, 8].map(|zone| r.disk.has_late(ZoneNo(zone)));
+    assert_eq!(late, [true, false, true, true, true, true, false], "reads and reports change none");
 }
 
 /// When every place at the device is taken by commands that do not come back, it is offline: nothing waits for it.
