@@ -1,10 +1,15 @@
 //! The steps that recognise a write or an append which may have been sent again. The caller carries out the steps,
 //! compares data, and answers.
 //!
-//! A write comes here after the disk has refused it because it begins behind the write pointer. The data between its
-//! start and the write pointer are compared with its own. If they are equal, they are this write's, and the rest is
-//! written. If they differ, the write is refused. If a client has one write of a zone in flight, its first write of each zone comes
-//! here before it reaches the disk.
+//! A write comes here after the disk has refused it because it begins behind the write pointer, or because the write
+//! pointer is unknown. The data between its start and the write pointer are compared with its own. If they are equal,
+//! they are this write's, and the rest is written. If they differ, the write is refused. If a client has one write of a
+//! zone in flight, its first write of each zone comes here before it reaches the disk.
+//!
+//! A disk with a deadline may have given up the command that was sent first, and the device may still carry it out. The
+//! zone is not reported before the device has answered all such commands of the zone: a report that is older than the
+//! write would say that it is not there. The report also makes a write pointer known again that the given-up command
+//! has made unknown.
 //!
 //! An append comes here before it reaches the disk. Its data are compared with those of each place that may be its
 //! own. If none is equal, the append is carried out.
@@ -103,6 +108,9 @@ pub enum ResendStep {
     Ask(StepIo),
     /// Write the command's data without this many leading sectors: [`Outcome::Ended`].
     WriteRest(u32),
+    /// Wait until no command of the zone can be carried out that the disk has given up: [`Outcome::Ended`] with
+    /// [`Status::Ok`]. If that takes too long, with another status. Only a refused write waits.
+    AwaitLate,
     /// Carry out the command: it was not sent before. This ends the search.
     CarryOut,
     /// Answer the command with success; an append gets this sector.
@@ -118,12 +126,14 @@ pub enum Outcome {
     Zone(Option<ZoneInfo>),
     /// Whether the data are equal.
     Compared(bool),
-    /// The status of a write or a flush, or of a read that has failed.
+    /// The status of a write, a flush or a wait, or of a read that has failed.
     Ended(Status),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// A write waits for commands that the disk has given up.
+    Late(ClaimId),
     /// A write waits for the write pointer.
     Report(ClaimId),
     /// A write compares its first `sectors`, of which `equal` have matched so far.
@@ -155,7 +165,7 @@ pub struct Resend {
 impl Resend {
     /// Returns whether a write with this status may have been sent before.
     pub fn is_refused(status: Status) -> bool {
-        matches!(status, Status::NotAtWritePointer | Status::ZoneFull)
+        matches!(status, Status::NotAtWritePointer | Status::ZoneFull | Status::StaleWritePointer)
     }
 
     /// Returns the zone of the command.
@@ -176,12 +186,11 @@ impl Resend {
             return None;
         }
         let id = ledger.claim_write(sent.client, sent.sector, known, now)?;
-        let stage = Stage::Report(id);
+        let stage = Stage::Late(id);
         let zone = ledger.zone(sent.sector);
         let (data, search) = (AppendData::default(), AppendSearch::nowhere());
         let refused = Some(refused);
-        let step = ResendStep::Ask(StepIo::report(ledger.zone_start(zone)));
-        Some((Resend { sent, zone, data, search, refused, stage }, step))
+        Some((Resend { sent, zone, data, search, refused, stage }, ResendStep::AwaitLate))
     }
 
     /// Starts the search for a write that no disk has got yet. Returns `None` for a new write.
@@ -232,6 +241,10 @@ impl Resend {
     /// Takes the outcome of a step and returns the next.
     pub fn next(&mut self, outcome: Outcome, ledger: &mut ResendLedger, now: Nanos) -> ResendStep {
         match (self.stage, outcome) {
+            (Stage::Late(id), Outcome::Ended(Status::Ok)) => {
+                self.stage = Stage::Report(id);
+                ResendStep::Ask(StepIo::report(ledger.zone_start(self.zone)))
+            }
             (Stage::Report(id), Outcome::Zone(zone)) => match self.there(zone) {
                 Some(sectors) => self.compare(id, sectors, 0),
                 // The zone no longer holds these sectors, or could not be read: the disk decides again.
@@ -271,8 +284,10 @@ impl Resend {
                 ResendStep::Done(at)
             }
             (Stage::Rest | Stage::Flush(_), Outcome::Ended(status)) => self.fail(status),
-            // Data that cannot be read do not count as this write's, so it stays refused.
-            (Stage::Write { id, .. }, Outcome::Ended(_)) => self.refuse(id, ledger),
+            // A write that may land later, and data that cannot be read, do not count as this write's: it stays refused.
+            (Stage::Late(id) | Stage::Write { id, .. }, Outcome::Ended(_)) => {
+                self.refuse(id, ledger)
+            }
             // The data there are unknown, so the append is not carried out.
             (Stage::Append { .. }, Outcome::Ended(status)) => {
                 self.abandon(ledger);
@@ -338,7 +353,7 @@ impl Resend {
     /// Gives the search up, because the connection has ended.
     pub fn abandon(&mut self, ledger: &mut ResendLedger) {
         match std::mem::replace(&mut self.stage, Stage::End) {
-            Stage::Report(id) | Stage::Write { id, .. } => ledger.reject(id),
+            Stage::Late(id) | Stage::Report(id) | Stage::Write { id, .. } => ledger.reject(id),
             Stage::Append { id, .. } => {
                 ledger.reject(id);
                 ledger.end_append(self.zone);
@@ -377,7 +392,7 @@ mod tests {
         ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
         let (mut resend, step) = Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
-        assert_eq!(step, ResendStep::Ask(StepIo::report(Sector(0))));
+        assert_eq!(step, ResendStep::AwaitLate);
         let zone = ZoneInfo {
             start: Sector(0),
             len_sectors: u64::from(ZONE),
@@ -387,11 +402,30 @@ mod tests {
             cond: Condition::ImpOpen,
         };
         let mut next = |outcome| resend.next(outcome, &mut ledger, NOW);
+        let nothing_is_late = Outcome::Ended(Status::Ok);
+        assert_eq!(next(nothing_is_late), ResendStep::Ask(StepIo::report(Sector(0))));
         assert_eq!(next(Outcome::Zone(Some(zone))), compare(0, PIECE, 0));
         assert_eq!(next(Outcome::Compared(true)), compare(2048, PIECE, 2048));
         assert_eq!(next(Outcome::Compared(true)), compare(4096, 5000 - 4096, 4096));
         assert_eq!(next(Outcome::Compared(true)), ResendStep::WriteRest(5000));
         assert_eq!(next(Outcome::Ended(Status::Ok)), ResendStep::Done(Sector(0)));
+    }
+
+    /// L14. A zone is not reported while a write of it that was given up may be carried out. A resent write that has waited too
+    /// long is refused as the disk has refused it. The next attempt finds the note again.
+    #[test]
+    fn l14_a_zone_with_late_commands_is_not_reported() {
+        let mut ledger = ledger();
+        let sent = Sent { client: client(), sector: Sector(8), len_sectors: 8, fua: false };
+        ledger.lose_write(client(), sent.sector, sent.len_sectors);
+        let refused = Status::StaleWritePointer;
+        let mut of_write = || Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
+        let [(mut first, a), (mut second, b)] = [of_write(), of_write()];
+        assert_eq!([a, b], [ResendStep::AwaitLate; 2]);
+        let step = first.next(Outcome::Ended(Status::Timeout), &mut ledger, NOW);
+        assert_eq!(step, ResendStep::Failed(refused));
+        let step = second.next(Outcome::Ended(Status::Ok), &mut ledger, NOW);
+        assert_eq!(step, ResendStep::Ask(StepIo::report(Sector(0))));
     }
 
     /// L4. An append that cannot be compared with the data at its place is not written, because it may be there

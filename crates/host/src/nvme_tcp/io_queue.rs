@@ -76,6 +76,13 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
         self.shared.disks[disk as usize].disk.owes(host.number())
     }
 
+    fn late_limit(&self, disk: u32, at: Sector) -> Option<Nanos> {
+        let disk = self.shared.disks[disk as usize].disk.disk();
+        let is_late = disk.has_late(disk.geometry().zone_of(at).0);
+        // Without a deadline, only the commands of a queue of the device that has died are late: they never end.
+        is_late.then(|| disk.config().timeout.unwrap_or(Nanos(0)))
+    }
+
     fn begins(&self, request: &IoRequest) {
         if let Some(journal) = self.journal(request.disk)
             && let Some(change) = journal::change(request)

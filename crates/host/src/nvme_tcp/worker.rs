@@ -268,9 +268,11 @@ impl<T: Timing> Worker<T> {
             if self.unlist_if_idle(n) {
                 sleeps &= !progress;
             } else if armed && !progress && self.waits(place) {
-                // The connection stays listed: another queue wakes the worker when it can continue.
+                // The connection stays listed: another queue wakes the worker when it can continue. A device that
+                // answers a command late wakes no one.
                 self.places[place].armed = true;
-                (waits_watched, n) = (waits_watched | watched, n + 1);
+                let late = self.place(place).is_some_and(|c| c.association().waits_for_late());
+                (waits_watched, n) = (waits_watched | watched | late, n + 1);
             } else if armed && !progress {
                 let key = self.key(place);
                 (self.places[place].armed, self.places[place].listed) = (true, false);

@@ -58,6 +58,59 @@ fn l2_a_write_that_landed_is_not_refused_when_it_is_sent_again() {
     assert_eq!(replayed(&server), 3);
 }
 
+/// L14. The deadline of the disk passes for a write whose connection is lost, and the device carries it out late. The host's
+/// resend waits until the device has answered, and is found. Nobody has to report the zone, and the next write goes on.
+#[test]
+fn l14_a_write_that_landed_after_its_deadline_is_found_when_it_is_sent_again() {
+    for early in [true, false] {
+        let spec = "mem,zones=8,zone-size=4M,io_timeout=1s,fault=write/delay=1500ms/zone=0/count=1";
+        let server = server(&[spec], 2);
+        let data = pattern(8192, 1);
+        let begun = Instant::now();
+        Host::new(&server, HOST).lose(&server, vec![write(1, 0, data.clone(), BLOCK)]);
+        let mut host = Host::new(&server, HOST);
+        if !early {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        assert_eq!(host.write(0, &data), 0, "early: {early}");
+        assert!(begun.elapsed() >= Duration::from_millis(1500), "the device may still write");
+        assert_eq!(host.write(2, &pattern(4096, 2)), 0);
+        assert_eq!((replayed(&server), host.written(0)), (1, 3));
+        assert!(host.read(0, 2) == data);
+        assert_eq!(host.write(0, &pattern(8192, 9)), INVALID_WRITE, "other data");
+        assert_eq!(Host::new(&server, OTHER).write(0, &data), INVALID_WRITE, "another host");
+    }
+}
+
+/// L14. The device never answers the write that was given up: the resend is refused when the deadline has passed for it, too.
+/// A write that was not sent before is refused at once.
+#[test]
+fn l14_a_resend_waits_for_a_late_write_no_longer_than_the_deadline() {
+    let spec = "mem,zones=8,zone-size=4M,io_timeout=500ms,fault=write/lost/zone=0/count=1";
+    let server = server(&[spec], 2);
+    let data = pattern(8192, 1);
+    Host::new(&server, HOST).lose(&server, vec![write(1, 0, data.clone(), BLOCK)]);
+    let mut host = Host::new(&server, HOST);
+    host.read(ZONE, 1);
+    let begun = Instant::now();
+    assert_eq!(Host::new(&server, OTHER).write(0, &data), INVALID_WRITE);
+    assert!(begun.elapsed() < Duration::from_millis(400), "a new write does not wait");
+    let begun = Instant::now();
+    let first = host.io.send(write(1, 0, data.clone(), BLOCK));
+    let other = host.io.send(write(1, ZONE, data.clone(), BLOCK));
+    host.io.flush();
+    let c = host.io.next().completion;
+    assert_eq!((c.cid, c.status), (other, 0), "another zone does not wait");
+    let c = host.io.next().completion;
+    assert_eq!((c.cid, c.status), (first, INVALID_WRITE));
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_millis(450) && waited < Duration::from_secs(5), "{waited:?}");
+    // The host is lost while its next resend waits, and sends it once more.
+    host.lose(&server, vec![write(1, 0, data.clone(), BLOCK)]);
+    let mut host = Host::new(&server, HOST);
+    assert_eq!((host.write(0, &data), replayed(&server)), (INVALID_WRITE, 0));
+}
+
 /// Without a loss nothing is forgiven.
 #[test]
 fn l3_a_host_that_writes_twice_is_refused() {

@@ -264,6 +264,11 @@ impl<C: DiskClient> Association<C> {
         matches!(&self.role, Role::Io { io, .. } if io.waits())
     }
 
+    /// Returns whether commands wait for commands that a disk has given up: see [`IoQueue::waits_for_late`].
+    pub fn waits_for_late(&self) -> bool {
+        matches!(&self.role, Role::Io { io, .. } if io.waits_for_late())
+    }
+
     /// Returns the clients of disks, if a disk has work of the association.
     pub fn clients(&self) -> Option<impl Iterator<Item = &C>> {
         match &self.role {

@@ -50,7 +50,7 @@ struct Refused {
 /// The state of the writes that a queue has before a sector in its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
-    /// A write is waiting for data, for closed connections to drain, or for answers of other queues.
+    /// A write is waiting for data, for closed connections to drain, for answers of other queues, or for late commands.
     OnTheWay,
     /// Only refused writes that are not answered yet.
     HeldBack,
@@ -94,6 +94,7 @@ impl<C: DiskClient> IoQueue<C> {
         self.stops = true;
         // The slots keep the memory of these writes until the queue is freed. No write needs the queries' answers any more.
         self.behind = Behind::default();
+        self.late.clear();
         self.refuse_held();
     }
 
@@ -198,8 +199,9 @@ impl<C: DiskClient> IoQueue<C> {
             Step::Submit(other) => is_before(&other),
             Step::Answer(..) => false,
         });
-        let slots =
-            self.waiting.iter().copied().chain(self.pending_queries.iter().map(|a| a.slot()));
+        let queries = self.pending_queries.iter().map(|a| a.slot());
+        let late = self.late.iter().map(|w| w.slot());
+        let slots = self.waiting.iter().copied().chain(queries).chain(late);
         let mut waiting = slots.filter_map(|n| self.running.get(usize::from(n))?.as_ref());
         if awaited || waiting.any(|running| is_before(&running.request)) {
             return Before::OnTheWay;

@@ -94,9 +94,15 @@ impl<C: DiskClient> IoQueue<C> {
             }
         }
         for entry in &mut self.running {
-            // A waiting request is with no disk. If it waits for other queues, a disk has refused it.
+            // A waiting request is with no disk. If it waits for other queues, a disk has refused it. If it waits for
+            // late commands, it was sent again, and its host may send it once more.
             match entry.take_if(|r| !r.sent) {
-                Some(running) => running.free(ctx),
+                Some(mut running) => {
+                    if running.resending.is_some() {
+                        running.lose(self.host, ctx);
+                    }
+                    running.free(ctx);
+                }
                 None => entry.iter_mut().for_each(|r| r.lose(self.host, ctx)),
             }
         }

@@ -26,11 +26,13 @@
 //! | `peer_query.rs` | refused writes that wait for the queues of other controllers of the host; answers to such queries |
 //! | `behind.rs` | refused writes that are not answered yet, because the server holds back an earlier write |
 //! | `closing.rs` | a queue without a connection |
+//! | `late.rs` | resent writes that wait for commands which their disk has given up |
 //! | `resend.rs` | commands that their host may have sent before |
 
 mod answered;
 mod behind;
 mod closing;
+mod late;
 mod peer_query;
 mod resend;
 
@@ -42,6 +44,7 @@ use crate::target::{Namespaces, QueueId};
 use crate::tcp::{Buffers, Connection, Received};
 use answered::Answered;
 use behind::Behind;
+use late::LateWait;
 use peer_query::PendingQuery;
 use resend::Resending;
 use std::collections::VecDeque;
@@ -106,6 +109,12 @@ pub trait Disks {
     /// answers the host's flush, or FUA write, with an error; that counts as telling it.
     fn owes(&self, _disk: u32, _host: ClientKey) -> bool {
         false
+    }
+
+    /// Returns whether a command that changes the zone of `at` was given up, and the device may still carry it out: then
+    /// how long a resent write waits for that at most. For a disk whose commands have no deadline, `None` is right.
+    fn late_limit(&self, _disk: u32, _at: Sector) -> Option<Nanos> {
+        None
     }
 
     /// Called when a request is about to be sent to its disk, possibly in another form. This method and the next two
@@ -223,6 +232,8 @@ pub struct IoQueue<C> {
     waiting: VecDeque<u16>,
     /// Refused writes that wait for answers of other queues.
     pending_queries: Vec<PendingQuery>,
+    /// Resent writes that wait for commands which their disk has given up.
+    late: Vec<LateWait>,
     /// Refused writes that are submitted again when earlier ones have reached the disk.
     behind: Behind,
     /// The queue answers no write that is refused for its place: see [`IoQueue::stop`].
@@ -249,6 +260,7 @@ impl<C: DiskClient> IoQueue<C> {
             running: Vec::new(),
             waiting: VecDeque::new(),
             pending_queries: Vec::new(),
+            late: Vec::new(),
             behind: Behind::default(),
             stops: false,
             answered: Answered::new(n),
@@ -278,9 +290,13 @@ impl<C: DiskClient> IoQueue<C> {
         self.waits() || self.used.iter().any(Used::is_busy)
     }
 
-    /// Returns whether commands wait for other queues. No client of this queue then signals when they can go on.
+    /// Returns whether commands wait for other queues, or for commands that a disk has given up. No client of this queue
+    /// then signals when they can go on.
     pub fn waits(&self) -> bool {
-        !self.waiting.is_empty() || !self.pending_queries.is_empty() || self.behind.asks()
+        !self.waiting.is_empty()
+            || !self.pending_queries.is_empty()
+            || self.behind.asks()
+            || self.waits_for_late()
     }
 
     /// Returns the queue's clients.
@@ -505,6 +521,9 @@ impl<C: DiskClient> IoQueue<C> {
         let mut progress = !self.waiting.is_empty() && self.start_waiting(tcp, ctx);
         if !self.behind.is_empty() {
             progress |= self.start_behind(tcp, ctx);
+        }
+        if self.waits_for_late() {
+            progress |= self.start_late(tcp, ctx);
         }
         for n in 0..self.used.len() {
             let Used { disk, client, list, .. } = &mut self.used[n];

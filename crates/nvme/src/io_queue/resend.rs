@@ -13,14 +13,19 @@ use zoneplug_recovery::{
 /// A command that its host may have sent before.
 #[derive(Debug)]
 pub(super) struct Resending {
-    resend: Resend,
-    /// The command that the step sends to the disk. `None`: the rest of a write is written.
+    pub(super) resend: Resend,
+    /// The command that the step sends to the disk. `None`: the step waits, or the rest of a write is written.
     asked: Option<StepIo>,
     /// The command's data, while a step asks the disk.
     data: Option<AlignedBuf>,
 }
 
 impl Resending {
+    /// Makes a command whose step waits.
+    pub(super) fn waiting(resend: Resend) -> Resending {
+        Resending { resend, asked: None, data: None }
+    }
+
     /// Returns the command's data, if the command uses another buffer.
     pub(super) fn into_data(self) -> Option<AlignedBuf> {
         self.data
@@ -145,6 +150,7 @@ impl<C: DiskClient> IoQueue<C> {
                 asked = Some(io);
                 IoRequest { op, sector, len_sectors, memory: (0, bytes), flags: Flags::NONE, ..r }
             }
+            ResendStep::AwaitLate => return self.await_late(slot, running, n, resend, tcp, ctx),
             ResendStep::WriteRest(done) => {
                 let bytes = if r.memory.1 == 0 { 0 } else { r.memory.1 - (done << 9) };
                 IoRequest {

@@ -39,6 +39,10 @@ impl<D: Driver, T: Timing> Queue<D, T> {
                 self.counters().count_replayed();
                 return self.finish(tag, token, Status::Ok, at, data);
             }
+            // Only a refused write waits for late commands, and none is searched for here.
+            ResendStep::AwaitLate => {
+                return self.finish(tag, token, Status::Io, r.sector, data);
+            }
             ResendStep::Failed(status) => {
                 return self.finish(tag, token, status, r.sector, data);
             }
