@@ -3,6 +3,7 @@
 //! replaced there.
 
 use crate::access::Access;
+use crate::client::DIRECTORY;
 use rustix::fs::{
     Access as Rights, AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, accessat, flock,
     open, renameat_with,
@@ -143,15 +144,24 @@ fn no_socket_there() -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is no socket")
 }
 
-/// Checks whether [`listen`] could make a socket at `path`, without making one. Ignores a server that listens there,
-/// because it may have gone by then.
+/// Makes the directory of a socket, if that is the usual one: it is in memory, and gone after each start of the machine.
+/// Any other directory must be there already. A path with a slip would otherwise leave directories that no one knows of.
+pub fn make_directory(path: &Path) -> io::Result<()> {
+    let dir = directory(path);
+    if dir == Path::new(DIRECTORY) { std::fs::create_dir_all(dir) } else { Ok(()) }
+}
+
+/// Checks whether [`listen`] could make a socket at `path` after [`make_directory`], without making one. Ignores a server
+/// that listens there, because it may have gone by then.
 pub fn check(path: &Path) -> io::Result<()> {
     // A client must fit the path into the kernel's 108 bytes.
     SocketAddr::from_pathname(path)?;
     if is_other(path) {
         return Err(no_socket_there());
     }
-    // Missing directories will be made.
+    if directory(path) != Path::new(DIRECTORY) {
+        std::fs::metadata(directory(path))?;
+    }
     let there = directory(path).ancestors().find_map(|dir| {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         std::fs::metadata(dir).ok().map(|m| (dir, m.is_dir()))
@@ -259,6 +269,17 @@ mod tests {
         id.remove(&at("left"));
         assert_eq!(std::fs::read(at("left")).unwrap(), b"data");
         drop(living);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Only the usual directory of sockets is made. Any other one must be there.
+    #[test]
+    fn a_directory_that_is_missing_is_not_made() {
+        let dir = directory("missing");
+        let path = dir.join("not/there/s");
+        make_directory(&path).unwrap();
+        assert_eq!(check(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(listen(&path, Access::default(), &[]).is_err() && !dir.join("not").exists());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

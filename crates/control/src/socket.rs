@@ -34,7 +34,7 @@ fn no_socket(path: &Path, e: io::Error) -> Failure {
     let kind = if is_wrong { Kind::Usage } else { Kind::Device };
     let path = path.display().to_string();
     Failure::new(kind, format!("no socket at {}: {e}", plain(&path)))
-        .hint("--socket PATH, in a directory where this user may make one")
+        .hint("--socket PATH, in a directory that is there and where this user may make one")
 }
 
 /// Checks whether a socket can be made at a path.
@@ -70,7 +70,7 @@ impl<A: Answers> Socket<A> {
         let usual = || PathBuf::from(format!("{}/{}.sock", client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
         let failed = |e| no_socket(&path, e);
-        std::fs::create_dir_all(place::directory(&path)).map_err(failed)?;
+        place::make_directory(&path).map_err(failed)?;
         if path.parent() == Some(Path::new(client::DIRECTORY)) {
             sweep();
         }

@@ -127,6 +127,16 @@ impl Drop for Running {
     }
 }
 
+/// A slip in a path makes no directories.
+#[test]
+fn the_directory_of_a_socket_must_be_there() {
+    let dir = Dir::new("serve-socket");
+    let socket = dir.path("not/there/s");
+    let args = ["serve", "--nvme-tcp", "127.0.0.1:0", "mem,zones=8", "--socket", &socket];
+    fails(&args, 3, &format!("no socket at {socket}: No such file"));
+    assert!(!std::path::Path::new(&dir.path("not")).exists());
+}
+
 /// Neither a driver nor privileges are needed.
 #[test]
 fn a_disk_is_served_over_the_network_until_a_signal() {
