@@ -12,7 +12,7 @@ use std::time::Duration;
 use zoneplug_core::Bytes;
 use zoneplug_core::plain;
 use zoneplug_core::zone::{ZoneInfo, ZoneType};
-use zoneplug_host::signals::{SignalEvent, Signals};
+use zoneplug_host::signals::{EndRequest, SignalEvent, Signals};
 use zoneplug_host::{BlockingDisk, HeldDisks, HostedDisk, Specification};
 use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
 
@@ -155,15 +155,18 @@ fn line(args: &Args, volume: &Volume) -> String {
     )
 }
 
-/// Ends the process at the second signal. Open files keep the mount alive; the second signal waits only for their
+/// Ends the process at a second signal, unless that comes with the first one. Open files keep the mount alive; the second signal waits only for their
 /// last writes.
 fn end_at_second_signal(args: &Args, mount: &Mount, signals: Signals, first: i32) {
     let dir = plain(&args.dir.display().to_string()).into_owned();
     let volume = mount.shared_volume();
+    let request = EndRequest::begin();
     let watch = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     let _ = watch.spawn(move || {
         while let Ok(event) = signals.wait() {
-            if let SignalEvent::Signal(signal) = event {
+            if let SignalEvent::Signal(signal) = event
+                && request.is_repeated()
+            {
                 term::note(&format!(
                     "{dir}: files were still open on it (signal {first}, then {signal})"
                 ));

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::channel;
 use zoneplug_host::remove_parts;
-use zoneplug_host::signals::{Held, SignalEvent, Signals};
+use zoneplug_host::signals::{EndRequest, Held, SignalEvent, Signals};
 
 /// Whether a signal has come.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -46,12 +46,16 @@ pub fn listen(first: FirstSignal, held: Option<Held>) {
         if ready.send(()).is_err() || wait.recv().is_err() {
             return;
         }
+        let mut request: Option<EndRequest> = None;
         while let Ok(event) = signals.wait() {
             let SignalEvent::Signal(signal) = event else { continue };
-            SIGNAL.store(signal, Ordering::Relaxed);
-            if ASKED.swap(true, Ordering::SeqCst) {
-                end(signal);
+            match request {
+                Some(request) if request.is_repeated() => end(signal),
+                Some(_) => continue,
+                None => request = Some(EndRequest::begin()),
             }
+            SIGNAL.store(signal, Ordering::Relaxed);
+            ASKED.store(true, Ordering::SeqCst);
             let ends = first == FirstSignal::Ends && !COMPLETES.load(Ordering::SeqCst);
             if ends || WAITS.load(Ordering::SeqCst) {
                 end_with_a_word();

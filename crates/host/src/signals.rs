@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Why [`Signals::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,32 @@ impl Held {
     pub fn release(self) {
         // The call takes any set.
         let _ = change_mask(libc::SIG_SETMASK, &self.0);
+    }
+}
+
+/// How long after a signal further ones belong to the same request to end. timeout(1) signals its child and then the
+/// group of both, and a service manager the group and then each process. No person is that fast.
+const ONE_REQUEST: Duration = Duration::from_millis(50);
+
+/// A request to end: the first signal, and those that come with it.
+///
+/// ```
+/// use zoneplug_host::signals::EndRequest;
+/// let request = EndRequest::begin();
+/// assert!(!request.is_repeated(), "a signal that comes now comes with the first one");
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct EndRequest(Instant);
+
+impl EndRequest {
+    /// The request of a signal that has just come.
+    pub fn begin() -> EndRequest {
+        EndRequest(Instant::now())
+    }
+
+    /// Whether a signal that comes now is another request, for an end at once.
+    pub fn is_repeated(&self) -> bool {
+        self.0.elapsed() >= ONE_REQUEST
     }
 }
 

@@ -6,7 +6,7 @@ use crate::open_disks::{OpenDisks, flush};
 use crate::served::{AddClients, Served};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zoneplug_control::Failure;
 use zoneplug_core::{Nanos, plain};
 use zoneplug_host::Specification;
@@ -49,8 +49,9 @@ pub trait Door: Send {
         Ok(())
     }
 
-    /// Claims its name, unless one of the servers that hand over has it.
-    fn claim_name(&mut self, _: &Inherited) -> Result<(), Failure> {
+    /// Claims its name, unless one of the servers that hand over has it. `patience`: how long to wait for another server that
+    /// has it.
+    fn claim_name(&mut self, _: &Inherited, _patience: Duration) -> Result<(), Failure> {
         Ok(())
     }
 

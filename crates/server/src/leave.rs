@@ -19,7 +19,7 @@ use zoneplug_control::client::{Request, StateShown, Timed};
 use zoneplug_control::{Attempt, Failure, FailureParts, Kind, answer_line, refusal};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
-use zoneplug_host::signals::{SignalEvent, Signals};
+use zoneplug_host::signals::{EndRequest, SignalEvent, Signals};
 use zoneplug_host::{Closing, HostedDisk};
 
 /// How long a disk may take to become durable, and to complete the begun requests.
@@ -105,21 +105,23 @@ impl NextServer {
             log::error!(event = "hand-over-failed"; "no thread to wait for process {pid}: {e}");
             return LeftOutcome::Unknown;
         }
-        let mut end = None;
+        let mut end: Option<(i32, EndRequest)> = None;
         loop {
             match (signals.wait(), told.try_recv()) {
                 (event, Ok(outcome)) => {
                     if let Ok(SignalEvent::Signal(signal)) = event {
-                        end = Some(signal);
+                        end = Some((signal, EndRequest::begin()));
                     }
                     // Sends the signal again, for the loop that serves next.
                     if outcome == LeftOutcome::Returned {
-                        end.and_then(Signal::from_named_raw)
+                        end.and_then(|(signal, _)| Signal::from_named_raw(signal))
                             .map(|signal| kill_process(getpid(), signal));
                     }
                     return outcome;
                 }
                 (Ok(SignalEvent::Notified), Err(mpsc::TryRecvError::Empty)) => {}
+                (Ok(SignalEvent::Signal(_)), Err(mpsc::TryRecvError::Empty))
+                    if end.is_some_and(|(_, request)| !request.is_repeated()) => {}
                 (Ok(SignalEvent::Signal(signal)), Err(mpsc::TryRecvError::Empty))
                     if end.is_none() && is_stopped(pid) =>
                 {
@@ -127,7 +129,7 @@ impl NextServer {
                         event = "hand-over-failed";
                         "a signal has come, and process {pid}, which is to have the disks, is stopped: it is killed"
                     );
-                    end = Some(signal);
+                    end = Some((signal, EndRequest::begin()));
                     let _ = process.as_ref().map(|p| pidfd_send_signal(p, Signal::KILL));
                 }
                 _ => {

@@ -3,7 +3,7 @@
 use crate::compare::{WantedDoor, compare, refused};
 use crate::config::Config;
 use crate::inherited::Inherited;
-use crate::running::Running;
+use crate::running::{Running, log_death};
 use rustix::process::Pid;
 use serde_json::Value;
 use std::fs::File;
@@ -51,10 +51,20 @@ pub(crate) fn find(
         if let Some(next) = state.handed_over_to {
             return Err(under_way(pid, next));
         }
-        take_over(&mut found, &mut server, &state)?;
+        let mut running = Running::new(server, pid)?;
+        let passed = match take_over(&mut running, &state) {
+            // Its files are free, and its socket is closed.
+            Err(_) if running.has_died() => {
+                log_death(pid);
+                continue;
+            }
+            passed => passed?,
+        };
+        found.disks.add_all(&passed.disks);
+        found.sockets.extend(passed.sockets);
         found.replaced.extend(place::Id::of(&path));
         found.states.push(state);
-        found.running.push(Running::new(server, pid)?);
+        found.running.push(running);
     }
     match only.filter(|_| found.running.is_empty()) {
         Some(only) => Err(no_server(only, has_answered, socket)),
@@ -95,11 +105,8 @@ fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
 }
 
 /// Receives the open files and sockets of a server.
-fn take_over(
-    found: &mut Inherited,
-    server: &mut Server,
-    state: &StateShown,
-) -> Result<(), Failure> {
+fn take_over(running: &mut Running, state: &StateShown) -> Result<Inherited, Failure> {
+    let (mut found, server) = (Inherited::default(), running.server());
     let no = |e: std::io::Error| {
         Failure::of_system(Attempt::Descriptor, "what the server passes on cannot be used", e)
     };
@@ -115,7 +122,7 @@ fn take_over(
     }
     let (_, sockets) = server.ask_for_files(&Request::Pass { disk: None })?;
     found.sockets.extend(sockets.into_iter().map(TcpListener::from));
-    Ok(())
+    Ok(found)
 }
 
 /// Reads the record of a server from its answer. `None`: it has no disk of `wanted`, as far as can be told.

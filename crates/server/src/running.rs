@@ -19,6 +19,10 @@ const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 /// How long a server that was killed or has handed over may take to disappear.
 pub(crate) const DIES: Duration = Duration::from_secs(2);
 
+/// How long the process of a server may take to end after its connection has. The kernel closes the files of a process
+/// that dies one after the other.
+const GOES: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// A server that will hand its disks over.
 pub(crate) struct Running {
     server: Server,
@@ -35,6 +39,11 @@ impl Running {
         Ok(Running { server, process, pid })
     }
 
+    /// The connection to the server.
+    pub(crate) fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
     /// Makes the server leave its disks, and waits for that. Returns its final record, because clients may have
     /// changed settings since the first request for it.
     pub(crate) fn make_leave_disks(
@@ -42,7 +51,13 @@ impl Running {
         signals: &Signals,
     ) -> Result<Option<StateShown>, Failure> {
         self.server.set_patience(LEAVE);
-        let mut left = self.ask_to_leave(signals)?;
+        let mut left = match self.ask_to_leave(signals) {
+            Err(_) if self.has_died() => {
+                log_death(self.pid);
+                return Ok(None);
+            }
+            answer => answer?,
+        };
         let state = serde_json::from_value(left["state"].take()).ok();
         // I/O of that server may be in flight until its process has ended.
         if left["ends"].as_bool() != Some(true) {
@@ -55,6 +70,11 @@ impl Running {
             return Err(Failure::new(Kind::Device, what).hint(hint));
         }
         Ok(state)
+    }
+
+    /// Whether the process has ended, although it has not said that it leaves its disks. The next server can serve them then.
+    pub(crate) fn has_died(&self) -> bool {
+        ends_within(&self.process, GOES)
     }
 
     /// Asks the server to leave. A signal that comes meanwhile ends this process, and that server then goes on.
@@ -91,6 +111,14 @@ impl Running {
         let _ = self.server.ask(&Request::Served {});
         ends_within(&self.process, END);
     }
+}
+
+/// Logs that a server has died while its disks were being taken over.
+pub(crate) fn log_death(pid: Pid) {
+    log::warn!(
+        event = "died-before-it-left";
+        "process {pid} has ended before it has left its disks: this server goes on as after its death"
+    );
 }
 
 /// Whether a process ends in time.

@@ -18,12 +18,15 @@ use crate::prove;
 use crate::running::DIES;
 use crate::served::Served;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoneplug_control::Socket;
 use zoneplug_control::place;
 use zoneplug_control::{Attempt, Failure, FailureParts};
 use zoneplug_core::plain;
-use zoneplug_host::signals::{SignalEvent, Signals};
+use zoneplug_host::signals::{EndRequest, SignalEvent, Signals};
+
+/// How long a server that takes over waits for the disks before it looks again for the server that has them.
+const STARTS: Duration = Duration::from_millis(100);
 
 /// A server of disks. After a failed hand-over it serves its disks again.
 pub struct Server {
@@ -79,10 +82,7 @@ impl Server {
                 Failure::usage("no disk is to be served").hint("a disk for one of the doors")
             );
         }
-        let mut inherited = prove::find(&self.config, &mut self.doors)?;
-        opening::check(&self.doors, &inherited)?;
-        opening::check_unused(&self.doors, &inherited, DIES)?;
-        self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited))?;
+        let mut inherited = self.find()?;
         loop {
             match self.serve(inherited, on_served)? {
                 ServingEnd::Stopped => return Ok(Ended::Stopped),
@@ -98,6 +98,28 @@ impl Server {
                     }
                     inherited = *back;
                 }
+            }
+        }
+    }
+
+    /// Finds the servers of the disks, if this one takes over, and checks that it can serve. A server that has just been
+    /// started has its disks before it answers at its socket, so this waits for an answer.
+    fn find(&mut self) -> Result<Inherited, Failure> {
+        let mut end = None;
+        loop {
+            let inherited = prove::find(&self.config, &mut self.doors)?;
+            opening::check(&self.doors, &inherited)?;
+            let is_alone = inherited.has_left();
+            let end = *end.get_or_insert_with(|| Instant::now() + DIES / 2);
+            let may_start =
+                self.config.takeover == Takeover::Any && is_alone && Instant::now() < end;
+            let patience = if may_start { STARTS } else { DIES };
+            let unused = opening::check_unused(&self.doors, &inherited, patience).and_then(|()| {
+                self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited, patience))
+            });
+            match unused {
+                Err(_) if may_start => {}
+                unused => return unused.map(|()| inherited),
             }
         }
     }
@@ -239,13 +261,16 @@ impl Server {
         ServingEnd::Left(next, Box::new(back))
     }
 
-    /// Ends the process at the next signal. Linux then keeps or removes the devices, as `--no-recovery` says.
+    /// Ends the process at a further signal, unless that comes with the first one. Linux then keeps or removes the devices, as `--no-recovery` says.
     fn end_at_a_second_signal(&self) {
+        let request = EndRequest::begin();
         let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
         if let Ok(signals) = self.signals.try_clone() {
             let _ = impatient.spawn(move || {
                 loop {
-                    if let Ok(SignalEvent::Signal(signal)) = signals.wait() {
+                    if let Ok(SignalEvent::Signal(signal)) = signals.wait()
+                        && request.is_repeated()
+                    {
                         std::process::exit(128 + signal);
                     }
                 }

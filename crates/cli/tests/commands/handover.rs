@@ -30,16 +30,22 @@ pub(crate) struct Server(pub(crate) Child, Lines<BufReader<ChildStdout>>);
 impl Server {
     /// Starts one, and returns the address that it says.
     pub(crate) fn start(args: &[&str]) -> (Server, String) {
-        let mut server = Command::new(&*ZONEPLUG)
+        let server = Command::new(&*ZONEPLUG)
             .args(["serve", "--nqn", nqn()])
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-        let line = lines.next().unwrap().unwrap();
+        let mut server = Server::of(server);
+        let line = server.1.next().unwrap().unwrap();
         let address = line.split_once("  ").unwrap().0.to_owned();
-        (Server(server, lines), address)
+        (server, address)
+    }
+
+    /// A server that has been started, with a pipe for its output.
+    pub(crate) fn of(mut server: Child) -> Server {
+        let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        Server(server, lines)
     }
 }
 
@@ -413,7 +419,11 @@ pub(crate) fn wait_for(socket: &str) {
 
 /// The process that serves.
 pub(crate) fn last_is(socket: &str) -> u32 {
-    let shown = ok(&["status", "--socket", socket]);
+    process_in(&ok(&["status", "--socket", socket]))
+}
+
+/// The first process in what `status` prints.
+pub(crate) fn process_in(shown: &str) -> u32 {
     let pid = shown.split_once("process ").map(|(_, rest)| rest.split(|c: char| !c.is_numeric()));
     pid.and_then(|mut parts| parts.next()?.parse().ok()).unwrap_or_default()
 }

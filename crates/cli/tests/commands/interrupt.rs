@@ -114,6 +114,17 @@ fn a_second_signal_ends_at_once() {
     assert_eq!((out.status.code(), out.stdout.len()), (Some(130), 0));
 }
 
+/// As timeout(1) does it, which signals its child and then the group of both.
+#[test]
+fn signals_that_come_together_are_one() {
+    let child = start(&["demo", "--seconds", "20"]);
+    std::thread::sleep(Duration::from_millis(700));
+    signal(&child, Signal::TERM);
+    signal(&child, Signal::INT);
+    let out = end(child, Duration::from_secs(20));
+    assert!(text(&out.stdout).contains("PARTIAL: "), "{}", text(&out.stderr));
+}
+
 /// The signal comes as soon as the temporary file can be seen.
 #[test]
 fn an_interrupted_command_leaves_no_file_behind() {

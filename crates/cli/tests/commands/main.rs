@@ -15,6 +15,7 @@ mod forms;
 mod found;
 mod handover;
 mod handover_changes;
+mod handover_races;
 mod hostile;
 mod interrupt;
 mod maintainer;

@@ -18,6 +18,7 @@ use stamp::Stamp;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 use zoneplug_control::client::{KnownHostShown, PathShown, StateOfSubsystem};
 use zoneplug_control::{Failure, Kind};
 use zoneplug_core::disk::find_attribute;
@@ -452,10 +453,10 @@ impl Door for NvmeTcpDoor {
         }
     }
 
-    fn claim_name(&mut self, inherited: &Inherited) -> Result<(), Failure> {
+    fn claim_name(&mut self, inherited: &Inherited, patience: Duration) -> Result<(), Failure> {
         match self.has_name(inherited) {
             true => Ok(()),
-            false => self.stamp.claim(DIES),
+            false => self.stamp.claim(patience),
         }
     }
 
