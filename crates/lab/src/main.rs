@@ -5,6 +5,7 @@
 //! | `main.rs` | commands and the way out |
 //! | `threads.rs` | threads that work together |
 //! | `html/` | pages with plots |
+//! | `input.rs` | files that commands read |
 //! | `virtual_disk.rs` | disks in virtual time: the flags for ways to open them |
 //! | `bench/` | `zoneplug-lab bench` |
 //! | `demo.rs` | `zoneplug-lab demo` |
@@ -22,6 +23,7 @@ mod calibrate;
 mod demo;
 mod examples;
 mod html;
+mod input;
 mod merge;
 mod replay;
 mod reproduce;

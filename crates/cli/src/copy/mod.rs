@@ -13,7 +13,7 @@ pub(crate) use append::{AppendArgs, append};
 pub(crate) use read::{ReadArgs, read};
 pub(crate) use write::{WriteArgs, write};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Attempt, Failure, Kind};
 use crate::zones::parse_bytes;
 use plan::Extent;
 use serde::Serialize;
@@ -91,7 +91,7 @@ impl Source {
             (Box::new(std::io::stdin()), None)
         } else {
             let fail = |e: std::io::Error| {
-                Failure::usage(format!("{name}: {e}"))
+                Failure::of_system(Attempt::ReadFile, &name, e)
                     .hint("a file that can be read, or - for stdin")
             };
             let file = std::fs::File::open(path).map_err(fail)?;

@@ -3,11 +3,13 @@
 //! specifications.
 
 use crate::failure::{self, Attempt, Failure, FailureParts};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 use std::rc::Rc;
 use toml::Spanned;
@@ -241,7 +243,23 @@ fn refused(
     }
     let failure = failure::from_clap(&e, &Command::new("zoneplug"));
     let FailureParts { what, hint, .. } = failure.parts();
-    let why = std::error::Error::source(&e).map(ToString::to_string);
+    let source = std::error::Error::source(&e);
+    if let Some(ContextValue::Strings(all)) = e.get(ContextKind::ValidValue)
+        && !all.is_empty()
+    {
+        return Some((
+            good,
+            "no such value".to_owned(),
+            Some(format!("one of {}", all.join(", "))),
+        ));
+    }
+    let why = match source.and_then(|s| s.downcast_ref::<ParseIntError>()).map(ParseIntError::kind)
+    {
+        Some(IntErrorKind::InvalidDigit | IntErrorKind::Empty) => {
+            Some("no whole number".to_owned())
+        }
+        _ => source.map(ToString::to_string),
+    };
     let hint = Some(hint.to_owned()).filter(|h| !h.contains("--help"));
     let said = why.map(|w| w.split("; try: ").next().unwrap_or_default().to_owned());
     Some((good, said.unwrap_or_else(|| what.to_owned()), hint))

@@ -75,6 +75,13 @@ impl NetworkArgs {
             None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
         };
         let hosts = Some(self.allow_host.clone()).filter(|list| !list.is_empty());
+        // Names are checked by themselves first, so that an error is attributed to their key.
+        let named = NvmeTcpOptions { any_host: true, ..NvmeTcpOptions::new(listen, &nqn) };
+        named.check().map_err(|e| ("nqn", e.into()))?;
+        if hosts.is_some() {
+            let named = NvmeTcpOptions { any_host: false, hosts: hosts.clone(), ..named };
+            named.check().map_err(|e| ("allow-host", e.into()))?;
+        }
         let keys = self.dhchap_key.iter().map(|text| key_of_host(text));
         let keys = keys.collect::<Result<_, _>>().map_err(|f| ("dhchap-key", f))?;
         let own = self.dhchap_ctrl_key.as_deref().map(read_key).transpose();

@@ -9,7 +9,8 @@ use super::config_file::{
     AtConfigPlace, ConfigFile, ConfigPlace, Entry, FLAGS_ONLY, Given, flag_keys,
 };
 use super::network_args::NetworkArgs;
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, FailureParts};
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _, Command, FromArgMatches};
 use std::ffi::OsString;
@@ -150,12 +151,23 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
     all
 }
 
-/// Replaces flags in a hint by keys of the file: `--key WORD` by `key = "WORD"`, and a switch by `key = true`.
-fn in_keys(hint: &str) -> String {
+/// A failure that names keys of the file in place of flags.
+fn of_keys(failure: &Failure) -> Failure {
+    let FailureParts { kind, what, hint } = failure.parts();
+    let keyed = Failure::new(kind, in_keys(what)).hint(in_keys(hint));
+    match failure.disk() {
+        Some(disk) => keyed.of_disk(disk),
+        None => keyed,
+    }
+}
+
+/// Replaces flags in a text by keys of the file: `--key WORD` by `key = "WORD"`, a switch by `key = true`, and the flag of
+/// clap's errors, `'--key <WORD>'`, by `key`.
+fn in_keys(text: &str) -> String {
     let flags = flags();
     let keys = flag_keys(&flags);
     let mut said = String::new();
-    let mut rest = hint;
+    let mut rest = text;
     while let Some(at) = rest.find("--") {
         said.push_str(&rest[..at]);
         rest = &rest[at + 2..];
@@ -165,10 +177,24 @@ fn in_keys(hint: &str) -> String {
             said.push_str("--");
             continue;
         };
+        if said.ends_with('\'')
+            && let Some(end) = after.find('\'')
+        {
+            said.pop();
+            said.push_str(name);
+            rest = &after[end + 1..];
+            continue;
+        }
         said.push_str(name);
         rest = after;
+        if let Some(placeholder) = after.strip_prefix(" <") {
+            rest = placeholder.find('>').map_or("", |end| &placeholder[end + 1..]);
+            rest = rest.strip_prefix(" [SPEC]...").unwrap_or(rest);
+            continue;
+        }
         let value = after.strip_prefix(' ').map(|t| t.split([' ', ';', ',', ')']).next());
-        match value.flatten().filter(|v| v.starts_with(|c: char| c.is_ascii_uppercase())) {
+        let is_value = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
+        match value.flatten().filter(|v| v.starts_with(is_value)) {
             _ if !key.get_action().takes_values() => said.push_str(" = true"),
             Some(value) => {
                 said.push_str(&format!(" = \"{value}\""));
@@ -276,14 +302,19 @@ impl Settings {
     fn refused(&self, e: &clap::Error) -> Failure {
         let cli = Command::new("zoneplug").subcommand(flags());
         let failure = failure::from_clap(e, &cli);
+        let Some(file) = &self.file else { return failure };
         let what = failure.parts().what;
         let named = self.keys.iter().find(|(name, _)| what.contains(&format!("--{name}")));
+        let mut keyed = of_keys(&failure);
+        if keyed.parts().hint.contains("--help") {
+            keyed = keyed.hint(match e.kind() {
+                ErrorKind::ArgumentConflict => "one of the two keys",
+                _ => "packaging/zoneplug.toml is an example with every key",
+            });
+        }
         match named {
-            Some((_, place)) => failure.at(place),
-            None => match &self.file {
-                Some(file) => failure.before(&format!("{}: ", file.display())),
-                None => failure,
-            },
+            Some((_, place)) => keyed.at(place),
+            None => keyed.before(&format!("{}: ", file.display())),
         }
     }
 
@@ -312,10 +343,7 @@ impl Settings {
     pub(super) fn of_key(&self, name: &str, failure: Failure) -> Failure {
         let found = self.keys.iter().find(|(n, _)| n == name).map(|(_, place)| place.clone());
         match found {
-            Some(place) => {
-                let hint = in_keys(failure.parts().hint);
-                failure.hint(hint).at(&place)
-            }
+            Some(place) => of_keys(&failure).at(&place),
             None => failure,
         }
     }

@@ -220,7 +220,7 @@ fn what_the_network_does_not_take_is_refused_by_the_check() {
     file.refused(&format!("{}{disks}", file.head), 4, "7:1", "a namespace has blocks of up to 4K");
     let head = file.head.replace(nqn(), "nqn.2014-08.org.nvmexpress.discovery");
     let text = format!("{head}{}", File::disk(&a));
-    file.refused(&text, 2, "1:1", "is the name of every discovery controller");
+    file.refused(&text, 2, "2:1", "is the name of every discovery controller");
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
 }
 

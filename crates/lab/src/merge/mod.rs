@@ -9,6 +9,7 @@ mod cells;
 mod worlds;
 
 use crate::failure::Failure;
+use crate::input::unreadable;
 use crate::sim::Shard;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -41,10 +42,8 @@ impl Input {
             true => std::io::stdin().lock().read_to_end(&mut bytes),
             false => open_regular(path).and_then(|mut file| file.read_to_end(&mut bytes)),
         };
-        read.map_err(|e| {
-            Failure::usage(format!("reading {name}: {e}"))
-                .hint("what zoneplug-lab sim --shard I/N --json printed, in a file")
-        })?;
+        let what = "what zoneplug-lab sim --shard I/N --json printed, in a file";
+        read.map_err(|e| unreadable(&name, &e, what))?;
         let text = String::from_utf8(bytes).map_err(|_| no_results(&name))?;
         Ok(Input { name, text })
     }

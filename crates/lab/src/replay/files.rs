@@ -3,6 +3,7 @@
 //! more than once.
 
 use crate::failure::Failure;
+use crate::input;
 use crate::interrupt;
 use indicatif::ProgressBar;
 use std::fs::File;
@@ -157,8 +158,8 @@ fn no_room(path: &Path, e: &io::Error) -> Failure {
 }
 
 fn unreadable(path: &Path, e: &io::Error) -> Error {
-    Error::invalid(format!("reading {}: {e}", path.display()))
-        .hint("a file of blktrace, the output of blkparse or of fio --write_iolog, or CSV")
+    let what = "a file of blktrace, the output of blkparse or of fio --write_iolog, or CSV";
+    input::unreadable(&path.display().to_string(), e, what)
 }
 
 /// The common beginning of the names of all processors' files, if `path` is such a name or stands for all.

@@ -17,6 +17,7 @@ mod text;
 use crate::bench::arena::Arena;
 use crate::bench::table::Table as Lines;
 use crate::failure::Failure;
+use crate::input::unreadable;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
 use crate::suggest::Suggest;
@@ -139,8 +140,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
     let Some(path) = &args.book else { return Ok(reproduce::tables()?) };
     let form = "a file in the form of crates/models/src/reproduce/published.txt";
-    let text = read_text(path, MAX_BOOK)
-        .map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
+    let text =
+        read_text(path, MAX_BOOK).map_err(|e| unreadable(&path.display().to_string(), &e, form))?;
     // Errors do not quote a file of another user.
     reproduce::parse(text.leak()).map_err(|e| match is_foreign(path) {
         true => Failure::usage(format!("{} makes no sense", path.display())).hint(form),

@@ -80,7 +80,7 @@ fn shards_that_are_not_one_whole_run_are_refused() {
     assert_eq!(refused.status.code(), Some(2));
     std::fs::write(&whole, refused.stdout).unwrap();
     fails(&["merge", &whole], 2, "has no figures: 3 shards of 2 seeds");
-    fails(&["merge", &dir.path("none")], 2, "reading ");
+    fails(&["merge", &dir.path("none")], 3, "reading ");
     fails(&["sim", "--shard", "0/3"], 2, "I/N, as in 3/100");
     fails(&["sim", "--seed", "3", "--shard", "1/3"], 2, "");
 }

@@ -156,7 +156,7 @@ fn what_is_not_possible_in_virtual_time_is_said() {
         ("bench --disk mem --policy off,fifo", 2, "in real time"),
         ("bench --disk sim-smr30 --real-time --zones 4", 2, "--zones needs"),
         ("bench --disk sim-smr30 --rw append --mode none", 4, "no zone append"),
-        ("replay x.txt --disk sim-smr30", 2, "x.txt"),
+        ("replay x.txt --disk sim-smr30", 3, "x.txt"),
         ("replay . --disk sim-smr30", 2, "is no file"),
         ("replay x.txt --disk mem", 2, "no disk with the times of a drive"),
         ("replay x.txt", 2, "--disk"),
@@ -345,7 +345,7 @@ fn files_of_blktrace_are_one_trace() {
     std::fs::write(&path, [&bytes[..at], &bytes[at + 48..]].concat()).unwrap();
     assert!(ok(&issued).contains("1 event was lost while it was recorded"));
     fails(&[&issued[..], &["--device", "8,17"]].concat(), 2, "none of that device");
-    fails(&["replay", &dir.path("sdc"), "--disk", "sim-smr30"], 2, "sdc: No such file");
+    fails(&["replay", &dir.path("sdc"), "--disk", "sim-smr30"], 3, "sdc: No such file");
 }
 
 /// The trace of a run, replayed, gives that run: throughput within 2 %, on the disk on which it was recorded.

@@ -125,7 +125,9 @@ fn errors_name_the_line_and_the_column() {
     wrong(&with("depth = 1.5"), "1:9", "depth");
     wrong(&with("depth = true"), "1:9: depth is a text or a number", "depth");
     wrong(&with("join = 1"), "1:8: join is true or false", "join = true");
-    wrong(&with("log-level = \"loud\""), "1:13", "log-level");
+    let levels = "one of off, error, warn, info, debug";
+    wrong(&with("log-level = \"loud\""), "1:13: log-level = loud: no such value", levels);
+    wrong(&with("queues = 3.5"), "1:10: queues = 3.5: no whole number", "queues");
     wrong(&with("dhchap-dhgroup = \"ffdhe1\""), "1:18", "ffdhe2048");
     wrong(&with("socket-mode = \"0999\""), "1:15", "chmod");
     wrong(&with("nvme-tcp = \"localhost\""), "1:12: localhost is no address", "127.0.0.1:4420");
@@ -179,7 +181,7 @@ fn errors_name_the_line_and_the_column() {
     let both = "allow-any-host = true\nallow-host = [\"nqn.x\"]\nnvme-tcp = \"127.0.0.1:1\"\n[[disk]]\nspec = \"mem\"\nnvme-tcp = true";
     assert!(read(both, &[]).unwrap_err().contains("z.toml:"), "{}", read(both, &[]).unwrap_err());
     let e = read("nqn = \"nqn.x\"\n[[disk]]\nspec = \"mem\"\nublk = true", &[]).unwrap_err();
-    assert!(e.contains("z.toml: ") && e.contains("--nvme-tcp"), "{e}");
+    assert!(e.contains("z.toml: zoneplug serve needs nvme-tcp\n"), "{e}");
     assert!(read("", &[]).unwrap_err().contains("z.toml has no disk"));
 }
 
@@ -252,6 +254,10 @@ fn a_hint_of_flags_becomes_one_of_keys() {
             "dhchap-key = \"NQN=FILE\"; allow-host = \"NQN\" (on the host: cat /etc/nvme/hostnqn); allow-any-host = true",
         ),
         ("--metrics-public, or an address", "metrics-public = true, or an address"),
+        ("--metrics 127.0.0.1:9420, or [::1]:9420", "metrics = \"127.0.0.1:9420\", or [::1]:9420"),
+        ("'--allow-host <NQN>' is not '--allow-any-host'", "allow-host is not allow-any-host"),
+        ("serve needs --metrics <ADDRESS:PORT>", "serve needs metrics"),
+        ("serve needs --nvme-tcp <ADDRESS:PORT> [SPEC]...", "serve needs nvme-tcp"),
         ("--socket of its own; --help", "socket of its own; --help"),
         ("nothing", "nothing"),
     ] {
