@@ -58,7 +58,7 @@ fn u9_a_server_that_dies_during_a_hand_over_leaves_its_disks() {
     let address = free();
     let first = ["--nvme-tcp", &address, &a, "--socket", &socket];
     let next = ["--takeover", "--nvme-tcp", &address, &a, "--socket", &socket];
-    for milliseconds in (0..40).step_by(2) {
+    for milliseconds in (0..40).step_by(4) {
         let (mut first, _) = Server::start(&first);
         let mut next = starts(&next);
         std::thread::sleep(Duration::from_millis(milliseconds));
@@ -66,6 +66,41 @@ fn u9_a_server_that_dies_during_a_hand_over_leaves_its_disks() {
         first.0.wait().unwrap();
         serves(&socket, &mut next.0, &format!("killed after {milliseconds} ms"));
     }
+}
+
+/// U9. The same at the worst moment: the next server has the open files, and has asked for the disks. A program between the two
+/// passes everything on, and at that question it kills the server and ends.
+#[test]
+fn u9_a_server_that_dies_when_it_is_asked_leaves_its_disks() {
+    let (dir, a, _, socket) = two_disks("races-asked");
+    let (address, behind) = (free(), dir.path("behind"));
+    let (first, _) = Server::start(&["--nvme-tcp", &address, &a, "--socket", &behind]);
+    let between = "import os, signal, socket, sys
+here = socket.socket(socket.AF_UNIX)
+here.bind(sys.argv[1])
+here.listen()
+print('ready', flush=True)
+while True:
+    asks, there = here.accept()[0], socket.socket(socket.AF_UNIX)
+    there.connect(sys.argv[2])
+    for line in asks.makefile('rb'):
+        if b'hand-over' in line:
+            os.kill(int(sys.argv[3]), signal.SIGKILL)
+            sys.exit()
+        there.sendall(line)
+        data, files = b'', []
+        while not data.endswith(b'\\n'):
+            part, some, _, _ = socket.recv_fds(there, 65536, 64)
+            data, files = data + part, files + some
+        socket.send_fds(asks, [data], files)";
+    let mut python = Command::new("python3");
+    python.args(["-c", between, &socket, &behind, &first.0.id().to_string()]);
+    let mut python = python.stdout(Stdio::piped()).spawn().unwrap();
+    let ready = BufReader::new(python.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert_eq!(ready, "ready");
+    let mut next = starts(&["--takeover", "--nvme-tcp", &address, &a, "--socket", &socket]);
+    assert!(python.wait().unwrap().success(), "it was asked for the disks");
+    serves(&socket, &mut next.0, "after it was asked");
 }
 
 /// timeout(1) signals its child, and then the group of both. That is one request to end, and not two.
