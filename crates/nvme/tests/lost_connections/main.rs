@@ -220,6 +220,7 @@ macro_rules! context {
 }
 
 mod late_data;
+mod memory;
 
 /// Both ends of a queue. Bytes reach the other end at once, but answers only if the host listens.
 struct Link {
