@@ -20,3 +20,29 @@ pub fn written_in(z: &ZoneInfo) -> u32 {
     };
     u32::try_from(n).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::Sector;
+    use zoneplug_core::zone::ZoneType;
+
+    /// The write pointer of a full zone has no meaning: NVMe says all ones, other drives the start or the end.
+    #[test]
+    fn a_full_zone_is_written_wherever_its_write_pointer_is() {
+        let start = Sector(0x800);
+        for (cond, wp, written) in [
+            (Condition::Full, Sector(u64::MAX), 0x700),
+            (Condition::Full, start, 0x700),
+            (Condition::Full, Sector(0), 0x700),
+            (Condition::Closed, start.plus(8), 8),
+            (Condition::Empty, start, 0),
+            (Condition::Offline, Sector(u64::MAX), 0),
+        ] {
+            let zone_type = ZoneType::SeqWriteRequired;
+            let (len_sectors, capacity_sectors) = (0x800, 0x700);
+            let zone = ZoneInfo { start, len_sectors, capacity_sectors, wp, zone_type, cond };
+            assert_eq!(written_in(&zone), written, "{cond:?} with its write pointer at {wp:?}");
+        }
+    }
+}

@@ -292,4 +292,20 @@ mod tests {
             assert_eq!(found, noted);
         }
     }
+
+    /// L11. The server takes these out of its journal when it ends, so that the next one finds them.
+    #[test]
+    fn l11_the_appends_that_may_come_again_are_known_when_the_server_ends() {
+        let disk = DiskRecovery::new(Geometry::new(3, 0x800, 0x800).unwrap());
+        assert_eq!(disk.lost_appends(), []);
+        for (client, at, len_sectors) in [(1, 0x808, 8), (2, 0x1000, 16)] {
+            let landed = Landed { at: Sector(at), len_sectors, hash: None };
+            disk.lose_append(ClientKey(client), landed, 0);
+        }
+        let mut lost = disk.lost_appends();
+        lost.sort_unstable();
+        assert_eq!(lost, [(Sector(0x808), 8), (Sector(0x1000), 16)]);
+        disk.forget_zone(Sector(0x800));
+        assert_eq!(disk.lost_appends(), [(Sector(0x1000), 16)]);
+    }
 }

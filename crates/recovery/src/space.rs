@@ -92,3 +92,31 @@ pub fn block_hashes(buf: &AlignedBuf, len_sectors: u32, block_sectors: u32) -> V
     };
     (0..len_sectors / block_sectors).map(&mut one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L9. An append fills its piece most likely: places that do come first, then those at an edge, then those inside.
+    #[test]
+    fn l9_places_at_edges_come_before_those_inside() {
+        let mut space = Space::new(8);
+        for (at, blocks) in
+            [(0, vec![9, 1, 9]), (64, vec![9, 1]), (128, vec![1, 9]), (192, vec![1])]
+        {
+            space.add(at, blocks);
+        }
+        assert_eq!(space.places(&[1]), [192, 72, 128, 8]);
+        assert_eq!(space.places(&[9, 1]), [64, 0]);
+    }
+
+    /// L9. Each block has the hash of its own data, wherever it is in the buffer.
+    #[test]
+    fn l9_a_block_has_the_hash_of_its_data() {
+        let block = |fill: u8| vec![fill; 4096];
+        let hash = |fill| block_hashes(&AlignedBuf::from_slice(&block(fill)), 8, 8)[0];
+        let buf = AlignedBuf::from_slice(&[block(1), block(2), block(1)].concat());
+        assert_eq!(block_hashes(&buf, 24, 8), [hash(1), hash(2), hash(1)]);
+        assert_ne!(hash(1), hash(2));
+    }
+}
