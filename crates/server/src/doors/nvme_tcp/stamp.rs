@@ -448,6 +448,28 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
+    /// L13: the disks in a stamp of another version may mean something else, so they are unknown, with the reason. The same
+    /// content of this version is known, and that of another subsystem is none of this server's.
+    #[test]
+    fn l13_a_stamp_of_another_version_is_unknown() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-version-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let note = || BootNote::at(&dir, "a.hosts");
+        for (state, nqn, known, is_unknown) in [
+            (STATE_VERSION, "nqn.a", true, false),
+            (STATE_VERSION, "nqn.b", false, false),
+            (STATE_VERSION + 1, "nqn.a", false, true),
+        ] {
+            let disks = vec![disk("/dev/none-a", &[1], None)];
+            let record = Record { state, nqn: nqn.to_owned(), append_limit: 3, disks };
+            note().write(&serde_json::to_string(&record).unwrap()).unwrap();
+            let stamp = Stamp::read("nqn.a", Some(note()), false);
+            assert_eq!(self::known(&stamp, "/dev/none-a").is_some(), known, "{state} {nqn}");
+            assert_eq!(stamp.unknown.is_some(), is_unknown, "{state} {nqn}: {:?}", stamp.unknown);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
     /// L13: a number is held for a limited time after an orderly end, and without a limit after a death.
     #[test]
     fn l13_a_number_is_held_while_hosts_may_connect() {

@@ -55,3 +55,28 @@ pub(super) fn check<'a>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(all: &[Numbered<'_>]) -> Option<String> {
+        check(all.iter().copied(), &FileOrder::new()).err().map(|f| f.to_string())
+    }
+
+    /// The highest number of Linux can be used, also by the last device of a disk.
+    #[test]
+    fn numbers_up_to_the_highest_of_linux_are_taken() {
+        assert_eq!(refusal(&[("a", MAX_ID, 1), ("b", MAX_ID - 3, 3)]), None);
+        let text = refusal(&[("a", MAX_ID, 2)]).unwrap();
+        assert!(text.contains(&format!("/dev/ublkb{}", MAX_ID + 1)), "{text}");
+    }
+
+    /// Disks may have adjacent numbers, and not the same one.
+    #[test]
+    fn numbers_of_two_disks_are_apart() {
+        assert_eq!(refusal(&[("a", 4, 2), ("b", 6, 1), ("c", 0, 4)]), None);
+        let text = refusal(&[("a", 4, 3), ("b", 6, 1)]).unwrap();
+        assert!(text.contains("/dev/ublkb6 would be of a and of b"), "{text}");
+    }
+}
