@@ -267,24 +267,6 @@ mod tests {
         assert_eq!(all, ["ublkb0: zone_open at sector 2048: too many zones are active (zone 1)"]);
     }
 
-    /// What needs an operator is an error; what the client has to do differently is a warning.
-    #[test]
-    fn failures_that_need_an_operator_are_errors() {
-        use log::Level::{Error, Info, Warn};
-        for (kind, status, level, name) in [
-            (EventKind::Failed, Status::Io, Error, "failed"),
-            (EventKind::Failed, Status::Timeout, Error, "timeout"),
-            (EventKind::Failed, Status::ZoneOffline, Error, "zone-offline"),
-            (EventKind::Failed, Status::ActiveLimit, Warn, "limit"),
-            (EventKind::Failed, Status::ZoneFull, Warn, "failed"),
-            (EventKind::Stale, Status::Io, Error, "stale"),
-            (EventKind::LateBack, Status::Ok, Warn, "late-back"),
-            (EventKind::Recovered, Status::Ok, Info, "recovered"),
-        ] {
-            assert_eq!(level_and_name(kind, status), (level, name), "{kind:?} {status}");
-        }
-    }
-
     #[test]
     fn the_thread_ends_when_it_is_dropped() {
         let disk = HostedDisk::open_spec("mem,zones=4").unwrap();
