@@ -59,3 +59,22 @@ impl DiskMark {
         DiskMark { disks: bases.name(), layers: hash(bases.layers()), place, opened }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that was opened once more is the same disk; another place, other layers or other disks are another one.
+    #[test]
+    fn a_mark_is_of_the_same_disk_however_often_it_was_opened() {
+        let mark = DiskMark { disks: 1, layers: 2, place: 3, opened: 4 };
+        assert!(mark.is_same_disk(mark) && mark.is_same_disk(DiskMark { opened: 5, ..mark }));
+        for other in [
+            DiskMark { disks: 9, ..mark },
+            DiskMark { layers: 9, ..mark },
+            DiskMark { place: 9, ..mark },
+        ] {
+            assert!(!mark.is_same_disk(other), "{other:?}");
+        }
+    }
+}

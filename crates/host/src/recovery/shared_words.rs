@@ -74,3 +74,28 @@ pub(crate) fn is_in_memory(file: &File) -> io::Result<bool> {
     let kind = file_system(file)?;
     Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::journal::tests::JournalDir;
+
+    /// A server that has served many devices, one after the other, has the memory of none of them.
+    #[test]
+    fn nothing_stays_mapped() {
+        let dir = JournalDir::new();
+        let path = dir.0.join("words");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        // Several pages.
+        const WORDS: usize = 8192;
+        SharedWords::allocate(&file, WORDS).unwrap();
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| line.ends_with(path.to_str().unwrap()))
+        };
+        let words = SharedWords::map(&file, WORDS).unwrap();
+        assert_eq!((words.words().len(), is_mapped()), (WORDS, true));
+        drop(words);
+        assert!(!is_mapped());
+    }
+}

@@ -255,5 +255,6 @@ mod tests {
         assert_eq!(version("7.2.13+deb14-amd64"), Some((7, 2)));
         assert_eq!(version("6.6"), Some((6, 6)));
         assert_eq!(version("?"), None);
+        assert!(version(&kernel()).is_some(), "the hints name the Linux that runs: {}", kernel());
     }
 }

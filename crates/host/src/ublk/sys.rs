@@ -280,4 +280,22 @@ mod tests {
         assert!(e.unwrap_err().raw_os_error().is_some());
         assert!(ring.ring.is_some());
     }
+
+    /// A queue that has ended leaves no memory of its requests behind.
+    #[test]
+    fn the_descriptors_of_a_queue_go_with_it() {
+        let path = std::env::temp_dir().join(format!("zoneplug-queue-{}", std::process::id()));
+        // Any file can stand in for the driver's.
+        let mut file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+        file.write_all(&[0; 16 << 10]).unwrap();
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| line.ends_with(path.to_str().unwrap()))
+        };
+        let descriptors = Descriptors::map(&file, 0, 512).unwrap();
+        assert!(is_mapped());
+        drop(descriptors);
+        assert!(!is_mapped());
+        std::fs::remove_file(&path).unwrap();
+    }
 }

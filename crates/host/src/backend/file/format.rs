@@ -510,6 +510,31 @@ mod tests {
         Super::new(&o, [7; 16], 99).unwrap()
     }
 
+    /// The parts of a file lie one behind the other, whatever the number of zones, and the second superblock is its last page.
+    #[test]
+    fn no_part_of_a_file_lies_in_another() {
+        for zones in [1u32, 31, 32, 33, 1000, 32_767, 32_768, 40_000, 1_000_000] {
+            let g = Geometry::new(u64::from(zones), 64, 64).unwrap();
+            let l = Layout::of(&g);
+            let last = zones - 1;
+            let table = u64::from(last / GROUP + 1) * SECTOR as u64;
+            let ends = [
+                (l.supers()[0] + PAGE, l.table(0, 0)),
+                (l.table(0, 0) + table, l.table(0, 1)),
+                (l.table(0, 1) + table, l.note(0)),
+                (l.note(last) + NOTE, l.data(0, 0)),
+                (l.data(last, 0) + (64 << SECTOR_SHIFT), l.supers()[1]),
+                (l.supers()[1] + PAGE, l.len),
+            ];
+            for (n, (end, next)) in ends.into_iter().enumerate() {
+                assert!(
+                    end <= next,
+                    "{zones} zones: part {n} ends at {end}, the next begins at {next}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn structures_are_read_as_they_were_written() {
         let s = sample();

@@ -382,3 +382,16 @@ fn a_reset_of_all_zones_is_of_those_that_are_shown() {
     let shows = |zone| journal.only_appends(ZoneNo(zone));
     assert_eq!([0, 1, 2, 3].map(shows), [false, true, true, false]);
 }
+
+/// A journal is in memory, so it has no more than it needs: each queue adds its ring and nothing else.
+#[test]
+fn each_queue_adds_a_ring_to_the_length_of_a_journal() {
+    let bytes = |queues| {
+        let place = JournalDir::new();
+        let journal = Journal::create(&place.record(), about(4, queues), 1, [0; 4].into_iter());
+        journal.unwrap();
+        std::fs::metadata(place.record()).unwrap().len()
+    };
+    let ring = (RING_HEADER + 16 * ENTRY) as u64 * 8;
+    assert_eq!((bytes(2) - bytes(1), bytes(5) - bytes(2)), (ring, 3 * ring));
+}

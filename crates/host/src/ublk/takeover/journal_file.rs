@@ -244,4 +244,21 @@ mod tests {
         std::fs::remove_dir(&dir).unwrap();
         assert!(write_checked_stamp(u32::MAX, stamp).unwrap_err().contains("ublkc4294967295: "));
     }
+
+    /// A new device that can have no journal says why, unless none was asked for.
+    #[test]
+    fn a_new_device_without_a_journal_says_why() {
+        let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+        let info =
+            DevInfo { nr_hw_queues: 1, queue_depth: 8, dev_id: u32::MAX, ..DevInfo::default() };
+        let unknown = |directory: Option<&str>| {
+            let left = LastServer { place: 1, opened: 2, paths: String::new() };
+            let served = Served { shown: 0..4, left };
+            let file = JournalFile::of_new(&disk, directory.map(Path::new), &info, served);
+            assert!(file.journal.is_none());
+            file.unknown
+        };
+        assert_eq!(unknown(None), None);
+        assert_eq!(unknown(Some("/proc")).unwrap(), "/proc is not in memory (tmpfs)");
+    }
 }

@@ -123,6 +123,22 @@ mod tests {
         done_before(replay, &r, Some(buf), disk)
     }
 
+    /// A device that shows a part of a disk answers for the requests of this part only: the other zones hold nothing of its.
+    #[test]
+    fn zones_that_a_device_does_not_show_are_not_its_own() {
+        let disk = HostedDisk::open_spec("mem,zones=8,zone-size=1M").unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        for zone in 0..8 {
+            io.write(Sector(zone * 0x800), ones(4096)).unwrap();
+        }
+        for shown in [0..8, 0..2, 2..4, 5..8] {
+            let found = find(&disk, shown.clone()).unwrap();
+            let written: Vec<u32> = found.iter().map(|f| f.written).collect();
+            let expected = (0..8).map(|zone| if shown.contains(&zone) { 8 } else { 0 });
+            assert_eq!(written, expected.collect::<Vec<_>>(), "{shown:?}");
+        }
+    }
+
     #[test]
     fn a_write_that_reached_the_disk_is_not_written_again() {
         let disk = disk();
