@@ -123,6 +123,47 @@ fn a_disk_that_is_open_is_not_replaced() {
     assert_ne!(std::fs::metadata(&path).unwrap().ino(), inode, "another file has the name");
 }
 
+/// A disk that another process writes can be read; what would replace it needs another name.
+#[test]
+fn a_disk_that_is_written_has_a_hint_for_each_purpose() {
+    let dir = Dir::new("hints");
+    let path = dir.disk("a.zbd");
+    let _writer = FileDisk::open(&path, Access::ReadWrite).unwrap();
+    let opened = FileDisk::open(&path, Access::ReadWrite).unwrap_err();
+    let created = create(&path, &options(), true).unwrap_err();
+    let (opened, created) = (opened.what_to_try().unwrap(), created.what_to_try().unwrap());
+    assert!(opened.contains("read-only=1"), "{opened}");
+    assert!(created.contains("another name") && !created.contains("read-only"), "{created}");
+}
+
+/// A disk that says that its data go past the page cache has a description of its file that does so.
+#[test]
+fn data_go_past_the_page_cache_if_the_disk_says_so() {
+    let dir = Dir::new("direct");
+    let path = dir.0.canonicalize().unwrap().join("a.zbd");
+    let o = CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..CreateOptions::default() };
+    create(&path, &o, false).unwrap();
+    let is_direct = |fd: io::Result<std::fs::DirEntry>| {
+        let fd = fd.unwrap();
+        let Ok(about) =
+            std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd.file_name()))
+        else {
+            return false;
+        };
+        let flags = about.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        let flags = libc::c_int::from_str_radix(flags, 8).unwrap();
+        std::fs::read_link(fd.path()).is_ok_and(|at| at == path) && flags & libc::O_DIRECT != 0
+    };
+    for direct in [true, false] {
+        let Ok(disk) = FileDisk::open_with(&path, Access::ReadWrite, Io::Ring, direct) else {
+            return println!("skipped: no io_uring here");
+        };
+        let found = std::fs::read_dir("/proc/self/fd").unwrap().any(is_direct);
+        assert_eq!(found, disk.io().direct);
+        assert!(direct || !found);
+    }
+}
+
 /// An opening that waits for a file while another one takes its place opens that one.
 #[test]
 fn a_file_that_is_replaced_meanwhile_is_not_opened() {

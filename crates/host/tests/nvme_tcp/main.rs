@@ -4,6 +4,7 @@
 mod auth;
 mod flood;
 mod held;
+mod idle;
 mod keep_alive;
 #[path = "../common/kept_log.rs"]
 mod kept_log;
