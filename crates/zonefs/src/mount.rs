@@ -296,14 +296,20 @@ fn directory(dir: &Path) -> Result<PathBuf, Error> {
     }
 }
 
+/// The error of a device of FUSE that cannot be opened.
+fn no_device(e: &io::Error) -> Error {
+    let (what, hint) = match e.kind() {
+        io::ErrorKind::NotFound => (format!("there is no {DEVICE}"), "modprobe fuse, as root"),
+        _ => (format!("{DEVICE}: {e}"), "as root, or chmod 666 /dev/fuse as root"),
+    };
+    Error::new(ErrorKind::NotSupported, what).hint(hint)
+}
+
 /// Checks whether this process can mount, before the disk is opened.
 fn can_mount(is_root: bool) -> Result<(), Error> {
     let no = |what: String, hint: &str| Err(Error::new(ErrorKind::NotSupported, what).hint(hint));
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return no(format!("there is no {DEVICE}"), "modprobe fuse, as root");
-        }
-        Err(e) => return no(format!("{DEVICE}: {e}"), "as root, or chmod 666 /dev/fuse as root"),
+        Err(e) => return Err(no_device(&e)),
         Ok(_) => {}
     }
     let found = |name: &&str| Command::new(name).arg("-V").output().is_ok();
@@ -394,6 +400,18 @@ fn remount_when_read_only(place: &Place, events: &Receiver<RemountEvent>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_opened_has_a_hint_for_its_reason() {
+        let of = |kind: io::ErrorKind| {
+            let e = no_device(&kind.into());
+            (e.what().to_owned(), e.what_to_try().unwrap().to_owned())
+        };
+        let (what, hint) = of(io::ErrorKind::NotFound);
+        assert_eq!((&*what, &*hint), ("there is no /dev/fuse", "modprobe fuse, as root"));
+        let (what, hint) = of(io::ErrorKind::PermissionDenied);
+        assert!(what.starts_with("/dev/fuse: ") && hint.contains("chmod"), "{what} {hint}");
+    }
 
     #[test]
     fn paths_of_proc_are_read() {

@@ -97,6 +97,12 @@ fn f1_and_f2_the_tree_is_that_of_zonefs() {
         (names("."), names("cnv"), names("seq")),
         ("cnv seq".into(), "0 1".into(), "0 1 2 3 4".into())
     );
+    // The kinds that a directory lists, which find(1) and others believe.
+    let kinds = |name: &str| {
+        let mut all = std::fs::read_dir(m.path(name)).unwrap().map(|e| e.unwrap().file_type());
+        all.all(|kind| kind.unwrap().is_file() == (name != "."))
+    };
+    assert!(kinds(".") && kinds("cnv") && kinds("seq"));
     let stat = |name: &str| {
         let is = std::fs::metadata(m.path(name)).unwrap();
         (is.ino(), is.size(), is.blocks() * 512, is.permissions().mode() & 0o777)

@@ -1,7 +1,8 @@
 //! What happens to a file and its volume after errors of the disk.
 
-use super::{DISK, cnv, open, seq, size, volume_of};
+use super::{DISK, cnv, cond, open, seq, size, volume_of};
 use rustix::io::Errno;
+use zoneplug_core::zone::Condition;
 use zoneplug_zonefs::{Volume, WriteMode};
 
 /// Size, permissions, and whether the volume can be written after a write of 8 KiB of which 4 KiB were written failed.
@@ -167,4 +168,18 @@ fn f9_a_failed_truncate_keeps_the_file() {
     assert_eq!(volume.read(file, 0, 9999).unwrap().as_slice(), [7; 5000]);
     volume.truncate(file, 0).unwrap();
     assert_eq!(size(&volume, file), 0);
+}
+
+/// F9, F10. A zone that was opened before a write failed, and can still be written, is closed with its file.
+#[test]
+fn f9_a_zone_that_was_repaired_is_closed_with_its_file() {
+    let spec = format!("{DISK},max-open=2,zone_recovery=client,fault=write/torn=4K/zone=3/skip=1");
+    let (disk, volume, _) = volume_of(&spec, "", "explicit-open,errors=repair");
+    let file = seq(&volume, 0);
+    volume.open_file(file, true).unwrap();
+    volume.write(file, 0, &[1; 4096], WriteMode::DIRECT).unwrap();
+    assert_eq!(volume.write(file, 4096, &[2; 8192], WriteMode::DIRECT), Err(Errno::IO));
+    assert_eq!(cond(&disk, 3), Condition::ExpOpen);
+    volume.close_file(file, true).unwrap();
+    assert_eq!(cond(&disk, 3), Condition::Closed);
 }

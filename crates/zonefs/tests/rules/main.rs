@@ -68,6 +68,7 @@ fn f1_zones_but_the_first_are_files() {
     assert_eq!((last.ino, last.size, last.capacity), (7, 0, 48 << 10));
     assert_eq!((last.uid, last.gid, last.mode), (7, 8, 0o640));
     assert_eq!(volume.lookup(Group::Sequential, "4"), Some(seq(&volume, 4)));
+    assert!(volume.has(seq(&volume, 4)) && !volume.has(FileNo(7)), "the last has number 6");
     for name in ["5", "04", "+4", "-1", "", "x", "4294967296"] {
         assert_eq!(volume.lookup(Group::Sequential, name), None, "{name:?}");
     }
@@ -289,6 +290,22 @@ fn f8_an_append_lands_at_the_end_of_the_file() {
     assert_eq!(size(&volume, file), 12288);
     assert_eq!(volume.write(file, 12288, &[4; 4096], WriteMode::DIRECT), Ok(4096));
     assert_eq!(events.read_only(), 0);
+}
+
+/// F10. A zone that another program left open would count against the limit of open zones.
+#[test]
+fn f10_zones_that_were_left_open_are_closed() {
+    let (disk, volume, _) = volume_of(DISK, "", "");
+    drop(volume);
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    for zone in [4, 5] {
+        io.open_zones(Sector(zone * 128), 128).unwrap();
+        assert_eq!(cond(&disk, zone as u32), Condition::ExpOpen);
+    }
+    io.write_from(Sector(5 * 128), &[1; 4096]).unwrap();
+    let (volume, _) = open(&disk, "");
+    assert_eq!((cond(&disk, 4), cond(&disk, 5)), (Condition::Empty, Condition::Closed));
+    assert_eq!((size(&volume, seq(&volume, 1)), size(&volume, seq(&volume, 2))), (0, 4096));
 }
 
 #[test]
