@@ -488,3 +488,37 @@ impl Door for UblkDoor {
 pub fn remove(number: u32) -> Result<(), Failure> {
     Ok(Ublk::open()?.remove(number, Some(Path::new(client::DIRECTORY)))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that shows these zones of a disk in memory, and is stopped.
+    fn device(n: u32, zones: Option<Range<u32>>) -> Device {
+        let text = "mem,zones=8,zone-size=1M";
+        Device {
+            disk: HostedDisk::open_spec(text).unwrap(),
+            spec: text.parse().unwrap(),
+            passed: PassedDisk::default(),
+            device: Arc::default(),
+            path: PathBuf::from(format!("/dev/ublkb{n}")),
+            zones,
+        }
+    }
+
+    /// The devices of each disk are joined in the order of its zones. A disk with one device has nothing to join.
+    #[test]
+    fn the_devices_of_a_disk_are_its_parts() {
+        let all = [(0, Some(0..3)), (1, Some(3..8)), (2, None), (3, Some(0..4)), (4, Some(4..8))];
+        let all = all.map(|(n, zones)| device(n, zones));
+        let part = |n: u32, zones: u64| (PathBuf::from(format!("/dev/ublkb{n}")), zones * 2048);
+        let (first, last) = (vec![part(0, 3), part(1, 5)], vec![part(3, 4), part(4, 4)]);
+        assert_eq!(parts(&all), [Parts(first), Parts(last)]);
+    }
+
+    /// Nothing of a device that is stopped can be handed over.
+    #[test]
+    fn a_stopped_device_does_not_outlive_its_server() {
+        assert!(!device(0, None).outlives());
+    }
+}

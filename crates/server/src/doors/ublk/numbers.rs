@@ -58,10 +58,31 @@ pub(super) fn check<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::DeviceOptions;
     use super::*;
 
     fn refusal(all: &[Numbered<'_>]) -> Option<String> {
         check(all.iter().copied(), &FileOrder::new()).err().map(|f| f.to_string())
+    }
+
+    fn disk(id: Option<u32>, own_id: bool) -> BlockDisk {
+        let device = DeviceOptions { id, ..DeviceOptions::default() };
+        BlockDisk { spec: "mem,zones=4".parse().unwrap(), device, own_id }
+    }
+
+    /// The number that is asked for is that of the first device, and the next disks go on from there. A disk with a number of
+    /// its own has that, and takes none of the others.
+    #[test]
+    fn numbers_go_on_from_the_first() {
+        let mut numbers = Numbers(Some(4));
+        let (plain, own) = (disk(Some(4), false), disk(Some(9), true));
+        assert_eq!((numbers.first(&plain), numbers.first(&own)), (Some(4), Some(9)));
+        numbers.take(&plain, 2);
+        numbers.take(&own, 3);
+        assert_eq!((numbers.first(&plain), numbers.first(&own)), (Some(6), Some(9)));
+        let mut free = Numbers(None);
+        free.take(&plain, 2);
+        assert_eq!((free.first(&plain), free.first(&disk(None, true))), (None, None));
     }
 
     /// The highest number of Linux can be used, also by the last device of a disk.
