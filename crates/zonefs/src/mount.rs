@@ -308,9 +308,8 @@ fn no_device(e: &io::Error) -> Error {
 /// Checks whether this process can mount, before the disk is opened.
 fn can_mount(is_root: bool) -> Result<(), Error> {
     let no = |what: String, hint: &str| Err(Error::new(ErrorKind::NotSupported, what).hint(hint));
-    match OpenOptions::new().read(true).write(true).open(DEVICE) {
-        Err(e) => return Err(no_device(&e)),
-        Ok(_) => {}
+    if let Err(e) = OpenOptions::new().read(true).write(true).open(DEVICE) {
+        return Err(no_device(&e));
     }
     let found = |name: &&str| Command::new(name).arg("-V").output().is_ok();
     if !is_root && !HELPERS.iter().any(found) {
