@@ -6,17 +6,6 @@ pub use zoneplug_control::{Attempt, Failure, FailureParts, Kind};
 use zoneplug_core::Error;
 use zoneplug_devices::spec::nearest;
 
-/// The exit codes, as the help shows them.
-pub const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  I/O failed, data read back is not what was written, or a figure is outside
-     of its band
-  2  wrong usage, or an impossible specification of a disk
-  3  a device is busy, or a device or file does not exist
-  4  not supported by this device or build
-  130  ended by Ctrl-C; 128 and the number of the signal, after another one";
-
 /// Turns an error of clap into two lines, in place of its page. `cli`: the parser that reported it.
 pub fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
     let text = e.render().to_string();
@@ -181,6 +170,7 @@ fn no_argument(given: &str, command: &clap::Command) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::EXIT_CODES;
 
     #[test]
     fn every_kind_is_in_the_table_of_exit_codes() {

@@ -1,7 +1,17 @@
 //! Which program this is, and which one has the other commands.
 
-use crate::failure::EXIT_CODES;
 use std::sync::OnceLock;
+
+/// The exit codes, as the help shows them.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  I/O failed, data read back is not what was written, or a figure is outside
+     of its band
+  2  wrong usage, or an impossible specification of a disk
+  3  a device is busy, or a device or file does not exist
+  4  not supported by this device or build
+  130  ended by Ctrl-C; 128 and the number of the signal, after another one";
 
 /// A program, and the other one, to which it refers its users.
 #[derive(Debug)]

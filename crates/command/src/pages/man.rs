@@ -1,9 +1,9 @@
 //! `man`: pages from the definitions that the parser uses, the examples and the exit codes.
 
 use super::spec;
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 use crate::output::{Output, Over};
-use crate::program::{name, program};
+use crate::program::{EXIT_CODES, name, program};
 use clap::Command;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io::Write;

@@ -286,7 +286,13 @@ mod tests {
     fn the_descriptors_of_a_queue_go_with_it() {
         let path = std::env::temp_dir().join(format!("zoneplug-queue-{}", std::process::id()));
         // Any file can stand in for the driver's.
-        let mut file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .unwrap();
         file.write_all(&[0; 16 << 10]).unwrap();
         let is_mapped = || {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
