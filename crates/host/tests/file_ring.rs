@@ -55,7 +55,7 @@ fn a_queue_without_a_ring_is_an_error_where_a_ring_is_asked_for() {
     let opened = asked.open_queue(8, Waker::noop().clone());
     let by_threads = any.open_queue(8, Waker::noop().clone());
     limit(libc::RLIMIT_NOFILE, None);
-    let e = ring.err().expect("a ring was asked for").to_string();
+    let e = ring.expect_err("a ring was asked for").to_string();
     assert!(e.contains("io_uring cannot be used"), "{e}");
     assert!(threads.is_ok(), "{enough} descriptors: {threads:?}");
     let e = opened.err().expect("threads do what a ring was asked for").to_string();

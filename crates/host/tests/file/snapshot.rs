@@ -480,7 +480,7 @@ fn what_was_copied_ahead_is_not_copied_again() {
     let mut io = BlockingDisk::new(&disk).unwrap();
     let mut append = |zone: u32, blocks: u64| {
         let start = disk.disk().geometry().zone_start(ZoneNo(zone));
-        (0..blocks).for_each(|n| drop(io.append_from(start, &block(n + 1)).unwrap()));
+        (0..blocks).for_each(|n| _ = io.append_from(start, &block(n + 1)).unwrap());
         io.flush().unwrap();
     };
     append(CONVENTIONAL, 20);
