@@ -225,22 +225,15 @@ fn parse(command: &Command, name: &str, words: &[String]) -> Result<(), clap::Er
 }
 
 /// Finds the first of these words that a flag does not take: its index, the reason, and the parser's hint if there is
-/// one. Parses several words at once, because making a parser costs more than parsing a word.
+/// one. Parses all words at once first, because making a parser costs more than parsing a word.
 fn refused(
     command: &Command,
     name: &str,
     words: &[String],
 ) -> Option<(usize, String, Option<String>)> {
-    let mut e = parse(command, name, words).err()?;
-    // A binary search: the first `good` words pass, and the first `bad` words fail.
-    let (mut good, mut bad) = (0, words.len());
-    while bad - good > 1 {
-        let half = good + (bad - good) / 2;
-        match parse(command, name, &words[..half]) {
-            Ok(()) => good = half,
-            Err(of) => (bad, e) = (half, of),
-        }
-    }
+    parse(command, name, words).err()?;
+    let refusal = |n: usize| Some((n, parse(command, name, &words[..=n]).err()?));
+    let (first, e) = (0..words.len()).find_map(refusal)?;
     let failure = failure::from_clap(&e, &Command::new("zoneplug"));
     let FailureParts { what, hint, .. } = failure.parts();
     let source = std::error::Error::source(&e);
@@ -248,7 +241,7 @@ fn refused(
         && !all.is_empty()
     {
         return Some((
-            good,
+            first,
             "no such value".to_owned(),
             Some(format!("one of {}", all.join(", "))),
         ));
@@ -262,7 +255,7 @@ fn refused(
     };
     let hint = Some(hint.to_owned()).filter(|h| !h.contains("--help"));
     let said = why.map(|w| w.split("; try: ").next().unwrap_or_default().to_owned());
-    Some((good, said.unwrap_or_else(|| what.to_owned()), hint))
+    Some((first, said.unwrap_or_else(|| what.to_owned()), hint))
 }
 
 impl Reader {
