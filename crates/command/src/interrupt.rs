@@ -127,16 +127,29 @@ pub fn note(partial: bool) -> &'static str {
 
 fn end_with_a_word() -> ! {
     if ENDS.swap(true, Ordering::SeqCst) {
-        // Another thread reports this signal and ends the process.
-        loop {
-            std::thread::park();
-        }
+        wait_for_end();
     }
     let _ = exit::report(&failure("nothing more was done"), false);
     end(SIGNAL.load(Ordering::Relaxed))
 }
 
+/// Another thread reports the signal and ends the process.
+fn wait_for_end() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Called when the command is over. If a signal is ending the process, that decides the exit code, and what the command
+/// has failed with meanwhile is not reported.
+pub(crate) fn command_is_over() {
+    if ENDS.load(Ordering::SeqCst) {
+        wait_for_end();
+    }
+}
+
 fn end(signal: i32) -> ! {
+    ENDS.store(true, Ordering::SeqCst);
     remove_parts();
     std::process::exit(128 + signal)
 }

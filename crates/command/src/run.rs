@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind, from_clap};
 use crate::interrupt::{FirstSignal, listen};
 use crate::program::{self, Program};
-use crate::{exit, json, output};
+use crate::{exit, interrupt, json, output};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
@@ -43,7 +43,9 @@ pub fn main<C: Commands>(program: &'static Program) -> (ExitCode, Option<Failure
         }
         Err(e) => return (exit::report(&from_clap(&e, &program.definition()), json), None),
     };
-    match run(&cli, &matches, held) {
+    let result = run(&cli, &matches, held);
+    interrupt::command_is_over();
+    match result {
         Ok(()) => (ExitCode::SUCCESS, None),
         Err(f) => (exit::report(&f, json), Some(f)),
     }

@@ -318,7 +318,7 @@ fn what_is_wrong_is_said_in_two_lines_with_its_exit_code() {
         ("report mem --ro xx", 2, "nw, em, oi, oe, cl, fu, ro, ol"),
         ("reset mem,read-only=1", 3, "read"),
         ("write mem,read-only=1", 3, "read"),
-        ("write mem nix.dat", 2, "nix.dat"),
+        ("write mem nix.dat", 3, "nix.dat"),
         ("write mem --bs 1000", 2, "a multiple of 4096 bytes up to 64M"),
         ("write mem --depth 0", 2, "--depth is 1 to 1024, not 0"),
         ("write mem -o 8", 2, "--offset 0: the write pointer is there"),
