@@ -437,6 +437,30 @@ fn a_repair_makes_durable_what_it_builds_on() {
     }
 }
 
+/// A repair of a table sector leaves one of its copies whole at each moment.
+#[test]
+fn a_power_cut_in_a_repair_leaves_a_copy_of_the_table() {
+    for damaged in [0, 1] {
+        let mut d = Open::made();
+        assert_eq!((d.write(2, 0, 1), d.flush()), (Status::Ok, Status::Ok));
+        let disk = d.left();
+        disk.make_durable();
+        disk.damage(disk.places().tables[damaged], &[1; 512]);
+        assert_eq!(disk.check(false).unwrap().problems, 1);
+        // What the other copy has: the older one has the zone before its first write.
+        let all = Open::new(disk.after_cut(disk.moments(), &mut || Left::All)).zone(2);
+        assert!(all == EMPTY || all == (Condition::Closed, 1, [1, 0, 0, 0]), "{all:?}");
+        assert_eq!(disk.check(true).unwrap().repaired, 1);
+        for moment in 0..=disk.moments() {
+            for left in [Left::Nothing, Left::Torn, Left::All] {
+                let cut = disk.after_cut(moment, &mut || left);
+                let shown = Open::new(cut).zone(2);
+                assert_eq!(shown, all, "{damaged}, {moment}, {left:?}");
+            }
+        }
+    }
+}
+
 /// The sync of a new UUID is the first that hears that writing back failed, and the last that does.
 #[test]
 fn a_new_uuid_keeps_what_was_lost_from_being_shown() {
