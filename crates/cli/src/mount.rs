@@ -155,8 +155,8 @@ fn line(args: &Args, volume: &Volume) -> String {
     )
 }
 
-/// Ends the process at a second signal, unless that comes with the first one. Open files keep the mount alive; the second signal waits only for their
-/// last writes.
+/// Ends the process at a second signal, unless that comes with the first one. Open files keep the mount alive; the
+/// second signal waits only for their last writes.
 fn end_at_second_signal(args: &Args, mount: &Mount, signals: Signals, first: i32) {
     let dir = plain(&args.dir.display().to_string()).into_owned();
     let volume = mount.shared_volume();

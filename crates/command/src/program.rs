@@ -24,7 +24,7 @@ pub struct Program {
     pub command: fn() -> clap::Command,
     /// Command lines that show how each command is used; `""` is the program itself.
     pub examples: &'static [(&'static str, &'static [&'static str])],
-    /// What its users do with the other program.
+    /// The line of the help that says what the other program is for.
     pub note: &'static str,
     /// The name of the other program.
     pub other: &'static str,
@@ -40,18 +40,20 @@ impl Program {
 
     /// The definition of its command line. The help of the program and of each command ends with examples and exit codes.
     pub fn definition(&self) -> clap::Command {
+        let command = (self.command)();
         let names: Vec<String> =
-            (self.command)().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+            command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
         let end = |command: &str, note: &str| {
             let lines: String =
                 self.examples(command).iter().map(|line| format!("\n  {line}")).collect();
             let examples = if lines.is_empty() { lines } else { format!("Examples:{lines}\n\n") };
             format!("{examples}{note}{EXIT_CODES}")
         };
-        names.iter().fold(
-            (self.command)().after_help(end("", &format!("{}\n\n", self.note))),
-            |all, name| all.mut_subcommand(name, |c| c.after_help(end(name, ""))),
-        )
+        names
+            .iter()
+            .fold(command.after_help(end("", &format!("{}\n\n", self.note))), |all, name| {
+                all.mut_subcommand(name, |c| c.after_help(end(name, "")))
+            })
     }
 
     /// Panics unless each command has examples, and the parser takes each. For the tests of the program.

@@ -261,7 +261,8 @@ impl Server {
         ServingEnd::Left(next, Box::new(back))
     }
 
-    /// Ends the process at a further signal, unless that comes with the first one. Linux then keeps or removes the devices, as `--no-recovery` says.
+    /// Ends the process at a further signal, unless that comes with the first one. Linux then keeps or removes the
+    /// devices, as `--no-recovery` says.
     fn end_at_a_second_signal(&self) {
         let request = EndRequest::begin();
         let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());

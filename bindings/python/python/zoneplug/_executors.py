@@ -51,7 +51,7 @@ class Pool:
     def abandon(self, calls):
         """Nothing more is wanted of these calls. Processes that were made here are ended: a cell has no other effect."""
         if self.can_renew and isinstance(self._executor, ProcessPoolExecutor):
-            # The thread of the pool fails if it finds a call that somebody else has cancelled, or if the interpreter ends
+            # The thread of the pool fails if it finds a call that another thread has cancelled, or if the interpreter ends
             # while it closes its pipes. So it cancels the calls itself, and has ended when this returns.
             for process in list((self._executor._processes or {}).values()):
                 process.terminate()

@@ -447,7 +447,7 @@ fn a_power_cut_in_a_repair_leaves_a_copy_of_the_table() {
         disk.make_durable();
         disk.damage(disk.places().tables[damaged], &[1; 512]);
         assert_eq!(disk.check(false).unwrap().problems, 1);
-        // What the other copy has: the older one has the zone before its first write.
+        // The zone as the other copy has it. The older copy has the zone before its first write.
         let all = Open::new(disk.after_cut(disk.moments(), &mut || Left::All)).zone(2);
         assert!(all == EMPTY || all == (Condition::Closed, 1, [1, 0, 0, 0]), "{all:?}");
         assert_eq!(disk.check(true).unwrap().repaired, 1);

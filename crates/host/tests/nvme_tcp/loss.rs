@@ -59,7 +59,7 @@ fn l2_a_write_that_landed_is_not_refused_when_it_is_sent_again() {
 }
 
 /// L14. The deadline of the disk passes for a write whose connection is lost, and the device carries it out late. The host's
-/// resend waits until the device has answered, and is found. Nobody has to report the zone, and the next write goes on.
+/// resend waits until the device has answered, and is found. No client has to report the zone, and the next write goes on.
 #[test]
 fn l14_a_write_that_landed_after_its_deadline_is_found_when_it_is_sent_again() {
     for early in [true, false] {
