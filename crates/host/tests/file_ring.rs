@@ -10,8 +10,9 @@ use one_command::run;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::task::Waker;
+use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, Command, Device, IoBuf, Op, Sector, Status};
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, create};
 
@@ -38,7 +39,7 @@ fn made(name: &str) -> PathBuf {
 
 #[test]
 fn a_queue_without_a_ring_is_an_error_where_a_ring_is_asked_for() {
-    let _turn = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&LIMITS);
     let path = made("file-ring.zbd");
     let open = |io| FileDisk::open_with(&path, Access::ReadOnly, io, true);
     let Ok(asked) = open(Io::Ring) else { return println!("skipped: no io_uring here") };
@@ -66,7 +67,7 @@ fn a_queue_without_a_ring_is_an_error_where_a_ring_is_asked_for() {
 /// A write for which there is no room says so, whether a ring or threads move the data.
 #[test]
 fn a_write_without_room_fails_for_lack_of_room() {
-    let _turn = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&LIMITS);
     // SAFETY: ignores the signal that comes with the error.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     for io in [Io::Ring, Io::Threads] {

@@ -88,28 +88,31 @@ fn a_world_is_the_same_in_other_memory() {
     }
 }
 
+/// Runs the worlds of these seeds. Panics if one breaks a promise.
+fn keep_every_promise(seeds: &[u64]) {
+    for &seed in seeds {
+        run(seed, &Steps::All, false).unwrap_or_else(|f| panic!("seed {seed}: {}", f.what));
+    }
+}
+
 /// Worlds whose oracle was too strict: a native append that is given up and lands late, one that fails while the device
 /// is too busy for a write, and a reset that is given up and comes back together with the failures of later writes.
 #[test]
 fn what_comes_back_late_beside_failures_keeps_every_promise() {
-    for seed in [174_123, 467_241, 705_471] {
-        run(seed, &Steps::All, false).unwrap_or_else(|f| panic!("seed {seed}: {}", f.what));
-    }
+    keep_every_promise(&[174_123, 467_241, 705_471]);
 }
 
 /// A host connects again while the target does not know yet that its earlier connections are cut, and then loses access.
 #[test]
 fn a_host_that_loses_access_may_still_have_queues_of_an_earlier_association() {
-    run(713_376, &Steps::All, false).unwrap_or_else(|f| panic!("{}", f.what));
+    keep_every_promise(&[713_376]);
 }
 
 /// A host sends into a link that was cut while it was almost full; a queue is full of reads of 100 KiB when its host
 /// authenticates.
 #[test]
 fn a_slow_connection_is_no_hang() {
-    for seed in [726_128, 783_736] {
-        run(seed, &Steps::All, false).unwrap_or_else(|f| panic!("seed {seed}: {}", f.what));
-    }
+    keep_every_promise(&[726_128, 783_736]);
 }
 
 /// What shrinking relies on: any selection of steps is a world that keeps its promises.

@@ -76,9 +76,16 @@ pub(crate) fn is_in_memory(file: &File) -> io::Result<bool> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::recovery::journal::tests::JournalDir;
+    use std::path::Path;
+
+    /// Whether this process has a file mapped.
+    pub(crate) fn is_mapped(path: &Path) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.ends_with(path.to_str().unwrap()))
+    }
 
     /// A server that has served many devices, one after the other, has the memory of none of them.
     #[test]
@@ -89,13 +96,9 @@ mod tests {
         // Several pages.
         const WORDS: usize = 8192;
         SharedWords::allocate(&file, WORDS).unwrap();
-        let is_mapped = || {
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            maps.lines().any(|line| line.ends_with(path.to_str().unwrap()))
-        };
         let words = SharedWords::map(&file, WORDS).unwrap();
-        assert_eq!((words.words().len(), is_mapped()), (WORDS, true));
+        assert_eq!((words.words().len(), is_mapped(&path)), (WORDS, true));
         drop(words);
-        assert!(!is_mapped());
+        assert!(!is_mapped(&path));
     }
 }

@@ -228,6 +228,7 @@ pub(super) fn copy(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recovery::shared_words::tests::is_mapped;
     use std::io::Write;
 
     /// Reads from a pipe in the way a control command fills its memory, and returns the bytes.
@@ -294,14 +295,10 @@ mod tests {
             .open(&path)
             .unwrap();
         file.write_all(&[0; 16 << 10]).unwrap();
-        let is_mapped = || {
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            maps.lines().any(|line| line.ends_with(path.to_str().unwrap()))
-        };
         let descriptors = Descriptors::map(&file, 0, 512).unwrap();
-        assert!(is_mapped());
+        assert!(is_mapped(&path));
         drop(descriptors);
-        assert!(!is_mapped());
+        assert!(!is_mapped(&path));
         std::fs::remove_file(&path).unwrap();
     }
 }
