@@ -1,10 +1,11 @@
 //! A connection: its socket, and the association that the socket carries.
 
 use super::context::WorkerContext;
-use super::io_queue::{ClosingQueue, QueueClient, ServedDisks};
+use super::io_queue::{ClosingQueue, QueueClient, ServedDisks, ToTell};
 use super::known::HostPlace;
 use super::{Shared, sys};
 use crate::served::timing::Timing;
+use std::cell::RefCell;
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
@@ -28,6 +29,9 @@ const READS: usize = 4;
 pub(super) struct Connection<T> {
     stream: TcpStream,
     association: Association<QueueClient<T>>,
+    /// Appends whose answers are to be sent next, and that are not in the journal yet. The list ends with the
+    /// connection: answers that were not sent by then are never sent.
+    to_tell: RefCell<Vec<ToTell>>,
     /// Identifies the connection for its worker and in mail.
     key: u64,
     /// Its place among the hosts, once it is a queue.
@@ -40,6 +44,7 @@ pub(super) struct Connection<T> {
 struct ConnectionServer<'c, 'a, T> {
     ctx: &'c mut WorkerContext<'a, T>,
     stream: &'c TcpStream,
+    to_tell: &'c RefCell<Vec<ToTell>>,
     key: u64,
     place: &'c mut Option<HostPlace>,
 }
@@ -55,7 +60,8 @@ impl<T: Timing> Connection<T> {
         // Answers are small and the host waits for them, so TCP must not delay them.
         stream.set_nodelay(true)?;
         let association = Association::new(shared.tcp, stream.local_addr()?, now);
-        Ok(Connection { stream, association, key, place: None, watches_room: false })
+        let to_tell = RefCell::default();
+        Ok(Connection { stream, association, to_tell, key, place: None, watches_room: false })
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -68,8 +74,8 @@ impl<T: Timing> Connection<T> {
         &'c mut self,
         ctx: &'c mut WorkerContext<'a, T>,
     ) -> (&'c mut Association<QueueClient<T>>, ConnectionServer<'c, 'a, T>) {
-        let Connection { stream, association, key, place, .. } = self;
-        (association, ConnectionServer { ctx, stream, key: *key, place })
+        let Connection { stream, association, to_tell, key, place, .. } = self;
+        (association, ConnectionServer { ctx, stream, to_tell, key: *key, place })
     }
 
     /// Reads, executes and answers commands. False: close the connection.
@@ -125,7 +131,7 @@ impl<T: Timing> Connection<T> {
         while self.association.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let filled = self.association.output(&mut slices);
-            ctx.tell();
+            ctx.tell(&self.to_tell);
             ctx.calls.sends.count();
             match sys::send(&self.stream, &slices[..filled]) {
                 Ok(n) => {
@@ -230,8 +236,9 @@ impl<T: Timing> Connection<T> {
     /// Ends the association and closes the connection.
     #[cold]
     pub(super) fn end(self, ctx: &mut WorkerContext<'_, T>) {
-        let Connection { stream, association, key, mut place, .. } = self;
-        association.end(&mut ConnectionServer { ctx, stream: &stream, key, place: &mut place });
+        let Connection { stream, association, to_tell, key, mut place, .. } = self;
+        let (stream, to_tell, place) = (&stream, &to_tell, &mut place);
+        association.end(&mut ConnectionServer { ctx, stream, to_tell, key, place });
     }
 }
 
@@ -251,12 +258,12 @@ impl<T> ConnectionServer<'_, '_, T> {
     }
 }
 
-impl<'a, T: Timing> Server<QueueClient<T>> for ConnectionServer<'_, 'a, T> {
-    type Disks = ServedDisks<'a, T>;
+impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
+    type Disks = ServedDisks<'c, T>;
 
     #[inline(always)]
-    fn io(&mut self) -> IoContext<'_, ServedDisks<'a, T>> {
-        self.ctx.io()
+    fn io(&mut self) -> IoContext<'_, ServedDisks<'c, T>> {
+        self.ctx.io(self.to_tell)
     }
 
     fn enter<R>(&mut self, f: impl FnOnce(&mut Target) -> (R, Option<QueueId>)) -> R {

@@ -18,24 +18,29 @@ pub(super) struct WorkerContext<'a, T> {
     pub(super) buffers: &'a mut Buffers,
     /// Queues of this worker whose connections have ended.
     pub(super) closing: &'a mut Vec<ClosingQueue<T>>,
-    /// Appends whose answers are to be sent next, and that are not in the journal yet.
-    pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
     pub(super) counters: &'a [Counters],
     pub(super) calls: &'a Calls,
     pub(super) now: Nanos,
 }
 
 impl<'a, T: Timing> WorkerContext<'a, T> {
+    /// Returns the context of a queue. The appends that it answers are added to `to_tell`.
     #[inline(always)]
-    pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'a, T>> {
-        let disks = ServedDisks::new(self.shared, self.worker, self.to_tell, self.counters);
+    pub(super) fn io<'b>(
+        &mut self,
+        to_tell: &'b RefCell<Vec<ToTell>>,
+    ) -> IoContext<'_, ServedDisks<'b, T>>
+    where
+        'a: 'b,
+    {
+        let disks = ServedDisks::new(self.shared, self.worker, to_tell, self.counters);
         IoContext { disks, buffers: self.buffers, now: self.now }
     }
 
     /// Writes the appends whose answers the next bytes contain into the journal. Call it directly before the kernel
     /// gets the bytes: if this process is killed between the two, the next server takes the appends for answered.
-    pub(super) fn tell(&self) {
-        for told in self.to_tell.borrow_mut().drain(..) {
+    pub(super) fn tell(&self, to_tell: &RefCell<Vec<ToTell>>) {
+        for told in to_tell.borrow_mut().drain(..) {
             if let Some(journal) = &self.shared.journals[told.disk as usize] {
                 journal.record(self.worker as u16, told.sector, told.len_sectors);
             }

@@ -6,7 +6,7 @@ mod ending;
 
 use super::connection::Connection;
 use super::context::WorkerContext;
-use super::io_queue::{ClosingQueue, QueueClient, ToTell};
+use super::io_queue::{ClosingQueue, QueueClient};
 use super::listeners::Listeners;
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue, sys};
@@ -81,7 +81,6 @@ macro_rules! context {
             epoll: &$worker.epoll,
             buffers: &mut $worker.buffers,
             closing: &mut $worker.closing,
-            to_tell: &$worker.to_tell,
             counters: &$worker.shared.counters[$worker.number],
             calls: &$worker.shared.calls[$worker.number],
             now: $worker.now,
@@ -114,8 +113,6 @@ pub(super) struct Worker<T> {
     mail: Vec<Mail>,
     /// Queues with work at a disk whose connections have ended.
     closing: Vec<ClosingQueue<T>>,
-    /// Appends of one connection whose answers are to be sent next, and that are not in the journal yet.
-    to_tell: RefCell<Vec<ToTell>>,
     buffers: Buffers,
     /// The state of the worker's end, once it was told to stop.
     ending: Option<Ending>,
@@ -151,7 +148,6 @@ impl<T: Timing> Worker<T> {
             leaving: Vec::new(),
             mail: Vec::new(),
             closing: Vec::new(),
-            to_tell: RefCell::default(),
             buffers: Buffers::new(FREE_BYTES),
             ending: None,
             now: shared.clock.now(),
@@ -230,8 +226,6 @@ impl<T: Timing> Worker<T> {
         let mut ctx = context!(self);
         if !f(connection, &mut ctx) {
             place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
-            // Answers that were not sent will never be sent.
-            ctx.to_tell.borrow_mut().clear();
             place.waker = None;
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
@@ -380,9 +374,10 @@ impl<T: Timing> Worker<T> {
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
         let mut ctx = context!(self);
+        let answers_none = RefCell::default();
         for queue in &mut closing {
             let epoll = ctx.epoll;
-            progress |= queue.run(|client| client.close(epoll), &mut ctx.io());
+            progress |= queue.run(|client| client.close(epoll), &mut ctx.io(&answers_none));
         }
         let ended = closing.iter().filter(|q| q.is_empty()).map(ClosingQueue::queue);
         self.shared.drained(ended);
