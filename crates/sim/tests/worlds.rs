@@ -115,6 +115,12 @@ fn a_slow_connection_is_no_hang() {
     keep_every_promise(&[726_128, 783_736]);
 }
 
+/// A freeze is complete with the last poll of a world in which nothing else happens any more.
+#[test]
+fn a_freeze_that_has_ended_is_no_hang() {
+    keep_every_promise(&[1_555_322]);
+}
+
 /// What shrinking relies on: any selection of steps is a world that keeps its promises.
 #[test]
 fn steps_can_be_left_out() {

@@ -201,7 +201,9 @@ impl NetworkWorld {
             }
         }
         let Some(next) = self.next_moment() else {
-            return self.served.needs_polls();
+            // The last poll of the queues may have been the one that froze the disk.
+            let frozen = self.freeze.as_ref().is_some_and(Freeze::poll);
+            return frozen || self.served.needs_polls();
         };
         self.now = next;
         self.served.now.set(next);
