@@ -115,6 +115,12 @@ fn a_slow_connection_is_no_hang() {
     keep_every_promise(&[726_128, 783_736]);
 }
 
+/// A report overtakes a write that waits in the scheduler of a zone which a native append has made stale (E6).
+#[test]
+fn a_report_that_overtakes_a_write_keeps_every_promise() {
+    keep_every_promise(&[1_368_533]);
+}
+
 /// A freeze is complete with the last poll of a world in which nothing else happens any more.
 #[test]
 fn a_freeze_that_has_ended_is_no_hang() {

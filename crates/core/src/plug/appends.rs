@@ -103,6 +103,16 @@ impl PlugChange<'_> {
         self.note_appends(i);
     }
 
+    /// Notes that a write of the zone succeeded while the write pointer was unknown, on a disk with one write in flight. A
+    /// report that was sent before the error epoch `epoch` may not include the write (E6).
+    pub(crate) fn written_while_stale(&mut self, epoch: u32) {
+        let (shard, i) = (&mut *self.shard, self.i);
+        match shard.tracks.get_mut(i) {
+            Some(track) => track.appends.write_ended(&mut shard.plugs[i], true, epoch),
+            None => shard.plugs[i].error_epoch = epoch,
+        }
+    }
+
     /// Called when a write or native append of the zone has ended. Takes the write pointer from the account of the
     /// appends if it is known now. `under_way` says whether a command that was given up under this ticket (0: none),
     /// or a reset or finish, may still be carried out.

@@ -473,9 +473,8 @@ impl PlugChange<'_> {
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         // The difference may wrap around: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
-        // On a zone that may have several writes in flight, or has native appends, some may be at the device now, so
-        // the report is already out of date.
-        let rests = plug.in_flight == 0 && !appends;
+        // While a write or a native append of the zone is at the device, the report is already out of date.
+        let rests = !plug.has_writes() && !appends;
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
         let lost = plug.state & NEED_WP != 0;
         let fresh = lost && newer && rests;

@@ -175,6 +175,9 @@ impl Real {
         cmd.status = status;
         let offset = cmd.sector.0 as u32;
         let next = self.shard.begin_change(0).complete(&cmd, offset, epoch, &mut self.aborted);
+        if status.is_ok() && self.shard.plugs[0].is_stale() {
+            self.shard.begin_change(0).written_while_stale(epoch);
+        }
         if next == AfterWrite::Issue && to_line {
             self.shard.plugs[0].get_in_line();
         } else if next == AfterWrite::Issue {

@@ -186,6 +186,31 @@ fn e6_a_report_beside_an_append_is_not_believed() {
     }
 }
 
+/// E6: a report that the device has carried out before a write of the zone does not say where the write pointer is,
+/// whichever of the two comes back first. The zone is stale because of an append or a reset with an unknown outcome.
+#[test]
+fn e6_a_report_beside_a_write_is_not_believed() {
+    for (what, first) in [Op::ZoneAppend, Op::ZoneReset].map(|op| [(op, 0), (op, 1)]).concat() {
+        let mut r = native().rig();
+        // The device is busy when the write comes, so it carries the write out after the report.
+        r.fail(Op::Write, Status::Busy);
+        r.submit(0, [write(0, 8)]);
+        r.dev.fail_next(Fault { torn_sectors: Some(0), ..Fault::next(what, Status::Timeout) });
+        let unknown = if what == Op::ZoneAppend { append(0, 4, 0) } else { op(what, 0, 64) };
+        r.submit(1, [unknown]);
+        assert_eq!(next_of(&mut r, 1).status, Status::Timeout);
+        r.submit(1, [report(0, 1)]);
+        let ended = next_of(&mut r, first).status;
+        assert_eq!(ended, Status::Ok, "{what:?}, {first}");
+        r.drain();
+        r.done.clear();
+        assert_eq!(r.device_wp(0), 8);
+        assert_eq!(r.status(write(8, 8)), Status::StaleWritePointer, "{what:?}, {first}");
+        r.report(0, 1);
+        assert_eq!(r.status(write(8, 8)), Status::Ok, "{what:?}, {first}");
+    }
+}
+
 /// A7, E3: an append that was given up leaves a stale zone. While it may still land, later appends do not tell either.
 #[test]
 fn a7_an_append_past_its_deadline_leaves_a_stale_zone() {

@@ -141,16 +141,20 @@ impl QueueState {
         let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
         if next == AfterWrite::Idle && guard.plugs[i].is_stale() {
-            self.learn_wp_of(shared, &mut guard, i, ZoneNo(cmd.zone));
+            self.written_while_stale(shared, &mut guard, i, ZoneNo(cmd.zone));
         }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
 
-    /// Takes the write pointer of plug `i` from the account of the zone's native appends, if it is known now.
+    /// Handles the success of a write of plug `i` whose write pointer is unknown.
     #[cold]
     #[inline(never)]
-    fn learn_wp_of(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
-        self.change(shared, shard, i, |_, plug| Self::learn_wp_from_appends(shared, plug, zone));
+    fn written_while_stale(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
+        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        self.change(shared, shard, i, |_, plug| {
+            plug.written_while_stale(epoch);
+            Self::learn_wp_from_appends(shared, plug, zone);
+        });
     }
 
     /// Handles the end of a plugged write that failed, on disks with one write of a zone in flight.

@@ -100,7 +100,10 @@ impl Model {
 
     pub(super) fn complete(&mut self, status: Status, to_line: bool) {
         let (offset, _, generation) = self.flight.take().expect("one in flight");
-        self.epoch += u32::from(!status.is_ok());
+        // A report that was sent before the end of a write does not say what that write did.
+        let unseen = status.is_ok() && self.stale;
+        self.epoch += u32::from(!status.is_ok() || unseen);
+        self.lost_at = if unseen { self.epoch } else { self.lost_at };
         let own = generation == self.generation;
         let for_good = matches!(status, Status::ZoneReadOnly | Status::ZoneOffline);
         match status.write_pointer() {
@@ -226,7 +229,9 @@ impl Model {
             self.attempts = 0;
             return false;
         }
-        let wanted = self.stale || self.read_only || self.offline || resync && self.resync;
+        let rests = !self.has_writes();
+        let wanted = rests && (self.stale || self.read_only || self.offline);
+        let wanted = wanted || resync && self.resync;
         if !(gone || newer && wanted) {
             return resync;
         }
