@@ -12,8 +12,7 @@ pub(crate) use shard::{Shard, count};
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
-use zoneplug_models::{Summary as Figures, Worlds};
-use zoneplug_sim::{Class, Steps, Tally, run, shrink};
+use zoneplug_sim::{Class, Steps, Summary as Figures, Tally, Worlds, run, shrink};
 
 /// Flags of `zoneplug-lab sim`.
 #[derive(Debug, clap::Args)]

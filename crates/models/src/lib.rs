@@ -1,6 +1,5 @@
-//! Figures of the engine on models of drives, in virtual time, as plain data: workloads, block
-//! traces, the published tables, and worlds by seed. The command `zoneplug` prints them; Python
-//! returns them as dictionaries.
+//! Figures of the engine on models of drives, in virtual time, as plain data: workloads, block traces and the published
+//! tables. The command `zoneplug-lab` prints them; Python returns them as dictionaries.
 //!
 //! Figures follow from the arguments alone: the machine, the number of threads and their order make no difference.
 //!
@@ -16,7 +15,6 @@
 //! | `calibrate/` | the profile of a drive from measurements of it |
 //! | `replay/` | a block trace on disks |
 //! | `reproduce/` | the published tables |
-//! | `worlds.rs` | worlds by seed |
 //! | `status_key.rs` | counts with statuses as keys |
 
 pub mod calibrate;
@@ -32,10 +30,8 @@ mod virtual_disk;
 mod watch;
 pub mod work;
 mod workers;
-mod worlds;
 
 pub use own_policy::{Choose, Own};
 pub use status_key::by_status;
 pub use virtual_disk::{VirtualDisk, Way, Writer, layer_name, scheduler, ways};
 pub use workers::Workers;
-pub use worlds::{Summary, Worlds};

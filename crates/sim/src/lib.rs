@@ -19,7 +19,8 @@
 //! | `queueing.rs` | the oracle for the order of schedulers |
 //! | `device_pending.rs` | what the device has not carried out yet |
 //! | `class.rs` | regression classes, and how often each was exercised |
-//! | `run.rs` | worlds by seed, and their results |
+//! | `run.rs` | a world by its seed, and the sum of the results of several |
+//! | `worlds.rs` | a run of many worlds, and its figures as data |
 //! | `shrink.rs` | the fewest steps that still fail |
 //! | `far.rs` | worlds with zones of nearly 2^32 sectors |
 
@@ -37,9 +38,11 @@ mod run;
 mod seam_oracle;
 mod shrink;
 mod world;
+mod worlds;
 mod zone_history;
 
 pub use class::{Class, Coverage};
 pub use far::{Far, far};
 pub use run::{Failure, Outcome, Steps, Tally, run};
 pub use shrink::{Shrunk, shrink};
+pub use worlds::{Summary, Worlds};

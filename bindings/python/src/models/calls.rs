@@ -18,7 +18,8 @@ use zoneplug_models::replay::{Map, Replay, Speed, Trace};
 use zoneplug_models::reproduce::{How, Plan, Report, TableReport, chosen, tables};
 use zoneplug_models::time::trace::{Columns, Events};
 use zoneplug_models::work::Rw;
-use zoneplug_models::{VirtualDisk, Worlds, Writer, scheduler, ways};
+use zoneplug_models::{VirtualDisk, Writer, scheduler, ways};
+use zoneplug_sim::Worlds;
 
 /// The names of the arguments of a workload.
 const NAMES: Names = Names { bs: "block_bytes", rw: "rw", zone_lock: "zone_lock" };

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::RangeInclusive;
-use zoneplug_models::Summary as Figures;
-use zoneplug_sim::Tally;
+use zoneplug_sim::{Summary as Figures, Tally};
 
 /// The `"error"` of a document.
 #[derive(Debug, Deserialize)]

@@ -1,11 +1,12 @@
 //! Worlds by seed: each is a disk of random shape with faults below it and clients above it, in
 //! virtual time. A world fails if the engine breaks one of its promises.
 
+use crate::class::Class;
+use crate::run::{Failure, Outcome, Steps, Tally, run};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use zoneplug_core::status_key;
-use zoneplug_sim::{Class, Failure, Outcome, Steps, Tally, run};
 
 /// The results of many worlds as plain data. Rates, means and percentages are computed from the
 /// counts and `elapsed_s`.
@@ -71,7 +72,7 @@ impl Worlds {
     /// `stop_at_first`, also stops at the first broken promise.
     ///
     /// ```
-    /// use zoneplug_models::Worlds;
+    /// use zoneplug_sim::Worlds;
     /// let worlds = Worlds::run(1..=20, true, |_| true);
     /// assert!(worlds.broken.is_empty());
     /// assert_eq!(worlds.summary(false).worlds, 20);
