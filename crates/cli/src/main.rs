@@ -68,6 +68,12 @@ static PROGRAM: Program = Program {
            reproduce, sim.",
     other: "zoneplug-lab",
     others: &["bench", "calibrate", "demo", "merge", "replay", "reproduce", "sim"],
+    left_out: &[
+        #[cfg(not(feature = "mount"))]
+        "mount",
+        #[cfg(not(feature = "top"))]
+        "top",
+    ],
 };
 
 /// Ordered writes at any queue depth for zoned disks, in user space.

@@ -88,12 +88,16 @@ fn no_trace() -> Failure {
     ))
 }
 
-/// The failure for a command that this program does not have. Names the other program if it has the command. Suggests a command or one of the `more` words, but only a nearly identical
+/// The failure for a command that this program does not have, or that this build leaves out. Names the other program if it has the command. Suggests a command or one of the `more` words, but only a nearly identical
 /// one, because some commands destroy data.
 pub fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Failure {
     if let Some(other) = program().filter(|p| p.others.contains(&given)).map(|p| p.other) {
         return Failure::usage(format!("{given} is a command of {other}"))
             .hint(with_program(other));
+    }
+    if let Some(own) = program().filter(|p| p.left_out.contains(&given)) {
+        return Failure::new(Kind::NotSupported, format!("this build has no {given}"))
+            .hint(format!("cargo install --path {}, with its default features", own.path));
     }
     let names = cli.get_subcommands().map(clap::Command::get_name);
     let names: Vec<&str> = names.chain(more.iter().copied()).collect();

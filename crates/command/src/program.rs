@@ -30,6 +30,8 @@ pub struct Program {
     pub other: &'static str,
     /// The commands of the other program.
     pub others: &'static [&'static str],
+    /// Commands of this program that need a default feature, in a build without it.
+    pub left_out: &'static [&'static str],
 }
 
 impl Program {

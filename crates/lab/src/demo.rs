@@ -35,11 +35,11 @@ const FIGURES: u32 = 8;
 /// Columns of a full bar.
 const BAR: usize = 26;
 
-/// Commands to try next. Each works in an empty directory without root.
+/// Commands to try next. Each works in an empty directory without root, in a build without any feature.
 const NEXT: [(&str, &str); 3] = [
     ("bench --disk mem,reorder=1 --iodepth 16 --verify", "a workload of your own"),
     ("reproduce smr30-seq --quick", "published figures of a 30 TB disk, and ours"),
-    ("sim --seeds 1..50", "the engine in 50 worlds with faults, power cuts and hosts"),
+    ("calibrate sim-smr30", "the profile of that disk, from measurements of it alone"),
 ];
 
 /// The results. A case that was not reached is empty.

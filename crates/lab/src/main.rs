@@ -24,9 +24,11 @@ mod demo;
 mod examples;
 mod html;
 mod input;
+#[cfg(feature = "worlds")]
 mod merge;
 mod replay;
 mod reproduce;
+#[cfg(feature = "worlds")]
 mod sim;
 mod threads;
 mod virtual_disk;
@@ -46,11 +48,12 @@ use zoneplug_command::{
 use zoneplug_control::client as server_client;
 
 /// The features that are built.
-const FEATURES: [(&str, bool); 4] = [
+const FEATURES: [(&str, bool); 5] = [
     ("crypt", cfg!(feature = "crypt")),
     ("drives", cfg!(feature = "drives")),
     ("probes", cfg!(feature = "probes")),
     ("trace", cfg!(feature = "trace")),
+    ("worlds", cfg!(feature = "worlds")),
 ];
 
 /// This program.
@@ -62,6 +65,12 @@ static PROGRAM: Program = Program {
     note: "zoneplug makes, serves and operates disks.",
     other: "zoneplug",
     others: &OPERATES,
+    left_out: &[
+        #[cfg(not(feature = "worlds"))]
+        "merge",
+        #[cfg(not(feature = "worlds"))]
+        "sim",
+    ],
 };
 
 /// The commands of `zoneplug`.
@@ -123,12 +132,14 @@ enum Command {
     /// numbers that it has are printed beside those that were found.
     Calibrate(calibrate::Args),
     /// Run the engine in virtual time, world after world, until one breaks a promise
+    #[cfg(feature = "worlds")]
     Sim(sim::Args),
     /// Put the results of shards together, which several machines have computed
     ///
     /// Prints what one run of all seeds would have printed. Fails if a shard is missing, is there twice, or has not run
     /// all of its seeds, and says how to run it; and if a promise was broken in one of them. Of the files of a sweep of
     /// the Python package in shards it prints the file of the whole sweep.
+    #[cfg(feature = "worlds")]
     Merge(merge::Args),
     #[command(flatten)]
     Pages(Pages),
@@ -137,6 +148,7 @@ enum Command {
 impl Commands for Cli {
     fn on_signal(&self) -> Option<FirstSignal> {
         match &self.command {
+            #[cfg(feature = "worlds")]
             Command::Merge(_) => None,
             Command::Pages(pages) => pages.makes_files().then_some(FirstSignal::Ends),
             _ => Some(FirstSignal::Asks),
@@ -151,7 +163,9 @@ impl Commands for Cli {
             Command::Reproduce(args) => reproduce::run(args, out),
             Command::Replay(args) => replay::run(args, out),
             Command::Calibrate(args) => calibrate::run(args, out),
+            #[cfg(feature = "worlds")]
             Command::Sim(args) => sim::main(args, out),
+            #[cfg(feature = "worlds")]
             Command::Merge(args) => merge::run(args, out),
             Command::Pages(pages) => pages.run(PROGRAM.definition(), out),
         }

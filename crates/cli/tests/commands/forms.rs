@@ -372,7 +372,7 @@ fn what_the_demo_says_to_try_next_works() {
     // The README shows the same, but for the figures.
     let readme = include_str!("../../../../README.md");
     assert!(readme.lines().count() <= 250, "the README has {} lines", readme.lines().count());
-    assert!(readme.contains("    cargo run --release -- demo "), "its first command");
+    assert!(readme.contains("    cargo demo "), "its first command");
     let is_bar = |l: &&str| l.contains("% written") || l.contains("s/s, p99");
     for line in said.lines().filter(|l| !is_bar(l) && !l.contains(" build")) {
         let line = line.replace(&**ZONEPLUG_LAB, "target/release/zoneplug-lab");
