@@ -1,6 +1,6 @@
 //! Command lines for the help and the man pages.
 
-pub(crate) const EXAMPLES: [(&str, &[&str]); 24] = [
+pub(crate) const EXAMPLES: [(&str, &[&str]); 25] = [
     (
         "",
         &[
@@ -52,6 +52,7 @@ pub(crate) const EXAMPLES: [(&str, &[&str]); 24] = [
     ),
     ("mount", &["zoneplug mount disk.zbd /mnt --format -o buffered"]),
     ("status", &["zoneplug status", "zoneplug status ublkb0 --json"]),
+    ("doctor", &["zoneplug doctor", "zoneplug doctor --json"]),
     ("top", &["zoneplug top", "zoneplug top disk.zbd"]),
     ("attr", &["zoneplug attr ublkb0", "zoneplug attr ublkb0 zoned_qd1_writes 1"]),
     ("zone-wplugs", &["zoneplug zone-wplugs ublkb0"]),

@@ -12,6 +12,7 @@
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `serve/`, `background.rs` | `zoneplug serve`: flags, the file of settings, words (the crate `zoneplug-server` serves) |
 //! | `status.rs`, `status/`, `top/` | `zoneplug status`, `top` |
+//! | `doctor.rs` | `zoneplug doctor` |
 //! | `mount.rs` | `zoneplug mount` |
 //!
 //! The crate `zoneplug-command` has the rest: errors, exit codes, JSON, the terminal, help, disks on the command line.
@@ -22,6 +23,7 @@ mod attr;
 mod background;
 mod copy;
 mod create;
+mod doctor;
 mod examples;
 mod info;
 mod manage;
@@ -163,6 +165,11 @@ enum Command {
     ///
     /// A server that does not answer within five seconds is named after the disks of the others, and the exit code is 3.
     Status(status::Args),
+    /// Say what zoneplug can do on this machine, and what to try where it cannot
+    ///
+    /// Tries io_uring, the driver of ublk and FUSE as this user, looks for zoned drives, limits and servers, and changes
+    /// nothing. The exit code is 0, whatever it finds.
+    Doctor(doctor::Args),
     /// Watch disks at work: rates, latencies, the zones as a map
     ///
     /// Of the disks that are served, or of a zoneplug-lab bench --socket; of the disk in a file the zones, read again and again.
@@ -215,6 +222,7 @@ impl Commands for Cli {
             #[cfg(feature = "mount")]
             Command::Mount(args) => mount::run(args, out),
             Command::Status(args) => status::run(args, out),
+            Command::Doctor(args) => doctor::run(args, out),
             #[cfg(feature = "top")]
             Command::Top(args) => top::run(args, out),
             Command::Attr(args) => attr::attr(args, out),

@@ -74,12 +74,13 @@ static PROGRAM: Program = Program {
 };
 
 /// The commands of `zoneplug`.
-const OPERATES: [&str; 20] = [
+const OPERATES: [&str; 21] = [
     "append",
     "attr",
     "check",
     "close",
     "create",
+    "doctor",
     "finish",
     "flush",
     "info",

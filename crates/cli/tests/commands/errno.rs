@@ -1,6 +1,6 @@
 //! Errors of the system: each names its cause and the way out. A filter of system calls refuses what this machine allows.
 
-use super::{Dir, ZONEPLUG, fails, json, ok, text};
+use super::{Dir, ZONEPLUG, fails, feed, json, ok, text};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -148,4 +148,49 @@ fn a_disk_that_no_server_has_may_be_at_another_socket() {
     {
         fails(args, 3, "--socket");
     }
+}
+
+/// `doctor` names each thing that it has tried, and says of what does not work the same as a command that needs it.
+#[test]
+fn doctor_says_what_a_command_would_say() {
+    let document = |out: &Output| {
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
+    };
+    let check = |document: &serde_json::Value, name: &str| {
+        let all = document["checks"].as_array().unwrap().iter();
+        let found: Vec<_> = all.filter(|c| c["check"] == name).cloned().collect();
+        assert_eq!(found.len(), 1, "{name} in {document}");
+        found[0].clone()
+    };
+    let here = json(&["doctor", "--json"]);
+    for name in ["kernel", "io_uring", "ublk", "FUSE", "drives", "open files", "servers"] {
+        let c = check(&here, name);
+        assert!(["ok", "limited", "missing"].contains(&c["state"].as_str().unwrap()), "{c}");
+        assert_eq!(c["state"] == "ok", c["hint"].is_null(), "{c}");
+        let line = format!(
+            "{name:<11} {:<7}  {}",
+            c["state"].as_str().unwrap(),
+            c["what"].as_str().unwrap()
+        );
+        assert!(ok(&["doctor"]).lines().any(|l| l == line), "{line}");
+    }
+    let ublk = check(&here, "ublk");
+    if ublk["state"] == "missing" {
+        let refused = text(&feed(&["serve", "--ublk", "mem,zones=8"], b"").stderr);
+        assert!(refused.contains(ublk["what"].as_str().unwrap()), "{refused}");
+        assert!(refused.contains(ublk["hint"].as_str().unwrap()), "{refused}");
+    }
+    let ring = check(&document(&without_ring(libc::ENOMEM, &["doctor", "--json"])), "io_uring");
+    assert_eq!(ring["state"], "limited");
+    assert!(ring["what"].as_str().unwrap().contains("locked memory"), "{ring}");
+    assert!(ring["hint"].as_str().unwrap().contains("ulimit -l"), "{ring}");
+    let few = Command::new("sh")
+        .args(["-c", "ulimit -n 64; exec \"$0\" doctor --json", &ZONEPLUG])
+        .output();
+    let files = check(&document(&few.unwrap()), "open files");
+    assert_eq!(
+        (&files["state"], files["what"].as_str().unwrap().contains("may open 64;")),
+        (&"limited".into(), true)
+    );
 }

@@ -96,6 +96,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         check {disk} --new-uuid
         snapshot {disk} {copy}
         status --socket {socket}
+        doctor
         serve --check-config {config}
         serve --check-config {config} --nvme-tcp 127.0.0.1:4420 mem
         status --socket {socket}.none

@@ -333,11 +333,11 @@ impl FileDisk {
         let engine = match io {
             Io::Auto if storage.is_tmpfs() => Engine::Inline,
             Io::Threads => Engine::Threads,
-            Io::Auto | Io::Ring => match Ring::<Entry>::new(2) {
-                Ok(_) if io == Io::Ring => Engine::OnlyRing,
-                Ok(_) => Engine::Ring,
+            Io::Auto | Io::Ring => match check_ring() {
+                Ok(()) if io == Io::Ring => Engine::OnlyRing,
+                Ok(()) => Engine::Ring,
                 Err(_) if io == Io::Auto => Engine::Threads,
-                Err(e) => return Err(no_ring(e)),
+                Err(e) => return Err(e),
             },
         };
         // Linux may keep up to 1 MiB in one folio. Two zones must not share a folio that is written both through the
@@ -445,6 +445,15 @@ impl FileDisk {
 /// The error of a ring that cannot be made.
 fn no_ring(e: std::io::Error) -> Error {
     os_error(Attempt::FileRing, "io_uring cannot be used", e)
+}
+
+/// Checks whether the data of disks in files can move by io_uring here. Without it threads move them.
+///
+/// # Errors
+///
+/// The error of opening a disk with `io=ring`, which names the cause.
+pub fn check_ring() -> Result<(), Error> {
+    Ring::<Entry>::new(2).map(drop).map_err(no_ring)
 }
 
 /// Opens the file of a disk, and takes the lock of a writer or a reader.
