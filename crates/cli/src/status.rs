@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use zoneplug_control::figures::about;
 use zoneplug_core::Bytes;
 use zoneplug_core::plain;
 
@@ -115,15 +116,6 @@ fn named(d: &Shown) -> String {
     format!("{dev}{}", plain(&d.name))
 }
 
-/// Formats a number of bytes, rounded.
-fn about(bytes: u64) -> String {
-    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    match units.iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) => format!("{:.1}{unit}", bytes as f64 / (1u64 << shift) as f64),
-        None => bytes.to_string(),
-    }
-}
-
 fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     let (size, zone) = (Bytes(d.capacity_bytes), Bytes(d.zone_bytes));
     let mut text = format!("{}  {}\n", named(d), plain(&d.spec));
@@ -204,12 +196,5 @@ mod tests {
         assert!(said(true, true).contains(", handed over by the server before it\n"));
         assert!(said(false, true).contains(", taken over from a server that had ended or died\n"));
         assert!(!said(false, false).contains("over"));
-    }
-
-    #[test]
-    fn bytes_for_people() {
-        assert_eq!(about(0), "0");
-        assert_eq!(about(1536), "1.5K");
-        assert_eq!(about(3 << 30), "3.0G");
     }
 }

@@ -1,18 +1,19 @@
-//! `zoneplug serve --metrics`: the data of `zoneplug status` over HTTP, in Prometheus's format.
+//! `zoneplug serve --metrics`: the data of `zoneplug status` over HTTP, in Prometheus's format and as a page for readers.
 
 mod http;
+mod page;
 mod text;
 
 use crate::door::listen_at;
 use crate::served::Served;
-use http::Bounds;
+use http::{Bounds, HttpText};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use zoneplug_control::{Attempt, Failure};
 use zoneplug_host::WakeFd;
 
@@ -69,7 +70,7 @@ impl Metrics {
         let (of_thread, served) = (ends.clone(), Arc::downgrade(&disks));
         let body = move || {
             let is_over = || of_thread.is_over.load(Ordering::Acquire);
-            let text = (text::CONTENT_TYPE, texts(served, Instant::now));
+            let text = texts(served, Instant::now);
             // poll(2) fails only if there is no memory. The disks are then served without metrics.
             let _ = http::serve(&listener, of_thread.bell.as_fd(), is_over, text, bounds);
         };
@@ -79,26 +80,36 @@ impl Metrics {
         Ok(Metrics { address, ends, thread, disks: Some(disks) })
     }
 
-    /// The line that reports the address of the metrics.
-    pub(crate) fn line(&self) -> String {
-        format!("metrics at http://{}/metrics", self.address)
+    /// The lines that report where the page and the metrics are.
+    pub(crate) fn lines(&self) -> [String; 2] {
+        let at = self.address;
+        [format!("status page at http://{at}/"), format!("metrics at http://{at}/metrics")]
     }
 }
 
-/// Makes the text, at most once in [`FRESH`] of this clock.
+/// Makes a text with its type, each at most once in [`FRESH`] of this clock.
 fn texts(
     disks: Weak<Vec<Served>>,
     mut clock: impl FnMut() -> Instant,
-) -> impl FnMut() -> Option<String> {
-    let mut last: Option<(Instant, String)> = None;
-    move || {
+) -> impl FnMut(HttpText) -> Option<(&'static str, String)> {
+    let (mut page, mut metrics): (Option<(Instant, String)>, _) = (None, None);
+    move |wanted| {
         let disks = disks.upgrade()?;
         let now = clock();
+        let (last, kind) = match wanted {
+            HttpText::Page => (&mut page, page::CONTENT_TYPE),
+            HttpText::Metrics => (&mut metrics, text::CONTENT_TYPE),
+        };
         let is_fresh = last.as_ref().is_some_and(|(made, _)| now.duration_since(*made) < FRESH);
         if !is_fresh {
-            last = Some((now, text::of(disks.iter().map(Served::shown).collect())));
+            let shown = disks.iter().map(Served::shown).collect::<Vec<_>>();
+            let text = match wanted {
+                HttpText::Page => page::of(&shown, SystemTime::now()),
+                HttpText::Metrics => text::of(shown),
+            };
+            *last = Some((now, text));
         }
-        last.as_ref().map(|(_, text)| text.clone())
+        last.as_ref().map(|(_, text)| (kind, text.clone()))
     }
 }
 
@@ -172,7 +183,7 @@ mod tests {
         let (mut texts_made, mut last) = (0, String::new());
         // A client asks four times while a text is fresh.
         for asked in 0..40 {
-            let text = texts().unwrap();
+            let (_, text) = texts(HttpText::Metrics).unwrap();
             if text != last {
                 assert!(
                     text.contains(&format!("condition=\"active\"}} {zone}")),
@@ -189,6 +200,6 @@ mod tests {
         }
         assert_eq!(texts_made, 3, "after no zone, after four, and after eight");
         drop((io, disks));
-        assert_eq!(texts(), None, "the server is ending");
+        assert_eq!(texts(HttpText::Page), None, "the server is ending");
     }
 }

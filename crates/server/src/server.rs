@@ -173,7 +173,7 @@ impl Server {
         }
         if !goes_on {
             let lines = self.doors.iter().flat_map(|door| door.lines());
-            on_served(lines.chain(metrics.as_ref().map(Metrics::line)).collect());
+            on_served(lines.chain(metrics.iter().flat_map(Metrics::lines)).collect());
         }
         self.doors.iter().for_each(|door| door.log_start());
         if goes_on {

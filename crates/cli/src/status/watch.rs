@@ -1,11 +1,12 @@
 //! `zoneplug status --watch`: the activity of each disk in an interval, from two samples.
 
-use super::{Seen, about, named};
+use super::{Seen, named};
 use crate::failure::Failure;
 use crate::server_client::{LatencyShown, OperationShown, Shown};
 use crate::term;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use zoneplug_control::figures::{about, duration};
 use zoneplug_core::plain;
 
 /// Moves the cursor to the upper left corner and clears the screen.
@@ -121,14 +122,6 @@ fn line(before: Option<&OperationShown>, now: &OperationShown, seconds: f64) -> 
 /// Formats a rate, rounded.
 fn rounded(rate: f64) -> String {
     if rate >= 10.0 || rate == 0.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
-}
-
-/// Formats a time, rounded.
-fn duration(ns: u64) -> String {
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1, "ns"));
-    let n = ns as f64 / unit as f64;
-    if n < 10.0 { format!("{n:.1} {name}") } else { format!("{n:.0} {name}") }
 }
 
 #[cfg(test)]

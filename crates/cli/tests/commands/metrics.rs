@@ -72,14 +72,19 @@ impl Drop for Server {
 
 /// The body of the metrics at an address.
 pub(crate) fn get(address: &str) -> String {
+    get_at(address, "/metrics", "text/plain; version=0.0.4")
+}
+
+/// What a server gives at a path.
+fn get_at(address: &str, path: &str, kind: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains(&format!("Content-Type: {kind}")), "{head}");
     body.to_owned()
 }
 
@@ -200,6 +205,15 @@ fn failures_and_stale_zones_are_counted() {
     assert_eq!(of("zoneplug_events_total", "event=\"recovered\""), 1.);
     let status = ok(&["status", "--socket", &server.socket]);
     assert!(status.contains("events: 1 failed, 1 recovered, 1 stale"), "{status}");
+    // The page for readers has the same.
+    let page = get_at(&server.metrics, "/", "text/html");
+    for part in [
+        &format!("<h1>zoneplug: tcp{port}n1</h1>"),
+        "<dd>failed: 1, recovered: 1, stale: 1</dd>",
+        "</span>8 empty<",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
 }
 
 /// Clients that are silent, slow, or send nonsense: the disk is served, a scrape is answered, and the server ends at once.

@@ -1,8 +1,8 @@
 //! Plots as SVG, without a plotting library: libraries fix colours and sizes when they draw. Here colours are classes
 //! of `style.css`, so that plots follow the reader's light or dark theme, and sizes fit a narrow page.
 
-use super::escape;
 use std::fmt::Write;
+use zoneplug_control::html::escape;
 
 /// Width of every plot. Browsers show it at about this size: two or three beside each other, or one on a narrow page.
 pub(crate) const WIDTH: f64 = 410.0;

@@ -2,9 +2,10 @@
 
 use super::plot::plots;
 use super::text::Report;
-use crate::html::{self, begin_table, escape, td};
+use crate::html;
 use crate::program::quoted;
 use std::fmt::{self, Write};
+use zoneplug_control::html::{begin_table, escape, td};
 
 /// The page. `command`: the words of the command line after the program's name.
 pub(super) fn page(report: &Report, command: &[String]) -> String {

@@ -2,8 +2,9 @@
 
 use super::plot::plots;
 use super::text::{self, figure};
-use crate::html::{self, begin_table, escape, td};
+use crate::html;
 use std::fmt::Write;
+use zoneplug_control::html::{begin_table, escape, td};
 use zoneplug_models::reproduce::{CellReport, How, Layout, Report, Source, TableReport, Verdict};
 
 /// The page.
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn a_page_is_one_file() {
         let page = page(&report());
-        html::assert_one_file(&page);
+        zoneplug_control::html::assert_one_file(&page);
         assert!(page.contains("pass (±12 %)") && page.contains("published 192"));
         let subject = "Improve+zoned+SMR+HDD+write+throughput%22\">";
         assert!(page.contains(subject), "its source is linked");

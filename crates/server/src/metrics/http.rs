@@ -1,4 +1,4 @@
-//! An HTTP server that gives one text to every client. One thread handles all connections without blocking: each has
+//! An HTTP server that gives two texts to every client. One thread handles all connections without blocking: each has
 //! a time limit, and the number of connections and the length of a request are limited. It holds disks only while it
 //! makes the text.
 //!
@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 
 /// Longest head of a request, in bytes.
 pub(super) const MAX_HEAD: usize = 8 << 10;
+/// The page needs no script and nothing from elsewhere, so a browser need not allow it any. No other page may show it in
+/// a frame.
+const LOCKED: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n\
+                      X-Content-Type-Options: nosniff\r\n";
 /// Most lines of a head.
 const MAX_HEADERS: usize = 64;
 /// Most bytes that are read after a request. Without reading them, the client would see a reset in place of the
@@ -59,13 +63,22 @@ struct Connection {
     done: usize,
 }
 
-/// Serves until `is_over`, which must make `bell` readable. `text` makes the text of `GET /metrics`, given with its
-/// type; `None`: the server is ending.
+/// A text that clients may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HttpText {
+    /// `GET /`.
+    Page,
+    /// `GET /metrics`.
+    Metrics,
+}
+
+/// Serves until `is_over`, which must make `bell` readable. `text` makes a text, and returns it with its type; `None`: the
+/// server is ending.
 pub(super) fn serve(
     listener: &TcpListener,
     bell: BorrowedFd<'_>,
     is_over: impl Fn() -> bool,
-    (content_type, mut text): (&str, impl FnMut() -> Option<String>),
+    mut text: impl FnMut(HttpText) -> Option<(&'static str, String)>,
     bounds: Bounds,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -80,7 +93,7 @@ pub(super) fn serve(
         let mut ready_of = ready[2..].iter();
         connections.retain_mut(|c| {
             let is_ready = ready_of.next().is_some_and(|r| *r);
-            let mut answer = |head: &[u8]| answer(head, content_type, &mut text);
+            let mut answer = |head: &[u8]| answer(head, &mut text);
             now < c.end
                 && (!is_ready || c.turn(now, &mut answer, bounds).is_ok_and(|goes_on| goes_on))
         });
@@ -219,8 +232,7 @@ impl Connection {
 /// The answer to a request, once its head is complete.
 fn answer(
     head: &[u8],
-    content_type: &str,
-    text: &mut impl FnMut() -> Option<String>,
+    text: &mut impl FnMut(HttpText) -> Option<(&'static str, String)>,
 ) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -241,14 +253,17 @@ fn answer(
         let allow = "Allow: GET, HEAD\r\n";
         return Some(response("405 Method Not Allowed", plain, allow, "only GET and HEAD\n", true));
     }
-    let (status, kind, body) = match path {
-        "/metrics" => match text() {
-            Some(text) => ("200 OK", content_type, text),
-            None => ("503 Service Unavailable", plain, "the server is ending\n".to_owned()),
-        },
-        _ => ("404 Not Found", plain, "the metrics are at /metrics\n".to_owned()),
+    let wanted = match path {
+        "/" => Some(HttpText::Page),
+        "/metrics" => Some(HttpText::Metrics),
+        _ => None,
     };
-    Some(response(status, kind, "", &body, get))
+    let (status, kind, body) = match wanted.map(text) {
+        Some(Some((kind, text))) => ("200 OK", kind, text),
+        Some(None) => ("503 Service Unavailable", plain, "the server is ending\n".to_owned()),
+        None => ("404 Not Found", plain, "the metrics are at /metrics\n".to_owned()),
+    };
+    Some(response(status, kind, LOCKED, &body, get))
 }
 
 fn response(status: &str, content_type: &str, more: &str, body: &str, with_body: bool) -> Vec<u8> {
@@ -287,12 +302,16 @@ mod tests {
         let (over, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (of_thread, is_over, makes) = (bell.clone(), over.clone(), made.clone());
         let body = move || {
-            let texts = move || {
+            let texts = move |wanted| {
                 makes.fetch_add(1, Ordering::SeqCst);
-                Some(text.repeat(200_000)).filter(|t| !t.is_empty())
+                let (kind, n) = match wanted {
+                    HttpText::Page => ("text/page", 3),
+                    HttpText::Metrics => ("text/x", 200_000),
+                };
+                Some((kind, text.repeat(n))).filter(|(_, text)| !text.is_empty())
             };
             let is_over = || is_over.load(Ordering::SeqCst);
-            serve(&listener, of_thread.as_fd(), is_over, ("text/x", texts), bounds).unwrap();
+            serve(&listener, of_thread.as_fd(), is_over, texts, bounds).unwrap();
         };
         Server { address, bell, over, made, thread: Some(std::thread::spawn(body)) }
     }
@@ -347,15 +366,18 @@ mod tests {
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         };
         starts(b"GET /metrics?name=x HTTP/1.0\r\n\r\n", "200");
-        starts(b"GET / HTTP/1.1\r\n\r\n", "404");
+        starts(b"GET /page HTTP/1.1\r\n\r\n", "404");
         starts(b"GET /metricsx HTTP/1.1\r\n\r\n", "404");
         starts(b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405");
         starts(b"\x16\x03\x01\x02\x00\x01\x00\x01", "400");
         starts(b"GET /metrics HTTP/9.9\r\n\r\n", "400");
+        let (head, len) = server.ask(b"GET / HTTP/1.1\r\n\r\n");
+        assert!(head.contains("Content-Type: text/page\r\n") && len == 3, "{head}");
+        assert!(head.contains("\r\nContent-Security-Policy: default-src 'none'; "), "{head}");
         let made = server.made.load(Ordering::SeqCst);
         let (head, len) = server.ask(b"HEAD /metrics HTTP/1.1\r\n\r\n");
         assert!(head.contains("Content-Length: 200000") && len == 0, "{head}");
-        assert_eq!((made, server.made.load(Ordering::SeqCst)), (2, 3));
+        assert_eq!((made, server.made.load(Ordering::SeqCst)), (3, 4));
     }
 
     /// A request may arrive byte by byte.

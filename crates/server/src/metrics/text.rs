@@ -317,7 +317,7 @@ fn buckets(latency: &LatencyShown) -> Vec<(f64, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
@@ -325,7 +325,7 @@ mod tests {
     const MOST_SERIES: usize = 450;
 
     /// A disk with all optional values.
-    const DISK: &str = r#"{"name":"tcp4420n1","spec":"disk \"a\".zbd","capacity_bytes":1073741824,
+    pub(in crate::metrics) const DISK: &str = r#"{"name":"tcp4420n1","spec":"disk \"a\".zbd","capacity_bytes":1073741824,
         "zones":4,"zone_bytes":268435456,"pid":1,"recovered":true,"reads":1,"read_bytes":4096,
         "writes":1,"written_bytes":4096,"others":0,"errors":0,"replayed":3,"waiting":7,
         "live_plugs":2,"held":1,"held_total":5,"held_expired":2,"address":"127.0.0.1:4420",
