@@ -134,8 +134,8 @@ static TABLE: &[Row] = &[
         RINGS,
         &[libc::ENOMEM],
         ErrorKind::Busy,
-        "a ring takes memory of the container or service, before Linux 5.12 locked memory, and there is too little",
-        "a higher limit (MemoryMax= in a unit; before Linux 5.12 ulimit -l, LimitMEMLOCK=), fewer queues or a smaller depth",
+        "a ring takes locked memory, and memory of the container or service, and there is too little",
+        "a higher limit (ulimit -l, in a unit LimitMEMLOCK= or MemoryMax=), fewer queues or a smaller depth",
     ),
     row(
         RINGS,

@@ -447,13 +447,16 @@ fn no_ring(e: std::io::Error) -> Error {
     os_error(Attempt::FileRing, "io_uring cannot be used", e)
 }
 
+/// The depth of a usual queue. A ring of it takes more memory than a small one.
+const USUAL_DEPTH: u16 = 128;
+
 /// Checks whether the data of disks in files can move by io_uring here. Without it threads move them.
 ///
 /// # Errors
 ///
 /// The error of opening a disk with `io=ring`, which names the cause.
 pub fn check_ring() -> Result<(), Error> {
-    Ring::<Entry>::new(2).map(drop).map_err(no_ring)
+    Ring::<Entry>::new(USUAL_DEPTH).map(drop).map_err(no_ring)
 }
 
 /// Opens the file of a disk, and takes the lock of a writer or a reader.

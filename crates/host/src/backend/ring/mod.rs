@@ -111,10 +111,20 @@ pub(crate) fn transfer(fd: RawFd, write: bool, at: u64, s: &Segments, flags: i32
 }
 
 impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
-    /// A ring for `depth` operations.
+    /// A ring for `depth` operations. The kernel has carried one out: a filter of system calls may let a ring be made
+    /// and refuse its use.
     pub(crate) fn new(depth: u16) -> io::Result<Ring<S, C>> {
         let entries = u32::from(depth).next_power_of_two();
-        let ring = IoUring::<S, C>::builder().setup_clamp().build(entries)?;
+        let mut ring = IoUring::<S, C>::builder().setup_clamp().build(entries)?;
+        let nothing = opcode::Nop::new().build().into();
+        // SAFETY: the operation uses no memory.
+        unsafe { ring.submission().push(&nothing) }.map_err(io::Error::other)?;
+        while ring.completion().next().is_none() {
+            match ring.submit_and_wait(1) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+        }
         Ok(Ring { ring, in_flight: 0, unsent: false })
     }
 
