@@ -1,18 +1,18 @@
 //! `zoneplug doctor`: what zoneplug can do on this machine, for this user, and what to try where it cannot. Most checks try
 //! the thing itself, so they say what a server or a mount would say.
 
-use crate::failure::Failure;
-use crate::server_client::{self, LIST_LIMIT};
+use crate::disk::{Opened, Use};
+use crate::failure::{Failure, FailureParts};
+use crate::server_client::{self, LIST_LIMIT, Silent};
 use crate::term::{self, paint};
 use crate::{json, program};
-use rustix::fs::{Access as Wanted, access};
-use rustix::process::{Resource, getrlimit};
+use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
-use zoneplug_core::{Error, plain_lines};
+use zoneplug_core::{Bytes, Error, one_line, plain_lines};
 
-/// The files that a server of many hosts has open: one for each connection that it takes, and some for itself.
+/// The files that a server of NVMe/TCP has open at most: one for each of 4,096 connections, and some for itself.
 const FILES: u64 = 4096 + 128;
 /// The columns before the text of a check.
 const BEFORE: usize = 21;
@@ -67,14 +67,15 @@ impl Check {
     ) -> Check {
         match tried {
             Ok(_) => Check::ok(check, what),
-            Err(e) => Check {
-                check,
-                state: otherwise,
-                what: e.what().to_owned(),
-                hint: e.what_to_try().map(str::to_owned),
-            },
+            Err(e) => Check { state: otherwise, ..failed(check, &e.into()) },
         }
     }
+}
+
+/// The check of something that has failed.
+fn failed(check: &'static str, failure: &Failure) -> Check {
+    let FailureParts { what, hint, .. } = failure.parts();
+    Check::found(check, State::Missing, one_line(what).into_owned(), hint)
 }
 
 /// The first line of a file of the kernel.
@@ -104,45 +105,58 @@ fn mounts() -> Check {
     Check::tried("FUSE", "zoneplug mount shows zones as files", tried, State::Missing)
 }
 
-/// The zoned block devices of this machine, and whether this user may use them.
-fn drives() -> Check {
-    let all = std::fs::read_dir(BLOCK).into_iter().flatten().flatten();
-    let is_zoned = |path: &Path| {
-        line_of(path.join("queue/zoned")).is_some_and(|zoned| zoned.starts_with("host"))
+/// The zoned block devices of this machine. Each is opened as `zoneplug info` opens it.
+fn drives() -> Vec<Check> {
+    let all = match std::fs::read_dir(BLOCK) {
+        Ok(all) => all.flatten().map(|entry| entry.path()),
+        Err(e) => {
+            let what = format!("which block devices there are is not known: {BLOCK}: {e}");
+            return vec![Check::found("drives", State::Missing, what, "mount -t sysfs sysfs /sys")];
+        }
     };
-    let zoned = all.map(|entry| entry.path()).filter(|path| is_zoned(path));
-    let names = zoned.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let is_zoned = |path: &Path| {
+        // The paths of a multipath device have no node of their own.
+        let hidden = line_of(path.join("hidden")).is_some_and(|hidden| hidden == "1");
+        !hidden && line_of(path.join("queue/zoned")).is_some_and(|zoned| zoned.starts_with("host"))
+    };
+    let zoned = all.filter(|path| is_zoned(path));
+    let names = zoned.filter_map(|path| Some(path.file_name()?.to_str()?.replace('!', "/")));
     let mut devices: Vec<String> = names.map(|name| format!("/dev/{name}")).collect();
     devices.sort();
-    let refused =
-        |path: &&String| access(path.as_str(), Wanted::READ_OK | Wanted::WRITE_OK).is_err();
-    let refused: Vec<_> = devices.iter().filter(refused).map(String::as_str).collect();
-    match (&devices[..], &refused[..]) {
-        ([], _) => {
-            Check::ok("drives", "there is no zoned block device; create makes disks in files")
+    if devices.is_empty() {
+        let what = "there is no zoned block device. A ZNS drive that Linux refuses is a character \
+                    device, as in zoneplug info /dev/ng0n1; zoneplug create makes a disk in a file";
+        return vec![Check::ok("drives", what)];
+    }
+    devices.iter().map(|device| drive(device)).collect()
+}
+
+fn drive(device: &str) -> Check {
+    match Opened::new(device, Use::Look) {
+        Ok(opened) => {
+            let (g, bytes) = (&opened.geometry, |n: u32| Bytes(u64::from(n) * 512));
+            let what = format!("{device}: {} zones of {}", g.nr_zones(), bytes(g.zone_sectors()));
+            Check::ok("drives", what)
         }
-        (all, []) => Check::ok("drives", all.join(", ")),
-        (_, refused) => Check::found(
-            "drives",
-            State::Missing,
-            format!("this user may not write {}", refused.join(", ")),
-            "as root, or as a user of the group of the device",
-        ),
+        Err(e) => failed("drives", &e),
     }
 }
 
 fn files() -> Check {
-    match getrlimit(Resource::Nofile).maximum {
-        Some(most) if most < FILES => Check::found(
-            "open files",
-            State::Limited,
-            format!(
-                "a process may open {most}; a server that 4,096 hosts may connect to needs {FILES}"
-            ),
-            "ulimit -Hn, LimitNOFILE= in the unit",
-        ),
-        Some(most) => Check::ok("open files", format!("a process may open {most}")),
-        None => Check::ok("open files", "a process may open any number"),
+    let (name, way) = ("open files", "ulimit -n, LimitNOFILE= in the unit");
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((_, most)) if most < FILES => {
+            let what = format!(
+                "a process may open {most}: a server of NVMe/TCP takes fewer than 4,096 connections, for \
+                 which it needs {FILES}"
+            );
+            Check::found(name, State::Limited, what, way)
+        }
+        Ok((_, most)) => Check::ok(name, format!("a process may open {most}")),
+        Err(e) => {
+            let what = format!("how many a process may open is not known: {e}");
+            Check::found(name, State::Limited, what, way)
+        }
     }
 }
 
@@ -167,34 +181,39 @@ fn processor() -> Option<Check> {
 }
 
 fn servers() -> Check {
+    if let Some(unseen) = server_client::unseen() {
+        return failed("servers", &unseen);
+    }
     let asked = server_client::disks_of_all(None, LIST_LIMIT);
     let disks: usize = asked.answered.iter().map(|(_, disks)| disks.len()).sum();
-    let servers = asked.answered.len();
-    match &asked.silent[..] {
-        [] if servers == 0 => Check::ok("servers", "none runs"),
-        [] => Check::ok("servers", format!("{servers} serve {disks} disks")),
-        [silent, ..] => Check::found(
-            "servers",
-            State::Missing,
-            silent.what().to_owned(),
-            "zoneplug status names its disks and its process",
-        ),
+    let what = match asked.answered.len() {
+        0 => "none runs".to_owned(),
+        1 => format!("one runs, disks: {disks}"),
+        n => format!("{n} run, disks: {disks}"),
+    };
+    match Silent::failure(asked.silent) {
+        None => Check::ok("servers", what),
+        Some(failure) => failed("servers", &failure),
     }
 }
 
-fn checks() -> Vec<Check> {
-    let mut all = vec![kernel(), ring(), ublk()];
+/// The checks, each made when it is asked for: some wait.
+fn checks() -> impl Iterator<Item = Check> {
+    let first: [fn() -> Option<Check>; 3] = [|| Some(kernel()), || Some(ring()), || Some(ublk())];
     #[cfg(feature = "mount")]
-    all.push(mounts());
-    all.extend([drives(), files()]);
-    all.extend(processor());
-    all.push(servers());
-    all
+    let first = first.into_iter().chain([(|| Some(mounts())) as fn() -> Option<Check>]);
+    #[cfg(not(feature = "mount"))]
+    let first = first.into_iter();
+    let last: [fn() -> Option<Check>; 3] = [|| Some(files()), processor, || Some(servers())];
+    let drives = std::iter::once_with(drives).flatten();
+    first
+        .filter_map(|check| check())
+        .chain(drives)
+        .chain(last.into_iter().filter_map(|check| check()))
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let checks = checks();
     if args.json {
         #[derive(Serialize)]
         struct Document {
@@ -202,11 +221,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             profile: &'static str,
             checks: Vec<Check>,
         }
-        let version = env!("CARGO_PKG_VERSION");
+        let (version, checks) = (env!("CARGO_PKG_VERSION"), checks().collect());
         return json::print(out, &Document { version, profile: program::PROFILE, checks });
     }
     let (colours, room) = (term::colours(), term::width().saturating_sub(BEFORE).max(BEFORE));
-    for Check { check, state, what, hint } in &checks {
+    for Check { check, state, what, hint } in checks() {
         let (word, sgr) = match state {
             State::Ok => ("ok", "32"),
             State::Limited => ("limited", "33"),
@@ -217,6 +236,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             term::fold(&plain_lines(&said), room).replace('\n', &format!("\n{:BEFORE$}", ""));
         let word = paint(&format!("{word:<7}"), sgr, colours);
         writeln!(out, "{check:<11} {word}  {said}")?;
+        // The next check may wait.
+        out.flush()?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }

@@ -311,14 +311,37 @@ fn can_mount(is_root: bool) -> Result<(), Error> {
     if let Err(e) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Err(no_device(&e));
     }
-    let found = |name: &&str| Command::new(name).arg("-V").output().is_ok();
-    if !is_root && !HELPERS.iter().any(found) {
+    let works =
+        |name: &&str| Command::new(name).arg("-V").output().is_ok_and(|out| out.status.success());
+    if !is_root && !HELPERS.iter().any(works) {
         return no(
             "only root mounts without fusermount3".to_owned(),
             "apt-get install fuse3, or as root",
         );
     }
-    Ok(())
+    // Without /proc the mount itself says what is wrong.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    match refused_by(&status, is_root) {
+        Some((what, hint)) => no(what.to_owned(), hint),
+        None => Ok(()),
+    }
+}
+
+/// Returns why a process with this `/proc/self/status` may not mount, and what to try.
+fn refused_by(status: &str, is_root: bool) -> Option<(&'static str, &'static str)> {
+    let value = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).map(str::trim);
+    if is_root {
+        // CAP_SYS_ADMIN.
+        let has = u64::from_str_radix(value("CapEff:")?, 16).is_ok_and(|all| all & 1 << 21 != 0);
+        return (!has).then_some((
+            "this process may not mount: it has no CAP_SYS_ADMIN",
+            "in a container: --cap-add SYS_ADMIN --device /dev/fuse",
+        ));
+    }
+    (value("NoNewPrivs:")? == "1").then_some((
+        "this process may not mount: no_new_privs keeps fusermount3 from being root",
+        "NoNewPrivileges=no in a unit; a container without no-new-privileges; or as root",
+    ))
 }
 
 fn config(source: &str, is_root: bool, volume: &Volume) -> Config {
@@ -410,6 +433,19 @@ mod tests {
         assert_eq!((&*what, &*hint), ("there is no /dev/fuse", "modprobe fuse, as root"));
         let (what, hint) = of(io::ErrorKind::PermissionDenied);
         assert!(what.starts_with("/dev/fuse: ") && hint.contains("chmod"), "{what} {hint}");
+    }
+
+    #[test]
+    fn a_process_that_may_not_mount_knows_why() {
+        let status =
+            |caps: &str, new: u8| format!("Name:\tx\nCapEff:\t{caps}\nNoNewPrivs:\t{new}\n");
+        let (all, none) = ("000001ffffffffff", "00000000a80425fb");
+        assert_eq!(refused_by(&status(all, 1), true), None);
+        assert!(refused_by(&status(none, 0), true).unwrap().0.contains("CAP_SYS_ADMIN"));
+        assert_eq!(refused_by(&status("0000000000000000", 0), false), None);
+        let (what, hint) = refused_by(&status(none, 1), false).unwrap();
+        assert!(what.contains("no_new_privs") && hint.contains("NoNewPrivileges=no"));
+        assert_eq!((refused_by("", true), refused_by("", false)), (None, None));
     }
 
     #[test]

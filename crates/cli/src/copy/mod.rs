@@ -99,7 +99,8 @@ impl Source {
             if meta.is_dir() {
                 return Err(Failure::usage(format!("{name} is a directory")).hint("name a file"));
             }
-            let len = meta.is_file().then_some(meta.len());
+            // Files that the kernel makes as they are read, as in /proc, have the length 0.
+            let len = (meta.is_file() && meta.len() > 0).then_some(meta.len());
             (Box::new(file), len)
         };
         let left = limit.unwrap_or(u64::MAX);
