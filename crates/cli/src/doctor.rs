@@ -100,9 +100,14 @@ fn ublk() -> Check {
 }
 
 #[cfg(feature = "mount")]
-fn mounts() -> Check {
+fn mounts() -> Option<Check> {
     let tried = zoneplug_zonefs::Mount::check(Path::new("/"));
-    Check::tried("FUSE", "zoneplug mount shows zones as files", tried, State::Missing)
+    Some(Check::tried("FUSE", "zoneplug mount shows zones as files", tried, State::Missing))
+}
+
+#[cfg(not(feature = "mount"))]
+fn mounts() -> Option<Check> {
+    None
 }
 
 /// The zoned block devices of this machine. Each is opened as `zoneplug info` opens it.
@@ -197,19 +202,18 @@ fn servers() -> Check {
     }
 }
 
-/// The checks, each made when it is asked for: some wait.
+/// The checks, each made when it is asked for: some wait. A drive that does not answer keeps the last ones waiting.
 fn checks() -> impl Iterator<Item = Check> {
-    let first: [fn() -> Option<Check>; 3] = [|| Some(kernel()), || Some(ring()), || Some(ublk())];
-    #[cfg(feature = "mount")]
-    let first = first.into_iter().chain([(|| Some(mounts())) as fn() -> Option<Check>]);
-    #[cfg(not(feature = "mount"))]
-    let first = first.into_iter();
-    let last: [fn() -> Option<Check>; 3] = [|| Some(files()), processor, || Some(servers())];
-    let drives = std::iter::once_with(drives).flatten();
-    first
-        .filter_map(|check| check())
-        .chain(drives)
-        .chain(last.into_iter().filter_map(|check| check()))
+    let each: [fn() -> Option<Check>; 7] = [
+        || Some(kernel()),
+        || Some(ring()),
+        || Some(ublk()),
+        mounts,
+        || Some(files()),
+        processor,
+        || Some(servers()),
+    ];
+    each.into_iter().filter_map(|check| check()).chain(std::iter::once_with(drives).flatten())
 }
 
 /// Runs the command.

@@ -167,8 +167,9 @@ enum Command {
     Status(status::Args),
     /// Say what zoneplug can do on this machine, and what to try where it cannot
     ///
-    /// Tries io_uring, the driver of ublk and FUSE as this user, looks for zoned drives, limits and servers, and changes
-    /// nothing. The exit code is 0, whatever it finds.
+    /// Tries io_uring, the driver of ublk and FUSE as this user, looks for limits, servers and zoned drives, and changes
+    /// nothing. Each line is shown as soon as it is known; a drive that does not answer keeps the last ones waiting. The exit
+    /// code is 0, whatever it finds.
     Doctor(doctor::Args),
     /// Watch disks at work: rates, latencies, the zones as a map
     ///
