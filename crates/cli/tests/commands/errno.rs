@@ -181,8 +181,8 @@ fn doctor_says_what_a_command_would_say() {
         serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
     };
     let check = |document: &serde_json::Value, name: &str| {
-        let all = document["checks"].as_array().unwrap().iter();
-        all.filter(|c| c["check"] == name).cloned().next().unwrap_or_else(|| panic!("{document}"))
+        let mut all = document["checks"].as_array().unwrap().iter();
+        all.find(|c| c["check"] == name).cloned().unwrap_or_else(|| panic!("{document}"))
     };
     let (here, shown) = (json(&["doctor", "--json"]), ok(&["doctor"]));
     for name in ["kernel", "io_uring", "ublk", "FUSE", "drives", "open files", "servers"] {
