@@ -11,10 +11,10 @@ use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waiter, ZoneClaim};
 use crate::disk::queue_state::QueueState;
 use crate::disk::snapshot::Layout;
-use crate::plug::{PlugChange, QueueStep};
+use crate::plug::{PlugChange, QueueStep, ReportEpochs};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
-use crate::zone::ZONE_RECORD_LEN;
+use crate::zone::{Condition, ZONE_RECORD_LEN};
 use std::ops::Range;
 use validate::{resets_all, validate, zones_of};
 
@@ -101,7 +101,8 @@ impl QueueState {
         let last = layout.geometry.nr_zones().min(first.0.saturating_add(records));
         for z in first.0..last {
             let (mut shard, i) = shared.shard(ZoneNo(z));
-            shard.plugs[i].begin_resync(bio.epoch);
+            let now = shared.epoch.load(Ordering::Acquire);
+            shard.plugs[i].begin_resync(ReportEpochs { sent: bio.epoch, now });
         }
     }
 
@@ -345,7 +346,6 @@ impl QueueState {
         if !layout.plugs || !Self::aborts(cmd.op) {
             return;
         }
-        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let zones = match cmd.op {
             Op::ZoneResetAll => 0..layout.geometry.nr_zones(),
             _ => cmd.zone..cmd.zone + 1,
@@ -353,6 +353,8 @@ impl QueueState {
         let mut wake = DeferredWake::default();
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
+            // The epoch begins under the lock: a report that is sent before this zone's turn does not count.
+            let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
             self.change(shared, &mut shard, i, |state, plug| {
                 plug.forget_write_pointer(epoch, &mut state.aborted);
             });
@@ -422,13 +424,17 @@ impl QueueState {
             }
             let mut wake = DeferredWake::default();
             let (mut shard, i) = shared.shard(zone);
-            let (epoch, mask) = (cmd.epoch, layout.write_mask());
+            // A zone that has gone begins an epoch.
+            let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
+            let before = shared.epoch.fetch_add(u32::from(gone), Ordering::AcqRel);
+            let now = before.wrapping_add(u32::from(gone));
+            let (epochs, mask) = (ReportEpochs { sent: cmd.epoch, now }, layout.write_mask());
             let may_move = || shared.resets.may_move(zone, &shared.late);
             let (met_busy, _) = self.change(shared, &mut shard, i, |state, plug| {
                 let aborted = &mut state.aborted;
-                let Some(step) = plug.reported_meanwhile(info, epoch, mask, &may_move, aborted)
+                let Some(step) = plug.reported_meanwhile(info, epochs, mask, &may_move, aborted)
                 else {
-                    return plug.reported(info, epoch, resync, aborted);
+                    return plug.reported(info, epochs, resync, aborted);
                 };
                 if step == QueueStep::InLine {
                     state.backlog.push_zone(zone);

@@ -103,9 +103,9 @@ impl PlugChange<'_> {
         self.note_appends(i);
     }
 
-    /// Notes that a write of the zone succeeded while the write pointer was unknown, on a disk with one write in flight. A
-    /// report that was sent before the error epoch `epoch` may not include the write (E6).
-    pub(crate) fn written_while_stale(&mut self, epoch: u32) {
+    /// Notes that a write succeeded whose zone awaits a report, on a disk with one write in flight. A report that was sent
+    /// before the error epoch `epoch` may not include the write (E6).
+    pub(crate) fn written_before_report(&mut self, epoch: u32) {
         let (shard, i) = (&mut *self.shard, self.i);
         match shard.tracks.get_mut(i) {
             Some(track) => track.appends.write_ended(&mut shard.plugs[i], true, epoch),

@@ -238,6 +238,11 @@ impl Plug {
         }
     }
 
+    /// Returns whether the zone takes no write until a report, a reset or a finish says that it does.
+    pub(crate) fn awaits_report(&self) -> bool {
+        self.is_stale() || self.state & (READONLY | OFFLINE) != 0
+    }
+
     /// Returns whether a write of `len` sectors at `offset` would be admitted. The error is the status with which it
     /// would be refused.
     pub fn check(&self, offset: u32, len: u32) -> Result<(), Status> {
@@ -290,14 +295,17 @@ impl Plug {
         }
     }
 
-    /// Marks an idle zone for the resync that is sent at error epoch `epoch`. The answers to earlier resyncs no
-    /// longer count. Returns false if writes are in flight.
-    pub fn begin_resync(&mut self, epoch: u32) -> bool {
+    /// Marks an idle zone for the resync of these epochs. The answers to earlier resyncs no longer count. Returns false if
+    /// writes are in flight, or if something has happened to the zone since the resync got its epoch.
+    pub(crate) fn begin_resync(&mut self, epochs: ReportEpochs) -> bool {
         if self.state & CONVENTIONAL != 0 || self.has_writes() {
             return self.state & CONVENTIONAL != 0;
         }
+        if !epochs.are_since(self.error_epoch) {
+            return false;
+        }
         if self.state & NEED_WP == 0 {
-            self.error_epoch = epoch;
+            self.error_epoch = epochs.sent;
         }
         self.state |= RESYNC;
         true
@@ -351,6 +359,21 @@ impl Plug {
     /// Returns whether Linux would have a plug for this zone: it is busy, stale, or partly written (P11).
     pub(crate) fn is_live(&self) -> bool {
         self.linux_flags() != 0 || self.condition() == Condition::Active
+    }
+}
+
+/// The error epochs of a report: when it was sent, and now. Events get their epochs under the lock of their zone, so none is
+/// newer than now, and the distances from now tell which of two is older, however often the epochs have wrapped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReportEpochs {
+    pub(crate) sent: u32,
+    pub(crate) now: u32,
+}
+
+impl ReportEpochs {
+    /// Returns whether the report was sent after the event of an epoch.
+    pub(crate) fn are_since(self, event: u32) -> bool {
+        self.now.wrapping_sub(event) >= self.now.wrapping_sub(self.sent)
     }
 }
 

@@ -244,7 +244,7 @@ impl PlugChange<'_> {
             }
         }
         let (plug, appends) = (&mut shard.plugs[i], &mut shard.tracks[i].appends);
-        if plug.state & NEED_WP != 0 {
+        if plug.awaits_report() {
             // A report that was sent earlier does not say what this command did.
             appends.write_ended(plug, cmd.status.is_ok(), epoch());
         }

@@ -22,7 +22,7 @@
 use super::shard::{PlugChange, Shard};
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::{MAX_ATTEMPTS, QueueStep, Track};
-use super::{Kind, NONE, Recovery};
+use super::{Kind, NONE, Recovery, ReportEpochs};
 use crate::bio::{Bio, Command, Op, Status};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
@@ -265,14 +265,13 @@ impl PlugChange<'_> {
         shard.resume_from_report(i, info, cmd.epoch, head, mask, aborted)
     }
 
-    /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is
-    /// in flight. If the client's report was sent after the failure, it ends the recovery in place of the layer's
+    /// Takes a client's report of a zone, with its epochs, while the layer's own report of that zone is in flight. If the client's report was sent after the failure, it ends the recovery in place of the layer's
     /// report: the client may write at once where it says. Returns `None` if the report does not end the recovery.
     /// `may_move`: as in [`RecoveryReport`].
     pub(crate) fn reported_meanwhile(
         &mut self,
         info: &ZoneInfo,
-        epoch: u32,
+        epochs: ReportEpochs,
         mask: u32,
         may_move: &dyn Fn() -> bool,
         aborted: &mut Vec<Box<Bio>>,
@@ -281,7 +280,7 @@ impl PlugChange<'_> {
         if self.plugs[i].recovery != Recovery::Asked {
             return None;
         }
-        let newer = epoch.wrapping_sub(self.tracks[i].report_number) as i32 >= 0;
+        let newer = epochs.are_since(self.tracks[i].report_number);
         let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
         if gone || !newer {
             return None;
@@ -291,7 +290,7 @@ impl PlugChange<'_> {
             // The client knows of the reset. Writes that wait are aborted, because the report may not hold any more.
             self.abort(i, aborted);
         }
-        let step = self.resume_from_report(i, info, epoch, info.start, mask, aborted);
+        let step = self.resume_from_report(i, info, epochs.sent, info.start, mask, aborted);
         // A report by the client makes the count of recoveries begin again.
         self.tracks[i].attempts = 0;
         for bio in aborted.iter_mut().skip(first).filter(|b| b.status.is_ok()) {

@@ -4,7 +4,7 @@ use super::slots::Slots;
 use super::state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::Track;
 use super::word::{self, Words};
-use super::{Kind, NONE, Plug};
+use super::{Kind, NONE, Plug, ReportEpochs};
 use crate::bio::{Bio, Command, Flags, Status, Waiter, WritePointer};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
@@ -455,12 +455,12 @@ impl PlugChange<'_> {
         self.abort(i, aborted);
     }
 
-    /// Takes the report of the zone that was sent at error epoch `epoch` (E4-E6). With `resync` it also corrects an
-    /// idle zone (E10). Returns whether it should have corrected the zone and could not, because the zone was busy.
+    /// Takes the report of the zone, with its epochs (E4-E6). With `resync` it also corrects an idle zone (E10). Returns
+    /// whether it should have corrected the zone and could not, because the zone was busy.
     pub(crate) fn reported(
         &mut self,
         zone: &ZoneInfo,
-        epoch: u32,
+        epochs: ReportEpochs,
         resync: bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> bool {
@@ -471,8 +471,7 @@ impl PlugChange<'_> {
             return false;
         }
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
-        // The difference may wrap around: the epochs in use at one time are close together.
-        let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
+        let newer = epochs.are_since(plug.error_epoch);
         // While a write or a native append of the zone is at the device, the report is already out of date.
         let rests = !plug.has_writes() && !appends;
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
@@ -482,9 +481,8 @@ impl PlugChange<'_> {
         let asked = resync && marked && newer && !appends;
         if gone {
             plug.set_from(zone);
-            if newer {
-                plug.error_epoch = epoch;
-            }
+            // Reports that were sent earlier do not bring the zone back: they may be from before it went.
+            plug.error_epoch = epochs.now;
             self.abort(i, aborted);
         } else if fresh || back || asked {
             plug.set_from(zone);

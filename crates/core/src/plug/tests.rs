@@ -175,8 +175,8 @@ impl Real {
         cmd.status = status;
         let offset = cmd.sector.0 as u32;
         let next = self.shard.begin_change(0).complete(&cmd, offset, epoch, &mut self.aborted);
-        if status.is_ok() && self.shard.plugs[0].is_stale() {
-            self.shard.begin_change(0).written_while_stale(epoch);
+        if status.is_ok() && self.shard.plugs[0].awaits_report() {
+            self.shard.begin_change(0).written_before_report(epoch);
         }
         if next == AfterWrite::Issue && to_line {
             self.shard.plugs[0].get_in_line();
@@ -231,19 +231,34 @@ impl Real {
     }
 }
 
+/// E6. However many events there were since, a report that is sent now is newer than they.
+#[test]
+fn e6_epochs_wrap() {
+    for event in [0, 5, 1 << 31, u32::MAX - 1] {
+        for age in [0, 1, 1 << 30, 1 << 31, u32::MAX - 8] {
+            let now = u32::wrapping_add(event, age);
+            let of = |ago: u32| ReportEpochs { sent: now.wrapping_sub(ago), now };
+            assert!(of(0).are_since(event), "{event} {age}");
+            assert!(age == 0 || of(1).are_since(event));
+            assert!(age > 4 || !of(age + 1).are_since(event), "sent before it");
+        }
+    }
+}
+
 /// Carries out one step on both. Returns false if the step is not possible now.
 fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
-    let reported = |real: &mut Real, cond, epoch, resync| {
+    let reported = |real: &mut Real, cond, (sent, now), resync| {
         let aborted = &mut real.aborted;
+        let epochs = ReportEpochs { sent, now };
         if real
             .shard
             .begin_change(0)
-            .reported_meanwhile(&zone(cond), epoch, 0, &|| false, aborted)
+            .reported_meanwhile(&zone(cond), epochs, 0, &|| false, aborted)
             .is_some()
         {
             return false;
         }
-        real.shard.begin_change(0).reported(&zone(cond), epoch, resync, &mut real.aborted)
+        real.shard.begin_change(0).reported(&zone(cond), epochs, resync, &mut real.aborted)
     };
     let wp = model.wp;
     match what {
@@ -314,7 +329,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             let aborted = &mut real.aborted;
             let ends = real.shard.begin_change(0).reported_meanwhile(
                 &zone(cond),
-                number,
+                ReportEpochs { sent: number, now: model.epoch },
                 0,
                 &|| true,
                 aborted,
@@ -345,12 +360,14 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         }
         S::Report(cond, fresh) => {
             let epoch = if fresh { model.epoch } else { model.lost_at.wrapping_sub(1) };
-            assert_eq!(reported(real, cond, epoch, false), model.report(cond, epoch, false));
+            let met_busy = model.report(cond, epoch, false);
+            assert_eq!(reported(real, cond, (epoch, model.epoch), false), met_busy);
         }
         S::ResyncSent => {
             model.epoch += 1;
             model.resync_at = model.epoch;
-            let idle = real.shard.plugs[0].begin_resync(model.epoch);
+            let epochs = ReportEpochs { sent: model.epoch, now: model.epoch };
+            let idle = real.shard.plugs[0].begin_resync(epochs);
             assert_eq!(idle, !model.has_writes());
             if idle {
                 model.resync = true;
@@ -362,7 +379,8 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             if epoch == 0 {
                 return false;
             }
-            assert_eq!(reported(real, cond, epoch, true), model.report(cond, epoch, true));
+            let met_busy = model.report(cond, epoch, true);
+            assert_eq!(reported(real, cond, (epoch, model.epoch), true), met_busy);
         }
         S::NativeAppend => {
             model.epoch += 1;

@@ -1,8 +1,9 @@
 //! A7, E6, M5: native appends and writes in one zone.
 
 use crate::common::*;
-use zoneplug_core::disk::{DiskConfig, ZoneRecovery};
-use zoneplug_core::{Bio, Flags, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::disk::{DiskConfig, DiskQueue, ZoneRecovery};
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status, ZoneNo};
 use zoneplug_devices::emu::{EmuDisk, Fault};
 use zoneplug_devices::stack::FaultDisk;
 
@@ -209,6 +210,123 @@ fn e6_a_report_beside_a_write_is_not_believed() {
         r.report(0, 1);
         assert_eq!(r.status(write(8, 8)), Status::Ok, "{what:?}, {first}");
     }
+}
+
+/// E6: a report that brings a read-only zone back, from before a write of the zone, does not say where the write pointer is.
+#[test]
+fn e6_a_report_from_before_a_write_does_not_bring_a_zone_back() {
+    for (stale, first) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        let mut r = native().rig();
+        // The device is busy when the write comes, so it carries the write out after the reports.
+        r.fail(Op::Write, Status::Busy);
+        r.submit(0, [write(0, 8)]);
+        if stale {
+            let f = Fault::next(Op::ZoneAppend, Status::Timeout);
+            r.dev.fail_next(Fault { torn_sectors: Some(0), ..f });
+            r.submit(1, [append(0, 4, 0)]);
+            assert_eq!(next_of(&mut r, 1).status, Status::Timeout);
+        }
+        r.dev.set_condition(ZoneNo(0), Condition::ReadOnly);
+        r.submit(1, [report(0, 1)]);
+        assert_eq!(next_of(&mut r, 1).status, Status::Ok);
+        r.dev.set_condition(ZoneNo(0), Condition::Empty);
+        r.submit(1, [report(0, 1)]);
+        assert_eq!(next_of(&mut r, first).status, Status::Ok);
+        r.drain();
+        r.done.clear();
+        assert_eq!(r.device_wp(0), 8);
+        let said = r.status(write(8, 8));
+        assert!(
+            [Status::ZoneReadOnly, Status::StaleWritePointer].contains(&said),
+            "{stale}, {first}: {said}"
+        );
+        r.report(0, 1);
+        assert_eq!(r.status(write(8, 8)), Status::Ok);
+    }
+}
+
+/// E6: a report from before a zone went read-only does not bring it back, and does not say where the write pointer is.
+#[test]
+fn e6_a_report_from_before_a_zone_went_read_only_does_not_bring_it_back() {
+    for depth in [1, 2] {
+        let mut m = native().limits(|l| l.keeps_write_order = true);
+        m.config.zone_write_depth = depth;
+        let mut r = m.rig();
+        // The device answers at once, and its answer waits.
+        r.submit(1, [report(0, 1)]);
+        r.submit(0, [write(0, 8)]);
+        assert_eq!(next_of(&mut r, 0).status, Status::Ok);
+        r.dev.set_condition(ZoneNo(0), Condition::ReadOnly);
+        r.submit(0, [report(0, 1)]);
+        assert_eq!(next_of(&mut r, 0).status, Status::Ok);
+        assert_eq!(r.cached(0).map(|c| c.0), Some(Condition::ReadOnly));
+        assert_eq!(next_of(&mut r, 1).status, Status::Ok);
+        assert_eq!(r.cached(0).map(|c| c.0), Some(Condition::ReadOnly));
+        r.dev.set_condition(ZoneNo(0), Condition::Closed);
+        assert_eq!(r.device_wp(0), 8);
+        r.report(0, 1);
+        assert_eq!(r.status(write(8, 8)), Status::Ok);
+    }
+}
+
+/// Calls the third queue in another thread, and goes on as soon as that has begun an error epoch. The disk has so many zones
+/// that the other thread has not come to the last one yet.
+fn beside(call: fn(&mut DiskQueue, Nanos), r: &mut Rig, meanwhile: impl FnOnce(&mut Rig)) {
+    let (mut third, before, now) = (r.queues.remove(2), r.disk.error_epoch(), r.now);
+    std::thread::scope(|s| {
+        let other = s.spawn(move || {
+            call(&mut third, now);
+            third
+        });
+        while r.disk.error_epoch() == before {
+            std::hint::spin_loop();
+        }
+        meanwhile(r);
+        r.queues.push(other.join().expect("the other thread"));
+    });
+}
+
+const MANY: u32 = 400_000;
+const LAST: u64 = 64 * (MANY as u64 - 1);
+
+/// E6: a report that is sent while a reset of all zones with an unknown outcome is noted, and that the device carries out
+/// before a write of the zone.
+#[test]
+fn e6_a_report_while_a_reset_in_doubt_is_noted() {
+    let mut r = make(MANY.into(), 64, 64).queues(&[(8, 8), (8, 8), (8, 8)]).rig();
+    r.fail(Op::Write, Status::Busy);
+    r.submit(0, [write(LAST, 8)]);
+    r.fail(Op::ZoneResetAll, Status::Timeout);
+    r.submit(2, [op(Op::ZoneResetAll, 0, 0)]);
+    r.now.0 += 100;
+    let polls = |q: &mut DiskQueue, now| q.poll(now, &mut Bios::new());
+    beside(polls, &mut r, |r| {
+        r.submit(1, [report(LAST, 1)]);
+        assert_eq!(next_of(r, 0).status, Status::Ok);
+    });
+    assert_eq!(next_of(&mut r, 1).status, Status::Ok);
+    assert_eq!(r.device_wp(MANY - 1), 8);
+    r.report(LAST, 1);
+    assert_eq!(r.status(write(LAST + 8, 8)), Status::Ok);
+    r.drain();
+}
+
+/// E10: the mark of a resync of many zones does not make the answer to another one count that is from before a write.
+#[test]
+fn e10_a_resync_of_many_zones_beside_another() {
+    let mut r = make(MANY.into(), 64, 64).queues(&[(8, 8), (8, 8), (8, 8)]).rig();
+    let resyncs = |q: &mut DiskQueue, now| {
+        let all = flags(report(0, MANY), Flags::RESYNC);
+        assert_eq!(q.submit(now, &mut Bios::from_iter([all])), 1);
+    };
+    beside(resyncs, &mut r, |r| {
+        r.submit(1, [flags(report(LAST, 1), Flags::RESYNC)]);
+        r.submit(0, [write(LAST, 8)]);
+        assert_eq!(next_of(r, 0).status, Status::Ok);
+    });
+    let _ = next_of(&mut r, 1);
+    assert_eq!(r.wp(MANY - 1), 8);
+    r.drain();
 }
 
 /// A7, E3: an append that was given up leaves a stale zone. While it may still land, later appends do not tell either.

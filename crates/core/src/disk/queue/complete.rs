@@ -140,19 +140,25 @@ impl QueueState {
     ) {
         let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
-        if next == AfterWrite::Idle && guard.plugs[i].is_stale() {
-            self.written_while_stale(shared, &mut guard, i, ZoneNo(cmd.zone));
+        if next == AfterWrite::Idle && guard.plugs[i].awaits_report() {
+            self.written_before_report(shared, &mut guard, i, ZoneNo(cmd.zone));
         }
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
 
-    /// Handles the success of a write of plug `i` whose write pointer is unknown.
+    /// Handles the success of a write of plug `i` whose zone awaits a report.
     #[cold]
     #[inline(never)]
-    fn written_while_stale(&mut self, shared: &Shared, shard: &mut Shard, i: usize, zone: ZoneNo) {
+    fn written_before_report(
+        &mut self,
+        shared: &Shared,
+        shard: &mut Shard,
+        i: usize,
+        zone: ZoneNo,
+    ) {
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         self.change(shared, shard, i, |_, plug| {
-            plug.written_while_stale(epoch);
+            plug.written_before_report(epoch);
             Self::learn_wp_from_appends(shared, plug, zone);
         });
     }

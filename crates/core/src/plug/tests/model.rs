@@ -101,7 +101,7 @@ impl Model {
     pub(super) fn complete(&mut self, status: Status, to_line: bool) {
         let (offset, _, generation) = self.flight.take().expect("one in flight");
         // A report that was sent before the end of a write does not say what that write did.
-        let unseen = status.is_ok() && self.stale;
+        let unseen = status.is_ok() && (self.stale || self.read_only || self.offline);
         self.epoch += u32::from(!status.is_ok() || unseen);
         self.lost_at = if unseen { self.epoch } else { self.lost_at };
         let own = generation == self.generation;
@@ -220,6 +220,7 @@ impl Model {
     pub(super) fn report(&mut self, cond: Condition, epoch: u32, resync: bool) -> bool {
         let newer = epoch as i32 >= self.lost_at as i32;
         let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);
+        self.epoch += u32::from(gone);
         if let Some(number) = self.report_number
             && epoch as i32 >= number as i32
             && !gone
@@ -243,7 +244,7 @@ impl Model {
             Condition::Full => self.wp = ZONE,
             Condition::Closed => self.wp = 1,
             _ => {
-                self.lost_at = if newer { epoch } else { self.lost_at };
+                self.lost_at = self.epoch;
                 self.abort();
             }
         }

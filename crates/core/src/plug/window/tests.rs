@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::bio::{Command, Op};
-use crate::plug::Merge;
+use crate::plug::{Merge, ReportEpochs};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
 use std::collections::VecDeque;
@@ -275,8 +275,9 @@ impl Real {
             S::Report | S::Resync => {
                 let resync = what == S::Resync;
                 self.epoch += 1;
-                assert!(!resync || self.shard.plugs[0].begin_resync(self.epoch));
-                self.shard.begin_change(0).reported(&zone(1), self.epoch, resync, &mut self.back);
+                let epochs = ReportEpochs { sent: self.epoch, now: self.epoch };
+                assert!(!resync || self.shard.plugs[0].begin_resync(epochs));
+                self.shard.begin_change(0).reported(&zone(1), epochs, resync, &mut self.back);
             }
             S::Tick => {
                 self.now += 1;
