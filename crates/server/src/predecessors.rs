@@ -51,9 +51,12 @@ pub(crate) fn find(
         if let Some(next) = state.handed_over_to {
             return Err(under_way(pid, next));
         }
-        let mut running = Running::new(server, pid)?;
-        let passed = match take_over(&mut running, &state) {
+        let Some(mut running) = Running::new(server, pid)? else {
             // Its files are free, and its socket is closed.
+            log_death(pid);
+            continue;
+        };
+        let passed = match take_over(&mut running, &state) {
             Err(_) if running.has_died() => {
                 log_death(pid);
                 continue;

@@ -3,6 +3,7 @@
 use crate::{logs, notify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 use std::sync::mpsc;
@@ -31,12 +32,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(server: Server, pid: Pid) -> Result<Running, Failure> {
-        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| {
-            Failure::new(Kind::Device, format!("process {pid}: {e}"))
-                .hint("again, if it has just ended; zoneplug status")
-        })?;
-        Ok(Running { server, process, pid })
+    /// The server of this process. `None`: the process has ended since the server answered.
+    pub(crate) fn new(server: Server, pid: Pid) -> Result<Option<Running>, Failure> {
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => Ok(Some(Running { server, process, pid })),
+            Err(Errno::SRCH) => Ok(None),
+            Err(e) => Err(Failure::new(Kind::Device, format!("process {pid}: {e}"))
+                .hint("again; zoneplug status")),
+        }
     }
 
     /// The connection to the server.
@@ -125,4 +128,30 @@ pub(crate) fn log_death(pid: Pid) {
 pub(crate) fn ends_within(process: &OwnedFd, most: Timespec) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     poll(&mut fds, Some(&most)).is_ok_and(|n| n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    /// A server may end between its answer and the next step of the server that takes over.
+    #[test]
+    fn u9_a_server_that_has_ended_is_none() {
+        let name = format!("zoneplug-ended-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let connect = || Server::connect(&path).unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(
+            Running::new(connect(), pid).unwrap().is_some(),
+            "it is there until it is waited for"
+        );
+        child.wait().unwrap();
+        assert!(Running::new(connect(), pid).unwrap().is_none());
+        drop(listener);
+        std::fs::remove_file(&path).unwrap();
+    }
 }
