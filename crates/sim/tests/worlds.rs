@@ -121,6 +121,12 @@ fn a_report_that_overtakes_a_write_keeps_every_promise() {
     keep_every_promise(&[1_368_533]);
 }
 
+/// A write fails in front of an append that was to overtake a held write.
+#[test]
+fn an_append_behind_a_failed_write_keeps_every_promise() {
+    keep_every_promise(&[2_055_127]);
+}
+
 /// A freeze is complete with the last poll of a world in which nothing else happens any more.
 #[test]
 fn a_freeze_that_has_ended_is_no_hang() {

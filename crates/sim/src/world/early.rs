@@ -152,7 +152,9 @@ impl World {
             // The write pointer may be anywhere after a failure.
             T::Overtake if !self.zones[z].unsure && self.queues[q].is_some() => {
                 let len = lost + self.grain * self.rng.range(1, first / self.grain);
-                let appends = len <= self.max_transfer.min(self.zones[0].len);
+                // If a write before it fails, an append may end just where the held write begins.
+                let calm = self.zones[z].writes == 0;
+                let appends = calm && len <= self.max_transfer.min(self.zones[0].len);
                 let len = if len == lost + first { lost + first - self.grain } else { len };
                 if len <= lost {
                     return;
