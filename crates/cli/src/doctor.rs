@@ -33,9 +33,9 @@ pub(crate) struct Args {
 enum State {
     /// Nothing is to be done.
     Ok,
-    /// It works, but slower, or for less.
+    /// The thing works, but slower, or for less.
     Limited,
-    /// It does not work.
+    /// The thing does not work.
     Missing,
 }
 

@@ -88,8 +88,9 @@ fn no_trace() -> Failure {
     ))
 }
 
-/// The failure for a command that this program does not have, or that this build leaves out. Names the other program if it has the command. Suggests a command or one of the `more` words, but only a nearly identical
-/// one, because some commands destroy data.
+/// The failure for a command that this program does not have, or that this build leaves out. Names the other program if
+/// it has the command. Suggests a command or one of the `more` words, but only a nearly identical one, because some
+/// commands destroy data.
 pub fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Failure {
     if let Some(other) = program().filter(|p| p.others.contains(&given)).map(|p| p.other) {
         return Failure::usage(format!("{given} is a command of {other}"))

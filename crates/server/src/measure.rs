@@ -19,15 +19,16 @@ pub(crate) fn begin() {
     LazyLock::force(&STARTED);
 }
 
-/// The conditions of zones, by name. A zone with an unknown write pointer is `stale`.
-const CONDITIONS: [(&str, Option<Condition>); 7] = [
+/// The conditions of zones, by name, in the order in which the page for readers shows them. A zone with an unknown write
+/// pointer is `stale`.
+pub(crate) const CONDITIONS: [(&str, Option<Condition>); 7] = [
     ("conventional", Some(Condition::NotWp)),
-    ("empty", Some(Condition::Empty)),
-    ("active", Some(Condition::Active)),
     ("full", Some(Condition::Full)),
+    ("active", Some(Condition::Active)),
+    ("stale", None),
     ("read_only", Some(Condition::ReadOnly)),
     ("offline", Some(Condition::Offline)),
-    ("stale", None),
+    ("empty", Some(Condition::Empty)),
 ];
 
 /// The measurements of a disk. `counters`: those of its door.

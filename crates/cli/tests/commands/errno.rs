@@ -210,7 +210,7 @@ fn doctor_says_what_a_command_would_say() {
     let files = check(&document(&few.unwrap()), "open files");
     let what = files["what"].as_str().unwrap();
     assert_eq!((&files["state"], what.contains("may open 64:")), (&"limited".into(), true));
-    // What the system refuses to tell is said, too.
+    // A limit that the system refuses to tell is named, too.
     let limits = without(libc::SYS_prlimit64 as u32, libc::EPERM, &["doctor", "--json"]);
     assert_eq!(check(&document(&limits), "open files")["state"], "limited");
 }

@@ -75,7 +75,7 @@ pub(crate) fn get(address: &str) -> String {
     get_at(address, "/metrics", "text/plain; version=0.0.4")
 }
 
-/// What a server gives at a path.
+/// The body of a server's answer at a path, which must be of this type.
 fn get_at(address: &str, path: &str, kind: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -425,9 +425,12 @@ impl QueueState {
             let mut wake = DeferredWake::default();
             let (mut shard, i) = shared.shard(zone);
             // A zone that has gone begins an epoch.
-            let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
-            let before = shared.epoch.fetch_add(u32::from(gone), Ordering::AcqRel);
-            let now = before.wrapping_add(u32::from(gone));
+            let now = match info.cond {
+                Condition::ReadOnly | Condition::Offline => {
+                    shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+                }
+                _ => shared.epoch.load(Ordering::Acquire),
+            };
             let (epochs, mask) = (ReportEpochs { sent: cmd.epoch, now }, layout.write_mask());
             let may_move = || shared.resets.may_move(zone, &shared.late);
             let (met_busy, _) = self.change(shared, &mut shard, i, |state, plug| {

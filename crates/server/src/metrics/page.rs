@@ -1,6 +1,7 @@
 //! The page at `/` of the metrics address: the data of `zoneplug status` for a reader, in one HTML file without scripts.
 //! Browsers load it again each few seconds.
 
+use crate::measure::CONDITIONS;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,16 +14,8 @@ use zoneplug_core::{Bytes, plain};
 pub(super) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 /// The seconds after which a browser loads the page again, as a line of its head.
 const AGAIN: &str = "<meta http-equiv=\"refresh\" content=\"5\">\n";
-/// The conditions of zones, in the order of the bar, with their colours.
-const CONDITIONS: [(&str, &str); 7] = [
-    ("conventional", "c7"),
-    ("full", "c2"),
-    ("active", "c1"),
-    ("stale", "c0"),
-    ("read_only", "c5"),
-    ("offline", "c6"),
-    ("empty", "rule"),
-];
+/// The colours of the zones in the bar: one for each of the [`CONDITIONS`].
+const COLOURS: [&str; CONDITIONS.len()] = ["c7", "c2", "c1", "c0", "c5", "c6", "rule"];
 const STYLE: &str = "\
 .bar { display: flex; height: 14px; margin: .6em 0 .3em; border-radius: 4px; overflow: hidden; background: var(--rule); }
 .bar span { min-width: 1px; }
@@ -180,31 +173,14 @@ fn list<A: Display, B: Display>(pairs: impl Iterator<Item = (A, B)>) -> String {
 
 /// Draws the zones by condition as a bar, with its key.
 fn zones(out: &mut String, conditions: &BTreeMap<String, u64>) {
-    let known = CONDITIONS.iter().map(|(name, colour)| (*name, *colour));
-    let is_known = |name: &str| CONDITIONS.iter().any(|(known, _)| *known == name);
-    // A server of another version may have others.
-    let others = conditions.keys().filter(|name| !is_known(name)).map(|name| (&**name, "c3"));
-    let all = known.chain(others).filter_map(|(name, colour)| {
-        conditions.get(name).filter(|n| **n > 0).map(|n| (name, colour, *n))
-    });
-    let all: Vec<_> = all.collect();
-    out.push_str("<div class=\"bar\">");
-    for (name, colour, n) in &all {
-        let name = escape(&name.replace('_', " "));
-        let _ = write!(
-            out,
-            "<span style=\"flex:{n};background:var(--{colour})\" title=\"{n} {name}\"></span>"
-        );
+    let (mut bar, mut key) = (String::new(), String::new());
+    for ((name, _), colour) in CONDITIONS.iter().zip(COLOURS) {
+        let Some(n) = conditions.get(*name).filter(|n| **n > 0) else { continue };
+        let (name, colour) = (name.replace('_', " "), format!("background:var(--{colour})"));
+        bar += &format!("<span style=\"flex:{n};{colour}\" title=\"{n} {name}\"></span>");
+        key += &format!(" <span class=\"key\"><span style=\"{colour}\"></span>{n} {name}</span>");
     }
-    out.push_str("</div>\n<p class=\"soft\">Zones:");
-    for (name, colour, n) in &all {
-        let name = escape(&name.replace('_', " "));
-        let _ = write!(
-            out,
-            " <span class=\"key\"><span style=\"background:var(--{colour})\"></span>{n} {name}</span>"
-        );
-    }
-    out.push_str("</p>\n");
+    let _ = writeln!(out, "<div class=\"bar\">{bar}</div>\n<p class=\"soft\">Zones:{key}</p>");
 }
 
 #[cfg(test)]
