@@ -99,6 +99,33 @@ unsafe fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32
     rest.collect()
 }
 
+/// How a transfer goes on after the kernel's answer.
+#[derive(Debug)]
+enum RingAnswer {
+    /// So many bytes were moved; the rest, if there is one, is submitted.
+    Moved(u32),
+    /// The thread that submitted the transfer was interrupted or has ended, so the rest is submitted again.
+    Again,
+    /// A thread moves the rest, because the ring could not. The submitter may have ended. Or the kernel could not start
+    /// a worker thread (`ulimit -u`, a pids limit), and will not be able to at the next attempt.
+    ByThread,
+    Failed(io::Error),
+}
+
+impl RingAnswer {
+    fn of(result: i32) -> Self {
+        match result {
+            1.. => Self::Moved(result.unsigned_abs()),
+            0 => Self::Failed(io::ErrorKind::UnexpectedEof.into()),
+            _ => match -result {
+                libc::EINTR | libc::EAGAIN => Self::Again,
+                libc::ECANCELED => Self::ByThread,
+                errno => Self::Failed(io::Error::from_raw_os_error(errno)),
+            },
+        }
+    }
+}
+
 impl FileSteps {
     /// Takes a slot for a command that waits for `stage`.
     fn slot(slots: &mut RingSlots<Self>, c: Box<Command>, stage: Stage) -> u32 {
@@ -200,29 +227,25 @@ impl FileSteps {
         }
     }
 
-    /// The kernel has moved some bytes, or failed.
+    /// Goes on after the kernel's answer to a transfer.
     fn ring_answer(&self, slots: &mut RingSlots<Self>, i: u32, result: i32) {
         let slot = slots.get(i);
         let Stage::Data(data) = slot.stage else { return };
-        match result {
-            1.. => {
-                slot.at += result as u64;
-                slot.left -= (result as u64).min(slot.left);
-                slot.segments.advance(result as usize);
+        match RingAnswer::of(result) {
+            RingAnswer::Moved(bytes) => {
+                slot.at += u64::from(bytes);
+                slot.left -= u64::from(bytes).min(slot.left);
+                slot.segments.advance(bytes as usize);
             }
-            // The thread that submitted the transfer was interrupted or has ended, so the rest is submitted again.
-            _ if [libc::EINTR, libc::EAGAIN].contains(&-result) => {}
-            // The submitter may have ended. Or the kernel could not start a worker thread (`ulimit -u`, a
-            // pids limit), and will not be able to at the next attempt.
-            _ if result == -libc::ECANCELED => {
+            RingAnswer::Again => {}
+            RingAnswer::ByThread => {
                 let (write, at, left) = (data.write, slot.at, slot.left);
                 let c = slot.command.as_ref().expect("a slot in use has a command");
                 // SAFETY: as in `transfer`; the kernel has given its part back.
                 let bufs = unsafe { memory_after(c, data.len, (u64::from(data.len) << 9) - left) };
                 return self.work(slots, i, FileWork::Data { write, at, bufs });
             }
-            0 => return self.data_done(slots, i, Err(io::ErrorKind::UnexpectedEof.into())),
-            _ => return self.data_done(slots, i, Err(io::Error::from_raw_os_error(-result))),
+            RingAnswer::Failed(e) => return self.data_done(slots, i, Err(e)),
         }
         if slot.left > 0 {
             self.push(slots, i, data.write);
@@ -292,5 +315,29 @@ impl Steps for FileSteps {
             Reply::Ring { result, .. } => self.ring_answer(slots, i, result),
             Reply::Worked(answer) => self.answer(slots, i, answer),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transfer that a ring cannot carry out goes on by a thread. Only an error of the file is the command's.
+    #[test]
+    fn each_answer_of_a_ring_has_its_next_step() {
+        assert!(matches!(RingAnswer::of(4096), RingAnswer::Moved(4096)));
+        assert!(matches!(RingAnswer::of(i32::MAX), RingAnswer::Moved(0x7fff_ffff)));
+        for errno in [libc::EINTR, libc::EAGAIN] {
+            assert!(matches!(RingAnswer::of(-errno), RingAnswer::Again), "{errno}");
+        }
+        assert!(matches!(RingAnswer::of(-libc::ECANCELED), RingAnswer::ByThread));
+        for errno in [libc::EIO, libc::ENOSPC, libc::EINVAL] {
+            let answer = RingAnswer::of(-errno);
+            let RingAnswer::Failed(e) = answer else { panic!("{answer:?}") };
+            assert_eq!(e.raw_os_error(), Some(errno));
+        }
+        let answer = RingAnswer::of(0);
+        let RingAnswer::Failed(e) = answer else { panic!("{answer:?}") };
+        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
     }
 }
