@@ -287,7 +287,9 @@ impl<T: Timing> Worker<T> {
             || self.ending.is_some();
         let closing = self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients);
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
-        if !self.closing.is_empty() && self.turn_closing() || !sleeps {
+        // As for connections: this sees what finished before they were armed.
+        sleeps &= !self.turn_closing();
+        if !sleeps {
             return 0;
         }
         if watched {
@@ -333,7 +335,7 @@ impl<T: Timing> Worker<T> {
             progress |= self.turn_disk(self.key(place));
             n += usize::from(!self.unlist_if_idle(n));
         }
-        progress | (!self.closing.is_empty() && self.turn_closing())
+        progress | self.turn_closing()
     }
 
     /// Runs connections that wait for acknowledgements.
@@ -371,6 +373,9 @@ impl<T: Timing> Worker<T> {
 
     /// Takes results of disks for queues whose connections have ended. False: there were none.
     fn turn_closing(&mut self) -> bool {
+        if self.closing.is_empty() {
+            return false;
+        }
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
         let mut ctx = context!(self);
