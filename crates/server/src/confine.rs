@@ -8,6 +8,8 @@
 //! disks. The systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
 
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
+#[cfg(target_arch = "x86_64")]
+use seccompiler::sock_filter;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use zoneplug_control::{Failure, Kind};
 
@@ -102,7 +104,7 @@ const DENIED: &[i64] = &[
     libc::SYS_ioperm,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     libc::SYS_kexec_file_load,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_uselib,
@@ -136,14 +138,39 @@ pub fn drop_rights(chown: bool) -> Result<(), Failure> {
     }
 }
 
-/// Denies system calls that no server needs, in all present and future threads of this process.
-pub(crate) fn filter_calls() -> Result<(), Failure> {
+/// Returns the instructions that deny all calls of x86-64's x32 ABI, which has numbers of its own for the denied calls.
+/// The list of denied calls has none of these numbers, and a server makes no such call.
+#[cfg(target_arch = "x86_64")]
+fn denies_x32() -> [sock_filter; 3] {
+    const X32_SYSCALL_BIT: u32 = 0x4000_0000;
+    let load_number = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let jump_if_at_least = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+    let end = (libc::BPF_RET | libc::BPF_K) as u16;
+    let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    [
+        // The number of the call is the first field of `struct seccomp_data`.
+        sock_filter { code: load_number, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: jump_if_at_least, jt: 0, jf: 1, k: X32_SYSCALL_BIT },
+        sock_filter { code: end, jt: 0, jf: 0, k: denied },
+    ]
+}
+
+/// Returns the filter of system calls.
+fn filter() -> Result<BpfProgram, Failure> {
     let rules = DENIED.iter().map(|call| (*call, Vec::new())).collect();
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into().map_err(|e| failed("seccomp", e))?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch);
     let program: Result<BpfProgram, _> = filter.and_then(TryInto::try_into);
     let program = program.map_err(|e| failed("seccomp", e))?;
+    #[cfg(target_arch = "x86_64")]
+    let program = denies_x32().into_iter().chain(program).collect();
+    Ok(program)
+}
+
+/// Denies system calls that no server needs, in all present and future threads of this process.
+pub(crate) fn filter_calls() -> Result<(), Failure> {
+    let program = filter()?;
     seccompiler::apply_filter_all_threads(&program).map_err(|e| failed("seccomp", e))
 }
 
@@ -175,9 +202,11 @@ mod tests {
                 let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap();
                 line.trim().to_owned()
             };
-            let caps = ["CapEff:", "CapPrm:", "CapInh:", "CapBnd:", "CapAmb:"];
+            // The bounding set stays as it is without CAP_SETPCAP, which a user who is not root lacks.
+            let bounding = rustix::process::geteuid().is_root().then_some("CapBnd:");
+            let caps = ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"].into_iter().chain(bounding);
             let caps = caps.map(|n| u64::from_str_radix(&field(n), 16).unwrap());
-            (caps.into_iter().fold(0, |a, b| a | b), field("NoNewPrivs:"), field("Seccomp:"))
+            (caps.fold(0, |a, b| a | b), field("NoNewPrivs:"), field("Seccomp:"))
         };
         tasks.map(|t| of(t.unwrap().path())).collect()
     }
@@ -203,6 +232,40 @@ mod tests {
         io.write(Sector(at), AlignedBuf::zeroed(65536)).unwrap();
         io.flush().unwrap();
         io.read(Sector(at), 128).unwrap();
+    }
+
+    /// Runs the filter as the kernel does, for a call by its number. Returns what it answers.
+    #[cfg(target_arch = "x86_64")]
+    fn answer(program: &[seccompiler::sock_filter], number: i64) -> u32 {
+        const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+        let (mut at, mut value) = (0, 0);
+        loop {
+            let i = &program[at];
+            at += 1;
+            let jump = |holds: bool| usize::from(if holds { i.jt } else { i.jf });
+            match u32::from(i.code) {
+                0x20 => value = [number as u32, AUDIT_ARCH_X86_64][i.k as usize / 4],
+                0x05 => at += i.k as usize,
+                0x15 => at += jump(value == i.k),
+                0x35 => at += jump(value >= i.k),
+                0x06 => return i.k,
+                code => panic!("no such instruction is expected: {code:#x}"),
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn calls_are_denied_under_each_of_their_numbers() {
+        const X32: i64 = 0x4000_0000;
+        let program = filter().unwrap();
+        let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        for call in [libc::SYS_execve, X32 | 520, X32 | libc::SYS_read, libc::SYS_kexec_file_load] {
+            assert_eq!(answer(&program, call), denied, "{call:#x}");
+        }
+        for call in [libc::SYS_read, libc::SYS_pwrite64, libc::SYS_io_uring_enter] {
+            assert_eq!(answer(&program, call), libc::SECCOMP_RET_ALLOW, "{call}");
+        }
     }
 
     /// The test below runs this in a process of its own, because the limits cannot be undone.
