@@ -152,10 +152,10 @@ fn nothing_is_in_flight_once_the_device_is_closed() {
             let device = emu("mem,zones=4,zone-size=4M,latency=20ms,reorder=1");
             let disk = open(&device);
             let mut client = disk.open_client(8, 4).unwrap();
-            let mut buf = IoBuf::leaked(1 << 20);
+            let (mut data, mut buf) = (IoBuf::leaked(1 << 20), IoBuf::leaked(1 << 20));
             let (mut list, mut done) = (Bios::new(), Bios::new());
-            list.push_back(Bio::with_buf(Op::Write, Sector(0), 2048, IoBuf::leaked(1 << 20)));
-            buf.copy_from(0, &vec![0xaa; 1 << 20]);
+            data.copy_from(0, &vec![0xaa; 1 << 20]);
+            list.push_back(Bio::with_buf(Op::Write, Sector(0), 2048, data));
             client.submit(&mut list);
             client.wait(&mut done, 1, None);
             // SAFETY: it is used again when the disk is closed: that nothing else uses it then is what is tested.
@@ -182,7 +182,7 @@ impl Drop for Dir {
     }
 }
 
-/// A new directory: on a file system with a disk behind it if the target is on one, and on tmpfs where there is one.
+/// New directories: one in the directory for temporary files, and one on tmpfs where there is one.
 fn dirs(what: &str) -> Vec<Dir> {
     let shm = Path::new("/dev/shm");
     let places = [std::env::temp_dir(), shm.to_owned()];
