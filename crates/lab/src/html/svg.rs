@@ -2,13 +2,25 @@
 //! of `style.css`, so that plots follow the reader's light or dark theme, and sizes fit a narrow page.
 
 use std::fmt::Write;
-use zoneplug_control::html::escape;
+use zoneplug_control::html::{PALETTE, escape};
 
 /// Width of every plot. Browsers show it at about this size: two or three beside each other, or one on a narrow page.
 pub(crate) const WIDTH: f64 = 410.0;
 /// Number of colour classes.
 pub(crate) const COLOURS: usize = 8;
 pub(crate) const STYLE: &str = include_str!("style.css");
+
+/// Puts the light colours of the palette into a picture that stands alone: viewers other than browsers know no
+/// variables of CSS, and draw all in black.
+pub(crate) fn with_colours(picture: &str) -> String {
+    let light = PALETTE.split_once('}').map_or(PALETTE, |(light, _)| light);
+    let settings = light.split([';', '{']).filter_map(|setting| setting.trim().split_once(':'));
+    settings
+        .filter(|(name, _)| name.starts_with("--"))
+        .fold(picture.to_owned(), |all, (name, colour)| {
+            all.replace(&format!("var({name})"), colour.trim())
+        })
+}
 
 /// A plot that is being drawn.
 pub(crate) struct Svg {
@@ -132,6 +144,14 @@ pub(crate) fn decades(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each colour of the style has its value in a picture that stands alone, also where one name begins another.
+    #[test]
+    fn a_picture_that_stands_alone_has_no_variables() {
+        assert_eq!(with_colours("fill:var(--paper)"), "fill:#ffffff");
+        let style = with_colours(STYLE);
+        assert!(!style.contains("var("), "{style}");
+    }
 
     #[test]
     fn ticks_are_round_and_span_what_they_are_for() {

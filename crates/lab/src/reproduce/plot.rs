@@ -2,9 +2,9 @@
 //! their elements.
 
 use super::text::figure;
-use crate::html::svg::{COLOURS, STYLE, Svg, WIDTH, label, ticks};
+use crate::html::svg::{COLOURS, STYLE, Svg, WIDTH, label, ticks, with_colours};
 use std::fmt::Write;
-use zoneplug_control::html::{PALETTE, escape};
+use zoneplug_control::html::escape;
 use zoneplug_models::reproduce::{CellReport, How, Layout, Report, TableReport, Verdict};
 
 fn of(t: &TableReport, column: usize) -> impl Iterator<Item = (usize, &CellReport)> {
@@ -351,7 +351,7 @@ pub(crate) fn picture(report: &Report) -> String {
     }
     let (width, height) = ((x - 20.0).max(WIDTH), 330);
     let back = r#"<rect width="100%" height="100%" style="fill:var(--paper)"/>"#;
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"Published and reproduced throughput of a 30 TB SMR disk\">\n<style>\n{PALETTE}{STYLE}</style>\n{back}{body}\n</svg>\n"
-    )
+    with_colours(&format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"Published and reproduced throughput of a 30 TB SMR disk\">\n<style>\n{STYLE}</style>\n{back}{body}\n</svg>\n"
+    ))
 }
