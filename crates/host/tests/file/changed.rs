@@ -1,6 +1,7 @@
 //! Files of open disks that another program writes over or cuts.
 
 use crate::one_command::run;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zoneplug_core::{Bio, Command, IoBuf, Op, Sector, Status};
@@ -66,6 +67,22 @@ fn write(disk: &FileDisk, zone: u32, at: u32) -> Status {
 
 fn flush(disk: &FileDisk) -> Status {
     run(disk, Command::without_data(Op::Flush, Sector(0), 0)).status
+}
+
+/// U17. A damaged first superblock is no change by another program: the disk was opened by its second one, and goes on.
+#[test]
+fn u17_a_disk_whose_first_superblock_is_damaged_can_be_written() {
+    let place = DiskWithBackup::new("damaged");
+    let file = std::fs::File::options().write(true).open(place.disk()).unwrap();
+    file.write_all_at(b"?", 100).unwrap();
+    let disk = place.open();
+    assert_eq!([write(&disk, 1, 8), flush(&disk)], [Status::Ok; 2]);
+    disk.check_file().unwrap();
+    // Another copy there is a change.
+    place.restore();
+    assert_eq!(flush(&disk), Status::Ok, "nothing is to be made durable");
+    assert_eq!([write(&disk, 1, 16), flush(&disk)], [Status::Ok, Status::Io]);
+    assert!(disk.changed().is_some());
 }
 
 /// U17. A flush notices it. From then on everything fails, and the file stays what the other program made of it.

@@ -47,7 +47,7 @@ impl Core {
         let mut head = [0; HEAD];
         self.storage.read_at(0, &mut head).ok()?;
         let (sup, session) = (head.first_chunk::<SECTOR>()?, head.last_chunk::<SECTOR>()?);
-        let is_own = *sup == self.sup.encode()
+        let is_own = *sup == *self.first
             && Session::decode(session).is_some_and(|s| s.id == self.session.id);
         (!is_own).then_some(Change::Other)
     }

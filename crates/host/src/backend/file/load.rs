@@ -29,30 +29,30 @@ pub(super) struct Head {
     pub(super) layout: Layout,
     /// Which copies are whole.
     pub(super) copies: [bool; 2],
-}
-
-fn super_at(storage: &dyn Storage, at: u64) -> io::Result<Found> {
-    let mut b = [0; SECTOR];
-    storage.read_at(at, &mut b)?;
-    Ok(Super::decode(&b))
+    /// The first copy as it is in the file, whole or not.
+    pub(super) first: Box<[u8; SECTOR]>,
 }
 
 /// Reads the superblock. `what` names the file in errors.
 pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
     let failed = |e| io_error(format!("cannot read {what}"), e);
     let len = storage.len().map_err(failed)?;
-    let read = |at: u64| match len >= PAGE && at + PAGE <= len {
-        true => super_at(storage, at).map_err(failed),
-        false => Ok(Found::Foreign),
+    let read = |at: u64, bytes: &mut [u8; SECTOR]| -> Result<Found, Error> {
+        if len < PAGE || at + PAGE > len {
+            return Ok(Found::Foreign);
+        }
+        storage.read_at(at, bytes).map_err(failed)?;
+        Ok(Super::decode(bytes))
     };
-    let first = read(0)?;
+    let mut bytes = Box::new([0; SECTOR]);
+    let first = read(0, &mut bytes)?;
     // The second copy is where the first says. If the first is not readable, the second is looked for at the end of
     // the file.
     let at = match &first {
         Found::Good(_, l) => l.supers()[1],
         _ => len.saturating_sub(PAGE) / PAGE * PAGE,
     };
-    let second = match read(at)? {
+    let second = match read(at, &mut [0; SECTOR])? {
         Found::Good(_, l) if l.supers()[1] != at => Found::Damaged,
         found => found,
     };
@@ -76,7 +76,7 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
             Bytes(layout.len)
         )));
     }
-    Ok(Head { sup: *sup, layout, copies })
+    Ok(Head { sup: *sup, layout, copies, first: bytes })
 }
 
 /// The table and the notes of a disk, or of some groups of zones.

@@ -365,7 +365,7 @@ impl FileDisk {
         };
         let notices = check::notices(&head, &zones);
         let id = u64::from_le_bytes(create::random());
-        let core = Core::new(storage, head.sup, head.layout, zones, write, id)
+        let core = Core::new(storage, head, zones, write, id)
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
         let core = Arc::new(core);
         let epoll_waker = match engine {

@@ -4,8 +4,8 @@
 //! Lock order: the table before the state. A write locks the state twice, for a moment. Under that lock nothing is
 //! written to the file except the notes of conventional zones.
 
-use super::format::{Debt, Layout, Note, Record, Session, Super};
-use super::load::Zones;
+use super::format::{Debt, Layout, Note, Record, SECTOR, Session, Super};
+use super::load::{Head, Zones};
 use super::storage::Storage;
 use std::io;
 use std::ops::Range;
@@ -115,6 +115,9 @@ pub(super) struct ZoneTable {
 pub(super) struct Core {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) sup: Super,
+    /// The first sector of the file when the disk was opened. It is damaged if the disk was found by its second
+    /// superblock.
+    pub(super) first: Box<[u8; SECTOR]>,
     pub(super) layout: Layout,
     pub(super) limits: Limits,
     /// This process's session. If the disk is read only, the last writer's, as it was at opening.
@@ -165,8 +168,7 @@ impl Core {
     /// session.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
-        sup: Super,
-        layout: Layout,
+        Head { sup, layout, first, .. }: Head,
         loaded: Zones,
         write: bool,
         session_id: u64,
@@ -199,6 +201,7 @@ impl Core {
             session,
             storage,
             sup,
+            first,
             layout,
             limits,
             change: OnceLock::new(),
