@@ -110,6 +110,29 @@ fn lint(text: &str) -> Option<String> {
     Some(format!("{}{}", out.status, String::from_utf8_lossy(&said)))
 }
 
+/// The alert rules of the package fire when they should, by Prometheus's own test, and use metrics that there are.
+#[test]
+fn alert_rules_fire_for_what_they_name() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus");
+    let rules = std::fs::read_to_string(format!("{folder}/zoneplug.rules.yml")).unwrap();
+    let page = include_str!("../../../../docs/metrics.md");
+    let words = rules.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+    let names: Vec<_> = words.filter(|w| w.starts_with("zoneplug_")).collect();
+    assert!(names.len() > 5, "{names:?}");
+    for name in names {
+        let name = name.strip_suffix("_bucket").unwrap_or(name);
+        assert!(page.contains(&format!("`{name}{{")), "{name}");
+    }
+    let test = ["test", "rules", "zoneplug.rules.test.yml"];
+    match Command::new("promtool").args(test).current_dir(folder).output() {
+        Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            assert!(std::env::var_os("ZONEPLUG_CI").is_none(), "promtool: {e}");
+        }
+        Err(e) => panic!("promtool: {e}"),
+    }
+}
+
 /// A disk with a limit, which has more series than one without.
 #[test]
 fn prometheus_has_nothing_to_say_of_a_scrape() {
