@@ -380,6 +380,9 @@ fn completions_and_man_pages_know_every_command() {
         }
     }
     assert!(ok(&["man"]).contains(".TH zoneplug 1"));
+    // The synopsis shows what an option takes.
+    let create = std::fs::read_to_string(dir.path("man1/zoneplug-create.1")).unwrap();
+    assert!(create.contains("[\\-\\-zone\\-size <BYTES>]"), "{create}");
     let pages = std::fs::read_dir(dir.path("man1")).unwrap().map(|page| page.unwrap().path());
     match Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages).output() {
         Ok(out) => assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr)),

@@ -67,12 +67,13 @@ fn page(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
     let source = format!("{} {}", name(), env!("CARGO_PKG_VERSION"));
     let has_commands = command.has_subcommands();
     let command = command.disable_help_subcommand(true);
+    let synopsis = synopsis(&command);
     let page = clap_mangen::Man::new(command).source(source).date(env!("ZONEPLUG_DATE"));
     let mut text = Vec::new();
     // Writing to memory does not fail.
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
-    page.render_synopsis_section(&mut text)?;
+    synopsis.to_writer(&mut text)?;
     page.render_description_section(&mut text)?;
     page.render_options_section(&mut text)?;
     if has_commands {
@@ -100,6 +101,25 @@ fn page(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         page.render_version_section(&mut text)?;
     }
     Ok(out.write_all(tidy(&String::from_utf8_lossy(&text)).as_bytes())?)
+}
+
+/// The synopsis of a command, with the values of its options. That of clap_mangen leaves the values out.
+fn synopsis(command: &Command) -> Roff {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let mut words = vec![bold(name)];
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let (places, options): (Vec<_>, Vec<_>) = shown.partition(|arg| arg.is_positional());
+    for arg in options {
+        let optional = if arg.is_required_set() { arg.to_string() } else { format!("[{arg}]") };
+        words.push(roman(format!(" {optional}")));
+    }
+    words.extend(places.iter().map(|arg| roman(format!(" {arg}"))));
+    if command.has_subcommands() {
+        words.push(roman(" <COMMAND>"));
+    }
+    let mut section = Roff::new();
+    section.control("SH", ["SYNOPSIS"]).text(words);
+    section
 }
 
 /// The exit codes, a line each.
