@@ -34,13 +34,13 @@ pub struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// Checks the devices that `make` returns. It may return a new one for each check, or the same one again, because
-    /// each check empties it. `keeps_data`: whether a read returns the written data.
+    /// all zones are reset before each check. `keeps_data`: whether a read returns the written data.
     pub fn new(make: &'a mut dyn FnMut() -> Arc<dyn Device>, keeps_data: bool) -> Target<'a> {
         Target { make, keeps_data, drive: false }
     }
 
-    /// Marks the device as a drive, or another program's emulation of one. Where the standards leave a choice, or
-    /// known drives differ in a way that no client relies on, every behaviour is accepted.
+    /// Marks the device as a drive, or another program's emulation of one. The suite then accepts every behaviour
+    /// where the standards leave a choice, or where known drives differ in a way that no client relies on.
     #[must_use]
     pub fn of_a_drive(mut self) -> Target<'a> {
         self.drive = true;
@@ -73,9 +73,10 @@ pub fn run_one(target: &mut Target<'_>, name: &'static str, check: Check) {
     assert!(result.is_ok(), "the device does not conform: {name}");
 }
 
-/// Bytes of memory for writes, and as many for reads.
-const HALF: u32 = 256 << 10;
-/// A device counts as hung after this many polls in a row without a deadline.
+/// Maximum number of bytes of a write of the checks.
+const MAX_BYTES: u32 = 256 << 10;
+/// A device counts as hung after this many polls in a row that bring no command, or after this many submissions of one
+/// list.
 const PATIENCE: u64 = 20_000_000;
 
 // Statuses of a drive and of a layer for the same refusal.
@@ -158,9 +159,9 @@ impl Ctx {
         self.limits().write_granularity_sectors
     }
 
-    /// Returns the longest write of the checks, in sectors, as device and memory allow.
+    /// Returns the longest write of the checks, in sectors: the device's limit, and [`MAX_BYTES`].
     fn longest(&self) -> u32 {
-        let max = self.limits().transfer_sectors().min(HALF >> SECTOR_SHIFT);
+        let max = self.limits().transfer_sectors().min(MAX_BYTES >> SECTOR_SHIFT);
         max / self.unit() * self.unit()
     }
 
@@ -272,7 +273,8 @@ impl Ctx {
         Command::of(Bio::with_buf(Op::Read, sector, len, buf))
     }
 
-    /// Reads `len` sectors. They must be the data of `seed` from its sector `skip` on, or zeroes.
+    /// Reads `len` sectors and compares them. `data`: the seed of the data that they must be, and the first sector of
+    /// that data; `None`: they must be unwritten, so zeroes.
     #[track_caller]
     fn verify(&mut self, sector: Sector, len: u32, data: Option<(u64, u32)>) {
         let c = self.data_in(sector, len);
@@ -326,9 +328,10 @@ impl Ctx {
         (r[0].cond, r[0].wp.0.wrapping_sub(start.0))
     }
 
-    /// Asserts the condition and, unless the zone is full, the write pointer as an offset in sectors.
+    /// Asserts the condition, and the write pointer as an offset in sectors. The write pointer of a full zone must be
+    /// at the end of the zone, whatever `wp` is.
     #[track_caller]
-    fn is(&mut self, zone: ZoneNo, conds: &[Condition], wp: u32) {
+    fn assert_zone(&mut self, zone: ZoneNo, conds: &[Condition], wp: u32) {
         let (cond, at) = self.info(zone);
         let len = self.geometry().zone_len_sectors(zone);
         let wp = if cond == Condition::Full { len } else { wp };

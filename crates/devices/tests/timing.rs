@@ -120,7 +120,7 @@ fn what_is_to_be_on_the_medium_waits_for_it() {
     assert_eq!(b.next(), None);
 }
 
-/// What the drive saves over a power cut is as good as on the medium: flush, FUA and preflush wait until no more than that is
+/// The part of the cache that survives a power cut is as good as the medium: flush, FUA and preflush wait until no more than that is
 /// left in the cache.
 #[test]
 fn what_the_drive_saves_need_not_be_on_the_medium() {

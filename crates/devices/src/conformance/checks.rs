@@ -108,7 +108,7 @@ fn what_is_written_is_read_back(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let (u, n) = (x.unit(), x.longest().min(cap / 2 / x.unit() * x.unit()).max(x.unit()));
     x.write(start, u, 1, OK);
-    x.is(zone, if u == cap { &[Full] } else { &[ImpOpen] }, u);
+    x.assert_zone(zone, if u == cap { &[Full] } else { &[ImpOpen] }, u);
     if cap >= u + n {
         let at = start.plus(u64::from(u));
         x.write(at, n, 2, OK);
@@ -143,7 +143,7 @@ fn a_merged_command_moves_all_its_buffers(x: &mut Ctx) {
         let mut gap = build(x, &vec![u; n as usize]);
         gap.bios[1].sector = gap.bios[1].sector.plus(u64::from(u));
         x.expect(gap, INVALID);
-        x.is(zone, &[Empty], 0);
+        x.assert_zone(zone, &[Empty], 0);
     }
     let good = build(x, &vec![u; n as usize]);
     let back = x.expect(good, OK);
@@ -158,11 +158,11 @@ fn a_write_that_is_not_at_the_write_pointer_changes_nothing(x: &mut Ctx) {
         return;
     }
     x.write(start.plus(u64::from(u)), u, 3, NOT_AT_WP);
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
     x.write(start, 2 * u, 4, OK);
     for wrong in [0, u, 3 * u] {
         x.write(start.plus(u64::from(wrong)), u, 5, NOT_AT_WP);
-        x.is(zone, &[ImpOpen], 2 * u);
+        x.assert_zone(zone, &[ImpOpen], 2 * u);
     }
     x.verify(start, 2 * u, Some((4, 0)));
     x.verify(start.plus(u64::from(2 * u)), 2 * u, None);
@@ -183,25 +183,25 @@ fn a_write_past_the_capacity_changes_nothing(x: &mut Ctx) {
     }
     if x.longest() >= 2 * u && at > 0 {
         x.write(start.plus(u64::from(at)), 2 * u, 2, PAST);
-        x.is(zone, &[ImpOpen], at);
+        x.assert_zone(zone, &[ImpOpen], at);
     }
     x.write(start.plus(u64::from(at)), u, 3, OK);
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
 }
 
 /// O6. A zone whose capacity is written is full.
 fn a_filled_zone_is_full(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     x.fill(zone, 0);
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     let u = x.unit();
     x.write(start, u, 1, &[FULL, NOT_AT_WP].concat());
     if cap < x.geometry().zone_len_sectors(zone) {
         x.write(start.plus(u64::from(cap)), u, 1, &[FULL, PAST].concat());
     }
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     x.manage(Op::ZoneReset, zone, OK);
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
     x.write(start, u, 1, OK);
 }
 
@@ -214,31 +214,31 @@ fn conditions_follow_the_rules(x: &mut Ctx) {
     }
     x.manage(Op::ZoneReset, zone, OK);
     x.close_in_vain(zone);
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
     x.manage(Op::ZoneOpen, zone, OK);
     x.manage(Op::ZoneOpen, zone, OK);
-    x.is(zone, &[ExpOpen], 0);
+    x.assert_zone(zone, &[ExpOpen], 0);
     x.manage(Op::ZoneClose, zone, OK);
-    x.is(zone, &[Empty, Closed], 0);
+    x.assert_zone(zone, &[Empty, Closed], 0);
     x.write(start, u, 1, OK);
-    x.is(zone, &[ImpOpen], u);
+    x.assert_zone(zone, &[ImpOpen], u);
     x.manage(Op::ZoneClose, zone, OK);
     x.manage(Op::ZoneClose, zone, OK);
-    x.is(zone, &[Closed], u);
+    x.assert_zone(zone, &[Closed], u);
     x.manage(Op::ZoneOpen, zone, OK);
-    x.is(zone, &[ExpOpen], u);
+    x.assert_zone(zone, &[ExpOpen], u);
     x.manage(Op::ZoneFinish, zone, OK);
     x.manage(Op::ZoneFinish, zone, OK);
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     let nothing: &[Status] = if x.drive { OK } else { &[] };
     x.manage(Op::ZoneOpen, zone, &[TRANSITION, nothing].concat());
     x.close_in_vain(zone);
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     x.manage(Op::ZoneReset, zone, OK);
     x.manage(Op::ZoneFinish, zone, OK);
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     x.manage(Op::ZoneReset, zone, OK);
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
 }
 
 fn reset_all_empties_every_sequential_zone(x: &mut Ctx) {
@@ -295,7 +295,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
     let at = start(x, max);
     if active == max {
         x.write(at, u, 1, &[Status::ActiveLimit]);
-        x.is(zones[max], &[Empty], 0);
+        x.assert_zone(zones[max], &[Empty], 0);
         assert_eq!(x.count(ImpOpen), max);
     } else {
         x.write(at, u, 1, OK);
@@ -305,7 +305,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
     x.manage(Op::ZoneClose, zones[max - 1], OK);
     let at = start(x, max - 1).plus(u64::from(u));
     x.write(at, u, 1, OK);
-    x.is(zones[max - 1], &[ImpOpen], 2 * u);
+    x.assert_zone(zones[max - 1], &[ImpOpen], 2 * u);
 
     x.expect(Command::without_data(Op::ZoneResetAll, Sector(0), 0), OK);
     for &z in &zones[..max] {
@@ -320,7 +320,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
     if x.manage(Op::ZoneFinish, zones[max], &[&[limit], nothing].concat()).is_ok() {
         x.manage(Op::ZoneReset, zones[max], OK);
     }
-    x.is(zones[max], &[Empty], 0);
+    x.assert_zone(zones[max], &[Empty], 0);
     assert_eq!(x.count(ExpOpen), max, "an explicitly open zone is never closed for another");
     x.manage(Op::ZoneReset, zones[0], OK);
     x.write(at, u, 1, OK);
@@ -329,7 +329,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
         x.manage(Op::ZoneOpen, zones[0], &[Status::ActiveLimit]);
     } else {
         x.manage(Op::ZoneOpen, zones[0], OK);
-        x.is(zones[max], &[Closed], u);
+        x.assert_zone(zones[max], &[Closed], u);
     }
 }
 
@@ -349,7 +349,7 @@ fn active_zones_are_limited(x: &mut Ctx) {
     let at = x.geometry().zone_start(zones[max]);
     x.write(at, u, 1, &[Status::ActiveLimit]);
     x.manage(Op::ZoneOpen, zones[max], &[Status::ActiveLimit]);
-    x.is(zones[max], &[Empty], 0);
+    x.assert_zone(zones[max], &[Empty], 0);
     let first = x.geometry().zone_start(zones[0]).plus(u64::from(u));
     x.write(first, u, 1, OK);
     x.manage(Op::ZoneFinish, zones[0], OK);
@@ -416,9 +416,9 @@ fn zeroes_are_written_in_order(x: &mut Ctx) {
     x.manage(Op::ZoneReset, zone, OK);
     x.write(start, u, 5, OK);
     x.expect(zeroes(0), NOT_AT_WP);
-    x.is(zone, &[ImpOpen], u);
+    x.assert_zone(zone, &[ImpOpen], u);
     x.expect(zeroes(u), OK);
-    x.is(zone, &[ImpOpen], 2 * u);
+    x.assert_zone(zone, &[ImpOpen], 2 * u);
     x.write(start.plus(u64::from(2 * u)), u, 6, OK);
     x.verify(start.plus(u64::from(u)), u, None);
     x.verify(start.plus(u64::from(2 * u)), u, Some((6, 0)));
@@ -432,7 +432,7 @@ fn a_native_append_says_where_it_landed(x: &mut Ctx) {
     if max == 0 {
         let c = x.data_out(Op::ZoneAppend, start, u, 0);
         x.expect(c, &[Status::NotSupported]);
-        x.is(zone, &[Empty], 0);
+        x.assert_zone(zone, &[Empty], 0);
         return;
     }
     let n = max.min(x.longest()).min(cap / 4) / u * u;
@@ -445,7 +445,7 @@ fn a_native_append_says_where_it_landed(x: &mut Ctx) {
         if len < n {
             let c = x.data_out(Op::ZoneAppend, start, n, 0);
             x.expect(c, PAST);
-            x.is(zone, &[ImpOpen], at);
+            x.assert_zone(zone, &[ImpOpen], at);
         }
         let c = x.data_out(Op::ZoneAppend, start, len, u64::from(at));
         let c = x.expect(c, OK);
@@ -453,7 +453,7 @@ fn a_native_append_says_where_it_landed(x: &mut Ctx) {
         x.verify(c.sector, len, Some((u64::from(at), 0)));
         at += len;
     }
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     let c = x.data_out(Op::ZoneAppend, start, u, 0);
     x.expect(c, FULL);
     x.manage(Op::ZoneReset, zone, OK);
@@ -467,7 +467,7 @@ fn a_native_append_says_where_it_landed(x: &mut Ctx) {
         let c = x.data_out(Op::ZoneAppend, x.geometry().zone_start(conv), u, 0);
         x.expect(c, INVALID);
     }
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
 }
 
 fn conventional_zones_are_written_anywhere(x: &mut Ctx) {
@@ -492,7 +492,7 @@ fn conventional_zones_are_written_anywhere(x: &mut Ctx) {
         let n = x.unit();
         x.write(s, n, 3, OK);
         x.expect(Command::without_data(Op::Discard, s, n), INVALID);
-        x.is(z, &[ImpOpen, Full], n);
+        x.assert_zone(z, &[ImpOpen, Full], n);
         x.verify(s, n, Some((3, 0)));
     }
     if x.limits().max_write_zeroes_sectors >= u {
@@ -511,10 +511,10 @@ fn the_last_zone_has_its_own_capacity(x: &mut Ctx) {
     let (start, cap) = (x.geometry().zone_start(zone), x.geometry().capacity_of(zone));
     let u = x.unit();
     x.fill(zone, 0);
-    x.is(zone, &[Full], cap);
+    x.assert_zone(zone, &[Full], cap);
     x.write(start.plus(u64::from(cap - u)), u, 1, &[FULL, NOT_AT_WP].concat());
     x.manage(Op::ZoneReset, zone, OK);
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
     let end = x.geometry().capacity();
     x.verify(Sector(end.0 - u64::from(u)), u, None);
     x.write(end, u, 1, INVALID);
@@ -534,7 +534,7 @@ fn a_command_that_is_wrong_is_refused(x: &mut Ctx) {
             wrong.extend([(start, b)]);
         }
         let max = l.max_transfer_sectors;
-        if max != 0 && max + b <= super::HALF / SECTOR_SIZE {
+        if max != 0 && max + b <= super::MAX_BYTES / SECTOR_SIZE {
             wrong.push((start, max / b * b + b));
         }
         for (sector, len) in wrong {
@@ -553,7 +553,7 @@ fn a_command_that_is_wrong_is_refused(x: &mut Ctx) {
             x.manage(Op::ZoneReset, zone, OK);
         }
     }
-    x.is(zone, &[Empty], 0);
+    x.assert_zone(zone, &[Empty], 0);
 }
 
 fn errors_leave_the_queue_usable(x: &mut Ctx) {
@@ -565,7 +565,7 @@ fn errors_leave_the_queue_usable(x: &mut Ctx) {
         if i + 1 < n {
             x.write(at.plus(u64::from(u)), u, 1, NOT_AT_WP);
         }
-        x.is(zone, if i == 0 { &[Empty] } else { &[ImpOpen] }, i * u);
+        x.assert_zone(zone, if i == 0 { &[Empty] } else { &[ImpOpen] }, i * u);
         x.write(at, u, u64::from(i), OK);
         x.verify(at, u, Some((u64::from(i), 0)));
     }

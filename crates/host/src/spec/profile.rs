@@ -21,10 +21,12 @@ pub(super) fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
     let text = read_text(Path::new(&path), MAX_PROFILE).map_err(|e| refused(&path, e))?;
     let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
     // An error may quote lines of the file, so it is replaced if the file belongs to another user.
-    Profile::from_text(spec, stem, &path, &text).map_err(|e| match is_foreign(Path::new(&path)) {
-        true => Error::invalid(format!("{path} is no profile, or a wrong one"))
-            .hint("a file of your own: the lines of another user's are not shown"),
-        false => e,
+    Profile::with_options(spec, stem, &path, &text).map_err(|e| {
+        match is_foreign(Path::new(&path)) {
+            true => Error::invalid(format!("{path} is no profile, or a wrong one"))
+                .hint("a file of your own: the lines of another user's are not shown"),
+            false => e,
+        }
     })
 }
 

@@ -66,10 +66,10 @@ fn a_file_that_is_wrong_is_named_with_its_line() {
         ),
         (
             format!("{good}cahce\n").into_bytes(),
-            format!("profile PATH, line {last}: 'cahce' is no setting"),
+            format!("profile PATH, line {last}: 'cahce' is not a setting"),
             "key = value # source",
         ),
-        (changed("rpm = ", "# "), "profile PATH has no rpm".to_owned(), "every number"),
+        (changed("rpm = ", "# "), "profile PATH has no rpm".to_owned(), "a number of the drive"),
         (
             b"\xff\xfem\0o\0".to_vec(),
             "PATH is no profile: line 1 is no text in UTF-8".to_owned(),

@@ -1,5 +1,5 @@
-//! The keys of a profile: the only place for their names and ranges. Physical numbers have no default, so a profile
-//! that lacks one is an error.
+//! The keys of a profile: the only place for their names, ranges and defaults. A profile that lacks a key without a
+//! default is an error.
 
 use zoneplug_core::disk::MAX_TAGS;
 use zoneplug_core::form::DefaultValue::{self, Is, Means, Required};
@@ -40,13 +40,13 @@ keys! {
     ZONE_SIZE = key("zone-size", size(1, MAX), Required, "The size of a zone.");
     ZONE_CAPACITY = key("zone-capacity", size(1, MAX), Means("zone-size"),
         "What can be written of a zone.");
-    MAX_OPEN = key("max-open", count(0, MAX, "zones"), Is("0"), "Most open zones; 0: no limit.");
+    MAX_OPEN = key("max-open", count(0, MAX, "zones"), Is("0"), "Maximum number of open zones; 0: no limit.");
     MAX_ACTIVE = key("max-active", count(0, MAX, "zones"), Is("0"),
-        "Most active zones; 0: no limit.");
+        "Maximum number of active zones; 0: no limit.");
     MAX_TRANSFER = key("max-transfer", size(1, MAX), Required, "The longest command with data.");
     APPEND_MAX = key("append-max", size(0, MAX), Is("0"), "The longest zone append; 0: none.");
     QUEUE_DEPTH = key("queue-depth", count(1, MAX_TAGS as u64, "commands"), Required,
-        "Most commands at the drive; a specification says tags= instead.");
+        "Maximum number of commands at the drive; a specification says tags= instead.");
 }
 
 keys! {
@@ -65,25 +65,25 @@ keys! {
     COMMAND_TIME = key("command-time", SPAN, Required, "What a command costs beside its data.");
     CACHE = key("cache", size(0, 1 << 40), Required, "The write cache.");
     PROTECTED = key("protected", size(0, 1 << 40), Is("0"),
-        "What of the cache the drive saves over a power cut.");
+        "How much of the cache survives a power cut.");
     WRITE_CACHE = key("write-cache", Form::Flag, Is("1"),
         "Whether the cache is on; off: a write is answered when it is safe.");
     CACHE_ENTRIES = key("cache-entries", count(0, MAX, "writes"), Is("0"),
-        "Most writes in the cache; 0: no limit.");
+        "Maximum number of writes in the cache; 0: no limit.");
     MAX_RUN = key("max-run", size(0, MAX), Is("0"),
         "The longest run of writes that goes to the medium at once; 0: no limit.");
     DESTAGE = key("destage", Form::Choice(&["satf", "fifo"]), Is("satf"),
         "Which cached write goes to the medium next: the nearest, or the oldest.");
     QUEUED_FIFO = key("queued-fifo", count(0, MAX, "commands"), Is("0"),
-        "Commands that are taken in order before the nearest is.");
+        "With this many writes not acknowledged, the order of arrival is kept; 0: never.");
     QUEUED_WINDOW = key("queued-window", count(1, MAX, "runs"), Is("1"),
-        "Then: of the oldest runs, among how many the nearest is taken.");
+        "In that order: the number of oldest runs of which the nearest is taken.");
     QUEUED_RUNS = key("queued-runs", Form::Flag, Is("0"),
-        "Then: whether the head goes on where it is, up to max-run.");
+        "In that order: whether the head finishes its run, as far as max-run.");
     READ_BURST = key("read-burst", count(1, MAX, "reads"), Is("8"),
         "Reads in a row while writes wait.");
     WRITE_BURST = key("write-burst", size(0, MAX), Is("4M"),
-        "What is written in a row while reads wait.");
+        "How much is written in a row while reads wait.");
 }
 
 keys! {
@@ -137,7 +137,7 @@ mod tests {
                 let start = format!("{} =", key.name);
                 let without: Vec<&str> = text.lines().filter(|l| !l.starts_with(&start)).collect();
                 let mut spec = Spec::parse(&format!("sim-{name}")).unwrap();
-                let without = Profile::from_text(&mut spec, name, name, &without.join("\n"));
+                let without = Profile::with_options(&mut spec, name, name, &without.join("\n"));
                 match key.default {
                     Is(value) => {
                         let (a, b) = (without.unwrap(), read(value).unwrap());

@@ -32,9 +32,9 @@ pub struct Profile {
     pub zone_sectors: u32,
     /// Writable sectors of a zone.
     pub capacity_sectors: u32,
-    /// Most open zones; 0: no limit.
+    /// Maximum number of open zones; 0: no limit.
     pub max_open_zones: u32,
-    /// Most active zones; 0: no limit.
+    /// Maximum number of active zones; 0: no limit.
     pub max_active_zones: u32,
     /// Longest command, in sectors.
     pub max_transfer_sectors: u32,
@@ -88,12 +88,12 @@ pub struct SmrParams {
     pub command_time: Nanos,
     /// `cache`: size of the write cache, in sectors. The disk chooses among the writes in it.
     pub cache_sectors: u64,
-    /// `protected`: sectors of the cache that the drive saves over a power cut.
+    /// `protected`: sectors of the cache that survive a power cut.
     pub protected_sectors: u64,
-    /// `write-cache`: whether the cache is on. If it is off, a write is acknowledged when the drive saves it over a
-    /// power cut, or when it is on the medium.
+    /// `write-cache`: whether the cache is on. If it is off, a write is acknowledged once it is in the protected part
+    /// of the cache, or on the medium.
     pub write_cache: bool,
-    /// `cache-entries`: most writes in the cache; 0: no limit.
+    /// `cache-entries`: maximum number of writes in the cache; 0: no limit.
     pub cache_entries: u32,
     /// `max-run`: sectors of one run that are written before an older write goes first; 0: no limit.
     pub max_run_sectors: u32,
@@ -103,11 +103,11 @@ pub struct SmrParams {
     pub queued_fifo: u32,
     /// `queued-window`: in that order the disk takes the nearest among this many of the oldest runs; 1: the oldest.
     pub queued_window: u32,
-    /// `queued-runs`: whether the head then goes on with the run that it is at, as far as `max-run`.
+    /// `queued-runs`: whether, in that order, the head finishes the run that it is at, as far as `max-run`.
     pub queued_runs: bool,
-    /// `read-burst`: reads that go before writes, if both wait.
+    /// `read-burst`: number of reads that go before writes, if both wait.
     pub read_burst: u32,
-    /// `write-burst`: sectors of writes that then go before reads.
+    /// `write-burst`: number of sectors of writes that go before reads after such a burst of reads.
     pub write_burst_sectors: u32,
 }
 
@@ -143,7 +143,7 @@ impl Profile {
         BUILTIN.map(|(name, _)| name)
     }
 
-    /// Returns the file of a built-in profile, to copy for another drive.
+    /// Returns the text of a built-in profile, which a user can copy and change for another drive.
     pub fn builtin_text(name: &str) -> Option<&'static str> {
         BUILTIN.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
     }
@@ -169,7 +169,7 @@ impl Profile {
     /// ```
     pub fn parse(name: &str, text: &str) -> Result<Profile, Error> {
         let mut spec = Spec::parse(&format!("{PREFIX}{name}"))?;
-        let profile = Self::from_text(&mut spec, name, name, text)?;
+        let profile = Self::with_options(&mut spec, name, name, text)?;
         spec.finish()?;
         Ok(profile)
     }
@@ -180,12 +180,12 @@ impl Profile {
     pub fn from_spec(spec: &mut Spec) -> Option<Result<Profile, Error>> {
         let name = spec.kind().strip_prefix(PREFIX)?.to_owned();
         let text = Self::builtin_text(&name)?;
-        Some(Self::from_text(spec, &name, &name, text))
+        Some(Self::with_options(spec, &name, &name, text))
     }
 
     /// Returns the profile of a data file, changed by the options of a specification. `file` is the file's name in
     /// errors. Fails as [`Profile::parse`] does, and if the value of an option is not allowed.
-    pub fn from_text(
+    pub fn with_options(
         spec: &mut Spec,
         name: &str,
         file: &str,
@@ -217,8 +217,8 @@ impl Profile {
         self.sources.iter().map(|(k, s)| (k.as_str(), s.as_str()))
     }
 
-    /// Returns the drive with a medium rate of `ppm` millionths of the present one. The positions of a drive's tracks
-    /// are not known. A result that depends on them shows that by its spread over a few such rates.
+    /// Returns the drive with its media rate (an SSD: both rates) scaled to `ppm` millionths. This moves the tracks of
+    /// a disk, whose true positions are unknown: a result that depends on them differs between a few such rates.
     #[must_use]
     pub fn with_rate(&self, ppm: u32) -> Profile {
         let scale = |rate: &mut u64| *rate = *rate * u64::from(ppm) / 1_000_000;
@@ -294,7 +294,7 @@ fn settings(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Setting>,
         }
         let Some((key, value)) = setting.split_once('=') else {
             return wrong(
-                format!("'{}' is no setting", setting.trim()),
+                format!("'{}' is not a setting", setting.trim()),
                 "write key = value # source",
             );
         };
@@ -316,7 +316,7 @@ fn settings(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Setting>,
             _ => {
                 return wrong(
                     format!("{key} names no source"),
-                    "say after # where the number is from, if only: a guess",
+                    "write after # where the number comes from, even if it is only 'a guess'",
                 );
             }
         }
@@ -324,7 +324,7 @@ fn settings(text: &str, place: &dyn Fn(usize) -> String) -> Result<Vec<Setting>,
     Ok(all)
 }
 
-/// Takes every key of a profile. Physical numbers have no default, so a profile that lacks one is an error.
+/// Takes every key of a profile. A profile that lacks a key without a default is an error.
 fn take(
     spec: &mut Spec,
     name: &str,
@@ -333,7 +333,7 @@ fn take(
 ) -> Result<Profile, Error> {
     let missing = |key: &str| {
         Error::invalid(format!("profile {file} has no {key}"))
-            .hint("every number of the model is needed: copy the file of a built-in profile")
+            .hint("a number of the drive is missing: copy the file of a built-in profile")
     };
     let mut required =
         |spec: &mut Spec, key: &Key| spec.number(key)?.ok_or_else(|| missing(key.name));
@@ -406,7 +406,7 @@ mod tests {
         Profile::builtin_text("smr30").unwrap()
     }
 
-    /// Every parameter names its source: the built-in files can be read, and a line without a source is refused.
+    /// The built-in files can be read, and every parameter names its source.
     #[test]
     fn every_builtin_parameter_names_its_source() {
         for name in Profile::builtin_names() {
@@ -431,7 +431,7 @@ mod tests {
             ("cache = 18M", "cahce = 18M", "profile mine has no cache"),
             ("rpm = 7200", "rpm = 7200 # x\nrpm = 5400", "rpm is given twice"),
             ("rpm = 7200", "rpm = 7200 #\nx", "rpm names no source"),
-            ("rpm = 7200", "rpm", "'rpm' is no setting"),
+            ("rpm = 7200", "rpm", "'rpm' is not a setting"),
         ] {
             assert!(smr30().contains(from), "{from}");
             let e = Profile::parse("mine", &smr30().replace(from, to)).expect_err(to);
@@ -444,7 +444,7 @@ mod tests {
         let text = smr30().replace("cache = 18M", "cache = 20X");
         let line = 1 + text.lines().position(|l| l.starts_with("cache = ")).unwrap();
         let mut spec = Spec::parse("sim").unwrap();
-        let e = Profile::from_text(&mut spec, "mine", "./mine.profile", &text).unwrap_err();
+        let e = Profile::with_options(&mut spec, "mine", "./mine.profile", &text).unwrap_err();
         let what = format!("profile ./mine.profile, line {line}: cache=20X is not possible");
         assert_eq!(e.what(), what);
         assert!(Profile::builtin("smr31").unwrap_err().to_string().contains("smr31"));
@@ -452,7 +452,7 @@ mod tests {
 
     /// A hypothesis about a drive is an option of its specification.
     #[test]
-    fn options_of_a_specification_come_before_the_file() {
+    fn options_of_a_specification_override_the_file() {
         let mut spec = Spec::parse("sim-smr30,cache=128M,destage=fifo,tags=4").unwrap();
         let p = Profile::from_spec(&mut spec).unwrap().unwrap();
         let Model::Smr(m) = &p.model else { panic!("a disk") };
