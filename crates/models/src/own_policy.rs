@@ -1,5 +1,5 @@
-//! Policies of the single writer that have a state, such as functions of a script. The engine's
-//! policies are plain functions; the one here calls the policy of the run on the current thread.
+//! Policies of the caller with a state, for example functions of a script. The single writer calls plain functions, so
+//! one plain function here passes each call on to the policy of the run on this thread.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zoneplug_core::sched::Policy;
 use zoneplug_core::sched::policy::{OwnPolicy, View};
 
-/// Chooses zones in one thread, in virtual time. An implementation may itself start runs.
+/// Chooses zones. Each run calls it in one thread, in virtual time. An implementation may itself start runs.
 pub trait Choose: Send + Sync {
     /// Returns the index in `view.listed` of the next zone.
     fn pick(&self, view: &View<'_>) -> usize;
@@ -17,8 +17,8 @@ pub trait Choose: Send + Sync {
         true
     }
 
-    /// Whether the policy decides when to wait, besides the order of zones.
-    fn is_about_waiting(&self) -> bool {
+    /// Whether the policy decides not only the order of zones but also when to wait.
+    fn decides_waits(&self) -> bool {
         false
     }
 }
@@ -75,7 +75,7 @@ fn current() -> Option<Arc<dyn Choose>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Arc::clone(&own.choose)))
 }
 
-/// The policy that the engine calls; it asks the current one.
+/// The policy that the single writer calls. Each function asks the policy of the run on this thread.
 static CALLED: OwnPolicy = OwnPolicy {
     name: "own",
     pick: |view| current().map_or(0, |choose| choose.pick(view)),
@@ -84,9 +84,9 @@ static CALLED: OwnPolicy = OwnPolicy {
 };
 
 /// Restores the policy of the outer run when the inner run ends.
-struct Ended(Option<Own>);
+struct Restore(Option<Own>);
 
-impl Drop for Ended {
+impl Drop for Restore {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }
@@ -99,8 +99,8 @@ impl Own {
     }
 
     /// Whether the policy decides when to wait.
-    pub(crate) fn is_about_waiting(&self) -> bool {
-        self.choose.is_about_waiting()
+    pub(crate) fn decides_waits(&self) -> bool {
+        self.choose.decides_waits()
     }
 
     /// The policy that a disk is opened with.
@@ -110,7 +110,7 @@ impl Own {
 
     /// Makes a run on this thread use this policy. Its disk must be opened with [`Own::policy`].
     pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
-        let _ended = Ended(CURRENT.replace(Some(self.clone())));
+        let _restore = Restore(CURRENT.replace(Some(self.clone())));
         run()
     }
 }

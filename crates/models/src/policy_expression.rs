@@ -73,7 +73,7 @@ impl Choose for PolicyExpression {
         view.listed.get(self.pick(view)).is_some_and(|c| is_true(value(stay, view, c)))
     }
 
-    fn is_about_waiting(&self) -> bool {
+    fn decides_waits(&self) -> bool {
         self.stay.is_some()
     }
 }

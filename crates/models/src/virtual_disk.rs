@@ -235,7 +235,7 @@ impl Way {
 
     /// A note on an expression for waits, if no wait is allowed.
     pub fn never_waits(&self) -> Option<String> {
-        let own = self.own.as_ref().filter(|own| own.is_about_waiting())?;
+        let own = self.own.as_ref().filter(|own| own.decides_waits())?;
         let text = "without +300us (anticipation_us) never waits: what is after ';' is left";
         (self.config.anticipation == Nanos(0)).then(|| format!("{} {text}", own.name))
     }

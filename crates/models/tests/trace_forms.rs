@@ -24,7 +24,7 @@ fn with(columns: &str, text: &str) -> (Vec<TraceEvent>, Seen) {
     read(reader.and_then(|r| r.with_columns(&columns))).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// All but the line.
+/// The time, operation, sector and length of each event.
 fn what(events: &[TraceEvent]) -> Vec<(u64, Op, u64, u64)> {
     events.iter().map(|e| (e.at.0, e.op, e.sector, e.sectors)).collect()
 }
@@ -33,7 +33,7 @@ fn what(events: &[TraceEvent]) -> Vec<(u64, Op, u64, u64)> {
 const TWO: [(u64, Op, u64, u64); 2] = [(0, Op::Write, 0, 128), (1_500, Op::Read, 8, 8)];
 
 #[test]
-fn a_table_may_have_marks_quotes_and_any_separator() {
+fn a_table_may_have_byte_order_marks_quotes_and_any_separator() {
     for text in [
         "time_us,op,offset,length\n1,write,0,65536\n2.5,read,4096,4096\n",
         "\u{feff}time_us,op,offset,length\r\n1,write,0,65536\r\n2.5,read,4096,4096\r\n",
@@ -66,7 +66,7 @@ fn a_table_may_have_marks_quotes_and_any_separator() {
 
 /// (columns, lines, microseconds from the first to the second): traces that are public, and what tools print.
 #[test]
-fn a_table_without_titles_has_the_columns_that_its_reader_names() {
+fn a_table_without_titles_has_the_columns_that_the_caller_names() {
     let p = 3.0 / 2.0;
     for (columns, text, us) in [
         // MSR Cambridge: ticks of 100 ns since 1601.
@@ -117,10 +117,10 @@ fn a_table_without_titles_has_the_columns_that_its_reader_names() {
     assert!(e.to_string().contains("blktrace"), "{e}");
 }
 
-/// Times of any epoch in every format with times: the events are those of a trace from 0.
+/// In every format that has times, the epoch does not matter: the events are those of a trace that starts at 0.
 #[test]
 fn the_epoch_of_a_trace_does_not_matter() {
-    // 2006-07-14, today, and the last nanoseconds of 64 bits.
+    // 0, 2006-07-14, 2023-11-14, and the last nanoseconds of 64 bits.
     for epoch in [0, 1 << 60, 1_700_000_000_123_456_000, u64::MAX / 1_000 * 1_000 - 9_000] {
         let (a, b) = (epoch, epoch + 3_000);
         let point = |ns: u64, unit: u64| {
@@ -166,7 +166,7 @@ fn the_epoch_of_a_trace_does_not_matter() {
     assert!(e.to_string().contains("line 3 of the trace: 53 years after the earliest"), "{e}");
 }
 
-/// Lines out of order are sorted by time, those of one time by line, and counted.
+/// Operations are sorted by time, those of the same time by line. Lines out of order are counted.
 #[test]
 fn lines_are_sorted_by_time() {
     let text = "time_us,op,sector,sectors\n30,W,24,8\n10,W,8,8\n10,W,0,8\n20,W,16,8\n";
@@ -189,7 +189,7 @@ fn lines_are_sorted_by_time() {
     assert_eq!(all(done).1.last_completion, Some(Nanos(8_000)));
 }
 
-/// Operations that are not sent are counted by their reason.
+/// Operations that a replay leaves out are counted by the reason for it.
 #[test]
 fn what_is_left_out_is_counted() {
     let (events, seen) = all(
@@ -212,14 +212,18 @@ fn what_is_left_out_is_counted() {
         "8,0 0 1 0.000000001 7 Q W 0 + 8 [x]\n8,0 0 1 0.000000001 7 Q QQ 0 + 8 [x]\n8,0 0 1 0.000000001 7 Q R 36 (12 00) [x]\n8,0 0 1 0.000000001 7 Q R 8 + 0 [x]\n",
     );
     assert_eq!((seen.strange, seen.pass_through, seen.empty), (1, 1, 1));
-    // Nothing but strange operations is no trace.
+    // A text with only strange operations is not a trace.
     let e = |text: &str| read(Reader::new(text.as_bytes(), Events::Queued, None)).unwrap_err();
     let many = format!("time_us,op,offset,length\n{}", "1,what,0,512\n".repeat(2_000));
-    assert!(e(&many).to_string().contains("line 2 has 'what', which is none"), "{}", e(&many));
+    assert!(
+        e(&many).to_string().contains("line 2 has 'what', which is not an operation"),
+        "{}",
+        e(&many)
+    );
 }
 
 #[test]
-fn what_must_be_converted_says_how() {
+fn the_error_for_a_foreign_file_says_how_to_convert_it() {
     let tar = [&[0; 257][..], &b"ustar\x0000"[..], &[0; 100]].concat();
     for (bytes, says, hint) in [
         (&tar[..], "tar archive", "tar -xOf"),

@@ -290,7 +290,7 @@ fn what_is_wrong_with_a_trace_is_said_with_its_line() {
             "fio version 3 iolog\n7 d write 0 4k\n",
             "line 2 of the trace: '0' '4k' is no place on a disk",
         ),
-        ("nothing\n", "no operation in 1 lines"),
+        ("nothing\n", "no operation in 1 line"),
         ("\x1f\u{8b}", "no operation"),
         ("fio version 2 iolog\na write 0 4096\nb write 0 4096\n", "--device a"),
     ] {

@@ -256,7 +256,10 @@ fn why_a_trace_does_not_fit_is_said() {
     }
     with("0,write,0,0\n1,read,0,0\n");
     let err = text(&replay(small, "auto").stderr);
-    assert!(err.contains("that reads or writes anything: 2 have no length\ntry: "), "{err}");
+    assert!(
+        err.contains("reads or writes anything in 3 lines: 2 without a length\ntry: "),
+        "{err}"
+    );
     with("0,write,0,4096\n1,reset,1048576,1048576\n");
     for map in ["exact", "log"] {
         assert_eq!(replay(small, map).status.code(), Some(0), "{map}");
@@ -298,10 +301,13 @@ fn columns_that_are_none_are_refused() {
     with("time_us,op,offset,size", "'size' is no column of a trace");
     with("time_us,op,offset", "no column for the length");
     with("time_us,op,offset,offset,length", "two columns for the place");
-    with("op,time_us,offset,length", "no operation in 1 lines; line 1 has '1', which is none");
+    with(
+        "op,time_us,offset,length",
+        "no operation in 1 line; line 1 has '1', which is not an operation",
+    );
     fails(&[&["replay", &path], &DISK[..]].concat(), 2, "--columns names those");
     std::fs::write(&path, b"\x07tae").unwrap();
-    with("time_us,op,offset,length", "columns of records of blktrace's");
+    with("time_us,op,offset,length", "binary records of blktrace have no columns");
 }
 
 /// A length beyond every disk took all memory, and no signal ended it.

@@ -9,9 +9,9 @@ use super::{
 use std::io::{self, BufRead, Read};
 use zoneplug_core::{Error, ErrorKind, Nanos, Op, plain};
 
-/// The format that lines or records are read in.
+/// The parser of lines or records, with its state.
 #[derive(Debug)]
-enum Form {
+enum Parser {
     Blktrace(blktrace::Records),
     Blkparse,
     Iolog2,
@@ -21,11 +21,12 @@ enum Form {
 
 /// Longest line of a trace, in bytes.
 const MAX_LINE: u64 = 64 << 10;
-/// A text with this many lines of no known form is refused as no trace.
+/// A text whose first lines, this many, have no known format is not a trace.
 const PATIENCE: u64 = 1000;
-/// Operations that a reader sorts by time: about 2 MB.
+/// Number of operations that a reader holds to sort them by time; about 2 MB of memory.
 pub const WINDOW: usize = 32 << 10;
-/// Devices whose completions are noted before an operation says which device is taken.
+/// Maximum number of devices whose completions are noted. Completions may come before the first operation, which says
+/// whose completions are wanted.
 const MAX_DEVICES: usize = 4096;
 
 const IOLOG2: &[u8] = b"fio version 2 iolog";
@@ -80,7 +81,7 @@ type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 pub struct Reader<R> {
     /// The files; more than one only for blktrace.
     inputs: Vec<Input<R>>,
-    form: Form,
+    parser: Parser,
     events: Events,
     /// The device or file whose operations are taken: the one asked for, or that of the first
     /// operation.
@@ -89,8 +90,6 @@ pub struct Reader<R> {
     line: Vec<u8>,
     /// Whether the current line was read to detect the format, and is to be parsed again.
     again: bool,
-    /// Whether the caller named the columns of the table.
-    names_columns: bool,
     /// Operations that wait for earlier ones. `None`: events have the order of lines.
     window: Option<Window>,
     ended: bool,
@@ -110,8 +109,9 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Detects the format. `device` names the device whose operations are taken, as the trace does; it must be given
-    /// if there are several. Fails if the file is empty, compressed or of no known format, or cannot be read.
+    /// Detects the format. `device`: the device whose operations are taken, spelled as in the trace; needed if the
+    /// trace has several. Fails if the file is empty or compressed, or cannot be read. A text of no known format fails
+    /// in [`Reader::next_event`].
     pub fn new(input: R, events: Events, device: Option<&str>) -> Result<Reader<R>, Error> {
         Reader::of_files(vec![input], events, device)
     }
@@ -134,21 +134,20 @@ impl<R: BufRead> Reader<R> {
                 inputs.push(io::Cursor::new(head).chain(file));
             }
         }
-        let form = match is_binary || inputs.len() > 1 {
-            true => Form::Blktrace(blktrace::Records::new(events, inputs.len())),
-            false => Form::Blkparse,
+        let parser = match is_binary || inputs.len() > 1 {
+            true => Parser::Blktrace(blktrace::Records::new(events, inputs.len())),
+            false => Parser::Blkparse,
         };
         let mut reader = Reader {
             // The first four bytes show that the file is a trace.
             known: u64::from(is_binary),
             inputs,
-            form,
+            parser,
             events,
             device: device.map(|d| d.as_bytes().to_vec()),
             asked: device.is_some(),
             line: Vec::new(),
             again: false,
-            names_columns: false,
             window: Some(Window::new(WINDOW)),
             ended: false,
             start: None,
@@ -158,7 +157,7 @@ impl<R: BufRead> Reader<R> {
             completions: Vec::new(),
             seen: Seen::default(),
         };
-        if let Form::Blktrace(_) = reader.form {
+        if let Parser::Blktrace(_) = reader.parser {
             return Ok(reader);
         }
         if !reader.read_line()? {
@@ -187,15 +186,15 @@ impl<R: BufRead> Reader<R> {
     /// assert_eq!((first.at.0, second.at.0, second.sectors), (0, 2_000, 8));
     /// ```
     pub fn with_columns(mut self, columns: &Columns) -> Result<Reader<R>, Error> {
-        if let Form::Blktrace(_) = self.form {
-            return Err(Error::invalid("columns of records of blktrace's")
-                .hint("no --columns: a file of blktrace has none"));
+        if let Parser::Blktrace(_) = self.parser {
+            return Err(Error::invalid("binary records of blktrace have no columns")
+                .hint("leave --columns out"));
         }
         while self.line.trim_ascii().is_empty() && self.read_line()? {}
         let columns = columns.clone().separated_as(&self.line);
         // The caller's names replace the titles.
         self.again = !columns.is_heading(&self.line);
-        (self.form, self.names_columns) = (Form::Csv(columns), true);
+        self.parser = Parser::Csv(columns);
         Ok(self)
     }
 
@@ -205,7 +204,7 @@ impl<R: BufRead> Reader<R> {
         self
     }
 
-    /// Returns events in the order of their lines, with their times after `earliest`.
+    /// Returns events in the order of their lines, with times counted from `earliest`.
     pub fn in_order_of_lines(mut self, earliest: Nanos) -> Reader<R> {
         (self.window, self.start) = (None, Some(earliest));
         self
@@ -213,12 +212,12 @@ impl<R: BufRead> Reader<R> {
 
     /// The format of the trace.
     pub fn format(&self) -> Format {
-        match self.form {
-            Form::Blktrace(_) => Format::Blktrace,
-            Form::Blkparse => Format::Blkparse,
-            Form::Iolog2 => Format::Iolog2,
-            Form::Iolog3 => Format::Iolog3,
-            Form::Csv(_) => Format::Csv,
+        match self.parser {
+            Parser::Blktrace(_) => Format::Blktrace,
+            Parser::Blkparse => Format::Blkparse,
+            Parser::Iolog2 => Format::Iolog2,
+            Parser::Iolog3 => Format::Iolog3,
+            Parser::Csv(_) => Format::Csv,
         }
     }
 
@@ -248,23 +247,25 @@ impl<R: BufRead> Reader<R> {
     fn read_operation(&mut self) -> Result<Option<Held>, Error> {
         let unit = self.format().unit();
         loop {
-            let is_text = !matches!(self.form, Form::Blktrace(_));
+            let is_text = !matches!(self.parser, Parser::Blktrace(_));
             if is_text && !std::mem::take(&mut self.again) && !self.read_line()? {
                 return Ok(None);
             }
             let mut n = self.seen.lines;
-            let read = match &mut self.form {
-                Form::Blktrace(records) => match records.next(&mut self.inputs, &mut self.seen)? {
-                    Some((number, record)) => {
-                        n = number;
-                        Ok(record)
+            let read = match &mut self.parser {
+                Parser::Blktrace(records) => {
+                    match records.next(&mut self.inputs, &mut self.seen)? {
+                        Some((number, record)) => {
+                            n = number;
+                            Ok(record)
+                        }
+                        None => return Ok(None),
                     }
-                    None => return Ok(None),
-                },
-                Form::Blkparse => blkparse::line(&self.line, self.events.letter()),
-                Form::Iolog2 => iolog::line(&self.line, false),
-                Form::Iolog3 => iolog::line(&self.line, true),
-                Form::Csv(columns) => csv::line(&self.line, columns, self.events.letter()),
+                }
+                Parser::Blkparse => blkparse::line(&self.line, self.events.letter()),
+                Parser::Iolog2 => iolog::line(&self.line, false),
+                Parser::Iolog3 => iolog::line(&self.line, true),
+                Parser::Csv(columns) => csv::line(&self.line, columns, self.events.letter()),
             };
             match read.and_then(possible).map_err(|e| in_line(unit, n, e))? {
                 Line::Event(device, raw) => {
@@ -280,11 +281,11 @@ impl<R: BufRead> Reader<R> {
                                 format!("a second device {} beside {}", shown(device), shown(d));
                             let e = in_line(unit, n, (what, ""));
                             let name = String::from_utf8_lossy(d).into_owned();
-                            return Err(e.hint(format!("--device {name}: one at a time")));
+                            return Err(e.hint(format!("--device {name} takes one of them")));
                         }
                         None => self.device = Some(device.to_vec()),
                     }
-                    return Ok(Some(self.operation(n, raw, is_text)));
+                    return Ok(Some(self.timed(n, raw, is_text)));
                 }
                 Line::Wait(span) => {
                     self.known += 1;
@@ -321,8 +322,8 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Notes the time of an operation that was read.
-    fn operation(&mut self, n: u64, mut raw: Raw, is_text: bool) -> Held {
+    /// Adds fio's waits to the time of an operation that was read, and notes the time.
+    fn timed(&mut self, n: u64, mut raw: Raw, is_text: bool) -> Held {
         raw.at = raw.at.plus(self.waited);
         if raw.at >= self.latest {
             self.latest = raw.at;
@@ -337,12 +338,12 @@ impl<R: BufRead> Reader<R> {
     /// Converts the earliest waiting operation to an event.
     fn event(&mut self, held: &Held) -> Result<TraceEvent, Error> {
         let Raw { op, fua, preflush, sector, sectors, mut at } = held.raw;
-        // Waits of fio's version 2 count from the start.
-        let counts_waits = matches!(self.form, Form::Iolog2);
-        let start = if counts_waits { Nanos(0) } else { *self.start.get_or_insert(at) };
+        // Times of fio's version 2 are sums of waits, so they already count from the start of the trace.
+        let from_start = matches!(self.parser, Parser::Iolog2);
+        let start = if from_start { Nanos(0) } else { *self.start.get_or_insert(at) };
         if self.window.is_some() && at < self.last {
             self.seen.late += 1;
-            if let Form::Blktrace(_) = self.form {
+            if let Parser::Blktrace(_) = self.parser {
                 self.seen.note_backwards(Nanos(self.last.0 - at.0));
             }
             at = self.last;
@@ -357,7 +358,7 @@ impl<R: BufRead> Reader<R> {
         Ok(TraceEvent { line: held.n, at, op, fua, preflush, sector, sectors })
     }
 
-    /// Computes the counts that need the end of the trace.
+    /// Computes the time of the last completion, which needs the end of the trace.
     fn end(&mut self) {
         self.ended = true;
         let Some(earliest) = self.seen.earliest else { return };
@@ -366,13 +367,13 @@ impl<R: BufRead> Reader<R> {
         self.seen.last_completion = after.map(Nanos);
     }
 
-    /// Handles a line of no known form. Such lines may precede the titles of a table, or repeat
+    /// Handles a line of no known format. Such lines may precede the titles of a table, or repeat
     /// where files were joined.
     #[cold]
     fn unknown(&mut self, n: u64) -> Result<(), Error> {
-        let is_head = match self.form {
-            Form::Iolog2 => self.line.trim_ascii() == IOLOG2,
-            Form::Iolog3 => self.line.trim_ascii() == IOLOG3,
+        let is_head = match self.parser {
+            Parser::Iolog2 => self.line.trim_ascii() == IOLOG2,
+            Parser::Iolog3 => self.line.trim_ascii() == IOLOG3,
             _ => self.known == 0 && self.detect(),
         };
         if is_head {
@@ -393,14 +394,14 @@ impl<R: BufRead> Reader<R> {
 
     /// Detects whether the current line begins a trace of another format than blkparse's.
     fn detect(&mut self) -> bool {
-        if !matches!(self.form, Form::Blkparse) {
+        if !matches!(self.parser, Parser::Blkparse) {
             return false;
         }
-        self.form = match self.line.trim_ascii() {
-            IOLOG2 => Form::Iolog2,
-            IOLOG3 => Form::Iolog3,
+        self.parser = match self.line.trim_ascii() {
+            IOLOG2 => Parser::Iolog2,
+            IOLOG3 => Parser::Iolog3,
             line => match Columns::of(line) {
-                Some(columns) => Form::Csv(columns),
+                Some(columns) => Parser::Csv(columns),
                 None => return false,
             },
         };
@@ -432,7 +433,7 @@ fn unreadable(line: u64, e: io::Error) -> Error {
     Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
 }
 
-/// Refuses a length that no command has. A replay makes a BIO for each part of an operation, so
+/// Refuses a read or write of a length that no command has. A replay makes a BIO for each part of an operation, so
 /// such a length would exhaust memory.
 fn possible(line: Line<'_>) -> Result<Line<'_>, Wrong> {
     match &line {
@@ -442,10 +443,7 @@ fn possible(line: Line<'_>) -> Result<Line<'_>, Wrong> {
                 && raw.sectors > MAX_OPERATION =>
         {
             let what = format!("an operation of {} sectors of 512 bytes", raw.sectors);
-            Err((
-                what,
-                "at most 2 TiB: Linux, SCSI and NVMe count the blocks of a command in 32 bits",
-            ))
+            Err((what, "at most 2 TiB: no command of Linux, SCSI or NVMe is longer"))
         }
         _ => Ok(line),
     }
@@ -469,16 +467,24 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
         return Error::invalid(what)
             .hint(format!("--device {names}: the trace has operations of it"));
     }
-    let none = format!("no operation in {} {unit}s", seen.lines);
+    let units = if seen.lines == 1 { unit.to_owned() } else { format!("{unit}s") };
+    let within = format!("in {} {units}", seen.lines);
     if seen.empty > 0 && seen.first_strange.is_none() {
-        let what = format!("{none} that reads or writes anything: {} have no length", seen.empty);
+        let what = format!(
+            "no operation reads or writes anything {within}: {} without a length",
+            seen.empty
+        );
         return Error::invalid(what)
             .hint("a trace of reads and writes; --columns names the column of the length");
     }
+    let none = format!("no operation {within}");
     let what = match (seen.first_unknown, &seen.first_strange) {
         (Some(line), _) => format!("{none}; {unit} {line} is of no known format"),
         (None, Some((line, word))) => {
-            format!("{none}; {unit} {line} has {}, which is none", shown(word.as_bytes()))
+            format!(
+                "{none}; {unit} {line} has {}, which is not an operation",
+                shown(word.as_bytes())
+            )
         }
         (None, None) => none,
     };
