@@ -1,4 +1,5 @@
-//! The plots of a replay: throughput, latencies of writes and reads, and their distribution. Each row has a line.
+//! The plots of a replay: throughput, latencies of writes and reads, and their distribution. Each row of the report has
+//! a place of its own below its name.
 
 use super::text::Report;
 use crate::bench::table::{figure, time};
@@ -13,7 +14,7 @@ const RIGHT: f64 = WIDTH - 24.0;
 /// Number of characters of a name that fit the width.
 const LONGEST: usize = 62;
 
-/// The plots.
+/// All plots of a replay, as SVG.
 pub(super) fn plots(report: &Report) -> Vec<String> {
     let mut all = vec![throughput(report)];
     let kinds: Vec<_> = report.kinds().collect();
@@ -27,13 +28,20 @@ fn name(report: &Report, row: &Row) -> String {
     let several = report.rows.iter().any(|r| r.disk != row.disk);
     let name =
         if several { format!("{} {}", row.disk, short(&row.layer)) } else { short(&row.layer) };
-    match name.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{}...", &name[..at]),
-        None => name,
-    }
+    shortened(name)
 }
 
-/// Draws the names of rows from `top` on. Returns the height of a row's line below its name.
+/// Cuts a name that does not fit the width, so that it fits with the dots.
+fn shortened(name: String) -> String {
+    if name.chars().count() <= LONGEST {
+        return name;
+    }
+    let kept: String = name.chars().take(LONGEST - 3).collect();
+    format!("{kept}...")
+}
+
+/// Draws the names of rows from `top` on. Returns a function from a row's number to the y position of
+/// the row's figures, below the name.
 fn row_names<'a>(svg: &mut Svg, names: &'a [String], top: f64) -> impl Fn(usize) -> f64 + 'a {
     for (i, name) in names.iter().enumerate() {
         svg.text("tag", LEFT, top + i as f64 * STEP + 12.0, name);
@@ -190,4 +198,19 @@ fn logarithmic(powers: &[f64], from: f64, to: f64) -> impl Fn(f64) -> f64 + use<
 /// Formats a power of ten as a time: `10 ms`.
 fn power_of_time(ns: f64) -> String {
     time(ns as u64).replace(".0", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_was_cut_fits_the_width() {
+        for len in 0..=LONGEST + 5 {
+            let name = "ä".repeat(len);
+            let short = shortened(name.clone());
+            assert!(short.chars().count() <= LONGEST, "{len}: {short}");
+            assert_eq!(short == name, len <= LONGEST, "{len}: {short}");
+        }
+    }
 }
