@@ -17,7 +17,7 @@ use zoneplug_models::by_status;
 use zoneplug_models::work::{Offsets, Rw, Work, max_open};
 
 enum Clients {
-    /// One thread polls all queues.
+    /// One client, which the calling thread polls.
     Driven(Disk, Vec<Worker<DiskQueue>>),
     /// Each client has a thread.
     Hosted(HostedDisk, Vec<Worker<Client>>),
@@ -44,12 +44,13 @@ pub(crate) fn reset_all(disk: &Disk) -> Result<(), Failure> {
         .hint("a disk that can be written"))
 }
 
-/// Most bytes that random reads cover on a disk that keeps data. The group writes them before it measures.
+/// Bytes that reads cover on a disk that keeps data, rounded up to whole zones of each client. The group writes them
+/// before it measures.
 pub(crate) const READ_AREA: u64 = 256 << 20;
 
 impl Group {
-    /// Prepares `jobs` clients that do `work` in the empty zones of a disk, each on a thread if there are several. If
-    /// they read from a disk that keeps data, the disk is filled first.
+    /// Prepares `jobs` clients that do `work`, each on a thread if there are several. Resets all zones first, and writes
+    /// what is to be read, unless no data is read or the disk is read-only.
     pub(crate) fn new(
         named: &Named,
         config: DiskConfig,
@@ -82,7 +83,8 @@ impl Group {
         };
         let mut group =
             Group { clients, work, slices: Vec::new(), merged: 0, before: BTreeMap::new() };
-        // A read workload writes only to a disk that was made for this run and has no data to read yet.
+        // A read workload on a disk that keeps data resets the disk and writes what it will read. The caller has asked the
+        // user whether the data of the disk may be destroyed.
         let fills = work.rw.is_read() && named.keeps_data && !l.read_only;
         if fills || !work.rw.is_read() {
             reset_all(group.disk())?;
@@ -135,8 +137,8 @@ impl Group {
         }
     }
 
-    /// Has each client publish its counters from now on.
-    pub(super) fn is_watched(&mut self) -> Vec<Arc<Noted>> {
+    /// Makes each client publish its counters from now on, and returns them.
+    pub(super) fn watch(&mut self) -> Vec<Arc<Noted>> {
         let mut all = Vec::new();
         let mut new = || {
             let (notes, noted) = Notes::new(load::SAMPLE);
@@ -144,8 +146,8 @@ impl Group {
             notes
         };
         match &mut self.clients {
-            Clients::Driven(_, workers) => workers.iter_mut().for_each(|w| w.is_watched(new())),
-            Clients::Hosted(_, workers) => workers.iter_mut().for_each(|w| w.is_watched(new())),
+            Clients::Driven(_, workers) => workers.iter_mut().for_each(|w| w.watch(new())),
+            Clients::Hosted(_, workers) => workers.iter_mut().for_each(|w| w.watch(new())),
         }
         all
     }
@@ -159,14 +161,14 @@ impl Group {
     }
 
     /// Works for `time`. `counts`: whether the slice is measured; the first slice of a group only warms up.
-    pub(crate) fn slice(&mut self, time: Duration, counts: bool) -> Result<(), Failure> {
-        let before = self.disk().counters().plugs.merged;
+    pub(crate) fn run_slice(&mut self, time: Duration, counts: bool) -> Result<(), Failure> {
+        let merged_before = self.disk().counters().plugs.merged;
         let slice = match &mut self.clients {
             Clients::Driven(_, workers) => load::run(workers, time)?,
             Clients::Hosted(_, workers) => load::run_threads(workers, time)?,
         };
         if counts {
-            self.merged += self.disk().counters().plugs.merged - before;
+            self.merged += self.disk().counters().plugs.merged - merged_before;
             self.slices.push(slice);
         } else {
             let mut warm_up = Tally::new();
@@ -185,8 +187,8 @@ impl Group {
         }
     }
 
-    /// One pass of the first client over the whole disk, in ns per BIO. It fills the zones, so the group ends with
-    /// it.
+    /// Makes the first client pass once over its zones, and returns the ns per BIO. The zones are full then, so this
+    /// consumes the group.
     pub(crate) fn fill(mut self) -> f64 {
         let slice = match &mut self.clients {
             Clients::Driven(_, workers) => workers.first_mut().map(load::fill),
@@ -298,7 +300,7 @@ impl Measure {
     }
 }
 
-/// The configuration of a mode's disk: `none` uses the disk's own append, `plug` emulates it.
+/// The configuration of a disk for a mode. Only `plug` emulates append; the other modes use the device's.
 pub(crate) fn config(mode: Mode) -> DiskConfig {
     DiskConfig { mode, emulate_append: mode == Mode::Plug, ..DiskConfig::default() }
 }
@@ -308,10 +310,10 @@ mod tests {
     use super::*;
     use zoneplug_core::zone::Condition;
 
-    /// The clients pass many times over a small disk with limits: no BIO is refused, and each slice leaves the zones
-    /// empty.
+    /// The clients pass many times over a small disk with limits: no BIO fails, and each slice leaves written zones empty
+    /// and read ones full.
     #[test]
-    fn a_slice_goes_over_the_disk_again_and_again_and_leaves_it_empty() {
+    fn a_slice_goes_over_the_disk_again_and_again() {
         let spec = "mem,zones=6,zone-size=64K,zone-capacity=48K,conv=1,max-open=3,max-active=4";
         let named = Named::open(spec).unwrap();
         for rw in [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread] {
@@ -323,7 +325,7 @@ mod tests {
                 let mut arena = Arena::default();
                 let mut group = Group::new(&named, config(mode), work, jobs, &mut arena).unwrap();
                 for counts in [false, true, true] {
-                    group.slice(Duration::from_millis(3), counts).unwrap();
+                    group.run_slice(Duration::from_millis(3), counts).unwrap();
                     if mode == Mode::Plug {
                         let zone = group.disk().cached_zone(zoneplug_core::ZoneNo(1)).unwrap();
                         let full = rw.is_read();

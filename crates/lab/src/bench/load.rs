@@ -162,7 +162,7 @@ pub(crate) struct Worker<P> {
 
 impl<P: Port> Worker<P> {
     /// Publishes the counters through `notes` from now on.
-    pub(super) fn is_watched(&mut self, notes: Notes) {
+    pub(super) fn watch(&mut self, notes: Notes) {
         self.notes = Some(notes);
     }
 

@@ -193,7 +193,7 @@ impl Run<'_> {
         let slice = self.each / SLICES;
         for i in 0..=SLICES {
             for group in &mut groups {
-                group.slice(if i == 0 { slice / 8 } else { slice }, i > 0)?;
+                group.run_slice(if i == 0 { slice / 8 } else { slice }, i > 0)?;
             }
             if i > 0 {
                 self.progress.done(slice * 2);

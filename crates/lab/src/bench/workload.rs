@@ -64,14 +64,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     progress.say(format!("{} on {}", work.rw, named.spec));
     let mut group = Group::new(&named, config.clone(), work, jobs, &mut arena)?;
     let socket = args.socket.as_ref().map(|path| {
-        let clients = group.is_watched();
+        let clients = group.watch();
         watch(path, &named.spec, group.disk().clone(), work.rw, clients)
     });
     let socket = socket.transpose()?;
-    group.slice(time / SLICES / 4, false)?;
+    group.run_slice(time / SLICES / 4, false)?;
     for _ in 0..SLICES {
         // A slice that a signal cut short counts too.
-        group.slice(time / SLICES, true)?;
+        group.run_slice(time / SLICES, true)?;
         progress.done(time / SLICES);
         if is_asked() {
             break;

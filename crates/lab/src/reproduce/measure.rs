@@ -79,8 +79,8 @@ fn repeat_row(
         let (named, config) = disk(table, column.options)?;
         let mut group = Group::new(&named, config, work, jobs, arena)?;
         // The first slice only warms up.
-        group.slice(slice / 4, false)?;
-        group.slice(slice, true)?;
+        group.run_slice(slice / 4, false)?;
+        group.run_slice(slice, true)?;
         let m = group.measure();
         if m.bios == 0 {
             // A signal came before the measurement.

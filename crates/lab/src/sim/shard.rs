@@ -23,7 +23,7 @@ impl FromStr for Shard {
             Some(Shard { number: number.parse().ok()?, of: of.parse().ok()? })
         });
         parsed.filter(|s| (1..=s.of).contains(&s.number)).ok_or_else(|| {
-            Error::invalid(format!("'{text}' is no shard"))
+            Error::invalid(format!("'{text}' is not a shard"))
                 .hint("I/N, as in 3/100, with I from 1 to N")
         })
     }
@@ -41,14 +41,14 @@ pub(crate) fn count(seeds: &RangeInclusive<u64>) -> u128 {
 }
 
 impl Shard {
-    /// The consecutive seeds of this part. Parts differ by one seed at most.
+    /// The consecutive seeds of this shard. The numbers of seeds of two shards differ by one at most.
     pub(crate) fn seeds(self, all: &RangeInclusive<u64>) -> Result<RangeInclusive<u64>, Failure> {
         let (seeds, of) = (count(all), u128::from(self.of));
         if seeds < of {
             return Err(Failure::usage(format!("{of} shards of {seeds} seeds"))
                 .hint(format!("more seeds, or at most {seeds} shards")));
         }
-        // The first `more` parts have one seed more than the others.
+        // The first `more` shards have one seed more than the others.
         let (each, more) = (seeds / of, seeds % of);
         let before = |number: u128| each * number + more.min(number);
         let number = u128::from(self.number);
