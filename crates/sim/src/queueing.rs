@@ -142,8 +142,8 @@ impl Queueing {
         self.waiting.iter_mut().for_each(|w| w.parts = w.parts.max(2));
     }
 
-    /// Notes that a read that may not wait is about to be submitted.
-    pub(crate) fn may_not_wait(&mut self, token: u64) {
+    /// Notes that a read that must not wait is about to be submitted.
+    pub(crate) fn must_not_wait(&mut self, token: u64) {
         self.nowait.push(token);
     }
 

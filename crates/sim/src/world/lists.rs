@@ -1,6 +1,6 @@
-//! Lists that mix zones, operations and mistakes, and the promises to a BIO besides its data: a BIO that may not wait
-//! does not wait; a split BIO fails with the cause; and a BIO that another queue has completed is there when its
-//! client looks.
+//! Lists that mix zones, operations and mistakes. Also checks the promises to a BIO that are not about its data: a BIO
+//! that must not wait does not wait; a split BIO fails with the cause; and a BIO that another queue has completed is
+//! there when its client looks.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -116,24 +116,26 @@ impl World {
         Some((bio, Asked::Bad { zone: z, first: false, statuses }))
     }
 
-    /// Notes which BIOs have a promise, before they are submitted.
+    /// Notes, before BIOs are submitted, which reads must not wait, and which must be sent in order. Returns the tokens of
+    /// those that must be sent at once.
     pub(super) fn promise(&mut self, list: &Bios) -> Vec<u64> {
         let mut at_once = Vec::new();
         let direct = self.config.scheduler == Scheduler::None && self.mode != Mode::Lock;
         let direct = direct && self.config.timeout.is_none() && self.cover.of(Class::R41) == 0;
         for bio in list.iter().filter(|b| b.op == Op::Read) {
             if !matches!(self.outstanding[&bio.token()].asked, Asked::Read { .. }) {
-                // The BIO was refused.
+                // The BIO is one that must be refused.
                 continue;
             }
             let nowait = bio.flags.contains(Flags::NOWAIT);
             if nowait && direct && !self.is_split(bio) {
-                self.seam.queueing().may_not_wait(bio.token());
+                self.seam.queueing().must_not_wait(bio.token());
                 at_once.push(bio.token());
             }
             let plain = !bio.flags.contains(Flags::RT);
             if plain && self.cover.of(Class::R41) == 0 {
-                // A BIO that may be refused is only counted, like one of several commands.
+                // A NOWAIT read may come back unsent, so it is treated like a read of two commands, for which no order is
+                // checked.
                 let parts = self.parts_of(bio).max(1 + u64::from(nowait));
                 self.seam.queueing().asked(bio.token(), self.now, parts);
             }
@@ -141,8 +143,9 @@ impl World {
         at_once
     }
 
-    /// Checks, after BIOs were submitted, that those that may not wait were sent, or are on their way back.
-    pub(super) fn check_not_waiting(&mut self, at_once: Vec<u64>, held_up: u64) {
+    /// Notes, after BIOs were submitted, which of those that must not wait were not sent, unless the device was full. They
+    /// must come back with `WouldBlock`.
+    pub(super) fn note_not_sent(&mut self, at_once: Vec<u64>, held_up: u64) {
         let mut queueing = self.seam.queueing();
         let busy = queueing.held_up != held_up;
         let kept: Vec<_> = at_once.into_iter().filter(|&t| queueing.was_kept(t)).collect();
@@ -154,7 +157,11 @@ impl World {
     pub(super) fn check_promise(&mut self, bio: &Bio) {
         self.seam.queueing().completed(bio.token());
         if self.not_sent.remove(&bio.token()) {
-            assert_eq!(bio.status, Status::WouldBlock, "W11: it may not wait, and has: {bio:?}");
+            assert_eq!(
+                bio.status,
+                Status::WouldBlock,
+                "W11: a BIO that must not wait has waited: {bio:?}"
+            );
         }
     }
 
@@ -171,8 +178,8 @@ impl World {
         parts
     }
 
-    /// If a part of a split write failed at the device, the write has that part's status, because *aborted
-    /// behind* would not tell the client what to do (W4).
+    /// Checks that a split write of which a part failed at the device has that part's status (W4), unless management
+    /// aborted the write. *Aborted behind* would not tell the client what to do.
     pub(super) fn check_cause(&mut self, bio: &Bio, stamp: Option<u64>) {
         let Some(first) = stamp.filter(|_| self.is_split(bio)) else { return };
         // With deadlines, and where zones recover, a part has several answers.
@@ -203,8 +210,8 @@ impl World {
         any
     }
 
-    /// Tears the next write at the device, so that the write pointer may lie in the middle of a block. Not done in
-    /// worlds with a layer that keeps account of writes, because the layer would not know.
+    /// Tears the next write at the device, so that the write pointer may lie in the middle of a block. Not done below a
+    /// layer that keeps its own write pointers (a cache, a timeout, a pending device), because the layer would not notice.
     pub(super) fn tear_next_write(&mut self) -> bool {
         if self.grain < 2
             || self.cached

@@ -285,7 +285,7 @@ impl World {
         let (at_once, held_up) = (self.promise(&list), self.seam.queueing().held_up);
         let queue = self.queues[q].as_mut().expect("an open queue");
         assert_eq!(queue.submit(now, &mut list), n, "a queue with room takes all");
-        self.check_not_waiting(at_once, held_up);
+        self.note_not_sent(at_once, held_up);
     }
 
     /// Polls every queue once, in random order. If nothing happened, advances the time to the next
