@@ -16,16 +16,16 @@ pub trait Queue: Send {
     fn poll(&mut self, now: Nanos, done: &mut Commands);
 
     /// Returns the next time at which a call of `poll` has something to do. `None`: nothing is in flight, or the
-    /// waker will be woken.
+    /// waker will be called.
     fn next_deadline(&self) -> Option<Nanos>;
 
-    /// Asks that the waker be woken at the next completion. A command that has finished before this call need not
-    /// wake anything, so the caller polls once more before it sleeps.
+    /// Asks that the waker be called at the next completion. A command that has finished before this call need not
+    /// call it, so the caller polls once more before it sleeps.
     fn arm(&mut self);
 
     /// Like [`Queue::arm`], for an owner that sleeps in poll(2). Returns a descriptor that becomes readable at the
-    /// next completion, if the device has one. The device then need not wake the waker for that completion. This
-    /// saves some microseconds for each thread between the device and the owner. Without such a descriptor, does what
+    /// next completion, if the device has one. The device then need not call the waker for that completion, which saves
+    /// the owner the microseconds of a wake-up by a thread of the device. Without such a descriptor, does what
     /// `arm` does and returns `None`.
     fn arm_fd(&mut self) -> Option<i32> {
         self.arm();

@@ -1,7 +1,8 @@
 //! The state of one queue of a disk: a [`QueueState`], made of parts that own their fields.
 //!
-//! The queue state belongs to the owner of the queue. Other queues reach it only through its mailbox. A part knows no device
-//! and no disk, and has tests of its own. The rooms `queue` and `dispatch` do the work on it.
+//! The queue state belongs to the owner of the queue. Other queues reach it only through its mailbox. A part, such as
+//! [`Tags`], knows no device and no disk, and has tests of its own. The modules `queue` and `dispatch` work on the queue
+//! state.
 
 pub(crate) mod backlog;
 pub(crate) mod intake;
@@ -27,11 +28,12 @@ use std::sync::Arc;
 use tags::Tags;
 use waits::AnticipationWaits;
 
-/// Extra duties of the calls of some queues. One test of a byte covers all of them.
+/// Extra duties of the calls of some queues. They share one byte, so that the usual call tests only once.
 pub(crate) mod call_duties {
     /// `dispatch` decides what is sent: see `Layout::arbitrated`.
     pub(crate) const ARBITRATED: u8 = 1;
-    /// The call has submitted early writes, and sets their time limit at its end. Clear between two calls.
+    /// At its end the call must set the time limit of the early writes (`queue/early.rs`) that it submitted. Clear between
+    /// two calls.
     pub(crate) const SET_DUE: u8 = 2;
 }
 
@@ -39,7 +41,7 @@ pub(crate) mod call_duties {
 pub(crate) struct QueueState {
     /// The number of the queue among those of the disk.
     pub(crate) id: u32,
-    /// `Shared::state` as it was when `layout` was taken.
+    /// `Shared::state` as it was when the queue took its present layout (`DiskQueue::layout`).
     pub(crate) seen: u32,
     /// The BIOs that the client has submitted and not got back.
     pub(crate) intake: Intake,
@@ -56,7 +58,7 @@ pub(crate) struct QueueState {
     pub(crate) fin: Commands,
     /// Work that waits for a tag.
     pub(crate) backlog: Backlog,
-    /// Single writers that wait with this queue.
+    /// The single writers that wait, with this queue, for more writes of their zone (anticipation).
     pub(crate) waits: AnticipationWaits,
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
@@ -70,9 +72,9 @@ pub(crate) struct QueueState {
     pub(crate) splits: SplitTable,
     /// The mailbox into which other queues put BIOs that they have completed for this one.
     pub(crate) mailbox: Arc<Mailbox>,
-    /// The waker of its queue of the device.
+    /// The waker that `lower` calls.
     pub(crate) bell: Option<Arc<Bell>>,
-    /// Commands that may come late.
+    /// Commands that were given up and may still come back.
     pub(crate) late_commands: LateCommands,
     /// The mailboxes of the other queues, by id.
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
@@ -133,7 +135,7 @@ impl QueueState {
         self.intake.close()
     }
 
-    /// Adopts a layout, which may be new. The queue may have commands in flight.
+    /// Takes what the queue state needs of a layout, also while commands are in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
         self.duties = if layout.arbitrated { call_duties::ARBITRATED } else { 0 };
         self.tags.place(layout.arbitrated);
@@ -171,7 +173,7 @@ impl QueueState {
         !self.only_late() || self.late_commands.nr_late() > 0
     }
 
-    /// Returns whether nothing is at the device except commands that were given up.
+    /// Returns whether the queue has no work except commands that were given up.
     pub(crate) fn only_late(&self) -> bool {
         self.intake.outstanding() == 0 && !self.is_busy() && !self.own_report.is_out()
     }
