@@ -10,7 +10,7 @@
 //! | [`association`] | a connection for its whole life: its role, the host's authentication, its end |
 //! | [`target`] | the answers of a target to commands, without a transport |
 //! | [`io_queue`] | the commands of a connection as BIOs of disks |
-//! | `recovery_names.rs` | the names by which [`zoneplug_recovery`] knows hosts and queues |
+//! | `recovery_names.rs` | the keys and numbers by which [`zoneplug_recovery`] knows hosts and queues |
 //!
 //! Without the feature `target` there is only [`spec`].
 //!

@@ -1,4 +1,4 @@
-//! The names by which [`zoneplug_recovery`] knows hosts and their queues.
+//! The keys and numbers by which [`zoneplug_recovery`] knows hosts and their queues.
 
 use crate::target::{HostId, QueueId};
 use zoneplug_core::{FNV_START, fnv1a};
@@ -20,7 +20,7 @@ impl From<QueueId> for ClientQueue {
     }
 }
 
-/// Returns the identities at the target of queues that recovery names.
+/// Returns the [`QueueId`]s of the queues that recovery knows by these keys.
 pub(crate) fn queue_ids(queues: &[ClientQueue]) -> Vec<QueueId> {
     queues.iter().map(|q| QueueId { controller: q.path, qid: q.number }).collect()
 }

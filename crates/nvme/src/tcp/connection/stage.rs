@@ -1,24 +1,24 @@
 //! Bytes that were read ahead: headers, and data that came with them.
 //!
 //! Writes of one length with data in their capsules arrive as header, data, header, data. A read that expects this
-//! puts the headers here and each write's data into its own memory, where they stay. If other bytes arrive instead,
-//! they are copied back into one piece.
+//! puts the headers here and each write's data into its own memory, where they stay. If other bytes arrive instead, all
+//! are copied back into one piece.
 
 use crate::tcp::Buffers;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use zoneplug_buf::AlignedBuf;
 
-/// Bytes that are read ahead before a connection is a queue. A header with its pad fits. The constant below holds
-/// afterwards.
+/// Bytes that are read ahead before a connection is a queue. A header with its pad fits.
 const STAGE_FIRST: usize = 2048;
+/// Bytes that are read ahead on a queue.
 const STAGE: usize = 16 << 10;
-/// Bytes that are read ahead behind long data and behind expected capsules: room for some headers. Data that arrive
-/// with them must be copied.
+/// Bytes that are read ahead behind data that are too long for a capsule, and behind expected capsules: room for some
+/// headers. Data that arrive together with these headers must be copied.
 const STAGE_SHORT: usize = 1024;
-/// Most capsules that a read expects.
+/// Maximum number of capsules that a read expects.
 pub(super) const MAX_EXPECTED: usize = 16;
-/// Reads after which fewer capsules may be expected.
+/// After this many reads the number of expected capsules can shrink.
 const WINDOW: u32 = 16;
 /// Reads without an expectation after a wrong one.
 const PAUSE: u32 = 32;
@@ -36,7 +36,7 @@ pub(super) struct Shape {
 
 /// Data that a read has put into their own memory. In the stream they come before the byte `at` of the stage.
 #[derive(Debug)]
-struct Apart {
+struct OwnData {
     at: usize,
     buf: AlignedBuf,
     /// Bytes that arrived.
@@ -49,22 +49,23 @@ pub(super) struct Stage {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
-    /// Data apart from the stage, in the order of arrival. Only the last may be incomplete, and then no bytes follow
+    /// Data in their own memory, apart from the stage, in the order of arrival. Only the last may be incomplete, and then no bytes follow
     /// it.
-    apart: VecDeque<Apart>,
+    apart: VecDeque<OwnData>,
     /// Bytes of data of each in `apart`.
     len: u32,
     /// The capsules that the next read expects: the shape of the last ones, and how many.
     shape: Option<Shape>,
     expected: usize,
-    /// The number of capsules since the last read, and whether that read expected some and filled all its room.
+    /// The number of capsules of `shape` in a row since the last read.
     capsules: usize,
+    /// Whether the last read expected capsules and filled all its room.
     was_full: bool,
-    /// Reads of the present window, and the most capsules of one of them.
+    /// Reads of the present window, and the maximum number of capsules of one of them.
     reads: u32,
     most: usize,
     pause: u32,
-    /// The last data were long.
+    /// Whether the last data were too long for a capsule.
     long: bool,
 }
 
@@ -108,7 +109,8 @@ impl Stage {
         self.long = false;
     }
 
-    /// Notes that something else has come: a capsule without data, or long data.
+    /// Notes that something else has come: a capsule without data, or data in PDUs of their own. `long`: the data are too
+    /// long for a capsule.
     pub(super) fn note_other(&mut self, long: bool) {
         self.shape = None;
         self.long |= long;
@@ -116,7 +118,7 @@ impl Stage {
 
     /// Decides how many capsules the next read expects. The number grows at once and shrinks to the maximum of
     /// several reads.
-    fn expect(&mut self) {
+    fn update_expected(&mut self) {
         let came = std::mem::take(&mut self.capsules);
         self.most = self.most.max(came);
         self.reads += 1;
@@ -130,8 +132,8 @@ impl Stage {
         self.expected = expected.clamp(1, MAX_EXPECTED);
     }
 
-    /// Appends the memory for the next bytes to the first `filled` of `slices`. `before` are bytes that come before
-    /// the next header. Returns how many slices are filled now, and how many bytes the new ones hold.
+    /// Appends the memory for the next bytes to the first `filled` of `slices`. `before`: the number of bytes before the
+    /// next header; `None`: unknown, so no capsule is expected. Returns how many slices are filled now, and how many bytes the new ones hold.
     #[inline(always)]
     pub(super) fn space<'a>(
         &'a mut self,
@@ -143,20 +145,20 @@ impl Stage {
         if !self.apart.is_empty() {
             self.join(buffers);
         }
-        // Moves the bytes that are already here to the front. They are less than a header.
+        // Moves the bytes that are already here to the front. They are fewer than a header, except after `join`.
         self.bytes.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
         if self.end == 0 && self.bytes.len() > STAGE {
             self.bytes.truncate(STAGE);
             self.bytes.shrink_to_fit();
         }
-        self.expect();
-        let (mut room, mut expecting) = (0, false);
+        self.update_expected();
+        let (mut room, mut has_apart) = (0, false);
         let mut rest = &mut self.bytes[self.end..];
         let mut at = self.end;
-        let expects = before.zip(self.shape).filter(|_| self.pause == 0);
+        let plan = before.zip(self.shape).filter(|_| self.pause == 0);
         self.pause = self.pause.saturating_sub(1);
-        if let Some((before, shape)) = expects
+        if let Some((before, shape)) = plan
             && let Some(first) = (before + shape.head).checked_sub(self.end)
         {
             self.len = shape.len;
@@ -166,7 +168,7 @@ impl Stage {
                     break;
                 }
                 at += chunk;
-                self.apart.push_back(Apart { at, buf: buffers.take(shape.len), got: 0 });
+                self.apart.push_back(OwnData { at, buf: buffers.take(shape.len), got: 0 });
                 let (head, behind) = rest.split_at_mut(chunk);
                 rest = behind;
                 slices[filled] = IoSliceMut::new(head);
@@ -174,14 +176,14 @@ impl Stage {
                 filled += 2;
                 room += chunk + shape.len as usize;
             }
-            expecting = !self.apart.is_empty();
+            has_apart = !self.apart.is_empty();
             let firsts = filled - 2 * self.apart.len();
             for (n, apart) in self.apart.iter_mut().enumerate() {
                 let data = &mut apart.buf.as_mut_slice()[..shape.len as usize];
                 slices[firsts + 2 * n + 1] = IoSliceMut::new(data);
             }
         }
-        if (self.long || expecting) && rest.len() > STAGE_SHORT {
+        if (self.long || has_apart) && rest.len() > STAGE_SHORT {
             rest = &mut rest[..STAGE_SHORT];
         }
         room += rest.len();
