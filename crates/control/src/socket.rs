@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::plain;
 
-/// How long the end waits for requests that are being answered.
+/// How long a socket that ends waits for requests that are being answered.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// A socket that answers requests until it is dropped. Its threads hold the disks only while they answer, so that a
-/// disk is closed when its server ends.
+/// A socket that answers requests until it is dropped. The threads of the socket hold the disks only while they answer,
+/// so that a server that ends closes its disks.
 pub struct Socket<A: Answers> {
     path: PathBuf,
     id: place::Id,
@@ -34,7 +34,7 @@ fn no_socket(path: &Path, e: io::Error) -> Failure {
     let kind = if is_wrong { Kind::Usage } else { Kind::Device };
     let path = path.display().to_string();
     Failure::new(kind, format!("no socket at {}: {e}", plain(&path)))
-        .hint("--socket PATH, in a directory that is there and where this user may make one")
+        .hint("--socket PATH, in an existing directory where this user may make a socket")
 }
 
 /// Checks whether a socket can be made at a path.
@@ -46,11 +46,11 @@ impl<A: Answers> Socket<A> {
     /// Makes the socket, at `path` or in the usual place with the number of this process as its name, and answers on
     /// it from now on. Replaces a socket without a server.
     pub fn open(path: Option<&Path>, access: Access, serving: A) -> Result<Socket<A>, Failure> {
-        Self::open_in_place(path, access, serving, &[])
+        Self::open_replacing(path, access, serving, &[])
     }
 
     /// Like [`Socket::open`], but also replaces a socket in `replaced`.
-    pub fn open_in_place(
+    pub fn open_replacing(
         path: Option<&Path>,
         access: Access,
         serving: A,
@@ -59,7 +59,7 @@ impl<A: Answers> Socket<A> {
         Self::open_with(path, access, serving, replaced, Bounds::default())
     }
 
-    /// Like [`Socket::open_in_place`], with limits of connections.
+    /// Like [`Socket::open_replacing`], with limits of connections.
     pub fn open_with(
         path: Option<&Path>,
         access: Access,
@@ -74,7 +74,7 @@ impl<A: Answers> Socket<A> {
         if path.parent() == Some(Path::new(client::DIRECTORY)) {
             sweep();
         }
-        // The usual place is always cleaned, because perhaps only servers with other sockets are started again.
+        // The usual place is always cleaned: later servers may all use other places, and would never clean it.
         place::sweep_private(Path::new(client::DIRECTORY));
         place::sweep_private(place::directory(&path));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
@@ -106,12 +106,12 @@ impl<A: Answers> Socket<A> {
         self.listen(listener)
     }
 
-    /// Its path.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The source of the answers.
+    /// The source of the answers; `None` while it is withdrawn.
     pub fn serving(&self) -> Option<Arc<A>> {
         self.slot.get()
     }
@@ -121,8 +121,8 @@ impl<A: Answers> Socket<A> {
         self.slot.put(serving);
     }
 
-    /// Stops answering until there is a source of answers again. Waits briefly for threads that still answer a client
-    /// and so hold the disks.
+    /// Stops answering until there is a source of answers again. Waits at most [`LAST_ANSWERS`] for threads that
+    /// still answer a client and so hold the disks.
     ///
     /// `left`: the record to answer with meanwhile, if the disks are left to another server.
     pub fn withdraw(&self, left: Option<StateShown>) {

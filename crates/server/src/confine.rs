@@ -4,8 +4,8 @@
 //! need.
 //!
 //! The filter lists the denied calls, which fail with EPERM. A list of allowed calls would be too strict: the C
-//! library and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its
-//! disks. The systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
+//! library and a new version of Rust may use other calls, and a server whose calls fail stops I/O to its disks. The
+//! systemd unit `packaging/zoneplug@.service` has a list of allowed calls, which can be changed without a new build.
 
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ use zoneplug_control::{Failure, Kind};
 /// | --- | --- |
 /// | `SYS_ADMIN` | every command to `/dev/ublk-control`, also the one that removes a device at the end; commands to NVMe drives before 6.2 |
 /// | `SYS_RESOURCE` | `PR_SET_IO_FLUSHER` |
-/// | `SYS_RAWIO` | commands that a drive's driver checks for it |
+/// | `SYS_RAWIO` | drive commands for which the driver requires it |
 /// | `DAC_OVERRIDE`, `DAC_READ_SEARCH` | disks in files of other users |
 const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_RESOURCE)
@@ -27,8 +27,8 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// System calls that no server makes once it serves: other programs, other users, other processes, other namespaces,
-/// the kernel itself.
+/// System calls that no server makes once it serves: those that start programs, or concern other users, processes,
+/// namespaces, or the kernel itself.
 const DENIED: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -112,7 +112,7 @@ const DENIED: &[i64] = &[
 
 fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
     Failure::new(Kind::NotSupported, format!("the server cannot give up its rights: {what}: {e}"))
-        .hint("a kernel with CONFIG_SECCOMP_FILTER; what runs this may forbid prctl(2)")
+        .hint("zoneplug needs a kernel with CONFIG_SECCOMP_FILTER; a container manager may also forbid prctl(2)")
 }
 
 /// Gives up capabilities that serving does not need, and the ways to regain them. `chown`: keeps CAP_CHOWN to give
@@ -130,7 +130,7 @@ pub fn drop_rights(chown: bool) -> Result<(), Failure> {
     let keeps = has.permitted.intersection(needed);
     let sets =
         CapabilitySets { effective: keeps, permitted: keeps, inheritable: CapabilitySet::empty() };
-    // A systemd unit may have removed them already, together with the system call.
+    // A systemd unit may already have removed the other capabilities, and denied capset(2).
     if has == sets {
         Ok(())
     } else {
@@ -189,7 +189,8 @@ mod tests {
     /// The variable that makes the child keep the capability to give its socket away.
     const GIVES: &str = "ZONEPLUG_CONFINED_GIVES";
 
-    /// The rights of each thread by the kernel: capabilities, `no_new_privs`, whether it has a filter.
+    /// The rights of each thread according to the kernel: the union of its capability sets, `no_new_privs`, and whether
+    /// it has a filter.
     ///
     /// Leaves out the thread of the test harness, which is older than the limits.
     fn threads() -> Vec<(u64, String, String)> {
@@ -268,7 +269,7 @@ mod tests {
         }
     }
 
-    /// The test below runs this in a process of its own, because the limits cannot be undone.
+    /// The tests below run this in a process of its own, because the limits cannot be undone.
     #[test]
     fn child() {
         let Ok(file) = std::env::var(CHILD) else { return };
@@ -278,14 +279,14 @@ mod tests {
         let spec = format!("{file},io=threads");
         let disk = HostedDisk::open_spec(&spec).unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
-        let (go, gone) = channel::<()>();
-        let (of_thread, path) = (std::thread::spawn(move || gone.recv()), file.clone());
+        let (start, started) = channel::<()>();
+        let (waiting, path) = (std::thread::spawn(move || started.recv()), file.clone());
         let early = std::thread::spawn(move || {
-            of_thread.join().unwrap().unwrap();
+            waiting.join().unwrap().unwrap();
             attack(&path);
         });
         filter_calls().unwrap();
-        go.send(()).unwrap();
+        start.send(()).unwrap();
         early.join().unwrap();
         io.write(Sector(0), AlignedBuf::zeroed(65536)).unwrap();
         io.flush().unwrap();
@@ -310,14 +311,14 @@ mod tests {
         confined(&[]);
     }
 
-    /// The server keeps a capability to give its socket away, but not the system calls.
+    /// The server keeps a capability to give its socket away, but the system calls for it are denied once it is confined.
     #[test]
-    fn a_server_that_gave_its_socket_away_can_give_nothing_more_away() {
+    fn a_server_that_may_give_its_socket_away_cannot_once_it_is_confined() {
         confined(&[(GIVES, "1")]);
     }
 
     fn confined(variables: &[(&str, &str)]) {
-        // On tmpfs the test would miss the back end's own threads and rings.
+        // If this is on tmpfs, the test misses the back end's own threads and rings.
         let path = std::env::temp_dir().join(format!(
             "zoneplug-{}-confined{}.zbd",
             std::process::id(),

@@ -125,7 +125,7 @@ impl Inherited {
     /// Tells the servers that this one serves, so that they end.
     pub(crate) fn serves(&mut self) {
         for mut running in self.waiting.drain(..) {
-            running.serves();
+            running.report_served();
         }
     }
 }

@@ -109,7 +109,7 @@ fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
 
 /// Receives the open files and sockets of a server.
 fn take_over(running: &mut Running, state: &StateShown) -> Result<Inherited, Failure> {
-    let (mut found, server) = (Inherited::default(), running.server());
+    let (mut found, server) = (Inherited::default(), running.connection());
     let no = |e: std::io::Error| {
         Failure::of_system(Attempt::Descriptor, "what the server passes on cannot be used", e)
     };

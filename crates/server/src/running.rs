@@ -13,16 +13,16 @@ use zoneplug_control::{Attempt, Failure, Kind};
 use zoneplug_host::signals::{SignalEvent, Signals};
 
 /// How long the running server may take to leave its disks: longer than it waits for its begun requests.
-const LEAVE: Duration = Duration::from_secs(45);
-/// How long the running server may take to end, if it cannot close its disks before.
-const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long the running server may take to end, after a hand-over or if it could not close its disks.
+const END_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// How long a server that was killed or has handed over may take to disappear.
-pub(crate) const DIES: Duration = Duration::from_secs(2);
+/// How long the devices and addresses of a server that was killed or has handed over may take to become free.
+pub(crate) const DISAPPEAR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the process of a server may take to end after its connection has. The kernel closes the files of a process
-/// that dies one after the other.
-const GOES: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long the process of a server may take to end after its connection has ended. The kernel closes the files of a
+/// dying process one after another.
+const CLOSE_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A server that will hand its disks over.
 pub(crate) struct Running {
@@ -32,28 +32,28 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The server of this process. `None`: the process has ended since the server answered.
+    /// The server whose process is `pid`. `None`: the process has ended since the server answered.
     pub(crate) fn new(server: Server, pid: Pid) -> Result<Option<Running>, Failure> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => Ok(Some(Running { server, process, pid })),
             Err(Errno::SRCH) => Ok(None),
             Err(e) => Err(Failure::new(Kind::Device, format!("process {pid}: {e}"))
-                .hint("again; zoneplug status")),
+                .hint("try again; zoneplug status shows the servers")),
         }
     }
 
     /// The connection to the server.
-    pub(crate) fn server(&mut self) -> &mut Server {
+    pub(crate) fn connection(&mut self) -> &mut Server {
         &mut self.server
     }
 
-    /// Makes the server leave its disks, and waits for that. Returns its final record, because clients may have
-    /// changed settings since the first request for it.
+    /// Makes the server leave its disks, and waits for that. Returns its final record, in which settings may differ from
+    /// those of the first record. `None`: the server died, or sent no record that this version can read.
     pub(crate) fn make_leave_disks(
         &mut self,
         signals: &Signals,
     ) -> Result<Option<StateShown>, Failure> {
-        self.server.set_patience(LEAVE);
+        self.server.set_patience(LEAVE_TIMEOUT);
         let mut left = match self.ask_to_leave(signals) {
             Err(_) if self.has_died() => {
                 log_death(self.pid);
@@ -62,22 +62,26 @@ impl Running {
             answer => answer?,
         };
         let state = serde_json::from_value(left["state"].take()).ok();
-        // I/O of that server may be in flight until its process has ended.
         if left["ends"].as_bool() != Some(true) {
             return Ok(state);
         }
+        // That server could not close its disks: its I/O may be in flight until its process has ended.
         notify::main_process();
-        if !ends_within(&self.process, END) {
-            let what = format!("process {} does not end, and has the disks still", self.pid);
-            let hint = format!("zoneplug status; kill {}, and start this again", self.pid);
+        if !ends_within(&self.process, END_TIMEOUT) {
+            let what = format!("process {} does not end, and still has the disks", self.pid);
+            let hint = format!(
+                "kill {} (zoneplug status shows what it serves), and start this again",
+                self.pid
+            );
             return Err(Failure::new(Kind::Device, what).hint(hint));
         }
         Ok(state)
     }
 
-    /// Whether the process has ended, although it has not said that it leaves its disks. The next server can serve them then.
+    /// Waits up to [`CLOSE_TIMEOUT`] for the end of the process, and returns whether it has ended. The next server can
+    /// then serve the disks, although that server has not said that it leaves them.
     pub(crate) fn has_died(&self) -> bool {
-        ends_within(&self.process, GOES)
+        ends_within(&self.process, CLOSE_TIMEOUT)
     }
 
     /// Asks the server to leave. A signal that comes meanwhile ends this process, and that server then goes on.
@@ -107,12 +111,13 @@ impl Running {
         })
     }
 
-    /// Reports that this process serves the disks, so that the server ends. It may have ended already.
-    pub(crate) fn serves(&mut self) {
+    /// Reports to the server that the calling process serves the disks, so that the server ends. It may have ended
+    /// already.
+    pub(crate) fn report_served(&mut self) {
         // systemd must know the next main process of a unit before the last one ends.
         notify::main_process();
         let _ = self.server.ask(&Request::Served {});
-        ends_within(&self.process, END);
+        ends_within(&self.process, END_TIMEOUT);
     }
 }
 
@@ -120,7 +125,7 @@ impl Running {
 pub(crate) fn log_death(pid: Pid) {
     log::warn!(
         event = "died-before-it-left";
-        "process {pid} has ended before it has left its disks: this server goes on as after its death"
+        "process {pid} ended before it had handed its disks over: this server starts as after a crash of that one"
     );
 }
 

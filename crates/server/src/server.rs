@@ -15,7 +15,7 @@ use crate::notify;
 use crate::open_disks::OpenDisks;
 use crate::opening;
 use crate::prove;
-use crate::running::DIES;
+use crate::running::DISAPPEAR_TIMEOUT;
 use crate::served::Served;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -110,10 +110,10 @@ impl Server {
             let inherited = prove::find(&self.config, &mut self.doors)?;
             opening::check(&self.doors, &inherited)?;
             let is_alone = inherited.has_left();
-            let end = *end.get_or_insert_with(|| Instant::now() + DIES / 2);
+            let end = *end.get_or_insert_with(|| Instant::now() + DISAPPEAR_TIMEOUT / 2);
             let may_start =
                 self.config.takeover == Takeover::Any && is_alone && Instant::now() < end;
-            let patience = if may_start { STARTS } else { DIES };
+            let patience = if may_start { STARTS } else { DISAPPEAR_TIMEOUT };
             let unused = opening::check_unused(&self.doors, &inherited, patience).and_then(|()| {
                 self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited, patience))
             });
@@ -219,7 +219,7 @@ impl Server {
             return Ok(());
         }
         let Config { socket: path, access, .. } = &self.config;
-        let socket = match Socket::open_in_place(path.as_deref(), *access, serving, replaced) {
+        let socket = match Socket::open_replacing(path.as_deref(), *access, serving, replaced) {
             Ok(socket) => Some(socket),
             // Without `--socket`, only root has a place for it.
             Err(f) if !needs_root && path.is_none() => {
@@ -308,7 +308,7 @@ pub fn check(config: &Config, doors: &mut Doors) -> Result<(), Failure> {
     let inherited = prove::find(config, doors)?;
     opening::check(doors, &inherited)?;
     if config.takeover != Takeover::No {
-        opening::check_unused(doors, &inherited, DIES)?;
+        opening::check_unused(doors, &inherited, DISAPPEAR_TIMEOUT)?;
         prove::enough(&inherited)?;
         return doors.iter().try_for_each(|door| door.check_name(&inherited));
     }

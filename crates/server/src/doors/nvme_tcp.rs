@@ -9,7 +9,7 @@ use crate::compare::{Difference, MarkedDisk, WantedDisk, WantedDoor, is_of, refu
 use crate::door::{Door, leave_disks_and_flush};
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
-use crate::running::DIES;
+use crate::running::DISAPPEAR_TIMEOUT;
 use crate::served::{AddClients, Network, PassedDisk, Served};
 use attributes::NetworkAttributes;
 pub use attributes::is_of_network;
@@ -500,7 +500,7 @@ impl Door for NvmeTcpDoor {
     }
 
     fn serves(&mut self) -> Result<(), Failure> {
-        self.stamp.claim(DIES)
+        self.stamp.claim(DISAPPEAR_TIMEOUT)
     }
 
     fn served(&self) -> Vec<Served> {

@@ -1,5 +1,6 @@
 //! Attributes of a disk that is served over the network: whether hosts see it (`enable`, as in Linux's nvmet), and
-//! the ANA state of each of several addresses (`ana_state@ADDRESS`).
+//! the ANA state of each address, if there are several (`ana_state@ADDRESS`). The ANA state of an address is one for all
+//! disks: each disk shows it, and setting it at one disk sets it for all.
 
 use crate::served::DoorAttributes;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub fn is_of_network(name: &str) -> bool {
 /// The attributes that the server adds to those of a disk.
 pub(crate) struct NetworkAttributes {
     server: Arc<NvmeTcp>,
-    /// Its index among the disks of the server.
+    /// The index of the disk among those of the server.
     disk: usize,
 }
 
@@ -50,11 +51,11 @@ impl NetworkAttributes {
                 all if all.is_empty() => "--nvme-tcp with a second address".to_owned(),
                 all => all.join(", "),
             };
-            let what = format!("{} is no address of several", plain(address));
+            let what = format!("{} is not an address with an ANA state", plain(address));
             return Err(Failure::new(Kind::Usage, what).hint(hint));
         };
         let Some(state) = AnaState::ALL.into_iter().find(|state| state.name() == value) else {
-            let what = format!("{} is no ANA state", plain(value));
+            let what = format!("{} is not an ANA state", plain(value));
             let hint = AnaState::ALL.map(AnaState::name).join(", ");
             return Err(Failure::new(Kind::Usage, what).hint(hint));
         };

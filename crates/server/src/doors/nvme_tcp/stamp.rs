@@ -282,7 +282,7 @@ impl Stamp {
             } else if first.disk.place != mark.place && !moved {
                 let hint = "the disk itself; --moved if it was moved there, and is no copy";
                 let what = match mark.opened {
-                    0 => "another drive than it was",
+                    0 => "another drive by now",
                     _ => "a copy of that disk, in another file",
                 };
                 (format!("{named} is {what}"), hint.to_owned())
