@@ -59,21 +59,21 @@ fn try_open(
     place(directory)?;
     let g = d.disk.geometry();
     let bases = Bases::held(&d.disk, &d.spec);
-    let left = bases.left();
+    let disks = bases.disk_state();
     let identity = bases.name() ^ hash(bases.layers()).rotate_left(32);
     // Opening the disk has added one to the count of each file, so the sum of the last server is lower by their
     // number.
-    let (me, last) = (left.opened, left.opened.saturating_sub(bases.files()));
+    let (me, last) = (disks.opened, disks.opened.saturating_sub(bases.files()));
     let about = About {
         dev_id: NO_DEVICE,
-        instance: left.place,
+        instance: disks.place,
         boot: boot().map_err(|e| format!("the kernel does not say which boot this is: {e}"))?,
         identity,
         geometry: g,
         shown: 0..g.nr_zones(),
         queues: threads,
         depth: DEPTH,
-        left,
+        disks,
     };
     let path = directory.join(format!("nvme-{identity:016x}.told"));
     let found: Vec<FoundZone> = zones.iter().map(FoundZone::of).collect();

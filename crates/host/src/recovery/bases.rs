@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::{FNV_START, fnv1a};
 
-/// The note of the last server of a device in its journal: where its disks were, and how often they had been opened.
+/// The state of a server's disks: where they are, and how often they were opened. A server notes the state in its
+/// journal, for the next server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct LastServer {
+pub(crate) struct DiskState {
     pub(crate) place: u64,
     pub(crate) opened: u64,
     /// The paths of its disks, for messages.
@@ -57,14 +58,14 @@ impl Bases {
         self.0.keyed
     }
 
-    /// The number of disks that are in files. These count openings.
+    /// The number of disks in files. Only these count how often they were opened.
     pub(crate) fn files(&self) -> u64 {
         self.0.bases.iter().filter(|b| b.counts).count() as u64
     }
 
-    /// The places and paths of the disks, and how often they were opened, for the next server.
-    pub(crate) fn left(&self) -> LastServer {
-        LastServer {
+    /// The places and paths of the disks, and how often they were opened.
+    pub(crate) fn disk_state(&self) -> DiskState {
+        DiskState {
             place: hash(&self.all(|b| &b.place)).max(1),
             opened: self.0.bases.iter().fold(0, |n, b| n.saturating_add(b.opened)),
             paths: self.all(|b| &b.path),

@@ -23,7 +23,7 @@
 //! shape, and was kept by the last server. Each server leaves a *stamp* at the device to prove that
 //! (`journal_file.rs`). Otherwise the server searches a zone only after its next reset.
 
-use super::bases::LastServer;
+use super::bases::DiskState;
 use super::shared_words::{self, SharedWords};
 #[cfg(feature = "nvme-tcp")]
 use std::collections::BTreeSet;
@@ -90,7 +90,7 @@ pub(crate) struct About {
     pub(crate) queues: u16,
     pub(crate) depth: u16,
     /// Where the disks are, for the server that keeps the journal. Not compared here.
-    pub(crate) left: LastServer,
+    pub(crate) disks: DiskState,
 }
 
 impl About {
@@ -232,8 +232,8 @@ fn is_own(file: &File) -> io::Result<bool> {
 }
 
 /// Writes the note about the disks that this server serves.
-fn write_last_server(words: &[AtomicU64], left: &LastServer) {
-    let mut bytes = left.paths.clone().into_bytes();
+fn write_disk_state(words: &[AtomicU64], disks: &DiskState) {
+    let mut bytes = disks.paths.clone().into_bytes();
     bytes.truncate((HEADER - PATHS) * 8 - 1);
     let text = bytes.chunks(8).map(|c| {
         let mut word = [0; 8];
@@ -243,20 +243,20 @@ fn write_last_server(words: &[AtomicU64], left: &LastServer) {
     for (word, is) in words[PATHS..HEADER].iter().zip(text.chain(std::iter::repeat(0))) {
         word.store(is, Relaxed);
     }
-    words[PLACE].store(left.place, Relaxed);
-    words[OPENED].store(left.opened, Release);
+    words[PLACE].store(disks.place, Relaxed);
+    words[OPENED].store(disks.opened, Release);
 }
 
 /// The note of the last server of a device about its disks, if that server kept the journal at `path`. Changes
 /// nothing.
 #[cfg_attr(not(feature = "ublk"), expect(dead_code, reason = "ublk uses it"))]
-pub(crate) fn left(
+pub(crate) fn noted(
     path: &Path,
     dev_id: u32,
     instance: u64,
     boot: u128,
     last: u64,
-) -> Option<LastServer> {
+) -> Option<DiskState> {
     let mut how = File::options();
     let file = how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
     if !is_own(&file).ok()? {
@@ -272,7 +272,7 @@ pub(crate) fn left(
     }
     let text = page[PATHS * 8..].split(|b| *b == 0).next().unwrap_or_default();
     let paths = String::from_utf8_lossy(text).into_owned();
-    Some(LastServer { place: words[PLACE], opened: words[OPENED], paths })
+    Some(DiskState { place: words[PLACE], opened: words[OPENED], paths })
 }
 
 /// The journal of one device.
@@ -309,7 +309,7 @@ impl Journal {
                 }
                 all[KEEPER].store(me, Relaxed);
                 all[KEEPER_BEFORE].store(me, Relaxed);
-                write_last_server(all, &about.left);
+                write_disk_state(all, &about.disks);
                 std::fs::rename(&new, path)?;
                 let entries = about.entries();
                 Ok(Journal { words, about, entries, path: path.to_owned() })
@@ -357,7 +357,7 @@ impl Journal {
         let entries = about.entries();
         all[KEEPER_BEFORE].store(last, Release);
         all[KEEPER].store(me, Release);
-        write_last_server(all, &about.left);
+        write_disk_state(all, &about.disks);
         let journal = Journal { words, about, entries, path: path.to_owned() };
         journal.end_resets(found);
         Ok(journal)

@@ -1,6 +1,6 @@
 //! The mark that two servers compare before one hands its disks over to the other.
 
-use super::bases::{Bases, LastServer, hash};
+use super::bases::{Bases, DiskState, hash};
 use crate::{HostedDisk, Specification};
 
 /// The version of the state that a server leaves to the next: the words that a driver keeps for it, its journals, and
@@ -51,11 +51,11 @@ impl DiskMark {
 
     /// The paths of the disks at the bottom of a specification, for messages.
     pub fn paths(spec: &Specification) -> String {
-        Bases::at_paths_of(spec).left().paths
+        Bases::at_paths_of(spec).disk_state().paths
     }
 
     fn of_bases(bases: &Bases) -> DiskMark {
-        let LastServer { place, opened, .. } = bases.left();
+        let DiskState { place, opened, .. } = bases.disk_state();
         DiskMark { disks: bases.name(), layers: hash(bases.layers()), place, opened }
     }
 }

@@ -47,14 +47,18 @@ fn of_several_disks_each_is_compared() {
         std::fs::copy(&moved, &path).unwrap();
         let copied = Bases::at_paths_of(&spec.parse().unwrap());
         assert_eq!(copied.name(), before.name(), "{name}");
-        assert_ne!(copied.left().place, before.left().place, "a copy of {name}");
+        assert_ne!(copied.disk_state().place, before.disk_state().place, "a copy of {name}");
         std::fs::rename(&moved, &path).unwrap();
-        assert_eq!(Bases::at_paths_of(&spec.parse().unwrap()).left(), before.left(), "{name}");
+        assert_eq!(
+            Bases::at_paths_of(&spec.parse().unwrap()).disk_state(),
+            before.disk_state(),
+            "{name}"
+        );
         // A disk that was opened separately has been opened once more.
         drop(HostedDisk::open_spec(&path).unwrap());
         assert_eq!(
-            Bases::at_paths_of(&spec.parse().unwrap()).left().opened,
-            before.left().opened + 1,
+            Bases::at_paths_of(&spec.parse().unwrap()).disk_state().opened,
+            before.disk_state().opened + 1,
             "{name}"
         );
         assert_eq!(Bases::at_paths_of(&spec.parse().unwrap()).name(), before.name());

@@ -1,6 +1,6 @@
-//! The interface of a queue's thread to the kernel's driver, and its implementation [`KernelDriver`]. Where there is
-//! no kernel, the fake of `testing.rs` stands in. A command for each tag waits in the ring, and is answered when the
-//! tag has a request. The answer to the request goes with the next such command.
+//! The interface of a queue's thread to the kernel's driver, and its implementation [`KernelDriver`]. In tests, the fake
+//! of `testing.rs` stands in. A command for each tag waits in the ring, and is completed when the tag has a request. The
+//! result of the request goes with the next such command.
 
 use super::abi::{self, IoDesc};
 use super::queue_ring::{QueueRing, RingAnswer};
@@ -19,33 +19,33 @@ const DEVICE: u64 = u64::MAX - 1;
 /// An event from the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DriverEvent {
-    /// Linux has sent a request, in the descriptor of this tag.
+    /// Linux has sent a request, in the I/O descriptor of this tag.
     Request(u16),
-    /// A descriptor that was polled is readable.
+    /// A file descriptor that was polled is readable.
     Readable(Polled),
     /// The driver sends no more requests.
     Ended,
 }
 
-/// A descriptor on which a queue sleeps, besides its ring.
+/// A file descriptor on which a queue sleeps, in addition to its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
     /// The counter that the queue's waker raises.
     Wake,
-    /// The descriptor of the disk's device.
+    /// The file descriptor of the disk's device.
     Device,
 }
 
-/// The kernel's side of a queue. Only `submit` and `wait` pass anything to the kernel.
+/// The kernel's side of a queue. Only `submit` and `wait` pass results and polls to the kernel; `copy` moves data.
 pub(super) trait Driver {
-    /// The next event. Makes no system call. An error means that the kernel did not take an answer, so that its
-    /// request would never end.
+    /// The next event. Makes no system call. An error means that the kernel did not take a result, so that the request
+    /// of that result would never end.
     fn event(&mut self) -> io::Result<Option<DriverEvent>>;
 
-    /// Whether there is an event now, or will be one at the next call of the kernel.
+    /// Whether there is an event now, or the next system call will bring one.
     fn has_events(&mut self) -> bool;
 
-    /// The descriptor of a tag that the driver has handed over.
+    /// The I/O descriptor of a tag that the driver has handed over.
     fn request(&self, tag: u16) -> IoDesc;
 
     /// Copies the first `len` bytes of a buffer to or from the data of a request.
@@ -57,24 +57,26 @@ pub(super) trait Driver {
         len: u32,
     ) -> io::Result<()>;
 
-    /// Whether there is room for an answer or a poll. If not, `submit` makes room.
+    /// Whether there is room for a result or a poll. If not, `submit` makes room.
     fn has_room(&mut self) -> bool;
 
-    /// Answers the request of a tag. `append` is the sector at which a zone append landed, else 0.
+    /// Ends the request of a tag with a result. `append` is the sector at which a zone append landed, else 0.
     fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()>;
 
     /// Makes the driver report once that `fd` is readable.
     fn poll(&mut self, fd: RawFd, polled: Polled) -> io::Result<()>;
 
-    /// Passes answers and polls to the kernel without waiting, and takes its events.
+    /// Passes results and polls to the kernel without waiting, and takes its events.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Passes answers and polls to the kernel, and waits at most `most` for an event.
+    /// Passes results and polls to the kernel, and waits at most `most` for an event.
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()>;
 }
 
 /// The failed step of a queue that cannot make its ring.
 pub(super) const NO_RING: &str = "no ring";
+/// The failed step of a queue whose commands for requests the driver does not get.
+const NO_FETCH: &str = "no fetch commands";
 
 /// A queue of `/dev/ublkcN`.
 pub(super) struct KernelDriver {
@@ -96,7 +98,7 @@ impl KernelDriver {
         depth: u16,
     ) -> Result<KernelDriver, (&'static str, io::Error)> {
         let failed = |what| move |e| (what, e);
-        // An answer for each tag, and two polls.
+        // A command for each tag, and two polls.
         let entries = u32::from(depth) + 2;
         let ring = QueueRing::new(entries, 2 * entries).map_err(failed(NO_RING))?;
         let mut driver = KernelDriver {
@@ -110,9 +112,9 @@ impl KernelDriver {
         };
         (0..depth)
             .try_for_each(|tag| driver.command(abi::FETCH_REQ, tag, 0, 0))
-            .map_err(failed("fetches"))?;
-        driver.submit().map_err(failed("fetches"))?;
-        // A refused fetch is answered at once. The others wait for requests, which come only after the device is
+            .map_err(failed(NO_FETCH))?;
+        driver.submit().map_err(failed(NO_FETCH))?;
+        // A refused fetch is completed at once. The others wait for requests, which come only after the device is
         // started.
         match driver.ring.answer() {
             Some(a) if a.result < 0 => {

@@ -176,7 +176,7 @@ impl Ublk {
         let find =
             || search::abandoned(&machine, &identity, own, options, Patience::new(DEVICE_LIMIT));
         if outlives && let Some(info) = find()? {
-            let served = Served { shown, left: identity.left };
+            let served = Served { shown, disks: identity.now };
             return self.take_over(disk, options, &params, (info, served), ended);
         }
         let flags = abi::F_ZONED
@@ -198,7 +198,7 @@ impl Ublk {
         let kept = self.keeps((name, more), id);
         let started = kept.and_then(|()| self.control.set_params(id, &params)).and_then(|()| {
             let records = options.records.as_deref().filter(|_| recovery);
-            let served = Served { shown: shown.clone(), left: identity.left };
+            let served = Served { shown: shown.clone(), disks: identity.now };
             let record = JournalFile::of_new(disk, records, &info, served);
             let disk = self.begin(disk, options, &params, (info, shown), (record, None), ended)?;
             self.control.start(id)?;

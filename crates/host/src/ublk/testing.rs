@@ -8,7 +8,7 @@ use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
 use super::sys::CopyDirection;
-use crate::recovery::bases::LastServer;
+use crate::recovery::bases::DiskState;
 use crate::recovery::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
@@ -78,9 +78,19 @@ pub struct Shape {
 impl Shape {
     fn about(&self) -> About {
         let Shape { geometry, queues, depth } = self.clone();
-        let left = LastServer { place: 4, opened: 5, paths: "/a".to_owned() };
+        let disks = DiskState { place: 4, opened: 5, paths: "/a".to_owned() };
         let shown = 0..geometry.nr_zones();
-        About { dev_id: 0, instance: 1, boot: 2, identity: 3, geometry, shown, queues, depth, left }
+        About {
+            dev_id: 0,
+            instance: 1,
+            boot: 2,
+            identity: 3,
+            geometry,
+            shown,
+            queues,
+            depth,
+            disks,
+        }
     }
 }
 
@@ -117,7 +127,7 @@ impl Journal {
 
     /// The paths that the server `last` noted in its journal at `path`.
     pub fn paths(path: &Path, last: u64) -> Option<String> {
-        journal::left(path, 0, 1, 2, last).map(|left| left.paths)
+        journal::noted(path, 0, 1, 2, last).map(|noted| noted.paths)
     }
 
     /// A request is about to be sent.

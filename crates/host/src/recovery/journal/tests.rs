@@ -41,7 +41,7 @@ pub(crate) fn about(zones: u32, queues: u16) -> About {
         shown: 0..zones,
         queues,
         depth: 1,
-        left: LastServer { place: 8, opened: 9, paths: "/a b%/c".to_owned() },
+        disks: DiskState { place: 8, opened: 9, paths: "/a b%/c".to_owned() },
     }
 }
 
@@ -347,23 +347,23 @@ fn what_a_killed_server_was_making_is_swept() {
 fn what_was_served_is_noted() {
     let place = JournalDir::new();
     let path = place.record();
-    let find = |last| left(&path, 0, 77, 1 << 100 | 3, last);
+    let find = |last| noted(&path, 0, 77, 1 << 100 | 3, last);
     assert_eq!(find(1), None, "there is no record");
     drop(empty(&place));
-    assert_eq!(find(1), Some(about(4, 2).left));
+    assert_eq!(find(1), Some(about(4, 2).disks));
     assert_eq!(find(2), None, "another server was the last one");
-    assert_eq!(left(&path, 1, 77, 1 << 100 | 3, 1), None, "another device");
-    assert_eq!(left(&path, 0, 78, 1 << 100 | 3, 1), None, "another object of the kernel");
-    assert_eq!(left(&path, 0, 77, 3, 1), None, "another boot");
+    assert_eq!(noted(&path, 1, 77, 1 << 100 | 3, 1), None, "another device");
+    assert_eq!(noted(&path, 0, 78, 1 << 100 | 3, 1), None, "another object of the kernel");
+    assert_eq!(noted(&path, 0, 77, 3, 1), None, "another boot");
     let long = "/x".repeat(4000);
     let next =
-        About { left: LastServer { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
+        About { disks: DiskState { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
     drop(Journal::open(&path, next, (1, 2), &[]).unwrap());
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
     // The server that wrote this note may have died before it left its stamp at the device.
-    assert_eq!(find(1).map(|left| left.place), Some(3));
+    assert_eq!(find(1).map(|noted| noted.place), Some(3));
     assert_eq!(find(3), None);
 }
 

@@ -2,18 +2,19 @@
 //! for each device (`ublksrv_flags` and two reserved ones), which are derived from the served disks. This module
 //! opens disks in files for reading, and changes nothing.
 //!
-//! | what | word | if it differs |
+//! | what | kept as | if it differs |
 //! | --- | --- | --- |
 //! | which disks | 64 bits of a hash of their UUIDs, or paths | it is another device |
 //! | which layers, which keys, which order of disks | 32 bits of a hash (`spec/meaning.rs`) | refused: the file system would find other zones, or other data |
 //! | where the disks are | 64 bits of a hash of the device and inode of each file, or of a drive's serial number | refused: a copy |
-//! | how often they were opened for writing | a number, at least what the last server had | refused: an older copy in the same file |
+//! | how often they were opened for writing | a number of 32 bits | refused if it is less than the last server's: an older copy in the same file |
 //!
 //! The driver keeps the words of a device's first server. Later servers note place and count in their journal
-//! (`journal.rs`). Earlier versions hashed the text of the specification instead of the effect of its layers; their
-//! devices are recognised by the same text. They noted no key, so a device with one is not taken over.
+//! (`recovery/journal.rs`). Earlier versions hashed the text of the specification instead of the effect of its layers; their
+//! devices are recognised by the same text. They noted no key, so a device with a key is taken over only with
+//! `--moved`.
 
-use crate::recovery::bases::{Bases, LastServer, hash};
+use crate::recovery::bases::{Bases, DiskState, hash};
 use crate::ublk::abi::{self, DevInfo};
 use std::ops::Range;
 use zoneplug_core::{Error, ErrorKind};
@@ -30,39 +31,41 @@ pub(in crate::ublk) enum Match {
     /// The files are the same, but were opened less often than the last server knew.
     Older,
     /// The disks are the same; the version of zoneplug that made the device did not note their places.
-    Unsaid,
+    PlaceUnknown,
     /// Disks and layers are the same; the version of zoneplug that made the device did not note the key.
-    KeyUnsaid,
+    KeyUnknown,
     Same,
 }
 
 /// The identity of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::ublk) struct DeviceIdentity {
-    /// The disks in the upper half, the layers in the lower. Never 0, which other servers leave in this word.
-    pub(in crate::ublk) name: u64,
+    /// Hash of the disks in the upper half, of the layers in the lower. Never 0, which programs other than zoneplug
+    /// leave in `ublksrv_flags`.
+    pub(in crate::ublk) word: u64,
     /// More bits of the disks' hash.
     disks: u32,
     /// Both values as earlier versions computed them, from the text of the specification.
     before: (u64, u32),
     /// Whether the data depends on a key, which earlier versions did not note.
     keyed: bool,
-    /// The names of the devices that show the other zones of these disks, if there are several.
+    /// The words of the devices that show the other zones of these disks, if there are several.
     others: Vec<u64>,
-    /// The number of disks that are in files, which count openings.
+    /// The number of disks in files. Only these count how often they were opened.
     pub(in crate::ublk) files: u64,
-    pub(in crate::ublk) left: LastServer,
+    /// The state of the disks that this server is about to serve.
+    pub(in crate::ublk) now: DiskState,
 }
 
 impl Bases {
-    /// The identity of the device that shows the zones `shown` of these disks. `parts` are the zones of all
-    /// its devices.
+    /// The identity of the device that shows the zones `shown` of these disks. `parts`: the zones of each device that
+    /// shows these disks.
     pub(in crate::ublk) fn identity(
         &self,
         shown: &Range<u32>,
         parts: &[Range<u32>],
     ) -> DeviceIdentity {
-        let name = |(disks, layers): (u64, &str), part: &Range<u32>| {
+        let word = |(disks, layers): (u64, &str), part: &Range<u32>| {
             let layers = match parts {
                 [] | [_] => hash(layers),
                 _ => hash(&format!("zones {}..{} of {layers}", part.start, part.end)),
@@ -72,50 +75,50 @@ impl Bases {
         let (now, before) = ((self.name(), self.layers()), self.before());
         let others = parts.iter().filter(|part| *part != shown);
         DeviceIdentity {
-            name: name(now, shown),
-            others: others.flat_map(|part| [name(now, part), name(before, part)]).collect(),
+            word: word(now, shown),
+            others: others.flat_map(|part| [word(now, part), word(before, part)]).collect(),
             disks: (now.0 >> 32) as u32,
-            before: (name(before, shown), (before.0 >> 32) as u32),
+            before: (word(before, shown), (before.0 >> 32) as u32),
             keyed: self.keyed(),
             files: self.files(),
-            left: self.left(),
+            now: self.disk_state(),
         }
     }
 }
 
 impl DeviceIdentity {
-    /// The words that the driver keeps: the name, the place, and the rest.
+    /// The words that the driver keeps: disks and layers, the place, and the rest.
     pub(in crate::ublk) fn words(&self) -> (u64, [u64; 2]) {
-        let opened = u32::try_from(self.left.opened).unwrap_or(u32::MAX);
-        (self.name, [self.left.place, u64::from(self.disks) << 32 | u64::from(opened)])
+        let opened = u32::try_from(self.now.opened).unwrap_or(u32::MAX);
+        (self.word, [self.now.place, u64::from(self.disks) << 32 | u64::from(opened)])
     }
 
-    /// Compares a device with this identity. `left`: the note in the journal of the device's last server, if there is
+    /// Compares a device with this identity. `noted`: the note in the journal of the device's last server, if there is
     /// one. `own`: how often this process has opened the disks for writing.
     pub(in crate::ublk) fn compare(
         &self,
         info: &DevInfo,
-        left: Option<&LastServer>,
+        noted: Option<&DiskState>,
         own: u64,
     ) -> Match {
         let [place, rest] = info.more;
-        let is_before = info.identity == self.before.0 && info.identity != self.name;
-        let (name, disks) = if is_before { self.before } else { (self.name, self.disks) };
-        if info.identity == 0 || info.identity >> 32 != name >> 32 {
+        let is_before = info.identity == self.before.0 && info.identity != self.word;
+        let (word, disks) = if is_before { self.before } else { (self.word, self.disks) };
+        if info.identity == 0 || info.identity >> 32 != word >> 32 {
             return Match::Other;
         }
-        let unsaid = place == 0 && rest == 0;
-        if !unsaid && (rest >> 32) as u32 != disks {
+        let unknown = place == 0 && rest == 0;
+        if !unknown && (rest >> 32) as u32 != disks {
             return Match::Other;
         }
-        let (place, opened) = left.map_or((place, rest & 0xffff_ffff), |l| (l.place, l.opened));
+        let (place, opened) = noted.map_or((place, rest & 0xffff_ffff), |n| (n.place, n.opened));
         match () {
             () if self.others.contains(&info.identity) => Match::Other,
-            () if info.identity != name => Match::OtherLayers,
-            () if is_before && self.keyed => Match::KeyUnsaid,
-            () if unsaid && left.is_none() => Match::Unsaid,
-            () if place != self.left.place => Match::OtherPlace,
-            () if self.left.opened.saturating_sub(own) < opened => Match::Older,
+            () if info.identity != word => Match::OtherLayers,
+            () if is_before && self.keyed => Match::KeyUnknown,
+            () if unknown && noted.is_none() => Match::PlaceUnknown,
+            () if place != self.now.place => Match::OtherPlace,
+            () if self.now.opened.saturating_sub(own) < opened => Match::Older,
             () => Match::Same,
         }
     }
@@ -127,7 +130,7 @@ pub(in crate::ublk) fn waits(id: u32) -> Error {
     Error::new(ErrorKind::Busy, what)
 }
 
-/// Fails if this program cannot serve the device, although it has the disk. An earlier version made devices that
+/// Fails if this program has the disk of the device but cannot serve the device. An earlier version made devices that
 /// exchange requests in batches.
 pub(in crate::ublk) fn can_serve(info: &DevInfo) -> Result<(), Error> {
     if info.flags & abi::F_BATCH_IO == 0 {
@@ -136,10 +139,10 @@ pub(in crate::ublk) fn can_serve(info: &DevInfo) -> Result<(), Error> {
     let id = info.dev_id;
     Err(Error::new(
         ErrorKind::NotSupported,
-        format!("/dev/ublkb{id} is this disk, and an earlier zoneplug made it with --batch, which is gone"),
+        format!("/dev/ublkb{id} is this disk, made by an earlier zoneplug with --batch, which this version does not have"),
     )
     .hint(format!(
-        "serve it with that version, umount what is mounted of it and end the server; or give it up: \
+        "serve it with that version, umount what is mounted of the device and end the server; or, to give the device up: \
          zoneplug serve --remove /dev/ublkb{id}"
     )))
 }
@@ -151,39 +154,40 @@ pub(in crate::ublk) fn refusal(
     identity: &DeviceIdentity,
     paths: Option<&str>,
 ) -> Error {
-    let (ours, theirs) = (&identity.left.paths, paths.unwrap_or("another file"));
+    let (ours, theirs) = (&identity.now.paths, paths.unwrap_or("another file"));
     let remove = format!("zoneplug serve --remove /dev/ublkb{id}");
     match is {
         Match::OtherPlace if identity.files > 0 => Error::new(
             ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: it was served from {theirs}"),
+            format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: the device was served from {theirs}"),
         )
         .hint(format!(
-            "serve the disk that it waits for; a copy gets a UUID of its own with zoneplug check --new-uuid; --moved if the disk \
-             itself was moved to another file; to go on with the copy instead: umount, then {remove}"
+            "serve the original; or, if {ours} is the disk itself, moved to another file: --moved; or, for a device of its own: \
+             zoneplug check --new-uuid {ours}; or, to go on with the copy instead: umount what is mounted of the device, then \
+             {remove}"
         )),
         Match::OtherPlace => Error::new(
             ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is another drive than it was"),
+            format!("/dev/ublkb{id} waits for its server, and {ours} now leads to another drive"),
         )
-        .hint(format!("the drive at its old path, or --moved; to give the device up: {remove}")),
+        .hint(format!("serve the drive that the device had; or, if that drive has a new serial number: --moved; or, to give the device up: {remove}")),
         Match::Older => Error::new(
             ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is older than what that had: a backup was copied over it"),
+            format!("/dev/ublkb{id} waits for its server, and {ours} is older than what its last server had: a backup was copied over the file"),
         )
-        .hint(format!("to go on with the backup: umount what is mounted of it, then {remove}")),
-        Match::Unsaid => Error::new(
+        .hint(format!("to go on with the backup: umount what is mounted of the device, then {remove}")),
+        Match::PlaceUnknown => Error::new(
             ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note in which file {ours} was"),
+            format!("/dev/ublkb{id} waits for its server, and the version of zoneplug that made it did not note where {ours} was"),
         )
-        .hint(format!("--moved, if this is the disk and no copy of it; to give the device up: {remove}")),
-        Match::KeyUnsaid => Error::new(
+        .hint(format!("if this is the disk and not a copy of it: --moved; or, to give the device up: {remove}")),
+        Match::KeyUnknown => Error::new(
             ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note which key {ours} had"),
+            format!("/dev/ublkb{id} waits for its server, and the version of zoneplug that made it did not note which key {ours} had"),
         )
-        .hint(format!("--moved, if the key file has the key of then; to give the device up: {remove}")),
+        .hint(format!("if the key file has the key of then: --moved; or, to give the device up: {remove}")),
         _ => waits(id).hint(format!(
-            "serve it as it was, with the same layers, keys and order of disks, and with recovery; or give it up: {remove}"
+            "serve it as it was, with the same layers, keys and order of disks, and with recovery; or, to give the device up: {remove}"
         )),
     }
 }
@@ -198,8 +202,8 @@ impl DeviceIdentity {
     /// The words that an earlier version left at a device of this disk: a hash of the text of the specification, and
     /// no key.
     pub(super) fn noted_before(&self) -> DevInfo {
-        let rest = u64::from(self.before.1) << 32 | self.left.opened;
-        DevInfo { identity: self.before.0, more: [self.left.place, rest], ..DevInfo::default() }
+        let rest = u64::from(self.before.1) << 32 | self.now.opened;
+        DevInfo { identity: self.before.0, more: [self.now.place, rest], ..DevInfo::default() }
     }
 }
 
@@ -261,8 +265,7 @@ mod tests {
         identity(spec).compare(device, None, 0)
     }
 
-    /// Disks of the same name in different directories differ, and so do two disks that were at the same path at
-    /// different times.
+    /// Two disks differ, also if they were at the same path at different times. Attributes do not count, layers do.
     #[test]
     fn an_identity_is_of_a_disk_and_the_layers_on_it() {
         let dir = Dir::new("layers");
@@ -308,12 +311,16 @@ mod tests {
         std::fs::rename(&disk, &moved).unwrap();
         assert_eq!(is(&moved, &device), Match::Same);
         std::fs::rename(&copy, &disk).unwrap();
-        assert_eq!(is(&disk, &device), Match::OtherPlace, "nor is a copy at its path");
+        assert_eq!(is(&disk, &device), Match::OtherPlace, "a copy at the old path is not the disk");
         // An older copy is written over the file: the same file, opened less often.
         std::fs::copy(&before, &moved).unwrap();
         assert_eq!(is(&moved, &device), Match::Older);
         let open = HostedDisk::open_spec(&moved).unwrap();
-        assert_eq!(identity(&moved).compare(&device, None, 1), Match::Older, "nor once it is open");
+        assert_eq!(
+            identity(&moved).compare(&device, None, 1),
+            Match::Older,
+            "the older copy, once it is open"
+        );
         drop(open);
     }
 
@@ -327,11 +334,11 @@ mod tests {
         let backup = dir.path("backup.zbd");
         std::fs::copy(&disk, &backup).unwrap();
         drop(HostedDisk::open_spec(&disk).unwrap());
-        let left = identity(&disk).left;
+        let noted = identity(&disk).now;
         std::fs::copy(&backup, &disk).unwrap();
         assert_eq!(is(&disk, &first), Match::Same, "as far as the driver knows");
-        assert_eq!(identity(&disk).compare(&first, Some(&left), 0), Match::Older);
-        let elsewhere = LastServer { place: left.place + 1, ..left };
+        assert_eq!(identity(&disk).compare(&first, Some(&noted), 0), Match::Older);
+        let elsewhere = DiskState { place: noted.place + 1, ..noted };
         assert_eq!(identity(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
     }
 
@@ -350,16 +357,16 @@ mod tests {
         assert_eq!([0, 1].map(|i| of(1).compare(&device(i), None, 0)), [Match::Other, Match::Same]);
         assert_eq!(is(&disk, &device(0)), Match::OtherLayers, "shown as one");
         let fewer = Bases::at_paths_of(&disk.parse().unwrap()).identity(&(0..1), &[0..1, 1..4]);
-        assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
+        assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "shown as other slices");
     }
 
     /// A device of an older version, which kept 64 bits only, is recognised but not taken over.
     #[test]
     fn a_device_of_an_older_version_is_known() {
-        let dir = Dir::new("unsaid");
+        let dir = Dir::new("unknown");
         let disk = dir.create("disk.zbd");
         let old = DevInfo { identity: device(&disk).identity, ..DevInfo::default() };
-        assert_eq!(is(&disk, &old), Match::Unsaid);
+        assert_eq!(is(&disk, &old), Match::PlaceUnknown);
         assert_eq!(is(&format!("po2@{disk}"), &old), Match::OtherLayers);
     }
 
@@ -439,13 +446,13 @@ mod tests {
         assert_eq!(is(&reversed, &old(&reversed)), Match::Same);
         assert_ne!(is(&format!("stripe@{a}%{b}"), &old(&reversed)), Match::Same);
         let keyed = format!("po2@crypt,key-file={key}@{a}");
-        assert_eq!(is(&keyed, &old(&keyed)), Match::KeyUnsaid);
+        assert_eq!(is(&keyed, &old(&keyed)), Match::KeyUnknown);
         assert_eq!(is(&a, &old(&keyed)), Match::OtherLayers);
-        let e = refusal(Match::KeyUnsaid, 3, &identity(&keyed), None).to_string();
+        let e = refusal(Match::KeyUnknown, 3, &identity(&keyed), None).to_string();
         assert!(e.contains("/dev/ublkb3") && e.contains("which key"), "{e}");
     }
 
-    /// U9. The mark of a server is that of its open disks, not of the files that are at their paths by now.
+    /// U9. The identity that a server reports is that of its open disks, not of the files that are at their paths by now.
     #[test]
     #[cfg(feature = "crypt")]
     fn what_a_server_holds_is_not_what_its_paths_lead_to() {
@@ -469,11 +476,7 @@ mod tests {
         let held = Bases::held(&disk, &spec.parse().unwrap()).identity(&(0..4), &[0..4]);
         let (name, more) = held.words();
         let device = DevInfo { identity: name, more, ..DevInfo::default() };
-        assert_eq!(
-            is(&spec, &device),
-            Match::Other,
-            "a server of the link's disk is of another one"
-        );
+        assert_eq!(is(&spec, &device), Match::Other, "the link now leads to another disk");
     }
 
     /// This program does not send the commands by which requests of such a device come, so it would wait for ever.

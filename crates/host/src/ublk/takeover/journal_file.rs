@@ -10,7 +10,7 @@
 //! seen with Linux 7.2.)
 
 use super::replay;
-use crate::recovery::bases::LastServer;
+use crate::recovery::bases::DiskState;
 use crate::recovery::directory::{boot, place};
 use crate::recovery::journal::{self, About, FoundZone, HIDDEN, Journal};
 use crate::runtime::hosted::HostedDisk;
@@ -26,7 +26,7 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 /// The zones that a device shows, and the places of their disks.
 pub(in crate::ublk) struct Served {
     pub(in crate::ublk) shown: Range<u32>,
-    pub(in crate::ublk) left: LastServer,
+    pub(in crate::ublk) disks: DiskState,
 }
 
 /// The journal of a device, if it has one.
@@ -167,15 +167,15 @@ fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, Str
         queues: info.nr_hw_queues,
         depth: info.queue_depth,
         shown: served.shown,
-        left: served.left,
+        disks: served.disks,
     })
 }
 
 /// The note of a device's last server about its disks, if it kept a journal in `directory`.
-pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<LastServer> {
+pub(in crate::ublk) fn noted_by_last(directory: Option<&Path>, dev_id: u32) -> Option<DiskState> {
     let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
     let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
-    journal::left(&path(directory?, dev_id), dev_id, instance, boot, last)
+    journal::noted(&path(directory?, dev_id), dev_id, instance, boot, last)
 }
 
 /// The device's directory in sysfs.
@@ -252,8 +252,8 @@ mod tests {
         let info =
             DevInfo { nr_hw_queues: 1, queue_depth: 8, dev_id: u32::MAX, ..DevInfo::default() };
         let unknown = |directory: Option<&str>| {
-            let left = LastServer { place: 1, opened: 2, paths: String::new() };
-            let served = Served { shown: 0..4, left };
+            let disks = DiskState { place: 1, opened: 2, paths: String::new() };
+            let served = Served { shown: 0..4, disks };
             let file = JournalFile::of_new(&disk, directory.map(Path::new), &info, served);
             assert!(file.journal.is_none());
             file.unknown

@@ -153,9 +153,9 @@ pub(in crate::ublk) fn abandoned(
             if info.flags & abi::F_USER_RECOVERY == 0 {
                 break;
             }
-            let left = journal_file::left_by_last(options.records.as_deref(), id);
-            let is = match identity.compare(&info, left.as_ref(), own) {
-                Match::OtherPlace | Match::Unsaid | Match::KeyUnsaid if options.moved => {
+            let noted = journal_file::noted_by_last(options.records.as_deref(), id);
+            let is = match identity.compare(&info, noted.as_ref(), own) {
+                Match::OtherPlace | Match::PlaceUnknown | Match::KeyUnknown if options.moved => {
                     Match::Same
                 }
                 is => is,
@@ -178,7 +178,7 @@ pub(in crate::ublk) fn abandoned(
                     )));
                 }
                 SearchStep::Refuse => {
-                    let paths = left.map(|l| l.paths).filter(|p| !p.is_empty());
+                    let paths = noted.map(|n| n.paths).filter(|p| !p.is_empty());
                     against.get_or_insert(refusal(is, id, identity, paths.as_deref()));
                     break;
                 }
@@ -331,7 +331,7 @@ mod tests {
                 assert!(text.contains("waits for its server"), "{text}");
                 assert_eq!(Some(waited), looks);
                 let (text, waited) = search("/dev/none-a", true, looks, served);
-                assert!(text.contains("is another drive than it was"), "{text}");
+                assert!(text.contains("now leads to another drive"), "{text}");
                 assert_eq!(Some(waited), looks);
             }
             let others = search("/dev/none-b", false, Some(60), served);
