@@ -91,14 +91,14 @@ impl Held {
         change_mask(libc::SIG_BLOCK, &set()).map(Held)
     }
 
-    /// Restores the effect of the signals. A signal that is pending takes effect now.
+    /// Restores the signal mask of before. A signal that is pending and not blocked by it takes effect now.
     pub fn release(self) {
-        // The call takes any set.
+        // This cannot fail: the call takes any set.
         let _ = change_mask(libc::SIG_SETMASK, &self.0);
     }
 }
 
-/// How long after a signal further ones belong to the same request to end. timeout(1) signals its child and then the
+/// Signals within this time of the first belong to the same request to end. timeout(1) signals its child and then the
 /// group of both, and a service manager the group and then each process. No person is that fast.
 const ONE_REQUEST: Duration = Duration::from_millis(50);
 
@@ -118,7 +118,7 @@ impl EndRequest {
         EndRequest(Instant::now())
     }
 
-    /// Whether a signal that comes now is another request, for an end at once.
+    /// Whether a signal that comes now is a second request, which asks for an immediate end.
     pub fn is_repeated(&self) -> bool {
         self.0.elapsed() >= ONE_REQUEST
     }
@@ -129,9 +129,9 @@ impl EndRequest {
 pub struct Notifier(Arc<File>);
 
 impl Notifier {
-    /// Ends one wait, however often it is called before it.
+    /// Ends one wait, however often this is called before that wait.
     pub fn notify(&self) {
-        // The write fails only if the counter is raised already.
+        // The write fails only at the counter's maximum, so the counter is raised in any case.
         let _ = (&*self.0).write(&1u64.to_ne_bytes());
     }
 }
@@ -152,7 +152,7 @@ impl Signals {
         Ok(Signals { signals, event: Arc::new(eventfd()?) })
     }
 
-    /// Neither blocks nor receives signals: only a notice ends a wait. For a thread of a program that handles signals
+    /// Neither blocks nor receives signals: only a notification ends a wait. For a thread of a program that handles signals
     /// itself.
     ///
     /// ```

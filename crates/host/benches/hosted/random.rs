@@ -1,12 +1,12 @@
-//! Numbers that look random.
+//! Pseudorandom numbers of the benchmarks.
 
-/// Numbers that look random.
+/// A pseudorandom generator (xorshift64).
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Each `number` gives other ones.
-    pub(crate) fn new(number: u64) -> Random {
-        Random((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    /// Starts the sequence of this seed.
+    pub(crate) fn new(seed: u64) -> Random {
+        Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     #[inline]

@@ -1,5 +1,5 @@
 //! The state that the clients of a hosted disk, its handles and its reactor share: the disk, the queues, and the
-//! withheld buffers.
+//! buffers that are withheld from reuse because the device may still write to them.
 
 use crate::clock::Clock;
 use crate::runtime::deferred_wake::DeferredWakes;
@@ -17,7 +17,7 @@ use zoneplug_core::{Nanos, Op, Sector, Status};
 /// The longest time that the drop of a disk's last handle waits for the reactor to release the disk.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Up to this length, memory for an operation is cheaper than a check of its length.
+/// Up to this length no check is made before memory is allocated: allocating is cheaper than the check.
 const SHORT: u32 = 64 << 10;
 
 /// The state that the clients of a disk share.
@@ -43,8 +43,8 @@ impl HostedShared {
         if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
     }
 
-    /// Checks the length of an operation before memory is allocated for it, and returns it as the length of a buffer.
-    /// Short operations, and everything else, are checked by the queue.
+    /// Checks the length of an operation before memory is allocated, and returns the length as a `u32`. The queue checks
+    /// the length of short operations, and everything but the length of long ones.
     pub(crate) fn check_length(&self, op: Op, sector: Sector, bytes: u64) -> Result<u32, IoError> {
         let checked = match u32::try_from(bytes) {
             Ok(len) if len <= SHORT => Ok(len),
@@ -66,7 +66,7 @@ impl HostedShared {
         let before = queues.len();
         let mut gone = Vec::new();
         queues.retain(|queue| {
-            let done = queue.is_orphan() && self.is_done(queue);
+            let done = queue.is_orphan() && self.try_finish(queue);
             if done {
                 gone.push(queue.clone());
             }
@@ -79,10 +79,10 @@ impl HostedShared {
         drop(gone);
     }
 
-    /// Whether nothing is in flight on the queue of a client that has gone, neither BIOs of its own nor commands of
-    /// others. Only then may the queue be removed: the reactor does not run a removed queue, even if a blocked client
-    /// still refers to it.
-    fn is_done(&self, queue: &SharedQueue) -> bool {
+    /// Closes the queue of a client that has gone, if nothing is in flight on the queue: neither BIOs of its own nor
+    /// commands of others. Returns whether it did. Only a closed queue may be removed: the reactor does not run a removed
+    /// queue, even if a blocked client still refers to it.
+    fn try_finish(&self, queue: &SharedQueue) -> bool {
         let Some(mut locked) = queue.try_lock() else { return false };
         let work = QueueWork::of(&locked);
         if work == QueueWork::Busy {
@@ -95,7 +95,7 @@ impl HostedShared {
             queue.lingers.store(true, Ordering::Release);
             return false;
         }
-        // Clients that still refer to the queue will not run it, so no freeze may wait for it.
+        // Nobody runs the queue from now on, so it is closed: a freeze must not wait for it.
         locked.close();
         true
     }
@@ -112,7 +112,7 @@ impl HostedShared {
     /// Keeps a queue without a client until its commands are back.
     pub(crate) fn adopt(&self, queue: DiskQueue) {
         let mut queue = QueueOwner::new(queue);
-        // A client that goes does the same: other threads then need no barrier, which the system may refuse.
+        // Releases the lock as a client that goes does: other threads then need no membarrier(2), which may be denied.
         drop(queue.lock_to_leave());
         queue.orphan.store(true, Ordering::Release);
         lock(&self.queues).push(queue.shared().clone());
@@ -205,8 +205,8 @@ mod tests {
         }
     }
 
-    /// If a device loses a report, its queue has no client. The reactor takes the queue even if no thread can pass
-    /// the barrier of a client's lock, and so does the drop of the last handle.
+    /// A queue that has lost a report has no client. The reactor, and the drop of the last handle, can lock the queue
+    /// even where membarrier(2) is denied.
     #[test]
     fn a_queue_without_a_client_can_be_run_where_membarrier_is_denied() {
         let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");

@@ -1,4 +1,4 @@
-//! Errors for clients that have outlived a writer whose acknowledged writes were lost.
+//! Errors for clients that have outlived a server process whose acknowledged writes were lost.
 
 use crate::one_command::run;
 use std::sync::Arc;
@@ -31,43 +31,44 @@ fn write(disk: &FileDisk) {
     assert_eq!(c.status, Status::Ok);
 }
 
-/// A disk whose acknowledged write was lost, and whose process was killed. The next opening gets the error.
+/// A disk whose acknowledged write was lost, and whose process was killed. The kernel has reported the error to one
+/// opening already; the next one succeeds.
 fn lost() -> Arc<CutStorage> {
     let storage = made();
     let disk = open(&storage);
     write(&disk);
     storage.fail_writing_back(0);
-    let left = killed(&storage);
+    let after = killed(&storage);
     drop(disk);
-    assert!(left.open(Access::ReadWrite).is_err(), "the kernel reports it once");
-    left
+    assert!(after.open(Access::ReadWrite).is_err(), "the kernel reports it once");
+    after
 }
 
-/// U11.
+/// U11. [`FileDisk::owes`] marks the client as told, so a second question of the same client has no debt.
 #[test]
 fn u11_each_client_is_told_once_of_a_loss() {
-    let left = lost();
-    let disk = open(&left);
+    let after = lost();
+    let disk = open(&after);
     assert_eq!([7, 7, 8, 7, 8].map(|client| disk.owes(client)), [true, false, true, false, false]);
     assert_eq!(flush(&disk), Status::Ok);
 }
 
-/// U11. A kill between the opening and the client's question keeps the debt. What a client knows is in the file with
-/// its next flush, and from an orderly end on.
+/// U11. A kill before the client asks does not clear the debt. That a client was told is written with its next flush, or
+/// at an orderly end.
 #[test]
 fn u11_a_debt_outlives_servers_until_it_is_told() {
-    let mut left = lost();
+    let mut after = lost();
     for _ in 0..2 {
-        let disk = open(&left);
-        let next = killed(&left);
+        let disk = open(&after);
+        let next = killed(&after);
         drop(disk);
-        left = next;
+        after = next;
     }
-    let disk = open(&left);
+    let disk = open(&after);
     assert!(disk.owes(7));
-    let untold = killed(&left);
+    let untold = killed(&after);
     assert_eq!(flush(&disk), Status::Ok);
-    let told = killed(&left);
+    let told = killed(&after);
     drop(disk);
     assert!(open(&untold).owes(7), "its answer may not have been sent");
     let disk = open(&told);
@@ -99,26 +100,26 @@ fn u11_a_hole_below_a_note_is_a_loss() {
     let storage = made();
     let disk = open(&storage);
     write(&disk);
-    let left = killed(&storage);
+    let after = killed(&storage);
     drop(disk);
-    left.punch(left.places().data, 4096).unwrap();
-    let disk = open(&left);
+    after.punch(after.places().data, 4096).unwrap();
+    let disk = open(&after);
     assert!(!disk.notices().is_empty() && disk.owes(7) && !disk.owes(7));
 }
 
-/// U11. A power cut ends the clients, too, and nothing is lost without one.
+/// U11. A power cut ends the clients too, so nothing is owed to them; and a killed server alone loses nothing.
 #[test]
 fn u11_nothing_is_owed_without_a_loss_or_after_another_boot() {
     let storage = made();
     let disk = open(&storage);
     write(&disk);
-    let left = killed(&storage);
+    let after = killed(&storage);
     drop(disk);
-    assert!(!open(&left).owes(7), "a note counts");
-    let cut = left.after_cut(left.moments(), &mut || Left::Nothing);
-    assert!(!open(&cut).owes(7), "never flushed");
-    let left = lost();
-    drop(open(&left));
-    let cut = left.after_cut(left.moments(), &mut || Left::All);
-    assert!(!open(&cut).owes(7), "of the boot before");
+    assert!(!open(&after).owes(7), "the note of the write counts");
+    let cut = after.after_cut(after.moments(), &mut || Left::Nothing);
+    assert!(!open(&cut).owes(7), "the write was never flushed");
+    let after = lost();
+    drop(open(&after));
+    let cut = after.after_cut(after.moments(), &mut || Left::All);
+    assert!(!open(&cut).owes(7), "the loss was in the boot before");
 }

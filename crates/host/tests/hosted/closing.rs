@@ -36,7 +36,7 @@ fn sleep_once(client: &mut Client) {
     assert_eq!(client.wait(&mut done, 1, None), 1);
 }
 
-/// Whatever was used, and in whatever order it goes.
+/// The handles are dropped in several orders, with and without a freeze and a future.
 #[test]
 fn the_device_is_closed_when_the_last_handle_has_gone() {
     within("closing", || {
@@ -97,7 +97,7 @@ fn a_forgotten_client_keeps_the_disk_and_a_dropped_future_does_not() {
     });
 }
 
-/// A waker may be the last that has the disk: then it is the reactor that drops it, and must not wait for itself.
+/// A waker may hold the last handle. Then the reactor drops the handle, and must not wait for itself.
 #[test]
 fn the_last_handle_may_be_dropped_by_the_reactor() {
     struct Last(Mutex<Option<HostedDisk>>, Barrier);
@@ -144,7 +144,7 @@ fn handles_that_go_together() {
     });
 }
 
-/// Memory that a client lent is not touched after the disk has been seen closed.
+/// Memory that a client lent is not touched after the device has been seen closed.
 #[test]
 fn nothing_is_in_flight_once_the_device_is_closed() {
     within("in flight", || {
@@ -158,7 +158,7 @@ fn nothing_is_in_flight_once_the_device_is_closed() {
             list.push_back(Bio::with_buf(Op::Write, Sector(0), 2048, data));
             client.submit(&mut list);
             client.wait(&mut done, 1, None);
-            // SAFETY: it is used again when the disk is closed: that nothing else uses it then is what is tested.
+            // SAFETY: `buf` is used again only after the device is closed. The test shows that nothing else uses it then.
             let lent = unsafe { buf.alias() };
             list.push_back(Bio::with_buf(Op::Read, Sector(0), 2048, lent));
             client.submit(&mut list);
@@ -191,7 +191,8 @@ fn dirs(what: &str) -> Vec<Dir> {
     made.inspect(|d| std::fs::create_dir_all(&d.0).unwrap()).collect()
 }
 
-/// A durable disk that is written, dropped and opened again at once was closed: no notice, and no wait for the lock.
+/// When a durable disk is dropped after writes, it is closed before the drop returns: the next open sees no notice and
+/// does not wait for the lock.
 #[test]
 fn a_durable_disk_is_closed_before_the_next_open() {
     let mut rounds = 0u64;

@@ -1,4 +1,4 @@
-//! Wakers that use the disk. They are called while nothing is locked (I8), so whatever they do ends.
+//! Wakers that use the disk. zoneplug calls them without holding a lock (I8), so nothing that they do can deadlock.
 
 use crate::common;
 use crate::common::within;
@@ -11,7 +11,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sector;
 use zoneplug_host::{AsyncDisk, Client, HostedDisk};
 
-/// Calls a function each time that it is woken, and notes that.
+/// A waker that calls a function, and notes that it has.
 struct Calls<F>(F, AtomicBool);
 
 impl<F: Fn() + Send + Sync + 'static> Calls<F> {
@@ -39,16 +39,16 @@ fn a_waker_may_wake_another_client() {
         let mut first = disk.open_client(4, 4).unwrap();
         let second: Mutex<Client> = Mutex::new(disk.open_client(4, 4).unwrap());
         let other = Calls::new(|| {});
-        let (again, others) = (disk.clone(), other.clone());
-        let thaws = Calls::new(move || {
-            let frozen = again.freeze().unwrap();
-            assert!(second.lock().unwrap().arm(&Waker::from(others.clone())));
+        let (disk2, other2) = (disk.clone(), other.clone());
+        let thawing = Calls::new(move || {
+            let frozen = disk2.freeze().unwrap();
+            assert!(second.lock().unwrap().arm(&Waker::from(other2.clone())));
             drop(frozen);
         });
         let frozen = disk.freeze().unwrap();
-        assert!(first.arm(&Waker::from(thaws.clone())));
+        assert!(first.arm(&Waker::from(thawing.clone())));
         drop(frozen);
-        common::until("both are woken", || thaws.was_called() && other.was_called());
+        common::until("both are woken", || thawing.was_called() && other.was_called());
     });
 }
 
@@ -63,8 +63,8 @@ fn a_futures_waker_may_use_the_adapter_that_is_polled() {
             // Both append to one zone, so the second append is sent when the first completes.
             let mut first = pin!(polled.append(Sector(0), AlignedBuf::zeroed(4096)));
             let mut second = pin!(other.append(Sector(0), AlignedBuf::zeroed(4096)));
-            let uses = polled.clone();
-            let waker = Calls::new(move || assert!(uses.geometry().nr_zones() == 4));
+            let used = polled.clone();
+            let waker = Calls::new(move || assert!(used.geometry().nr_zones() == 4));
             let _ = second.as_mut().poll(&mut Context::from_waker(&Waker::from(waker.clone())));
             let mut cx = Context::from_waker(Waker::noop());
             while first.as_mut().poll(&mut cx).is_pending() {}

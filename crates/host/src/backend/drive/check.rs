@@ -14,13 +14,13 @@ pub(crate) fn check(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status>
         Op::Discard => {
             let (zone, _) =
                 g.range(c.sector, c.len_sectors, l.logical_block_sectors - 1, u32::MAX)?;
-            fits(g.is_conventional(zone) && l.discard)
+            valid(g.is_conventional(zone) && l.discard)
         }
         Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
             let zone = g.whole_zone(c.sector, c.len_sectors)?;
-            fits(!g.is_conventional(zone))
+            valid(!g.is_conventional(zone))
         }
-        Op::ReportZones => fits(g.contains(c.sector, 1)),
+        Op::ReportZones => valid(g.contains(c.sector, 1)),
     }
 }
 
@@ -33,12 +33,12 @@ fn data(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
         _ => l.max_transfer_sectors,
     };
     let (zone, offset) = g.range(c.sector, c.len_sectors, l.logical_block_sectors - 1, max)?;
-    fits(c.bios.len() <= l.max_bios as usize && c.has_whole_bios(false))?;
+    valid(c.bios.len() <= l.max_bios as usize && c.has_whole_bios(false))?;
     if c.op == Op::Read || g.is_conventional(zone) {
-        return fits(!append);
+        return valid(!append);
     }
-    fits(!append || offset == 0 && c.bios.len() == 1)?;
-    fits((offset | c.len_sectors) & (l.write_granularity_sectors - 1) == 0)?;
+    valid(!append || offset == 0 && c.bios.len() == 1)?;
+    valid((offset | c.len_sectors) & (l.write_granularity_sectors - 1) == 0)?;
     // The kernel would send this command and the drive would refuse it. The geometry is enough to refuse it here (W10).
     if u64::from(offset) + u64::from(c.len_sectors) > u64::from(g.capacity_of(zone)) {
         return Err(Status::PastCapacity);
@@ -46,8 +46,8 @@ fn data(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
     Ok(())
 }
 
-fn fits(it_does: bool) -> Result<(), Status> {
-    if it_does { Ok(()) } else { Err(Status::InvalidField) }
+fn valid(ok: bool) -> Result<(), Status> {
+    if ok { Ok(()) } else { Err(Status::InvalidField) }
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
 
     /// One conventional zone and three sequential ones, of 2048 sectors with a capacity of 1024; blocks of 4 KiB.
     #[test]
-    fn what_no_drive_need_be_asked() {
+    fn commands_are_checked_without_a_drive() {
         use Op::*;
         let g = Geometry::new(4, 2048, 1024).unwrap().with_conventional([ZoneNo(0)]).unwrap();
         let l = Limits {

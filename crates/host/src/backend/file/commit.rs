@@ -1,5 +1,5 @@
-//! Commits: make changes of zones durable. Owns the table, and the session that says whether notes count,
-//! in the file. A commit first makes a plan of its changes. The records, the zones in memory and the space
+//! Commits: make changes of zones durable. Owns, in the file, the table of zones and the session. The session says
+//! whether the notes of writes after the last commit count (`state.rs`). A commit first makes a plan of its changes. The records, the zones in memory and the space
 //! to give back follow from that plan alone.
 
 use super::format::{GROUP, Record, SESSION_AT, Session, encode_table};
@@ -22,9 +22,9 @@ pub(super) enum Want {
     ResetAll,
 }
 
-/// How a commit changes a zone at its end. The zone is busy until then, so nothing else changes it.
+/// The state of a zone after a commit that succeeded. The zone is busy until the commit ends, so nothing else changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Outcome {
     Full,
     /// Empty. The generation is that of the new record. A zone without data gets no record and keeps its
     /// generation.
@@ -36,11 +36,11 @@ enum End {
 struct Plan {
     /// Data was written since the last sync.
     unsynced: bool,
-    /// Clients were told of a loss.
+    /// The debt has changed: clients were told of a loss since the last commit.
     told: bool,
     /// The zones whose records change, each once.
     records: Vec<(u32, Record)>,
-    ends: Vec<(u32, End)>,
+    ends: Vec<(u32, Outcome)>,
     /// The zones whose space is given back, and from which sector on.
     holes: Vec<(u32, u32)>,
 }
@@ -80,7 +80,7 @@ impl Plan {
     fn finish(&mut self, s: &FileState, zone: u32) {
         let record = Record { cond: Condition::Full, ..s.record(zone) };
         self.records.push((zone, record));
-        self.ends.push((zone, End::Full));
+        self.ends.push((zone, Outcome::Full));
         if s.meta[zone as usize].touched {
             self.holes.push((zone, record.wp));
         }
@@ -89,13 +89,13 @@ impl Plan {
     fn reset(&mut self, s: &FileState, zone: u32) {
         let (now, meta) = (s.record(zone), s.meta[zone as usize]);
         if now.cond == Condition::Empty && !meta.touched {
-            // The zone has no data, so no record changes. It may be open.
-            return self.ends.push((zone, End::Empty(None)));
+            // The zone has no data, so no record changes. In memory it may be open, which the table does not hold.
+            return self.ends.push((zone, Outcome::Empty(None)));
         }
         let generation = meta.generation.wrapping_add(1);
         let record = Record { wp: 0, cond: Condition::Empty, generation, writes: meta.writes };
         self.records.push((zone, record));
-        self.ends.push((zone, End::Empty(Some(generation))));
+        self.ends.push((zone, Outcome::Empty(Some(generation))));
         if meta.touched {
             self.holes.push((zone, 0));
         }
@@ -112,8 +112,8 @@ impl Plan {
             }
             // Both succeed: a zone to be finished is open or full, and a zone to be reset can be reset.
             let _ = match end {
-                End::Full => s.budget.finish(&mut s.zones, ZoneNo(zone)),
-                End::Empty(generation) => {
+                Outcome::Full => s.budget.finish(&mut s.zones, ZoneNo(zone)),
+                Outcome::Empty(generation) => {
                     if let Some(generation) = generation {
                         m.generation = generation;
                         m.touched = false;
@@ -129,7 +129,7 @@ impl Plan {
 impl Core {
     /// Writes the recovered state into the table and begins a session, which makes the notes of the last session
     /// void. The recovered state is durable already (`recover.rs`).
-    pub(super) fn take_over(&self, live: &[Record], last: Option<Session>) -> io::Result<()> {
+    pub(super) fn begin_session(&self, live: &[Record], last: Option<Session>) -> io::Result<()> {
         let mut table = lock(&self.table);
         let now = (0..).zip(live.iter().copied());
         let changes: Vec<_> = now.filter(|(n, r)| table.records[*n as usize] != *r).collect();
@@ -179,9 +179,9 @@ impl Core {
         });
         synced.and_then(|()| self.write_table(table, &plan.records)).map_err(|e| {
             let status = status_of(&e);
-            // The disk fails first, so that nothing is written after the mark.
+            // The disk is marked as failed first, so that nothing is written after the session is void.
             self.state().failed = Some(status);
-            // If this fails too, the next opening finds holes, or reads the state on the medium.
+            // If this fails too, the next opening finds lost data by the holes in the file, or uses what the medium has.
             let _ = recover::void(&*self.storage, Some(self.session_now()), recover::errno(&e));
             status
         })

@@ -213,7 +213,7 @@ impl Core {
         }
         core.state().debt = core.session.debt;
         if write {
-            core.take_over(&loaded.live, loaded.session)?;
+            core.begin_session(&loaded.live, loaded.session)?;
         }
         Ok(core)
     }
