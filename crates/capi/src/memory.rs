@@ -7,7 +7,7 @@ use libc::c_void;
 /// A queue moves data from and to other memory too; a drive then copies, or refuses.
 #[unsafe(no_mangle)]
 pub extern "C" fn zp_buf_alloc(size: usize) -> *mut c_void {
-    // The memory is the C library's, so that `free` works for it too. Only calls without pointers precede the check.
+    // The memory is the C library's, so that `free` works for it too.
     let mut buf = std::ptr::null_mut();
     // SAFETY: `buf` is where the address goes.
     if unsafe { libc::posix_memalign(&raw mut buf, 4096, size.max(1)) } != 0 {
