@@ -132,6 +132,42 @@ def test_a_drain_that_is_cancelled_cancels_no_operation():
     asyncio.run(main())
 
 
+def test_a_disk_that_is_left_by_a_cancellation_ends_all_awaits():
+    async def main():
+        begun, operations = asyncio.Event(), []
+
+        async def leave():
+            async with zoneplug.aio.Disk(SPEC + ",fault=any/delay=1s/count=all") as disk:
+                operations.append(asyncio.ensure_future(disk.append(0, bytes(4096))))
+                operations.append(asyncio.ensure_future(disk.drain()))
+                begun.set()
+                await asyncio.sleep(60)
+
+        task = asyncio.ensure_future(leave())
+        await begun.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        ended = await asyncio.wait_for(asyncio.gather(task, *operations, return_exceptions=True), 5)
+        assert [type(e) for e in ended] == [asyncio.CancelledError] * 3
+
+    asyncio.run(main())
+
+
+def test_an_operation_that_comes_while_the_disk_closes_ends():
+    async def main():
+        disk = zoneplug.aio.Disk(SPEC + SLOW)
+        first = disk.append(0, bytes(4096))
+        closing = asyncio.ensure_future(disk.aclose())
+        await asyncio.sleep(0.05)
+        late = disk.append(0, bytes(4096))
+        await closing
+        assert first.done()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(late, 5)
+
+    asyncio.run(main())
+
+
 def test_a_drain_waits_for_what_came_before_it_only():
     async def main():
         async with zoneplug.aio.Disk(SPEC + ",fault=writes/delay=300ms/count=all") as disk:

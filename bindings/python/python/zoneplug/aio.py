@@ -91,13 +91,19 @@ class Disk:
             self._drains.remove(drain)
 
     async def aclose(self):
-        """Waits for what is in flight, and closes the queue; a disk that was opened here is closed too."""
+        """Waits for what is in flight, and closes the queue; a disk that was opened here is closed too.
+
+        Operations that are submitted meanwhile go on, and their awaits are cancelled.
+        """
         await self.drain()
         self._close()
 
     def _close(self):
         self._loop.remove_reader(self._queue.fileno())
         self._queue.close()
+        # No answer comes any more, so nothing else would end these awaits.
+        for future in [*self._waiting.values(), *(drained for _, drained in self._drains)]:
+            future.cancel()
         if self._own:
             self.disk.close()
 
@@ -106,7 +112,7 @@ class Disk:
 
     async def __aexit__(self, kind, *_):
         if kind is not None and not issubclass(kind, Exception):
-            # The task was cancelled, as Ctrl-C does: it must not wait for a slow disk. What is in flight goes on without it.
+            # Cancelled, for example by Ctrl-C: the task must not wait for a slow disk. Operations in flight go on.
             self._close()
         else:
             await self.aclose()
