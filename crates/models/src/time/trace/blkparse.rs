@@ -30,23 +30,23 @@ const TABLES: &[&[u8]] = &[
 /// Parses a line. `wanted` is the action whose events are taken: `Q` or `D`.
 pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     let mut w = words(text);
-    let Some(device) = w.next() else { return Ok(Line::Other) };
+    let Some(device) = w.next() else { return Ok(Line::Skipped) };
     if !is_device(device) {
         let known = TABLES.iter().any(|t| device.starts_with(t));
-        return Ok(if known { Line::Other } else { Line::Unknown });
+        return Ok(if known { Line::Skipped } else { Line::NotOfFormat });
     }
     let (Some(cpu), Some(seq), Some(time), Some(pid), Some(action)) =
         (w.next(), w.next(), w.next(), w.next(), w.next())
     else {
-        return Ok(Line::Unknown);
+        return Ok(Line::NotOfFormat);
     };
     let numbers = [cpu, seq, pid].into_iter().all(|n| number(n).is_some());
     if !numbers || !ACTIONS.contains(&action) {
-        return Ok(Line::Unknown);
+        return Ok(Line::NotOfFormat);
     }
     let is_wanted = action == [wanted];
     if !is_wanted && action != b"C" {
-        return Ok(Line::Other);
+        return Ok(Line::Skipped);
     }
     let at = seconds(time).ok_or_else(|| {
         (format!("{} is no time", shown(time)), "seconds and nanoseconds, as in 0.000001500")
@@ -54,8 +54,8 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     if action == b"C" {
         return Ok(Line::Completion(device, at));
     }
-    let Some(rwbs) = w.next() else { return Ok(Line::Unknown) };
-    let Some(kind) = OpWithFlags::of(rwbs) else { return Ok(Line::Strange(rwbs)) };
+    let Some(rwbs) = w.next() else { return Ok(Line::NotOfFormat) };
+    let Some(kind) = OpWithFlags::of(rwbs) else { return Ok(Line::UnknownOp(rwbs)) };
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
@@ -140,14 +140,14 @@ mod tests {
             " Reads Queued:           2,        8KiB\t Writes Queued:           5,     1096KiB",
             "Throughput (R/W): 0KiB/s / 0KiB/s",
         ] {
-            assert_eq!(line(other.as_bytes(), b'Q'), Ok(Line::Other), "{other}");
+            assert_eq!(line(other.as_bytes(), b'Q'), Ok(Line::Skipped), "{other}");
         }
         for (left_out, is) in [
             ("R 255 (12 00 00 00) [x]", Line::PassThrough),
             ("N 8 + 8 [x]", Line::PassThrough),
             ("R 8 + 0 [x]", Line::Empty),
             ("R [x]", Line::Empty),
-            ("XW 8 + 8 [x]", Line::Strange(b"XW")),
+            ("XW 8 + 8 [x]", Line::UnknownOp(b"XW")),
         ] {
             let text = format!("8,16 0 3 0.000000500 100 Q {left_out}");
             assert_eq!(line(text.as_bytes(), b'Q'), Ok(is), "{left_out}");
@@ -158,7 +158,7 @@ mod tests {
         for unknown in
             ["hello", "8 0 3 0.5 1 Q W 1 + 1", "8,16 0 3", "8,16 0 3 0.000000001 7 ! W 1 + 1"]
         {
-            assert_eq!(line(unknown.as_bytes(), b'Q'), Ok(Line::Unknown), "{unknown}");
+            assert_eq!(line(unknown.as_bytes(), b'Q'), Ok(Line::NotOfFormat), "{unknown}");
         }
         for wrong in [
             "8,16 0 3 0.5 1 Q W 1 + 1",

@@ -237,8 +237,8 @@ impl Records {
             Meaning::Empty => Line::Empty,
             Meaning::PassThrough => Line::PassThrough,
             Meaning::Unclear => Line::Unclear,
-            Meaning::Other => Line::Other,
-            Meaning::Unknown => Line::Unknown,
+            Meaning::Other => Line::Skipped,
+            Meaning::Unknown => Line::NotOfFormat,
         };
         Ok(Some((n, line)))
     }

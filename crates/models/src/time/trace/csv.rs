@@ -63,25 +63,25 @@ fn by_direction(word: &[u8]) -> Option<OpWithFlags> {
 /// has actions.
 pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'a>, Wrong> {
     if text.trim_ascii().is_empty() {
-        return Ok(Line::Other);
+        return Ok(Line::Skipped);
     }
     let found = c.find(text);
     let of = |role: Role| found[role as usize];
-    let Some(time) = of(Role::Time) else { return Ok(Line::Unknown) };
+    let Some(time) = of(Role::Time) else { return Ok(Line::NotOfFormat) };
     let mut is_completion = false;
     if c.has(Role::Action) {
         let Some(action) = of(Role::Action).filter(|a| !a.is_empty()) else {
-            return Ok(Line::Unknown);
+            return Ok(Line::NotOfFormat);
         };
         is_completion = action.eq_ignore_ascii_case(b"C");
         if !is_completion && !action.eq_ignore_ascii_case(&[wanted]) {
-            return Ok(Line::Other);
+            return Ok(Line::Skipped);
         }
     }
     let (word, kind) = match (of(Role::Op), of(Role::IsWrite)) {
         (Some(word), _) => (word, kind(word)),
         (None, Some(word)) => (word, by_direction(word)),
-        (None, None) => return Ok(Line::Unknown),
+        (None, None) => return Ok(Line::NotOfFormat),
     };
     let at = || {
         scaled(time, c.unit(Role::Time)).map(Nanos).ok_or_else(|| {
@@ -98,7 +98,7 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
     }
     let Some(kind) = kind else {
         // Titles again, of another file that was appended to this one.
-        return Ok(if c.is_heading(text) { Line::Other } else { Line::Strange(word) });
+        return Ok(if c.is_heading(text) { Line::Skipped } else { Line::UnknownOp(word) });
     };
     let Some(op) = kind.op else { return Ok(Line::PassThrough) };
     let (fua, preflush) = (kind.fua, kind.preflush);
@@ -106,7 +106,7 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
     if matches!(op, Op::Flush | Op::ZoneResetAll) {
         return Ok(Line::Event(device, raw));
     }
-    let Some((sector, sectors)) = place(&found, c)? else { return Ok(Line::Unknown) };
+    let Some((sector, sectors)) = place(&found, c)? else { return Ok(Line::NotOfFormat) };
     let is_zone = op.is_zone_management();
     if sectors == 0 && !is_zone {
         let flush = Raw { op: Op::Flush, fua: false, preflush: false, ..raw };
@@ -198,31 +198,31 @@ mod tests {
         let c = columns("time_s,sector,sectors,is_write,device");
         assert_eq!(event("1,8,8,1,5", &c).1.op, Op::Write);
         assert_eq!(event("1,8,8,False,5", &c).1.op, Op::Read);
-        assert_eq!(line(b"1,8,8,2,5", &c, b'Q'), Ok(Line::Strange(b"2")));
+        assert_eq!(line(b"1,8,8,2,5", &c, b'Q'), Ok(Line::UnknownOp(b"2")));
     }
 
     #[test]
     fn actions_say_which_events_are_taken() {
         let c = columns("time_ns,action,op,sector,sectors");
         assert_eq!(event("1,q,W,0,8", &c).1.sectors, 8);
-        assert_eq!(line(b"1,D,W,0,8", &c, b'Q'), Ok(Line::Other));
+        assert_eq!(line(b"1,D,W,0,8", &c, b'Q'), Ok(Line::Skipped));
         assert!(matches!(line(b"1,D,W,0,8", &c, b'D'), Ok(Line::Event(..))));
         assert_eq!(line(b"9,C,W,0,8", &c, b'Q'), Ok(Line::Completion(b"the table", Nanos(9))));
-        assert_eq!(line(b"9,,W,0,8", &c, b'Q'), Ok(Line::Unknown));
+        assert_eq!(line(b"9,,W,0,8", &c, b'Q'), Ok(Line::NotOfFormat));
     }
 
     #[test]
     fn what_is_wrong_or_cut_off_is_said() {
         let c = columns("time_us,op,offset,length");
         for (text, is) in [
-            ("", Line::Other),
-            ("time_us,op,offset,length", Line::Other),
+            ("", Line::Skipped),
+            ("time_us,op,offset,length", Line::Skipped),
             ("1,read,0,0", Line::Empty),
-            ("1,fly,0,512", Line::Strange(b"fly")),
-            ("1,,0,512", Line::Strange(b"")),
+            ("1,fly,0,512", Line::UnknownOp(b"fly")),
+            ("1,,0,512", Line::UnknownOp(b"")),
             ("1,N,0,512", Line::PassThrough),
-            ("1", Line::Unknown),
-            ("1,write,40", Line::Unknown),
+            ("1", Line::NotOfFormat),
+            ("1,write,40", Line::NotOfFormat),
         ] {
             assert_eq!(line(text.as_bytes(), &c, b'Q'), Ok(is), "{text}");
         }

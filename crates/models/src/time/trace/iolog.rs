@@ -11,46 +11,47 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
     let mut at = Nanos(0);
     let mut first = w.next();
     if timed && let Some(time) = first {
-        let Some(us) = number(time) else { return Ok(Line::Unknown) };
+        let Some(us) = number(time) else { return Ok(Line::NotOfFormat) };
         at = us.checked_mul(1_000).map(Nanos).ok_or_else(|| {
             (
                 format!("{} is no time", shown(time)),
-                "microseconds, from the start of the run or of the epoch",
+                "microseconds since the start of the run or since 1970",
             )
         })?;
         first = w.next();
     }
-    let Some(file) = first else { return Ok(Line::Other) };
-    let Some(action) = w.next() else { return Ok(Line::Unknown) };
+    let Some(file) = first else { return Ok(Line::Skipped) };
+    let Some(action) = w.next() else { return Ok(Line::NotOfFormat) };
     let op = match action {
-        b"add" | b"open" | b"close" => return Ok(Line::Other),
+        b"add" | b"open" | b"close" => return Ok(Line::Skipped),
         b"read" => Op::Read,
         b"write" => Op::Write,
         b"trim" => Op::Discard,
         b"sync" | b"datasync" | b"sync_file_range" => Op::Flush,
+        // Stands for a wait: see below.
         b"wait" => Op::ReportZones,
         _ => {
-            // A line with a place is an unknown operation, any other line is not fio's.
-            let is_one = [w.next(), w.next()].iter().all(|n| n.and_then(number).is_some());
-            return Ok(if is_one { Line::Strange(action) } else { Line::Unknown });
+            // With a place, an operation that this parser does not know; else no line of fio's.
+            let has_place = [w.next(), w.next()].iter().all(|n| n.and_then(number).is_some());
+            return Ok(if has_place { Line::UnknownOp(action) } else { Line::NotOfFormat });
         }
     };
     let (Some(offset), Some(length)) = (w.next(), w.next()) else {
         let what = format!("{} without an offset and a length", shown(action));
-        return Err((what, "FILE ACTION OFFSET LENGTH, both in bytes"));
+        return Err((what, "FILE ACTION OFFSET LENGTH, the last two in bytes"));
     };
+    let words = (offset, length);
     let place = || Some((number(offset)?, number(length)?));
     let (offset, length) =
         place().filter(|&(o, n)| o >> 9 < MAX_SECTOR && n >> 9 < MAX_SECTOR).ok_or_else(|| {
-            let what = format!("{} {} is no place on a disk", shown(offset), shown(length));
+            let what = format!("{} {} is no place on a disk", shown(words.0), shown(words.1));
             (what, "an offset and a length in bytes, as in 4096 65536")
         })?;
     if op == Op::ReportZones {
         // A wait. Version 3 has times instead.
         let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_SPAN && !timed);
         return ns.map(|ns| Line::Wait(Nanos(ns))).ok_or_else(|| {
-            let what =
-                format!("wait {} is not possible here", shown(words(text).last().unwrap_or(b"")));
+            let what = format!("wait {} is not possible here", shown(words.0));
             (what, "version 2 waits for microseconds; version 3 has a time in each line instead")
         });
     }
@@ -89,15 +90,15 @@ mod tests {
         assert_eq!(event("5 f datasync 1900544 0", true).1.op, Op::Flush);
         assert_eq!(line(b"f wait 300000 0", false), Ok(Line::Wait(Nanos(300_000_000))));
         for (other, timed) in [("", false), ("5", true), ("f add", false), ("9 f close", true)] {
-            assert_eq!(line(other.as_bytes(), timed), Ok(Line::Other), "{other}");
+            assert_eq!(line(other.as_bytes(), timed), Ok(Line::Skipped), "{other}");
         }
         for (unknown, timed) in
             [("f", false), ("f write 0 512", true), ("f fly 0", false), ("hello world", false)]
         {
-            assert_eq!(line(unknown.as_bytes(), timed), Ok(Line::Unknown), "{unknown}");
+            assert_eq!(line(unknown.as_bytes(), timed), Ok(Line::NotOfFormat), "{unknown}");
         }
         assert_eq!(line(b"f read 0 0", false), Ok(Line::Empty));
-        assert_eq!(line(b"f fly 0 512", false), Ok(Line::Strange(b"fly")));
+        assert_eq!(line(b"f fly 0 512", false), Ok(Line::UnknownOp(b"fly")));
         // Microseconds since the Unix epoch.
         let (_, raw) = event("1700000000000000 f read 0 512", true);
         assert_eq!(raw.at, Nanos(1_700_000_000_000_000_000));
@@ -110,5 +111,7 @@ mod tests {
         ] {
             assert!(line(wrong.as_bytes(), timed).is_err(), "{wrong}");
         }
+        let (what, _) = line(b"f wait 9999999999999999 0", false).unwrap_err();
+        assert_eq!(what, "wait '9999999999999999' is not possible here");
     }
 }

@@ -173,7 +173,7 @@ enum Line<'a> {
     /// A completion, in blkparse.
     Completion(&'a [u8], Nanos),
     /// An operation of an unknown kind, as the line names it.
-    Strange(&'a [u8]),
+    UnknownOp(&'a [u8]),
     /// An empty read or write.
     Empty,
     /// A command that bypasses the block layer, such as one of SCSI.
@@ -181,9 +181,9 @@ enum Line<'a> {
     /// Zone management without its kind or its zone.
     Unclear,
     /// A line of the format whose event is not taken.
-    Other,
+    Skipped,
     /// A line of no known form.
-    Unknown,
+    NotOfFormat,
 }
 
 /// An error message and a hint.

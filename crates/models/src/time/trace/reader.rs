@@ -300,7 +300,7 @@ impl<R: BufRead> Reader<R> {
                         self.completions.push((device.to_vec(), at));
                     }
                 }
-                Line::Other => self.known += u64::from(!self.line.trim_ascii().is_empty()),
+                Line::Skipped => self.known += u64::from(!self.line.trim_ascii().is_empty()),
                 Line::Empty => {
                     self.known += 1;
                     self.seen.empty += 1;
@@ -313,11 +313,11 @@ impl<R: BufRead> Reader<R> {
                     self.known += 1;
                     self.seen.unclear += 1;
                 }
-                Line::Strange(word) => {
+                Line::UnknownOp(word) => {
                     self.seen.note_strange(n, word);
                     self.lose_patience(n)?;
                 }
-                Line::Unknown => self.unknown(n)?,
+                Line::NotOfFormat => self.unknown(n)?,
             }
         }
     }
