@@ -1,11 +1,13 @@
-//! Compares all policies of the single writer, with all waits and deadlines, on the 30 TB SMR disk: rate against p99, over
-//! numbers of zones, two clients, with and without reads beside the writes.
+//! Compares the ways to run the single writer (`zoned_qd1_writes`) on the 30 TB SMR disk: each policy with each wait and
+//! each deadline. The figures are rate and p99. The rows are numbers of zones, two clients, with and without reads beside
+//! the writes.
 //!
 //!     cargo run --release -p zoneplug-models --example front             # all of it: under a minute on two cores
-//!     cargo run --release -p zoneplug-models --example front clook       # policies whose names contain that, beside fifo
+//!     cargo run --release -p zoneplug-models --example front clook       # ways whose names contain that, beside fifo
 //!
-//! A figure is compared with that of `fifo` in the same row: the same client, zones and seeds. Twelve seeds that no table and no choice
-//! of a number used. A policy is on the front if none with a higher mean gain has a lower worst p99.
+//! A figure is compared with that of `fifo` in the same row: the same client, zones and seeds. The twelve seeds are used for
+//! nothing else: neither for a table nor to choose a default. A way is on the front if its worst p99 is lower than that of
+//! each way with a higher mean gain.
 
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::sched::Policy;
@@ -15,14 +17,14 @@ use zoneplug_models::Workers;
 use zoneplug_models::time::{Client, HostTimes, RandomReader, Run, Workload};
 
 const SEEDS: std::ops::Range<u64> = 1001..1013;
-/// A wait of 100 us or 1 ms gives the same as one of 300 us: the next write of a zone comes within 70 us, or not at all.
+/// A wait of 100 us or 1 ms gives the same as one of 300 us: the next write of a zone comes within 70 us, or long after.
 const WAITS_US: [u64; 2] = [0, 300];
 const DEADLINES_MS: [u64; 4] = [0, 500, 1000, 4000];
 const ZONES: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
-/// Reads outstanding beside the writes, of 4 KiB, all over the disk.
+/// Random reads of 4 KiB outstanding beside the writes.
 const READS: [u32; 2] = [0, 4];
 
-/// A way to open the disk.
+/// A way to run the single writer: a policy, the time that it waits for the next write of a zone, and a deadline.
 #[derive(Clone, Copy)]
 struct Way {
     policy: Policy,
@@ -59,7 +61,7 @@ fn ways(part: &str) -> Vec<Way> {
         for wait_us in WAITS_US {
             for deadline_ms in DEADLINES_MS {
                 let way = Way { policy, wait_us, deadline_ms };
-                // A policy about waiting is another one without.
+                // Without a wait, such a policy is the same as another policy.
                 let other = policy.is_about_waiting() && wait_us == 0;
                 if !other && way.name() != "fifo" && way.name().contains(part) {
                     all.push(way);
@@ -119,18 +121,18 @@ fn figures(profile: &Profile, way: Way, row: Row) -> Result<Figures, Error> {
 /// How a way compares with `fifo`, each as a ratio.
 struct Line {
     name: String,
-    /// Of rates, the mean over all rows, and the least.
+    /// The rate of writes: the geometric mean over all rows, and the least.
     gain: f64,
     least: f64,
-    /// Of p99, the same, and the greatest.
+    /// The p99 of writes: the geometric mean over all rows, and the greatest.
     p99: f64,
     worst: f64,
-    /// Of the rates and the p99 of reads, the least and the greatest.
+    /// The rate of reads, the least of the rows with reads, and their p99, the greatest.
     reads: f64,
     reads_p99: f64,
 }
 
-fn mean(all: impl Iterator<Item = f64>) -> f64 {
+fn geometric_mean(all: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = all.map(f64::ln).collect();
     (logs.iter().sum::<f64>() / logs.len() as f64).exp()
 }
@@ -140,9 +142,9 @@ fn line(name: String, rows: &[Row], ours: &[Figures], fifo: &[Figures]) -> Line 
     let read = |n: usize| ratio(n).zip(rows).filter(|(_, row)| row.reads > 0).map(|(r, _)| r);
     Line {
         name,
-        gain: mean(ratio(0)),
+        gain: geometric_mean(ratio(0)),
         least: ratio(0).fold(f64::INFINITY, f64::min),
-        p99: mean(ratio(1)),
+        p99: geometric_mean(ratio(1)),
         worst: ratio(1).fold(0.0, f64::max),
         reads: read(2).fold(f64::INFINITY, f64::min),
         reads_p99: read(3).fold(0.0, f64::max),
@@ -162,14 +164,14 @@ fn main() -> Result<(), Error> {
         (0..ways.len()).map(|w| line(ways[w].name(), &rows, of(w), of(0))).collect();
     lines.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     println!(
-        "The mean gain over fifo, and what is worst of {} rows; p99 and reads as ratios",
+        "The mean gain over fifo, and the worst of {} rows; p99 and reads as ratios",
         rows.len()
     );
     println!(
         "{:22} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6}  front",
-        "policy", "gain", "least", "p99", "worst", "reads", "p99"
+        "way", "gain", "least", "p99", "worst", "reads", "r.p99"
     );
-    // From the highest gain down: nothing above has a lower worst p99.
+    // From the highest gain down: a way is on the front if all above have a higher worst p99.
     let mut lowest = f64::INFINITY;
     let is_on_front = |l: &Line| {
         let above = lowest;
@@ -190,7 +192,9 @@ fn main() -> Result<(), Error> {
             if *front { "*" } else { "" }
         );
     }
-    println!("\nRow by row, of those on the front and of each policy by itself: gain, p99");
+    println!(
+        "\nRow by row, of those on the front and of each policy without wait and deadline: gain, p99"
+    );
     for (l, front) in lines.iter().zip(&front) {
         if !front && l.name.contains(['+', '/']) {
             continue;

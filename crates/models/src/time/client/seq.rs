@@ -13,9 +13,10 @@ pub struct SeqWriter {
     pub bs_sectors: u32,
     /// The first zone. The outer zones of a disk with a head are faster.
     pub first_zone: u32,
-    /// Time from a completion to the next submission.
+    /// Time from a completion until the client handles it.
     pub reap: Nanos,
-    /// Processor time of a submission. Submissions do not overlap.
+    /// Processor time of a submission, after `reap`. Submissions do not overlap, but for the first `depth`, which the
+    /// client sends at once and which take no time.
     pub cpu: Nanos,
     /// When the job's processor is free again.
     free_at: Nanos,
@@ -24,8 +25,7 @@ pub struct SeqWriter {
 }
 
 impl SeqWriter {
-    /// A writer with `depth` writes of `bs_bytes` outstanding and 10 us from a completion to the
-    /// next write.
+    /// A writer with `depth` writes of `bs_bytes` outstanding, which handles a completion after 10 us.
     pub fn new(depth: u32, bs_bytes: u32) -> SeqWriter {
         SeqWriter {
             depth,
@@ -42,6 +42,7 @@ impl SeqWriter {
     fn send(&mut self, io: &mut Io) {
         let g = io.geometry();
         if self.offset + self.bs_sectors > g.capacity_of(ZoneNo(self.zone)) {
+            // A run is shorter than the disk: no zone is reset.
             self.zone = (self.zone + 1) % g.nr_zones();
             self.offset = 0;
         }
