@@ -1,7 +1,7 @@
 //! `zoneplug serve --check-config`: reads flags and file, looks at the disks without opening one for writing, and shows
 //! what would be served.
 
-use super::settings::{Reached, Settings};
+use super::settings::{ClientAccess, Settings};
 use super::{config, planned, requested};
 use crate::failure::Failure;
 use crate::{json, term};
@@ -28,7 +28,7 @@ struct Disk {
     /// How the disk would be served as a block device, if it would be.
     ublk: Option<Block>,
     nvme_tcp: bool,
-    /// Why Linux makes no block device of its namespace, if so.
+    /// Why Linux makes no block device of its namespace. `None`: Linux makes one, or it is no namespace.
     refused_by_linux: Option<String>,
 }
 
@@ -47,12 +47,13 @@ struct Block {
 struct Checked {
     file: Option<String>,
     disks: Vec<Disk>,
-    /// The addresses of the network server, and its NVMe name.
+    /// The addresses of the network server.
     addresses: Vec<String>,
+    /// The NVMe name (NQN) of the network server.
     nqn: Option<String>,
 }
 
-/// A disk with this geometry that no door serves yet.
+/// A disk with this geometry that is served neither as a block device nor over the network yet.
 fn disk(spec: &str, g: &Geometry) -> Disk {
     Disk {
         spec: spec.to_owned(),
@@ -79,17 +80,17 @@ fn block_disk(planned: &Planned) -> Disk {
 }
 
 /// Whether no interface has this address now. Binding a socket to any free port shows that and keeps no port in use.
-fn is_of_no_interface(ip: IpAddr) -> bool {
+fn no_interface_has(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_err_and(|e| e.kind() == ErrorKind::AddrNotAvailable)
 }
 
 fn checked(settings: &Settings) -> Result<Checked, Failure> {
-    let Reached { plan, metrics_at, .. } = settings.reached()?;
+    let ClientAccess { plan, metrics_at, .. } = settings.client_access()?;
     for at in plan.iter().flat_map(Plan::addresses).chain(metrics_at) {
         // An interface may get its address before the server starts.
-        if is_of_no_interface(at.ip()) {
-            let of = "no interface of this machine has that address";
-            term::note(&format!("{at}: {of} now: a start fails until one has it"));
+        if no_interface_has(at.ip()) {
+            let what = "no interface of this machine has that address now";
+            term::note(&format!("{at}: {what}: a start fails until one has it"));
         }
     }
     let args = &settings.args;
@@ -148,7 +149,7 @@ impl Disk {
             writeln!(out, "  over NVMe/TCP")?;
         }
         if let Some(why) = &self.refused_by_linux {
-            writeln!(out, "  it becomes no block device of Linux: {}", plain(why))?;
+            writeln!(out, "  Linux makes no block device of it: {}", plain(why))?;
         }
         Ok(())
     }
@@ -157,12 +158,12 @@ impl Disk {
 /// Checks the settings, and shows what a server would serve.
 pub(super) fn run(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     let checked = checked(settings)?;
-    if settings.args.json {
-        return json::print(out, &checked);
-    }
     if checked.disks.is_empty() {
         return Err(Failure::usage("no disk is named")
             .hint("--check-config FILE, or the flags that zoneplug serve is to be given"));
+    }
+    if settings.args.json {
+        return json::print(out, &checked);
     }
     for disk in &checked.disks {
         disk.print(out)?;
@@ -170,5 +171,5 @@ pub(super) fn run(settings: &Settings, out: &mut dyn Write) -> Result<(), Failur
     for address in &checked.addresses {
         writeln!(out, "{address}  {}", plain(checked.nqn.as_deref().unwrap_or_default()))?;
     }
-    Ok(writeln!(out, "nothing is wrong")?)
+    Ok(writeln!(out, "no errors")?)
 }

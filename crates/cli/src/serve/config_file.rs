@@ -224,6 +224,15 @@ fn parse(command: &Command, name: &str, words: &[String]) -> Result<(), clap::Er
     }
 }
 
+/// Checks that a flag takes this word. If not, returns the reason, and the parser's hint if there is one.
+pub(super) fn refused_value(
+    command: &Command,
+    name: &str,
+    word: &str,
+) -> Option<(String, Option<String>)> {
+    refused(command, name, &[word.to_owned()]).map(|(_, why, hint)| (why, hint))
+}
+
 /// Finds the first of these words that a flag does not take: its index, the reason, and the parser's hint if there is
 /// one. Parses all words at once first, because making a parser costs more than parsing a word.
 fn refused(

@@ -14,7 +14,7 @@ pub(crate) struct MetricsArgs {
     metrics: Option<String>,
 
     /// Serve the metrics also to other machines, to any that reaches the address
-    #[arg(long, requires = "metrics")]
+    #[arg(long)]
     metrics_public: bool,
 
     /// Measure how long operations take, for zoneplug status and top; --metrics does it too
@@ -23,6 +23,11 @@ pub(crate) struct MetricsArgs {
 }
 
 impl MetricsArgs {
+    /// Makes `--metrics-public` require `--metrics`.
+    pub(super) fn require(command: clap::Command) -> clap::Command {
+        command.mut_arg("metrics_public", |arg| arg.requires("metrics"))
+    }
+
     /// Whether servers measure how long operations take.
     pub(crate) fn times(&self) -> bool {
         self.latency || self.metrics.is_some()

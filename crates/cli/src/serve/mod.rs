@@ -13,7 +13,7 @@ use crate::disk::Named;
 use crate::failure::{Attempt, Failure};
 use crate::said::{self, To};
 use crate::term;
-use settings::{Reached, Settings};
+use settings::{ClientAccess, Settings};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     measured: metrics_args::MetricsArgs,
 
     /// Take the disks over from the server that has them, while they are in use: an upgrade. Nothing happens to that server
-    /// if this one could not go on. Without such a server this is a start like any other. With the number of a process only
+    /// if this one could not go on. Without such a server this is a start like any other. With the id of a process only
     /// from that one, and if it has none of the disks nothing is served: for the reload of a unit
     #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, conflicts_with = "no_recovery")]
     takeover: Option<Option<u32>>,
@@ -136,7 +136,7 @@ fn serve_as(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     if settings.args.check_config.is_some() {
         return check_config::run(settings, out);
     }
-    let reached = settings.reached()?;
+    let clients = settings.client_access()?;
     if settings.args.background {
         return background::start(out);
     }
@@ -146,18 +146,18 @@ fn serve_as(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
         Signals::block().map_err(|e| Failure::of_system(Attempt::Descriptor, "signals", e))?;
     logs::start(settings.args.logs.level())?;
     said::begin_to_serve();
-    zoneplug_server::drop_rights(reached.access.gives_away())?;
+    zoneplug_server::drop_rights(clients.access.gives_away())?;
     logs::write()?;
-    let ended = begin(settings, reached, signals);
+    let ended = begin(settings, clients, signals);
     logs::finish();
     said::finish();
     ended
 }
 
 /// Serves until the end.
-fn begin(settings: &Settings, reached: Reached, signals: Signals) -> Result<(), Failure> {
+fn begin(settings: &Settings, clients: ClientAccess, signals: Signals) -> Result<(), Failure> {
     let args = &settings.args;
-    let Reached { plan, access, metrics_at } = reached;
+    let ClientAccess { plan, access, metrics_at } = clients;
     // Planned only once: the paths may name other files when this server takes its disks back.
     let planned = planned(settings, plan.as_ref())?;
     let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };

@@ -1,13 +1,14 @@
 //! The settings of a server: from its flags, and from the file that `--config` names.
 //!
-//! A key of the file is a flag of `zoneplug serve` without its dashes, read by the parser of that flag. So clap's
-//! structs define both, and every flag is a key unless `FLAGS_ONLY` names it (config_file.rs). A flag overrides a
-//! key, and the key of a disk overrides the same key at the top.
+//! A key of the file is a flag of `zoneplug serve` without its leading dashes, read by the parser of that flag. So
+//! clap's structs define flags and keys, and every flag is a key unless `FLAGS_ONLY` names it (config_file.rs). A flag
+//! overrides a key, so does `ZONEPLUG_LOG`, and a key of a disk overrides the same key above the disks.
 
 use super::Args;
 use super::config_file::{
-    AtConfigPlace, ConfigFile, ConfigPlace, Entry, FLAGS_ONLY, Given, flag_keys,
+    AtConfigPlace, ConfigFile, ConfigPlace, Entry, FLAGS_ONLY, Given, flag_keys, refused_value,
 };
+use super::metrics_args::MetricsArgs;
 use super::network_args::NetworkArgs;
 use crate::failure::{self, Failure, FailureParts};
 use clap::error::ErrorKind;
@@ -32,19 +33,19 @@ pub(super) const LOG_VARIABLE: &str = "ZONEPLUG_LOG";
 /// How a disk is served as a block device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub(super) struct DeviceArgs {
-    /// The number N of the first disk, and from there on of the others; without it the next free ones
+    /// N of the first /dev/ublkbN; the other disks get the numbers that follow. Without it the next free numbers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_ID)))]
     pub(super) id: Option<u32>,
 
-    /// Queues of each disk, each with a thread
+    /// The number of queues of a disk; each queue has a thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) queues: Option<u16>,
 
-    /// Requests of each queue
+    /// The number of requests that a queue has in flight, from 1 to 4096
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(super) depth: u16,
 
-    /// Have Linux remove the devices when this process dies, instead of keeping them for one that is started again
+    /// Have Linux remove the devices when this process dies, instead of keeping them for the next server
     #[arg(long)]
     pub(super) no_recovery: bool,
 }
@@ -70,7 +71,7 @@ pub(super) struct Settings {
 
 /// How clients reach a server, apart from block devices.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(super) struct ClientAccess {
     /// The disks that are served over the network, and how.
     pub(super) plan: Option<Plan>,
     /// The users that may use the socket.
@@ -79,11 +80,12 @@ pub(super) struct Reached {
     pub(super) metrics_at: Option<SocketAddr>,
 }
 
-/// The parser of `zoneplug serve`, with the flags that each flag requires. The command line's own parser does not
-/// require them, because the file may have them.
+/// The parser of flags and keys together. If a flag of the server requires another one, only this parser refuses it
+/// alone: the parser of the command line does not know whether the file has the other one as a key.
 fn flags() -> Command {
     let all = Command::new("serve").bin_name("zoneplug serve").no_binary_name(true);
-    let all = NetworkArgs::require(Args::augment_args(all.disable_help_flag(true)));
+    let all = Args::augment_args(all.disable_help_flag(true));
+    let all = MetricsArgs::require(NetworkArgs::require(all));
     let instead = ["remove", "udev_rule", "nvme_tcp", "config", "check_config"];
     all.mut_arg("ublk", |arg| arg.required_unless_present_any(instead))
 }
@@ -123,8 +125,26 @@ fn given_as_flag(arg: &Arg, line: &ArgMatches) -> Option<Vec<OsString>> {
     Some(if all.is_empty() { vec![flag] } else { all })
 }
 
+/// The value of `--log-level` from the environment, unless the flag is on the line.
+fn level_of_environment(arg: &Arg, line: &ArgMatches) -> Option<OsString> {
+    let is_free = arg.get_long() == Some(LOG_LEVEL) && given_as_flag(arg, line).is_none();
+    std::env::var_os(LOG_VARIABLE).filter(|_| is_free)
+}
+
+/// Checks the value from the environment, so that its failure names the variable and no flag or key.
+fn check_environment(command: &Command, line: &ArgMatches) -> Result<(), Failure> {
+    let level = command.get_arguments().find_map(|arg| level_of_environment(arg, line));
+    let Some(level) = level.map(|level| level.to_string_lossy().into_owned()) else {
+        return Ok(());
+    };
+    let Some((why, hint)) = refused_value(command, LOG_LEVEL, &level) else { return Ok(()) };
+    let failure = Failure::usage(format!("{LOG_VARIABLE} = {}: {why}", plain(&level)));
+    Err(failure.hint(hint.unwrap_or_else(|| "zoneplug serve --help".to_owned())))
+}
+
 /// Builds a command line: each flag of `command` comes from `line`, else from the environment, else from the first of
-/// `tables` that has it. Keys that a flag on the line excludes are left out.
+/// `tables` that has it. If a flag on the line excludes a key, the key is left out, unless that flag itself can be no
+/// key.
 fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsString> {
     let mut all = Vec::new();
     for arg in command.get_arguments() {
@@ -139,7 +159,7 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
         let is_key = |a: &&Arg| a.get_long().is_some_and(|name| !FLAGS_ONLY.contains(&name));
         let mut excluding = command.get_arg_conflicts_with(arg).into_iter();
         let excluded = excluding.any(|a| on_line(&a) && is_key(&a));
-        if let Some(level) = std::env::var_os(LOG_VARIABLE).filter(|_| name == LOG_LEVEL) {
+        if let Some(level) = level_of_environment(arg, line) {
             let mut word = OsString::from(format!("--{name}="));
             word.push(level);
             all.push(word);
@@ -152,7 +172,7 @@ fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsSt
 }
 
 /// A failure that names keys of the file in place of flags.
-fn of_keys(failure: &Failure) -> Failure {
+fn with_key_names(failure: &Failure) -> Failure {
     let FailureParts { kind, what, hint } = failure.parts();
     let keyed = Failure::new(kind, in_keys(what)).hint(in_keys(hint));
     match failure.disk() {
@@ -161,8 +181,15 @@ fn of_keys(failure: &Failure) -> Failure {
     }
 }
 
+/// Whether a text has this flag, and not only a longer one that begins with its name.
+fn names_flag(text: &str, name: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    text.split("--").skip(1).any(|t| t.split(|c| !is_name(c)).next() == Some(name))
+}
+
 /// Replaces flags in a text by keys of the file: `--key WORD` by `key = "WORD"`, a switch by `key = true`, and the flag of
-/// clap's errors, `'--key <WORD>'`, by `key`.
+/// clap's errors, `'--key <WORD>'`, by `key`. A WORD begins with a capital letter or a digit; any other word belongs to
+/// the sentence.
 fn in_keys(text: &str) -> String {
     let flags = flags();
     let keys = flag_keys(&flags);
@@ -220,10 +247,11 @@ impl Settings {
             Some(path) => ConfigFile::read(path, &top, &of_disk)?,
             None => ConfigFile::default(),
         };
+        check_environment(&top, line)?;
         // Failures are not attributed to a key that a flag overrides.
         let on_line = |e: &&Entry| {
-            let mut of_key = top.get_arguments().filter(|a| a.get_long() == Some(&e.name));
-            of_key.any(|a| given_as_flag(a, line).is_some())
+            let mut flags = top.get_arguments().filter(|a| a.get_long() == Some(&e.name));
+            flags.any(|a| given_as_flag(a, line).is_some())
         };
         let keys = read.keys.iter().filter(|e| !on_line(e));
         let keys = keys.map(|e| (e.name.clone(), e.place.clone())).collect();
@@ -236,14 +264,14 @@ impl Settings {
         };
         let parsed = top.clone().try_get_matches_from(merged(&top, line, &[&read.keys]));
         let parsed = parsed.and_then(|m| Args::from_arg_matches(&m));
-        settings.args = parsed.map_err(|e| settings.refused(&e))?;
+        settings.args = parsed.map_err(|e| settings.refused(&e, line))?;
         // Disks on the command line replace those of the file.
         if !args.ublk.is_empty() || !args.network.nvme_tcp.is_empty() {
             let device = &settings.args.device;
-            let of = |spec: &String| -> Result<_, Failure> {
+            let served = |spec: &String| -> Result<_, Failure> {
                 Ok(BlockDisk { spec: spec.parse()?, device: device.options(), own_id: false })
             };
-            settings.block = args.ublk.iter().map(of).collect::<Result<_, _>>()?;
+            settings.block = args.ublk.iter().map(served).collect::<Result<_, _>>()?;
             settings.args.network.nvme_tcp.clone_from(&args.network.nvme_tcp);
             settings.disks.clear();
             return Ok(settings);
@@ -252,7 +280,8 @@ impl Settings {
             let words = merged(&of_disk, line, &[&disk.keys, &read.keys]);
             let parsed = of_disk.clone().try_get_matches_from(words);
             let parsed = parsed.and_then(|m| DeviceArgs::from_arg_matches(&m));
-            let device = parsed.map_err(|e| settings.refused(&e))?;
+            let device = parsed.map_err(|e| settings.refused(&e, line))?;
+            // `--id` on the command line counts from the first disk on, so it overrides the ids of disks.
             let own_id = args.device.id.is_none() && disk.keys.iter().any(|e| e.name == "id");
             settings.block.push(BlockDisk {
                 spec: disk.spec.clone(),
@@ -298,18 +327,24 @@ impl Settings {
         Ok(())
     }
 
-    /// The failure of the merged command line, at the place of its key.
-    fn refused(&self, e: &clap::Error) -> Failure {
-        let cli = Command::new("zoneplug").subcommand(flags());
+    /// The failure of the merged command line, at the place of its key. `line` without the file fails in the same way
+    /// if no key takes part; then the failure names flags.
+    fn refused(&self, e: &clap::Error, line: &ArgMatches) -> Failure {
+        let flags = flags();
+        let cli = Command::new("zoneplug").subcommand(flags.clone());
         let failure = failure::from_clap(e, &cli);
         let Some(file) = &self.file else { return failure };
         let what = failure.parts().what;
-        let named = self.keys.iter().find(|(name, _)| what.contains(&format!("--{name}")));
-        let mut keyed = of_keys(&failure);
+        let alone = flags.clone().try_get_matches_from(merged(&flags, line, &[])).err();
+        if alone.is_some_and(|a| failure::from_clap(&a, &cli).parts().what == what) {
+            return failure;
+        }
+        let named = self.keys.iter().find(|(name, _)| names_flag(what, name));
+        let mut keyed = with_key_names(&failure);
         if keyed.parts().hint.contains("--help") {
             keyed = keyed.hint(match e.kind() {
                 ErrorKind::ArgumentConflict => "one of the two keys",
-                _ => "packaging/zoneplug.toml is an example with every key",
+                _ => "docs/serve-config.md has all keys",
             });
         }
         match named {
@@ -318,7 +353,7 @@ impl Settings {
         }
     }
 
-    /// Adds the place of its disk in the file to a failure, if it has one.
+    /// Adds to a failure of a disk where the file names that disk.
     pub(super) fn placed(&self, failure: Failure) -> Failure {
         let Some(spec) = failure.disk().map(str::to_owned) else { return failure };
         let found = self.disks.iter().find(|(s, _)| *s == spec);
@@ -339,24 +374,24 @@ impl Settings {
         failure.at(place)
     }
 
-    /// Adds the place of this key in the file to a failure.
-    pub(super) fn of_key(&self, name: &str, failure: Failure) -> Failure {
+    /// Adds to a failure where the file has this key, if it has it.
+    fn at_key(&self, name: &str, failure: Failure) -> Failure {
         let found = self.keys.iter().find(|(n, _)| n == name).map(|(_, place)| place.clone());
         match found {
-            Some(place) => of_keys(&failure).at(&place),
+            Some(place) => with_key_names(&failure).at(&place),
             None => failure,
         }
     }
 
-    /// Reads and checks how clients reach the server, apart from block devices.
-    pub(super) fn reached(&self) -> Result<Reached, Failure> {
-        let of_key = |(key, f)| self.of_key(key, f);
+    /// Parses and checks how clients reach the server, apart from block devices.
+    pub(super) fn client_access(&self) -> Result<ClientAccess, Failure> {
+        let placed = |(key, f)| self.at_key(key, f);
         let plan = self.args.network.plan(self.args.measured.times());
-        let plan = plan.map_err(of_key)?;
-        let access = self.args.access.access().map_err(of_key)?;
-        let metrics_at = self.args.measured.address().map_err(|f| self.of_key("metrics", f))?;
+        let plan = plan.map_err(placed)?;
+        let access = self.args.access.access().map_err(placed)?;
+        let metrics_at = self.args.measured.address().map_err(|f| self.at_key("metrics", f))?;
         if let Some(path) = &self.args.socket {
-            check_socket(path).map_err(|f| self.of_key("socket", f))?;
+            check_socket(path).map_err(|f| self.at_key("socket", f))?;
         }
         let network = plan
             .iter()
@@ -365,8 +400,8 @@ impl Settings {
         let all: Vec<_> = network
             .chain(metrics_at.map(|address| NamedAddress { key: "metrics", address }))
             .collect();
-        check_addresses(&all).map_err(of_key)?;
-        Ok(Reached { plan, access, metrics_at })
+        check_addresses(&all).map_err(placed)?;
+        Ok(ClientAccess { plan, access, metrics_at })
     }
 
     /// The index of each disk in the file.
@@ -374,6 +409,7 @@ impl Settings {
         self.disks.iter().enumerate().map(|(n, (spec, _))| (&**spec, n)).collect()
     }
 
+    /// The numbers of the devices, from `--id` on.
     pub(super) fn numbers(&self) -> Numbers {
         Numbers(self.args.device.id)
     }

@@ -73,7 +73,7 @@ fn the_disks_of_the_page_have_numbers_of_their_own_and_grow() {
         serving.iter().partition(|l| **l == "zoneplug status");
     assert_eq!(status.len(), 1);
     let said = run(&serving, &dir);
-    assert!(said.contains("as /dev/ublkb0,") && said.contains("nothing is wrong"), "{said}");
+    assert!(said.contains("as /dev/ublkb0,") && said.contains("no errors"), "{said}");
     run(&blocks(section("Replacing a disk"), true), &dir);
     let check = "zoneplug serve --check-config /etc/zoneplug/disk1.toml";
     assert!(run(&[check], &dir).contains("as /dev/ublkb1,"));

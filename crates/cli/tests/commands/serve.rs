@@ -160,7 +160,7 @@ fn a_disk_is_served_over_the_network_until_a_signal() {
     );
     let line = lines.next().unwrap();
     assert!(
-        line.starts_with("namespace 1 becomes no block device") && line.contains("po2@"),
+        line.starts_with("Linux makes no block device of namespace 1") && line.contains("po2@"),
         "{line}"
     );
     let line = lines.next().unwrap();
@@ -381,6 +381,12 @@ fn the_level_of_the_log_comes_from_the_flag_the_variable_or_the_file() {
     assert!(info(lines("log-level = \"off\"", "error", "info")));
     let (code, said) = lines("", "loud", "");
     assert!(code == Some(2) && said.contains("loud") && said.contains("info"), "{said}");
+    for key in ["", "log-level = \"info\""] {
+        let (code, said) = lines(key, "loud", "");
+        let first = "error: ZONEPLUG_LOG = loud: no such value\ntry: one of off, error,";
+        assert!(code == Some(2) && said.starts_with(first), "{said}");
+    }
+    assert!(info(lines("", "loud", "info")), "a flag overrides the variable");
 }
 
 /// U1, and what a person types.
@@ -408,6 +414,9 @@ fn a_file_is_checked_without_serving_it() {
     fails(&["serve", "--check-config", "/nowhere"], 3, "/nowhere");
     fails(&["serve", "--check-config", &file, "--config", &file], 2, "both name a file");
     fails(&["serve", "--json", "--ublk", "mem"], 2, "--check-config");
+    for json in [&["serve", "--check-config"][..], &["serve", "--check-config", "--json"]] {
+        fails(json, 2, "no disk is named");
+    }
 }
 
 /// Needs root: the socket is given to a group, and a client of another user asks.

@@ -465,7 +465,8 @@ fn a_value_that_a_key_cannot_have_is_named_with_its_key() {
     let dir = Dir::new("settings-words");
     let file = File::new(&dir);
     let block = |line: &str| format!("[[disk]]\nspec = \"mem,zones=4\"\nublk = true\n{line}\n");
-    let hint = "try: another value (queues: Queues of each disk, each with a thread)";
+    let hint =
+        "try: another value (queues: The number of queues of a disk; each queue has a thread)";
     file.refused(&block("queues = 0"), 2, "4:10", hint);
     let id = "99999999999999999999";
     file.refused(&block(&format!("id = {id}")), 2, "4:6", &format!("id = {id}: "));
@@ -477,7 +478,7 @@ fn a_disk_that_linux_makes_no_block_device_of_is_named() {
     let check =
         ["serve", "--check-config", "--nvme-tcp", "127.0.0.1:0", "mem,zones=4,zone-size=3M"];
     let said = ok(&check);
-    let line = "  it becomes no block device of Linux: Linux takes zones of a power of two, and these have 3M";
+    let line = "  Linux makes no block device of it: Linux takes zones of a power of two, and these have 3M";
     assert!(said.contains(line) && said.contains("po2@SPEC"), "{said}");
     let v = super::json(&[&check[..], &["null,zones=4", "--json"]].concat());
     assert!(v["disks"][0]["refused_by_linux"].is_string(), "{v:#}");

@@ -229,7 +229,7 @@ impl Server {
                 g.nr_zones()
             ));
             if let Some(e) = refused {
-                lines.push(format!("namespace {nsid} becomes no block device of Linux: {e}"));
+                lines.push(format!("Linux makes no block device of namespace {nsid}: {e}"));
             }
         }
         for (spec, why) in self.server.unjournaled() {

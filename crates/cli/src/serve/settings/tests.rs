@@ -70,7 +70,7 @@ fn a_file_is_what_the_flags_are() {
     let device = DeviceOptions { depth: 64, no_recovery: false, ..device };
     assert_eq!(of(&s.block[1]), (spec.to_owned(), device, false));
     assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", spec, "[::1]:4420"]);
-    assert_eq!(s.reached().unwrap().plan.unwrap().nqn(), "nqn.x");
+    assert_eq!(s.client_access().unwrap().plan.unwrap().nqn(), "nqn.x");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     let s = read(text, &["--depth", "16", "--nqn", "nqn.flag"]).unwrap();
     assert_eq!([s.block[0].device.depth, s.block[1].device.depth], [16, 16]);
     assert_eq!((s.block[0].device.queues, s.args.network.nvme_tcp.len()), (Some(2), 2));
-    assert_eq!(s.reached().unwrap().plan.unwrap().nqn(), "nqn.flag");
+    assert_eq!(s.client_access().unwrap().plan.unwrap().nqn(), "nqn.flag");
     // The disk with its own number keeps it; the number at the top counts from the first disk without one.
     let mut numbers = s.numbers();
     assert_eq!(numbers.first(&s.block[0]), Some(9));
@@ -98,7 +98,7 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     assert_eq!(numbers.first(&s.block[1]), Some(8));
     // A flag that excludes a key wins; otherwise both would be refused.
     let s = read(text, &["--allow-host", "nqn.2014-08.org.nvmexpress:uuid:x"]).unwrap();
-    assert!(s.reached().is_ok());
+    assert!(s.client_access().is_ok());
     // --takeover is no key, so --no-recovery is refused with it and not dropped.
     let e = read(&format!("no-recovery = true\n{text}"), &["--takeover"]).unwrap_err();
     assert!(e.contains("z.toml:1:1: ") && e.contains("--takeover"), "{e}");
@@ -107,6 +107,22 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     assert_eq!((s.block.len(), &*s.block[0].spec), (1, "null,zones=4"));
     assert_eq!((s.numbers().first(&s.block[0]), s.block[0].device.depth), (Some(7), 64));
     assert!(s.args.network.nvme_tcp.is_empty());
+}
+
+/// The metrics are in the file, and the command line makes them public.
+#[test]
+fn a_flag_may_need_a_key_of_the_file() {
+    let disk = "[[disk]]\nspec = \"mem\"\nublk = true";
+    let metrics = format!("metrics = \"0.0.0.0:9420\"\n{disk}");
+    let settings = read(&metrics, &["--metrics-public"]).unwrap();
+    assert!(settings.client_access().unwrap().metrics_at.is_some());
+    // No key of the file takes part in these failures.
+    for (flag, needed) in
+        [(&["--metrics-public"][..], "--metrics"), (&["--nqn", "nqn.x"], "--nvme-tcp")]
+    {
+        let e = read(&format!("depth = 7\nlatency = true\n{disk}"), flag).unwrap_err();
+        assert!(e.starts_with(&format!("error: zoneplug serve needs {needed} <")), "{e}");
+    }
 }
 
 #[test]
@@ -120,7 +136,7 @@ fn errors_name_the_line_and_the_column() {
     wrong(
         &with("\n  depth = 5000"),
         "2:11: depth = 5000: 5000 is not in 1..=4096",
-        "Requests of each queue",
+        "The number of requests that a queue has in flight, from 1 to 4096",
     );
     wrong(&with("depth = 1.5"), "1:9", "depth");
     wrong(&with("depth = true"), "1:9: depth is a text or a number", "depth");
@@ -263,4 +279,6 @@ fn a_hint_of_flags_becomes_one_of_keys() {
     ] {
         assert_eq!(in_keys(flags), keys);
     }
+    assert!(names_flag("'--metrics <ADDRESS:PORT>' is missing", "metrics"));
+    assert!(!names_flag("--metrics-public needs another flag", "metrics"));
 }
