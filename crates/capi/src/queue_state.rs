@@ -3,8 +3,8 @@
 use crate::blocking::pieces;
 use crate::boundary::{Failure, Outcome, Uncancelled};
 use crate::types::{
-    ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, ZP_OP_READ, ZP_OP_WRITE,
-    ZP_OP_ZONE_APPEND, ZP_STATUS_IO, zp_completion, zp_op,
+    ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, ZP_OP_READ,
+    ZP_OP_REPORT_ZONES, ZP_OP_WRITE, ZP_OP_ZONE_APPEND, ZP_STATUS_IO, zp_completion, zp_op,
 };
 use libc::{c_int, c_void, iovec};
 use std::collections::VecDeque;
@@ -93,7 +93,9 @@ impl QueueState {
     ///
     /// # Safety
     ///
-    /// The array has `nr` elements. Until an operation completes, its pointers are valid as the header says.
+    /// The array has `nr` elements. Until the library gives the memory of an operation back, the pointers of the
+    /// operation are valid as zoneplug.h says. The completion gives the memory back, unless it has
+    /// [`ZP_COMPLETION_MEMORY_LENT`]; then only the one with `ZP_COMPLETION_MEMORY_BACK` does.
     #[inline(always)]
     pub(crate) unsafe fn submit(&mut self, ops: *const zp_op, nr: u32) -> Outcome<c_int> {
         let mut taken = 0;
@@ -134,7 +136,7 @@ impl QueueState {
     ///
     /// # Safety
     ///
-    /// Until the operation completes, the pointers of `op` are valid as the header says.
+    /// Until the library gives the memory back, the pointers of `op` are valid: see [`QueueState::submit`].
     #[inline(always)]
     unsafe fn accept(&mut self, op: &zp_op) -> bool {
         // SAFETY: the caller's promise: memory that nothing writes.
@@ -491,7 +493,7 @@ fn end_late(one: &mut zp_completion) {
     }
 }
 
-/// The interval at which closing checks for late memory.
+/// The interval at which a wait checks for late memory.
 const LATE_LOOK: Duration = Duration::from_millis(10);
 
 #[cold]
@@ -502,7 +504,15 @@ fn unknown(op: &zp_op) -> Failure {
 
 #[cold]
 fn bad_memory(op: &zp_op) -> Failure {
-    let what = format!("{} bytes at {:?} in {} pieces", op.len, op.buf.cast::<c_void>(), op.iovcnt);
+    let bytes = format!("{} bytes at {:?}", op.len, op.buf.cast::<c_void>());
+    if op.op == ZP_OP_REPORT_ZONES {
+        let hint = "an array of struct zp_zone; `len` is a multiple of its size";
+        return Failure::invalid(&format!("{bytes} for a report"), hint);
+    }
+    if op.iovcnt == 0 {
+        return Failure::invalid(&bytes, "memory of whole sectors of 512 bytes");
+    }
+    let what = format!("{bytes} in {} pieces", op.iovcnt);
     Failure::invalid(&what, "memory of whole sectors of 512 bytes; `len` is the sum of the pieces")
 }
 

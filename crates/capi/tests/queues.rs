@@ -118,7 +118,9 @@ fn what_is_wrong_is_refused() {
             assert_eq!(zp_queue_submit(q, ops.as_ptr(), 3), 1, "{bad:?}");
             assert_eq!(zp_queue_submit(q, &raw const bad, 1), -EINVAL, "{bad:?}");
         }
-        assert!(hint().is_some());
+        let needs_sectors = hint().unwrap().contains("512");
+        assert!(!(needs_sectors && bad.op == ZP_OP_REPORT_ZONES), "{}: {:?}", message(), hint());
+        assert_eq!(message().contains(" pieces"), bad.iovcnt != 0 && bad.op < 12, "{}", message());
         assert_eq!(wait(q, 1, -1)[0].result, 0);
     }
     submit(
