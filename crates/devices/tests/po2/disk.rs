@@ -53,7 +53,7 @@ fn a_gap_wakes_who_armed_a_descriptor() {
         } else {
             q.arm();
         }
-        q.submit(Nanos(0), &mut Commands::from([bios(Op::Read, 24, &[8], 0xff)]));
+        q.submit(Nanos(0), &mut Commands::from([data_command(Op::Read, 24, &[8], 0xff)]));
         assert!(flag.0.load(Ordering::Relaxed), "descriptor: {fd}");
     }
 }
@@ -181,12 +181,12 @@ proptest! {
             let start = at / u64::from(p) * u64::from(p);
             let gap = start + u64::from(size);
             let make = || match op {
-                0..=2 => bios(Op::Read, at, &[len.div_ceil(2), len / 2][..1 + usize::from(len > 1)], 0xff),
+                0..=2 => data_command(Op::Read, at, &[len.div_ceil(2), len / 2][..1 + usize::from(len > 1)], 0xff),
                 3 => {
                     let wp = 0;
-                    bios(Op::Write, at + wp, &[len], fill)
+                    data_command(Op::Write, at + wp, &[len], fill)
                 }
-                4 | 5 => bios(Op::ZoneAppend, start, &[len], fill),
+                4 | 5 => data_command(Op::ZoneAppend, start, &[len], fill),
                 6 => Command::without_data(Op::ZoneReset, Sector(start), p),
                 7 => Command::without_data(Op::ZoneFinish, Sector(start), p),
                 8 => Command::without_data(Op::ZoneOpen, Sector(start), p),

@@ -1,4 +1,4 @@
-//! R41, N1-N18: zones of a power of two over zones of any size.
+//! R41, N1-N18: zones of a power of two over zones of any size. The codes are requirements of docs/requirements.md.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ fn run_one(queue: &mut dyn Queue, c: Box<Command>) -> Box<Command> {
 }
 
 /// A command of BIOs of these lengths, with memory full of `fill`.
-fn bios(op: Op, sector: u64, lens: &[u32], fill: u8) -> Box<Command> {
+fn data_command(op: Op, sector: u64, lens: &[u32], fill: u8) -> Box<Command> {
     let sum = lens.iter().sum();
     let mut c = Command::without_data(op, Sector(sector), sum);
     let mut at = sector;
@@ -70,31 +70,29 @@ fn report(queue: &mut dyn Queue, from: u64, max: u32) -> Vec<ZoneInfo> {
     c.report
 }
 
-/// 24 sectors on 32, blocks of one sector.
+/// Zones of 24 sectors, which become 32, with blocks of one sector.
 const SMALL: &str = "mem,zones=6,zone-size=12K,lba-size=512";
 
-/// N5, N7: the sectors before, at and behind the end of the device's zone.
-/// R41.
+/// N5, N7, R41: the sectors before, at and behind the end of the device's zone.
 #[test]
 fn the_end_of_a_zone_is_exact() {
     let (_, mut q) = po2(SMALL);
     for zone in [0, 1] {
-        let c = run_one(&mut *q, bios(Op::Write, zone * 32, &[24], 7 + zone as u8));
+        let c = run_one(&mut *q, data_command(Op::Write, zone * 32, &[24], 7 + zone as u8));
         assert_eq!((c.status, c.sector), (Status::Ok, Sector(zone * 32)));
     }
     for (at, want) in [(23, 7), (24, 0), (25, 0), (31, 0), (32, 8), (55, 8), (56, 0)] {
-        let c = run_one(&mut *q, bios(Op::Read, at, &[1], 0xff));
+        let c = run_one(&mut *q, data_command(Op::Read, at, &[1], 0xff));
         assert_eq!((c.status, c.sector, data(&c)), (Status::Ok, Sector(at), vec![want]), "at {at}");
         for op in [Op::Write, Op::WriteZeroes, Op::ZoneAppend, Op::Discard] {
-            let c = run_one(&mut *q, bios(op, at, &[1], 1));
+            let c = run_one(&mut *q, data_command(op, at, &[1], 1));
             assert!(!c.status.is_ok(), "{op:?} at {at}");
             assert_eq!(c.sector, Sector(at));
         }
     }
 }
 
-/// N5: whatever is not a read and touches a gap never reaches the device.
-/// N7.
+/// N5, N7: whatever is not a read and touches a gap never reaches the device.
 #[test]
 fn only_reads_may_touch_a_gap() {
     let below = emu("mem,zones=6,zone-size=12K,lba-size=512,conv=1");
@@ -103,7 +101,7 @@ fn only_reads_may_touch_a_gap() {
     for zone in [0, 1] {
         for (at, len) in [(24, 1), (23, 2), (0, 25), (31, 1), (24, 8)] {
             for op in [Op::Write, Op::WriteZeroes, Op::ZoneAppend, Op::Discard] {
-                let c = run_one(&mut *q, bios(op, zone * 32 + at, &[len], 1));
+                let c = run_one(&mut *q, data_command(op, zone * 32 + at, &[len], 1));
                 assert_eq!(c.status, Status::Boundary, "{op:?} {at}+{len} of zone {zone}");
             }
         }
@@ -112,51 +110,48 @@ fn only_reads_may_touch_a_gap() {
     assert_eq!(stats.total(), 0, "{stats:?}");
 }
 
-/// N6, N8: a read into the gap gets the zone and then zeroes in all of its BIOs, and nothing of the next zone.
-/// R41.
+/// N6, N8, R41: a read into the gap gets the zone and then zeroes in all of its BIOs, and nothing of the next zone.
 #[test]
 fn a_read_that_crosses_into_a_gap_leaks_nothing() {
     let (_, mut q) = po2(SMALL);
     for zone in 0..3 {
-        run_one(&mut *q, bios(Op::Write, zone * 32, &[24], 1 + zone as u8));
+        run_one(&mut *q, data_command(Op::Write, zone * 32, &[24], 1 + zone as u8));
     }
     let lists: [&[u32]; 6] =
         [&[32], &[24, 8], &[1, 30, 1], &[23, 2, 7], &[20, 3, 1, 1, 7], &[25, 7]];
     for lens in lists {
-        let c = run_one(&mut *q, bios(Op::Read, 32, lens, 0xff));
+        let c = run_one(&mut *q, data_command(Op::Read, 32, lens, 0xff));
         let want: Vec<u8> = [vec![2; 24], vec![0; 8]].concat();
         assert_eq!((c.status, data(&c)), (Status::Ok, want), "{lens:?}");
         assert_eq!((c.sector, c.len_sectors, c.bios.len()), (Sector(32), 32, lens.len()));
     }
     // All of it gap, in several BIOs; and the neighbour is whole.
-    let c = run_one(&mut *q, bios(Op::Read, 58, &[1, 2, 3], 0xff));
+    let c = run_one(&mut *q, data_command(Op::Read, 58, &[1, 2, 3], 0xff));
     assert_eq!((c.status, data(&c)), (Status::Ok, vec![0; 6]));
-    let c = run_one(&mut *q, bios(Op::Read, 64, &[24], 0xff));
+    let c = run_one(&mut *q, data_command(Op::Read, 64, &[24], 0xff));
     assert_eq!(data(&c), vec![3; 24]);
 }
 
-/// A read that fails below fails, and its rest is left alone.
-/// N6, N8.
+/// N6, N8: a read that fails below fails as a whole.
 #[test]
 fn a_crossing_read_that_fails_fails_as_a_whole() {
     let fault = FaultDisk::new(emu(SMALL), &"read/medium/count=1".parse().unwrap()).unwrap();
     let disk = Po2Disk::new(fault).unwrap();
     let mut q = disk.open_queue(16, Waker::noop().clone()).unwrap();
-    let c = run_one(&mut *q, bios(Op::Read, 0, &[32], 0xff));
+    let c = run_one(&mut *q, data_command(Op::Read, 0, &[32], 0xff));
     assert!(!c.status.is_ok());
     assert_eq!((c.sector, c.len_sectors), (Sector(0), 32));
-    let c = run_one(&mut *q, bios(Op::Read, 0, &[32], 0xff));
+    let c = run_one(&mut *q, data_command(Op::Read, 0, &[32], 0xff));
     assert_eq!((c.status, data(&c)), (Status::Ok, vec![0; 32]));
 }
 
-/// N4: a report's zones start at multiples of the power of two, and a full zone's write pointer is its own end. A
+/// N4, R41: a report's zones start at multiples of the power of two, and a full zone's write pointer is its own end. A
 /// report may begin anywhere, the gap included.
-/// R41.
 #[test]
-fn reports_are_of_our_zones() {
+fn reports_have_the_zones_of_the_layer() {
     let (disk, mut q) = po2("mem,zones=6,zone-size=12K,zone-capacity=10K,lba-size=512,conv=1");
-    run_one(&mut *q, bios(Op::Write, 32, &[20], 1));
-    run_one(&mut *q, bios(Op::Write, 64, &[7], 1));
+    run_one(&mut *q, data_command(Op::Write, 32, &[20], 1));
+    run_one(&mut *q, data_command(Op::Write, 64, &[7], 1));
     let all = report(&mut *q, 0, u32::MAX);
     let seen: Vec<_> = all.iter().map(|z| (z.start.0, z.len_sectors, z.capacity_sectors)).collect();
     let want: Vec<_> = (0..6).map(|z| (z * 32, 32, if z == 0 { 24 } else { 20 })).collect();
@@ -175,12 +170,12 @@ fn reports_are_of_our_zones() {
     );
 }
 
-/// N11: management is of whole zones of ours.
+/// N11: management is of whole zones of the layer.
 #[test]
 fn management_goes_to_the_zone_that_was_meant() {
     let (_, mut q) = po2(SMALL);
     for zone in 0..6 {
-        run_one(&mut *q, bios(Op::Write, zone * 32, &[3], 1));
+        run_one(&mut *q, data_command(Op::Write, zone * 32, &[3], 1));
     }
     let ask = |q: &mut dyn Queue, op, at, len| {
         let c = run_one(q, Command::without_data(op, Sector(at), len));
@@ -202,25 +197,23 @@ fn management_goes_to_the_zone_that_was_meant() {
     assert!(report(&mut *q, 0, 9).iter().all(|z| z.cond == Empty));
 }
 
-/// N10: an append is sent to our zone's start, and says where in our zone it landed.
-/// A12, R41.
+/// N10, A12, R41: an append is sent to the start of a zone of the layer, and says where in that zone it landed.
 #[test]
-fn an_append_lands_in_our_zone() {
+fn an_append_lands_in_the_zone_of_the_layer() {
     let (disk, mut q) = po2("mem,zones=6,zone-size=12K,lba-size=512,append=native");
     assert_eq!(disk.limits().zone_append_max_sectors, 24);
     for zone in 0..6 {
         for i in 0..12 {
-            let c = run_one(&mut *q, bios(Op::ZoneAppend, zone * 32, &[2], 1));
+            let c = run_one(&mut *q, data_command(Op::ZoneAppend, zone * 32, &[2], 1));
             assert_eq!((c.status, c.sector), (Status::Ok, Sector(zone * 32 + 2 * i)));
         }
-        let c = run_one(&mut *q, bios(Op::ZoneAppend, zone * 32, &[1], 1));
+        let c = run_one(&mut *q, data_command(Op::ZoneAppend, zone * 32, &[1], 1));
         assert!(!c.status.is_ok());
         assert_eq!(c.sector, Sector(zone * 32));
     }
 }
 
-/// N2, N3: products beyond 32 bits, to the last sector of the largest disk.
-/// N1, R41.
+/// N2, N3, N1, R41: products beyond 32 bits, to the last zone of a large disk.
 #[test]
 fn large_disks_need_64_bits() {
     let size = (3u64 << 30) / 512 + 8;
@@ -230,23 +223,22 @@ fn large_disks_need_64_bits() {
     for zone in [0, 1, 511, 512, 65_535, 65_536, 199_999] {
         let r = report(&mut *q, zone * p, 1);
         assert_eq!((r[0].start.0, r[0].capacity_sectors), (zone * p, size));
-        let c = run_one(&mut *q, bios(Op::Write, zone * p, &[8], 1));
+        let c = run_one(&mut *q, data_command(Op::Write, zone * p, &[8], 1));
         assert_eq!((c.status, c.sector.0), (Status::Ok, zone * p));
         assert_eq!(report(&mut *q, zone * p + p - 8, 1)[0].wp.0, zone * p + 8);
-        let c = run_one(&mut *q, bios(Op::Read, zone * p + size - 8, &[16], 1));
+        let c = run_one(&mut *q, data_command(Op::Read, zone * p + size - 8, &[16], 1));
         assert_eq!(c.status, Status::Ok);
     }
     for at in [200_000 * p, 200_001 * p, u64::MAX - 63] {
         for op in [Op::Read, Op::Write, Op::ZoneAppend, Op::WriteZeroes, Op::Discard] {
-            let c = run_one(&mut *q, bios(op, at & !7, &[8], 1));
+            let c = run_one(&mut *q, data_command(op, at & !7, &[8], 1));
             assert!(!c.status.is_ok(), "{op:?} at {at}");
             assert_eq!(c.sector.0, at & !7);
         }
     }
 }
 
-/// A size that has no power of two in 32 bits is refused by name.
-/// N3.
+/// N3: a size that has no power of two in 32 bits is refused by name.
 #[test]
 fn a_zone_that_is_too_long_is_refused() {
     let g = Geometry::new(1, (1 << 31) + 8, 8).unwrap();
@@ -254,16 +246,15 @@ fn a_zone_that_is_too_long_is_refused() {
     assert!(e.to_string().contains("2147483656 sectors"), "{e}");
 }
 
-/// What the device turns away comes back as it was given, also in the middle of a list with special commands.
-/// N12, N17.
+/// N12, N17: commands for which the device has no room come back unchanged, also amid commands that touch a gap.
 #[test]
 fn a_busy_device_gets_the_same_commands_again() {
     let (_, mut q) = po2("mem,zones=6,zone-size=12K,lba-size=512,latency=1ms");
     let mut list: Commands = (0..40)
         .map(|i| match i % 3 {
-            0 => bios(Op::Read, 32 * (i % 6) + 20, &[8], 0xff),
-            1 => bios(Op::Read, 32 * (i % 6) + 1, &[2], 0xff),
-            _ => bios(Op::Read, 32 * (i % 6) + 26, &[2], 0xff),
+            0 => data_command(Op::Read, 32 * (i % 6) + 20, &[8], 0xff),
+            1 => data_command(Op::Read, 32 * (i % 6) + 1, &[2], 0xff),
+            _ => data_command(Op::Read, 32 * (i % 6) + 26, &[2], 0xff),
         })
         .collect();
     let asked: Vec<_> = list.iter().map(|c| (c.sector, c.len_sectors)).collect();
@@ -303,18 +294,22 @@ fn what_the_device_has_no_room_for_is_not_kept() {
         c
     };
     // Two places are gone for ever; while a report has the third, nothing more is taken, nor kept.
-    let mut list =
-        Commands::from([bios(Op::Write, 0, &[2], 1), bios(Op::Write, 32, &[2], 1), report()]);
+    let mut list = Commands::from([
+        data_command(Op::Write, 0, &[2], 1),
+        data_command(Op::Write, 32, &[2], 1),
+        report(),
+    ]);
     q.submit(Nanos(0), &mut list);
     assert!(list.is_empty());
     // A gap read would end here at once, but must not pass what is before it: a queue takes from the front.
-    let gap = || bios(Op::Read, 64 + 24, &[8], 0xff);
-    let mut list = Commands::from([bios(Op::Write, 64, &[2], 1), gap()]);
+    let gap = || data_command(Op::Read, 64 + 24, &[8], 0xff);
+    let mut list = Commands::from([data_command(Op::Write, 64, &[2], 1), gap()]);
     q.submit(Nanos(0), &mut list);
     assert_eq!(list.iter().map(|c| c.sector.0).collect::<Vec<_>>(), [64, 88]);
-    let crossing = || bios(Op::Read, 64 + 20, &[8], 0xff);
+    let crossing = || data_command(Op::Read, 64 + 20, &[8], 0xff);
     let reset = Command::without_data(Op::ZoneReset, Sector(96), 32);
-    let mut list = Commands::from([bios(Op::Write, 64, &[2], 1), crossing(), reset, report()]);
+    let mut list =
+        Commands::from([data_command(Op::Write, 64, &[2], 1), crossing(), reset, report()]);
     let asked: Vec<_> = list.iter().map(|c| (c.op, c.sector, c.len_sectors)).collect();
     q.submit(Nanos(0), &mut list);
     let left: Vec<_> = list.iter().map(|c| (c.op, c.sector, c.len_sectors)).collect();
@@ -327,8 +322,8 @@ fn what_the_device_has_no_room_for_is_not_kept() {
     assert_eq!((list.len(), list[0].op), (3, Op::Read));
 }
 
-/// A device from outside this repository: zones of 28 sectors, of which 24 can be written, over zones of a power of
-/// two. It changes addresses in place, as a layer may.
+/// Stands for a device of another author: zones of 28 sectors, of which 24 can be written, over zones of a power of
+/// two. The device changes addresses in place, as a layer may.
 struct Narrow {
     inner: Arc<dyn Device>,
     geometry: Geometry,
@@ -373,9 +368,9 @@ impl Queue for NarrowQueue {
     }
 }
 
-/// N1, N2: two layers, both with gaps, move the same command: each undoes its own way only.
+/// N1, N2: two layers, both with gaps, move the same command: each undoes only its own change of the address.
 #[test]
-fn a_layer_far_below_another_undoes_only_its_own_way() {
+fn a_layer_far_below_another_undoes_only_its_own_change() {
     let below = Po2Disk::new(emu("mem,zones=6,zone-size=12K,lba-size=512,append=native")).unwrap();
     let geometry = Geometry::new(6, 28, 24).unwrap();
     let disk = Po2Disk::new(Arc::new(Narrow { inner: below, geometry })).unwrap();
@@ -388,13 +383,13 @@ fn a_layer_far_below_another_undoes_only_its_own_way() {
         assert_eq!((list.len(), done.len()), (0, n));
         done.into()
     };
-    // One alone, then a list, and what comes next finds nothing left of them.
+    // A single command, then a list. The layers keep nothing of either.
     for zones in [3..4, 0..6] {
         for op in [Op::Write, Op::ZoneAppend] {
             let at = |zone: u64| zone * 32 + if zones.start == 0 && zone == 3 { 4 } else { 0 };
             let list = zones.clone().map(|zone| match op {
-                Op::Write => bios(op, at(zone), &[2], 10 + zone as u8),
-                _ => bios(op, zone * 32, &[2], 20 + zone as u8),
+                Op::Write => data_command(op, at(zone), &[2], 10 + zone as u8),
+                _ => data_command(op, zone * 32, &[2], 20 + zone as u8),
             });
             for c in all(list.collect()) {
                 let zone = c.sector.0 / 32;
@@ -403,7 +398,7 @@ fn a_layer_far_below_another_undoes_only_its_own_way() {
             }
         }
     }
-    for c in all((0..6).map(|zone| bios(Op::Read, zone * 32, &[4], 0xff)).collect()) {
+    for c in all((0..6).map(|zone| data_command(Op::Read, zone * 32, &[4], 0xff)).collect()) {
         let zone = (c.sector.0 / 32) as u8;
         assert_eq!((c.status, c.sector.0 % 32), (Status::Ok, 0));
         assert_eq!(data(&c), [10 + zone, 10 + zone, 20 + zone, 20 + zone]);
@@ -416,7 +411,7 @@ fn a_layer_far_below_another_undoes_only_its_own_way() {
 fn one_special_command_anywhere_in_a_list() {
     let (_, mut q) = po2(SMALL);
     for zone in 0..6 {
-        let c = run_one(&mut *q, bios(Op::Write, zone * 32, &[24], zone as u8 + 1));
+        let c = run_one(&mut *q, data_command(Op::Write, zone * 32, &[24], zone as u8 + 1));
         assert_eq!(c.status, Status::Ok);
     }
     for begin in 0..8 {
@@ -424,11 +419,11 @@ fn one_special_command_anywhere_in_a_list() {
             let mut list = Commands::with_capacity(8);
             // Moves the beginning along the buffer, so that the list wraps.
             for _ in 0..begin {
-                list.push_back(bios(Op::Flush, 0, &[], 0));
+                list.push_back(data_command(Op::Flush, 0, &[], 0));
                 list.pop_front();
             }
             list.extend((0..8).map(|n| {
-                bios(Op::Read, n % 6 * 32 + if n == special { 22 } else { 3 }, &[4], 0xff)
+                data_command(Op::Read, n % 6 * 32 + if n == special { 22 } else { 3 }, &[4], 0xff)
             }));
             assert_eq!(list.as_slices().1.len(), begin, "it wraps");
             let asked: Vec<_> = list.iter().map(|c| c.sector.0).collect();
@@ -468,8 +463,7 @@ fn conforms(options: &str, layers: &[&str]) {
     }
 }
 
-/// Alone, on itself, and between others.
-/// N3.
+/// N3: the layer alone, on itself, and between others.
 #[test]
 fn conforms_in_every_stack() {
     const DELAYS: &str = "any/delay=3us/p=0.5";

@@ -18,7 +18,7 @@ fn mapped(spec: &str) -> (Arc<EmuDisk>, MappedQueue) {
 
 fn command(op: Op, sector: u64, len: u32) -> Box<Command> {
     if op == Op::Read {
-        return bios(op, sector, &[len], 0xff);
+        return data_command(op, sector, &[len], 0xff);
     }
     let mut c = Command::without_data(op, Sector(sector), len);
     c.report_max = 1;

@@ -24,7 +24,7 @@ pub(super) enum Step {
 }
 
 /// A command that waits for commands of this layer.
-struct Fan {
+struct FanOut {
     whole: Box<Command>,
     /// Commands of this layer that have not ended.
     left: usize,
@@ -38,14 +38,14 @@ struct Fan {
 
 /// All commands that wait for others.
 #[derive(Default)]
-pub(super) struct Fans {
+pub(super) struct FanOuts {
     /// The waiting commands by number; `None` is free.
-    fans: Vec<Option<Fan>>,
-    /// Commands that have not ended: the address of each, and the number of the `Fan` that it belongs to.
+    fans: Vec<Option<FanOut>>,
+    /// Commands that have not ended: the address of each, and the number of the `FanOut` that it belongs to.
     children: Vec<(usize, usize)>,
 }
 
-impl Fans {
+impl FanOuts {
     pub(super) fn is_empty(&self) -> bool {
         self.children.is_empty()
     }
@@ -53,7 +53,7 @@ impl Fans {
     /// Begins a command: sends the commands that it needs to the parts. The sector of a report is within the disk.
     pub(super) fn begin(&mut self, map: &Map, c: Box<Command>, lower: &mut [Lower]) -> Step {
         let parts = map.parts.len();
-        let mut fan = Fan {
+        let mut fan = FanOut {
             left: 0,
             status: Status::Ok,
             range: 0..0,
@@ -61,10 +61,10 @@ impl Fans {
             whole: c,
         };
         let id = self.fans.iter().position(Option::is_none).unwrap_or(self.fans.len());
-        let all = 0..map.above.nr_zones();
+        let all = 0..map.geometry.nr_zones();
         match fan.whole.op {
             Op::ReportZones => {
-                let first = map.above.zone_of(fan.whole.sector).0.0;
+                let first = map.geometry.zone_of(fan.whole.sector).0.0;
                 fan.range = first..first.saturating_add(fan.whole.report_max).min(all.end);
                 for part in 0..parts {
                     self.report(map, id, &mut fan, part, lower);
@@ -100,7 +100,7 @@ impl Fans {
     }
 
     /// Asks a part for those of its zones that are in `fan.range`.
-    fn report(&mut self, map: &Map, id: usize, fan: &mut Fan, part: usize, lower: &mut [Lower]) {
+    fn report(&mut self, map: &Map, id: usize, fan: &mut FanOut, part: usize, lower: &mut [Lower]) {
         let zones = map.zones_of(part, &fan.range);
         if zones.is_empty() {
             return;
@@ -115,7 +115,7 @@ impl Fans {
     fn child(
         &mut self,
         id: usize,
-        fan: &mut Fan,
+        fan: &mut FanOut,
         part: usize,
         c: Box<Command>,
         lower: &mut [Lower],
@@ -162,7 +162,7 @@ impl Fans {
         &mut self,
         map: &Map,
         id: usize,
-        fan: &mut Fan,
+        fan: &mut FanOut,
         part: usize,
         zones: &[ZoneInfo],
         lower: &mut [Lower],
@@ -178,8 +178,8 @@ impl Fans {
 }
 
 /// Ends a command when all commands of this layer have ended.
-fn finish(map: &Map, fan: Fan) -> Step {
-    let Fan { mut whole, status, range, reports, .. } = fan;
+fn finish(map: &Map, fan: FanOut) -> Step {
+    let FanOut { mut whole, status, range, reports, .. } = fan;
     whole.status = status;
     if !status.is_ok() {
         return Step::Done(whole);

@@ -63,7 +63,7 @@ enum Order {
 struct Map {
     parts: Vec<Part>,
     order: Order,
-    above: Geometry,
+    geometry: Geometry,
     limits: Limits,
 }
 
@@ -94,7 +94,7 @@ impl Map {
     /// Maps an address of the disk to a part and the address there. The sector must be within the disk.
     #[inline]
     fn sector_down(&self, sector: Sector) -> (usize, Sector) {
-        let (zone, offset) = self.above.zone_of(sector);
+        let (zone, offset) = self.geometry.zone_of(sector);
         let (part, below) = self.down(zone);
         (part, self.parts[part].below.zone_start(below).plus(u64::from(offset)))
     }
@@ -103,7 +103,7 @@ impl Map {
     #[inline]
     fn sector_up(&self, part: usize, sector: Sector) -> Sector {
         let (zone, offset) = self.parts[part].below.zone_of(sector);
-        self.above.zone_start(self.up(part, zone)).plus(u64::from(offset))
+        self.geometry.zone_start(self.up(part, zone)).plus(u64::from(offset))
     }
 
     /// Returns the zones of a part that are among the disk's zones in `range`, counted from the part's first zone.
@@ -126,7 +126,10 @@ impl Map {
     /// Maps the report of a zone of a part to the disk.
     fn translate(&self, part: usize, mut info: ZoneInfo) -> ZoneInfo {
         let zone = self.up(part, self.parts[part].below.zone_of(info.start).0);
-        info.move_to(self.above.zone_start(zone), u64::from(self.above.zone_len_sectors(zone)));
+        info.move_to(
+            self.geometry.zone_start(zone),
+            u64::from(self.geometry.zone_len_sectors(zone)),
+        );
         info
     }
 }
@@ -221,14 +224,15 @@ impl JoinDisk {
                 .source(e)
         };
         let (size, capacity) = (g.zone_sectors(), g.zone_capacity_sectors());
-        let mut above = Geometry::new(u64::from(nr), size, capacity).map_err(invalid)?;
+        let mut geometry = Geometry::new(u64::from(nr), size, capacity).map_err(invalid)?;
         let end = last.first + last.zones;
         if !stripe && end == g.nr_zones() {
             let len = g.zone_len_sectors(ZoneNo(end - 1));
-            above = above.with_last_zone(len, g.last_zone_capacity_sectors()).map_err(invalid)?;
+            geometry =
+                geometry.with_last_zone(len, g.last_zone_capacity_sectors()).map_err(invalid)?;
         }
         let limits = parts.iter().map(|p| p.device.limits().clone()).reduce(strictest);
-        let mut map = Map { parts, order, above, limits: limits.unwrap_or_default() };
+        let mut map = Map { parts, order, geometry, limits: limits.unwrap_or_default() };
         let conventional: Vec<_> = (0..nr)
             .map(ZoneNo)
             .filter(|&z| {
@@ -236,9 +240,9 @@ impl JoinDisk {
                 map.parts[part].below.is_conventional(below)
             })
             .collect();
-        map.above = map.above.with_conventional(conventional).map_err(invalid)?;
-        map.above =
-            map.above.with_conventional_capacity(usable.unwrap_or(size)).map_err(invalid)?;
+        map.geometry = map.geometry.with_conventional(conventional).map_err(invalid)?;
+        map.geometry =
+            map.geometry.with_conventional_capacity(usable.unwrap_or(size)).map_err(invalid)?;
         Ok(Arc::new(JoinDisk { map: Arc::new(map) }))
     }
 
@@ -295,7 +299,7 @@ fn strictest(a: Limits, b: Limits) -> Limits {
 
 impl Device for JoinDisk {
     fn geometry(&self) -> &Geometry {
-        &self.map.above
+        &self.map.geometry
     }
 
     fn limits(&self) -> &Limits {
@@ -312,7 +316,7 @@ impl Device for JoinDisk {
 
     fn spindles(&self) -> Spindles {
         let parts: Vec<_> = self.devices().map(|d| d.spindles()).collect();
-        Spindles::join((0..self.map.above.nr_zones()).map(|zone| {
+        Spindles::join((0..self.map.geometry.nr_zones()).map(|zone| {
             let (part, below) = self.map.down(ZoneNo(zone));
             (&parts[part], below)
         }))

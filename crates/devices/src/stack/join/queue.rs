@@ -2,7 +2,7 @@
 //! that queue is full.
 
 use super::Map;
-use super::fan::{Fans, Step};
+use super::fan::{FanOuts, Step};
 use super::lower::Lower;
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,16 +14,17 @@ pub(super) struct JoinQueue {
     map: Arc<Map>,
     lower: Vec<Lower>,
     /// Commands that concern several devices.
-    fans: Fans,
+    fan_outs: FanOuts,
     depth: usize,
     /// The number of commands that were taken and not given back.
-    held: usize,
+    taken: usize,
     /// The list into which devices are polled. Empty between calls, and kept so that `poll` allocates nothing.
     back: Commands,
     /// Commands that have ended and were not polled yet.
     done: Commands,
     armed: bool,
-    seen: Nanos,
+    /// The time of the last call.
+    last_call: Nanos,
     waker: Waker,
 }
 
@@ -39,13 +40,13 @@ impl JoinQueue {
         JoinQueue {
             map,
             lower,
-            fans: Fans::default(),
+            fan_outs: FanOuts::default(),
             depth,
-            held: 0,
+            taken: 0,
             back: Commands::with_capacity(depth),
             done: Commands::with_capacity(depth),
             armed: false,
-            seen: Nanos(0),
+            last_call: Nanos(0),
             waker,
         }
     }
@@ -58,12 +59,12 @@ impl JoinQueue {
             _ => c.flags.contains(Flags::PREFLUSH) && self.lower.len() > 1,
         };
         let has_sector = c.op != Op::Flush && c.op != Op::ZoneResetAll;
-        if has_sector && !map.above.contains(c.sector, 1) {
+        if has_sector && !map.geometry.contains(c.sector, 1) {
             c.status = Status::InvalidField;
             return self.done.push_back(c);
         }
         if several {
-            let step = self.fans.begin(map, c, &mut self.lower);
+            let step = self.fan_outs.begin(map, c, &mut self.lower);
             return self.follow(step);
         }
         let (part, sector) = map.sector_down(c.sector);
@@ -103,10 +104,10 @@ impl JoinQueue {
 
 impl Queue for JoinQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        self.seen = now;
-        while self.held < self.depth {
+        self.last_call = now;
+        while self.taken < self.depth {
             let Some(c) = commands.pop_front() else { break };
-            self.held += 1;
+            self.taken += 1;
             self.take(c);
         }
         self.send(now);
@@ -114,14 +115,14 @@ impl Queue for JoinQueue {
     }
 
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        self.seen = now;
+        self.last_call = now;
         self.send(now);
         for part in 0..self.lower.len() {
             let mut back = std::mem::take(&mut self.back);
             self.lower[part].queue.poll(now, &mut back);
             for mut c in back.drain(..) {
-                if !self.fans.is_empty() {
-                    match self.fans.came_back(&self.map, part, c, &mut self.lower) {
+                if !self.fan_outs.is_empty() {
+                    match self.fan_outs.came_back(&self.map, part, c, &mut self.lower) {
                         Ok(step) => {
                             self.follow(step);
                             continue;
@@ -136,13 +137,13 @@ impl Queue for JoinQueue {
         }
         // Completions may have made room below, or started the next step of a command that concerns several devices.
         self.send(now);
-        self.held -= self.done.len();
+        self.taken -= self.done.len();
         done.append(&mut self.done);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
         if self.has_work() {
-            return Some(self.seen);
+            return Some(self.last_call);
         }
         self.lower.iter().filter_map(|l| l.queue.next_deadline()).min()
     }
