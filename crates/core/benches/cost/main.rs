@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p zoneplug-core --bench cost` prints nanoseconds per BIO. All cases run in one process and take short
 //! slices in turns. The table gives the minimum, the tenth percentile and the median of the slices, and the minimum as a
-//! multiple of an uncontended compare-and-exchange and of a mutex pair, so that machines compare. Disks that keep data
-//! stand beside a memcpy. `-- --help` lists the options.
+//! multiple of an uncontended compare-and-exchange and of a mutex pair, so that machines can be compared. Disks that
+//! keep data are compared with a memcpy. `-- --help` lists the options.
 
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::vec_box)]
 
@@ -28,7 +28,7 @@ const AHEAD: u64 = 128;
 const WARM_UP: usize = 50;
 /// Rounds of the two loops that are the units of the other figures.
 const LOOP: u64 = 20_000;
-/// With more slices a sequential client would come to the end of its disk.
+/// With more slices `Raw`, which never resets its disk, would come to the end of it.
 const MOST_SLICES: usize = 50_000;
 
 const HELP: &str = "\
@@ -51,14 +51,16 @@ fn mutex(n: u64) {
 /// A row of a table.
 struct Row {
     name: String,
+    /// The number of BIOs, or of rounds of a loop, in a slice.
+    bios: u64,
     /// Runs a slice and returns ns per BIO.
     slice: Box<dyn FnMut() -> f64>,
     slices: Slices,
 }
 
 impl Row {
-    fn new(name: impl Into<String>, slice: impl FnMut() -> f64 + 'static) -> Row {
-        Row { name: name.into(), slice: Box::new(slice), slices: Slices::default() }
+    fn new(name: impl Into<String>, bios: u64, slice: impl FnMut() -> f64 + 'static) -> Row {
+        Row { name: name.into(), bios, slice: Box::new(slice), slices: Slices::default() }
     }
 
     fn case(c: &Case) -> Row {
@@ -66,7 +68,7 @@ impl Row {
         let mut client = Client::new(&disk, c);
         client.prepare(c);
         let (bios, ahead) = bios(c);
-        Row::new(c.name, move || {
+        Row::new(c.name, bios, move || {
             client.make_room(ahead + bios);
             client.run(ahead);
             timed(bios, || client.run(bios))
@@ -76,19 +78,19 @@ impl Row {
     fn raw(depth: usize) -> Row {
         let (device, _) = disk(&CASES[0]);
         let mut client = Raw::new(&device, depth);
-        Row::new(format!("raw-{depth}"), move || {
+        Row::new(format!("raw-{depth}"), BIOS, move || {
             client.run(AHEAD);
             timed(BIOS, || client.run(BIOS))
         })
     }
 
-    /// Copies what a slice of a case copies, through as much memory as the case has.
+    /// Copies what a slice of a case copies, through 256 MiB, as the case has.
     fn memcpy(c: &Case) -> Row {
         let (block, (bios, _)) = (c.block as usize * 512, bios(c));
         let source = vec![1u8; block];
         let mut memory = vec![2u8; 256 << 20];
         let mut at = 0;
-        Row::new(format!("memcpy of {}", c.name), move || {
+        Row::new(format!("memcpy of {}", c.name), bios, move || {
             let ns = timed(bios, || {
                 for _ in 0..bios {
                     memory[at..at + block].copy_from_slice(black_box(&source));
@@ -151,7 +153,8 @@ impl Options {
     }
 }
 
-fn count(name: &str, n: u64) {
+/// Sends `n` BIOs of a case, or runs `n` rounds of a loop, while scripts/cost counts the instructions.
+fn run_for_count(name: &str, n: u64) {
     match name {
         "cas" => return cas(n),
         "mutex" => return mutex(n),
@@ -171,7 +174,7 @@ fn main() {
     if let [flag, name, n, ..] = args.as_slice()
         && flag == "--count"
     {
-        return count(name, n.parse().expect("a number"));
+        return run_for_count(name, n.parse().expect("a number"));
     }
     if args.iter().any(|arg| arg == "--help") {
         return println!("{HELP}");
@@ -185,8 +188,8 @@ fn main() {
 fn measure(options: &Options) -> Result<(), String> {
     let timed_cases = || CASES.iter().filter(|c| c.zones.timed() && options.wants(c.name));
     let mut null = vec![
-        Row::new("cas", || timed(LOOP, || cas(LOOP))),
-        Row::new("mutex pair", || timed(LOOP, || mutex(LOOP))),
+        Row::new("cas", LOOP, || timed(LOOP, || cas(LOOP))),
+        Row::new("mutex pair", LOOP, || timed(LOOP, || mutex(LOOP))),
     ];
     null.extend([1, 16].into_iter().filter(|d| options.wants(&format!("raw-{d}"))).map(Row::raw));
     null.extend(timed_cases().filter(|c| c.kind == EmuKind::Null).map(Row::case));
@@ -212,9 +215,10 @@ fn multiples(null: &[Row], figures: Figures) -> (f64, f64) {
 }
 
 fn tables(null: &[Row], mem: &[Row], slices: usize) {
-    println!("build: {}; one thread, Driven", profile());
-    println!("ns per BIO; {slices} slices of {BIOS} BIOs, all cases in turns");
-    println!("x cas, x mutex, x copy: the minimum as a multiple of that minimum\n");
+    println!("build: {}; one thread that polls", profile());
+    println!("ns per BIO; {slices} slices of {BIOS} BIOs, or of a full queue if BIOs are large;");
+    println!("all cases in turns. x cas, x mutex, x copy: the minimum as a multiple of the");
+    println!("minimum of cas, of a mutex pair, of the memcpy\n");
     let head = |name, last| println!("{name:<20} {:>8} {:>8} {:>8} {last}", "min", "p10", "median");
     let line = |name: &str, f: Figures| {
         print!("{name:<20} {:>8.1} {:>8.1} {:>8.1}", f.min, f.p10, f.median);
@@ -241,10 +245,7 @@ fn tables(null: &[Row], mem: &[Row], slices: usize) {
 
 /// One row a line.
 fn json(null: &[Row], mem: &[Row], slices: usize) {
-    println!(
-        "{{\"build\": \"{}\", \"slices\": {slices}, \"bios\": {BIOS}, \"cases\": [",
-        profile()
-    );
+    println!("{{\"build\": \"{}\", \"slices\": {slices}, \"cases\": [", profile());
     let rows = null.len() + mem.len();
     for (i, row) in null.iter().chain(mem).enumerate() {
         let figures = row.slices.figures();
@@ -252,9 +253,9 @@ fn json(null: &[Row], mem: &[Row], slices: usize) {
         let (cas, mutex) = multiples(null, figures);
         let comma = if i + 1 < rows { "," } else { "" };
         println!(
-            "{{\"case\": \"{}\", \"min\": {min:.2}, \"p10\": {p10:.2}, \"median\": {median:.2}, \
+            "{{\"case\": \"{}\", \"bios\": {}, \"min\": {min:.2}, \"p10\": {p10:.2}, \"median\": {median:.2}, \
              \"cas\": {cas:.2}, \"mutex\": {mutex:.2}}}{comma}",
-            row.name
+            row.name, row.bios
         );
     }
     println!("]}}");
