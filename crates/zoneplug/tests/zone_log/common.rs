@@ -1,4 +1,4 @@
-//! Disks to put a log on, and damage.
+//! Disks for logs, and ways to damage them.
 
 use std::sync::Arc;
 use zoneplug::zone::Condition;
@@ -29,7 +29,7 @@ impl Memory {
         (0..nr).filter(|z| self.cond(*z).is_active()).count()
     }
 
-    /// Changes the data of a zone from outside of the log.
+    /// Changes the data of a zone outside the log: reads it, resets the zone, and writes it again.
     pub(crate) fn change(&self, zone: u32, f: impl FnOnce(&mut Vec<u8>)) {
         let disk = self.open();
         let mut io = BlockingDisk::new(&disk).unwrap();
