@@ -1,7 +1,7 @@
 //! `zoneplug reset | open | close | finish | flush | resync`: management of zones.
 
 use crate::confirm::Consent;
-use crate::disk::{Opened, Use, forced, say_what_is_lost};
+use crate::disk::{Opened, Use, forced, warn_if_not_kept};
 use crate::failure::Failure;
 use crate::window::Window;
 use crate::zones::{self, RangeArgs, count, holds_data, number, numbers, size, written};
@@ -15,7 +15,7 @@ use zoneplug_host::{AsyncDisk, Specification};
 /// Commands at the device at a time.
 const DEPTH: u16 = 32;
 
-/// Flags of the four.
+/// Flags of `zoneplug reset`, `open`, `close` and `finish`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The disk: a file made by zoneplug create, or a specification such as mem,zones=64
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     consent: Consent,
 
-    /// Say which zones it was
+    /// Print which zones the command changed, and which it skipped
     #[arg(short, long)]
     verbose: bool,
 
@@ -46,8 +46,8 @@ struct Done {
     skipped: Vec<u32>,
 }
 
-/// Whether a command changes a zone: it must be sequential and writable, and active for a close.
-fn concerns(op: Op, z: &ZoneInfo) -> bool {
+/// Whether a command applies to a zone: to a sequential and writable one; a close only to an active one.
+fn applies_to(op: Op, z: &ZoneInfo) -> bool {
     let dead = matches!(z.cond, Condition::ReadOnly | Condition::Offline);
     z.zone_type == ZoneType::SeqWriteRequired
         && !dead
@@ -62,7 +62,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
     let found = disk.report(range)?;
     let g = &disk.geometry;
     let (mine, others): (Vec<&ZoneInfo>, Vec<&ZoneInfo>) =
-        found.iter().partition(|z| concerns(op, z));
+        found.iter().partition(|z| applies_to(op, z));
     let name = op.name().trim_start_matches("zone_");
     if mine.is_empty() {
         return Err(Failure::usage(format!("there is no zone to {name} in this range"))
@@ -83,7 +83,8 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         disk.io.manage(Op::ZoneResetAll, Sector(0), 0)?;
     } else {
         let io = AsyncDisk::new(&disk.disk, DEPTH)?;
-        // Without a limit of open zones, the zones of a device are independent, so their order does not matter.
+        // Zones are independent, so their commands may be in flight together. Only a limit of open zones connects them:
+        // the order decides which of too many opens fail.
         let mut window = Window::new(usize::from(DEPTH));
         for z in &mine {
             window.make_room()?;
@@ -91,7 +92,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         }
         window.finish()?;
     }
-    say_what_is_lost(&disk.spec);
+    warn_if_not_kept(&disk.spec);
     if args.json {
         return json::print(out, &done);
     }
@@ -107,7 +108,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
     Ok(())
 }
 
-/// Asks the user if the command would destroy data.
+/// Asks for consent if the command would destroy data or give up room.
 fn ask(
     op: Op,
     mine: &[&ZoneInfo],
@@ -128,7 +129,7 @@ fn ask(
         format!("destroys the data of {zones} ({list}): {} written", bytes(written))
     } else {
         let room = bytes(|z| z.capacity_sectors - written(z));
-        format!("makes {zones} full that are partly written ({list}): {room} of room given up")
+        format!("fills {zones} that are partly written ({list}), and gives up {room} of room")
     };
     consent.ask(&what, lost.len())
 }
@@ -184,8 +185,12 @@ pub(crate) fn resync(args: &ResyncArgs, out: &mut dyn Write) -> Result<(), Failu
     if args.json {
         return json::print(out, &r);
     }
-    let (all, fixed) = (count(r.zones, "zone"), count(r.corrected.len(), "write pointer"));
+    let (all, fixed) = (count(r.zones, "zone"), r.corrected.len());
     let list = zones::numbers(&r.corrected);
-    let list = if list.is_empty() { list } else { format!(" (zones {list})") };
+    let list = match fixed {
+        0 => list,
+        1 => format!(" (zone {list})"),
+        _ => format!(" (zones {list})"),
+    };
     term::print(out, &format!("{all} read, {fixed} corrected{list}\n"))
 }

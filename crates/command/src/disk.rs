@@ -50,7 +50,7 @@ impl Named {
             tell(spec);
         }
         let named = spec.open_to_serve(given)?;
-        say_what_never_waits(&[&named.config], named.device.limits().rotational);
+        warn_of_ways_that_never_wait(&[&named.config], named.device.limits().rotational);
         Ok(named)
     }
 
@@ -64,7 +64,7 @@ impl Named {
 }
 
 /// Warns about policies among the ways to open a disk that have no effect because waiting is not allowed.
-pub fn say_what_never_waits(ways: &[&DiskConfig], rotational: bool) {
+pub fn warn_of_ways_that_never_wait(ways: &[&DiskConfig], rotational: bool) {
     let idle = |policy: Policy| {
         ways.iter().any(|c| {
             let one = c.zoned_qd1_writes.unwrap_or(rotational) && c.mode == Mode::Plug;
@@ -88,7 +88,7 @@ fn tell(spec: &Specification) {
 }
 
 /// Warns at the end of a command that changed a disk in memory: the disk and the change end with the process.
-pub fn say_what_is_lost(spec: &Specification) {
+pub fn warn_if_not_kept(spec: &Specification) {
     if spec.is_volatile() {
         let spec = plain(spec);
         term::note(&format!("the disk {spec} ends with this command, and its data with it"));

@@ -41,9 +41,9 @@ fn scheduler_help() -> String {
 }
 
 /// Warns about policies in `ways` that are designed around waits (`anticipation_us`), where no wait is allowed.
-pub(crate) fn say_what_never_waits(ways: &[Way], rotational: bool) {
+pub(crate) fn warn_of_ways_that_never_wait(ways: &[Way], rotational: bool) {
     let configs: Vec<&DiskConfig> = ways.iter().map(|way| &way.config).collect();
-    disk::say_what_never_waits(&configs, rotational);
+    disk::warn_of_ways_that_never_wait(&configs, rotational);
     for text in ways.iter().filter_map(Way::never_waits) {
         term::note(&text);
     }

@@ -3,7 +3,7 @@
 use super::bar::Bar;
 use super::plan::{self, Extent};
 use super::{Buffers, Source};
-use crate::disk::{Opened, Use, say_what_is_lost};
+use crate::disk::{Opened, Use, warn_if_not_kept};
 use crate::failure::Failure;
 use crate::json;
 use crate::window::Window;
@@ -87,7 +87,7 @@ pub(crate) fn append(args: &AppendArgs, out: &mut dyn Write) -> Result<(), Failu
         return Err(failure);
     }
     if !failed {
-        say_what_is_lost(&disk.spec);
+        warn_if_not_kept(&disk.spec);
     }
     Ok(())
 }

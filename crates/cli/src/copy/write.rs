@@ -4,7 +4,7 @@ use super::bar::Bar;
 use super::plan::{self, Extent};
 use super::{Buffers, Copied, Source, Transfers};
 use crate::confirm::Consent;
-use crate::disk::{Opened, Use, forced, say_what_is_lost};
+use crate::disk::{Opened, Use, forced, warn_if_not_kept};
 use crate::failure::Failure;
 use crate::window::{Window, block_on};
 use crate::zones::{RangeArgs, count, holds_data, numbers, size};
@@ -102,7 +102,7 @@ pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure
     }
     disk.io.flush()?;
     say(&copied, args.json, out)?;
-    say_what_is_lost(&disk.spec);
+    warn_if_not_kept(&disk.spec);
     Ok(())
 }
 

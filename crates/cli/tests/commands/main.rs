@@ -128,7 +128,7 @@ fn management_changes_zones_for_the_next_process() {
     assert!(plugs.starts_with("Zone no: 2, flags: 0x"), "{plugs}");
     assert!(plugs.contains("cond: ACTIVE, wp ofst: ") && plugs.ends_with("pending BIO: 0\n"));
     assert_eq!(json(&["zone-wplugs", &disk, "--json"])["plugs"][0]["zone"], 2);
-    assert_eq!(ok(&["resync", &disk]), "8 zones read, 0 write pointers corrected\n");
+    assert_eq!(ok(&["resync", &disk]), "8 zones read, 0 corrected\n");
     assert_eq!(json(&["resync", &disk, "-c", "3", "--json"])["zones"], 3);
     assert_eq!(ok(&["flush", &disk]), "");
     let v = json(&["check", &disk, "--json"]);
@@ -194,7 +194,11 @@ fn the_data_of_more_than_one_zone_is_destroyed_with_yes_only() {
     ok_with(&["write", &disk, "-", "-o", "0"], &data[..8192]);
     ok_with(&["write", &disk, "-", "-o", "8192"], &data[..8192]);
     assert_eq!(conditions(&disk), "cl fu em em cl em em em");
-    fails(&["finish", &disk], 2, "makes 2 zones full that are partly written (0, 4): 2.0M of room");
+    fails(
+        &["finish", &disk],
+        2,
+        "fills 2 zones that are partly written (0, 4), and gives up 2.0M of room",
+    );
     ok(&["finish", &disk, "-c", "6", "-y"]);
     assert_eq!(conditions(&disk), "fu fu fu fu fu fu em em");
     assert_eq!(ok(&["reset", &disk, "--force", "--verbose"]), "reset: 8 zones (0-7)\n");

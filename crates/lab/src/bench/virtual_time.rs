@@ -1,5 +1,5 @@
-//! A user's own workload in virtual time: the flags, and the figures as text and JSON. Processor time is not
-//! measured.
+//! A user's own workload in virtual time: runs what the flags of `bench` describe, and shows the figures as text, JSON and
+//! CSV. Processor time is not measured.
 
 use super::Args;
 use super::blkparse::Trace;
@@ -10,7 +10,7 @@ use super::workload::NAMES;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
-use crate::virtual_disk::{say_what_never_waits, short, workers};
+use crate::virtual_disk::{short, warn_of_ways_that_never_wait, workers};
 use crate::{csv, json, term};
 use serde::Serialize;
 use std::fmt;
@@ -24,7 +24,7 @@ use zoneplug_models::{VirtualDisk, Way};
 
 /// The document of a whole run.
 #[derive(Debug, Serialize)]
-struct Timed {
+struct Document {
     zoneplug: &'static str,
     /// Always `virtual`.
     time: &'static str,
@@ -43,7 +43,8 @@ struct Timed {
     /// Whether a signal came before the end: the last rows then cover a shorter time or are missing.
     partial: bool,
     rows: Vec<Row>,
-    /// Wall-clock time of the run. Everything else in this document follows from the command line.
+    /// Wall-clock time of the run. Unless the run is `partial`, everything else in this document follows from the command
+    /// line.
     real_s: f64,
 }
 
@@ -74,7 +75,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
             .hint("--real-time with data=1 in the specification, or --disk mem"));
     }
     load.check(&NAMES)?;
-    say_what_never_waits(&ways, modelled.rotational());
+    warn_of_ways_that_never_wait(&ways, modelled.rotational());
     let (geometry, limits) = (modelled.geometry(), modelled.limits());
     for way in &ways {
         check(work, geometry, limits, way.config.mode, &NAMES)?;
@@ -90,7 +91,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
         None => None,
     };
     let document = json::flag(args.json, args.csv);
-    let has_stdout = Output::have_stdout(&[("--write-trace", trace.as_ref())], document)?;
+    let trace_has_stdout = Output::have_stdout(&[("--write-trace", trace.as_ref())], document)?;
     let each = Duration::from_nanos(load.length.0);
     // One load for each number of drives.
     let loads: Vec<Workload> = match args.drives.as_slice() {
@@ -115,7 +116,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
         })?
     };
     drop(progress);
-    let timed = Timed {
+    let timed = Document {
         zoneplug: env!("CARGO_PKG_VERSION"),
         time: "virtual",
         disk: modelled.spec.clone(),
@@ -134,11 +135,11 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
         rows,
         real_s: start.elapsed().as_secs_f64(),
     };
-    let parts = |r: &Row| r.jobs.refused + r.reads.as_ref().map_or(0, |p| p.refused);
+    let refused = |r: &Row| r.jobs.refused + r.reads.as_ref().map_or(0, |p| p.refused);
     let plugged = timed.rows.iter().all(|r| r.mode == Mode::Plug.name());
-    let failure = failure_of(timed.rows.iter().map(parts).sum(), 0, plugged);
+    let failure = failure_of(timed.rows.iter().map(refused).sum(), 0, plugged);
     let failure = interrupt::or_partial(timed.partial, failure);
-    if has_stdout {
+    if trace_has_stdout {
         return failure.map_or(Ok(()), Err);
     }
     if args.json {
@@ -152,8 +153,9 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     failure.map_or(Ok(()), Err)
 }
 
-impl Timed {
-    /// The rows as CSV: one for each way to open the disk, and one for the reads beside the jobs.
+impl Document {
+    /// The rows as CSV: one for each way to open the disk and number of drives, and one more for the reads beside the jobs,
+    /// if there are any.
     fn csv(&self) -> String {
         let mut text = csv::line([
             "disk",
@@ -180,7 +182,7 @@ impl Timed {
             "worst_p99_ns",
         ]);
         for r in &self.rows {
-            // The figures of the single disks count their jobs, not the reads beside them.
+            // A shelf is several drives on one adapter. The figures of its drives count their jobs, not the reads beside them.
             let shelf = r.shelf.as_ref();
             let of = |f: &dyn Fn(&Shelf) -> String| shelf.map_or(String::new(), f);
             let reads = r.reads.iter().map(|p| ("reads", p));
@@ -214,7 +216,7 @@ impl Timed {
         text
     }
 
-    /// Prints how the disks of each row share the adapter.
+    /// Prints how the drives of each row share the adapter.
     fn shelves(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rows.iter().all(|r| r.shelf.is_none()) {
             return Ok(());
@@ -237,7 +239,7 @@ impl Timed {
     }
 }
 
-impl fmt::Display for Timed {
+impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -257,7 +259,7 @@ impl fmt::Display for Timed {
             write!(f, ", fio's lock on zones")?;
         }
         if let (Some(n), Some(bytes)) = (self.reads, self.read_block_bytes) {
-            write!(f, "; beside it {n} random reads of {}", Bytes(bytes))?;
+            write!(f, "; beside it random reads of {}, {n} outstanding", Bytes(bytes))?;
         }
         writeln!(f, "\n{} s, after {} s that are not counted", self.virtual_s, self.warm_up_s)?;
         let turns = self.rows.iter().any(|r| r.head_moves_per_s.is_some());
@@ -327,7 +329,8 @@ impl fmt::Display for Timed {
                 }
             }
         }
-        let all = (self.warm_up_s + self.virtual_s) * self.rows.len() as f64;
+        // A row that a signal ended is shorter than requested.
+        let all: f64 = self.rows.iter().map(|r| self.warm_up_s + r.virtual_s).sum();
         let times = all / self.real_s.max(1e-6);
         writeln!(
             f,

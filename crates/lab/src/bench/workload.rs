@@ -11,7 +11,7 @@ use crate::confirm::Consent;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
-use crate::virtual_disk::say_what_never_waits;
+use crate::virtual_disk::warn_of_ways_that_never_wait;
 use crate::{json, term, zones};
 use std::io::Write;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Err(Failure::usage("--verify on a disk that keeps no data")
             .hint("--disk mem, with the same options"));
     }
-    say_what_never_waits(&ways, named.device.limits().rotational);
+    warn_of_ways_that_never_wait(&ways, named.device.limits().rotational);
     spare_data(&named, args.consent)?;
 
     let mut arena = Arena::default();

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
 use crate::suggest::{self, Suggest};
-use crate::virtual_disk::{Ways, say_what_never_waits, workers};
+use crate::virtual_disk::{Ways, warn_of_ways_that_never_wait, workers};
 use crate::{json, term};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // A replay in real time has no repeats.
     let mut runs = 0;
     for (ways, turns) in ways.iter().zip(turns) {
-        say_what_never_waits(ways, turns);
+        warn_of_ways_that_never_wait(ways, turns);
         runs += ways.len() as u64 * u64::from(Replay::runs_on(turns, args.repeat));
     }
     bar.set_length(files.bytes * (1 + runs));
