@@ -1,4 +1,4 @@
-//! `zoneplug-lab bench` as its users see it: output, exit codes, two lines for an error.
+//! `zoneplug-lab` and its command `bench` as users see them: output, exit codes, two lines for an error.
 
 #[path = "../../cli/tests/common/error_form.rs"]
 mod error_form;
@@ -27,7 +27,7 @@ fn number(v: &Value, path: &str) -> f64 {
     v.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {v:#}"))
 }
 
-/// The main job, in short: all figures are there, and the three cases show what they are for.
+/// `bench` without a workload, with short runs: all figures are there, and the three comparisons come out as they should.
 #[test]
 fn bench_measures_and_shows_the_three_cases() {
     let v = json("bench --json --seconds 0.05");
@@ -44,7 +44,7 @@ fn bench_measures_and_shows_the_three_cases() {
             }
         }
     }
-    // One BIO in some is timed. A loaded machine does few in 0.05 s.
+    // Only some BIOs are timed, and a loaded machine does few BIOs in 0.05 s.
     assert!(timed >= 24, "{timed} of 32 have times");
     assert!(v["disks"][0]["verified_plug"].is_null(), "the null disk keeps no data");
     for mode in ["plug", "none"] {
@@ -61,8 +61,8 @@ fn bench_measures_and_shows_the_three_cases() {
         (v["order"][0]["mode"].as_str(), v["order"][1]["mode"].as_str()),
         (Some("none"), Some("plug"))
     );
-    assert!(number(&v, "/order/0/refused") > 0.0, "none loses writes on a disk that reorders");
-    assert_eq!(number(&v, "/order/1/refused"), 0.0, "plug loses none");
+    assert!(number(&v, "/order/0/refused") > 0.0, "mode none: a disk that reorders refuses writes");
+    assert_eq!(number(&v, "/order/1/refused"), 0.0, "mode plug: it refuses no write");
     assert!(number(&v, "/order/1/writes") > 0.0);
     assert_eq!(number(&v, "/order/1/writes"), number(&v, "/order/1/verified/written"));
     assert_eq!(number(&v, "/order/1/verified/wrong"), 0.0);
@@ -120,7 +120,7 @@ fn a_disk_that_is_read_only_can_be_read() {
     assert!(number(&v, "/measure/bios") > 0.0);
 }
 
-/// I/O that failed is exit code 1, and the figures are printed all the same.
+/// I/O that failed gives exit code 1; the figures are printed all the same.
 #[test]
 fn writes_that_the_disk_refused_are_a_failure() {
     let out = lab("bench --disk mem,reorder=1 --mode none --iodepth 16 --runtime 40ms");
@@ -163,7 +163,7 @@ fn help_documents_the_exit_codes() {
     }
 }
 
-/// A command of the other program is named, with the command line that works.
+/// For a command of `zoneplug`, the error gives the command line that works.
 #[test]
 fn a_command_of_the_other_program_says_where_it_is() {
     for args in ["create disk.zbd --size 1G", "help create", "top"] {

@@ -31,7 +31,7 @@ fn tables() -> Vec<(String, String)> {
     let out = command.output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     let errors = String::from_utf8(out.stderr).unwrap();
-    // The bands: a cell outside of one is an exit status.
+    // The bands: a cell outside of one sets the exit code.
     assert!(out.status.success(), "{errors}{}", failures(&text));
     let mut tables: Vec<(String, String)> = Vec::new();
     for part in text.split("\n\n") {

@@ -19,7 +19,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// A table of one cell, whose figure is 185 MB/s on the ZNS drive.
+/// A book, that is a file of tables, with one table of one cell, whose figure is 185 MB/s on the ZNS drive.
 fn book(name: &str, published: &str, claim: &str) -> PathBuf {
     let path = file(name);
     let text = format!(
@@ -30,8 +30,9 @@ fn book(name: &str, published: &str, claim: &str) -> PathBuf {
     path
 }
 
+/// A claim must hold; an aim is only shown.
 #[test]
-fn a_cell_outside_of_its_band_is_exit_status_1() {
+fn a_cell_outside_of_its_band_gives_exit_code_1() {
     for (i, (published, claim, code)) in [
         ("190 band 6", "", 0),
         ("200 band 6", "", 1),
@@ -45,18 +46,18 @@ fn a_cell_outside_of_its_band_is_exit_status_1() {
         let out = reproduce(&format!("--book {}", path.display()));
         let (told, errors) = (text(&out.stdout), text(&out.stderr));
         assert_eq!(out.status.code(), Some(code), "{published} {claim}: {errors}");
-        // The table is printed all the same, and says which.
+        // The table is printed all the same, and shows which cell failed.
         assert_eq!(told.contains("FAIL"), code == 1, "{told}");
         assert_eq!(errors.lines().count(), if code == 1 { 2 } else { 0 }, "{errors}");
         assert!(code == 0 || errors.contains("\ntry: look for FAIL"), "{errors}");
     }
-    // One run is no mean: it is shown, and judges nothing.
+    // A single run is shown but not judged.
     let path = book("band-quick.txt", "200 band 6", "");
     assert_eq!(reproduce(&format!("--quick --book {}", path.display())).status.code(), Some(0));
 }
 
 #[test]
-fn tables_are_listed_and_chosen_by_how_they_begin() {
+fn tables_are_listed_and_chosen_by_prefix() {
     let all = text(&reproduce("--list").stdout);
     for name in ["smr30-seq", "smr30-random", "smr20", "zns", "policies-fio", "null-zwp"] {
         assert!(all.lines().any(|l| l.split_whitespace().next() == Some(name)), "{name} in\n{all}");
@@ -94,7 +95,7 @@ fn figures_come_as_text_json_csv_and_a_page() {
     assert!(lines[1..].iter().all(|l| commas(l) + 1 == fields), "{csv}");
 }
 
-/// What is about the processor is measured, and shows ratios.
+/// Tables of processor time are measured on this machine, and show ratios.
 #[test]
 fn costs_are_measured_here() {
     let out = reproduce("null-append --quick --json");
@@ -130,7 +131,7 @@ fn the_headline_can_be_had_alone() {
         let count = of.as_u64().unwrap_or_else(|| of.as_array().unwrap().len() as u64);
         assert_eq!(count, n.parse::<u64>().unwrap(), "{what}");
     }
-    // A quick run makes no claim that binds.
+    // In a quick run a claim counts as an aim.
     assert_eq!(json["aims"], 1);
 }
 
@@ -138,15 +139,15 @@ fn the_headline_can_be_had_alone() {
 fn what_cannot_be_done_is_said_in_two_lines() {
     let nonsense = file("nonsense.txt");
     std::fs::write(&nonsense, "table one | One\nrow a\n").unwrap();
-    let client = book("client.txt", "190 band 6", "");
-    let wrong = std::fs::read_to_string(&client).unwrap().replace("depth=1", "dpeth=1");
-    std::fs::write(&client, wrong).unwrap();
+    let misspelt = book("misspelt.txt", "190 band 6", "");
+    let wrong = std::fs::read_to_string(&misspelt).unwrap().replace("depth=1", "dpeth=1");
+    std::fs::write(&misspelt, wrong).unwrap();
     for (args, what) in [
         ("smr31".to_owned(), "smr31"),
         ("--json --csv".to_owned(), "--csv"),
         ("--book nowhere.txt".to_owned(), "nowhere.txt"),
         (format!("--book {}", nonsense.display()), "line 2"),
-        (format!("--book {}", client.display()), "depth"),
+        (format!("--book {}", misspelt.display()), "depth"),
         ("zns --quick --html /nowhere/at/all.html".to_owned(), "/nowhere"),
     ] {
         let out = reproduce(&args);
@@ -159,7 +160,7 @@ fn what_cannot_be_done_is_said_in_two_lines() {
     }
 }
 
-/// What `--quick` shows, it does not call a failure: help says that nothing fails then.
+/// With `--quick` nothing is a failure, as the help says.
 #[test]
 fn a_quick_run_fails_nothing() {
     let path = book("quick.txt", "200 band 6", "claim rate plug a >= 500");
