@@ -198,7 +198,7 @@ impl<T: Timing> Worker<T> {
         if self.keep_alive.is_some_and(|at| self.now >= at) {
             self.expire_silent_hosts();
         }
-        Ok(self.ending.is_none() || !self.turn_ending())
+        Ok(self.ending.is_none() || !self.continue_end())
     }
 
     fn place(&self, n: usize) -> Option<&Connection<T>> {

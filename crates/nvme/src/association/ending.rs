@@ -190,7 +190,7 @@ impl ServerEnd {
     /// Returns whether the hosts have read all answers, or it is too late to wait for them. `answered` says whether
     /// all associations are answered ([`Association::is_answered`]) and, if so, whether one of the last answers is to
     /// an append ([`Association::has_answered_append`]). It is called until the hosts have all answers.
-    pub fn is_read(&mut self, now: Nanos, answered: impl FnOnce() -> Option<bool>) -> bool {
+    pub fn is_done(&mut self, now: Nanos, answered: impl FnOnce() -> Option<bool>) -> bool {
         if self.read.is_none() {
             let answered = answered();
             let look = if answered == Some(true) { END_LOOK } else { Nanos(0) };
@@ -199,7 +199,7 @@ impl ServerEnd {
         self.is_late(now) || self.read.is_some_and(|at| now >= at)
     }
 
-    /// Returns the time at which the answer of [`ServerEnd::is_read`] changes, unless the hosts acknowledge more.
+    /// Returns the time at which the answer of [`ServerEnd::is_done`] changes, unless the hosts acknowledge more.
     pub fn next_deadline(&self) -> Nanos {
         self.read.unwrap_or(self.limit).min(self.limit)
     }

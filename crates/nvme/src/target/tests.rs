@@ -1,4 +1,4 @@
-//! Connect, and behaviour that involves several controllers.
+//! Connect, and behaviour that involves several controllers. Codes such as J1 are requirements of docs/requirements.md.
 
 use super::testing::*;
 use super::{Event, Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
@@ -37,12 +37,12 @@ fn a_host_connects_its_queues() {
     assert_eq!(hosts, [(1, HOST.to_owned()), (2, HOST.to_owned())]);
 }
 
-/// J1: each wrong field and the status that it gets; the result names the field of *invalid parameters*.
+/// J1: each wrong field and the status that it gets; the result of *invalid parameters* has the offset of the field.
 #[test]
-fn a_connect_that_is_wrong_says_what_is() {
+fn a_wrong_connect_is_refused_with_the_offset_of_the_field() {
     const PARAMETERS: u16 = status::CONNECT_PARAMETERS | DNR;
     type Change = fn(&mut Hello);
-    let admin: [(Change, u16, u64); 13] = [
+    let without_controller: [(Change, u16, u64); 13] = [
         (|h| h.fields.recfmt = 1, status::CONNECT_FORMAT | DNR, 0),
         (|h| h.fields.sqsize = 0, PARAMETERS, 44),
         (|h| h.fields.sqsize = 1024, PARAMETERS, 44),
@@ -58,7 +58,7 @@ fn a_connect_that_is_wrong_says_what_is() {
         (|h| (h.fields.sqsize, h.data.subnqn) = (1024, text(DISCOVERY_NQN, 0)), PARAMETERS, 44),
     ];
     let mut t = target();
-    for (i, (change, status, result)) in admin.into_iter().enumerate() {
+    for (i, (change, status, result)) in without_controller.into_iter().enumerate() {
         let mut h = Hello::new(NQN, ANY_CONTROLLER, 0);
         change(&mut h);
         let c = h.send(&mut t).unwrap_err();
@@ -82,7 +82,7 @@ fn a_connect_that_is_wrong_says_what_is() {
         let c = h.send(&mut t).unwrap_err();
         assert_eq!((c.status, c.result), (status, result), "I/O {i}");
     }
-    // The controller belongs to another host, which may also connect.
+    // This host may connect, but the controller belongs to another host.
     t.add_subsystem(SubsystemConfig::new(nqn("nqn.other"))).unwrap();
     let other = Hello::new("nqn.other", ANY_CONTROLLER, 0).send(&mut t).unwrap();
     let mut h = Hello::new("nqn.other", other.queue.controller, 1);
@@ -131,9 +131,9 @@ fn queues_of_a_controller_that_is_not_ready() {
     assert_eq!((c.status, c.result), (status::CONNECT_PARAMETERS | DNR, 42));
 }
 
-/// J6. Each host gets its own second look, also if another one was late before it.
+/// J6. A controller ends at the second check that finds its host late, whatever other hosts do.
 #[test]
-fn a_host_ends_at_the_second_look_that_finds_it_late() {
+fn a_controller_ends_at_the_second_check_that_finds_its_host_late() {
     let at = |ms: u64| NOW.plus(Nanos(ms * 1_000_000));
     let mut t = target();
     let mut host = |kato| {
@@ -144,25 +144,25 @@ fn a_host_ends_at_the_second_look_that_finds_it_late() {
         id
     };
     let (a, b, c) = (host(1000), host(2000), host(2000));
-    let mut look = |ms, hears: Option<u16>| {
-        if let Some(id) = hears {
+    let mut check = |ms, keep_alive_of: Option<u16>| {
+        if let Some(id) = keep_alive_of {
             t.admin(id, &without_data(Command::new(admin::KEEP_ALIVE)), at(ms));
         }
         t.expire_at_second_look(at(ms));
         t.take_events()
     };
-    assert_eq!(look(900, None), []);
-    assert_eq!(look(1500, None), [], "the first is late");
-    assert_eq!(look(2100, None), [Event::Close(a)], "and the others are late for the first time");
-    assert_eq!(look(2600, Some(c)), [Event::Close(b)], "one of them was heard of meanwhile");
-    assert_eq!(look(4599, None), []);
-    assert_eq!(look(4700, None), []);
-    assert_eq!(look(5300, None), [Event::Close(c)]);
+    assert_eq!(check(900, None), []);
+    assert_eq!(check(1500, None), [], "the first is late");
+    assert_eq!(check(2100, None), [Event::Close(a)], "and the others are late for the first time");
+    assert_eq!(check(2600, Some(c)), [Event::Close(b)], "the other one was heard of meanwhile");
+    assert_eq!(check(4599, None), []);
+    assert_eq!(check(4700, None), []);
+    assert_eq!(check(5300, None), [Event::Close(c)]);
 }
 
 /// J6. The controller of a host that is silent for too long ends.
 #[test]
-fn a_host_that_is_silent_is_given_up() {
+fn the_controller_of_a_silent_host_ends() {
     const SECOND: u64 = 1_000_000_000;
     let at = |n| NOW.plus(Nanos(n * SECOND));
     let mut t = target();
@@ -170,7 +170,7 @@ fn a_host_that_is_silent_is_given_up() {
     h.fields.kato = 1500;
     let id = h.send(&mut t).unwrap().queue.controller;
     assert_eq!(t.next_deadline(), Some(at(120)), "until it is ready");
-    // The timeout runs from this command on, in whole seconds.
+    // The timeout runs from this command on, rounded up to whole seconds.
     enable(&mut t, id, Configuration::START);
     assert_eq!(t.next_deadline(), Some(at(2)));
     let alive = without_data(Command::new(admin::KEEP_ALIVE));
@@ -191,7 +191,7 @@ fn a_host_that_is_silent_is_given_up() {
     assert_eq!((t.take_events(), t.next_deadline()), (vec![Event::Close(id)], None));
     assert_eq!(fails(&mut t, id, alive), status::ABORTED | DNR);
 
-    // Without keep alive, a controller that is ready has no time limit, and one that is not ready has.
+    // Without keep alive, a controller that is ready has no time limit, and one that is shut down has one.
     let id = connect(&mut t);
     assert_eq!(t.next_deadline(), None);
     enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
@@ -222,14 +222,14 @@ fn namespaces_come_and_go() {
     // The subsystem does not have this disk, so nothing changes.
     assert_eq!(t.remove_namespaces(&nqn(NQN), 77).unwrap(), []);
     assert_eq!(t.take_events(), []);
-    // The event comes once, until the log page is read.
+    // The event comes again only after the log page was read.
     request_event(&mut t, id, 41);
     assert_eq!(t.remove_namespaces(&nqn(NQN), 0).unwrap(), [1]);
     assert!(matches!(&t.take_events()[..], [Event::Namespaces(..)]));
     let changed = ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4096, 0)).1;
     assert_eq!(changed[..16], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4, 0)).1, [0; 4]);
-    // The other host gets the event when it asks. It has no I/O queue.
+    // The other controller sends the event when its host requests one. It has no I/O queue.
     ok(&mut t, other, set_feature(feature::ASYNC_EVENTS, 1 << 8));
     request_event(&mut t, other, 42);
     assert_eq!(completions(&mut t), [(other, 42, 2 | 4 << 16)]);
@@ -237,9 +237,9 @@ fn namespaces_come_and_go() {
     assert!(matches!(&t.take_events()[..], [Event::Namespaces(..), Event::Complete(..)]));
 }
 
-/// J17. A hidden disk keeps its namespace numbers.
+/// J17. A disk that is not enabled keeps its namespace identifiers.
 #[test]
-fn j17_a_disk_that_is_not_enabled_keeps_its_numbers() {
+fn j17_a_disk_that_is_not_enabled_keeps_its_identifiers() {
     let mut t = target();
     t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
     let id = connect(&mut t);
@@ -259,12 +259,12 @@ fn j17_a_disk_that_is_not_enabled_keeps_its_numbers() {
     assert_eq!(decode_namespace_list(&all), [1]);
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, false).unwrap(), [], "nothing has changed");
     assert_eq!(t.take_events(), []);
-    // A disk that is added meanwhile gets other numbers.
+    // A disk that is added meanwhile gets other identifiers.
     assert_eq!(t.add_namespaces(&nqn(NQN), mixed(2)).unwrap(), [4, 5]);
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, true).unwrap(), [2, 3]);
     assert_eq!(shown(&t), [1, 2, 3, 4, 5]);
     assert_eq!(t.namespaces(&nqn(NQN)).unwrap().get(3).unwrap().disk(), 1);
-    // A disk that is removed gives its numbers up, shown or hidden.
+    // A disk that is removed gives its identifiers up, enabled or not.
     t.enable_namespaces(&nqn(NQN), 1, false).unwrap();
     assert_eq!(t.remove_namespaces(&nqn(NQN), 1).unwrap(), [2, 3]);
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, true).unwrap(), []);
@@ -286,13 +286,13 @@ fn the_discovery_log_has_what_the_host_may_connect_to() {
     let e = &entries[0];
     assert_eq!((e.trtype, e.adrfam, e.subtype, e.cntlid, e.portid), (3, 1, 2, 0xffff, 1));
     assert_eq!((e.subnqn, e.trsvcid), (text(NQN, 0), text("4420", b' ')));
-    // A wildcard port is shown with the address where this host came in.
+    // For a wildcard address the entry has the address at which this host came in.
     assert_eq!(e.traddr, text("10.0.2.2", b' '));
 
     ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 31));
     request_event(&mut t, id, 7);
-    let hidden = Hosts::Listed(vec![nqn("nqn.other")]);
-    t.add_subsystem(SubsystemConfig { hosts: hidden, ..SubsystemConfig::new(nqn("nqn.hidden")) })
+    let others = Hosts::Listed(vec![nqn("nqn.other")]);
+    t.add_subsystem(SubsystemConfig { hosts: others, ..SubsystemConfig::new(nqn("nqn.closed")) })
         .unwrap();
     t.add_subsystem(SubsystemConfig::new(nqn("nqn.open"))).unwrap();
     assert_eq!(completions(&mut t), [(id, 7, 2 | 0xf0 << 8 | 0x70 << 16)]);
@@ -318,7 +318,7 @@ fn a_controller_ends_with_its_admin_queue() {
     assert_eq!(t.take_events(), [Event::Close(id)]);
     t.disconnected(io);
     assert_eq!(t.take_events(), []);
-    // A controller's number is not reused at once.
+    // A controller's identifier is not reused at once.
     assert_eq!(connect(&mut t), id + 1);
 }
 
@@ -337,7 +337,11 @@ fn more_hosts_than_there_is_room_for() {
     assert!(hello.send(&mut t).is_ok());
     t.last = super::room::LAST_CONTROLLER;
     t.disconnected(QueueId { controller: 3, qid: 0 });
-    assert_eq!(hello.send(&mut t).unwrap().queue.controller, 3, "after the last comes the first");
+    assert_eq!(
+        hello.send(&mut t).unwrap().queue.controller,
+        3,
+        "after the last comes the first free one"
+    );
 }
 
 /// J11: hosts for which no place is kept have half of the controllers; the others remain for known hosts.
@@ -410,23 +414,23 @@ fn a_disk_that_comes_later_keeps_what_hosts_were_told() {
     assert_eq!(of_namespace(&mut t, cached[0]), 0);
 }
 
-/// J12: the number of a namespace is not reused while hosts may still use it for another disk.
+/// J12: a namespace identifier is not reused while hosts may still use it for another disk.
 #[test]
-fn a_number_of_a_namespace_comes_back_late() {
+fn a_namespace_identifier_is_not_reused_at_once() {
     let mut t = target();
     let id = connect(&mut t);
-    let mut numbers = vec![];
+    let mut nsids = vec![];
     for disk in 1..5 {
         t.remove_namespaces(&nqn(NQN), disk - 1).unwrap();
-        numbers.extend(t.add_namespaces(&nqn(NQN), zoned(disk)).unwrap());
+        nsids.extend(t.add_namespaces(&nqn(NQN), zoned(disk)).unwrap());
     }
-    assert_eq!(numbers, [2, 3, 4, 5]);
+    assert_eq!(nsids, [2, 3, 4, 5]);
     let list = ok(&mut t, id, identify(0x02, 0, 0)).1;
     assert_eq!(list[..8], [5, 0, 0, 0, 0, 0, 0, 0]);
     let many = (6..6 + 1023).map(|disk| zoned(disk)[0]).collect();
     t.add_namespaces(&nqn(NQN), many).unwrap();
     assert!(t.add_namespaces(&nqn(NQN), zoned(9999)).is_err(), "1024 at a time");
-    // The list is in ascending order and begins at any number.
+    // The list is in ascending order, of the identifiers above the given one.
     let list = decode_namespace_list(&ok(&mut t, id, identify(0x02, 0, 1000)).1);
     assert_eq!(list, (1001..=1028).collect::<Vec<_>>());
 }
@@ -451,7 +455,7 @@ fn short_io_queues() {
 }
 
 #[test]
-fn a_subsystem_that_cannot_be_says_why() {
+fn a_wrong_config_of_a_subsystem_is_refused_with_the_reason() {
     let mut t = target();
     type Change = fn(&mut SubsystemConfig);
     let table: [(Change, &str); 7] = [

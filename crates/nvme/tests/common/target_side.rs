@@ -7,7 +7,7 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_nvme::target::{Namespace, Namespaces, Nqn, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::{Buffers, Connection};
 
-/// The namespaces of one disk of this layout.
+/// The namespaces of one disk of this geometry.
 pub(crate) fn namespaces(geometry: &Geometry) -> Arc<Namespaces> {
     let mut target = Target::new(vec![]);
     let nqn = Nqn::new("nqn.test").unwrap();

@@ -1,23 +1,25 @@
-//! Writes that the disk refuses while the data of those before them are on the way by other connections of the host.
+//! Writes that the disk refuses while the data of earlier writes are on the way over other connections of the host.
+//! Codes such as L12 are requirements of docs/requirements.md.
 
 use super::*;
 
-/// A host whose data are always asked for, and stay on the way until [`arrive`].
+/// Makes the host send all data only on request, and keeps the requests and all else that is sent to the host until
+/// [`arrive`].
 fn slow(w: &mut World, link: &mut Link) {
     link.initiator = Initiator::new(Options { in_capsule: 0, ..Options::default() });
     w.run(link);
     link.on_the_way = Some(Vec::new());
 }
 
-/// The host gets what was sent to it, and answers.
+/// The host gets all that was sent to it, and answers.
 fn arrive(w: &mut World, link: &mut Link) {
     let late = link.on_the_way.take().unwrap();
     link.initiator.received(&late).unwrap();
     w.run(link);
 }
 
-/// L12. The same with the data on the way by other connections of the host, also if their queue has not used the disk yet. Those
-/// of another host do not count.
+/// L12. A refused write also waits for data on the way over other connections of its host, even if their queue has not
+/// used the disk yet. Data of another host do not count.
 #[test]
 fn l12_a_refused_write_waits_for_the_data_of_writes_before_it_on_other_queues() {
     for (host, awaited, waits) in [
@@ -51,23 +53,24 @@ fn l12_a_refused_write_waits_for_the_data_of_writes_before_it_on_other_queues() 
     }
 }
 
-/// L12. The data may reach the disk between the refusal and the question. The write is tried once more, and is not held then.
+/// L12. The data may reach the disk between the refusal and the moment at which the other queues are asked. So the write
+/// is tried once more, without the order window, which holds writes that come before their place.
 #[test]
 fn l12_a_write_that_came_between_the_refusal_and_the_question_counts() {
     let mut w = World::new();
     let (mut first, mut second) = (w.connect("nqn.a"), w.connect("nqn.a"));
     w.send(&mut second, [write(START + 8, 4, 2)]);
     assert!(second.io.waits(), "the other queue is asked");
-    // The other queue has the question and the write at the same time.
+    // The other queue gets the question and the write at the same time.
     w.send(&mut first, [write(START, 8, 1)]);
     if second.io.waits() {
-        // The first question is whether it has had this very write (L10).
+        // First the other queue is asked whether it has had this very write (L10).
         w.run(&mut second);
         w.run(&mut first);
     }
     w.run(&mut second);
     assert_eq!(answers(&mut second), [(0, 0)]);
-    // One that nothing comes before is held once, and not again for the last try.
+    // A write whose predecessor never comes is held once, and not again at its last try.
     w.medium.borrow_mut().holds = true;
     w.send(&mut second, [write(START + 16, 4, 2)]);
     w.medium.borrow_mut().holds = false;
@@ -80,9 +83,10 @@ fn l12_a_write_that_came_between_the_refusal_and_the_question_counts() {
     assert_eq!(answers(&mut second), [(0x1bc, 0)]);
 }
 
-/// L12. Refused writes of three queues wait for the data of one, and for each other, in any order. All land.
+/// L12. Refused writes of three queues wait for the data of another one, and for each other, whatever the order in which
+/// they came. All land.
 #[test]
-fn l12_refused_writes_of_several_queues_wait_in_their_order() {
+fn l12_refused_writes_of_several_queues_wait_for_each_other() {
     let orders = [[1, 2, 3], [1, 3, 2], [2, 1, 3], [2, 3, 1], [3, 1, 2], [3, 2, 1]];
     for order in orders {
         let mut w = World::new();
@@ -113,7 +117,8 @@ fn l12_refused_writes_of_several_queues_wait_in_their_order() {
     }
 }
 
-/// L12. The connection whose data are awaited ends: the order window may hold those behind anew, and they fail after that.
+/// L12. The connection whose data are awaited ends. The order window may hold the writes behind these data once more; then
+/// these writes fail.
 #[test]
 fn l12_the_time_of_the_window_begins_when_the_connection_before_has_ended() {
     let mut w = World::new();
@@ -136,7 +141,8 @@ fn l12_the_time_of_the_window_begins_when_the_connection_before_has_ended() {
     assert_eq!(answers(&mut second), [(0x1bc, 0)]);
 }
 
-/// L12, L11. A queue that stops takes no more data, so no other waits for these. Its own refused writes stay unanswered.
+/// L12, L11. A queue that stops takes no more data, so no other queue waits for them. Its own refused writes stay
+/// unanswered.
 #[test]
 fn l12_a_queue_that_stops_is_not_waited_for() {
     let mut w = World::new();

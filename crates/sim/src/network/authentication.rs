@@ -9,8 +9,8 @@ use zoneplug_nvme::dhchap::MAX_MESSAGE;
 use zoneplug_nvme::initiator::{Authenticate, Data};
 use zoneplug_nvme::spec::{Completion, status};
 
-/// Returns whether the target may refuse a command with this completion only because its host has to authenticate:
-/// with the status that says so, or because the data are too many until then.
+/// Returns whether the target may refuse a command with this completion because its host has to authenticate: with the
+/// status that says so, or as an invalid field if the data are longer than a message of the authentication.
 pub(super) fn is_denied(completion: &Completion, data: &Data) -> bool {
     let len = match data {
         Data::None => 0,
@@ -25,12 +25,12 @@ pub(super) fn is_denied(completion: &Completion, data: &Data) -> bool {
 }
 
 impl NetworkWorld {
-    /// Authenticates a host on a connection with this key, between other commands if the queue takes them. Returns
-    /// whether the target has admitted the host. Returns `None` if the connection was lost.
-    pub(super) fn authenticate(&mut self, c: usize, text: &str) -> Option<bool> {
+    /// Authenticates a host on a connection with this key. If the queue is connected already, sends other commands in
+    /// between. Returns whether the target has admitted the host. Returns `None` if the connection was lost.
+    pub(super) fn authenticate(&mut self, c: usize, key_text: &str) -> Option<bool> {
         let name = self.hosts[self.connections[c].host].name.clone();
         let (t_id, random) = (self.rng.draw() as u16, random(&mut self.rng));
-        let mut steps = Authenticate::new((SUBSYSTEM, &name), &key(text), None, t_id, random);
+        let mut steps = Authenticate::new((SUBSYSTEM, &name), &key(key_text), None, t_id, random);
         let mut received = Vec::new();
         loop {
             match steps.next(&received) {
@@ -84,14 +84,15 @@ impl NetworkWorld {
             other.troubled = true;
         }
         let on_admin = self.connections[c].qid == 0;
-        if on_admin && self.commands.values().any(|s| self.is_of_queue(s, h)) {
+        if on_admin && self.commands.values().any(|s| self.is_on_io_queue_of(s, h)) {
             self.hit(Class::AccessLost);
         }
         let admitted = self.authenticate(c, WRONG_KEY);
         self.preferred = None;
         assert_ne!(admitted, Some(true), "J13: host {h} does not know its key");
         if admitted == Some(false) {
-            // Connections before the admin queue are of earlier associations: the target may not know of their end yet.
+            // Connections with a smaller index than the admin queue's are of earlier associations: the target may not
+            // know of their end yet.
             let later = if on_admin { self.connections.len() } else { c + 1 };
             for other in (c..later).filter(|&other| self.connections[other].host == h) {
                 assert!(
@@ -106,8 +107,9 @@ impl NetworkWorld {
         self.lose_host(h);
     }
 
-    /// Returns whether a command is in flight on an I/O queue of a host.
-    fn is_of_queue(&self, sent: &Sent, h: usize) -> bool {
+    /// Returns whether a command is in flight on an I/O queue of host `h`. A command of a connection that was lost is
+    /// not.
+    fn is_on_io_queue_of(&self, sent: &Sent, h: usize) -> bool {
         let c = &self.connections[sent.connection];
         !sent.ghost && c.host == h && c.qid > 0
     }
@@ -118,6 +120,7 @@ impl NetworkWorld {
         match sent.what {
             What::Write { .. } | What::Append { .. } => self.not_written(sent.what),
             What::Report { zone, .. } => self.zones[zone].asked = false,
+            // As after any management command that failed, the model counts the state of the zones as unknown.
             What::Manage { zones, .. } => {
                 for zone in zones {
                     let zone = &mut self.zones[zone];

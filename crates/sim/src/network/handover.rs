@@ -36,7 +36,7 @@ impl NetworkWorld {
         let mut end = ServerEnd::new(since);
         loop {
             let answered = self.hosts_have_answers();
-            if end.is_read(self.now, || answered) {
+            if end.is_done(self.now, || answered) {
                 break;
             }
             self.pass_until(end.next_deadline());

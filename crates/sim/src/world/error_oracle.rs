@@ -1,6 +1,6 @@
 //! The oracle for errors: every failure must have a reason. A BIO's status is the device's answer, or a status of the
-//! layer that follows from a failure that the seam oracle has seen in the same zone. `world/completions.rs` asks for
-//! every write.
+//! layer that follows from a failure that the seam oracle, which checks the commands below the layer, has seen in the
+//! same zone. `world/completions.rs` calls it when a BIO ends.
 
 use super::World;
 use zoneplug_core::disk::Mode;
@@ -24,13 +24,12 @@ impl World {
         // The BIO was given up, or was refused because the device has not answered for too long.
         let gone = matches!(bio.status, Status::Timeout | Status::NoDevice);
         let given_up = self.config.timeout.is_some() && gone;
-        // A management command of several zones has the status of the last one. The layer judges reports
-        // too.
-        let rare = bio.op == Op::ReportZones && bio.status == Status::ZoneBusy;
-        assert!(said == bio.status || given_up || rare, "the device said {said}: {bio:?}");
+        // The layer refuses a resync that met a busy zone, although the device has answered the report.
+        let refused = bio.op == Op::ReportZones && bio.status == Status::ZoneBusy;
+        assert!(said == bio.status || given_up || refused, "the device said {said}: {bio:?}");
     }
 
-    /// Returns whether the BIO takes several commands.
+    /// Returns whether the BIO needs several commands.
     pub(super) fn is_split(&self, bio: &Bio) -> bool {
         let max = match bio.op {
             Op::WriteZeroes => self.emu.config().limits.max_write_zeroes_sectors,
@@ -44,7 +43,7 @@ impl World {
         bio.len_sectors > max || first != last
     }
 
-    /// Returns whether the BIO reads a gap of a layer above the seam oracle, which the device does not see.
+    /// Returns whether the BIO reads a gap, which a layer above the seam oracle answers without the device.
     fn is_in_gap(&self, bio: &Bio) -> bool {
         let end = bio.sector.0 + u64::from(bio.len_sectors)
             - self.zones[self.zone_at(bio.sector.0)].start;
@@ -69,11 +68,12 @@ impl World {
         if let Some((first, len)) = stamps
             && (refused || aborted && zones.len() == 1 && !self.is_split(bio))
         {
-            // A device that is full before the layer knows it returns this status too.
+            // The device returns ZoneFull too, if a zone became full without the layer.
             let device = bio.status == S::ZoneFull && self.spoiled;
             assert!(device || !self.seam.was_sent(first, len), "W9: refused, and sent: {bio:?}");
         }
-        // A status of the device needs no other reason. Deadlines are above the seam oracle.
+        // A status of the device needs no other reason. With deadlines, failures begin above the seam oracle, which does
+        // not see them.
         if !(refused || aborted) || self.config.timeout.is_some() {
             return;
         }
@@ -82,6 +82,7 @@ impl World {
             if zone.conventional {
                 return false;
             }
+            // Reasons that the failures of the zone do not show: see the fields of `Zone`.
             let odd = zone.crossed
                 || zone.fuzzy
                 || zone.moved
@@ -95,6 +96,7 @@ impl World {
                 _ => now.any > then.any,
             }
         };
+        // In a zone that takes only native appends, these statuses may be the device's own.
         let native = zones.iter().any(|&z| !self.writes_to(z));
         assert!(native || zones.iter().any(explained), "E1, E2: no reason: {bio:?}");
     }

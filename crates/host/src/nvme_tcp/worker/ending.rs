@@ -1,6 +1,7 @@
 //! The end of a server ([`ServerEnd`]). The workers accept nothing more, answer all commands that have begun, and wait
-//! for each other: no connection closes before the hosts of all workers have read their answers. When a connection of a
-//! host ends, Linux discards what it has received on the others and not read.
+//! for each other: no connection closes before the hosts of all workers have read their answers, or it is too late to
+//! wait for them. The reason: when one connection ends, a Linux host discards what it has received on its other
+//! connections and not read yet.
 
 use super::{ClosingQueue, Connection, Timing, Worker, WorkerContext, context};
 use std::sync::atomic::Ordering;
@@ -10,7 +11,8 @@ use zoneplug_nvme::association::ServerEnd;
 #[derive(Debug)]
 pub(super) struct Ending {
     end: ServerEnd,
-    /// Whether the other workers know that this worker's hosts have read their answers.
+    /// Whether the other workers know that this worker waits for no host any more: its hosts have read their answers,
+    /// or it is too late.
     ready: bool,
 }
 
@@ -24,7 +26,8 @@ impl<T: Timing> Worker<T> {
         self.ending = Some(Ending { end: ServerEnd::new(self.shared.clock.now()), ready: false });
     }
 
-    /// Whether all connections are answered and, if so, whether one of their last answers is to an append.
+    /// `None`: not all connections are answered. True: they are, and one of the last answers is to an append, which a
+    /// host would send again if it had not read the answer.
     fn answered(&mut self) -> Option<bool> {
         let mut ctx = context!(self);
         let mut appended = false;
@@ -39,10 +42,10 @@ impl<T: Timing> Worker<T> {
 
     /// Continues the end. True: the worker has ended.
     #[cold]
-    pub(super) fn turn_ending(&mut self) -> bool {
+    pub(super) fn continue_end(&mut self) -> bool {
         let Some(Ending { mut end, mut ready }) = self.ending.take() else { return true };
         let now = self.now;
-        if end.is_read(now, || self.answered()) && !ready {
+        if end.is_done(now, || self.answered()) && !ready {
             ready = true;
             self.shared.unready_workers.fetch_sub(1, Ordering::AcqRel);
         }
@@ -52,6 +55,7 @@ impl<T: Timing> Worker<T> {
             return false;
         }
         for n in 0..self.places.len() {
+            // False: the connection closes.
             self.with(self.key(n), |_, _| false);
         }
         self.closing.drain(..).for_each(ClosingQueue::abandon);

@@ -1,6 +1,6 @@
 //! Reads that expect capsules, under hosts that send the expected capsules and others.
 
-use super::tests::{BLOCK, Memory, digests, exchange, pattern, queue};
+use super::tests::{BLOCK, Controller, digests, exchange, pattern, queue};
 use super::*;
 use crate::initiator::{Data, Initiator, Options, read, write};
 use crate::spec::opcode;
@@ -28,7 +28,7 @@ proptest! {
     ) {
         let options = Options { digests: digests(header, data), ..Options::default() };
         let mut host = Initiator::new(options);
-        let mut target = Memory::new(Config::default(), queue(true));
+        let mut target = Controller::new(Config::default(), queue(true));
         exchange(&mut host, &mut target, [usize::MAX; 2]);
         let (mut at, mut written) = (0, Vec::new());
         let mut cuts = cuts.into_iter().cycle();
@@ -68,7 +68,7 @@ proptest! {
 
 /// Receives `n` writes of 4 KiB that are sent together, as far as there is room. Returns how many bytes had to be
 /// copied, and how many reads received them.
-fn copied(target: &mut Memory, n: u32) -> (usize, usize) {
+fn copied(target: &mut Controller, n: u32) -> (usize, usize) {
     let mut host = Initiator::new(Options::default());
     let _ = host.take_output();
     let agreed = crate::tcp::pdu::Initialize { version: 0, align: 0, digests: 0, max: 4096 };
@@ -103,7 +103,7 @@ fn copied(target: &mut Memory, n: u32) -> (usize, usize) {
 /// that for a while.
 #[test]
 fn data_of_equal_writes_are_read_to_where_they_stay() {
-    let mut target = Memory::new(Config::default(), queue(true));
+    let mut target = Controller::new(Config::default(), queue(true));
     exchange(&mut Initiator::new(Options::default()), &mut target, [usize::MAX; 2]);
     for _ in 0..5 {
         copied(&mut target, 16);

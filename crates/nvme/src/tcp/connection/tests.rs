@@ -1,4 +1,5 @@
-//! A connection under a wire that cuts the stream anywhere, and under peers that break the protocol.
+//! A connection over a wire that splits the stream anywhere, and with peers that break the protocol. Codes such as K1
+//! are requirements of docs/requirements.md.
 
 mod bounds;
 
@@ -13,7 +14,7 @@ const NOW: Nanos = Nanos(1_000);
 pub(super) const BLOCK: u32 = 512;
 
 /// A controller with its own memory: a read returns the blocks that were written.
-pub(super) struct Memory {
+pub(super) struct Controller {
     pub(super) connection: Connection,
     pub(super) buffers: Buffers,
     memory: Vec<u8>,
@@ -23,12 +24,12 @@ pub(super) struct Memory {
     largest: u64,
 }
 
-impl Memory {
-    pub(super) fn new(config: Config, queue: Queue) -> Memory {
+impl Controller {
+    pub(super) fn new(config: Config, queue: Queue) -> Controller {
         let mut connection = Connection::new(config, NOW);
         connection.set_queue(queue);
         let (buffers, memory) = (Buffers::new(1 << 20), vec![0; 1 << 20]);
-        Memory { connection, buffers, memory, taken: VecDeque::new(), ended: None, largest: 0 }
+        Controller { connection, buffers, memory, taken: VecDeque::new(), ended: None, largest: 0 }
     }
 
     /// Receives `bytes`, at most `cut` at a time.
@@ -96,7 +97,7 @@ pub(super) fn queue(sq_flow_control: bool) -> Queue {
 }
 
 /// Runs the host against the controller until nothing moves. Returns what the controller sent.
-pub(super) fn exchange(host: &mut Initiator, target: &mut Memory, cuts: [usize; 2]) -> Vec<u8> {
+pub(super) fn exchange(host: &mut Initiator, target: &mut Controller, cuts: [usize; 2]) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         let out = host.take_output();
@@ -123,9 +124,10 @@ pub(super) fn pattern(len: u32, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i / 7) as u8 ^ seed).collect()
 }
 
-/// Writes of all sizes, in capsules and fetched, and their reads.
+/// Writes of all sizes, in capsules and fetched, and their reads. Returns the bytes that the controller sent, and the
+/// most bytes of data that it held.
 fn workload(options: Options, config: Config, flow: bool, cuts: [usize; 2]) -> (Vec<u8>, u64) {
-    let mut target = Memory::new(config, queue(flow));
+    let mut target = Controller::new(config, queue(flow));
     let mut host = Initiator::new(options);
     let sizes = [512, 4096, 8192, 8704, 20_480, 65_536, 512];
     let mut at = 0;
@@ -161,7 +163,7 @@ pub(super) fn digests(header: bool, data: bool) -> Digests {
     Digests { header, data }
 }
 
-/// K1. The stream arrives a byte at a time, or all at once.
+/// K1. The stream arrives in pieces of any length, or all at once.
 #[test]
 fn every_cut_of_the_stream_gives_the_same() {
     for (header, data, align, flow) in [
@@ -179,7 +181,7 @@ fn every_cut_of_the_stream_gives_the_same() {
     }
 }
 
-/// Successful reads have a response capsule only if the host uses the head of its queue.
+/// Successful reads have a response capsule only with SQ flow control, for which the host needs the head of its queue.
 #[test]
 fn a_read_needs_no_response_without_flow_control() {
     let (with, _) = workload(Options::default(), Config::default(), true, [usize::MAX; 2]);
@@ -222,7 +224,7 @@ proptest! {
     ) {
         let options = Options { digests: digests(header, data), ..Options::default() };
         let mut host = Initiator::new(options);
-        let mut target = Memory::new(Config::default(), queue(true));
+        let mut target = Controller::new(Config::default(), queue(true));
         exchange(&mut host, &mut target, [usize::MAX; 2]);
         for i in 0..4 {
             let (c, d) = write(1, i * 64, pattern(if i % 2 == 0 { 512 } else { 9216 }, 1), BLOCK);
@@ -241,8 +243,9 @@ proptest! {
 }
 
 /// A connection that is initialized and has a write of 12 KiB whose data it has requested with tag 0.
-fn fetching(digests: Digests) -> Memory {
-    let mut target = Memory::new(Config { max_h2c_data: 8192, ..Config::default() }, queue(true));
+fn fetching(digests: Digests) -> Controller {
+    let mut target =
+        Controller::new(Config { max_h2c_data: 8192, ..Config::default() }, queue(true));
     let mut host = Initiator::new(Options { digests, ..Options::default() });
     exchange(&mut host, &mut target, [usize::MAX; 2]);
     let (c, d) = write(1, 0, pattern(12_288, 3), BLOCK);
@@ -269,10 +272,10 @@ fn bytes_of((common, transfer, data): (Common, Transfer, Vec<u8>)) -> Vec<u8> {
 #[test]
 fn a_host_that_sends_data_in_pieces_is_waited_for() {
     let mut target = fetching(Digests::default());
-    let short_of = Nanos(Config::default().patience.0 - 1);
+    let just_in_time = Nanos(Config::default().patience.0 - 1);
     let mut now = NOW;
     for (n, last) in [(0, false), (1, false), (2, true)] {
-        now = now.plus(short_of);
+        now = now.plus(just_in_time);
         target.connection.expire(now);
         target.events();
         assert!(target.ended.is_none() && target.taken.is_empty(), "piece {n}: {:?}", target.ended);
@@ -298,8 +301,8 @@ fn capsule(command: Command, data: u32) -> (Common, Vec<u8>) {
 }
 
 /// Returns the error that the peer gets if it sends `bytes`; the error must not depend on how the stream is cut.
-fn told(new: impl Fn() -> Memory, bytes: &[u8]) -> Option<(u16, u32)> {
-    let tell = |cut| {
+fn error_for(new: impl Fn() -> Controller, bytes: &[u8]) -> Option<(u16, u32)> {
+    let error = |cut| {
         let mut target = new();
         target.receive(bytes, cut);
         let sent = target.send(usize::MAX);
@@ -315,22 +318,22 @@ fn told(new: impl Fn() -> Memory, bytes: &[u8]) -> Option<(u16, u32)> {
             other => panic!("{other:?}"),
         }
     };
-    let whole = tell(usize::MAX);
-    assert_eq!(tell(1), whole);
+    let whole = error(usize::MAX);
+    assert_eq!(error(1), whole);
     whole.map(|(status, info, _)| (status, info))
 }
 
-fn ready() -> Memory {
-    let mut target = Memory::new(Config::default(), queue(true));
+fn ready() -> Controller {
+    let mut target = Controller::new(Config::default(), queue(true));
     exchange(&mut Initiator::new(Options::default()), &mut target, [usize::MAX; 2]);
     target
 }
 
-/// K1, K4. Each wrong field ends the connection with the error that names it.
+/// K1, K4. Each wrong field ends the connection with its own error.
 #[test]
 fn k4_wrong_data_pdus_are_told_apart() {
     let good = || h2c(0, 0, 0, 8192, false);
-    assert_eq!(told(|| fetching(Digests::default()), &bytes_of(good())), None);
+    assert_eq!(error_for(|| fetching(Digests::default()), &bytes_of(good())), None);
     type Change = fn(&mut (Common, Transfer, Vec<u8>));
     type Row = (&'static str, Change, Option<(u16, u32)>);
     let header = |f| Some((fatal::HEADER_FIELD, f));
@@ -354,17 +357,17 @@ fn k4_wrong_data_pdus_are_told_apart() {
     for (what, change, expected) in table {
         let mut pdu = good();
         change(&mut pdu);
-        assert_eq!(told(|| fetching(Digests::default()), &bytes_of(pdu)), expected, "{what}");
+        assert_eq!(error_for(|| fetching(Digests::default()), &bytes_of(pdu)), expected, "{what}");
     }
     // The last part without its flag, and data after the last part.
     let first = bytes_of(good());
     let second = |last| [first.clone(), bytes_of(h2c(0, 0, 8192, 4096, last))].concat();
-    assert_eq!(told(|| fetching(Digests::default()), &second(false)), header(field::FLAGS));
+    assert_eq!(error_for(|| fetching(Digests::default()), &second(false)), header(field::FLAGS));
     let more = [second(true), bytes_of(h2c(0, 0, 0, 4096, false))].concat();
-    assert_eq!(told(|| fetching(Digests::default()), &more), header(field::TTAG));
+    assert_eq!(error_for(|| fetching(Digests::default()), &more), header(field::TTAG));
 }
 
-/// K1. Each wrong field of a header ends the connection with the error that names it.
+/// K1. Each wrong field of a header ends the connection with its own error.
 #[test]
 fn k1_wrong_headers_are_told_apart() {
     let flush = Command::new(opcode::FLUSH).with_data_apart(0);
@@ -372,7 +375,7 @@ fn k1_wrong_headers_are_told_apart() {
     let changed = |data, change: &dyn Fn(&mut Common)| {
         let mut c = capsule(flush, data);
         change(&mut c.0);
-        told(ready, &bytes(c))
+        error_for(ready, &bytes(c))
     };
     let header = |f| Some((fatal::HEADER_FIELD, f));
     assert_eq!(changed(0, &|_| ()), None);
@@ -389,12 +392,12 @@ fn k1_wrong_headers_are_told_apart() {
     let max = IN_CAPSULE_MAX;
     assert_eq!(changed(0, &|c| (c.pdo, c.plen) = (72, 72 + max + 4)), header(field::PLEN));
     assert_eq!(changed(0, &|c| (c.pdo, c.plen) = (72, u32::MAX)), header(field::PLEN));
-    let new = || Memory::new(Config::default(), queue(true));
+    let new = || Controller::new(Config::default(), queue(true));
     let ask = Initialize { version: 0, align: 0, digests: 0, max: 0 };
     let asked = |ask: Initialize, at: usize, value: u8| {
         let mut b = ask.encode(Kind::IcReq);
         b[at] = value;
-        told(new, &b)
+        error_for(new, &b)
     };
     assert_eq!(asked(ask, 12, 9), None);
     assert_eq!(asked(ask, 8, 1), Some((fatal::PARAMETER, field::PFV)));
@@ -403,8 +406,12 @@ fn k1_wrong_headers_are_told_apart() {
     assert_eq!(asked(ask, 2, 24), header(field::HLEN));
     assert_eq!(asked(ask, 4, 129), header(field::PLEN));
     assert_eq!(asked(ask, 4, 127), header(field::PLEN));
-    assert_eq!(told(new, &bytes(capsule(flush, 0))), Some((fatal::SEQUENCE, 0)), "before ICReq");
-    assert_eq!(told(new, &bytes_of(h2c(0, 0, 0, 4, true))), Some((fatal::SEQUENCE, 0)));
+    assert_eq!(
+        error_for(new, &bytes(capsule(flush, 0))),
+        Some((fatal::SEQUENCE, 0)),
+        "before ICReq"
+    );
+    assert_eq!(error_for(new, &bytes_of(h2c(0, 0, 0, 4, true))), Some((fatal::SEQUENCE, 0)));
 }
 
 /// A header with a wrong digest is not interpreted. Data with a wrong digest fail their command, which may be sent
@@ -432,7 +439,7 @@ fn k5_digests_are_checked() {
     let mut came = Digest::of(&head).bytes();
     came[1] ^= 1;
     let expected = Some((fatal::HEADER_DIGEST, u32::from_le_bytes(came)));
-    assert_eq!(told(|| fetching(both), &pdu(true, false)), expected);
+    assert_eq!(error_for(|| fetching(both), &pdu(true, false)), expected);
     for (spoilt, cut) in [(false, usize::MAX), (false, 1), (true, usize::MAX), (true, 1)] {
         let mut target = fetching(both);
         target.receive(&pdu(false, spoilt), cut);
@@ -473,7 +480,7 @@ fn k2_a_command_with_a_wrong_data_pointer_fails_alone() {
 /// K2. An unknown peer gets memory for Connect only.
 #[test]
 fn k2_before_connect_there_is_memory_for_connect_only() {
-    let mut target = Memory::new(Config::default(), queue(true));
+    let mut target = Controller::new(Config::default(), queue(true));
     target.connection = Connection::new(Config::default(), NOW);
     let write = Command::new(opcode::WRITE);
     for (len, status) in [(1025, Some(0x4002)), (1 << 20, Some(0x4002)), (1024, None)] {

@@ -8,7 +8,7 @@ fn k3_a_host_that_has_to_authenticate_has_little_memory_and_time() {
     let config = Config::default();
     let at = |n: u64| Nanos(NOW.0 + n);
     let write = |blocks| write(1, 0, pattern(blocks * BLOCK, 1), BLOCK);
-    let mut target = Memory::new(config, queue(true));
+    let mut target = Controller::new(config, queue(true));
     target.connection.restrict(1024, NOW);
     let mut host = Initiator::new(Options { in_capsule: 0, ..Options::default() });
     for blocks in [2, 3] {
@@ -109,7 +109,7 @@ fn k3_a_peer_that_makes_no_progress_is_cut_off() {
 #[test]
 fn k3_a_slow_way_to_the_host_is_no_fault_of_it() {
     let (config, mut host) = (Config::default(), Initiator::new(Options::default()));
-    let mut target = Memory::new(config, queue(false));
+    let mut target = Controller::new(config, queue(false));
     exchange(&mut host, &mut target, [usize::MAX; 2]);
     let (command, data) = read(1, 0, 64, BLOCK);
     host.send(command, data);
