@@ -36,7 +36,7 @@ pub enum Takeover {
     No,
     /// All that have one of the disks.
     Any,
-    /// Only the server with this process number.
+    /// Only the server with this process id.
     Process(u32),
 }
 

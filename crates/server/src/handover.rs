@@ -94,7 +94,7 @@ pub(super) fn peer(stream: &UnixStream) -> Option<Pid> {
     rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.pid)
 }
 
-/// The number of a process.
+/// The id of a process.
 pub(super) fn number_of(process: Pid) -> u32 {
     process.as_raw_nonzero().get().unsigned_abs()
 }
