@@ -1,5 +1,5 @@
-//! A text that a server leaves for the next one of the same boot. Such a file is not believed if another user could
-//! have written it.
+//! A text file that a server leaves for the next server of the same boot. The next server does not believe the file
+//! if another user could have written it.
 
 use super::directory::boot;
 use super::shared_words::user;
@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Longest text.
-const MOST: u64 = 16 << 20;
+/// The most bytes of the file of a note: the line of the boot, and the text.
+const MAX_FILE_LEN: u64 = 16 << 20;
 
 /// A text for the next server. It is valid until the system is booted again.
 ///
@@ -43,7 +43,7 @@ impl BootNote {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is too long, or another user can write it.
+    /// The file cannot be read, is too long, is no regular file, or another user can write it.
     pub fn read(&self) -> io::Result<Option<String>> {
         let mut options = OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -53,13 +53,17 @@ impl BootNote {
             Err(e) => return Err(e),
         };
         let about = file.metadata()?;
-        if !about.is_file() || about.uid() != user() || about.mode() & 0o022 != 0 {
-            let what = "another user can write it";
+        if !about.is_file() {
+            let what = "the note is no regular file";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        if about.uid() != user() || about.mode() & 0o022 != 0 {
+            let what = "another user can write the note";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
         let mut text = String::new();
-        if file.take(MOST).read_to_string(&mut text)? as u64 == MOST {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long"));
+        if file.take(MAX_FILE_LEN + 1).read_to_string(&mut text)? as u64 > MAX_FILE_LEN {
+            return Err(too_long());
         }
         let (first, rest) = text.split_once('\n').unwrap_or_default();
         Ok((first == format!("{:032x}", boot()?)).then(|| rest.to_owned()))
@@ -69,12 +73,16 @@ impl BootNote {
     ///
     /// # Errors
     ///
-    /// The directory or the file cannot be made.
+    /// The text is too long for [`BootNote::read`], or the directory or the file cannot be made. The old text stays.
     pub fn write(&self, text: &str) -> io::Result<()> {
+        let text = format!("{:032x}\n{text}", boot()?);
+        if text.len() as u64 > MAX_FILE_LEN {
+            return Err(too_long());
+        }
         self.path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let new = self.path.with_file_name(format!(".{name}-{}", std::process::id()));
-        let made = self.make(&new, text).and_then(|()| std::fs::rename(&new, &self.path));
+        let made = make(&new, &text).and_then(|()| std::fs::rename(&new, &self.path));
         if made.is_err() {
             let _ = std::fs::remove_file(&new);
         }
@@ -83,18 +91,21 @@ impl BootNote {
         made
     }
 
-    fn make(&self, new: &Path, text: &str) -> io::Result<()> {
-        // A killed process with this number may have left this file.
-        let _ = std::fs::remove_file(new);
-        let mut file: File =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
-        file.write_all(format!("{:032x}\n{text}", boot()?).as_bytes())
-    }
-
     /// Removes the note, if there is one.
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+fn make(new: &Path, text: &str) -> io::Result<()> {
+    // A killed process with the same id may have left this file.
+    let _ = std::fs::remove_file(new);
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
+    file.write_all(text.as_bytes())
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the note is too long")
 }
 
 #[cfg(test)]
@@ -109,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_this_boot() {
+    fn a_note_of_another_boot_is_not_read() {
         let note = note("boot");
         note.write("a\nb\n").unwrap();
         assert_eq!(note.read().unwrap().as_deref(), Some("a\nb\n"));
@@ -124,11 +135,28 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_no_server_could_read_is_not_written() {
+        let note = note("long");
+        note.write("old").unwrap();
+        let too_long = "x".repeat(MAX_FILE_LEN as usize - 32);
+        assert_eq!(note.write(&too_long).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(note.read().unwrap().as_deref(), Some("old"));
+        let longest = &too_long[1..];
+        note.write(longest).unwrap();
+        assert!(note.read().unwrap().as_deref() == Some(longest));
+        std::fs::write(note.path(), too_long + &"x".repeat(33)).unwrap();
+        assert_eq!(note.read().unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        note.remove();
+    }
+
+    #[test]
     fn a_note_that_another_user_can_write_is_not_believed() {
         let note = note("mode");
         note.write("a").unwrap();
         std::fs::set_permissions(note.path(), PermissionsExt::from_mode(0o620)).unwrap();
-        assert_eq!(note.read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let e = note.read().unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(e.to_string(), "another user can write the note");
         note.remove();
         note.write("a").unwrap();
         // Only root can give a file away.
@@ -136,16 +164,17 @@ mod tests {
             assert_eq!(note.read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         }
         note.remove();
-        // A link to a file that another user has written.
+        // A symbolic link is not followed.
         std::os::unix::fs::symlink("/proc/self/status", note.path()).unwrap();
         assert!(note.read().is_err());
         note.remove();
         std::fs::create_dir(note.path()).unwrap();
-        assert!(note.read().is_err() && note.write("a").is_err());
+        assert_eq!(note.read().unwrap_err().to_string(), "the note is no regular file");
+        assert!(note.write("a").is_err());
         std::fs::remove_dir(note.path()).unwrap();
     }
 
-    /// A server was killed while it wrote its stamp.
+    /// A server was killed while it wrote its note.
     #[test]
     fn what_a_killed_process_left_is_removed_with_the_next_text() {
         let note = note("left");
@@ -159,7 +188,7 @@ mod tests {
             std::fs::write(path, "half").unwrap();
         }
         note.write("a").unwrap();
-        assert!(old.exists(), "a process of another namespace may be at it");
+        assert!(old.exists(), "new: a process of another PID namespace may still write it");
         let time = std::time::SystemTime::now() - Duration::from_secs(60);
         for path in [&old, &init, &other] {
             File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
