@@ -16,7 +16,7 @@ use std::time::Duration;
 use zoneplug_core::form;
 use zoneplug_core::plain;
 use zoneplug_core::{Bytes, Error, ErrorKind};
-use zoneplug_host::file::{Held, Identity, Made, Snapshot};
+use zoneplug_host::file::{Identity, Made, Snapshot, WritesPrevented};
 use zoneplug_host::{DiskMark, Specification};
 
 /// The disk stays in use while more bytes than this are left to copy; the rest is copied during the pause.
@@ -125,7 +125,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// Copies a disk that no process has open for writing.
 fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
-    let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock).map_err(|e| busy(e, args))?;
+    let mut snapshot =
+        Snapshot::begin(path, &args.to, WritesPrevented::ByLock).map_err(|e| busy(e, args))?;
     snapshot.copy_rest()?;
     interrupt::completes();
     Ok(snapshot.finish(!args.keep_uuid)?)
@@ -147,7 +148,7 @@ fn busy(e: Error, args: &Args) -> Failure {
 
 /// Copies a disk that a server has open. Also returns how long its I/O waited.
 fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duration), Failure> {
-    let mut snapshot = Snapshot::begin(path, &args.to, Held::ByCaller)?;
+    let mut snapshot = Snapshot::begin(path, &args.to, WritesPrevented::ByCaller)?;
     for _ in 0..ROUNDS {
         if snapshot.copy_ahead()? <= LITTLE {
             break;

@@ -38,9 +38,9 @@ fn u17_a_backup_over_the_file_of_a_running_server_is_not_mixed_with_its_disk() {
     };
     type Change<'a> = &'a dyn Fn() -> Option<Vec<u8>>;
     let changes: [(&str, Change<'_>); 3] = [
-        ("another disk", &|| Some(over(&other))),
-        ("another disk was copied over this file", &|| Some(over(&backup))),
-        ("was cut to", &|| {
+        ("overwritten", &|| Some(over(&other))),
+        ("this file was overwritten", &|| Some(over(&backup))),
+        ("was truncated to", &|| {
             let file = std::fs::File::options().write(true).open(&a).unwrap();
             file.set_len(whole / 2).unwrap();
             None
@@ -81,7 +81,7 @@ fn u17_a_backup_over_the_file_of_a_running_server_is_not_mixed_with_its_disk() {
                 std::thread::sleep(Duration::from_millis(20));
             };
             // A copy that is under way is short.
-            let what = if says.contains(what) { what } else { "was cut to" };
+            let what = if says.contains(what) { what } else { "was truncated to" };
             assert!(says.contains(what), "{says}");
             for (n, command) in
                 [read(1, 0, 1, BLOCK), write(1, 1, data(2), BLOCK), flush()].into_iter().enumerate()
@@ -125,7 +125,7 @@ fn u17_a_hand_over_is_refused_when_the_file_was_changed_before() {
     let refused = soon(Command::new(&*ZONEPLUG).args(next).arg(&a));
     let said = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    let is_said = ["another disk was copied over this file", "this file was cut to"];
+    let is_said = ["this file was overwritten", "this file was truncated to"];
     assert!(is_said.iter().any(|what| said.contains(what)), "{said}");
     assert_eq!(last_is(&socket), server.0.id());
 }

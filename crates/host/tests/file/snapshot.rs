@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{ErrorKind, ZoneNo};
-use zoneplug_host::file::{Access, CreateOptions, FileDisk, Held, Made, Snapshot, check, create};
+use zoneplug_host::file::{
+    Access, CreateOptions, FileDisk, Made, Snapshot, WritesPrevented, check, create,
+};
 use zoneplug_host::{BlockingDisk, HostedDisk};
 
 const BLOCK: u64 = 4096;
@@ -132,7 +134,7 @@ fn write(disk: &HostedDisk, record: &Record, stop: &AtomicBool) {
 /// Takes a snapshot as `zoneplug snapshot` does. Returns the numbers between which its last write is.
 fn snapshot(from: &Path, to: &Path, disk: &HostedDisk, record: &Record) -> (Made, u64, u64) {
     let least = record.acknowledged.load(Ordering::SeqCst);
-    let mut snapshot = Snapshot::begin(from, to, Held::ByCaller).unwrap();
+    let mut snapshot = Snapshot::begin(from, to, WritesPrevented::ByCaller).unwrap();
     for _ in 0..2 {
         snapshot.copy_ahead().unwrap();
     }
@@ -230,7 +232,7 @@ fn a_snapshot_is_the_disk_at_one_moment() {
         // And of the disk that is not open.
         drop(disk);
         let to = dir.path("last.zbd");
-        let mut snapshot = Snapshot::begin(&path, &to, Held::ByLock).unwrap();
+        let mut snapshot = Snapshot::begin(&path, &to, WritesPrevented::ByLock).unwrap();
         snapshot.copy_rest().unwrap();
         snapshot.finish(true).unwrap();
         let n = record.acknowledged.load(Ordering::SeqCst);
@@ -260,7 +262,7 @@ fn a_snapshot_after_a_death_has_what_was_acknowledged() {
     let before = check(&left, false).unwrap();
     assert!(before.lines[1].contains("its last writer died"), "{before}");
     let to = dir.path("copy.zbd");
-    let mut snapshot = Snapshot::begin(&left, &to, Held::ByLock).unwrap();
+    let mut snapshot = Snapshot::begin(&left, &to, WritesPrevented::ByLock).unwrap();
     snapshot.copy_rest().unwrap();
     snapshot.finish(true).unwrap();
     assert_eq!(last_write(&to, (n, n)), n);
@@ -278,7 +280,7 @@ fn what_a_snapshot_refuses_and_leaves() {
         all
     };
     // One that is dropped leaves nothing, and has had no name.
-    let mut snapshot = Snapshot::begin(&path, &to, Held::ByLock).unwrap();
+    let mut snapshot = Snapshot::begin(&path, &to, WritesPrevented::ByLock).unwrap();
     // It has the lock of the disk.
     let open = FileDisk::open(&path, Access::ReadWrite).unwrap_err();
     assert_eq!(open.kind(), ErrorKind::Busy, "{open}");
@@ -287,25 +289,28 @@ fn what_a_snapshot_refuses_and_leaves() {
     drop(snapshot);
     assert_eq!(names(), ["disk.zbd"]);
     // A file that came meanwhile is not replaced.
-    let mut snapshot = Snapshot::begin(&path, &to, Held::ByLock).unwrap();
+    let mut snapshot = Snapshot::begin(&path, &to, WritesPrevented::ByLock).unwrap();
     snapshot.copy_rest().unwrap();
     std::fs::write(&to, "mine").unwrap();
     assert_eq!(snapshot.finish(true).unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(std::fs::read(&to).unwrap(), b"mine");
     assert_eq!(names(), ["copy.zbd", "disk.zbd"]);
-    assert_eq!(Snapshot::begin(&path, &to, Held::ByLock).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(
+        Snapshot::begin(&path, &to, WritesPrevented::ByLock).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
     // A disk that is open for writing needs a caller that keeps it still.
     let disk = hosted(&path);
     let other = dir.path("other.zbd");
-    let busy = Snapshot::begin(&path, &other, Held::ByLock).unwrap_err();
+    let busy = Snapshot::begin(&path, &other, WritesPrevented::ByLock).unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
     drop(disk);
     // What is no disk.
-    let not = Snapshot::begin(&to, &other, Held::ByLock).unwrap_err();
+    let not = Snapshot::begin(&to, &other, WritesPrevented::ByLock).unwrap_err();
     assert_eq!(not.kind(), ErrorKind::Invalid, "{not}");
     assert_eq!(names(), ["copy.zbd", "disk.zbd"]);
     // A UUID that is kept.
-    let mut snapshot = Snapshot::begin(&path, &other, Held::ByLock).unwrap();
+    let mut snapshot = Snapshot::begin(&path, &other, WritesPrevented::ByLock).unwrap();
     snapshot.copy_rest().unwrap();
     let made = snapshot.finish(false).unwrap();
     let original = FileDisk::open(&path, Access::ReadOnly).unwrap().identity();
@@ -377,7 +382,7 @@ fn changes_after_it_was_copied(name: &str, keeps_space: bool, begin: fn()) {
     for zone in 0..6 {
         fill(&mut io, zone, 0..10, 100);
     }
-    let mut snapshot = Snapshot::begin(&path, &to, Held::ByCaller).unwrap();
+    let mut snapshot = Snapshot::begin(&path, &to, WritesPrevented::ByCaller).unwrap();
     let copied = apart(begin, || snapshot.copy_ahead()).unwrap();
     // 0: the file system of the test lets them share blocks.
     assert!(copied == 0 || copied >= 60 * BLOCK, "{copied}");
@@ -440,7 +445,7 @@ fn what_was_copied_before_another_writer_came_is_copied_again() {
     let older = std::fs::read(&path).unwrap();
     let disk = hosted(&path);
     (0..4).for_each(|zone| write(&disk, zone, 5..10, 200));
-    let mut snapshot = Snapshot::begin(&path, &to, Held::ByCaller).unwrap();
+    let mut snapshot = Snapshot::begin(&path, &to, WritesPrevented::ByCaller).unwrap();
     snapshot.copy_ahead().unwrap();
     drop(disk);
     // A copy of the file, as a power cut or a backup may leave it.
@@ -489,7 +494,7 @@ fn what_was_copied_ahead_is_not_copied_again() {
     };
     append(CONVENTIONAL, 20);
     append(CONVENTIONAL + 1, 20);
-    let mut snapshot = Snapshot::begin(&path, &to, Held::ByCaller).unwrap();
+    let mut snapshot = Snapshot::begin(&path, &to, WritesPrevented::ByCaller).unwrap();
     let first = snapshot.copy_ahead().unwrap();
     if first == 0 {
         return println!("skipped: the file system lets them share blocks");

@@ -1,4 +1,4 @@
-//! Detects that another program has overwritten or cut the file of a disk that this process has open. zoneplug's
+//! Detects that another program has overwritten or truncated the file of a disk that this process has open. zoneplug's
 //! locks do not prevent that (`cp backup.zbd disk.zbd`). Every commit checks the superblock and the session before it
 //! writes, and a server checks them from time to time. Once the file is no longer this disk's, nothing is read from
 //! it or written to it.
@@ -9,17 +9,18 @@ use super::state::{Change, Core};
 use std::sync::TryLockError;
 use zoneplug_core::{Bytes, Error, ErrorKind, Status};
 
-/// Bytes from the superblock to the end of the session.
+/// Bytes from the start of the file to the end of the session.
 const HEAD: usize = SESSION_AT as usize + SECTOR;
 
 impl Change {
     /// The error for this change of the file at `path`.
     fn error(self, path: &str) -> Error {
         let what = match self {
-            Change::Other => "another disk was copied over this file".to_owned(),
-            Change::Cut(len) => format!("this file was cut to {}", Bytes(len)),
+            Change::Overwritten => "this file was overwritten".to_owned(),
+            Change::Truncated(len) => format!("this file was truncated to {}", Bytes(len)),
         };
-        let hint = "end what has it open, then put the disk or a backup in its place";
+        let hint =
+            "stop all programs that have it open, then put the disk or a backup in its place";
         Error::new(ErrorKind::Io, format!("{path}: {what} while it was open")).hint(hint)
     }
 }
@@ -42,20 +43,21 @@ impl Core {
     fn change_of_file(&self) -> Option<Change> {
         let len = self.storage.len().ok()?;
         if len < self.layout.len {
-            return Some(Change::Cut(len));
+            return Some(Change::Truncated(len));
         }
         let mut head = [0; HEAD];
         self.storage.read_at(0, &mut head).ok()?;
         let (sup, session) = (head.first_chunk::<SECTOR>()?, head.last_chunk::<SECTOR>()?);
         let is_own = *sup == *self.first
             && Session::decode(session).is_some_and(|s| s.id == self.session.id);
-        (!is_own).then_some(Change::Other)
+        (!is_own).then_some(Change::Overwritten)
     }
 }
 
 impl FileDisk {
-    /// Checks that the file is still this disk's: a program that knows no locks may have overwritten or cut it. If it
-    /// is not, the disk fails all I/O from then on and writes nothing. Every commit makes this check as well.
+    /// Checks that the file is still this disk's: a program that ignores zoneplug's locks may have overwritten or
+    /// truncated it. If the file is another one, the disk fails all I/O from then on and writes nothing. Every commit
+    /// makes this check as well. A disk that is open read-only is not checked.
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ impl FileDisk {
     /// let disk = FileDisk::open(&path, Access::ReadWrite).unwrap();
     /// disk.check_file().unwrap();
     /// std::fs::copy(&backup, &path).unwrap();
-    /// assert!(disk.check_file().unwrap_err().to_string().contains("copied over this file"));
+    /// assert!(disk.check_file().unwrap_err().to_string().contains("this file was overwritten"));
     /// assert!(disk.changed().is_some());
     /// # std::fs::remove_dir_all(&dir).unwrap();
     /// ```

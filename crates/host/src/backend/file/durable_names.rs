@@ -1,7 +1,7 @@
 //! Tests that the directory of a new file is synced after the file has its name.
 
 use super::create::SYNCED;
-use super::{CreateOptions, Held, Snapshot, create};
+use super::{CreateOptions, Snapshot, WritesPrevented, create};
 use std::path::{Path, PathBuf};
 
 /// A directory, removed with its test.
@@ -48,7 +48,7 @@ fn the_name_of_a_snapshot_is_durable() {
     made(&disk);
     for new_uuid in [false, true] {
         durable(&of_copy.0);
-        let mut snapshot = Snapshot::begin(&disk, &copy, Held::ByLock).unwrap();
+        let mut snapshot = Snapshot::begin(&disk, &copy, WritesPrevented::ByLock).unwrap();
         snapshot.copy_rest().unwrap();
         assert_eq!(durable(&of_copy.0), None, "it has no name yet");
         snapshot.finish(new_uuid).unwrap();

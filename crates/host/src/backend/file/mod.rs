@@ -65,7 +65,7 @@ pub use check::{CheckReport, check, new_uuid};
 pub use claim::Claim;
 pub use create::NewDisk;
 pub use probe::is_disk_file;
-pub use snapshot::{Held, Made, Snapshot};
+pub use snapshot::{Made, Snapshot, WritesPrevented};
 pub use storage::{FileStorage, Storage};
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub(crate) use sys::file_system;

@@ -1,8 +1,9 @@
 //! Snapshots: a consistent copy of a disk in another file, also of a disk that another process serves meanwhile.
 //!
 //! Where the file system can, the copy shares the blocks of the original (`FICLONE`). Otherwise data is copied: most
-//! of it while the disk is in use, the rest while nothing is written. The rest is small: between two resets a
-//! sequential zone only grows, and its record has its write pointer and the number of its resets.
+//! of it while the disk is in use, the rest while nothing is written. The rest is small: of a sequential zone that was
+//! not reset meanwhile, only what was added. The record of a zone shows both: its write pointer and the number of its
+//! resets.
 
 use super::format::{PAGE, Record};
 use super::load::{self, Head, io_error};
@@ -20,31 +21,32 @@ const CHUNK: usize = 1 << 20;
 
 /// How writes are prevented while the last part is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum WritesPrevented {
     /// The snapshot takes the writer's lock: no process has the disk open for writing.
     ByLock,
     /// The caller prevents writes during [`Snapshot::copy_rest`].
     ByCaller,
 }
 
-/// The part that was copied while the disk may have been written.
+/// The state of the disk when its data was last copied.
 #[derive(Debug)]
-struct Ahead {
-    /// The session at the time of the copy. Another writer may have begun from older records.
+struct CopiedState {
+    /// The session. If the disk has another one now, another writer may have begun from older records, so all data is
+    /// copied again.
     session: Option<u64>,
     records: Vec<Record>,
 }
 
-/// A snapshot that is being made. Until [`finish`](Snapshot::finish) returns, no file has its name, also after a
-/// power cut. If it is dropped earlier, nothing is left.
+/// A snapshot that is being made. Only [`finish`](Snapshot::finish) gives the copy its name, when the data of the copy
+/// is durable. If the snapshot is dropped earlier, nothing is left.
 ///
 /// ```
-/// use zoneplug_host::file::{check, create, CreateOptions, Held, Snapshot};
+/// use zoneplug_host::file::{check, create, CreateOptions, WritesPrevented, Snapshot};
 /// # let dir = std::env::temp_dir().join(format!("zoneplug-snapshot-{}", std::process::id()));
 /// # std::fs::create_dir_all(&dir).unwrap();
 /// let (path, copy) = (dir.join("disk.zbd"), dir.join("copy.zbd"));
 /// let original = create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
-/// let mut snapshot = Snapshot::begin(&path, &copy, Held::ByLock).unwrap();
+/// let mut snapshot = Snapshot::begin(&path, &copy, WritesPrevented::ByLock).unwrap();
 /// snapshot.copy_rest().unwrap();
 /// let made = snapshot.finish(true).unwrap();
 /// assert_ne!(made.identity.uuid, original.uuid);
@@ -62,7 +64,7 @@ pub struct Snapshot {
     to: PathBuf,
     /// Whether the blocks are shared; `None` until that was tried.
     shared: Option<bool>,
-    ahead: Option<Ahead>,
+    copied_state: Option<CopiedState>,
     copied: u64,
 }
 
@@ -84,16 +86,21 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Busy`](ErrorKind::Busy) if `to` exists, or with [`Held::ByLock`] if a process has the disk open for writing.
-    pub fn begin(from: &Path, to: &Path, held: Held) -> Result<Snapshot, Error> {
+    /// [`Busy`](ErrorKind::Busy) if `to` exists, or with [`WritesPrevented::ByLock`] if a process has the disk open for
+    /// writing.
+    pub fn begin(
+        from: &Path,
+        to: &Path,
+        writes_prevented: WritesPrevented,
+    ) -> Result<Snapshot, Error> {
         if std::fs::symlink_metadata(to).is_ok() {
             return Err(exists(to));
         }
         let what = from.display().to_string();
-        let source = open_file(from, held == Held::ByLock)?;
+        let source = open_file(from, writes_prevented == WritesPrevented::ByLock)?;
         let head = load::head(&source, &what)?;
-        if held == Held::ByLock {
-            // From here on the state that the last writer left is on the medium, or void.
+        if writes_prevented == WritesPrevented::ByLock {
+            // From here on the state that the last writer left is on the medium, or discarded.
             recover::zones(&source, &head, &what)?;
         }
         let (part, file) = Part::beside(to, 0o600).map_err(|e| cannot_make(to, e))?;
@@ -107,7 +114,7 @@ impl Snapshot {
             part,
             to: to.to_owned(),
             shared: None,
-            ahead: None,
+            copied_state: None,
             copied: 0,
         })
     }
@@ -137,12 +144,17 @@ impl Snapshot {
 
     /// Makes the snapshot durable and gives it its name. `new_uuid`: with a UUID of its own, so that it can be served
     /// beside the original.
+    ///
+    /// # Errors
+    ///
+    /// The copy cannot be made durable, or a file `to` exists meanwhile: then nothing is left. If only the directory
+    /// cannot be made durable, the snapshot is complete and has its name, which a power cut may take away.
     pub fn finish(self, new_uuid: bool) -> Result<Made, Error> {
         let Snapshot { part, to, copy, shared, copied, .. } = self;
         let failed = |e| io_error(format!("cannot make {}", to.display()), e);
         copy.sync().map_err(failed)?;
         drop(copy);
-        // Opening recovers the copy as if its writer had died: acknowledged writes become records of the table.
+        // Opening recovers the copy as if its writer had died: the table of zones gets the acknowledged writes.
         let disk = FileDisk::open(part.path(), Access::ReadWrite)?;
         let notices = disk.notices().to_vec();
         drop(disk);
@@ -189,13 +201,13 @@ impl Snapshot {
         let before = self.copied;
         let zones = load::zones(&self.source, &self.head).map_err(failed)?;
         let session = zones.session.map(|s| s.id);
-        let ahead = self.ahead.take().filter(|a| a.session == session);
-        let first = before == 0 && ahead.is_none();
+        let copied = self.copied_state.take().filter(|c| c.session == session);
+        let first = before == 0 && copied.is_none();
         for (zone, now) in (0..).zip(&zones.live) {
-            let was = ahead.as_ref().map(|a| a.records[zone as usize]);
+            let was = copied.as_ref().map(|c| c.records[zone as usize]);
             self.copied += self.copy_zone(zone, was, now, first).map_err(failed)?;
         }
-        self.ahead = Some(Ahead { session, records: zones.live });
+        self.copied_state = Some(CopiedState { session, records: zones.live });
         Ok(self.copied - before)
     }
 
@@ -233,8 +245,8 @@ impl Snapshot {
         self.copy_range(at, end)
     }
 
-    /// Empties a part of the copy of which `written` bytes may have data: with a hole of `len` bytes, or with zeroes on a file
-    /// system without holes.
+    /// Empties the `len` bytes of the copy from `at` on, of which the first `written` may have data: with a hole, or
+    /// with zeroes on a file system without holes.
     fn empty(&self, at: u64, written: u64, len: u64) -> io::Result<()> {
         match self.copy.punch(at, len) {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => self.copy.write_zeroes(at, written),

@@ -38,9 +38,9 @@ pub(super) struct Meta {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// The superblock or the session is not what this process has written.
-    Other,
+    Overwritten,
     /// The file is shorter than the disk: its length in bytes.
-    Cut(u64),
+    Truncated(u64),
 }
 
 /// The state that changes with a write.
