@@ -1,4 +1,4 @@
-//! The real clock.
+//! The monotonic clock.
 
 use std::time::Instant;
 use zoneplug_core::Nanos;
@@ -8,22 +8,17 @@ use zoneplug_core::Nanos;
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
-    timed: bool,
 }
 
 impl Clock {
-    /// A clock that starts now. If `timed` is false, it always shows 0.
-    pub fn new(timed: bool) -> Clock {
-        Clock { start: Instant::now(), timed }
+    /// A clock that starts now.
+    pub fn start() -> Clock {
+        Clock { start: Instant::now() }
     }
 
-    /// The time for a device.
+    /// The time since the clock was made.
     #[inline]
     pub fn now(&self) -> Nanos {
-        if self.timed { self.elapsed() } else { Nanos(0) }
-    }
-
-    fn elapsed(&self) -> Nanos {
         Nanos(self.start.elapsed().as_nanos() as u64)
     }
 }

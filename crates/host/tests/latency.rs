@@ -10,22 +10,23 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Op, Sector};
 use zoneplug_host::{AsyncDisk, Batch, BlockingDisk, HostedDisk, Latencies};
 
+/// The delay of each read, in nanoseconds.
 const DELAY: u64 = 20_000_000;
 
 fn open() -> HostedDisk {
     HostedDisk::open_spec("mem,zones=4,zone-size=1M,fault=read/delay=20ms/count=all").unwrap()
 }
 
-/// `reads` reads that took as long as the device delays them, and `writes` writes that did not.
+/// Asserts that `l` has so many reads, which took the delay, and so many writes, which took less.
 #[track_caller]
-fn recorded(l: &Latencies, reads: u64, writes: u64) {
+fn assert_recorded(l: &Latencies, reads: u64, writes: u64) {
     let (r, w) = (l.of(Op::Read).unwrap(), l.of(Op::Write).unwrap());
     assert_eq!((r.len(), w.len()), (reads, writes));
     assert!(r.min() >= DELAY && w.min() < DELAY, "{} {}", r.min(), w.min());
 }
 
 #[test]
-fn operations_are_recorded_by_kind_while_it_is_on() {
+fn operations_are_recorded_by_kind_while_recording_is_on() {
     let disk = open();
     let mut io = BlockingDisk::new(&disk).unwrap();
     let other = AsyncDisk::new(&disk, 4).unwrap();
@@ -36,6 +37,7 @@ fn operations_are_recorded_by_kind_while_it_is_on() {
     io.record_latency(true);
     other.record_latency(true);
     for n in 2..5 {
+        // Not at the write pointer. An operation that fails is not recorded.
         io.write_from(Sector(n * 16), &[2; 4096]).unwrap_err();
         io.write_from(Sector(n * 16 - 16), &[2; 4096]).unwrap();
         block_on(other.write_from(Sector(n * 16 - 8), &[2; 4096])).unwrap();
@@ -44,14 +46,14 @@ fn operations_are_recorded_by_kind_while_it_is_on() {
         io.read(Sector(0), 8).unwrap();
         block_on(other.read(Sector(0), 8)).unwrap();
     }
-    recorded(io.latencies(), 2, 3);
-    recorded(&other.latencies(), 2, 3);
+    assert_recorded(io.latencies(), 2, 3);
+    assert_recorded(&other.latencies(), 2, 3);
 
     io.record_latency(false);
     io.read(Sector(0), 8).unwrap();
     let mut both = io.latencies().clone();
     both.add(&other.latencies());
-    recorded(&both, 4, 6);
+    assert_recorded(&both, 4, 6);
     assert_eq!(both.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["read", "write"]);
 }
 
@@ -66,5 +68,5 @@ fn a_batch_records_what_it_waited_for() {
     while let Some(one) = batch.wait_any(None) {
         one.result.unwrap();
     }
-    recorded(batch.latencies(), 4, 4);
+    assert_recorded(batch.latencies(), 4, 4);
 }

@@ -376,7 +376,7 @@ impl NvmeTcp {
             os_error(Attempt::Descriptor, format!("{}: no eventfd for a thread", options.listen), e)
         };
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
-        let clock = Clock::new(true);
+        let clock = Clock::start();
         let counters = || disks.iter().map(|_| Counters::default()).collect();
         let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors(), interval));
         let timed = if options.latencies { &disks[..] } else { &[] };

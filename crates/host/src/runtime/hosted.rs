@@ -87,7 +87,7 @@ impl HostedDisk {
         let survive_panics = config.survive_panics || !device.never_panics();
         let config = DiskConfig { survive_panics, ..config };
         let deadlines = config.timeout.is_some();
-        let clock = Clock::new(true);
+        let clock = Clock::start();
         check_zone_memory(device.geometry())?;
         let disk = Disk::open(device, config, &mut |_| clock.now())?;
         Ok(HostedDisk {

@@ -83,7 +83,7 @@ impl LatencyLog {
                 sum: AtomicU64::new(0),
                 buckets: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
             }),
-            clock: Clock::new(true),
+            clock: Clock::start(),
             interval,
             zone_sectors: u64::from(zone_sectors),
             slow: Mutex::new(Vec::with_capacity(SLOW_ZONES)),

@@ -1,6 +1,6 @@
-//! Detects that udev watches a block device. If it does, each close by a writer makes it read the device through the
-//! page cache, which may reorder direct io_uring writes (docs/ublk.md). This module reads udev's state in
-//! `/run/udev`, changes nothing, and does not need udev.
+//! Detects that udev watches a block device. If so, each close by a writer makes udev read the device through the page
+//! cache. While the page cache has pages of the device, Linux may reorder direct io_uring writes (docs/ublk.md). This
+//! module reads udev's state in `/run/udev`, changes nothing, and does not need udev.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) const RUN: &str = "/run/udev";
 
 /// Whether the udev whose state is in `run` watches the new block device `dev`. Waits until udev has processed the
-/// device, but not after `end`.
+/// device, until `end` at the latest.
 pub(super) fn watches(run: &Path, dev: (u32, u32), end: Instant) -> bool {
     if !run.join("control").exists() {
         return false;
