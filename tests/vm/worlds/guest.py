@@ -17,7 +17,7 @@ import threading
 import time
 
 from operations import BLOCK, Files
-from plan import KERNELS_OWN, KEY, spec
+from plan import KERNELS_OWN, KEY, MORE_MIB, spec
 
 SHARE = "/media"
 PROGRAM = f"{SHARE}/zoneplug"
@@ -26,6 +26,9 @@ NQN = "nqn.2026-11.dev.zoneplug:world"
 HOST = "nqn.2014-08.org.nvmexpress:uuid:0b5e4f0c-5d5c-4b26-9a4e-0f4c1c1a0001"
 HOST_ID = "0b5e4f0c-5d5c-4b26-9a4e-0f4c1c1a0001"
 MOUNTED = "/mnt"
+FILE, SECOND_FILE = "/srv/d/disk.zbd", "/srv/d/more.zbd"
+# How a mounted file system takes the room of a longer disk; zonefs does it by itself.
+GROW = {"btrfs": f"btrfs -q filesystem resize 1:max {MOUNTED}", "xfs": f"xfs_growfs -r {MOUNTED}", "zonefs": "true"}
 # Simulated seconds after which an operation that does not end hangs: longer than any fault, and than Linux tries to connect again.
 HANGS_S = 4 * 86400
 # Simulated seconds in which a server is ready.
@@ -67,6 +70,11 @@ def ends_soon(process):
     return process.wait()
 
 
+def arm():
+    """Accesses of the medium count from here."""
+    open("/tmp/m/armed", "w").close()
+
+
 def sync_folder(path):
     fd = os.open(os.path.dirname(path), os.O_RDONLY)
     os.fsync(fd)
@@ -83,7 +91,7 @@ class Disk:
         self.traces = 0
         self.device = {"ublk": "/dev/ublkb0", "nvme-tcp": "/dev/nvme0n1", "null_blk": "/dev/nullb0", "loop": "/dev/loop0"}[plan["door"]]
         self.name = "ublkb0" if plan["door"] == "ublk" else "tcp4420n1"
-        self.spec = spec(plan, "/srv/d/disk.zbd")
+        self.files = [FILE]
 
     def place(self, new):
         """Makes the folder of the disk: on the medium itself, or on a file system of the medium."""
@@ -94,18 +102,18 @@ class Disk:
             sh("mkfs.ext4 -q -E nodiscard -N 64 /tmp/m/base.img")
         return sh("losetup /dev/loop0 /tmp/m/base.img && mount -t ext4 /dev/loop0 /srv/d")
 
-    def create(self):
+    def create(self, path, zones, conventional):
         p = self.plan
         # The layer makes zones of the next power of two of them.
         last = f"--last-zone-size {p['last_mib']}M" if p["last_mib"] else ""
         zone = f"{p['capacity_mib']}M" if p["po2"] else f"{p['zone_mib']}M --zone-capacity {p['capacity_mib']}M"
         sh(
-            f"{PROGRAM} create /srv/d/disk.zbd --zones {p['zones']} --zone-size {zone} --conv {p['conventional']} "
+            f"{PROGRAM} create {path} --zones {zones} --zone-size {zone} --conv {conventional} "
             f"--max-open {p['limit']} --max-active {p['limit']} {last} && sync"
         )
 
     def serve(self, *more):
-        disk = self.spec
+        disk = spec(self.plan, *self.files)
         if self.plan["trace"]:
             self.traces += 1
             disk = f"trace,file=/tmp/m/{sys.argv[1]}.trace{self.traces}@{disk}"
@@ -137,9 +145,13 @@ class Disk:
         with open(KEY, "wb") as key:
             key.write(bytes(range(64)))
         if new:
-            self.create()
-        self.server = self.serve()
-        if p["door"] == "nvme-tcp":
+            self.create(FILE, p["zones"], p["conventional"])
+        return self.attach()
+
+    def attach(self, *more):
+        """Starts a server, and waits for the device."""
+        self.server = self.serve(*more)
+        if self.plan["door"] == "nvme-tcp":
             sh(
                 f"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n {NQN} --hostnqn {HOST} --hostid {HOST_ID} "
                 "--ctrl-loss-tmo 600 --reconnect-delay 1"
@@ -162,6 +174,14 @@ class Disk:
     def mount(self):
         sh(f"mount -t {self.plan['fs']} {self.device} {MOUNTED} && sync -f {MOUNTED}")
 
+    def grow(self):
+        """Makes the disk longer by a second file. The device is another one then."""
+        self.end()
+        self.create(SECOND_FILE, MORE_MIB // self.plan["zone_mib"], 0)
+        self.files = [FILE, SECOND_FILE]
+        say("# longer")
+        self.attach(*["--forget-hosts"] * (self.plan["door"] == "nvme-tcp"))
+
     def end(self):
         if self.plan["door"] == "nvme-tcp":
             sh(f"nvme disconnect -n {NQN}")
@@ -171,8 +191,9 @@ class Disk:
         status = self.server.wait()
         if status:
             fail("the server ended with", status, open("/tmp/serve").read()[-500:].replace("\n", " | "))
-        if "0 problems, 0 repaired" not in (found := sh(f"{PROGRAM} check /srv/d/disk.zbd")):
-            fail("zoneplug check:", found.replace("\n", " | "))
+        for path in self.files:
+            if "0 problems, 0 repaired" not in (found := sh(f"{PROGRAM} check {path}")):
+                fail("zoneplug check:", found.replace("\n", " | "))
 
 
 def perform(op):
@@ -237,6 +258,8 @@ class World:
     def __init__(self, plan):
         self.plan, self.disk = plan, Disk(plan)
         self.operations = 0
+        # A writer has its lock during an operation.
+        self.turns = [threading.Lock() for _ in range(plan["writers"])]
         self.may_fail = any(f["kind"] == "error" for f in plan["faults"])
         self.may_be_full = any(f["kind"] == "full" for f in plan["faults"])
 
@@ -262,9 +285,10 @@ class World:
         files = Files(self.plan, writer)
         for n in range(1, self.plan["operations"] + 1):
             op = files.next()
-            say("try", writer, n)
-            outcome = self.attempt(op)
-            say(outcome, writer, n)
+            with self.turns[writer]:
+                say("try", writer, n)
+                outcome = self.attempt(op)
+                say(outcome, writer, n)
             (files.done if outcome == "ack" else files.given_up)(op)
             self.operations += 1
             if files.ended:
@@ -280,6 +304,8 @@ class World:
             time.sleep(wait_s)
         elif kind == "full":
             self.fill()
+        elif kind == "grow":
+            self.grow()
         elif kind == "kill":
             self.disk.server.kill()
             ends_soon(self.disk.server)
@@ -295,8 +321,8 @@ class World:
             self.disk.server.send_signal(signal.SIGCONT)
         elif kind == "lose":
             sh("ss -K dport = 4420; ss -K sport = 4420")
-        elif kind == "copy":
-            # Not *.zbd: what is written to the copy is no access of the medium.
+        elif kind == "copy" and len(self.disk.files) == 1:
+            # There are no snapshots of disks of several files. Not *.zbd: what is written to the copy is no access of the medium.
             copy = "/tmp/m/copy"
             sh(f"rm -f {copy}; {PROGRAM} snapshot {self.disk.name} {copy} --socket {SOCKET} && {PROGRAM} check {copy}", self.may_fail)
         say("#", kind, "after operation", self.operations)
@@ -315,12 +341,59 @@ class World:
         os.unlink(path)
         sync_folder(path)
 
+    def grow(self):
+        """Makes the disk and its file system longer, while the writers wait. Then a file is written, into the new room on zonefs."""
+        for writer, turn in enumerate(self.turns):
+            if not turn.acquire(timeout=HANGS_S):
+                return fail("writer", writer, "hangs")
+        if self.plan["armed_late"]:
+            arm()
+        before = self.room()
+        sh(f"umount {MOUNTED}")
+        self.disk.grow()
+        self.disk.mount()
+        sh(f"{GROW[self.plan['fs']]} && sync -f {MOUNTED}")
+        if self.room() <= before:
+            fail(f"the file system has not grown from {before} bytes: {self.room()}")
+        kind, path, data = self.grown()
+        say("# grown", self.room(), self.attempt({"kind": kind, "path": path, "at": 0, "bytes": data}))
+        for turn in self.turns:
+            turn.release()
+
+    def grown(self):
+        """The operation after the growth: its kind, its file, its data."""
+        data = bytes(range(255)) * 16 + bytes(16)
+        if self.plan["fs"] != "zonefs":
+            return "create", "grown", data
+        return "direct", f"seq/{len(os.listdir(f'{MOUNTED}/seq')) - 1}", data
+
+    def room(self):
+        """The size of the file system, in bytes."""
+        s = os.statvfs(MOUNTED)
+        return s.f_blocks * s.f_frsize
+
+    def compare_growth(self, said):
+        """Looks for the new room, and what was written then, if the first boot has said that they are there."""
+        words = next((line.split() for line in said.splitlines() if line.startswith("# grown ")), None)
+        if not words:
+            return
+        if self.room() != int(words[2]):
+            fail(f"lost: the file system had grown to {words[2]} bytes, and has {self.room()}")
+        _, path, data = self.grown()
+        try:
+            with open(f"{MOUNTED}/{path}", "rb") as f:
+                same = f.read() == data
+        except OSError as e:
+            same = fail(f"{path}: {e}")
+        if words[3] == "ack" and not same:
+            fail(f"lost: {path}, which was written when the file system had grown")
+
     def run(self):
         self.disk.start(True)
         self.disk.make_file_system()
         self.disk.mount()
-        if self.plan["door"] != "null_blk":
-            open("/tmp/m/armed", "w").close()
+        if self.plan["door"] != "null_blk" and not self.plan.get("armed_late"):
+            arm()
         self.writers = [threading.Thread(target=self.write, args=(w,), daemon=True) for w in range(self.plan["writers"])]
         for t in self.writers:
             t.start()
@@ -412,9 +485,12 @@ class World:
         with open("/srv/run.out") as f:
             said = f.read()
         self.may_be_full = True
+        if "\n# longer\n" in said:
+            self.disk.files.append(SECOND_FILE)
         self.disk.start(False)
         self.disk.mount()
         self.compare(said)
+        self.compare_growth(said)
         self.goes_on()
         self.finish()
 

@@ -5,7 +5,7 @@ Each was seen without zoneplug, on a disk of the kernel's own (--door), or in th
 | file system | Linux | what it does | how that was seen | what a world does about it |
 | --- | --- | --- | --- | --- |
 | btrfs | 7.2 | a rename on a small zoned disk ends with *No space left on device* | on null_blk, by the same workload | takes it for a full file system |
-| btrfs | 7.2 | an operation ends with EAGAIN while another one syncs | on null_blk, by others; no world has met it yet | does it again, and counts it |
+| btrfs | 7.2 | an operation ends with EAGAIN while another one syncs | on null_blk, by others; in a few worlds | does it again, and counts it |
 | f2fs | 7.2 | fsync ends when a flush has ended that was sent before the node block was written. After a power cut the file may be as \
 before the last operation that was acknowledged | block_rq_issue and block_rq_complete: the flush of the thread f2fs_flush is issued and \
 completed before the write of the node completes, and the fsync returns | does not look at the file of the last operation |

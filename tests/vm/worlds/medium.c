@@ -26,7 +26,7 @@
 #define SECTORS (1u << 23)
 #define NEXT(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
-enum kind { OTHER, DISK, BELOW, KINDS };
+enum kind { OTHER, DISK, SECOND, BELOW, KINDS };
 
 // The data that a write has replaced.
 struct replaced {
@@ -39,6 +39,7 @@ struct replaced {
 
 static struct replaced *newest;
 static char kinds[FILES];
+static const char *const names[KINDS] = {"", "disk.zbd", "more.zbd", "*.img"};
 static int armed;
 static uint64_t accesses;
 
@@ -78,7 +79,7 @@ static void cut_power(void) {
                 (*map)[n] = 1;
             } else {
                 lost++;
-                if (setting("TRACE")) dprintf(1, "# lost sector %zu of %s\n", n, kinds[r->fd] == DISK ? "*.zbd" : "*.img");
+                if (setting("TRACE")) dprintf(1, "# lost sector %zu of %s\n", n, names[(int)kinds[r->fd]]);
                 if (NEXT(pwrite64)(r->fd, r->old + s, bytes, r->at + s) < 0) abort();
             }
         }
@@ -92,7 +93,7 @@ static int fails(const char *what, int fd, off_t at, size_t bytes) {
     if (!armed) return 0;
     accesses++;
     if (setting("TRACE"))
-        dprintf(1, "# access %lu: %s %s, sector %ld, %zu\n", accesses, what, kinds[fd] == DISK ? "*.zbd" : "*.img", at / SECTOR, bytes / SECTOR);
+        dprintf(1, "# access %lu: %s %s, sector %ld, %zu\n", accesses, what, names[(int)kinds[fd]], at / SECTOR, bytes / SECTOR);
     if (accesses == setting("CUT")) cut_power();
     return accesses == setting("ERROR");
 }
@@ -107,7 +108,7 @@ int open64(const char *path, int flags, ...) {
     const char *world = getenv("WORLD"), *end = strrchr(path, '.');
     while (path[0] == '/' && path[1] == '/') path++;
     if (fd < 0 || !world || strncmp(path, world, strlen(world))) return fd;
-    if (fd < FILES) kinds[fd] = !end ? OTHER : !strcmp(end, ".zbd") ? DISK : !strcmp(end, ".img") ? BELOW : OTHER;
+    if (fd < FILES) kinds[fd] = !end ? OTHER : strcmp(end, ".zbd") ? strcmp(end, ".img") ? OTHER : BELOW : strstr(path, "/more.") ? SECOND : DISK;
     if (strstr(path, "/armed")) armed = 1;
     return fd;
 }

@@ -12,6 +12,10 @@ DOORS = ("ublk", "nvme-tcp")
 KERNELS_OWN = ("null_blk", "loop")
 # Faults of a server, its disk and its connection. A connection is lost at the door of the network only.
 FAULTS = ("kill", "takeover", "stall", "idle", "copy", "full", "lose")
+# File systems that take the room of a disk that has become longer.
+GROWING = ("btrfs", "xfs", "zonefs")
+# What a second file adds to a disk, in MiB.
+MORE_MIB = 128
 # Conventional zones that hold the metadata of a file system, in MiB.
 CONVENTIONAL_MIB = {"btrfs": 0, "zonefs": 0, "f2fs": 160, "xfs": 352}
 # The key of a layer that encrypts, in a guest.
@@ -79,18 +83,28 @@ def plan(seed, fs=None, door=None, first_faults=None):
     if own:
         stay = {"null_blk": ("idle", "full"), "loop": ("idle", "full", "cut", "error")}[p["door"]]
         faults = [f for f in faults if f["kind"] in stay]
-    p["faults"] = faults[:first_faults]
     # Over NVMe all zones have one size, and XFS and f2fs take none that is shorter.
     short = r.random() < 0.2 and p["door"] == "ublk" and p["fs"] in ("btrfs", "zonefs") and not p["po2"]
     p["last_mib"] = mib // 2 if short else 0
     p["crypt"] = r.random() < 0.15 and not own
+    grows = r.random() < 0.2 and p["fs"] in GROWING and not own
+    grow = {"kind": "grow", "after": r.randint(0, all_operations), "later_s": 0}
+    if grows and not (p["po2"] or short or any(f["kind"] == "error" for f in faults)):
+        faults = sorted(faults + [grow], key=lambda f: f.get("after", all_operations + 1))
+        # In half of these worlds accesses count from here, so that the power fails during the growth, or soon after it.
+        p["armed_late"] = r.random() < 0.5
+    p["faults"] = faults[:first_faults]
     return p
 
 
-def spec(p, path):
-    """The specification of the disk of a world, whose file is at this path."""
+def spec(p, *paths):
+    """The specification of the disk of a world, whose files are at these paths."""
     crypt = f"crypt,key-file={KEY}@" if p["crypt"] else ""
-    return ("po2@" if p["po2"] else "") + crypt + path + p["options"]
+    if len(paths) == 1:
+        return ("po2@" if p["po2"] else "") + crypt + paths[0] + p["options"]
+    # What is an option of the whole disk stands behind the last file.
+    of_file = "" if "append" in p["options"] else p["options"]
+    return f"{crypt}linear@{paths[0]}{of_file}%{paths[1]}{p['options']}"
 
 
 def at_medium(p, kind):
