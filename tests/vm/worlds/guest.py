@@ -28,12 +28,13 @@ HOST_ID = "0b5e4f0c-5d5c-4b26-9a4e-0f4c1c1a0001"
 MOUNTED = "/mnt"
 FILE, SECOND_FILE = "/srv/d/disk.zbd", "/srv/d/more.zbd"
 # How a mounted file system takes the room of a longer disk; zonefs does it by itself.
-GROW = {"btrfs": f"btrfs -q filesystem resize 1:max {MOUNTED}", "xfs": f"xfs_growfs -r {MOUNTED}", "zonefs": "true"}
+GROW = {"btrfs": f"btrfs -q filesystem resize 1:max {MOUNTED}", "xfs": f"xfs_growfs -r {MOUNTED}"}
 # Simulated seconds after which an operation that does not end hangs: longer than any fault, and than Linux tries to connect again.
 HANGS_S = 4 * 86400
 # Simulated seconds in which a server is ready.
 SLOW_S = 20
 KEEP_SIZE, PUNCH_HOLE, MS_SYNC = 1, 2, 4
+MS_BIND, READ_ALL_OF_KERNEL = 4096, 3
 # Errors that a file system may answer while its device fails, or when it is full.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN, errno.EUCLEAN)
@@ -48,10 +49,40 @@ def fail(*words):
 
 
 def sh(command, may_fail=False):
-    c = subprocess.run(command, shell=True, capture_output=True, text=True)
+    # Without a shell, and by posix_spawn, where the command has only words.
+    words = command if set(command) & set("|&;<>$'\"*") else command.split()
+    c = subprocess.run(words, shell=words is command, capture_output=True, text=True, close_fds=False)
     if c.returncode and not may_fail:
         fail(f"{command}: status {c.returncode}:", (c.stdout + c.stderr)[-600:].strip().replace("\n", " | "))
     return c.stdout + c.stderr
+
+
+# Each start of a program costs milliseconds, and a world has some dozen of them. So the calls of mount(8), sync(1), dmesg(1) and
+# nvme-cli are made here.
+
+
+def mount(what, place, kind=None, flags=0):
+    if LIBC.mount(what.encode(), place.encode(), kind and kind.encode(), flags, None):
+        e = ctypes.get_errno()
+        fail(f"mount of {what} at {place}: {os.strerror(e)}: {' | '.join(kernel_log()[-5:])}")
+
+
+def unmount(place):
+    if LIBC.umount2(place.encode(), 0):
+        fail(f"umount {place}: {os.strerror(ctypes.get_errno())}")
+
+
+def sync_file_system():
+    fd = os.open(MOUNTED, os.O_RDONLY)
+    if LIBC.syncfs(fd):
+        fail(f"syncfs: {os.strerror(ctypes.get_errno())}")
+    os.close(fd)
+
+
+def kernel_log():
+    buffer = ctypes.create_string_buffer(1 << 20)
+    n = LIBC.klogctl(READ_ALL_OF_KERNEL, buffer, len(buffer))
+    return buffer.raw[: max(n, 0)].decode(errors="replace").splitlines()
 
 
 def where(pid):
@@ -95,12 +126,19 @@ class Disk:
 
     def place(self, new):
         """Makes the folder of the disk: on the medium itself, or on a file system of the medium."""
-        sh("mkdir /tmp/m; mount --bind /srv /tmp/m; mount -t tmpfs t /srv; mkdir /srv/d")
+        self.place_medium()
+        mount("t", "/srv", "tmpfs")
+        os.mkdir("/srv/d")
         if self.plan["below"] == "hostfs":
-            return sh("mount --bind /tmp/m /srv/d")
+            return mount("/tmp/m", "/srv/d", flags=MS_BIND)
         if new:
             sh("mkfs.ext4 -q -E nodiscard -N 64 /tmp/m/base.img")
-        return sh("losetup /dev/loop0 /tmp/m/base.img && mount -t ext4 /dev/loop0 /srv/d")
+        sh("losetup /dev/loop0 /tmp/m/base.img")
+        return mount("/dev/loop0", "/srv/d", "ext4")
+
+    def place_medium(self):
+        os.mkdir("/tmp/m")
+        mount("/srv", "/tmp/m", flags=MS_BIND)
 
     def create(self, path, zones, conventional):
         p = self.plan
@@ -109,8 +147,9 @@ class Disk:
         zone = f"{p['capacity_mib']}M" if p["po2"] else f"{p['zone_mib']}M --zone-capacity {p['capacity_mib']}M"
         sh(
             f"{PROGRAM} create {path} --zones {zones} --zone-size {zone} --conv {conventional} "
-            f"--max-open {p['limit']} --max-active {p['limit']} {last} && sync"
+            f"--max-open {p['limit']} --max-active {p['limit']} {last}"
         )
+        os.sync()
 
     def serve(self, *more):
         disk = spec(self.plan, *self.files)
@@ -119,7 +158,7 @@ class Disk:
             disk = f"trace,file=/tmp/m/{sys.argv[1]}.trace{self.traces}@{disk}"
         door = ["--ublk", disk, "--id", "0"] if self.plan["door"] == "ublk" else ["--nvme-tcp", "127.0.0.1:4420", disk, "--nqn", NQN]
         out = open("/tmp/serve", "w")
-        server = subprocess.Popen([PROGRAM, "serve", *door, "--socket", SOCKET, *more], stdout=out, stderr=out)
+        server = subprocess.Popen([PROGRAM, "serve", *door, "--socket", SOCKET, *more], stdout=out, stderr=out, close_fds=False)
         ready = ("/dev/ublkb0 ", "nvme connect")
         slow = time.monotonic() + SLOW_S
         while server.poll() is None and not any(w in open("/tmp/serve").read() for w in ready):
@@ -134,7 +173,8 @@ class Disk:
     def start(self, new):
         p = self.plan
         if p["door"] == "loop":
-            return sh("mkdir /tmp/m; mount --bind /srv /tmp/m; losetup /dev/loop0 /tmp/m/base.img")
+            self.place_medium()
+            return sh("losetup /dev/loop0 /tmp/m/base.img")
         if self.own:
             mib, conventional = p["zone_mib"], p["conventional"]
             d = "/sys/kernel/config/nullb/nullb0"
@@ -152,10 +192,11 @@ class Disk:
         """Starts a server, and waits for the device."""
         self.server = self.serve(*more)
         if self.plan["door"] == "nvme-tcp":
-            sh(
-                f"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n {NQN} --hostnqn {HOST} --hostid {HOST_ID} "
-                "--ctrl-loss-tmo 600 --reconnect-delay 1"
-            )
+            with open("/dev/nvme-fabrics", "wb", buffering=0) as f:
+                f.write(
+                    f"transport=tcp,traddr=127.0.0.1,trsvcid=4420,nqn={NQN},hostnqn={HOST},hostid={HOST_ID},"
+                    "ctrl_loss_tmo=600,reconnect_delay=1".encode()
+                )
         for _ in range(1000):
             try:
                 return os.close(os.open(self.device, os.O_RDONLY))
@@ -172,7 +213,8 @@ class Disk:
         sh(f"{command} {self.device}")
 
     def mount(self):
-        sh(f"mount -t {self.plan['fs']} {self.device} {MOUNTED} && sync -f {MOUNTED}")
+        mount(self.device, MOUNTED, self.plan["fs"])
+        sync_file_system()
 
     def grow(self):
         """Makes the disk longer by a second file. The device is another one then."""
@@ -184,7 +226,8 @@ class Disk:
 
     def end(self):
         if self.plan["door"] == "nvme-tcp":
-            sh(f"nvme disconnect -n {NQN}")
+            with open("/sys/class/nvme/nvme0/delete_controller", "w") as f:
+                f.write("1")
         if self.own:
             return
         self.server.terminate()
@@ -349,10 +392,12 @@ class World:
         if self.plan["armed_late"]:
             arm()
         before = self.room()
-        sh(f"umount {MOUNTED}")
+        unmount(MOUNTED)
         self.disk.grow()
         self.disk.mount()
-        sh(f"{GROW[self.plan['fs']]} && sync -f {MOUNTED}")
+        if self.plan["fs"] in GROW:
+            sh(GROW[self.plan["fs"]])
+        sync_file_system()
         if self.room() <= before:
             fail(f"the file system has not grown from {before} bytes: {self.room()}")
         kind, path, data = self.grown()
@@ -473,12 +518,15 @@ class World:
             fail("what was written at last is not there")
 
     def finish(self):
-        sh(f"umount {MOUNTED}")
-        check = {"btrfs": "btrfs check --readonly ", "f2fs": "fsck.f2fs --dry-run ", "xfs": "xfs_repair -n ", "zonefs": "true "}
-        sh(check[self.plan["fs"]] + self.disk.device)
+        unmount(MOUNTED)
+        check = {"btrfs": "btrfs check --readonly ", "f2fs": "fsck.f2fs --dry-run ", "xfs": "xfs_repair -n "}
+        if self.plan["fs"] in check:
+            sh(check[self.plan["fs"]] + self.disk.device)
         self.disk.end()
-        for line in sh("dmesg | grep -E 'BUG:|Oops|WARNING:|blocked for more|Corrupted write pointer'", True).splitlines():
-            fail("kernel:", line)
+        complaints = ("BUG:", "Oops", "WARNING:", "blocked for more", "Corrupted write pointer")
+        for line in kernel_log():
+            if any(c in line for c in complaints):
+                fail("kernel:", line)
         say("# checked")
 
     def check(self):

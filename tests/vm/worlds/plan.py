@@ -11,7 +11,7 @@ DOORS = ("ublk", "nvme-tcp")
 # time; loop has none, and is on the medium itself, so that the power may fail.
 KERNELS_OWN = ("null_blk", "loop")
 # Faults of a server, its disk and its connection. A connection is lost at the door of the network only.
-FAULTS = ("kill", "takeover", "stall", "idle", "copy", "full", "lose")
+FAULTS = ("kill", "takeover", "stall", "idle", "copy", "lose") * 2 + ("full",)
 # File systems that take the room of a disk that has become longer.
 GROWING = ("btrfs", "xfs", "zonefs")
 # What a second file adds to a disk, in MiB.
@@ -23,7 +23,8 @@ KEY = "/tmp/key"
 # Simulated seconds between a death and the next server, that a server stands still, that nobody asks anything.
 GONE_S = (0, 0.01, 5, 90)
 STALL_S = (0.2, 5, 25)
-IDLE_S = (30, 600, 3600, 86400)
+# A day costs as much as five worlds, as its server looks at its disks each second.
+IDLE_S = (30, 600) * 7 + (3600, 86400)
 
 
 def draw_fault(r, door, operations):
