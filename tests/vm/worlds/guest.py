@@ -53,7 +53,7 @@ def sh(command, may_fail=False):
     words = command if set(command) & set("|&;<>$'\"*") else command.split()
     c = subprocess.run(words, shell=words is command, capture_output=True, text=True, close_fds=False)
     if c.returncode and not may_fail:
-        fail(f"{command}: status {c.returncode}:", (c.stdout + c.stderr)[-600:].strip().replace("\n", " | "))
+        fail(f"{command}: status {c.returncode}:", (c.stdout + c.stderr)[-4000:].strip().replace("\n", " | "))
     return c.stdout + c.stderr
 
 

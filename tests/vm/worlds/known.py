@@ -9,6 +9,9 @@ Each was seen without zoneplug, on a disk of the kernel's own (--door), or in th
 | btrfs | 7.2 | a zoned disk without a free block group is not mounted when there is a log to replay: *parent transid verify failed* | the \
 disk returned what was written, and the superblock and the log fit together (a world without a power cut); source: open_ctree calls \
 btrfs_zoned_reserve_data_reloc_bg, which joins a transaction and so raises the generation that btrfs_replay_log then compares with | looks for nothing more |
+| btrfs-progs | 7.3 | `btrfs check` takes zones for an error that were written after the last superblock, for block groups that the power cut has \
+undone. The kernel resets them when it needs them | the commands at the disk: the first write of these zones is after the last write of a superblock | \
+takes no other error of the checker |
 | f2fs | 7.2 | fsync ends when a flush has ended that was sent before the node block was written. After a power cut the file may be as \
 before the last operation that was acknowledged | block_rq_issue and block_rq_complete: the flush of the thread f2fs_flush is issued and \
 completed before the write of the node completes, and the fsync returns | does not look at the file of the last operation |
@@ -26,6 +29,12 @@ import re
 # (name, file system, what a guest says)
 KNOWN = (
     ("ENOSPC at a rename", "btrfs", r"^FAIL replace of .*\[Errno 28\]"),
+    (
+        "zones of no block group",
+        "btrfs",
+        r"^FAIL btrfs check (?!.*ERROR: (?!zoned: devid \d+ zone \d+ is open/written but not referenced|errors found in extent allocation)).*"
+        r"open/written but not referenced by any block group",
+    ),
     ("no replay on a full disk", "btrfs", r"^FAIL mount of .*parent transid verify failed on .*failed to read log tree"),
 )
 
