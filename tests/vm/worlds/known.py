@@ -12,6 +12,8 @@ btrfs_zoned_reserve_data_reloc_bg, which joins a transaction and so raises the g
 | btrfs-progs | 7.3 | `btrfs check` takes zones for an error that were written after the last superblock, for block groups that the power cut has \
 undone. The kernel resets them when it needs them | the commands at the disk: the first write of these zones is after the last write of a superblock | \
 takes no other error of the checker |
+| XFS | 7.2 | when a zoned file system has grown and then becomes full, its thread xfs_zoned_gcd takes the processor without end, and sends nothing to \
+the disk | perf of the guest, in world 3012; worlds that become full without a growth go on | a grown XFS is not filled |
 | f2fs | 7.2 | fsync ends when a flush has ended that was sent before the node block was written. After a power cut the file may be as \
 before the last operation that was acknowledged | block_rq_issue and block_rq_complete: the flush of the thread f2fs_flush is issued and \
 completed before the write of the node completes, and the fsync returns | does not look at the file of the last operation |

@@ -92,6 +92,9 @@ def plan(seed, fs=None, door=None, first_faults=None):
     grow = {"kind": "grow", "after": r.randint(0, all_operations), "later_s": 0}
     if grows and not (p["po2"] or short or any(f["kind"] == "error" for f in faults)):
         faults = sorted(faults + [grow], key=lambda f: f.get("after", all_operations + 1))
+        if p["fs"] == "xfs":
+            # known.py says why.
+            faults = [f for f in faults if f["kind"] != "full" or f["after"] < grow["after"]]
         # In half of these worlds accesses count from here, so that the power fails during the growth, or soon after it.
         p["armed_late"] = r.random() < 0.5
     p["faults"] = faults[:first_faults]
