@@ -14,6 +14,9 @@ undone. The kernel resets them when it needs them | the commands at the disk: th
 takes no other error of the checker |
 | XFS | 7.2 | when a zoned file system has grown and then becomes full, its thread xfs_zoned_gcd takes the processor without end, and sends nothing to \
 the disk | perf of the guest, in world 3012; worlds that become full without a growth go on | a grown XFS is not filled |
+| XFS | 7.2 | a growth writes the other superblocks before its transaction is in the log on the disk. After a power cut in between they agree on the \
+larger size, and `xfs_repair -n` would change the first one and looks no further | the commands at the disk, in world 4038: the other superblocks are \
+written, and nothing of the log before them | takes no other complaint of the checker |
 | f2fs | 7.2 | fsync ends when a flush has ended that was sent before the node block was written. After a power cut the file may be as \
 before the last operation that was acknowledged | block_rq_issue and block_rq_complete: the flush of the thread f2fs_flush is issued and \
 completed before the write of the node completes, and the fsync returns | does not look at the file of the last operation |
@@ -31,6 +34,11 @@ import re
 # (name, file system, what a guest says)
 KNOWN = (
     ("ENOSPC at a rename", "btrfs", r"^FAIL replace of .*\[Errno 28\]"),
+    (
+        "superblocks after half a growth",
+        "xfs",
+        r"^FAIL xfs_repair -n .*: Phase 1 - find and verify superblock\.\.\. \| would write modified primary superblock \|",
+    ),
     (
         "zones of no block group",
         "btrfs",
