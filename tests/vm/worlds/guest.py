@@ -331,7 +331,7 @@ class World:
 
     def write(self, writer):
         try:
-            self.write_all(writer)
+            self.write_files(writer)
         finally:
             self.advance(0, 1)
 
@@ -341,7 +341,7 @@ class World:
             self.at_work -= ended
             self.progress.notify_all()
 
-    def write_all(self, writer):
+    def write_files(self, writer):
         files = Files(self.plan, writer)
         for n in range(1, self.plan["operations"] + 1):
             op = files.next()
