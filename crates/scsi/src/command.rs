@@ -4,7 +4,7 @@
 //! sense of a refusal points to the field. What a field means for a certain unit, such as the range of an address, is
 //! checked later.
 
-use crate::spec::bytes::{u16_at, u32_at, u64_at};
+use crate::spec::bytes::{be16, be32, be64};
 use crate::spec::mode::{ModeForm, PageControl};
 use crate::spec::operation::{
     Abilities, MAX_COMMAND_LEN, OPERATIONS, Operation, OperationInfo, command_len,
@@ -217,13 +217,12 @@ fn find(opcode: u8, action: u8, abilities: Abilities) -> Result<&'static Operati
 fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand, SenseData> {
     use Operation as O;
     use ScsiCommand as C;
-    let short = BlockRange { lba: u64::from(u32_at(c, 2)), blocks: u32::from(u16_at(c, 7)) };
-    let middle = BlockRange { lba: u64::from(u32_at(c, 2)), blocks: u32_at(c, 6) };
-    let long = BlockRange { lba: u64_at(c, 2), blocks: u32_at(c, 10) };
+    let short = BlockRange { lba: u64::from(be32(c, 2)), blocks: u32::from(be16(c, 7)) };
+    let middle = BlockRange { lba: u64::from(be32(c, 2)), blocks: be32(c, 6) };
+    let long = BlockRange { lba: be64(c, 2), blocks: be32(c, 10) };
     let fua = c[1] & 0x08 != 0;
     // The allocation lengths of commands with 6, 10, 12 and 16 bytes.
-    let (in6, in10, in12, in16) =
-        (u32::from(c[4]), u32::from(u16_at(c, 7)), u32_at(c, 6), u32_at(c, 10));
+    let (in6, in10, in12, in16) = (u32::from(c[4]), u32::from(be16(c, 7)), be32(c, 6), be32(c, 10));
     Ok(match info.operation {
         O::TestUnitReady => C::TestUnitReady,
         O::RequestSense => C::RequestSense { descriptors: c[1] & 1 != 0, allocation: in6 },
@@ -232,7 +231,7 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
             if page.is_none() && c[2] != 0 {
                 return Err(SenseData::field(2, None));
             }
-            C::Inquiry { page, allocation: u32::from(u16_at(c, 3)) }
+            C::Inquiry { page, allocation: u32::from(be16(c, 3)) }
         }
         O::ModeSense6 | O::ModeSense10 => {
             let ten = info.operation == O::ModeSense10;
@@ -264,7 +263,7 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
         O::LogSense => C::LogSense {
             page: c[2] & 0x3f,
             subpage: c[3],
-            parameter: u16_at(c, 5),
+            parameter: be16(c, 5),
             allocation: in10,
         },
         O::ReserveIn => {
@@ -285,7 +284,7 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
                 Some(4) => ReserveOut::Preempt,
                 _ => ReserveOut::RegisterAndIgnore,
             };
-            C::ReserveOut { action, scope: c[2] >> 4, kind: c[2] & 0x0f, list_len: u32_at(c, 5) }
+            C::ReserveOut { action, scope: c[2] >> 4, kind: c[2] & 0x0f, list_len: be32(c, 5) }
         }
         O::CloseZone => manage(ZoneAction::Close, c),
         O::FinishZone => manage(ZoneAction::Finish, c),
@@ -303,7 +302,7 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
         }
         O::ReportLuns => C::ReportLuns { select: c[2], allocation: in12 },
         O::ReportOperations => {
-            let (opcode, action) = (c[3], u16_at(c, 4));
+            let (opcode, action) = (c[3], be16(c, 4));
             let which = match c[2] & 7 {
                 0 => ReportedOperations::All,
                 1 => ReportedOperations::Opcode(opcode),
@@ -321,8 +320,8 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
 
 /// Returns the fields of a command that changes zones. A count of 0 stands for 1.
 fn manage(action: ZoneAction, c: &[u8; MAX_COMMAND_LEN]) -> ScsiCommand {
-    let count = u16_at(c, 12).max(1);
-    ScsiCommand::ManageZones { action, lba: u64_at(c, 2), count, all: c[14] & 1 != 0 }
+    let count = be16(c, 12).max(1);
+    ScsiCommand::ManageZones { action, lba: be64(c, 2), count, all: c[14] & 1 != 0 }
 }
 
 #[cfg(test)]
@@ -331,7 +330,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: Abilities = Abilities { zoned: true, unmap: true, zeroes: true };
+    const ALL: Abilities = Abilities { zoned: true, unmap: true, zeroes: true, reservations: true };
 
     fn sense(cdb: &[u8]) -> (u8, Option<(u16, Option<u8>)>) {
         let s = parse(cdb, ALL).unwrap_err();

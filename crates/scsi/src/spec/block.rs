@@ -1,6 +1,6 @@
 //! Capacities, and the ranges of UNMAP (SBC-4).
 
-use super::bytes::{put, u16_at, u32_at, u64_at};
+use super::bytes::{be16, be32, be64, put};
 
 /// The capacity of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn unmap_ranges(list: &[u8]) -> Option<usize> {
     if list.len() < UNMAP_HEADER_LEN {
         return None;
     }
-    let (data, ranges) = (usize::from(u16_at(list, 0)), usize::from(u16_at(list, 2)));
+    let (data, ranges) = (usize::from(be16(list, 0)), usize::from(be16(list, 2)));
     let within = data + 2 <= list.len() && ranges + UNMAP_HEADER_LEN <= data + 2;
     within.then_some(ranges / UNMAP_RANGE_LEN)
 }
@@ -58,7 +58,7 @@ pub fn unmap_ranges(list: &[u8]) -> Option<usize> {
 /// Returns range `i` of the list: its first block and its length.
 pub fn unmap_range(list: &[u8], i: usize) -> (u64, u32) {
     let at = UNMAP_HEADER_LEN + i * UNMAP_RANGE_LEN;
-    (u64_at(list, at), u32_at(list, at + 8))
+    (be64(list, at), be32(list, at + 8))
 }
 
 #[cfg(test)]

@@ -8,17 +8,17 @@ fn array<const N: usize>(b: &[u8], at: usize) -> [u8; N] {
 }
 
 /// Reads two bytes.
-pub(crate) fn u16_at(b: &[u8], at: usize) -> u16 {
+pub(crate) fn be16(b: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(array(b, at))
 }
 
 /// Reads four bytes.
-pub(crate) fn u32_at(b: &[u8], at: usize) -> u32 {
+pub(crate) fn be32(b: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(array(b, at))
 }
 
 /// Reads eight bytes.
-pub(crate) fn u64_at(b: &[u8], at: usize) -> u64 {
+pub(crate) fn be64(b: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(array(b, at))
 }
 
@@ -43,8 +43,8 @@ mod tests {
     #[test]
     fn the_most_significant_byte_is_first() {
         let b = [0, 1, 2, 3, 4, 5, 6, 7, 8];
-        assert_eq!((u16_at(&b, 1), u32_at(&b, 1)), (0x102, 0x1020304));
-        assert_eq!(u64_at(&b, 1), 0x102_0304_0506_0708);
+        assert_eq!((be16(&b, 1), be32(&b, 1)), (0x102, 0x1020304));
+        assert_eq!(be64(&b, 1), 0x102_0304_0506_0708);
         let mut to = [0; 4];
         put(&mut to, 1, &0x0102u16.to_be_bytes());
         assert_eq!(to, [0, 1, 2, 0]);

@@ -81,7 +81,7 @@ pub fn encode_page(device: u8, page: u8, body: &[u8]) -> Vec<u8> {
 /// A designator of the device identification page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Designator<'a> {
-    /// T10 vendor ID, for people: vendor and serial number of the unit.
+    /// A vendor and a serial number, for people.
     Vendor(&'a str, &'a str),
     /// A locally assigned NAA name of the unit; the highest four bits are not used.
     Naa(u64),

@@ -103,6 +103,8 @@ pub enum Only {
     Unmap,
     /// Units with a command for zeroes.
     Zeroes,
+    /// Units that keep persistent reservations.
+    Reservations,
 }
 
 /// A row of the table.
@@ -135,7 +137,7 @@ const fn row(
 }
 
 use Access::{Free, Read, Write};
-use Only::{All, Unmap, Zeroes, Zoned};
+use Only::{All, Reservations, Unmap, Zeroes, Zoned};
 use Operation as O;
 
 /// Bits of READ and WRITE: DPO and FUA.
@@ -162,16 +164,16 @@ pub const OPERATIONS: &[OperationInfo] = &[
     row(O::Unmap, (0x42, None), "UNMAP", (Unmap, Write), &[0x42, 0, 0, 0, 0, 0, GROUP, F, F, CONTROL]),
     row(O::LogSense, (0x4d, None), "LOG SENSE", (All, Free), &[0x4d, 0, F, F, 0, F, F, F, F, CONTROL]),
     row(O::ModeSense10, (0x5a, None), "MODE SENSE(10)", (All, Read), &[0x5a, 0x18, F, F, 0, 0, 0, F, F, CONTROL]),
-    row(O::ReserveIn, (0x5e, Some(0)), "PERSISTENT RESERVE IN, READ KEYS", (All, Free), &[0x5e, 0, 0, 0, 0, 0, 0, F, F, CONTROL]),
-    row(O::ReserveIn, (0x5e, Some(1)), "PERSISTENT RESERVE IN, READ RESERVATION", (All, Free), &[0x5e, 1, 0, 0, 0, 0, 0, F, F, CONTROL]),
-    row(O::ReserveIn, (0x5e, Some(2)), "PERSISTENT RESERVE IN, REPORT CAPABILITIES", (All, Free), &[0x5e, 2, 0, 0, 0, 0, 0, F, F, CONTROL]),
-    row(O::ReserveIn, (0x5e, Some(3)), "PERSISTENT RESERVE IN, READ FULL STATUS", (All, Free), &[0x5e, 3, 0, 0, 0, 0, 0, F, F, CONTROL]),
-    row(O::ReserveOut, (0x5f, Some(0)), "PERSISTENT RESERVE OUT, REGISTER", (All, Free), &[0x5f, 0, F, 0, 0, F, F, F, F, CONTROL]),
-    row(O::ReserveOut, (0x5f, Some(1)), "PERSISTENT RESERVE OUT, RESERVE", (All, Free), &[0x5f, 1, F, 0, 0, F, F, F, F, CONTROL]),
-    row(O::ReserveOut, (0x5f, Some(2)), "PERSISTENT RESERVE OUT, RELEASE", (All, Free), &[0x5f, 2, F, 0, 0, F, F, F, F, CONTROL]),
-    row(O::ReserveOut, (0x5f, Some(3)), "PERSISTENT RESERVE OUT, CLEAR", (All, Free), &[0x5f, 3, F, 0, 0, F, F, F, F, CONTROL]),
-    row(O::ReserveOut, (0x5f, Some(4)), "PERSISTENT RESERVE OUT, PREEMPT", (All, Free), &[0x5f, 4, F, 0, 0, F, F, F, F, CONTROL]),
-    row(O::ReserveOut, (0x5f, Some(6)), "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", (All, Free), &[0x5f, 6, F, 0, 0, F, F, F, F, CONTROL]),
+    row(O::ReserveIn, (0x5e, Some(0)), "PERSISTENT RESERVE IN, READ KEYS", (Reservations, Free), &[0x5e, 0, 0, 0, 0, 0, 0, F, F, CONTROL]),
+    row(O::ReserveIn, (0x5e, Some(1)), "PERSISTENT RESERVE IN, READ RESERVATION", (Reservations, Free), &[0x5e, 1, 0, 0, 0, 0, 0, F, F, CONTROL]),
+    row(O::ReserveIn, (0x5e, Some(2)), "PERSISTENT RESERVE IN, REPORT CAPABILITIES", (Reservations, Free), &[0x5e, 2, 0, 0, 0, 0, 0, F, F, CONTROL]),
+    row(O::ReserveIn, (0x5e, Some(3)), "PERSISTENT RESERVE IN, READ FULL STATUS", (Reservations, Free), &[0x5e, 3, 0, 0, 0, 0, 0, F, F, CONTROL]),
+    row(O::ReserveOut, (0x5f, Some(0)), "PERSISTENT RESERVE OUT, REGISTER", (Reservations, Free), &[0x5f, 0, F, 0, 0, F, F, F, F, CONTROL]),
+    row(O::ReserveOut, (0x5f, Some(1)), "PERSISTENT RESERVE OUT, RESERVE", (Reservations, Free), &[0x5f, 1, F, 0, 0, F, F, F, F, CONTROL]),
+    row(O::ReserveOut, (0x5f, Some(2)), "PERSISTENT RESERVE OUT, RELEASE", (Reservations, Free), &[0x5f, 2, F, 0, 0, F, F, F, F, CONTROL]),
+    row(O::ReserveOut, (0x5f, Some(3)), "PERSISTENT RESERVE OUT, CLEAR", (Reservations, Free), &[0x5f, 3, F, 0, 0, F, F, F, F, CONTROL]),
+    row(O::ReserveOut, (0x5f, Some(4)), "PERSISTENT RESERVE OUT, PREEMPT", (Reservations, Free), &[0x5f, 4, F, 0, 0, F, F, F, F, CONTROL]),
+    row(O::ReserveOut, (0x5f, Some(6)), "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", (Reservations, Free), &[0x5f, 6, F, 0, 0, F, F, F, F, CONTROL]),
     row(O::Read16, (0x88, None), "READ(16)", (All, Read), &[0x88, DPO_FUA, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
     row(O::Write16, (0x8a, None), "WRITE(16)", (All, Write), &[0x8a, DPO_FUA, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
     row(O::Verify16, (0x8f, None), "VERIFY(16)", (All, Read), &[0x8f, DPO, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
@@ -211,6 +213,8 @@ pub struct Abilities {
     pub unmap: bool,
     /// The unit has a command for zeroes.
     pub zeroes: bool,
+    /// The unit keeps persistent reservations.
+    pub reservations: bool,
 }
 
 impl OperationInfo {
@@ -221,6 +225,7 @@ impl OperationInfo {
             Zoned => abilities.zoned,
             Unmap => abilities.unmap,
             Zeroes => abilities.zeroes,
+            Reservations => abilities.reservations,
         }
     }
 

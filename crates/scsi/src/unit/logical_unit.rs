@@ -1,0 +1,114 @@
+//! A unit and what it owes its initiators: unit attentions, which are reported before the next command.
+
+use super::Unit;
+use super::answer::Answer;
+use super::control::{report_luns, request_sense};
+use super::task::{Step, Task};
+use crate::command::{ScsiCommand, parse};
+use crate::spec::sense::POWER_ON;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::Sense;
+
+/// An initiator as a unit knows it: one session. The caller makes the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nexus(pub u64);
+
+/// Most attentions that wait for an initiator. Later ones are dropped.
+const MAX_ATTENTIONS: usize = 8;
+
+/// A command as it arrives at a unit.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived<'a> {
+    /// The initiator.
+    pub nexus: Nexus,
+    /// The command.
+    pub cdb: &'a [u8],
+    /// The buffer with the data that it brings.
+    pub data: Option<&'a AlignedBuf>,
+    /// How many bytes of data came.
+    pub data_len: u32,
+    /// Most bytes that the initiator takes.
+    pub expected: u32,
+    /// The numbers of all units, for REPORT LUNS.
+    pub luns: &'a [u16],
+}
+
+/// A unit and its initiators. Only [`LogicalUnit::begin`] and the calls about initiators need it; the steps of a task
+/// need the [`Unit`], which threads share.
+#[derive(Debug)]
+pub struct LogicalUnit {
+    unit: Arc<Unit>,
+    attentions: BTreeMap<Nexus, VecDeque<Sense>>,
+}
+
+impl LogicalUnit {
+    /// Makes a unit without initiators.
+    pub fn new(unit: Arc<Unit>) -> LogicalUnit {
+        LogicalUnit { unit, attentions: BTreeMap::new() }
+    }
+
+    /// Returns the unit.
+    pub fn unit(&self) -> &Arc<Unit> {
+        &self.unit
+    }
+
+    /// Notes a new initiator. The unit has just been powered on, as far as the initiator knows.
+    pub fn enter(&mut self, nexus: Nexus) {
+        self.attentions.insert(nexus, VecDeque::from([POWER_ON]));
+    }
+
+    /// Forgets an initiator.
+    pub fn leave(&mut self, nexus: Nexus) {
+        self.attentions.remove(&nexus);
+    }
+
+    /// Tells all initiators but `except` of an event, before their next commands.
+    pub fn notify(&mut self, sense: Sense, except: Option<Nexus>) {
+        for (nexus, waiting) in &mut self.attentions {
+            if Some(*nexus) != except && waiting.len() < MAX_ATTENTIONS && !waiting.contains(&sense)
+            {
+                waiting.push_back(sense);
+            }
+        }
+    }
+
+    /// Replaces the unit by another of the same disk, for example after the disk has grown.
+    pub fn replace(&mut self, unit: Arc<Unit>) {
+        self.unit = unit;
+    }
+
+    /// Begins a command: the task, and its first step.
+    pub fn begin(&mut self, c: Arrived<'_>) -> (Task, Step) {
+        let disk = self.unit.disk();
+        let (command, _) = match parse(c.cdb, self.unit.abilities()) {
+            Ok(parsed) => parsed,
+            Err(sense) => return Task::answered(disk, Answer::failed(sense)),
+        };
+        // INQUIRY and REPORT LUNS leave an attention, REQUEST SENSE reports it as data.
+        let answer = match command {
+            ScsiCommand::ReportLuns { select, allocation } => {
+                report_luns(select, allocation, c.luns)
+            }
+            ScsiCommand::Inquiry { .. } => {
+                return Task::begin(&self.unit, &command, (c.data, c.data_len), c.expected);
+            }
+            _ => match (self.attention(c.nexus), command) {
+                (Some(sense), ScsiCommand::RequestSense { descriptors, allocation }) => {
+                    request_sense(sense.into(), descriptors, allocation)
+                }
+                (Some(sense), _) => Answer::failed(sense),
+                (None, _) => {
+                    return Task::begin(&self.unit, &command, (c.data, c.data_len), c.expected);
+                }
+            },
+        };
+        Task::answered(disk, answer)
+    }
+
+    /// Takes the oldest attention of an initiator.
+    fn attention(&mut self, nexus: Nexus) -> Option<Sense> {
+        self.attentions.get_mut(&nexus)?.pop_front()
+    }
+}

@@ -1,0 +1,418 @@
+//! The steps of a command. Nothing here takes a lock.
+
+use super::answer::{Answer, AnswerData};
+use super::manage::{NextZone, ZoneSweep};
+use super::outcome::sense;
+use super::report::{Report, record};
+use super::{MAX_UNMAP_RANGES, Unit, control};
+use crate::command::{BlockRange, ScsiCommand};
+use crate::spec::block::{UNMAP_HEADER_LEN, UNMAP_RANGE_LEN, unmap_range, unmap_ranges};
+use crate::spec::sense::{
+    INTERNAL, INVALID_FIELD, INVALID_PARAMETER, NO_ZONE_RESOURCES, OUT_OF_RANGE, READ_INVALID,
+    SenseData,
+};
+use crate::spec::zone::ZoneAction;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::ZONE_RECORD_LEN;
+use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
+
+/// A request for a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoRequest {
+    /// The caller's number of the disk.
+    pub disk: u32,
+    /// The operation.
+    pub op: Op,
+    /// First sector.
+    pub sector: Sector,
+    /// Length of the range in sectors.
+    pub len_sectors: u32,
+    /// Flags.
+    pub flags: Flags,
+    /// The part of the command's buffer that the request moves: offset and bytes. (0, 0): none.
+    pub memory: (u32, u32),
+}
+
+/// The result of an [`IoRequest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoResult {
+    /// Its status.
+    pub status: Status,
+    /// Zones of a report.
+    pub zones: u32,
+}
+
+/// The next step of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Submit this request, and call [`Task::next`] when it has ended.
+    Submit(IoRequest),
+    /// Answer the command.
+    Answer(Answer),
+}
+
+/// A command that is being carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    work: Work,
+    /// Bytes of the buffer that the command needs.
+    buffer_bytes: u32,
+    request: IoRequest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// One request, then so many bytes are sent.
+    Single {
+        send: u32,
+    },
+    /// The zone of a read is reported first, because blocks behind its write pointer cannot be read.
+    RestrictedRead {
+        range: BlockRange,
+        zone: ZoneNo,
+        send: u32,
+    },
+    Report(Report),
+    Sweep(ZoneSweep),
+    /// The ranges of UNMAP, of which so many were requested.
+    Unmap {
+        done: usize,
+        ranges: usize,
+    },
+}
+
+impl Task {
+    /// A command that is answered at once.
+    pub(super) fn answered(unit: u32, answer: Answer) -> (Task, Step) {
+        let task = Task {
+            work: Work::Single { send: 0 },
+            buffer_bytes: 0,
+            request: request(unit, Op::Flush),
+        };
+        (task, Step::Answer(answer))
+    }
+
+    /// Checks a command and returns the first step. `data`: the buffer with the data of the command, and
+    /// how many bytes came. `expected`: most bytes
+    /// that the initiator takes.
+    pub(super) fn begin(
+        unit: &Unit,
+        command: &ScsiCommand,
+        (data, brought): (Option<&AlignedBuf>, u32),
+        expected: u32,
+    ) -> (Task, Step) {
+        match Task::checked(unit, command, (data, brought), expected) {
+            Ok(Begun::Task(mut task)) => {
+                let step = task.start(unit, data);
+                (task, step)
+            }
+            Ok(Begun::Answer(answer)) => Task::answered(unit.disk(), answer),
+            Err(sense) => Task::answered(unit.disk(), Answer::failed(sense)),
+        }
+    }
+
+    /// Returns the bytes that the command's buffer must have before the first request is submitted.
+    pub fn buffer_bytes(&self) -> u32 {
+        self.buffer_bytes
+    }
+
+    fn checked(
+        unit: &Unit,
+        command: &ScsiCommand,
+        (data, brought): (Option<&AlignedBuf>, u32),
+        expected: u32,
+    ) -> Result<Begun, SenseData> {
+        let disk = unit.disk();
+        let needed = command.data_out(unit.block_len());
+        let brought = data.map_or(0, |d| u64::from(brought.min(d.len())));
+        let nothing = Begun::Answer(Answer::good(AnswerData::None));
+        let single = |op, range: BlockRange, flags, (memory, send): (u32, u32)| {
+            let request = IoRequest {
+                sector: unit.sector(range.lba),
+                len_sectors: range.blocks << unit.shift,
+                flags,
+                memory: (0, memory),
+                ..request(disk, op)
+            };
+            Begun::Task(Task { work: Work::Single { send }, buffer_bytes: memory, request })
+        };
+        let fua = |fua| if fua { Flags::FUA } else { Flags::NONE };
+        Ok(match *command {
+            ScsiCommand::Read { range, .. } | ScsiCommand::Verify(range) => {
+                let restricted = unit.check_read(range)?;
+                if range.blocks == 0 {
+                    return Ok(nothing);
+                }
+                let bytes = range.blocks * unit.block_len();
+                let is_read = matches!(command, ScsiCommand::Read { .. });
+                let whole =
+                    single(Op::Read, range, Flags::NONE, (bytes, if is_read { bytes } else { 0 }));
+                match (restricted, whole) {
+                    (Some(zone), Begun::Task(task)) => {
+                        let send = if is_read { bytes } else { 0 };
+                        let work = Work::RestrictedRead { range, zone, send };
+                        let buffer_bytes = bytes.max(ZONE_RECORD_LEN as u32);
+                        Begun::Task(Task { work, buffer_bytes, ..task })
+                    }
+                    (_, whole) => whole,
+                }
+            }
+            ScsiCommand::Write { range, fua: durable } => {
+                unit.check_write(range)?;
+                unit.check_transfer(range)?;
+                if range.blocks == 0 {
+                    return Ok(nothing);
+                }
+                if brought < needed {
+                    return Err(INVALID_FIELD.into());
+                }
+                single(Op::Write, range, fua(durable), (needed as u32, 0))
+            }
+            ScsiCommand::WriteSame { range, .. } => {
+                unit.check_write(range)?;
+                if range.blocks == 0 || range.blocks > unit.max_zeroes() || brought < needed {
+                    return Err(INVALID_FIELD.into());
+                }
+                let block = data.map_or(&[][..], |d| &d.as_slice()[..needed as usize]);
+                if block.iter().any(|b| *b != 0) {
+                    return Err(INVALID_PARAMETER.into());
+                }
+                single(Op::WriteZeroes, range, Flags::NONE, (0, 0))
+            }
+            ScsiCommand::SynchronizeCache(range) => {
+                unit.check_range(range)?;
+                single(Op::Flush, BlockRange { lba: 0, blocks: 0 }, Flags::NONE, (0, 0))
+            }
+            // A unit that stops keeps what it has acknowledged.
+            ScsiCommand::StartStopUnit { start: false, condition: 0 } => {
+                single(Op::Flush, BlockRange { lba: 0, blocks: 0 }, Flags::NONE, (0, 0))
+            }
+            ScsiCommand::Unmap { list_len } => {
+                if list_len == 0 {
+                    return Ok(nothing);
+                }
+                let list = data.map_or(&[][..], |d| d.as_slice());
+                let list = list
+                    .get(..list_len as usize)
+                    .filter(|_| brought >= needed)
+                    .ok_or(INVALID_FIELD)?;
+                let ranges = unmap(unit, list)?;
+                Begun::Task(Task {
+                    work: Work::Unmap { done: 0, ranges },
+                    buffer_bytes: 0,
+                    request: request(disk, Op::Discard),
+                })
+            }
+            ScsiCommand::ReportZones { lba, reporting, partial, allocation } => {
+                let Some(g) = unit.zones else { return Err(INVALID_FIELD.into()) };
+                if lba >= unit.blocks {
+                    return Err(SenseData { information: Some(lba), ..OUT_OF_RANGE.into() });
+                }
+                let bytes = allocation.min(expected).min(unit.max_transfer());
+                let first = g.zone_of(unit.sector(lba)).0;
+                let report = Report::new(first, g.nr_zones(), reporting, partial, bytes);
+                let buffer_bytes = report.buffer_bytes();
+                Begun::Task(Task {
+                    work: Work::Report(report),
+                    buffer_bytes,
+                    request: request(disk, Op::ReportZones),
+                })
+            }
+            ScsiCommand::ManageZones { action, lba, count, all } => {
+                return manage(unit, action, lba, u32::from(count), all).map(Begun::Task);
+            }
+            ref other => Begun::Answer(control::answer(unit, other)?),
+        })
+    }
+
+    fn start(&mut self, unit: &Unit, data: Option<&AlignedBuf>) -> Step {
+        match self.work {
+            Work::Single { .. } => Step::Submit(self.request),
+            Work::RestrictedRead { zone, .. } => {
+                let report = IoRequest { memory: (0, ZONE_RECORD_LEN as u32), ..self.request };
+                let sector = unit.zones.map_or(Sector(0), |g| g.zone_start(zone));
+                Step::Submit(IoRequest { op: Op::ReportZones, sector, len_sectors: 0, ..report })
+            }
+            // The header of a report is written when the disk has answered; a report asks for one zone at least.
+            Work::Report(_) => self.go_on(unit, None),
+            Work::Sweep(_) | Work::Unmap { .. } => self.go_on(unit, data),
+        }
+    }
+
+    /// Returns the step after a request has ended. `buffer`: the command's buffer, with its data or what was read.
+    pub fn next(
+        &mut self,
+        unit: &Unit,
+        result: IoResult,
+        mut buffer: Option<&mut AlignedBuf>,
+    ) -> Step {
+        let report = matches!(self.work, Work::RestrictedRead { .. });
+        let op = if report { Op::ReportZones } else { self.request.op };
+        if let Some(sense) = sense(op, result.status) {
+            return Step::Answer(Answer::failed(sense));
+        }
+        let wrong = || Step::Answer(Answer::failed(INTERNAL));
+        match &mut self.work {
+            Work::Single { send: 0 } => return Step::Answer(Answer::good(AnswerData::None)),
+            Work::Single { send } => return Step::Answer(Answer::good(AnswerData::Buffer(*send))),
+            Work::RestrictedRead { range, zone, send } => {
+                let (Some(g), Some(buffer)) = (unit.zones, buffer.as_deref()) else {
+                    return wrong();
+                };
+                let Some(z) = record(&g, buffer, 0, zone.0) else { return wrong() };
+                let end = unit.sector(range.lba + u64::from(range.blocks));
+                // The write pointer of a full or read-only zone is behind it.
+                if end.0 > z.wp.0 {
+                    return Step::Answer(Answer::failed(READ_INVALID));
+                }
+                self.work = Work::Single { send: *send };
+                return Step::Submit(self.request);
+            }
+            Work::Report(report) => {
+                let Some(buffer) = buffer.as_deref_mut() else { return wrong() };
+                if !report.take(unit, buffer, self.request.memory, result.zones) {
+                    return wrong();
+                }
+            }
+            Work::Sweep(sweep) if op == Op::ReportZones => {
+                let (Some(g), Some(buffer)) = (unit.zones, buffer.as_deref()) else {
+                    return wrong();
+                };
+                if !sweep.take(&g, buffer, result.zones) {
+                    return wrong();
+                }
+            }
+            Work::Sweep(_) | Work::Unmap { .. } => {}
+        }
+        if let (Work::Report(report), Some(buffer)) = (&mut self.work, buffer.as_deref_mut())
+            && report.submit().is_none()
+        {
+            let bytes = report.finish(unit, buffer);
+            return Step::Answer(Answer::good(AnswerData::Buffer(bytes)));
+        }
+        self.go_on(unit, buffer.as_deref())
+    }
+
+    /// Returns the next request of a command that makes several.
+    fn go_on(&mut self, unit: &Unit, buffer: Option<&AlignedBuf>) -> Step {
+        let Some(g) = unit.zones else { return self.next_range(unit, buffer) };
+        let disk = unit.disk();
+        match &mut self.work {
+            Work::Report(report) => {
+                let (zone, memory) = report.submit().unwrap_or((ZoneNo(0), report.one_record()));
+                self.request = IoRequest {
+                    sector: g.zone_start(zone),
+                    memory,
+                    ..request(disk, Op::ReportZones)
+                };
+                Step::Submit(self.request)
+            }
+            Work::Sweep(sweep) => {
+                let op = sweep.op();
+                self.request = match sweep.next() {
+                    NextZone::Manage(zone) => IoRequest {
+                        sector: g.zone_start(zone),
+                        len_sectors: g.zone_len_sectors(zone),
+                        ..request(disk, op)
+                    },
+                    NextZone::Report(zone, zones) => IoRequest {
+                        sector: g.zone_start(zone),
+                        memory: (0, zones * ZONE_RECORD_LEN as u32),
+                        ..request(disk, Op::ReportZones)
+                    },
+                    NextZone::End => return Step::Answer(Answer::good(AnswerData::None)),
+                    NextZone::NoResources => {
+                        return Step::Answer(Answer::failed(NO_ZONE_RESOURCES));
+                    }
+                };
+                Step::Submit(self.request)
+            }
+            _ => self.next_range(unit, buffer),
+        }
+    }
+
+    /// Returns the request for the next range of UNMAP.
+    fn next_range(&mut self, unit: &Unit, list: Option<&AlignedBuf>) -> Step {
+        let Work::Unmap { done, ranges } = &mut self.work else {
+            return Step::Answer(Answer::failed(INTERNAL));
+        };
+        while *done < *ranges {
+            let Some(list) = list else { return Step::Answer(Answer::failed(INTERNAL)) };
+            let (lba, blocks) = unmap_range(list.as_slice(), *done);
+            *done += 1;
+            if blocks > 0 {
+                self.request.sector = unit.sector(lba);
+                self.request.len_sectors = blocks << unit.shift;
+                return Step::Submit(self.request);
+            }
+        }
+        Step::Answer(Answer::good(AnswerData::None))
+    }
+}
+
+/// A command that passed its checks.
+enum Begun {
+    Task(Task),
+    Answer(Answer),
+}
+
+/// An empty request.
+fn request(disk: u32, op: Op) -> IoRequest {
+    IoRequest { disk, op, sector: Sector(0), len_sectors: 0, flags: Flags::NONE, memory: (0, 0) }
+}
+
+/// Checks the ranges of UNMAP. Returns their number. Blocks of a sequential zone are forgotten by its reset only.
+fn unmap(unit: &Unit, list: &[u8]) -> Result<usize, SenseData> {
+    let ranges = unmap_ranges(list).ok_or(crate::spec::sense::PARAMETER_LENGTH)?;
+    if ranges > MAX_UNMAP_RANGES as usize {
+        return Err(SenseData::parameter(2, None));
+    }
+    for i in 0..ranges {
+        let (lba, blocks) = unmap_range(list, i);
+        let range = BlockRange { lba, blocks };
+        unit.check_range(range)?;
+        if !unit.is_conventional(range) || blocks > u32::MAX >> unit.shift {
+            return Err(SenseData::parameter(
+                (UNMAP_HEADER_LEN + i * UNMAP_RANGE_LEN) as u16,
+                None,
+            ));
+        }
+    }
+    Ok(ranges)
+}
+
+/// Checks a command that changes zones.
+fn manage(
+    unit: &Unit,
+    action: ZoneAction,
+    lba: u64,
+    count: u32,
+    all: bool,
+) -> Result<Task, SenseData> {
+    let Some(g) = unit.zones else { return Err(INVALID_FIELD.into()) };
+    let disk = unit.disk();
+    if all && action == ZoneAction::Reset {
+        let request = request(disk, Op::ZoneResetAll);
+        return Ok(Task { work: Work::Single { send: 0 }, buffer_bytes: 0, request });
+    }
+    let sweep = if all {
+        ZoneSweep::all(action, g.nr_zones(), unit.max_open())
+    } else {
+        if lba >= unit.blocks {
+            return Err(SenseData { information: Some(lba), ..OUT_OF_RANGE.into() });
+        }
+        let (first, offset) = g.zone_of(unit.sector(lba));
+        if offset != 0 {
+            return Err(SenseData::field(2, None));
+        }
+        if count > g.nr_zones() - first.0 {
+            return Err(SenseData::field(12, None));
+        }
+        if (first.0..first.0 + count).any(|z| g.is_conventional(ZoneNo(z))) {
+            return Err(SenseData::field(2, None));
+        }
+        ZoneSweep::range(action, first, count)
+    };
+    let buffer_bytes = if all { ZoneSweep::BUFFER_BYTES } else { 0 };
+    Ok(Task { work: Work::Sweep(sweep), buffer_bytes, request: request(disk, Op::Flush) })
+}
