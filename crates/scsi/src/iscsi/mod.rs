@@ -1,0 +1,18 @@
+//! iSCSI (RFC 7143): the formats of its PDUs and texts, and the rules of each key. Logins and sessions are not here yet.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `header.rs` | the header of a PDU: its fields, by name |
+//! | `framer.rs` | from bytes to PDUs: lengths, additional headers, digests |
+//! | `text.rs` | lists of keys and values |
+//! | `negotiation.rs` | the operational keys: what each may be, and what two sides agree on |
+
+mod framer;
+mod header;
+mod negotiation;
+mod text;
+
+pub use framer::{FrameError, FrameLimits, Framer, Pdu, encode_pdu};
+pub use header::{HEADER_LEN, Header, NO_TAG, opcode};
+pub use negotiation::{Negotiation, Offer, Refused};
+pub use text::{TextError, encode_text, parse_text};
