@@ -5,13 +5,16 @@
 //! | `header.rs` | the header of a PDU: its fields, by name |
 //! | `framer.rs` | from bytes to PDUs: lengths, additional headers, digests |
 //! | `text.rs` | lists of keys and values |
+//! | `chap.rs` | CHAP: secrets, challenges, responses |
 //! | `negotiation.rs` | the operational keys: what each may be, and what two sides agree on |
 
+mod chap;
 mod framer;
 mod header;
 mod negotiation;
 mod text;
 
+pub use chap::{CHALLENGE_LEN, ChapHash, Secret, encode_binary, parse_binary};
 pub use framer::{FrameError, FrameLimits, Framer, Pdu, encode_pdu};
 pub use header::{HEADER_LEN, Header, NO_TAG, opcode};
 pub use negotiation::{Negotiation, Offer, Refused};
