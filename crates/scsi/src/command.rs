@@ -30,8 +30,6 @@ pub enum ReserveIn {
     Reservation,
     /// REPORT CAPABILITIES.
     Capabilities,
-    /// READ FULL STATUS.
-    FullStatus,
 }
 
 /// What PERSISTENT RESERVE OUT does: its service action.
@@ -270,8 +268,7 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
             let action = match info.action {
                 Some(0) => ReserveIn::Keys,
                 Some(1) => ReserveIn::Reservation,
-                Some(2) => ReserveIn::Capabilities,
-                _ => ReserveIn::FullStatus,
+                _ => ReserveIn::Capabilities,
             };
             C::ReserveIn { action, allocation: in10 }
         }

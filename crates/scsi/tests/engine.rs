@@ -445,11 +445,6 @@ fn an_initiator_learns_what_the_unit_is() {
     assert_eq!(luns[16..18], [0x41, 0x2c], "LUN 300 in flat space");
     assert_eq!(m.run(&[0x1a, 0, 0xc8, 0, 255, 0], &[]), Err((5, 0x39, 0)), "saved pages");
     assert_eq!(m.run(&[0x15, 0x10, 0, 0, 24, 0], &[0; 24]), Err((5, 0x20, 0)), "MODE SELECT");
-    assert_eq!(
-        m.run(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[]),
-        Err((5, 0x20, 0)),
-        "no reservations"
-    );
 }
 
 /// Each command of the list is known on its own, and a command without service actions is refused one.
@@ -469,7 +464,7 @@ fn the_report_of_commands_agrees_with_itself() {
         assert_eq!(ask(&mut m, wrong, d[0], d[3]), Err((5, 0x24, 0)));
         assert_eq!(ask(&mut m, 3, d[0], d[3]).unwrap(), one);
     }
-    assert_eq!(ask(&mut m, 1, 0x5f, 0).unwrap(), [0, 1, 0, 0]);
+    assert_eq!(ask(&mut m, 1, 0x15, 0).unwrap(), [0, 1, 0, 0]);
     assert_eq!(ask(&mut m, 2, 0x94, 9).unwrap(), [0, 1, 0, 0]);
 }
 
@@ -537,4 +532,38 @@ fn a_number_without_a_unit_is_answered() {
     assert_eq!(decode_lun([0, 3, 0, 0, 0, 0, 0, 0]), Some(3));
     assert_eq!(decode_lun([0x80, 3, 0, 0, 0, 0, 0, 0]), None);
     assert_eq!(decode_lun([0, 3, 0, 1, 0, 0, 0, 0]), None, "two levels");
+}
+
+/// One initiator reserves the unit, the other sees a conflict until the reservation is cleared.
+#[test]
+fn a_reservation_keeps_others_out() {
+    let unit = Unit::conventional(config(true), zoneplug_core::Sector(64), &Limits::default());
+    let mut lu = LogicalUnit::new(Arc::new(unit.unwrap()));
+    let mut begin = |nexus: u64, cdb: &[u8], list: &[u8]| {
+        let mut buffer = AlignedBuf::zeroed(list.len() as u32);
+        buffer.write(0, list);
+        let (nexus, data_len) = (Nexus(nexus), list.len() as u32);
+        let c = Arrived { nexus, cdb, data: Some(&buffer), data_len, expected: 255, luns: &[0] };
+        match lu.begin(c).1 {
+            Step::Submit(_) => (ScsiStatus::Good, None),
+            Step::Answer(a) => (a.status, a.sense.map(|s| s.sense.code)),
+        }
+    };
+    let list = |key: u8, new: u8| {
+        let mut list = [0; 24];
+        (list[7], list[15]) = (key, new);
+        list
+    };
+    let out = |action: u8, kind: u8| [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+    let read = long(0x88, 0, 0, 8);
+    let good = (ScsiStatus::Good, None);
+    assert_eq!(begin(1, &out(0, 0), &list(0, 9)), good);
+    assert_eq!(begin(1, &out(1, 3), &list(9, 0)), good);
+    assert_eq!(begin(2, &read, &[]), (ScsiStatus::ReservationConflict, None));
+    assert_eq!(begin(2, &[0; 6], &[]), good);
+    assert_eq!(begin(1, &read, &[]), good);
+    assert_eq!(begin(2, &out(3, 0), &list(9, 0)), (ScsiStatus::ReservationConflict, None));
+    assert_eq!(begin(1, &out(3, 0), &list(9, 0)[..8]), (ScsiStatus::CheckCondition, Some(0x24)));
+    assert_eq!(begin(1, &out(3, 0), &list(9, 0)), good);
+    assert_eq!(begin(2, &read, &[]), good);
 }

@@ -1,19 +1,21 @@
 //! A unit and what it owes its initiators: unit attentions, which are reported before the next command.
 
 use super::Unit;
-use super::answer::Answer;
+use super::answer::{Answer, AnswerData};
 use super::control::{report_luns, request_sense};
+use super::nexus::Nexus;
+use super::reservations::{Refusal, Reservations};
 use super::task::{Step, Task};
-use crate::command::{ScsiCommand, parse};
-use crate::spec::sense::POWER_ON;
+use crate::command::{ReserveOut, ScsiCommand, parse};
+use crate::spec::ScsiStatus;
+use crate::spec::sense::{INVALID_FIELD, POWER_ON};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sense;
 
-/// An initiator as a unit knows it: one session. The caller makes the number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Nexus(pub u64);
+/// The longest parameter list that is looked at.
+const MAX_LIST: u32 = 4096;
 
 /// Most attentions that wait for an initiator. Later ones are dropped.
 const MAX_ATTENTIONS: usize = 8;
@@ -41,12 +43,13 @@ pub struct Arrived<'a> {
 pub struct LogicalUnit {
     unit: Arc<Unit>,
     attentions: BTreeMap<Nexus, VecDeque<Sense>>,
+    reservations: Reservations,
 }
 
 impl LogicalUnit {
     /// Makes a unit without initiators.
     pub fn new(unit: Arc<Unit>) -> LogicalUnit {
-        LogicalUnit { unit, attentions: BTreeMap::new() }
+        LogicalUnit { unit, attentions: BTreeMap::new(), reservations: Reservations::default() }
     }
 
     /// Returns the unit.
@@ -59,18 +62,17 @@ impl LogicalUnit {
         self.attentions.insert(nexus, VecDeque::from([POWER_ON]));
     }
 
-    /// Forgets an initiator.
+    /// Forgets the session of an initiator. Its registration stays.
     pub fn leave(&mut self, nexus: Nexus) {
         self.attentions.remove(&nexus);
     }
 
     /// Tells all initiators but `except` of an event, before their next commands.
     pub fn notify(&mut self, sense: Sense, except: Option<Nexus>) {
-        for (nexus, waiting) in &mut self.attentions {
-            if Some(*nexus) != except && waiting.len() < MAX_ATTENTIONS && !waiting.contains(&sense)
-            {
-                waiting.push_back(sense);
-            }
+        let told: Vec<Nexus> =
+            self.attentions.keys().copied().filter(|n| Some(*n) != except).collect();
+        for nexus in told {
+            self.owe(nexus, sense);
         }
     }
 
@@ -82,7 +84,7 @@ impl LogicalUnit {
     /// Begins a command: the task, and its first step.
     pub fn begin(&mut self, c: Arrived<'_>) -> (Task, Step) {
         let disk = self.unit.disk();
-        let (command, _) = match parse(c.cdb, self.unit.abilities()) {
+        let (command, info) = match parse(c.cdb, self.unit.abilities()) {
             Ok(parsed) => parsed,
             Err(sense) => return Task::answered(disk, Answer::failed(sense)),
         };
@@ -99,6 +101,21 @@ impl LogicalUnit {
                     request_sense(sense.into(), descriptors, allocation)
                 }
                 (Some(sense), _) => Answer::failed(sense),
+                (None, _) if !self.reservations.allows(c.nexus, info.access) => conflict(),
+                (None, ScsiCommand::ReserveIn { action, allocation }) => {
+                    let mut b = self.reservations.read(action);
+                    b.truncate(allocation as usize);
+                    Answer::good(AnswerData::Bytes(b))
+                }
+                (None, ScsiCommand::ReserveOut { action, scope, kind, list_len }) => {
+                    let list = c.data.map_or(&[][..], |d| d.as_slice());
+                    match list.get(..list_len.min(MAX_LIST) as usize) {
+                        Some(list) if c.data_len >= list_len => {
+                            self.reserve(c.nexus, action, (scope, kind), list)
+                        }
+                        _ => Answer::failed(INVALID_FIELD),
+                    }
+                }
                 (None, _) => {
                     return Task::begin(&self.unit, &command, (c.data, c.data_len), c.expected);
                 }
@@ -107,8 +124,37 @@ impl LogicalUnit {
         Task::answered(disk, answer)
     }
 
+    /// Carries out PERSISTENT RESERVE OUT.
+    fn reserve(&mut self, nexus: Nexus, action: ReserveOut, kind: (u8, u8), list: &[u8]) -> Answer {
+        match self.reservations.change(nexus, action, kind, list) {
+            Ok(attentions) => {
+                for (other, sense) in attentions {
+                    self.owe(other, sense);
+                }
+                Answer::good(AnswerData::None)
+            }
+            Err(Refusal::Conflict) => conflict(),
+            Err(Refusal::Check(sense)) => Answer::failed(sense),
+        }
+    }
+
+    /// Notes an attention for an initiator that has a session.
+    fn owe(&mut self, nexus: Nexus, sense: Sense) {
+        if let Some(waiting) = self.attentions.get_mut(&nexus)
+            && waiting.len() < MAX_ATTENTIONS
+            && !waiting.contains(&sense)
+        {
+            waiting.push_back(sense);
+        }
+    }
+
     /// Takes the oldest attention of an initiator.
     fn attention(&mut self, nexus: Nexus) -> Option<Sense> {
         self.attentions.get_mut(&nexus)?.pop_front()
     }
+}
+
+/// The answer to a command that a reservation forbids.
+fn conflict() -> Answer {
+    Answer { status: ScsiStatus::ReservationConflict, sense: None, data: AnswerData::None }
 }

@@ -6,27 +6,32 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `mod.rs` | what a unit is: its disk, its layout, its names |
-//! | `logical_unit.rs` | unit attentions of each initiator, before its commands |
+//! | `logical_unit.rs` | unit attentions and reservations, before each command |
+//! | `nexus.rs` | the name of an initiator |
 //! | `task.rs` | the steps of a command |
 //! | `ranges.rs` | whether a range of blocks may be read or written |
 //! | `report.rs` | REPORT ZONES |
 //! | `manage.rs` | OPEN, CLOSE and FINISH of several zones |
 //! | `answer.rs` | the answer to a command |
 //! | `control.rs` | answers that need no disk |
+//! | `reservations.rs` | persistent reservations |
 //! | `outcome.rs` | from the status of a request to sense data |
 
 mod answer;
 mod control;
 mod logical_unit;
 mod manage;
+mod nexus;
 mod outcome;
 mod ranges;
 mod report;
+mod reservations;
 mod task;
 
 pub use answer::{Answer, AnswerData};
 pub use control::{answer_without_unit, decode_lun, report_luns};
-pub use logical_unit::{Arrived, LogicalUnit, Nexus};
+pub use logical_unit::{Arrived, LogicalUnit};
+pub use nexus::Nexus;
 pub use task::{IoRequest, IoResult, Step, Task};
 
 use crate::spec::block::Capacity;
@@ -184,8 +189,7 @@ impl Unit {
             zoned: self.zones.is_some(),
             unmap: self.limits.discard && conventional,
             zeroes: self.max_zeroes() > 0,
-            // No unit keeps reservations yet.
-            reservations: false,
+            reservations: true,
         }
     }
 
