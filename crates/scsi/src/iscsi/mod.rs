@@ -1,4 +1,4 @@
-//! iSCSI (RFC 7143): the formats of its PDUs and texts, and the rules of each key. Logins and sessions are not here yet.
+//! iSCSI (RFC 7143): the formats of its PDUs and texts, and the rules of each key. Sessions are not here yet.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -6,16 +6,19 @@
 //! | `framer.rs` | from bytes to PDUs: lengths, additional headers, digests |
 //! | `text.rs` | lists of keys and values |
 //! | `chap.rs` | CHAP: secrets, challenges, responses |
+//! | `login.rs` | a login: names, authentication, keys |
 //! | `negotiation.rs` | the operational keys: what each may be, and what two sides agree on |
 
 mod chap;
 mod framer;
 mod header;
+mod login;
 mod negotiation;
 mod text;
 
 pub use chap::{CHALLENGE_LEN, ChapHash, Secret, encode_binary, parse_binary};
 pub use framer::{FrameError, FrameLimits, Framer, Pdu, encode_pdu};
 pub use header::{HEADER_LEN, Header, NO_TAG, opcode};
+pub use login::{Credentials, Login, LoginFailure, LoginPolicy, LoginReply, Proofs};
 pub use negotiation::{Negotiation, Offer, Refused};
 pub use text::{TextError, encode_text, parse_text};
