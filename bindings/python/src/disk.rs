@@ -36,6 +36,19 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    fn of(disk: HostedDisk) -> Disk {
+        Disk { disk: Mutex::new(Some(disk)), process: Process::this(), idle: Mutex::default() }
+    }
+
+    /// Goes on with another disk, which a power cut has left.
+    pub(crate) fn replace(&self, py: Python<'_>, disk: HostedDisk) -> PyResult<()> {
+        self.hosted(py)?;
+        let before = lock(&self.disk).replace(disk);
+        let idle = std::mem::take(&mut *lock(&self.idle));
+        py.detach(|| drop((idle, before)));
+        Ok(())
+    }
+
     /// The disk, if it is open and this process may use it.
     pub(crate) fn hosted(&self, py: Python<'_>) -> PyResult<HostedDisk> {
         self.process.check(py)?;
@@ -136,17 +149,19 @@ impl Disk {
 
 /// A name of a disk: the text of a specification, or the path of a file or a drive, whatever its characters are.
 #[derive(FromPyObject)]
-enum Named {
+enum Named<'py> {
+    Open(Bound<'py, Opened>),
     Text(String),
     Path(PathBuf),
 }
 
-impl Named {
-    fn read(&self) -> Result<Specification, Error> {
-        match self {
-            Named::Text(text) => Specification::parse(text),
-            Named::Path(path) => Specification::of_path(path),
-        }
+/// An open disk that becomes a `Disk`: one of the crash harness.
+#[pyclass(module = "zoneplug._zoneplug", frozen)]
+pub(crate) struct Opened(HostedDisk);
+
+impl Opened {
+    pub(crate) fn new(disk: HostedDisk) -> Opened {
+        Opened(disk)
     }
 }
 
@@ -164,11 +179,16 @@ pub(crate) fn whole_sectors(nbytes: u64) -> PyResult<()> {
 #[pymethods]
 impl Disk {
     #[new]
-    fn new(py: Python<'_>, spec: Named) -> PyResult<Disk> {
-        let open = move || HostedDisk::open_named(spec.read()?.open()?);
+    fn new(py: Python<'_>, spec: Named<'_>) -> PyResult<Disk> {
+        let spec = match spec {
+            Named::Open(opened) => return Ok(Disk::of(opened.get().0.clone())),
+            Named::Text(text) => Specification::parse(&text),
+            Named::Path(path) => Specification::of_path(&path),
+        };
+        let spec = spec.map_err(|e| failed(py, &e))?;
+        let open = move || HostedDisk::open_named(spec.open()?);
         let opened = signals::wait(py, open)?;
-        let disk = opened.map_err(|e| failed(py, &e))?;
-        Ok(Disk { disk: Mutex::new(Some(disk)), process: Process::this(), idle: Mutex::default() })
+        Ok(Disk::of(opened.map_err(|e| failed(py, &e))?))
     }
 
     fn close(&self, py: Python<'_>) {
@@ -296,6 +316,21 @@ impl Disk {
         all.set_item("rotational", l.rotational)?;
         all.set_item("read_only", l.read_only)?;
         Ok(all)
+    }
+
+    /// A snapshot in a new file: its identity, what was found, whether blocks are shared, and the bytes that were copied.
+    #[cfg(feature = "file")]
+    fn _snapshot<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        keep_uuid: bool,
+    ) -> PyResult<(Bound<'py, PyDict>, Vec<String>, bool, u64)> {
+        let disk = self.hosted(py)?;
+        let made = signals::wait(py, move || disk.snapshot(&path, !keep_uuid))?;
+        let made = made.map_err(|e| failed(py, &e))?;
+        let identity = crate::file::identity(py, &made.identity)?;
+        Ok((identity, made.notices, made.shared, made.copied))
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

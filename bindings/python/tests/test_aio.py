@@ -181,3 +181,47 @@ def test_a_drain_waits_for_what_came_before_it_only():
             assert later.done()
 
     asyncio.run(main())
+
+
+#: Public names of `zoneplug.Disk` that `zoneplug.aio.Disk` has not, and why.
+ONLY_BLOCKING = {"close": "aclose waits for what is in flight, without blocking the event loop"}
+
+
+def test_it_has_what_a_disk_has():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC) as disk:
+            with zoneplug.Disk(SPEC) as other:
+                public = {name for name in dir(other) if not name.startswith("_")} | zoneplug._PROPERTIES
+            assert {name for name in public if not hasattr(disk, name)} == set(ONLY_BLOCKING)
+            for name in zoneplug._PROPERTIES:
+                assert getattr(disk, name) == getattr(disk.disk, name)
+            with pytest.raises(AttributeError, match="a disk has no 'nothing'"):
+                disk.nothing  # noqa: B018
+
+    asyncio.run(main())
+
+
+def test_what_a_disk_says_of_itself(tmp_path):
+    path = tmp_path / "disk.zbd"
+    zoneplug.create(path, zones=4, zone_size="1M")
+
+    async def main():
+        async with zoneplug.aio.Disk(path) as disk:
+            await disk.append(0, b"a" * 4096)
+            mine = bytearray(4096)
+            await disk.read_into(0, mine)
+            assert mine == b"a" * 4096
+            with pytest.raises(ValueError):
+                await disk.read_into(0, bytes(4096))
+            assert (await disk.zone(0)).wp == 8 and len(await disk.report()) == 4 and len(await disk.report(2048, 2)) == 2
+            assert (await disk.report_array())["wp"][0] == 8
+            assert (await disk.snapshot(tmp_path / "copy.zbd")).identity.uuid
+            assert disk.counters()["issued"] >= 1 and disk.events() == [] and "zoned_qd1_writes" in disk.attributes()
+            await disk.set_attribute("zoned_qd1_writes", "1")
+            assert disk.attributes()["zoned_qd1_writes"] == "1"
+            await disk.reset_all()
+            assert (await disk.zone(0)).wp == 0 and disk.zone_wplugs() == ""
+            assert not disk.closed
+        assert disk.closed
+
+    asyncio.run(main())

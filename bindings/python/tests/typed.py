@@ -32,6 +32,32 @@ def compare() -> float:
     return max(*rows, len(replayed), len(tables), worlds)
 
 
+def record(disk: zoneplug.Disk) -> bytes:
+    log: zoneplug.ZoneLog = zoneplug.ZoneLog(disk, zones=range(0, 4))
+    at: zoneplug.LogAddress = log.append(b"hello", sync=True)
+    names: list[bytes] = [record.data for record in log.records(at)]
+    return log.read(zoneplug.LogAddress(bytes(at))) + names[0]
+
+
+def files() -> bool:
+    identity: zoneplug.Identity = zoneplug.create("disk.zbd", zones=8, zone_size="1M")
+    with zoneplug.Disk("disk.zbd") as disk:
+        copied: int = disk.snapshot("copy.zbd").copied_bytes
+    with zoneplug.serve("disk.zbd") as served:
+        port: int = served.address[1]
+    return bool(zoneplug.check("copy.zbd")) and len(identity.uuid) < copied + port
+
+
+def cuts(work: zoneplug.crash.Work) -> None:
+    work.promise(work.disk.append(0, bytes(4096), fua=True))
+
+
+def cut() -> int:
+    with zoneplug.crash.Disk("mem,zones=4", seed=3) as disk:
+        disk.power_cut()
+    return zoneplug.crash.test(cuts, lambda disk, promised: None, seeds=range(3)).cuts
+
+
 async def together(disk: zoneplug.aio.Disk) -> bytes:
     at: int = await disk.append(0, bytes(4096))
     return bytes(await disk.read(at, 4096))

@@ -19,11 +19,6 @@ use zoneplug_core::{Bytes, Error, ErrorKind};
 use zoneplug_host::file::{Identity, Made, Snapshot, WritesPrevented};
 use zoneplug_host::{DiskMark, Specification};
 
-/// The disk stays in use while more bytes than this are left to copy; the rest is copied during the pause.
-const LITTLE: u64 = 16 << 20;
-/// Most rounds in which the copy tries to catch up with the disk.
-const ROUNDS: u32 = 8;
-
 /// Flags of `zoneplug snapshot`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -149,11 +144,7 @@ fn busy(e: Error, args: &Args) -> Failure {
 /// Copies a disk that a server has open. Also returns how long its I/O waited.
 fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duration), Failure> {
     let mut snapshot = Snapshot::begin(path, &args.to, WritesPrevented::ByCaller)?;
-    for _ in 0..ROUNDS {
-        if snapshot.copy_ahead()? <= LITTLE {
-            break;
-        }
-    }
+    snapshot.catch_up()?;
     let most_ms = args.pause.as_millis() as u64;
     served.server.ask(&Request::Pause { disk: served.name, most_ms })?;
     snapshot.copy_rest()?;

@@ -163,6 +163,12 @@ impl Serving {
         &self.lines
     }
 
+    /// The addresses of NVMe/TCP at which the disks are served. With port 0 these have the port that the system chose.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let first = |line: &String| line.split_once("  ")?.0.parse().ok();
+        self.lines.iter().filter_map(first).collect()
+    }
+
     /// Whether the disks are still served. If not, [`Serving::stop`] says why.
     pub fn is_served(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())

@@ -24,7 +24,7 @@ fn serve(spec: &str, at: &str, socket: &Path) -> Result<Serving, zoneplug::Error
 }
 
 fn address(served: &Serving) -> SocketAddr {
-    served.lines()[0].split_once("  ").unwrap().0.parse().unwrap()
+    served.addresses()[0]
 }
 
 /// Asks the control socket, and returns its line.

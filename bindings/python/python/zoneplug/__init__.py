@@ -6,23 +6,28 @@
     ...     bytes(disk.read(at, 4096))[:5]
     b'zoned'
 
-Addresses on a disk are sectors of 512 bytes. Lengths of data are bytes, whole logical blocks. Failures are exceptions
-of `zoneplug.errors`. The interpreter lock is released while an operation runs, so threads work side by side;
-`zoneplug.aio` has disks for asyncio. `measure`, `replay`, `reproduce` and `simulate` are about models of drives, in virtual
-time.
+Addresses on a disk are sectors of 512 bytes. Lengths of data are bytes, whole logical blocks. Failures are exceptions of
+`zoneplug.errors`. The interpreter lock is released while an operation runs, so threads work side by side; `zoneplug.aio` has
+disks for asyncio. `create` and `check` make and check disks in files, `ZoneLog` is a log in zones, `zoneplug.crash` cuts the
+power of a disk while your code writes, and `serve` serves disks over NVMe/TCP. `measure`, `replay`, `reproduce` and `simulate`
+are about models of drives, in virtual time.
 """
 
-from . import _zoneplug, errors
-from ._zoneplug import Buffer
+from . import _zoneplug, errors, files
+from ._zoneplug import Buffer, LogAddress
 from .errors import Error, IoError
 from .events import Event
+from .files import CheckReport, Identity, Snapshot, check, create
 from .models import View, measure, replay, reproduce, simulate
+from .serving import Serving, serve
 from .sweeps import SweepError, sweep
+from .zone_log import Record, Recovery, ZoneLog
 from .zones import Condition, Zone, ZoneType, array_of, zones_of
 
 __all__ = [
-    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "SweepError", "View", "Zone", "ZoneType", "errors", "measure",
-    "replay", "reproduce", "simulate", "sweep",
+    "Buffer", "CheckReport", "Condition", "Disk", "Error", "Event", "Identity", "IoError", "LogAddress", "Record", "Recovery",
+    "Serving", "Snapshot", "SweepError", "View", "Zone", "ZoneLog", "ZoneType", "aio", "check", "crash", "create", "errors",
+    "measure", "replay", "reproduce", "serve", "simulate", "sweep",
 ]
 
 
@@ -80,6 +85,13 @@ class Disk(_zoneplug.Disk):
         """A list of the `Event`s with numbers above `after`, the oldest first. What succeeds is no event."""
         return [Event(*event) for event in self._events(after)]
 
+    def snapshot(self, path, *, keep_uuid=False):
+        """Copies the disk, which is in one file, to the new file `path` while it is in use, and returns a `Snapshot`.
+
+        Everything that was acknowledged before the call is in the snapshot. Its UUID is a new one unless `keep_uuid`.
+        """
+        return files.snapshot(self, path, keep_uuid)
+
     def zone(self, nr):
         """The zone of this number, as the device reports it."""
         return self.report(nr * self.zone_sectors, 1)[0]
@@ -104,3 +116,6 @@ _PROPERTIES = frozenset({
     "write_granularity_sectors", "max_open_zones", "max_active_zones", "zone_append_max_sectors", "write_cache", "fua",
     "rotational", "read_only",
 })
+
+# These are made of `Disk`.
+from . import aio, crash  # noqa: E402

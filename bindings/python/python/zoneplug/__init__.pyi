@@ -1,27 +1,42 @@
+from os import PathLike
 from typing import Any, Self
 
 from typing_extensions import Buffer as _Buffer
 
 from . import _zoneplug
+from . import aio as aio
+from . import crash as crash
 from . import errors as errors
 from ._zoneplug import Buffer as Buffer
+from ._zoneplug import LogAddress as LogAddress
 from .errors import Error as Error
 from .errors import IoError as IoError
 from .events import Event as Event
+from .files import CheckReport as CheckReport
+from .files import Identity as Identity
+from .files import Snapshot as Snapshot
+from .files import check as check
+from .files import create as create
 from .models import View as View
 from .models import measure as measure
 from .models import replay as replay
 from .models import reproduce as reproduce
 from .models import simulate as simulate
+from .serving import Serving as Serving
+from .serving import serve as serve
 from .sweeps import SweepError as SweepError
 from .sweeps import sweep as sweep
+from .zone_log import Record as Record
+from .zone_log import Recovery as Recovery
+from .zone_log import ZoneLog as ZoneLog
 from .zones import Condition as Condition
 from .zones import Zone as Zone
 from .zones import ZoneType as ZoneType
 
 __all__ = [
-    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "SweepError", "View", "Zone", "ZoneType", "errors", "measure",
-    "replay", "reproduce", "simulate", "sweep",
+    "Buffer", "CheckReport", "Condition", "Disk", "Error", "Event", "Identity", "IoError", "LogAddress", "Record", "Recovery",
+    "Serving", "Snapshot", "SweepError", "View", "Zone", "ZoneLog", "ZoneType", "aio", "check", "crash", "create", "errors",
+    "measure", "replay", "reproduce", "serve", "simulate", "sweep",
 ]
 
 class Disk(_zoneplug.Disk):
@@ -51,4 +66,5 @@ class Disk(_zoneplug.Disk):
     def report(self, sector: int = 0, nr: int | None = None, *, resync: bool = False) -> list[Zone]: ...
     def report_array(self, sector: int = 0, nr: int | None = None, *, resync: bool = False) -> Any: ...
     def events(self, after: int = 0) -> list[Event]: ...
+    def snapshot(self, path: str | PathLike[str], *, keep_uuid: bool = False) -> Snapshot: ...
     def zone(self, nr: int) -> Zone: ...

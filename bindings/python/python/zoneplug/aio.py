@@ -9,10 +9,11 @@
 """
 
 import asyncio
+import functools
 import os
 
+from . import _PROPERTIES, _zoneplug
 from . import Disk as _Disk
-from . import _zoneplug
 
 __all__ = ["Disk"]
 
@@ -27,8 +28,9 @@ class Disk:
 
     def __init__(self, disk, depth=64):
         self._loop = asyncio.get_running_loop()
+        self._is_closed = False
         self._own = isinstance(disk, (str, os.PathLike))
-        #: The disk, for what does not wait: reports, counters, attributes.
+        #: The disk, for threads beside the event loop.
         self.disk = _Disk(disk) if self._own else disk
         self._queue = _zoneplug.Queue(self.disk, depth)
         #: Futures of operations that have not ended, by number.
@@ -37,9 +39,23 @@ class Disk:
         self._drains = []
         self._loop.add_reader(self._queue.fileno(), self._ended)
 
+    def __getattr__(self, name):
+        # The numbers of the disk, such as `nr_zones`.
+        if name in _PROPERTIES:
+            return getattr(self.disk, name)
+        raise AttributeError(f"a disk has no {name!r}")
+
     def read(self, sector, nbytes):
         """Reads `nbytes` at `sector`: the answer is a `Buffer`."""
         return self._answer(self._queue.read(sector, nbytes))
+
+    async def read_into(self, sector, buffer):
+        """Reads at `sector` as many bytes as `buffer` has, into it."""
+        with memoryview(buffer) as view:
+            if view.readonly:
+                raise ValueError("the buffer cannot be written")
+            with view.cast("B") as target:
+                target[:] = await self.read(sector, target.nbytes)
 
     def write(self, sector, data, *, fua=False):
         """Writes `data` at `sector`, the write pointer once the writes before are done: the answer is the sector."""
@@ -65,6 +81,10 @@ class Disk:
         """Empties the zones of a range; without a length the zone at `sector`."""
         return self._manage("zone_reset", sector, nr_sectors)
 
+    def reset_all(self):
+        """Empties every sequential zone."""
+        return self._answer(self._queue.manage("zone_reset_all", 0, 0))
+
     def finish(self, sector, nr_sectors=None):
         """Makes the zones of a range full; without a length the zone at `sector`."""
         return self._manage("zone_finish", sector, nr_sectors)
@@ -76,6 +96,47 @@ class Disk:
     def close_zone(self, sector, nr_sectors=None):
         """Closes the open zones of a range; without a length the zone at `sector`."""
         return self._manage("zone_close", sector, nr_sectors)
+
+    async def report(self, sector=0, nr=None, *, resync=False):
+        """A list of up to `nr` `Zone`s from the one that holds `sector` on, as the device reports them."""
+        return await self._in_thread(self.disk.report, sector, nr, resync=resync)
+
+    async def report_array(self, sector=0, nr=None, *, resync=False):
+        """As `report`, as a NumPy structured array."""
+        return await self._in_thread(self.disk.report_array, sector, nr, resync=resync)
+
+    async def zone(self, nr):
+        """The zone of this number, as the device reports it."""
+        return await self._in_thread(self.disk.zone, nr)
+
+    async def snapshot(self, path, *, keep_uuid=False):
+        """Copies the disk to the new file `path` while it is in use, and returns a `Snapshot`."""
+        return await self._in_thread(self.disk.snapshot, path, keep_uuid=keep_uuid)
+
+    async def set_attribute(self, name, value):
+        """Changes an attribute, and returns when it has taken effect."""
+        await self._in_thread(self.disk.set_attribute, name, value)
+
+    def counters(self):
+        """What the disk has counted since it was opened. Does not wait."""
+        return self.disk.counters()
+
+    def events(self, after=0):
+        """A list of the `Event`s with numbers above `after`, the oldest first. Does not wait."""
+        return self.disk.events(after)
+
+    def attributes(self):
+        """The attributes of the disk. Does not wait."""
+        return self.disk.attributes()
+
+    def zone_wplugs(self):
+        """The plug dump, in the form of Linux's `zone_wplugs`. Does not wait."""
+        return self.disk.zone_wplugs()
+
+    @property
+    def closed(self):
+        """Whether the queue of operations or the disk is closed."""
+        return self._is_closed or self.disk.closed
 
     async def drain(self):
         """Waits until nothing that was submitted before is in flight."""
@@ -99,6 +160,7 @@ class Disk:
         self._close()
 
     def _close(self):
+        self._is_closed = True
         self._loop.remove_reader(self._queue.fileno())
         self._queue.close()
         # No answer comes any more, so nothing else would end these awaits.
@@ -116,6 +178,10 @@ class Disk:
             self._close()
         else:
             await self.aclose()
+
+    async def _in_thread(self, call, *arguments, **keywords):
+        # For calls that wait and that a queue does not have.
+        return await self._loop.run_in_executor(None, functools.partial(call, *arguments, **keywords))
 
     def _manage(self, op, sector, nr_sectors):
         length = self.disk.zone_sectors if nr_sectors is None else nr_sectors

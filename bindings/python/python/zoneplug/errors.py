@@ -4,11 +4,80 @@ Each has `errno` (Linux's number) and `strerror` as any `OSError`, and `hint`: w
 `op` and `sector`, in units of 512 bytes.
 """
 
+import re
+
 
 class Error(OSError):
     """Something failed: a specification, an attribute, or with `IoError` an operation."""
 
     hint: str | None = None
+
+    @classmethod
+    def _of(cls, errno, text, hint):
+        e = cls(errno, text)
+        e._try(hint)
+        return e
+
+    def _try(self, hint):
+        self.hint = hint = _in_python(hint)
+        if hint:
+            self.add_note(f"try: {hint}")
+
+
+class PowerCut(Error):
+    """A power cut broke a promise of the code that `crash.test` tests, or the code failed before any cut.
+
+    The text tells of the smallest cut that was found, and how to repeat it. `__cause__` is what the check has raised.
+    """
+
+    #: One line for what the check has raised.
+    message: str = ""
+    seed: int | None = None
+    #: Events of the run before the cut; None if the work itself failed.
+    point: int | None = None
+    #: The number of the first cut that failed, from 1 on.
+    nr: int = 0
+    #: The value of the environment variable ZONEPLUG_CRASH that repeats the cut.
+    repeat: str = ""
+
+    def __str__(self):
+        return self.strerror
+
+
+class LogError(Error):
+    """An operation of a log failed: see `ZoneLog`."""
+
+
+class LogFull(LogError):
+    """No zone is left for the record. Nothing was written."""
+
+
+class RecordTooLong(LogError):
+    """The record is longer than a zone can hold. Nothing was written."""
+
+
+class StaleRecord(LogError):
+    """The record is not there any more: its zone was reset, or a crash took it before a sync."""
+
+
+class DamagedRecord(LogError):
+    """The checksum of a record is wrong."""
+
+
+class MissingRecords(LogError):
+    """Records are missing between two others."""
+
+
+class ZoneLost(LogError):
+    """The zone that was being written cannot be written any more. The log goes on in the next one."""
+
+
+class NotALog(LogError):
+    """A zone holds data that no log with this id has written."""
+
+
+class LogFailed(LogError):
+    """An earlier sync failed. It is unknown what is durable, so the log takes no more records until it is opened again."""
 
 
 class BrokenPromise(Error):
@@ -226,6 +295,15 @@ class NoDevice(IoError):
     status = "no_device"
 
 
+#: A command that has a function of its name, and an option of the command.
+_COMMAND = re.compile(r"\bzoneplug (create|check) FILE((?: --[a-z-]+(?: [\dA-Z]+)?)*)")
+_OPTION = re.compile(r"(^|(?<=[^\w-]))--([a-z][a-z-]*)(?: ([A-Z\d][\w=]*))?")
+
+_LOG = {
+    e.__name__: e
+    for e in (LogFull, RecordTooLong, StaleRecord, DamagedRecord, MissingRecords, ZoneLost, NotALog, LogFailed)
+}
+
 _BY_STATUS = {
     "NotAtWritePointer": NotAtWritePointer,
     "PastCapacity": PastCapacity,
@@ -265,9 +343,44 @@ _BY_STATUS = {
 def _make(status, errno, text, hint, op, sector):
     """The exception for a failure: what the compiled module raises."""
     e = (Error if status is None else _BY_STATUS.get(status, IoError))(errno, text)
-    e.hint = hint
+    e._try(hint)
     if status is not None:
         e.op, e.sector = op, sector
-    if hint:
-        e.add_note(f"try: {hint}")
     return e
+
+
+def _make_log(name, errno, text, hint):
+    """The exception for a failure of a log."""
+    return _LOG.get(name, LogError)._of(errno, text, hint)
+
+
+def _make_cut(text, message, seed, point, nr, repeat):
+    """The exception for a power cut that a check did not pass."""
+    e = PowerCut(5, text)
+    e.message, e.seed, e.point, e.nr, e.repeat = message, seed, point, nr, repeat
+    return e
+
+
+def _keyword(found):
+    value = found[3]
+    if value is None:
+        value = "True"
+    elif "=" in value:
+        value = "{" + value.replace("=", ": ") + "}"
+    elif value == "NQN":
+        value = "[NQN]"
+    else:
+        value = f'"{value}"'
+    return f"{found[2].replace('-', '_')}={value}"
+
+
+def _call(found):
+    options = ", ".join(_keyword(option) for option in _OPTION.finditer(found[2]))
+    return f"zoneplug.{found[1]}(path{', ' if options else ''}{options})"
+
+
+def _in_python(hint):
+    """A hint in Python's words: commands are calls here, and options of the command are keywords."""
+    if hint is None:
+        return None
+    return _OPTION.sub(_keyword, _COMMAND.sub(_call, hint))

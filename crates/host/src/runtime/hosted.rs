@@ -61,7 +61,7 @@ pub struct HostedDisk {
     meaning: Option<Arc<Meaning>>,
     /// The disks in files below this disk.
     #[cfg(feature = "file")]
-    files: Arc<[Arc<FileDisk>]>,
+    pub(super) files: Arc<[Arc<FileDisk>]>,
 }
 
 /// The closing of a disk. The thread that drops the last handle makes the last writes to its files; a thread that

@@ -15,4 +15,6 @@ mod reactor;
 mod reactor_signal;
 mod shared;
 pub(crate) mod shared_queue;
+#[cfg(feature = "file")]
+mod snapshot;
 pub(crate) mod withheld;

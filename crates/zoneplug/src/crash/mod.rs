@@ -54,21 +54,24 @@
 //! | --- | --- |
 //! | `record.rs` | the commands of the work |
 //! | `image.rs` | the disk that a cut leaves |
+//! | `power.rs` | single cuts, when a test wants them |
 //! | `search.rs` | the choice of cuts, and the search for the smallest that fails |
 //! | `report.rs` | reports and failures |
 
 mod image;
+mod power;
 mod record;
 mod report;
 mod search;
 
+pub use power::Power;
 pub use report::{CrashFailure, CrashReport};
 pub use zoneplug_core::Random;
 
 use record::Recorder;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use zoneplug_host::HostedDisk;
 
 /// A test of power cuts. Default: 1000 cuts of the runs of ten seeds.
@@ -147,14 +150,22 @@ impl Crash {
     }
 }
 
-/// The argument of the work.
+/// The argument of the work. Clones are the same work; promises that are made after the work has returned do not count.
 #[derive(Debug)]
 pub struct Work<P> {
     disk: HostedDisk,
     seed: u64,
     recorder: Recorder,
     /// Promises with the number of events before each.
-    promises: Mutex<Vec<(usize, P)>>,
+    promises: Arc<Mutex<Vec<(usize, P)>>>,
+}
+
+impl<P> Clone for Work<P> {
+    fn clone(&self) -> Work<P> {
+        let Work { disk, seed, recorder, promises } = self;
+        let (disk, recorder, promises) = (disk.clone(), recorder.clone(), promises.clone());
+        Work { disk, seed: *seed, recorder, promises }
+    }
 }
 
 impl<P> Work<P> {

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, Once};
+use std::sync::{Arc, Once};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Error, Random};
 use zoneplug_devices::emu::{EmuConfig, EmuKind};
@@ -84,7 +84,7 @@ fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// The disk of a specification: one that keeps data and loses them at a power cut.
-fn config(spec: &str) -> Result<EmuConfig, Error> {
+pub(super) fn config(spec: &str) -> Result<EmuConfig, Error> {
     let config: EmuConfig = spec.parse()?;
     if config.kind != EmuKind::Mem {
         return Err(Error::invalid(format!("'{spec}' keeps no data"))
@@ -172,13 +172,13 @@ impl<P: Clone> Search<'_, P> {
         let recorder = Recorder::default();
         let image = Image::empty(&self.config.geometry);
         let disk = open(&image, &self.config, &recorder).map_err(|e| CrashFailure::setup(&e))?;
-        let work_of = Work { disk, seed, recorder: recorder.clone(), promises: Mutex::default() };
+        let work_of = Work { disk, seed, recorder: recorder.clone(), promises: Arc::default() };
         match catch_unwind(AssertUnwindSafe(|| work(&work_of))) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(CrashFailure::work(seed, &e.to_string())),
             Err(payload) => return Err(CrashFailure::work(seed, &panicked(&*payload))),
         }
-        let promises = zoneplug_core::poison::unpoisoned(work_of.promises.into_inner());
+        let promises = std::mem::take(&mut *zoneplug_core::poison::lock(&work_of.promises));
         let tape = recorder.take();
         self.report.runs += 1;
         self.report.commands += tape.changes.len() as u64;

@@ -16,6 +16,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
+/// The disk stays in use while more bytes than this are left to copy; the rest is copied during the pause.
+const LITTLE: u64 = 16 << 20;
+/// Most rounds in which the copy tries to catch up with the disk.
+const ROUNDS: u32 = 8;
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
 
@@ -96,8 +100,29 @@ impl Snapshot {
         if std::fs::symlink_metadata(to).is_ok() {
             return Err(exists(to));
         }
-        let what = from.display().to_string();
         let source = open_file(from, writes_prevented == WritesPrevented::ByLock)?;
+        Snapshot::of(source, from.display().to_string(), to, writes_prevented)
+    }
+
+    /// Begins a snapshot of an open disk, whatever file is at its path by now. The caller prevents writes during
+    /// [`Snapshot::copy_rest`].
+    pub(crate) fn of_open(disk: &FileDisk, to: &Path) -> Result<Snapshot, Error> {
+        if std::fs::symlink_metadata(to).is_ok() {
+            return Err(exists(to));
+        }
+        let held = disk.held()?;
+        let held = held.ok_or_else(|| Error::invalid(format!("{} is in no file", disk.path)))?;
+        let failed = |e| io_error(format!("cannot read {}", disk.path), e);
+        let source = FileStorage::of_held(held.duplicate().map_err(failed)?).map_err(failed)?;
+        Snapshot::of(source, disk.path.clone(), to, WritesPrevented::ByCaller)
+    }
+
+    fn of(
+        source: FileStorage,
+        what: String,
+        to: &Path,
+        writes_prevented: WritesPrevented,
+    ) -> Result<Snapshot, Error> {
         let head = load::head(&source, &what)?;
         if writes_prevented == WritesPrevented::ByLock {
             // From here on the state that the last writer left is on the medium, or discarded.
@@ -117,6 +142,17 @@ impl Snapshot {
             copied_state: None,
             copied: 0,
         })
+    }
+
+    /// Copies data while the disk is in use, until little is left for [`Snapshot::copy_rest`] or the disk is written as
+    /// fast as it is copied.
+    pub fn catch_up(&mut self) -> Result<(), Error> {
+        for _ in 0..ROUNDS {
+            if self.copy_ahead()? <= LITTLE {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Copies data while the disk is in use, so that less is left for [`Snapshot::copy_rest`]. Returns the bytes that

@@ -1,0 +1,98 @@
+//! Disks that a program serves.
+
+use crate::error::{Process, failed};
+use crate::signals;
+use pyo3::prelude::*;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use zoneplug::nvme_tcp::{NvmeTcpOptions, read_key};
+use zoneplug::serve::{Serve, Serving};
+use zoneplug_core::Error;
+use zoneplug_core::poison::lock;
+
+/// Served disks: see `zoneplug.serve`.
+#[pyclass(module = "zoneplug._zoneplug", name = "Served", frozen)]
+pub(crate) struct Served {
+    /// `None`: stopped.
+    serving: Mutex<Option<Serving>>,
+    lines: Vec<String>,
+    addresses: Vec<(String, u16)>,
+    process: Process,
+}
+
+/// Hosts that may connect, whether any may, the keys of hosts, and the key of this side.
+type Access = (Option<Vec<String>>, bool, Vec<(String, PathBuf)>, Option<PathBuf>);
+
+fn address(text: &str) -> Result<SocketAddr, Error> {
+    text.parse()
+        .map_err(|_| Error::invalid(format!("'{text}' is no address")).hint("127.0.0.1:4420"))
+}
+
+#[pymethods]
+impl Served {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        specs: Vec<String>,
+        listen: &str,
+        nqn: &str,
+        access: Access,
+        socket: PathBuf,
+        metrics: Option<&str>,
+    ) -> PyResult<Served> {
+        let (hosts, any_host, keys, own_key) = access;
+        let plan = || -> Result<Serve, Error> {
+            let mut options = NvmeTcpOptions::new(address(listen)?, nqn);
+            (options.hosts, options.any_host) = (hosts, any_host);
+            for (host, path) in keys {
+                options.dhchap_keys.push((host, read_key(&path)?));
+            }
+            options.dhchap_ctrl_key = own_key.map(|path| read_key(&path)).transpose()?;
+            let serve = Serve::new().nvme_tcp(options, specs).socket(socket);
+            Ok(match metrics {
+                Some(at) => serve.metrics(address(at)?),
+                None => serve,
+            })
+        };
+        let plan = plan().map_err(|e| failed(py, &e))?;
+        let serving = signals::wait(py, move || plan.start())?.map_err(|e| failed(py, &e))?;
+        let addresses = serving.addresses().into_iter().map(|a| (a.ip().to_string(), a.port()));
+        let (lines, addresses) = (serving.lines().to_vec(), addresses.collect());
+        let process = Process::this();
+        Ok(Served { serving: Mutex::new(Some(serving)), lines, addresses, process })
+    }
+
+    #[getter]
+    fn lines(&self) -> Vec<String> {
+        self.lines.clone()
+    }
+
+    #[getter]
+    fn addresses(&self) -> Vec<(String, u16)> {
+        self.addresses.clone()
+    }
+
+    #[getter]
+    fn is_served(&self) -> bool {
+        !self.process.is_other() && lock(&self.serving).as_ref().is_some_and(Serving::is_served)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let serving = lock(&self.serving).take();
+        if self.process.is_other() {
+            std::mem::forget(serving);
+            return Ok(());
+        }
+        let Some(serving) = serving else { return Ok(()) };
+        signals::wait(py, move || serving.stop())?.map_err(|e| failed(py, &e))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.process.is_other() {
+            std::mem::forget(lock(&self.serving).take());
+        }
+    }
+}
