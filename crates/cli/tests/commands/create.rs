@@ -12,14 +12,6 @@ fn with_short_files(blocks: u32, args: &[&str]) -> Output {
     soon(command.args(["-c", &script, &ZONEPLUG]).args(args))
 }
 
-/// Two lines that say what is wrong and what to try, and no other.
-fn two_lines(out: &Output, code: i32, what: &str) {
-    let err = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(code), "{:?}: {err}", out.status);
-    assert!(err.starts_with("error: ") && err.contains("\ntry: ") && err.lines().count() == 2);
-    assert!(err.contains(what), "{what} is not in {err}");
-}
-
 #[test]
 fn an_old_disk_stays_if_a_new_one_cannot_be_made() {
     let dir = Dir::new("create-fails");
@@ -30,7 +22,7 @@ fn an_old_disk_stays_if_a_new_one_cannot_be_made() {
     // Both shells' blocks, of 512 and of 1024 bytes, make the limit less than a disk and more than nothing.
     for more in [&["--zones=4000000", "--zone-size=1M"][..], &["--size=1G", "--preallocate"]] {
         let out = with_short_files(1000, &[&["create", &disk, "--force"], more].concat());
-        two_lines(&out, 1, "File too large");
+        assert_failed(&out, 1, "File too large", "create");
         assert!(std::fs::read(&disk).unwrap() == before, "{more:?}");
         assert_eq!(dir.names(), ["disk.zbd"], "{more:?}");
     }
@@ -40,7 +32,7 @@ fn an_old_disk_stays_if_a_new_one_cannot_be_made() {
         &["snapshot", &disk, &dir.path("new.zbd")],
         &["read", &disk, &dir.path("new.zbd"), "--len", "300000"],
     ] {
-        two_lines(&with_short_files(10, command), 1, "File too large");
+        assert_failed(&with_short_files(10, command), 1, "File too large", "create");
         assert_eq!(dir.names(), ["disk.zbd"], "{command:?}");
     }
 }
@@ -99,7 +91,7 @@ fn a_signal_leaves_no_half_made_disk() {
             std::thread::sleep(Duration::from_millis(20));
             signal(&child, how);
             let out = end(child, Duration::from_secs(20));
-            two_lines(&out, code, "before the end: nothing more was done");
+            assert_failed(&out, code, "before the end: nothing more was done", "create");
             assert_eq!(dir.names(), ["disk.zbd"]);
             assert!(std::fs::read(&disk).unwrap() == before);
         }
@@ -125,7 +117,7 @@ fn a_name_that_no_disk_can_have_is_told() {
     ] {
         for force in [&["--zones=4"][..], &["--zones=4", "--force"]] {
             let out = at_once(&[&["create", &dir.path(name)], force].concat());
-            two_lines(&out, code, what);
+            assert_failed(&out, code, what, "create");
             let way = format!("\ntry: {way}");
             assert!(text(&out.stderr).contains(&way), "{name}: {}", text(&out.stderr));
         }
@@ -163,7 +155,7 @@ fn an_impossible_number_names_its_flag() {
         ("--size 1G --zone-size 1G --lba-size 64M --granularity 128M", "--granularity 128M is not"),
     ] {
         let out = at_once(&[&["create", &disk][..], &args.split(' ').collect::<Vec<_>>()].concat());
-        two_lines(&out, 2, what);
+        assert_failed(&out, 2, what, "create");
         assert!(!text(&out.stderr).contains("sectors"), "{args}: {}", text(&out.stderr));
     }
     assert!(dir.names().is_empty());

@@ -1,6 +1,6 @@
 //! Errors of the system: each names its cause and the way out. A filter of system calls refuses what this machine allows.
 
-use super::{Dir, ZONEPLUG, fails, feed, json, ok, soon, text};
+use super::{Dir, ZONEPLUG, error_lines, fails, feed, json, ok, soon, text};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -40,24 +40,17 @@ fn a_ring_that_may_not_be_used_is_none() {
     let disk = dir.path("d.zbd");
     ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
     for errno in [libc::EPERM, libc::ENOSYS] {
-        let [error, _] =
-            said(&without(IO_URING_ENTER, errno, &["info", &format!("{disk},io=ring")]), 4);
+        let [error, _] = error_lines(
+            &without(IO_URING_ENTER, errno, &["info", &format!("{disk},io=ring")]),
+            4,
+            "",
+        );
         assert!(error.contains("io_uring cannot be used"), "{error}");
         let wrote = without(IO_URING_ENTER, errno, &["write", &disk, "/proc/self/status"]);
         assert_eq!(wrote.status.code(), Some(0), "{}", text(&wrote.stderr));
         let doctor = text(&without(IO_URING_ENTER, errno, &["doctor"]).stdout);
         assert!(doctor.contains("io_uring    limited"), "{doctor}");
     }
-}
-
-/// Two lines and the exit code of a command that has failed.
-fn said(out: &Output, code: i32) -> [String; 2] {
-    let err = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(code), "{err}");
-    let lines: Vec<String> = err.lines().map(str::to_owned).collect();
-    let lines: [String; 2] = lines.try_into().unwrap_or_else(|l| panic!("not two lines: {l:?}"));
-    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
-    lines
 }
 
 /// Each error of `io_uring_setup(2)`: its cause, and the way out of it.
@@ -74,7 +67,7 @@ fn a_ring_that_is_refused_names_the_cause_and_the_way_out() {
         (libc::EMFILE, 3, "open files", "ulimit -n"),
     ];
     for (errno, code, cause, way) in cases {
-        let [error, hint] = said(&without_ring(errno, &["info", &spec]), code);
+        let [error, hint] = error_lines(&without_ring(errno, &["info", &spec]), code, "info");
         assert!(error.contains("io_uring cannot be used") && error.contains(cause), "{error}");
         assert!(hint.contains(way) && hint.contains("io=threads"), "{hint}");
     }
@@ -130,12 +123,12 @@ fn a_read_only_file_system_is_named() {
     let dir = Dir::new("errno-read-only");
     for args in ["reset d.zbd --yes", "serve --nvme-tcp 127.0.0.1:0 d.zbd"] {
         let Some(out) = read_only(&dir, args) else { return };
-        let [error, hint] = said(&out, 3);
+        let [error, hint] = error_lines(&out, 3, "");
         assert!(error.contains("Read-only file system"), "{args}: {error}");
         assert!(hint.contains("remount,rw") && hint.contains("read-only=1"), "{args}: {hint}");
     }
     let Some(out) = read_only(&dir, "create new.zbd --size 1G") else { return };
-    let [error, hint] = said(&out, 3);
+    let [error, hint] = error_lines(&out, 3, "");
     assert!(error.contains("Read-only file system"), "{error}");
     assert!(hint.contains("remount,rw") && !hint.contains("read-only=1"), "{hint}");
 }

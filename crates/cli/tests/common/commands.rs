@@ -1,5 +1,10 @@
 //! Runs `zoneplug` and `zoneplug-lab`, each by the commands that it has.
 
+#[allow(dead_code)]
+#[path = "error_form.rs"]
+mod error_form;
+
+pub(crate) use error_form::error_lines;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::Write;
@@ -89,13 +94,13 @@ pub(crate) fn fails(args: &[&str], code: i32, what: &str) {
 }
 
 pub(crate) fn fails_with(args: &[&str], input: &[u8], code: i32, what: &str) {
-    let out = feed(args, input);
-    let err = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(code), "zoneplug {args:?}: {err}");
-    let lines: Vec<&str> = err.lines().collect();
-    assert_eq!(lines.len(), 2, "{err}");
-    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
-    assert!(err.contains(what), "{what} is not in {err}");
+    assert_failed(&feed(args, input), code, what, &args.join(" "));
+}
+
+/// Checks that a command failed with `code` and wrote two lines, one of which contains `what`.
+pub(crate) fn assert_failed(out: &Output, code: i32, what: &str, args: &str) {
+    let lines = error_lines(out, code, args).map(|line| line + "\n").concat();
+    assert!(lines.contains(what), "{args}: {what} is not in {lines}");
 }
 
 /// Runs a command that must end soon, whatever it is given. Returns its output.

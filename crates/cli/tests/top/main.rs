@@ -9,37 +9,16 @@ mod common;
 mod load;
 mod screen;
 
+use common::Dir;
 use load::{Disk, Load, NQN};
 use rustix::process::Signal;
 use screen::Screen;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ZONEPLUG: &str = env!("CARGO_BIN_EXE_zoneplug");
-
-/// A directory that goes with the test.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("zoneplug-top-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Dir(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A server that does not outlive its test.
 struct Server {
