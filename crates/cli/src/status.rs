@@ -81,9 +81,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return json::end(out, &Document { disks, silent: shown }, Silent::failure(silent));
     }
     if disks.is_empty() && silent.is_empty() {
-        if let Some(unseen) = server_client::unseen().filter(|_| args.socket.is_none()) {
-            return Err(unseen);
-        }
         let elsewhere = match &args.socket {
             Some(_) => "",
             None => "; --socket PATH asks a server that has its socket elsewhere",

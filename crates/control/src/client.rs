@@ -462,15 +462,6 @@ impl Server {
     }
 }
 
-/// The failure if this user may not see which servers run.
-pub fn unseen() -> Option<Failure> {
-    let e = std::fs::read_dir(DIRECTORY).err()?;
-    (e.kind() == io::ErrorKind::PermissionDenied).then(|| {
-        let what = format!("this user may not see the servers in {DIRECTORY}");
-        Failure::new(Kind::Device, what).hint("as root, or as a member of the group zoneplug")
-    })
-}
-
 /// The paths of servers' sockets: the named one, or all.
 pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     if let Some(path) = named {

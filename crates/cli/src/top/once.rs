@@ -119,8 +119,10 @@ fn sgr(style: Style) -> String {
 /// Fails if a snapshot found no disk.
 pub(crate) fn check(sample: &Sample) -> Result<(), Failure> {
     match (&sample.trouble, sample.disks.is_empty()) {
-        (Some(why), true) => Err(Failure::new(crate::failure::Kind::Device, why.clone())
-            .hint("zoneplug status; the --socket that zoneplug serve was given")),
+        (Some(why), true) => {
+            let failure = Failure::new(crate::failure::Kind::Device, why.clone());
+            Err(sample.remedy.iter().fold(failure, |failure, way| failure.hint(way)))
+        }
         _ => Ok(()),
     }
 }

@@ -98,7 +98,12 @@ pub(crate) fn sample(n: u64, range: std::ops::Range<u32>, cells: u32, look: Opti
         table: Ok(table(n, range, cells)),
         zone: look.map(|z| (z, zone(z, n))),
     };
-    Sample { at: Duration::from_secs(n), disks: disks.into(), trouble: None, zones: Some(zones) }
+    Sample {
+        at: Duration::from_secs(n),
+        disks: disks.into(),
+        zones: Some(zones),
+        ..Sample::default()
+    }
 }
 
 fn table(n: u64, range: std::ops::Range<u32>, cells: u32) -> ZonesShown {

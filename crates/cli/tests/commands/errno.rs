@@ -118,6 +118,46 @@ fn read_only(dir: &Dir, args: &str) -> Option<Output> {
     is_there.then_some(out)
 }
 
+/// Runs `zoneplug` as root without the right to read every directory, where /run/zoneplug belongs to another user and may be listed by
+/// no one else. `None`: this machine cannot do that.
+fn without_servers_in_sight(args: &[&str]) -> Option<Output> {
+    let script = "mkdir -p /run/zoneplug && mount -t tmpfs -o mode=0700,uid=65534 none /run/zoneplug || exit 99; \
+        exec setpriv --bounding-set=-dac_override,-dac_read_search \"$@\"";
+    let mut command = Command::new("unshare");
+    let out = command.args(["-m", "sh", "-c", script, "sh", &ZONEPLUG]).args(args).output().ok()?;
+    let err = text(&out.stderr);
+    let is_there = out.status.code() != Some(99)
+        && !["unshare: ", "setpriv: ", "sh: "].iter().any(|program| err.starts_with(program));
+    if !is_there {
+        println!("skipped: {err}");
+    }
+    is_there.then_some(out)
+}
+
+/// A command that may not look for servers does not say that none has the disk. Needs root.
+#[test]
+fn servers_that_this_user_may_not_see_are_not_taken_for_none() {
+    let to = Dir::new("unseen").path("copy.zbd");
+    for args in [
+        &["attr", "ublkb7"][..],
+        &["attr", "/dev/ublkb7", "nomerges"],
+        &["top", "--once"],
+        &["top", "--once", "ublkb7"],
+        &["snapshot", "ublkb7", &to],
+        &["status"],
+        &["status", "ublkb7"],
+    ] {
+        let Some(out) = without_servers_in_sight(args) else { return };
+        let [error, hint] = error_lines(&out, 3, "");
+        assert_eq!(error, "error: this user may not see the servers in /run/zoneplug", "{args:?}");
+        assert_eq!(hint, "try: as root, or as a member of the group zoneplug", "{args:?}");
+    }
+    for args in [&["doctor"][..], &["status", "--json"]] {
+        let Some(out) = without_servers_in_sight(args) else { return };
+        assert!(text(&out.stdout).contains("this user may not see the servers"), "{out:?}");
+    }
+}
+
 #[test]
 fn a_read_only_file_system_is_named() {
     let dir = Dir::new("errno-read-only");

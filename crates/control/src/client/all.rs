@@ -1,7 +1,7 @@
 //! Asks all servers of this machine at once. A server that does not answer is reported, and does not hide the answers
 //! of the others.
 
-use super::{ANSWER_LIMIT, Request, Server, Shown, sockets};
+use super::{ANSWER_LIMIT, DIRECTORY, Request, Server, Shown, sockets};
 use crate::failure::{Failure, FailureParts, Kind};
 use serde_json::Value;
 use std::io;
@@ -12,9 +12,10 @@ use zoneplug_core::plain;
 /// How long a server may take to list its disks, which does not wait for any disk.
 pub const LIST_LIMIT: Duration = Duration::from_secs(5);
 
-/// A server that did not answer.
+/// A server that did not answer, or the directory of servers that this user may not see.
 #[derive(Debug)]
 pub struct Silent {
+    /// Its socket, or the directory.
     pub socket: PathBuf,
     /// Its process, if the kernel or the name of the socket tells it.
     pub pid: Option<i32>,
@@ -35,6 +36,11 @@ impl Silent {
         self.failure.parts().what
     }
 
+    /// The failure's hint, in one line.
+    pub fn hint(&self) -> &str {
+        self.failure.parts().hint
+    }
+
     /// The failure of a command that needs all answers. `None`: all servers answered.
     pub fn failure(all: Vec<Silent>) -> Option<Failure> {
         let mut all = all.into_iter().map(|s| s.failure);
@@ -45,13 +51,27 @@ impl Silent {
     }
 }
 
-/// Asks all servers, or the named one, at once. An answer may be a refusal. Each server has `patience` to answer.
+/// Asks all servers, or the named one, at once. An answer may be a refusal. Each server has `patience` to answer. If
+/// this user may not see which servers run, their directory counts as a server that does not answer.
 pub fn ask_all(
     named: Option<&Path>,
     request: &Request,
     patience: Duration,
 ) -> Asked<Result<Value, Failure>> {
-    ask_at(&sockets(named), named.is_some(), request, patience)
+    let mut asked = ask_at(&sockets(named), named.is_some(), request, patience);
+    asked.silent.extend(unseen(Path::new(DIRECTORY)).filter(|_| named.is_none()));
+    asked
+}
+
+/// The servers in a directory that this user may not list.
+fn unseen(directory: &Path) -> Option<Silent> {
+    let e = std::fs::read_dir(directory).err()?;
+    (e.kind() == io::ErrorKind::PermissionDenied).then(|| {
+        let what = format!("this user may not see the servers in {}", directory.display());
+        let hint = "as root, or as a member of the group zoneplug";
+        let failure = Failure::new(Kind::Device, what).hint(hint);
+        Silent { socket: directory.to_owned(), pid: None, failure }
+    })
 }
 
 /// The disks of all servers, or of the named one.
