@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`spec`] | the formats of the standards: commands, sense data, pages, descriptors, numbers |
 //! | [`command`] | from the bytes of a command to its checked fields |
-//! | [`unit`] | a disk as SCSI shows it: the answer to each command, and what a command asks of the disk |
+//! | [`mod@unit`] | a disk as SCSI shows it: the answer to each command, and what a command asks of the disk |
 //! | [`iscsi`] | the transport iSCSI: PDUs in bytes of any fragmentation, text keys and their negotiation |
 //!
 //! The standards: SPC-6, SBC-4 and ZBC-2 of INCITS, and RFC 7143.
