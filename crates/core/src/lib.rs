@@ -27,7 +27,8 @@ pub mod unit;
 pub mod zone;
 
 pub use bio::{
-    Bio, BioPool, Bios, Command, Commands, Flags, Op, Sense, Status, WritePointer, lost_bios,
+    Bio, BioPool, Bios, Command, Commands, Flags, IoRequest, IoResult, Op, Sense, Status,
+    WritePointer, lost_bios,
 };
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};

@@ -79,11 +79,7 @@ impl StepIo {
         match self.op {
             Op::ReportZones => {
                 let buf = found.filter(|_| status.is_ok() && zones > 0);
-                Outcome::Zone(buf.and_then(|buf| {
-                    let mut record = [0; ZONE_RECORD_LEN];
-                    buf.read(0, &mut record);
-                    ZoneInfo::decode(&record)
-                }))
+                Outcome::Zone(buf.and_then(|buf| ZoneInfo::decode_at(buf, 0)))
             }
             Op::Read if status.is_ok() => Outcome::Compared(self.is_equal(found, data)),
             _ => Outcome::Ended(status),

@@ -85,7 +85,7 @@ impl Machine {
         });
         if buffer.len() < task.buffer_bytes() {
             buffer = AlignedBuf::zeroed(task.buffer_bytes());
-            // What an earlier command left there.
+            // Bytes of an earlier command.
             buffer.write(0, &vec![0xee; buffer.len() as usize]);
         }
         loop {
@@ -129,7 +129,7 @@ impl Machine {
             }
             step = task.next(
                 &unit,
-                IoResult { status: bio.status, zones: bio.result },
+                IoResult { status: bio.status, sector: bio.sector, zones: bio.result },
                 Some(&mut buffer),
             );
         }

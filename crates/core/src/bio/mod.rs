@@ -6,12 +6,14 @@
 mod command;
 mod late;
 mod op;
+mod request;
 
 pub use crate::status::{Sense, Status, WritePointer};
 pub use command::{Command, Commands};
 pub(crate) use command::{FuaStep, MIXED, NO_SLOT, UNSENT, Waiter};
 pub use late::Late;
 pub use op::{Flags, Op};
+pub use request::{IoRequest, IoResult};
 
 use crate::unit::Sector;
 use std::collections::VecDeque;

@@ -4,6 +4,7 @@ use super::condition::{Condition, ZoneType};
 use super::geometry::Geometry;
 use super::machine::ZoneState;
 use crate::unit::{Sector, ZoneNo};
+use zoneplug_buf::AlignedBuf;
 
 /// Bytes of one zone in a report (`struct blk_zone`).
 pub const ZONE_RECORD_LEN: usize = 64;
@@ -99,5 +100,28 @@ impl ZoneInfo {
             zone_type,
             cond: Condition::from_u8(r[25])?,
         })
+    }
+
+    /// Reads the record at `offset` of a report's buffer. `None` if the type or condition is unknown.
+    ///
+    /// # Panics
+    ///
+    /// If the record is not within the buffer.
+    ///
+    /// ```
+    /// # use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
+    /// # use zoneplug_core::Sector;
+    /// # let z = ZoneInfo {
+    /// #     start: Sector(64), len_sectors: 64, capacity_sectors: 48, wp: Sector(72),
+    /// #     zone_type: ZoneType::SeqWriteRequired, cond: Condition::ImpOpen,
+    /// # };
+    /// let mut report = zoneplug_buf::AlignedBuf::zeroed(128);
+    /// report.write(64, &z.encode());
+    /// assert_eq!((ZoneInfo::decode_at(&report, 0), ZoneInfo::decode_at(&report, 64)), (None, Some(z)));
+    /// ```
+    pub fn decode_at(report: &AlignedBuf, offset: u32) -> Option<ZoneInfo> {
+        let mut record = [0; ZONE_RECORD_LEN];
+        report.read(offset, &mut record);
+        ZoneInfo::decode(&record)
     }
 }

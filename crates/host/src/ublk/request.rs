@@ -62,11 +62,9 @@ impl Slice {
         if self.start == 0 {
             return;
         }
-        let mut record = [0; ZONE_RECORD_LEN];
         for at in (0..bytes).step_by(ZONE_RECORD_LEN) {
-            buf.read(at, &mut record);
             // A record of length 0 ends the report.
-            let Some(mut zone) = ZoneInfo::decode(&record).filter(|z| z.len_sectors > 0) else {
+            let Some(mut zone) = ZoneInfo::decode_at(buf, at).filter(|z| z.len_sectors > 0) else {
                 return;
             };
             zone.start = self.up(zone.start);

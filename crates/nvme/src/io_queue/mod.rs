@@ -206,14 +206,7 @@ fn is_refused(status: Status) -> bool {
 }
 
 /// A placeholder: a request for no disk.
-const NO_REQUEST: IoRequest = IoRequest {
-    disk: u32::MAX,
-    op: Op::Flush,
-    sector: Sector(0),
-    len_sectors: 0,
-    flags: Flags::NONE,
-    memory: (0, 0),
-};
+const NO_REQUEST: IoRequest = IoRequest::new(u32::MAX, Op::Flush);
 
 /// An I/O queue.
 #[derive(Debug)]

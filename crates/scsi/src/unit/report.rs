@@ -23,9 +23,7 @@ pub(super) fn record(
     offset: u32,
     zone: u32,
 ) -> Option<ZoneInfo> {
-    let mut record = [0; ZONE_RECORD_LEN];
-    buffer.read(offset, &mut record);
-    ZoneInfo::decode(&record).filter(|z| z.start == g.zone_start(ZoneNo(zone)))
+    ZoneInfo::decode_at(buffer, offset).filter(|z| z.start == g.zone_start(ZoneNo(zone)))
 }
 
 /// A report that is being made.

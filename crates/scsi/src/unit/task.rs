@@ -14,33 +14,9 @@ use crate::spec::sense::{
 use crate::spec::zone::ZoneAction;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::ZONE_RECORD_LEN;
-use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Flags, Op, Sector, ZoneNo};
 
-/// A request for a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoRequest {
-    /// The caller's number of the disk.
-    pub disk: u32,
-    /// The operation.
-    pub op: Op,
-    /// First sector.
-    pub sector: Sector,
-    /// Length of the range in sectors.
-    pub len_sectors: u32,
-    /// Flags.
-    pub flags: Flags,
-    /// The part of the command's buffer that the request moves: offset and bytes. (0, 0): none.
-    pub memory: (u32, u32),
-}
-
-/// The result of an [`IoRequest`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoResult {
-    /// Its status.
-    pub status: Status,
-    /// Zones of a report.
-    pub zones: u32,
-}
+pub use zoneplug_core::{IoRequest, IoResult};
 
 /// The next step of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +63,7 @@ impl Task {
         let task = Task {
             work: Work::Single { send: 0 },
             buffer_bytes: 0,
-            request: request(unit, Op::Flush),
+            request: IoRequest::new(unit, Op::Flush),
         };
         (task, Step::Answer(answer))
     }
@@ -132,7 +108,7 @@ impl Task {
                 len_sectors: range.blocks << unit.shift,
                 flags,
                 memory: (0, memory),
-                ..request(disk, op)
+                ..IoRequest::new(disk, op)
             };
             Begun::Task(Task { work: Work::Single { send }, buffer_bytes: memory, request })
         };
@@ -200,7 +176,7 @@ impl Task {
                 Begun::Task(Task {
                     work: Work::Unmap { done: 0, ranges },
                     buffer_bytes: 0,
-                    request: request(disk, Op::Discard),
+                    request: IoRequest::new(disk, Op::Discard),
                 })
             }
             ScsiCommand::ReportZones { lba, reporting, partial, allocation } => {
@@ -215,7 +191,7 @@ impl Task {
                 Begun::Task(Task {
                     work: Work::Report(report),
                     buffer_bytes,
-                    request: request(disk, Op::ReportZones),
+                    request: IoRequest::new(disk, Op::ReportZones),
                 })
             }
             ScsiCommand::ManageZones { action, lba, count, all } => {
@@ -303,7 +279,7 @@ impl Task {
                 self.request = IoRequest {
                     sector: g.zone_start(zone),
                     memory,
-                    ..request(disk, Op::ReportZones)
+                    ..IoRequest::new(disk, Op::ReportZones)
                 };
                 Step::Submit(self.request)
             }
@@ -313,12 +289,12 @@ impl Task {
                     NextZone::Manage(zone) => IoRequest {
                         sector: g.zone_start(zone),
                         len_sectors: g.zone_len_sectors(zone),
-                        ..request(disk, op)
+                        ..IoRequest::new(disk, op)
                     },
                     NextZone::Report(zone, zones) => IoRequest {
                         sector: g.zone_start(zone),
                         memory: (0, zones * ZONE_RECORD_LEN as u32),
-                        ..request(disk, Op::ReportZones)
+                        ..IoRequest::new(disk, Op::ReportZones)
                     },
                     NextZone::End => return Step::Answer(Answer::good(AnswerData::None)),
                     NextZone::NoResources => {
@@ -356,11 +332,6 @@ enum Begun {
     Answer(Answer),
 }
 
-/// An empty request.
-fn request(disk: u32, op: Op) -> IoRequest {
-    IoRequest { disk, op, sector: Sector(0), len_sectors: 0, flags: Flags::NONE, memory: (0, 0) }
-}
-
 /// Checks the ranges of UNMAP. Returns their number. Blocks of a sequential zone are forgotten by its reset only.
 fn unmap(unit: &Unit, list: &[u8]) -> Result<usize, SenseData> {
     let ranges = unmap_ranges(list).ok_or(crate::spec::sense::PARAMETER_LENGTH)?;
@@ -392,7 +363,7 @@ fn manage(
     let Some(g) = unit.zones else { return Err(INVALID_FIELD.into()) };
     let disk = unit.disk();
     if all && action == ZoneAction::Reset {
-        let request = request(disk, Op::ZoneResetAll);
+        let request = IoRequest::new(disk, Op::ZoneResetAll);
         return Ok(Task { work: Work::Single { send: 0 }, buffer_bytes: 0, request });
     }
     let sweep = if all {
@@ -414,5 +385,5 @@ fn manage(
         ZoneSweep::range(action, first, count)
     };
     let buffer_bytes = if all { ZoneSweep::BUFFER_BYTES } else { 0 };
-    Ok(Task { work: Work::Sweep(sweep), buffer_bytes, request: request(disk, Op::Flush) })
+    Ok(Task { work: Work::Sweep(sweep), buffer_bytes, request: IoRequest::new(disk, Op::Flush) })
 }

@@ -19,22 +19,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Flags, Op, Sector, Status};
 use zones::{AllZones, Report};
 
-/// A BIO for a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoRequest {
-    /// The caller's number of the disk.
-    pub disk: u32,
-    /// The operation.
-    pub op: Op,
-    /// First sector.
-    pub sector: Sector,
-    /// Length of the range in sectors.
-    pub len_sectors: u32,
-    /// Flags.
-    pub flags: Flags,
-    /// The part of the command's buffer that the BIO moves: offset and bytes. (0, 0): none.
-    pub memory: (u32, u32),
-}
+pub use zoneplug_core::{IoRequest, IoResult};
 
 /// The next step of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,17 +28,6 @@ pub enum Step {
     Submit(IoRequest),
     /// Send this many bytes from the start of the command's buffer, then the completion.
     Answer(Completion, u32),
-}
-
-/// The result of the BIO of an [`IoRequest`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoResult {
-    /// Its status.
-    pub status: Status,
-    /// The BIO's sector. For an append, the place where the data landed.
-    pub sector: Sector,
-    /// Zones of a report.
-    pub zones: u32,
 }
 
 /// A command that is being carried out.
@@ -123,7 +97,7 @@ impl Task {
                     cid: command.cid(),
                     work: Work::Single { send: 0 },
                     buffer_bytes: 0,
-                    request: request(0, Op::Flush),
+                    request: IoRequest::new(0, Op::Flush),
                 };
                 (task, task.end(status | dnr, 0, 0))
             }
@@ -164,11 +138,11 @@ impl Task {
             }
             opcode::FLUSH => {
                 no_data(c)?;
-                Ok(single(0, request(n.disk(), Op::Flush)))
+                Ok(single(0, IoRequest::new(n.disk(), Op::Flush)))
             }
             opcode::DATASET_MANAGEMENT => {
                 let (work, bytes) = Deallocation::new(c, n, data)?;
-                Ok(task(Work::Deallocation(work), request(n.disk(), Op::Discard), bytes))
+                Ok(task(Work::Deallocation(work), IoRequest::new(n.disk(), Op::Discard), bytes))
             }
             opcode::ZONE_APPEND => {
                 let zones = n.zones().ok_or(status::INVALID_OPCODE)?;
@@ -183,13 +157,13 @@ impl Task {
             opcode::ZONE_MANAGEMENT_SEND => match zones::manage(c, n)? {
                 zones::Manage::One(r) => Ok(single(0, r)),
                 zones::Manage::All(work) => {
-                    let r = request(n.disk(), Op::ReportZones);
+                    let r = IoRequest::new(n.disk(), Op::ReportZones);
                     Ok(task(Work::AllZones(work), r, AllZones::BUFFER_BYTES))
                 }
             },
             opcode::ZONE_MANAGEMENT_RECEIVE => {
                 let report = Report::new(c, n, all)?;
-                let r = request(n.disk(), Op::ReportZones);
+                let r = IoRequest::new(n.disk(), Op::ReportZones);
                 Ok(task(Work::Report(report), r, report.buffer_bytes()))
             }
             _ => Err(status::INVALID_OPCODE),
@@ -253,8 +227,11 @@ impl Task {
                 }
                 match all.next() {
                     zones::NextZone::Manage(op, sector, len_sectors) => {
-                        self.request =
-                            IoRequest { sector, len_sectors, ..request(self.request.disk, op) };
+                        self.request = IoRequest {
+                            sector,
+                            len_sectors,
+                            ..IoRequest::new(self.request.disk, op)
+                        };
                         Step::Submit(self.request)
                     }
                     zones::NextZone::Report(sector, memory) => self.report(sector, memory),
@@ -266,7 +243,8 @@ impl Task {
     }
 
     fn report(&mut self, sector: Sector, memory: (u32, u32)) -> Step {
-        self.request = IoRequest { sector, memory, ..request(self.request.disk, Op::ReportZones) };
+        self.request =
+            IoRequest { sector, memory, ..IoRequest::new(self.request.disk, Op::ReportZones) };
         Step::Submit(self.request)
     }
 
@@ -294,11 +272,6 @@ impl Task {
     }
 }
 
-/// Returns a request without range, flags or data.
-fn request(disk: u32, op: Op) -> IoRequest {
-    IoRequest { disk, op, sector: Sector(0), len_sectors: 0, flags: Flags::NONE, memory: (0, 0) }
-}
-
 /// Returns the range of a command: SLBA in command dwords 10 and 11, NLB in 12, less one.
 fn range(c: &Command, n: &Namespace, op: Op) -> Result<IoRequest, u16> {
     let (lba, blocks) = (c.cdw_pair(10), (c.cdw(12) & 0xffff) + 1);
@@ -310,7 +283,7 @@ fn range(c: &Command, n: &Namespace, op: Op) -> Result<IoRequest, u16> {
         sector: n.start().plus(lba << n.shift()),
         len_sectors: blocks << n.shift(),
         flags: if fua { Flags::FUA } else { Flags::NONE },
-        ..request(n.disk(), op)
+        ..IoRequest::new(n.disk(), op)
     })
 }
 

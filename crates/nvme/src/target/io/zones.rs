@@ -1,6 +1,6 @@
 //! Zone management and reports (Zoned Namespace Command Set Specification).
 
-use super::{IoRequest, Namespace, Namespaces, Zones, check_length, no_data, request, zone_start};
+use super::{IoRequest, Namespace, Namespaces, Zones, check_length, no_data, zone_start};
 use crate::spec::zone::{
     PARTIAL_REPORT, REPORT_ZONES, SELECT_ALL, SEQUENTIAL_ZONE, ZoneAction, ZoneDescriptor,
     ZoneReportHeader, ZoneState,
@@ -36,9 +36,7 @@ impl ZoneMap {
 
     /// Decodes the record at `offset`, if it describes `zone`.
     fn record(&self, buffer: &AlignedBuf, offset: u32, zone: u32) -> Option<ZoneInfo> {
-        let mut record = [0; ZONE_RECORD_LEN];
-        buffer.read(offset, &mut record);
-        ZoneInfo::decode(&record).filter(|z| z.start == self.sector(zone))
+        ZoneInfo::decode_at(buffer, offset).filter(|z| z.start == self.sector(zone))
     }
 
     /// Returns the descriptor of a zone.
@@ -104,7 +102,7 @@ pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
     }
     if c.cdw(13) & SELECT_ALL != 0 {
         return Ok(if action == ZoneAction::Reset && zones.all {
-            Manage::One(request(n.disk(), Op::ZoneResetAll))
+            Manage::One(IoRequest::new(n.disk(), Op::ZoneResetAll))
         } else {
             Manage::All(AllZones { map, action, op, base: 0, mask: 0 })
         });
@@ -115,7 +113,11 @@ pub(super) fn manage(c: &Command, n: &Namespace) -> Result<Manage, u16> {
     }
     let sector = n.start().plus(lba << n.shift());
     zone_start(n, zones, sector)?;
-    Ok(Manage::One(IoRequest { sector, len_sectors: map.zone_sectors, ..request(n.disk(), op) }))
+    Ok(Manage::One(IoRequest {
+        sector,
+        len_sectors: map.zone_sectors,
+        ..IoRequest::new(n.disk(), op)
+    }))
 }
 
 /// The next step in the management of all zones.
