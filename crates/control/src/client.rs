@@ -462,16 +462,18 @@ impl Server {
     }
 }
 
-/// The paths of servers' sockets: the named one, or all.
-pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
-    if let Some(path) = named {
-        return vec![path.to_owned()];
-    }
-    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+/// The paths of all servers' sockets in the usual directory. None if this user may not list it.
+pub fn sockets() -> Vec<PathBuf> {
+    sockets_in(Path::new(DIRECTORY)).unwrap_or_default()
+}
+
+/// The paths of the sockets in a directory.
+fn sockets_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory)?.flatten();
     let mut all: Vec<PathBuf> = entries.map(|e| e.path()).collect();
     all.retain(|p| p.extension().is_some_and(|e| e == "sock"));
     all.sort();
-    all
+    Ok(all)
 }
 
 /// Finds the server of a disk, if `disk` names a served one: `/dev/ublkb0`, `ublkb0`, or with a named socket any name

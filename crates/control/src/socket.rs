@@ -146,7 +146,7 @@ impl<A: Answers> Drop for Socket<A> {
 
 /// Removes sockets of killed servers from the usual place.
 fn sweep() {
-    for path in client::sockets(None) {
+    for path in client::sockets() {
         if let Some(id) = place::left_behind(&path) {
             id.remove(&path);
         }

@@ -78,7 +78,7 @@ pub(crate) fn find(
 /// The sockets of servers that may have the disks: the one that this server will use, and all in the usual place,
 /// because the running server may have been started without `--socket`.
 fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
-    let mut all = client::sockets(None);
+    let mut all = client::sockets();
     if let Some(path) = named {
         let id = place::Id::of(path);
         all.retain(|p| p != path && (id.is_none() || place::Id::of(p) != id));

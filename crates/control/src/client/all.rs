@@ -1,7 +1,7 @@
 //! Asks all servers of this machine at once. A server that does not answer is reported, and does not hide the answers
 //! of the others.
 
-use super::{ANSWER_LIMIT, DIRECTORY, Request, Server, Shown, sockets};
+use super::{ANSWER_LIMIT, DIRECTORY, Request, Server, Shown, sockets_in};
 use crate::failure::{Failure, FailureParts, Kind};
 use serde_json::Value;
 use std::io;
@@ -15,7 +15,7 @@ pub const LIST_LIMIT: Duration = Duration::from_secs(5);
 /// A server that did not answer, or the directory of servers that this user may not see.
 #[derive(Debug)]
 pub struct Silent {
-    /// Its socket, or the directory.
+    /// The socket of the server, or the directory.
     pub socket: PathBuf,
     /// Its process, if the kernel or the name of the socket tells it.
     pub pid: Option<i32>,
@@ -58,19 +58,25 @@ pub fn ask_all(
     request: &Request,
     patience: Duration,
 ) -> Asked<Result<Value, Failure>> {
-    let mut asked = ask_at(&sockets(named), named.is_some(), request, patience);
-    asked.silent.extend(unseen(Path::new(DIRECTORY)).filter(|_| named.is_none()));
+    if let Some(path) = named {
+        return ask_at(&[path.to_owned()], true, request, patience);
+    }
+    let (sockets, unseen) = match sockets_in(Path::new(DIRECTORY)) {
+        Ok(all) => (all, None),
+        Err(e) => (Vec::new(), unseen(&e)),
+    };
+    let mut asked = ask_at(&sockets, false, request, patience);
+    asked.silent.extend(unseen);
     asked
 }
 
-/// The servers in a directory that this user may not list.
-fn unseen(directory: &Path) -> Option<Silent> {
-    let e = std::fs::read_dir(directory).err()?;
+/// The servers in the directory of sockets, which could not be listed for this reason. `None`: there are none.
+fn unseen(e: &io::Error) -> Option<Silent> {
     (e.kind() == io::ErrorKind::PermissionDenied).then(|| {
-        let what = format!("this user may not see the servers in {}", directory.display());
+        let what = format!("this user may not see the servers in {DIRECTORY}");
         let hint = "as root, or as a member of the group zoneplug";
         let failure = Failure::new(Kind::Device, what).hint(hint);
-        Silent { socket: directory.to_owned(), pid: None, failure }
+        Silent { socket: DIRECTORY.into(), pid: None, failure }
     })
 }
 
