@@ -112,6 +112,11 @@ pub trait Door: Send {
         self.served().iter().map(|s| format!("{}{}  {}", at(s), s.name, plain(&s.spec))).collect()
     }
 
+    /// The addresses at which hosts reach its disks, if it is a door of the network.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
     /// Logs that its disks are served.
     fn log_start(&self) {
         for s in self.served() {

@@ -59,5 +59,5 @@ pub use once::{FileOrder, NamedAddress, addresses as check_addresses};
 pub use open_disks::{NamedDisk, OpenDisks};
 pub use prove::raise_open_files;
 pub use served::{AddClients, DoorAttributes, Network, OpenDisk, Origin, PassedDisk, Served};
-pub use server::{Ended, Server, check};
+pub use server::{Announcement, Ended, Server, check};
 pub use zoneplug_control::{Access, Attempt, Failure, Kind, check_socket, client, said};

@@ -17,6 +17,7 @@ use crate::opening;
 use crate::prove;
 use crate::running::DISAPPEAR_TIMEOUT;
 use crate::served::Served;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_control::Socket;
@@ -42,6 +43,15 @@ pub struct Server {
 struct KeptAcrossHandOver {
     /// `None`: there is no place for a socket, so clients cannot ask this server.
     socket: Option<Socket<Serving>>,
+}
+
+/// A server's message to its caller, once its disks are served.
+#[derive(Debug, Default)]
+pub struct Announcement {
+    /// Lines for standard output: each disk, and how clients reach it and the metrics.
+    pub lines: Vec<String>,
+    /// The addresses at which hosts reach disks over the network. Port 0 is replaced by the port that the system chose.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// The way in which a server has ended.
@@ -73,9 +83,8 @@ impl Server {
         self.stopper.clone()
     }
 
-    /// Opens the disks or takes them over, and serves them until the end. Calls `on_served` with lines about the disks
-    /// once they are served.
-    pub fn run(mut self, on_served: &dyn Fn(Vec<String>)) -> Result<Ended, Failure> {
+    /// Opens the disks or takes them over, and serves them until the end. Calls `on_served` once they are served.
+    pub fn run(mut self, on_served: &dyn Fn(Announcement)) -> Result<Ended, Failure> {
         measure::begin();
         if self.doors.iter().all(|door| door.specs().is_empty()) {
             return Err(
@@ -129,7 +138,7 @@ impl Server {
     fn serve(
         &mut self,
         mut inherited: Inherited,
-        on_served: &dyn Fn(Vec<String>),
+        on_served: &dyn Fn(Announcement),
     ) -> Result<ServingEnd, Failure> {
         let mut disks = OpenDisks::default();
         opening::open(&mut disks, &self.doors, &inherited, self.config.open)?;
@@ -173,7 +182,9 @@ impl Server {
         }
         if !goes_on {
             let lines = self.doors.iter().flat_map(|door| door.lines());
-            on_served(lines.chain(metrics.iter().flat_map(Metrics::lines)).collect());
+            let lines = lines.chain(metrics.iter().flat_map(Metrics::lines)).collect();
+            let addresses = self.doors.iter().flat_map(|door| door.addresses()).collect();
+            on_served(Announcement { lines, addresses });
         }
         self.doors.iter().for_each(|door| door.log_start());
         if goes_on {

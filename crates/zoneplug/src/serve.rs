@@ -29,8 +29,8 @@ use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::planned;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor};
 use zoneplug_server::{
-    Attempt, Config, Doors, Failure, FileOrder, NamedAddress, Server, Stopper, check_addresses,
-    check_socket,
+    Announcement, Attempt, Config, Doors, Failure, FileOrder, NamedAddress, Server, Stopper,
+    check_addresses, check_socket,
 };
 
 /// The disks to serve, and the places at which to serve them.
@@ -95,15 +95,16 @@ impl Serve {
         let (tell, told) = mpsc::channel();
         let body = move || {
             // The receiver is gone only if the thread that starts this has panicked.
-            server.run(&move |lines| drop(tell.send(lines))).map(drop)
+            server.run(&move |served| drop(tell.send(served))).map(drop)
         };
         let thread = std::thread::Builder::new().name("zoneplug-server".to_owned()).spawn(body);
         let thread =
             thread.map_err(|e| Failure::of_system(Attempt::Thread, "no thread to serve", e))?;
-        let mut serving = Serving { lines: Vec::new(), stopper, thread: Some(thread) };
+        let mut serving =
+            Serving { announced: Announcement::default(), stopper, thread: Some(thread) };
         match told.recv() {
-            Ok(lines) => {
-                serving.lines = lines;
+            Ok(announced) => {
+                serving.announced = announced;
                 Ok(serving)
             }
             Err(_) => Err(serving.end().err().unwrap_or_else(ended)),
@@ -152,7 +153,7 @@ fn ended() -> Error {
 /// Served disks. Stopping or dropping this ends the server.
 #[derive(Debug)]
 pub struct Serving {
-    lines: Vec<String>,
+    announced: Announcement,
     stopper: Stopper,
     thread: Option<JoinHandle<Result<(), Failure>>>,
 }
@@ -160,13 +161,12 @@ pub struct Serving {
 impl Serving {
     /// The lines that `zoneplug serve` prints: each disk, and how clients reach it.
     pub fn lines(&self) -> &[String] {
-        &self.lines
+        &self.announced.lines
     }
 
     /// The addresses of NVMe/TCP at which the disks are served. With port 0 these have the port that the system chose.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        let first = |line: &String| line.split_once("  ")?.0.parse().ok();
-        self.lines.iter().filter_map(first).collect()
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.announced.addresses
     }
 
     /// Whether the disks are still served. If not, [`Serving::stop`] says why.

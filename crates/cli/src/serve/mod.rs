@@ -21,7 +21,7 @@ use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
 use zoneplug_server::doors::ublk::{self, Planned, Rules, UblkDoor};
-use zoneplug_server::{Access, Config, Doors, Ended, Server, Takeover, doors, logs};
+use zoneplug_server::{Access, Announcement, Config, Doors, Ended, Server, Takeover, doors, logs};
 
 /// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
 #[derive(Debug, Clone, clap::Args)]
@@ -163,9 +163,9 @@ fn begin(settings: &Settings, clients: ClientAccess, signals: Signals) -> Result
     let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };
     let doors = requested(args, (control, planned), plan);
     let config = config(args, access, metrics_at);
-    let told = |lines: Vec<String>| {
+    let told = |told: Announcement| {
         // The server serves even if its standard output is closed or its reader stalls.
-        said::say(To::Stdout, lines.join("\n") + "\n");
+        said::say(To::Stdout, told.lines.join("\n") + "\n");
         background::let_go();
     };
     match Server::new(config, doors, signals).run(&told)? {

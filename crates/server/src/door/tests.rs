@@ -54,7 +54,7 @@ fn a_process_of_the_test_serves() {
     let config = Config { takeover, socket, own_process: true, ..Config::default() };
     let signals = Signals::block().unwrap();
     let server = Server::new(config, vec![door(spec, at)], signals);
-    let ended = server.run(&|lines| println!("\nserves {}", lines.join("; "))).unwrap();
+    let ended = server.run(&|told| println!("\nserves {}", told.lines.join("; "))).unwrap();
     println!("{ended:?}");
     if ended == Ended::Left {
         std::process::exit(0);

@@ -517,6 +517,10 @@ impl Door for NvmeTcpDoor {
         self.server.iter().flat_map(Server::lines).collect()
     }
 
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.server.iter().flat_map(|s| s.server.addresses()).copied().collect()
+    }
+
     fn log_start(&self) {
         self.server.iter().for_each(Server::log_start);
     }
