@@ -13,7 +13,7 @@ use zoneplug_host::HostedDisk;
 /// A fact that no power cut may undo.
 type Promise = Arc<Py<PyAny>>;
 
-/// What the work gets: see `zoneplug.crash.Work`.
+/// The argument of the work: see `zoneplug.crash.Work`.
 #[pyclass(module = "zoneplug._zoneplug", name = "Work", frozen)]
 pub(crate) struct PyWork {
     work: Work<Promise>,

@@ -149,10 +149,25 @@ impl Disk {
 
 /// A name of a disk: the text of a specification, or the path of a file or a drive, whatever its characters are.
 #[derive(FromPyObject)]
-enum Named<'py> {
-    Open(Bound<'py, Opened>),
+pub(crate) enum Name {
     Text(String),
     Path(PathBuf),
+}
+
+impl Name {
+    pub(crate) fn read(&self) -> Result<Specification, Error> {
+        match self {
+            Name::Text(text) => Specification::parse(text),
+            Name::Path(path) => Specification::of_path(path),
+        }
+    }
+}
+
+/// A disk to open, or an open one.
+#[derive(FromPyObject)]
+enum Named<'py> {
+    Open(Bound<'py, Opened>),
+    Name(Name),
 }
 
 /// An open disk that becomes a `Disk`: one of the crash harness.
@@ -180,13 +195,11 @@ pub(crate) fn whole_sectors(nbytes: u64) -> PyResult<()> {
 impl Disk {
     #[new]
     fn new(py: Python<'_>, spec: Named<'_>) -> PyResult<Disk> {
-        let spec = match spec {
+        let name = match spec {
             Named::Open(opened) => return Ok(Disk::of(opened.get().0.clone())),
-            Named::Text(text) => Specification::parse(&text),
-            Named::Path(path) => Specification::of_path(&path),
+            Named::Name(name) => name,
         };
-        let spec = spec.map_err(|e| failed(py, &e))?;
-        let open = move || HostedDisk::open_named(spec.open()?);
+        let open = move || HostedDisk::open_named(name.read()?.open()?);
         let opened = signals::wait(py, open)?;
         Ok(Disk::of(opened.map_err(|e| failed(py, &e))?))
     }

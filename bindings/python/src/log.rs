@@ -178,7 +178,7 @@ impl PyLog {
         (numbers.start, numbers.end)
     }
 
-    /// What opening has found, as `zoneplug.Recovery` takes it.
+    /// The findings of the opening, as `zoneplug.Recovery` takes it.
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = self.log.recovery();
         let all = PyDict::new(py);

@@ -1,5 +1,6 @@
 //! Disks that a program serves.
 
+use crate::disk::Name;
 use crate::error::{Process, failed};
 use crate::signals;
 use pyo3::prelude::*;
@@ -34,7 +35,7 @@ impl Served {
     #[new]
     fn new(
         py: Python<'_>,
-        specs: Vec<String>,
+        disks: Vec<Name>,
         listen: &str,
         nqn: &str,
         access: Access,
@@ -49,6 +50,8 @@ impl Served {
                 options.dhchap_keys.push((host, read_key(&path)?));
             }
             options.dhchap_ctrl_key = own_key.map(|path| read_key(&path)).transpose()?;
+            let specs = disks.iter().map(|disk| Ok(disk.read()?.to_string()));
+            let specs = specs.collect::<Result<Vec<_>, Error>>()?;
             let serve = Serve::new().nvme_tcp(options, specs).socket(socket);
             Ok(match metrics {
                 Some(at) => serve.metrics(address(at)?),
@@ -57,7 +60,7 @@ impl Served {
         };
         let plan = plan().map_err(|e| failed(py, &e))?;
         let serving = signals::wait(py, move || plan.start())?.map_err(|e| failed(py, &e))?;
-        let addresses = serving.addresses().into_iter().map(|a| (a.ip().to_string(), a.port()));
+        let addresses = serving.addresses().iter().map(|a| (a.ip().to_string(), a.port()));
         let (lines, addresses) = (serving.lines().to_vec(), addresses.collect());
         let process = Process::this();
         Ok(Served { serving: Mutex::new(Some(serving)), lines, addresses, process })

@@ -75,7 +75,7 @@ class Work:
 class Served:
     def __new__(
         cls,
-        specs: list[str],
+        disks: list[str | PathLike[str]],
         listen: str,
         nqn: str,
         access: tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None],

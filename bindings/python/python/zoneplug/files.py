@@ -107,7 +107,7 @@ def create(
         "label": label,
         "preallocate": preallocate,
     }
-    return Identity(**_made("_create")(path, force, options))
+    return Identity(**_built(_zoneplug, "_create")(path, force, options))
 
 
 def check(path, *, repair=False):
@@ -116,19 +116,19 @@ def check(path, *, repair=False):
     `repair` repairs what can be repaired. A problem that cannot be is an `Error`: both copies of the superblock are damaged, or
     the file was cut.
     """
-    return CheckReport(*_made("_check")(path, repair))
+    return CheckReport(*_built(_zoneplug, "_check")(path, repair))
 
 
 def snapshot(disk, path, keep_uuid):
     """A `Snapshot` of an open disk."""
-    _made("_create")
-    identity, notices, shared, copied = disk._snapshot(path, keep_uuid)
+    identity, notices, shared, copied = _built(disk, "_snapshot")(path, keep_uuid)
     return Snapshot(Identity(**identity), notices, shared, copied)
 
 
-def _made(name):
+def _built(owner, name):
+    """A function that only builds with disks in files have."""
     try:
-        return getattr(_zoneplug, name)
+        return getattr(owner, name)
     except AttributeError:
         raise _wrong("this build has no disks in files", "a build with the feature file") from None
 

@@ -56,7 +56,7 @@ def zoned_mount(request, tmp_path):
         # The program prints a line when the files are there.
         if not mount.stdout.readline():
             said = f"zoneplug mount: {mount.stderr.read().strip()}"
-            # What the user has named is wrong, or else this machine mounts nothing.
+            # The user has named a wrong disk, or this machine mounts nothing.
             (pytest.fail if mount.wait(_PATIENCE) == _USAGE else pytest.skip)(said)
         yield path
     finally:

@@ -12,7 +12,7 @@ from .errors import Error
 class Serving:
     """Disks that are served until `stop`, or the end of a `with`: see `serve`."""
 
-    def __init__(self, specs, address, nqn, access, socket, metrics):
+    def __init__(self, disks, address, nqn, access, socket, metrics):
         served = getattr(_zoneplug, "Served", None)
         if served is None:
             raise Error._of(95, "this build serves no disks", "a build with the feature serve")
@@ -25,7 +25,7 @@ class Serving:
         #: The control socket: `zoneplug status --socket PATH` asks it.
         self.socket = pathlib.Path(socket)
         try:
-            self._served = served(specs, address, nqn, access, self.socket, metrics)
+            self._served = served(disks, address, nqn, access, self.socket, metrics)
         except BaseException:
             self._clean()
             raise
@@ -98,16 +98,7 @@ def serve(
     """
     if not disks:
         raise Error._of(22, "no disk to serve", 'zoneplug.serve("mem,zones=8")')
-    specs = [_named(disk) for disk in disks]
     nqn = nqn or f"nqn.2026-11.org.example:python-{os.getpid()}"
     hosts = None if allow_host is None else list(allow_host)
     keys = [(host, os.fspath(path)) for host, path in (dhchap_key or {}).items()]
-    return Serving(specs, address, nqn, (hosts, allow_any_host, keys, dhchap_ctrl_key), socket, metrics)
-
-
-def _named(disk):
-    if isinstance(disk, str):
-        return disk
-    # A path has any characters in quotation marks.
-    text = os.fspath(disk).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+    return Serving(list(disks), address, nqn, (hosts, allow_any_host, keys, dhchap_ctrl_key), socket, metrics)
