@@ -65,7 +65,7 @@ impl Machine {
         let (mut task, mut step) = Task::begin(&c, &self.namespaces, Some(&buffer));
         if buffer.len() < task.buffer_bytes() {
             buffer = AlignedBuf::zeroed(task.buffer_bytes());
-            // What an earlier command left there.
+            // Bytes of an earlier command.
             buffer.write(0, &vec![0xee; buffer.len() as usize]);
         }
         loop {

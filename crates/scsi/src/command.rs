@@ -21,7 +21,7 @@ pub struct BlockRange {
     pub blocks: u32,
 }
 
-/// What PERSISTENT RESERVE IN reads: its service action.
+/// The service action of PERSISTENT RESERVE IN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveIn {
     /// READ KEYS.
@@ -32,7 +32,7 @@ pub enum ReserveIn {
     Capabilities,
 }
 
-/// What PERSISTENT RESERVE OUT does: its service action.
+/// The service action of PERSISTENT RESERVE OUT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveOut {
     /// REGISTER.

@@ -377,7 +377,7 @@ class World:
         elif kind == "takeover":
             old, new = self.disk.server, self.disk.serve("--takeover", may_fail=self.may_fail)
             if new.poll() is not None:
-                # What the medium did not take cannot be made durable, so the running server goes on.
+                # Data that the medium did not take cannot be made durable, so the running server goes on.
                 say("# refused", kind)
             else:
                 self.disk.server = new

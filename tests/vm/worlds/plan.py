@@ -14,7 +14,7 @@ KERNELS_OWN = ("null_blk", "loop")
 FAULTS = ("kill", "takeover", "stall", "idle", "copy", "lose") * 2 + ("full",)
 # File systems that take the room of a disk that has become longer.
 GROWING = ("btrfs", "xfs", "zonefs")
-# What a second file adds to a disk, in MiB.
+# Room that a second file adds to a disk, in MiB.
 MORE_MIB = 128
 # Conventional zones that hold the metadata of a file system, in MiB.
 CONVENTIONAL_MIB = {"btrfs": 0, "zonefs": 0, "f2fs": 160, "xfs": 352}
@@ -106,7 +106,7 @@ def spec(p, *paths):
     crypt = f"crypt,key-file={KEY}@" if p["crypt"] else ""
     if len(paths) == 1:
         return ("po2@" if p["po2"] else "") + crypt + paths[0] + p["options"]
-    # What is an option of the whole disk stands behind the last file.
+    # Options of the whole disk stand behind the last file.
     of_file = "" if "append" in p["options"] else p["options"]
     return f"{crypt}linear@{paths[0]}{of_file}%{paths[1]}{p['options']}"
 

@@ -19,7 +19,7 @@ pub(crate) struct Sample {
     pub(crate) disks: Vec<DiskSample>,
     /// The error of a server or a disk that could not be read.
     pub(crate) trouble: Option<String>,
-    /// What to try about the error.
+    /// The hint of that error.
     pub(crate) remedy: Option<String>,
     /// The zones of the selected disk.
     pub(crate) zones: Option<ZonesSample>,

@@ -7,7 +7,7 @@ use super::header::{HEADER_LEN, Header};
 
 const DIGEST_LEN: usize = 4;
 
-/// What a connection accepts.
+/// The limits and digests of the PDUs that a connection accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLimits {
     /// Most bytes of data in a PDU: the MaxRecvDataSegmentLength that this side has declared.

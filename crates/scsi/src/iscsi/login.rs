@@ -34,7 +34,7 @@ pub enum LoginFailure {
 /// The name and the secret of one side.
 pub type Credentials = (String, Secret);
 
-/// What an initiator must prove, and what the target proves to it.
+/// The credentials that initiator and target prove to each other.
 #[derive(Debug, Clone, Default)]
 pub struct Proofs {
     /// The initiator's. `None`: it proves nothing.

@@ -1,6 +1,6 @@
 //! The operational keys (RFC 7143, section 13): the values that each may have, and what two sides agree on.
 
-/// What a target offers.
+/// The values that a target offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// Headers and data may have digests, if the initiator wants them.
@@ -19,7 +19,7 @@ pub struct Offer {
     pub max_outstanding_r2t: u32,
 }
 
-/// What both sides have agreed on. It begins with the defaults of the standard.
+/// The values on which both sides have agreed: at first the defaults of the standard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiation {
     /// Headers have digests.

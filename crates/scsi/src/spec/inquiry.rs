@@ -35,11 +35,11 @@ const VERSIONS: [u16; 5] = [0x00c0, 0x0960, 0x05c0, 0x0600, 0x0620];
 pub struct StandardInquiry<'a> {
     /// The peripheral qualifier and device type.
     pub device: u8,
-    /// Who made the unit.
+    /// The vendor.
     pub vendor: &'a str,
-    /// What it is.
+    /// The product.
     pub product: &'a str,
-    /// Its version.
+    /// The version of the product.
     pub revision: &'a str,
 }
 

@@ -37,7 +37,7 @@ impl PageControl {
     }
 }
 
-/// What the mode pages say of a unit.
+/// The state of a unit that the mode pages show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModeState {
     /// WCE: the unit has a volatile cache.

@@ -80,15 +80,15 @@ pub enum Operation {
     Write12,
 }
 
-/// What a persistent reservation of another initiator means for a command (SPC-6 and SBC-4, *Commands allowed in the
+/// The effect of a persistent reservation of another initiator on a command (SPC-6 and SBC-4, *Commands allowed in the
 /// presence of various reservations*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Allowed always.
     Free,
-    /// Allowed to those who are registered, and to all if the reservation is for writes.
+    /// Allowed to registered initiators, and to all if the reservation is for writes.
     Read,
-    /// Allowed to those whom the reservation lets write.
+    /// Allowed to initiators that the reservation lets write.
     Write,
 }
 
@@ -120,7 +120,7 @@ pub struct OperationInfo {
     pub name: &'static str,
     /// The units that have the command.
     pub only: Only,
-    /// What reservations do to the command.
+    /// The effect of reservations on the command.
     pub access: Access,
     /// The bits in use. The operation code and the service action stand for themselves.
     pub usage: &'static [u8],

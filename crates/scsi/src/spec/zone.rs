@@ -3,7 +3,7 @@
 use super::bytes::put;
 use zoneplug_core::zone::Condition;
 
-/// What a command does to zones: its service action.
+/// The service action of a command that manages zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ZoneAction {
@@ -91,13 +91,13 @@ pub fn encode_report_header(zones: u32, same: Same, last_lba: u64) -> [u8; REPOR
 pub struct ZoneDescriptor {
     /// Whether the zone is conventional. If not, it is sequential write required.
     pub conventional: bool,
-    /// Its condition.
+    /// The condition of the zone.
     pub condition: Condition,
-    /// Its length.
+    /// The length of the zone.
     pub length: u64,
-    /// Its first block.
+    /// The first block of the zone.
     pub start: u64,
-    /// Its write pointer, or [`NO_WRITE_POINTER`].
+    /// The write pointer, or [`NO_WRITE_POINTER`].
     pub write_pointer: u64,
 }
 

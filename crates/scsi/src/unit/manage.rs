@@ -10,7 +10,7 @@ use zoneplug_core::{Op, ZoneNo};
 
 const RECORD: u32 = ZONE_RECORD_LEN as u32;
 
-/// What a turn through the zones is for.
+/// The purpose of a turn through the zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// Counts zones for which OPEN ZONE needs resources: if there are not enough, no zone is changed.

@@ -49,18 +49,18 @@ const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
 /// Most ranges of an UNMAP.
 const MAX_UNMAP_RANGES: u32 = 64;
 
-/// What a unit is told about itself.
+/// The names and properties that a unit shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitConfig {
     /// The caller's number of the disk, which each request contains.
     pub disk: u32,
     /// The disk's UUID: the unit has the same names wherever it is served.
     pub uuid: [u8; 16],
-    /// Who made the unit: at most 8 ASCII characters.
+    /// The vendor: at most 8 ASCII characters.
     pub vendor: String,
-    /// What it is: at most 16.
+    /// The product: at most 16.
     pub product: String,
-    /// Its version: at most 4.
+    /// The version of the product: at most 4.
     pub revision: String,
     /// Turns of the medium a minute, if it turns and the number is known.
     pub rotation_rate: Option<u16>,
@@ -237,7 +237,7 @@ impl Unit {
     }
 }
 
-/// What the zones of a layout have in common.
+/// The properties that all zones of a layout share.
 fn same(g: &Geometry) -> Same {
     let short = g.zone_len_sectors(ZoneNo(g.nr_zones() - 1)) < g.zone_sectors();
     match (g.nr_conventional() > 0, short) {

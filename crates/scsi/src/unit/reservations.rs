@@ -305,7 +305,7 @@ mod tests {
         r
     }
 
-    /// What A, B and C may do, where A holds the reservation, B is registered and C is not: read and write.
+    /// A holds the reservation, B is registered and C is not. Each pair says whether one of them may read and write.
     #[test]
     fn each_type_lets_some_read_and_some_write() {
         for (kind, want) in [
