@@ -372,10 +372,17 @@ impl<T: Timing> Worker<T> {
     }
 
     /// Takes results of disks for queues whose connections have ended. False: there were none.
+    #[inline(always)]
     fn turn_closing(&mut self) -> bool {
         if self.closing.is_empty() {
             return false;
         }
+        self.run_closing()
+    }
+
+    /// [`Worker::turn_closing`], if there are such queues.
+    #[cold]
+    fn run_closing(&mut self) -> bool {
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
         let mut ctx = context!(self);
