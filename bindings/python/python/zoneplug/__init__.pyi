@@ -1,5 +1,5 @@
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, type_check_only
 
 from typing_extensions import Buffer as _Buffer
 
@@ -39,7 +39,9 @@ __all__ = [
     "measure", "replay", "reproduce", "serve", "simulate", "sweep",
 ]
 
-class Disk(_zoneplug.Disk):
+# The numbers of a disk, which `Disk` and `aio.Disk` read by name.
+@type_check_only
+class _Properties:
     sectors: int
     nr_zones: int
     zone_sectors: int
@@ -55,6 +57,7 @@ class Disk(_zoneplug.Disk):
     rotational: bool
     read_only: bool
 
+class Disk(_zoneplug.Disk, _Properties):
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def write(self, sector: int, data: _Buffer, *, fua: bool = False) -> None: ...  # type: ignore[override]

@@ -6,26 +6,12 @@ from typing_extensions import Buffer
 
 from . import Buffer as _Memory
 from . import Disk as _Disk
-from . import Event, Snapshot, Zone
+from . import Event, Snapshot, Zone, _Properties
 
 __all__ = ["Disk"]
 
-class Disk:
+class Disk(_Properties):
     disk: _Disk
-    sectors: int
-    nr_zones: int
-    zone_sectors: int
-    zone_capacity_sectors: int
-    nr_conventional_zones: int
-    logical_block_sectors: int
-    write_granularity_sectors: int
-    max_open_zones: int
-    max_active_zones: int
-    zone_append_max_sectors: int
-    write_cache: bool
-    fua: bool
-    rotational: bool
-    read_only: bool
 
     def __init__(self, disk: str | PathLike[str] | _Disk, depth: int = 64) -> None: ...
     def read(self, sector: int, nbytes: int) -> Awaitable[_Memory]: ...

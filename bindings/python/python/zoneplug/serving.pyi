@@ -9,7 +9,7 @@ class Serving:
 
     def __init__(
         self,
-        specs: list[str],
+        disks: list[str | PathLike[str]],
         address: str,
         nqn: str,
         access: tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None],
