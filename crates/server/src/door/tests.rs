@@ -7,10 +7,11 @@ use crate::config::{Config, Takeover};
 use crate::opening;
 use crate::server::{Ended, Server};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 use zoneplug_control::client;
 use zoneplug_host::BlockingDisk;
 use zoneplug_host::file::{CreateOptions, create};
@@ -148,6 +149,20 @@ impl Door for Fails {
     fn leave_disks(&mut self) {}
 }
 
+/// Binds an address that nothing listens at. A process that another test starts has all descriptors of this one until its
+/// exec, also a listener that was closed meanwhile.
+fn bind_soon(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpListener::bind(at) {
+            Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 /// If a step after the start of a door fails, its disk is closed and its address is free.
 #[test]
 fn a_start_that_fails_is_undone() {
@@ -166,6 +181,6 @@ fn a_start_that_fails_is_undone() {
     let below = disks.devices();
     drop((disks, starting));
     assert!(below.iter().all(|device| device.strong_count() == 0), "the disk is closed");
-    drop(TcpListener::bind(at).unwrap());
+    drop(bind_soon(at).unwrap());
     std::fs::remove_dir_all(&dir).unwrap();
 }
