@@ -7,6 +7,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use zoneplug_core::Error;
 use zoneplug_host::file::Claim;
 use zoneplug_host::{Part, cannot_make, is_disk_file, take_after};
 
@@ -135,9 +136,11 @@ impl Output {
     ) -> Result<Output, Failure> {
         let fail = |e: io::Error| {
             let e = cannot_make(&place, e);
-            let (what, way) = (e.what(), e.what_to_try().unwrap_or_default());
-            Failure::usage(format!("{name}: a file beside it cannot be made: {what}"))
-                .hint(format!("{way}: a file is made beside and then renamed; or - for stdout"))
+            let what = format!("{name}: a file beside it cannot be made: {}", e.what());
+            let way = "a file is made beside and then renamed; or - for stdout";
+            Failure::from(
+                Error::invalid(what).hint(e.what_to_try().unwrap_or_default()).and_try(way),
+            )
         };
         let (part, file) = Part::beside(&place, 0o666).map_err(fail)?;
         let output = Output {

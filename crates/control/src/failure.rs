@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use zoneplug_core::one_line;
-use zoneplug_core::{Error, ErrorKind, Status};
+use zoneplug_core::{Error, ErrorKind, Spelling, Status};
 pub use zoneplug_host::Attempt;
 use zoneplug_host::{IoError, os_error};
 
@@ -161,6 +161,15 @@ impl fmt::Display for Failure {
     }
 }
 
+/// How hints name the options of a command: `--force`, `--id 7`.
+struct CommandSpelling;
+
+impl Spelling for CommandSpelling {
+    fn option(&self, name: &str, value: Option<&str>) -> String {
+        value.map_or_else(|| format!("--{name}"), |value| format!("--{name} {value}"))
+    }
+}
+
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
         let kind = match e.kind() {
@@ -169,7 +178,7 @@ impl From<Error> for Failure {
             ErrorKind::NotSupported => Kind::NotSupported,
             _ => Kind::Io,
         };
-        let hint = e.what_to_try().map(str::to_owned);
+        let hint = e.what_to_try_in(&CommandSpelling);
         Failure { hint, ..Failure::new(kind, e.what()) }
     }
 }
@@ -259,11 +268,15 @@ impl From<serde_json::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoneplug_core::Hint;
 
     #[test]
     fn a_failure_is_two_lines_whatever_it_was_made_from() {
         let f = Failure::from(Error::invalid("zones=0 is\nnot possible").hint("more"));
         assert_eq!(f.to_string(), "error: zones=0 is not possible\ntry: more\n");
+        let hint = Hint::from("say ").option("force").text(", or ").option_with("id", "7");
+        let f = Failure::from(Error::invalid("no").hint(hint));
+        assert_eq!(f.parts().hint, "say --force, or --id 7");
         assert_eq!(f.kind, Kind::Usage);
         let pipe = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(pipe.kind as u8, 0);

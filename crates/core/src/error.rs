@@ -1,5 +1,6 @@
 //! Errors of the control path: what is wrong, and what to try.
 
+use crate::hint::{Hint, Spelling};
 use crate::plain::one_line;
 use std::borrow::Cow;
 use std::fmt;
@@ -34,8 +35,71 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     what: String,
-    hint: Option<String>,
+    hint: Option<Box<Shown>>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    detail: Option<Box<Detail>>,
+}
+
+/// The error that an [`Error`] was made from.
+struct Detail {
+    error: Box<dyn std::error::Error + Send + Sync>,
+    /// The name of the enum's variant.
+    reason: String,
+}
+
+/// A hint with its text.
+struct Shown {
+    hint: Hint,
+    text: String,
+}
+
+/// The error of one family of operations: an enum with fields that a program can use. [`Error`] takes its texts and its
+/// kind from it, and [`Error::detail`] returns it.
+///
+/// ```
+/// use std::fmt;
+/// use zoneplug_core::{Error, ErrorDetail, ErrorKind, Hint};
+/// #[derive(Debug, PartialEq)]
+/// enum ShelfError {
+///     Full { disks: u32 },
+/// }
+/// impl fmt::Display for ShelfError {
+///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///         let ShelfError::Full { disks } = self;
+///         write!(f, "the shelf has {disks} disks already")
+///     }
+/// }
+/// impl std::error::Error for ShelfError {}
+/// impl ErrorDetail for ShelfError {
+///     fn kind(&self) -> ErrorKind {
+///         ErrorKind::Busy
+///     }
+///     fn hint(&self) -> Option<Hint> {
+///         Some("another shelf".into())
+///     }
+/// }
+/// let e = Error::from(ShelfError::Full { disks: 24 });
+/// assert_eq!(e.to_string(), "the shelf has 24 disks already; try: another shelf");
+/// assert_eq!(e.detail(), Some(&ShelfError::Full { disks: 24 }));
+/// assert_eq!(e.reason(), Some("Full"));
+/// ```
+pub trait ErrorDetail: std::error::Error + Send + Sync + 'static {
+    /// Returns the kind of the error.
+    fn kind(&self) -> ErrorKind;
+
+    /// Returns what to try, if there is something.
+    fn hint(&self) -> Option<Hint>;
+}
+
+impl<T: ErrorDetail> From<T> for Error {
+    fn from(detail: T) -> Error {
+        let error = Error::new(detail.kind(), detail.to_string());
+        let error = detail.hint().into_iter().fold(error, Error::hint);
+        // A derived `Debug` begins with the name of the variant.
+        let reason = format!("{detail:?}").split(|c: char| !c.is_alphanumeric()).take(1).collect();
+        let detail = Detail { error: Box::new(detail), reason };
+        Error { detail: Some(Box::new(detail)), ..error }
+    }
 }
 
 /// Makes a text of an error safe to show. It may quote a path, a label or a specification.
@@ -49,7 +113,7 @@ fn shown(text: String) -> String {
 impl Error {
     /// Makes an error. `what` says what is wrong.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Error {
-        Error { kind, what: shown(what.into()), hint: None, source: None }
+        Error { kind, what: shown(what.into()), hint: None, source: None, detail: None }
     }
 
     /// Makes an error of kind [`ErrorKind::Invalid`].
@@ -57,11 +121,22 @@ impl Error {
         Self::new(ErrorKind::Invalid, what)
     }
 
-    /// Adds a suggestion what to try.
+    /// Sets what to try.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(shown(hint.into()));
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Error {
+        let hint = hint.into();
+        self.hint = Some(Box::new(Shown { text: hint.to_string(), hint }));
         self
+    }
+
+    /// Appends to what to try.
+    #[must_use]
+    pub fn and_try(self, more: impl Into<Hint>) -> Error {
+        let hint = match &self.hint {
+            Some(first) => first.hint.clone().text("; ").then(more),
+            None => more.into(),
+        };
+        self.hint(hint)
     }
 
     /// Adds the error that caused this one.
@@ -81,15 +156,58 @@ impl Error {
         &self.what
     }
 
-    /// Returns the suggestion what to try, if there is one.
+    /// Returns the line that says what to try, if there is one.
     pub fn what_to_try(&self) -> Option<&str> {
-        self.hint.as_deref()
+        Some(&self.hint.as_ref()?.text)
+    }
+
+    /// Returns what to try in the words of a language, if there is something.
+    pub fn what_to_try_in(&self, language: &dyn Spelling) -> Option<String> {
+        Some(self.hint.as_ref()?.hint.spelled(language))
+    }
+
+    /// Returns the error of the operation's family, if this error was made from one of type `T`.
+    pub fn detail<T: ErrorDetail>(&self) -> Option<&T> {
+        self.detail.as_ref()?.error.downcast_ref()
+    }
+
+    /// Returns the name of the reason in the operation's family, such as `Exists`, if this error was made from an
+    /// [`ErrorDetail`]. For languages that have no enums with fields.
+    pub fn reason(&self) -> Option<&str> {
+        Some(&self.detail.as_ref()?.reason)
+    }
+
+    /// Returns Linux's number for the error: that of the system call that failed, or else the one that is nearest to
+    /// the kind.
+    ///
+    /// ```
+    /// use zoneplug_core::Error;
+    /// assert_eq!(Error::invalid("zones=0").errno(), 22);
+    /// let e = std::io::Error::from_raw_os_error(28);
+    /// assert_eq!(Error::invalid("the file cannot be made").source(e).errno(), 28);
+    /// ```
+    pub fn errno(&self) -> i32 {
+        let mut cause = std::error::Error::source(self);
+        while let Some(e) = cause {
+            let of_system = e.downcast_ref::<std::io::Error>().and_then(|e| e.raw_os_error());
+            if let Some(errno) = of_system {
+                return errno;
+            }
+            cause = e.source();
+        }
+        match self.kind {
+            ErrorKind::Invalid => 22,
+            ErrorKind::NotFound => 2,
+            ErrorKind::Busy => 16,
+            ErrorKind::Io => 5,
+            ErrorKind::NotSupported => 95,
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.hint {
+        match self.what_to_try() {
             Some(hint) => write!(f, "{}; try: {hint}", self.what),
             None => f.write_str(&self.what),
         }

@@ -14,6 +14,7 @@ pub mod disk;
 mod error;
 mod fnv;
 pub mod form;
+mod hint;
 mod plain;
 #[doc(hidden)]
 pub mod plug;
@@ -31,8 +32,9 @@ pub use bio::{
     WritePointer, lost_bios,
 };
 pub use device::{Device, Queue};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorDetail, ErrorKind};
 pub use fnv::{FNV_START, fnv1a};
+pub use hint::{CommandLine, Hint, Spelling};
 pub use plain::{is_plain, one_line, plain, plain_lines, status_key};
 pub use random::Random;
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};

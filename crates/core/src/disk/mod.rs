@@ -36,7 +36,8 @@ mod zone_states;
 pub use crate::bio::Late;
 pub use crate::plug::{Counters, Rejections, WindowCounters, ZoneCounters};
 pub use attributes::{
-    ATTRIBUTES, Attribute, AttributeChange, AttributeInfo, Change, TAGS, find_attribute,
+    ATTRIBUTES, Attribute, AttributeChange, AttributeError, AttributeInfo, Change, TAGS,
+    find_attribute,
 };
 pub use census::{Census, ConditionCount, ZoneWaiting};
 pub use config::{DiskConfig, MAX_TAGS, Mode, QueueConfig, ZoneRecovery};

@@ -1,5 +1,6 @@
 //! An entry of the attribute table, and how the value of its attribute is read and set.
 
+use super::error::AttributeError;
 use crate::disk::config::DiskConfig;
 use crate::disk::snapshot::Layout;
 use crate::error::Error;
@@ -71,9 +72,8 @@ impl AttributeInfo {
     }
 
     pub(super) fn out_of_range(&self, value: &str) -> Error {
-        let (name, form) = (self.key.name, &self.key.form);
-        Error::invalid(format!("{name} is {}, not {value}", form.allowed()))
-            .hint("zoneplug help spec has every attribute with its range")
+        let (name, allowed) = (self.key.name, self.key.form.allowed());
+        AttributeError::Value { name, value: value.to_owned(), allowed }.into()
     }
 
     /// Puts a value of the attribute's form into a configuration. Does nothing for an attribute that the device

@@ -6,9 +6,11 @@
 //! Most changes take effect at each queue's next call. A change of the dispatch of commands is made while the disk is
 //! drained (Q9): [`Disk::change_attribute`] freezes the disk for as long as that takes.
 
+mod error;
 mod info;
 mod table;
 
+pub use error::AttributeError;
 pub use info::{AttributeInfo, Change};
 pub use table::{ATTRIBUTES, TAGS};
 
@@ -17,7 +19,7 @@ use super::config::{DiskConfig, Mode};
 use super::freeze::Freeze;
 use super::handle::Disk;
 use super::snapshot::{Layout, no_zone_depth};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::form::Value;
 use crate::sched::Scheduler;
 use crate::sync::lock;
@@ -183,8 +185,7 @@ impl Disk {
         if self.attribute(name).as_deref() == Some(value) || change.poll() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Busy, format!("{name} is changed while the disk is drained"))
-            .hint("use change_attribute and poll every queue, or close the queues"))
+        Err(AttributeError::Drains { name: name.to_owned() }.into())
     }
 
     /// Checks that the attribute can be given that value now. Returns both.
@@ -196,13 +197,12 @@ impl Disk {
         let known = self.attributes();
         let here = |a: &&AttributeInfo| known.iter().any(|k| k.name == a.key.name);
         let Some(attribute) = find_attribute(name).filter(here) else {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no attribute {name}"))
-                .hint(format!("attributes: {}", names(known.iter()))));
+            let known = known.iter().map(|a| a.name).collect();
+            return Err(AttributeError::Unknown { name: name.to_owned(), known }.into());
         };
         if !attribute.is_writable() {
-            return Err(Error::invalid(format!("the attribute {name} cannot be changed")).hint(
-                format!("writable attributes: {}", names(known.iter().filter(|a| a.writable))),
-            ));
+            let writable = known.iter().filter(|a| a.writable).map(|a| a.name).collect();
+            return Err(AttributeError::ReadOnly { name: name.to_owned(), writable }.into());
         }
         let layout = self.layout();
         let mut config = layout.config.clone();
@@ -211,8 +211,7 @@ impl Disk {
         match attribute.key.name {
             "zone_write_depth" => check_zone_depth(&layout.limits, &config)?,
             "scheduler" if config.mode == Mode::Lock && config.scheduler == Scheduler::None => {
-                return Err(Error::invalid("zone locks need a scheduler".to_owned())
-                    .hint("use mq-deadline, or open the disk with mode=plug"));
+                return Err(AttributeError::LocksWithoutScheduler.into());
             }
             "scheduler" | "zoned_qd1_writes" => check_zone_depth(&layout.limits, &config)
                 .map_err(|e| e.hint("set zone_write_depth to 1 first"))?,
@@ -232,10 +231,8 @@ impl Disk {
                 || check_zone_depth(&layout.limits, &both).is_err()
         };
         if let Some(other) = all.iter().find(contradicts) {
-            let what =
-                format!("{} does not go with {}, which is being set", change.text, other.text);
-            return Err(Error::new(ErrorKind::Busy, what)
-                .hint("wait until that change has taken effect, then decide for one"));
+            let (change, pending) = (change.text, other.text.clone());
+            return Err(AttributeError::Pending { change, pending }.into());
         }
         all.push(change);
         Ok(())
@@ -263,14 +260,9 @@ impl Disk {
 fn check_zone_depth(limits: &Limits, config: &DiskConfig) -> Result<(), Error> {
     let n = config.zone_write_depth;
     match no_zone_depth(limits, config) {
-        Some((why, what)) if n > 1 => {
-            let text = format!("zone_write_depth={n} does not go with {why}");
-            Err(Error::new(ErrorKind::NotSupported, text).hint(what))
+        Some((with, instead)) if n > 1 => {
+            Err(AttributeError::ZoneDepth { depth: n.into(), with, instead }.into())
         }
         _ => Ok(()),
     }
-}
-
-fn names<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> String {
-    attributes.map(|a| a.name).collect::<Vec<_>>().join(", ")
 }
