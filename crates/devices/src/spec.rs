@@ -21,9 +21,13 @@
 //! assert_eq!((tags, disk.latency.0), (Some(32), 1_000_000));
 //! ```
 
+mod error;
+
+pub use error::SpecError;
+
 use std::collections::BTreeSet;
+use zoneplug_core::Error;
 use zoneplug_core::form::{Form, Key, Value};
-use zoneplug_core::{Error, ErrorKind};
 
 /// A specification: a kind and options. It remembers which keys were requested, so that errors can name them.
 #[derive(Debug, Clone)]
@@ -57,12 +61,14 @@ impl Spec {
         let name = unquoted(kind, text)?;
         let is_quoted = name.is_some();
         if kind.is_empty() || name.as_ref().is_some_and(String::is_empty) {
-            return Err(Error::invalid(format!("'{text}' names no kind of device"))
-                .hint("a specification starts with a kind, as in mem,zones=64"));
+            let problem = format!("'{text}' names no kind of device");
+            let form = "a specification starts with a kind, as in mem,zones=64";
+            return Err(SpecError::syntax(problem, form).into());
         }
         if !is_quoted && kind.contains('=') {
-            return Err(Error::invalid(format!("'{kind}' is an option, not a kind of device"))
-                .hint("a specification starts with a kind, as in mem,zones=64; a path with = is quoted, as in \"a=b.zbd\""));
+            let problem = format!("'{kind}' is an option, not a kind of device");
+            let form = "a specification starts with a kind, as in mem,zones=64; a path with = is quoted, as in \"a=b.zbd\"";
+            return Err(SpecError::syntax(problem, form).into());
         }
         let kind = name.unwrap_or_else(|| kind.to_owned());
         let mut spec = Spec { kind, is_quoted, options: Vec::new(), known: Vec::new(), page: PAGE };
@@ -71,23 +77,24 @@ impl Spec {
             let (part, rest) = after.split_at(end_of_option(after, |c| c == ','));
             left = rest;
             let Some((key, value)) = part.split_once('=') else {
-                return Err(Error::invalid(format!("'{part}' is not an option"))
-                    .hint("options are written key=value and separated by single commas"));
+                let form = "options are written key=value and separated by single commas";
+                return Err(SpecError::syntax(format!("'{part}' is not an option"), form).into());
             };
             if key.trim() != key || value.trim() != value {
-                return Err(Error::invalid(format!("there is a blank in '{text}'")).hint(format!(
+                let form = format!(
                     "options are separated by commas alone: '{}'",
                     parts_without_blanks(text)
-                )));
+                );
+                return Err(SpecError::syntax(format!("there is a blank in '{text}'"), form).into());
             }
             let value = unquoted(value, text)?.unwrap_or_else(|| value.to_owned());
             if key.is_empty() || value.is_empty() {
-                return Err(Error::invalid(format!("the option '{part}' has an empty side"))
-                    .hint("options are written key=value; leave an option out for its default"));
+                let form = "options are written key=value; leave an option out for its default";
+                let problem = format!("the option '{part}' has an empty side");
+                return Err(SpecError::syntax(problem, form).into());
             }
             if !given.insert(key) {
-                return Err(Error::invalid(format!("the option {key} is given twice"))
-                    .hint(format!("give {key} once")));
+                return Err(SpecError::Twice { key: key.to_owned() }.into());
             }
             spec.options.push(Given { key: key.to_owned(), value: Some(value), place: None });
         }
@@ -109,11 +116,10 @@ impl Spec {
         let Some((key, place)) = left.find_map(|o| Some((&o.key, o.place.as_ref()?))) else {
             return Ok(());
         };
-        let hint = match nearest(key, keys) {
-            Some(k) => format!("did you mean {k}?"),
-            None => format!("there are: {}", keys.join(", ")),
-        };
-        Err(Error::invalid(format!("{place}: there is no key {key}")).hint(hint))
+        let near = nearest(key, keys).map(str::to_owned);
+        let known = keys.iter().map(|&k| k.to_owned()).collect();
+        Err(SpecError::UnknownDefault { place: place.clone(), key: key.clone(), near, known }
+            .into())
     }
 
     /// Returns the kind: the text before the first comma.
@@ -133,12 +139,9 @@ impl Spec {
 
     /// Makes the error for a kind that is not in `kinds`.
     pub fn unknown_kind(&self, kinds: &[&str]) -> Error {
-        let hint = match nearest(&self.kind, kinds) {
-            Some(k) => format!("did you mean {k}? There are: {}", kinds.join(", ")),
-            None => format!("there are: {}", kinds.join(", ")),
-        };
-        Error::new(ErrorKind::NotFound, format!("no kind of device is called '{}'", self.kind))
-            .hint(hint)
+        let near = nearest(&self.kind, kinds).map(str::to_owned);
+        let known = kinds.iter().map(|&k| k.to_owned()).collect();
+        SpecError::UnknownKind { kind: self.kind.clone(), near, known }.into()
     }
 
     /// Sets the help page that errors name, instead of `zoneplug help spec`.
@@ -158,8 +161,7 @@ impl Spec {
             [] => Ok(None),
             [name] => self.take_as(name, &key.form),
             [name, other, ..] => {
-                Err(Error::invalid(format!("{name} and {other} are the same option"))
-                    .hint(format!("give {} once", key.name)))
+                Err(SpecError::SameKey { names: [name, other], key: key.name }.into())
             }
         }
     }
@@ -173,9 +175,14 @@ impl Spec {
             return Ok(None);
         };
         let Some(value) = form.read(&text) else {
-            let place = place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
-            let hint = format!("{name} is {}; see {}", form.allowed(), self.page);
-            return Err(Error::invalid(format!("{place}{name}={text} is not possible")).hint(hint));
+            return Err(SpecError::Value {
+                key: name.to_owned(),
+                value: text,
+                allowed: form.allowed(),
+                place: place.clone(),
+                page: Some(self.page),
+            }
+            .into());
         };
         Ok(Some(value))
     }
@@ -215,12 +222,9 @@ impl Spec {
         let Some(Given { key, .. }) = self.options.iter().find(|o| o.value.is_some()) else {
             return Ok(());
         };
-        let all = format!("{} lists the options of {}", self.page, self.kind);
-        let hint = match nearest(key, &self.known()) {
-            Some(k) => format!("did you mean {k}? {all}"),
-            None => all,
-        };
-        Err(Error::invalid(format!("{} has no option {key}", self.kind)).hint(hint))
+        let near = nearest(key, &self.known()).map(str::to_owned);
+        let (kind, key) = (self.kind.clone(), key.clone());
+        Err(SpecError::UnknownKey { kind, key, near, page: self.page }.into())
     }
 }
 
@@ -271,17 +275,20 @@ fn unquoted(text: &str, whole: &str) -> Result<Option<String>, Error> {
             Some(QUOTE) => break,
             Some(c) => name.push(c),
             None => {
-                return Err(Error::invalid(format!(
-                    "a quotation mark without a second one in '{whole}'"
-                ))
-                .hint("\"a,b.zbd\" with one at each end; \\\" for one that is part of the name"));
+                let problem = format!("a quotation mark without a second one in '{whole}'");
+                let form =
+                    "\"a,b.zbd\" with one at each end; \\\" for one that is part of the name";
+                return Err(SpecError::syntax(problem, form).into());
             }
         }
     }
     match chars.as_str() {
         "" => Ok(Some(name)),
-        rest => Err(Error::invalid(format!("'{rest}' follows a quotation mark in '{whole}'"))
-            .hint("a comma, @ or the end behind the second one; \\\" for one that is part of the name")),
+        rest => Err(SpecError::syntax(
+            format!("'{rest}' follows a quotation mark in '{whole}'"),
+            "a comma, @ or the end behind the second one; \\\" for one that is part of the name",
+        )
+        .into()),
     }
 }
 

@@ -36,7 +36,7 @@ mod zone_memory;
 pub use backend::crypt::CryptDisk;
 pub use backend::data_path::DataPath;
 #[cfg(feature = "drives")]
-pub use backend::drive::DriveOptions;
+pub use backend::drive::{DriveError, DriveOptions};
 #[cfg(feature = "file")]
 pub use backend::file;
 #[cfg(feature = "file")]

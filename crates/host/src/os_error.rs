@@ -311,7 +311,7 @@ static TABLE: &[Row] = &[
         &[libc::ENOMEM],
         ErrorKind::Busy,
         "the kernel has no memory for its requests",
-        "a smaller --depth, or fewer --queues",
+        "a smaller depth, or fewer queues",
     ),
     row(&[UblkCommand], &[], ErrorKind::Io, "", "dmesg has what the kernel says of it"),
     // The rest.

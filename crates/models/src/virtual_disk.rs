@@ -84,10 +84,8 @@ impl VirtualDisk {
             }
         }
         for layer in layers.into_iter().rev() {
-            disk.layers.push(layer.text()).map_err(|e| {
-                let hint = e.what_to_try().unwrap_or_default().to_owned();
-                e.hint(format!("{hint}; other layers: zoneplug-lab bench --real-time"))
-            })?;
+            let more = "other layers: zoneplug-lab bench --real-time";
+            disk.layers.push(layer.text()).map_err(|e| e.and_try(more))?;
         }
         if disk.drives > 1 || !disk.layers.is_empty() {
             // Layers that do not fit are refused now.

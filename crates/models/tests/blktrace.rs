@@ -452,7 +452,7 @@ fn a_device_is_named_as_blkparse_names_it() {
     let e = read(&[&bytes], Events::Queued, None).unwrap_err();
     let said = "record 2 of the trace: a second device '259,1000000' beside '8,16'";
     assert!(e.to_string().starts_with(said), "{e}");
-    assert_eq!(e.what_to_try(), Some("--device 8,16 takes one of them"));
+    assert_eq!(e.what_to_try(), Some("'device' 8,16 takes one of them"));
     for (device, op) in [("8,16", Op::Write), ("259,1000000", Op::Read)] {
         let (events, seen) = read(&[&bytes], Events::Queued, Some(device)).unwrap();
         assert_eq!((events.len(), events[0].op, seen.elsewhere), (1, op, 1));

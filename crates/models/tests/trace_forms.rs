@@ -241,10 +241,7 @@ fn the_error_for_a_foreign_file_says_how_to_convert_it() {
         let e = Reader::new(bytes, Events::Queued, None).unwrap_err();
         assert!(e.to_string().contains(says), "{e}");
         let way = e.what_to_try().unwrap();
-        assert!(
-            way.contains(hint) && way.ends_with(" FILE | zoneplug-lab replay - --disk SPEC"),
-            "{way}"
-        );
+        assert!(way.contains(hint) && way.ends_with(" FILE > TRACE, and that file"), "{way}");
     }
 }
 

@@ -77,9 +77,9 @@ pub mod zone {
 /// The configuration and the visible state of an open disk.
 pub mod disk {
     pub use zoneplug_core::disk::{
-        Attribute, Census, ConditionCount, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT,
-        Event, EventKind, Mode, Rejections, WindowCounters, WriterState, ZoneCounters,
-        ZoneRecovery, ZoneState, ZoneWaiting,
+        Attribute, AttributeError, Census, ConditionCount, Counters, Disk, DiskConfig,
+        DiskCounters, EVENTS_KEPT, Event, EventKind, Mode, Rejections, WindowCounters, WriterState,
+        ZoneCounters, ZoneRecovery, ZoneState, ZoneWaiting,
     };
     pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters, policy};
     pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};
@@ -106,16 +106,18 @@ pub mod layers {
 /// Block devices and NVMe character devices of Linux.
 #[cfg(feature = "drives")]
 pub mod drives {
-    pub use zoneplug_host::DriveOptions;
     pub use zoneplug_host::blk::BlkDisk;
     pub use zoneplug_host::nvme::NvmeDisk;
+    pub use zoneplug_host::{DriveError, DriveOptions};
 }
 
 pub use zone_log::ZoneLog;
 pub use zoneplug_buf::AlignedBuf;
 pub use zoneplug_core::{
-    Bytes, Error, ErrorKind, Lba, Nanos, Op, Sector, Status, ZoneNo, ZoneOffset,
+    Bytes, CommandLine, Error, ErrorDetail, ErrorKind, Hint, Lba, Nanos, Op, Sector, Spelling,
+    Status, ZoneNo, ZoneOffset,
 };
+pub use zoneplug_devices::spec::SpecError;
 #[cfg(feature = "latency")]
 pub use zoneplug_host::Latencies;
 #[cfg(feature = "file")]

@@ -1,7 +1,7 @@
 //! The description of an emulated disk: kind, layout, limits and timing.
 
 use super::keys;
-use crate::spec::Spec;
+use crate::spec::{Spec, SpecError};
 use std::fmt;
 use std::str::FromStr;
 use zoneplug_core::Error;
@@ -177,8 +177,11 @@ impl EmuConfig {
         let append_max = spec.number(&keys::APPEND_MAX)?.map(|n| n as u32);
         config.limits.zone_append_max_sectors = match (append, append_max) {
             (Some(0), Some(_)) => {
-                return Err(Error::invalid("append=emulated and append-max exclude each other")
-                    .hint("append-max is the limit of a native append: say append=native"));
+                return Err(SpecError::Exclusive {
+                    keys: ["append=emulated", "append-max"],
+                    choice: "append-max is the limit of a native append: say append=native",
+                }
+                .into());
             }
             (_, Some(n)) => n,
             (Some(1), None) => {
@@ -207,14 +210,20 @@ fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
 
     let nr_zones = match (zones, size) {
         (Some(_), Some(_)) => {
-            return Err(Error::invalid("zones and size exclude each other")
-                .hint("give the number of zones, or the size of the whole disk"));
+            return Err(SpecError::Exclusive {
+                keys: ["zones", "size"],
+                choice: "give the number of zones, or the size of the whole disk",
+            }
+            .into());
         }
         (zones, None) => zones.unwrap_or(ZONES),
         (None, Some(size)) => {
             if last.is_some() {
-                return Err(Error::invalid("size and last-zone-size exclude each other")
-                    .hint("what remains of size becomes the last zone"));
+                return Err(SpecError::Exclusive {
+                    keys: ["size", "last-zone-size"],
+                    choice: "what remains of size becomes the last zone",
+                }
+                .into());
             }
             if (1..u64::from(zone)).contains(&size) {
                 let (size, zone) = (Sector(size).to_bytes(), bytes(zone));
@@ -234,8 +243,8 @@ fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
         )
     };
     if capacity == 0 || capacity > zone {
-        return Err(Error::invalid(format!("zone-capacity={} is not possible", bytes(capacity)))
-            .hint(format!("zone-capacity is from one block to the zone size, {}", bytes(zone))));
+        let allowed = format!("from one block to the zone size, {}", bytes(zone));
+        return Err(SpecError::value("zone-capacity", bytes(capacity), allowed).into());
     }
     let mut g = Geometry::new(nr_zones, zone, capacity).map_err(invalid)?;
     if last.is_some() || last_capacity.is_some() {
@@ -246,8 +255,8 @@ fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
             ("last-zone-capacity", capacity, len, "size of the last zone"),
         ] {
             if n == 0 || n > most {
-                return Err(Error::invalid(format!("{key}={} is not possible", bytes(n)))
-                    .hint(format!("{key} is from one block to the {of}, {}", bytes(most))));
+                let allowed = format!("from one block to the {of}, {}", bytes(most));
+                return Err(SpecError::value(key, bytes(n), allowed).into());
             }
         }
         g = g.with_last_zone(len, capacity).map_err(invalid)?;

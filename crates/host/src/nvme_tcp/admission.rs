@@ -1,5 +1,6 @@
 //! Decides which hosts may connect, and reads the keys of those that have to authenticate.
 
+use super::AccessError;
 use super::NvmeTcpOptions;
 use crate::os_error::{Attempt, os_error};
 use crate::paths::open_regular;
@@ -23,8 +24,7 @@ const OTHERS: u32 = 0o007;
 pub fn read_key(path: &Path) -> Result<Key, Error> {
     if path.as_os_str().as_bytes().starts_with(b"DHHC-1:") {
         // The key is secret: no message has it.
-        return Err(Error::invalid("a key is given in place of the path of its file".to_owned())
-            .hint("nvme gen-dhchap-key --hmac 1 > FILE, and the path of that file"));
+        return Err(AccessError::KeyInPlaceOfPath.into());
     }
     let name = path.display();
     let failed = |e: std::io::Error| match e.kind() {
@@ -39,19 +39,13 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
     let file = open_regular(path).map_err(failed)?;
     // The mode is that of the open file: the path may lead to another file by now.
     if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
-        return Err(Error::invalid(format!(
-            "every user of this machine can read the key in {name}"
-        ))
-        .hint(format!("chmod 600 {name}, and another key if that was not meant")));
+        return Err(AccessError::KeyReadable { path: name.to_string() }.into());
     }
     let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize));
     file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
     Key::parse(&text).map_err(|e| {
         let error = Error::invalid(format!("{name}: {}", e.what()));
-        match e.what_to_try() {
-            Some(hint) => error.hint(hint),
-            None => error,
-        }
+        e.what_to_try().into_iter().fold(error, Error::hint)
     })
 }
 
@@ -70,13 +64,11 @@ pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error>
     let has_keys = !keys.hosts.is_empty();
     let hosts = match &options.hosts {
         Some(_) if options.any_host => {
-            return Err(Error::invalid("some hosts, and any host".to_owned())
-                .hint("either --allow-host or --allow-any-host"));
+            return Err(AccessError::ListedAndAny.into());
         }
         // A host with a key could connect under another name, and would need none.
         None if options.any_host && has_keys => {
-            return Err(Error::invalid("hosts with keys, and any host without one".to_owned())
-                .hint("either --dhchap-key or --allow-any-host"));
+            return Err(AccessError::KeysAndAny.into());
         }
         Some(list) => Hosts::Listed(list.iter().map(|h| Nqn::new(h)).collect::<Result<_, _>>()?),
         None if has_keys => Hosts::Listed(Vec::new()),
@@ -86,12 +78,7 @@ pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error>
             let Some(address) = options.addresses().find(outside) else {
                 return Ok((Hosts::Any, keys));
             };
-            return Err(Error::invalid(format!(
-                "{address} is reached from other machines, and any host could connect"
-            ))
-            .hint(
-                "--dhchap-key NQN=FILE; --allow-host NQN (on the host: cat /etc/nvme/hostnqn); --allow-any-host",
-            ));
+            return Err(AccessError::Open { address }.into());
         }
     };
     Ok((hosts, keys))
@@ -102,17 +89,15 @@ fn keys(options: &NvmeTcpOptions) -> Result<Keys, Error> {
     for (nqn, key) in &options.dhchap_keys {
         let nqn = Nqn::new(nqn)?;
         if !named.insert(nqn.clone()) {
-            return Err(Error::invalid(format!("two keys of {nqn}")).hint("a host has one key"));
+            return Err(AccessError::TwoKeys { host: nqn.to_string() }.into());
         }
         if options.dhchap_ctrl_key.as_ref().is_some_and(|own| own.is_secret_of(key)) {
-            return Err(Error::invalid(format!("the key of {nqn} is that of the subsystem too"))
-                .hint("a key of its own: a host could pretend to be the subsystem"));
+            return Err(AccessError::SharedKey { host: nqn.to_string() }.into());
         }
         hosts.push((nqn, key.clone()));
     }
     if hosts.is_empty() && options.dhchap_ctrl_key.is_some() {
-        return Err(Error::invalid("a key of the subsystem, and none of a host".to_owned())
-            .hint("--dhchap-key NQN=FILE: the subsystem authenticates itself to hosts that do"));
+        return Err(AccessError::SubsystemKeyAlone.into());
     }
     let (controller, group) = (options.dhchap_ctrl_key.clone(), options.dhchap_dhgroup);
     Ok(Keys { hosts, controller, group })

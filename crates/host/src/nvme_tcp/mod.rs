@@ -10,6 +10,7 @@
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `shown.rs` | what hosts know a server by |
+//! | `error.rs` | errors of the access of hosts, with fields for programs |
 //! | `admission.rs` | which hosts may connect, and their keys |
 //! | `known.rs` | hosts for which places are kept |
 //! | `key_exchange.rs` | the thread that computes values of Diffie-Hellman |
@@ -28,6 +29,7 @@ mod admission;
 mod calls;
 mod connection;
 mod context;
+mod error;
 mod io_queue;
 mod journal;
 mod key_exchange;
@@ -53,6 +55,7 @@ use crate::{BlockingDisk, DiskMark, Specification, threads};
 pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
+pub use error::AccessError;
 pub use journal::usual_records;
 use key_exchange::KeyExchange;
 pub use known::KnownHost;

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Error, ErrorKind, Op, Sector, Status};
+use zoneplug_core::{Error, ErrorDetail, ErrorKind, Hint, Op, Sector, Status};
 
 /// The error of an operation, with its buffer: [`IoError::into_buf`].
 ///
@@ -85,23 +85,24 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// For functions that do more than I/O. Drops the buffer.
+/// For functions that do more than I/O. [`Error::detail`] returns the error with its status.
 ///
 /// ```
-/// use zoneplug_host::{BlockingDisk, HostedDisk};
-/// use zoneplug_core::{Error, Sector};
+/// use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
+/// use zoneplug_core::{Error, Sector, Status};
 /// fn work() -> Result<(), Error> {
 ///     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
 ///     let mut io = BlockingDisk::new(&disk)?;
 ///     io.read_into(Sector(u64::MAX), &mut [0; 4096])?;
 ///     Ok(())
 /// }
-/// let e = work().unwrap_err().to_string();
-/// assert!(e.contains("out of range; try: at least one block"), "{e}");
+/// let e = work().unwrap_err();
+/// assert!(e.to_string().contains("out of range; try: at least one block"), "{e}");
+/// assert_eq!(e.detail::<IoError>().unwrap().status, Status::OutOfRange);
 /// ```
-impl From<IoError> for Error {
-    fn from(e: IoError) -> Error {
-        let kind = match e.status {
+impl ErrorDetail for IoError {
+    fn kind(&self) -> ErrorKind {
+        match self.status {
             Status::NotSupported => ErrorKind::NotSupported,
             Status::Busy | Status::ZoneBusy | Status::WouldBlock => ErrorKind::Busy,
             Status::OutOfRange
@@ -110,12 +111,11 @@ impl From<IoError> for Error {
             | Status::NotZoneStart
             | Status::AppendTooLarge => ErrorKind::Invalid,
             _ => ErrorKind::Io,
-        };
-        let error = Error::new(kind, e.to_string());
-        match e.what_to_try() {
-            Some(hint) => error.hint(hint),
-            None => error,
         }
+    }
+
+    fn hint(&self) -> Option<Hint> {
+        self.what_to_try().map(Hint::from)
     }
 }
 

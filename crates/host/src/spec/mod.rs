@@ -43,7 +43,7 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_devices::spec::Spec;
+use zoneplug_devices::spec::{Spec, SpecError};
 use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk};
 
 /// The purpose for which a disk is opened.
@@ -147,10 +147,8 @@ fn put_on(
     let mut check = None;
     let device = Arc::clone(&below.device);
     let finish = |spec: &Spec| {
-        spec.finish().map_err(|e| {
-            let hint = e.what_to_try().unwrap_or_default().to_owned();
-            e.hint(format!("{hint}; options of the disk are at the end, as in po2@mem,tags=4"))
-        })
+        let more = "options of the disk are at the end, as in po2@mem,tags=4";
+        spec.finish().map_err(|e| e.and_try(more))
     };
     let layer: Arc<dyn Device> = match spec.kind() {
         "linear" => {
@@ -173,9 +171,13 @@ fn put_on(
         }
         "crypt" => {
             let Some(path) = spec.text(&keys::KEY_FILE)? else {
-                return Err(Error::invalid("crypt without a key").hint(
-                    "crypt,key-file=PATH@... names a file of 64 bytes: head -c 64 /dev/urandom > PATH",
-                ));
+                return Err(SpecError::Missing {
+                    kind: "crypt",
+                    key: keys::KEY_FILE.name,
+                    thing: "a key",
+                    form: "crypt,key-file=PATH@... names a file of 64 bytes: head -c 64 /dev/urandom > PATH",
+                }
+                .into());
             };
             finish(&spec)?;
             let path = Path::new(&path);
@@ -187,8 +189,13 @@ fn put_on(
         }
         "trace" => {
             let Some(path) = spec.text(&keys::TRACE_FILE)? else {
-                return Err(Error::invalid("trace without a file")
-                    .hint("trace,file=PATH@... names the file that is made"));
+                return Err(SpecError::Missing {
+                    kind: "trace",
+                    key: keys::TRACE_FILE.name,
+                    thing: "a file",
+                    form: "trace,file=PATH@... names the file that is made",
+                }
+                .into());
             };
             finish(&spec)?;
             let (path, goes_on) = (Path::new(&path), opened.given.has(last));

@@ -12,9 +12,9 @@ use crate::backend::trace::can_be_made;
 use crate::held::HeldDisks;
 use crate::paths::{is_drive, may_write};
 use std::path::{Path, PathBuf};
+use zoneplug_core::Error;
 use zoneplug_core::form::Key;
-use zoneplug_core::{Error, ErrorKind};
-use zoneplug_devices::spec::{Spec, nearest};
+use zoneplug_devices::spec::{Spec, SpecError, nearest};
 
 impl SpecPart {
     /// The path of a drive.
@@ -261,33 +261,19 @@ fn without_links(path: &Path) -> PathBuf {
 /// The error for a kind that is neither a kind of device nor the name of a file.
 pub(super) fn neither(spec: &Spec) -> Error {
     let kind = spec.kind();
+    let name = kind.to_owned();
     if Path::new(kind).is_dir() {
-        return Error::invalid(format!("{kind} is a directory")).hint("the file of a disk in it");
+        SpecError::Directory { path: name }
+    } else if is_layer(kind) {
+        SpecError::LayerAlone { layer: name }
+    } else if let Some((layer, _)) = kind.split_once('@') {
+        let near = nearest(layer, &layer_names());
+        SpecError::NoSuchDisk { name, layer: Some(layer.to_owned()), near, known: layer_names() }
+    } else {
+        let near = nearest(kind, &kind_names());
+        SpecError::NoSuchDisk { name, layer: None, near, known: kind_names() }
     }
-    let not_found = |what: String, hint: String| Error::new(ErrorKind::NotFound, what).hint(hint);
-    if is_layer(kind) {
-        return not_found(
-            format!("{kind} is a layer, and on no device"),
-            format!("the device behind an @, as in {kind}@mem,zones=8"),
-        );
-    }
-    if let Some((layer, _)) = kind.split_once('@') {
-        let hint = match nearest(layer, &layer_names()) {
-            Some(k) => format!("did you mean {k}@? There are: {}", layer_names().join(", ")),
-            None => format!("check the path; layers are {}", layer_names().join(", ")),
-        };
-        let what = format!("there is no file '{kind}', and no layer is called '{layer}'");
-        return not_found(what, hint);
-    }
-    let hint = match nearest(kind, &kind_names()) {
-        Some(k) => format!("did you mean {k}? There are: {}", kind_names().join(", ")),
-        None => format!(
-            "check the path; zoneplug create makes a disk. Kinds of device are {}",
-            kind_names().join(", ")
-        ),
-    };
-    let what = format!("there is no file '{kind}', and no kind of device of that name");
-    not_found(what, hint)
+    .into()
 }
 
 #[cfg(test)]

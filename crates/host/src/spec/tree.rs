@@ -19,7 +19,7 @@ use std::sync::Arc;
 use zoneplug_core::Error;
 use zoneplug_core::disk::{ATTRIBUTES, TAGS};
 use zoneplug_core::form::Key;
-use zoneplug_devices::spec::{Spec, end_of, end_of_option, quoted};
+use zoneplug_devices::spec::{Spec, SpecError, end_of, end_of_option, quoted};
 use zoneplug_devices::stack::FaultPlan;
 
 /// The largest number of layers in a stack.
@@ -493,8 +493,8 @@ impl<'a> Reader<'a> {
     /// outside brackets. `depth`: the number of layers above.
     fn node(&mut self, depth: usize, ends: Ends) -> Result<(SpecNode, bool), Error> {
         if depth > MAX_LEVELS {
-            return Err(Error::invalid(format!("a stack of more than {MAX_LEVELS} layers"))
-                .hint("fewer layers"));
+            let problem = format!("a stack of more than {MAX_LEVELS} layers");
+            return Err(SpecError::syntax(problem, "fewer layers").into());
         }
         let left = self.left();
         let name = &left[..end_of(left, |c| c == ',' || c == '@' || ends.has(c))];
@@ -532,10 +532,10 @@ impl<'a> Reader<'a> {
             below.push(next);
         }
         if below.len() > 1 && has_inner {
-            let what = format!("{}@...: a layer of several devices on another", part.text);
-            return Err(Error::invalid(what).hint(
-                "brackets around the inner one with its devices: stripe@[linear@A%B]%[linear@C%D]",
-            ));
+            let problem = format!("{}@...: a layer of several devices on another", part.text);
+            let form =
+                "brackets around the inner one with its devices: stripe@[linear@A%B]%[linear@C%D]";
+            return Err(SpecError::syntax(problem, form).into());
         }
         Ok((SpecNode::Layer(part, below), joins || has_inner))
     }
@@ -548,8 +548,9 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let (mut node, _) = self.node(depth, Ends { bracket: true, joined: false })?;
         if !self.next_is(']') {
-            return Err(Error::invalid(format!("a [ without its ] in '{}'", self.text))
-                .hint("stripe@[linear@A%B]%C; a path that begins with [ is quoted: \"[a].zbd\""));
+            let problem = format!("a [ without its ] in '{}'", self.text);
+            let form = "stripe@[linear@A%B]%C; a path that begins with [ is quoted: \"[a].zbd\"";
+            return Err(SpecError::syntax(problem, form).into());
         }
         self.at += 1;
         let left = self.left();
@@ -558,9 +559,11 @@ impl<'a> Reader<'a> {
             self.of_disk(node.disk_mut(), options)?;
             self.at += options.len();
         } else if !(left.is_empty() || left.starts_with(|c| ends.has(c))) {
-            return Err(Error::invalid(format!("'{left}' follows a bracket")).hint(
+            return Err(SpecError::syntax(
+                format!("'{left}' follows a bracket"),
                 "% and the next device, or options of the disk; a path that begins with [ is quoted: \"[a].zbd\"",
-            ));
+            )
+            .into());
         }
         Ok((node, false))
     }
@@ -571,8 +574,11 @@ impl<'a> Reader<'a> {
         let is_of_disk =
             |name: &str| TAGS.is(name) || ATTRIBUTES.iter().any(|a| a.is_key() && a.key.is(name));
         if let Some((key, _)) = given.options.iter().find(|(key, _)| !is_of_disk(key)) {
-            return Err(Error::invalid(format!("{key} behind a bracket in '{}'", self.text))
-                .hint("options of the disk alone are there; those of a device are in the bracket, behind the device"));
+            return Err(SpecError::syntax(
+                format!("{key} behind a bracket in '{}'", self.text),
+                "options of the disk alone are there; those of a device are in the bracket, behind the device",
+            )
+            .into());
         }
         disk.add(options)
     }

@@ -1,6 +1,7 @@
 //! The control device `/dev/ublk-control`: makes, starts, stops and removes block devices, and reports support that
 //! the kernel lacks.
 
+use super::UblkError;
 use super::abi::{self, CtrlCmd, DevInfo, Params};
 use super::sys::ControlRing;
 use crate::os_error::{Attempt, os_error};
@@ -129,12 +130,7 @@ impl Control {
                     )
                     .source(e)
             }
-            Some(libc::EEXIST) => Error::new(
-                ErrorKind::Busy,
-                format!("there is a ublk device {} already", wish.dev_id),
-            )
-            .hint("another number, or none; zoneplug serve --remove takes an abandoned one away")
-            .source(e),
+            Some(libc::EEXIST) => Error::from(UblkError::Exists { id: wish.dev_id }).source(e),
             _ => failed("a ublk device cannot be made", e),
         })?;
         Ok(DevInfo::decode(&b))

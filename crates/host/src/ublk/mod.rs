@@ -3,6 +3,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `mod.rs` | the life of a device: making, taking over, removing |
+//! | `error.rs` | the errors, with fields for programs |
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
 //! | `driver.rs`, `queue_ring.rs` | what that thread asks of the kernel's driver; its ring |
@@ -26,6 +27,7 @@ mod abi;
 mod busy_poll;
 mod control;
 mod driver;
+mod error;
 mod in_use;
 mod leave;
 mod options;
@@ -47,6 +49,7 @@ use crate::served::{Counters, ServedCounters};
 use crate::spec::Specification;
 use abi::DevInfo;
 use control::Control;
+pub use error::{UblkError, WaitReason};
 pub use in_use::{InUse, in_use, sync_before_stop};
 use leave::{Leave, LeaveStep};
 pub use options::UblkOptions;
@@ -216,11 +219,7 @@ impl Ublk {
     fn keeps(&self, (identity, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
         match self.control.info(id)? {
             Some(info) if (info.identity, info.more) == (identity, more) => Ok(()),
-            _ => Err(Error::new(
-                ErrorKind::NotSupported,
-                "this kernel's ublk does not keep what another server knows a disk by",
-            )
-            .hint("--no-recovery: the device goes when its server dies")),
+            _ => Err(UblkError::KeepsNoIdentity.into()),
         }
     }
 
@@ -237,11 +236,7 @@ impl Ublk {
         let known = self.control.params(id)?;
         let shape = |p: &abi::Params| (p.dev_sectors, p.zone_sectors, p.block_shift);
         if shape(&known) != shape(params) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("/dev/ublkb{id} waits for this disk, but the disk has another layout now"),
-            )
-            .hint(format!("zoneplug serve --remove /dev/ublkb{id} gives it up")));
+            return Err(UblkError::OtherLayout { id }.into());
         }
         let end = Instant::now() + DEVICE_LIMIT;
         while let Err(e) = self.control.start_recovery(id) {
@@ -334,15 +329,10 @@ impl Ublk {
     pub fn remove(&self, id: u32, records: Option<&Path>) -> Result<(), Error> {
         let machine = Machine::new(&self.control);
         let Some(info) = search::once_noticed(&machine, id, Patience::new(Duration::ZERO))? else {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no ublk device {id}"))
-                .hint("ls /dev/ublkb*"));
+            return Err(UblkError::NoDevice { id }.into());
         };
         if info.state == abi::S_DEV_LIVE && info.pid > 0 {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                format!("/dev/ublkb{id} is served by process {}", info.pid),
-            )
-            .hint("stop that process: it removes what it serves"));
+            return Err(UblkError::InUse { id, process: info.pid }.into());
         }
         if info.state != abi::S_DEV_DEAD {
             self.control.stop(id)?;

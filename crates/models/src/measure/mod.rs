@@ -28,7 +28,7 @@ use crate::workers::Workers;
 use job::Job;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bytes, Error, ErrorKind, Nanos};
+use zoneplug_core::{Bytes, Error, ErrorKind, Hint, Nanos};
 
 /// The names of the caller's options, for errors.
 #[derive(Debug, Clone, Copy)]
@@ -215,11 +215,15 @@ pub fn check(work: Work, g: &Geometry, l: &Limits, mode: Mode, names: &Names) ->
     }
     if work.rw == Rw::Append && mode != Mode::Plug && l.zone_append_max_sectors == 0 {
         let what = format!("mode {mode} has no zone append on this disk");
-        return Err(Error::new(ErrorKind::NotSupported, what)
-            .hint("--mode plug, which emulates it, or append=native in the specification"));
+        return Err(Error::new(ErrorKind::NotSupported, what).hint(
+            Hint::from("")
+                .option_with("mode", "plug")
+                .text(", which emulates it, or append=native in the specification"),
+        ));
     }
     if l.read_only && !work.rw.is_read() {
-        return Err(Error::invalid("writes on a disk that is read-only").hint("--rw randread"));
+        return Err(Error::invalid("writes on a disk that is read-only")
+            .hint(Hint::from("").option_with("rw", "randread")));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 use zoneplug_core::zone::ZoneInfo;
-use zoneplug_core::{Error, ErrorKind, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Error, ErrorKind, Hint, Op, Sector, Status, ZoneNo};
 use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
 
 pub use write::WriteMode;
@@ -162,8 +162,12 @@ impl Volume {
         can_hold(disk)?;
         let super_block = Self::super_block_of(disk)?.map_err(|why| {
             let hint = match why {
-                NoSuperBlock::Absent => "--format makes one, and empties the disk",
-                _ => "a newer version, or --format, which empties the disk",
+                NoSuperBlock::Absent => {
+                    Hint::from("").option("format").text(" makes one, and empties the disk")
+                }
+                _ => Hint::from("a newer version, or ")
+                    .option("format")
+                    .text(", which empties the disk"),
             };
             Error::new(ErrorKind::Invalid, format!("the disk {why}")).hint(hint)
         })?;

@@ -3,6 +3,7 @@
 //! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule has an operation, an action, and filters for
 //! commands. `+` separates rules and `/` their parts, because specifications use the comma and fio uses the colon.
 
+use crate::spec::SpecError;
 use std::fmt;
 use std::str::FromStr;
 use zoneplug_core::Error;
@@ -230,25 +231,25 @@ fn find<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
 
 fn whole(key: &str, text: &str) -> Result<u64, Error> {
     let n = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    n.ok_or_else(|| {
-        Error::invalid(format!("{key}={text} is not possible"))
-            .hint(format!("{key} is a whole number"))
-    })
+    n.ok_or_else(|| SpecError::value(key, text, "a whole number").into())
 }
 
 fn sectors(key: &str, text: &str) -> Result<u64, Error> {
     let unit = u64::from(SECTOR_SIZE);
     parse_size(text).filter(|n| n % unit == 0).map(|n| n / unit).ok_or_else(|| {
-        Error::invalid(format!("{key}={text} is not possible"))
-            .hint(format!("{key} is a multiple of {unit} bytes, such as 4K or 1M"))
+        SpecError::value(key, text, format!("a multiple of {unit} bytes, such as 4K or 1M")).into()
     })
 }
 
 /// Reads a probability, in millionths.
 fn probability(text: &str) -> Result<u32, Error> {
     let bad = || {
-        Error::invalid(format!("p={text} is not possible"))
-            .hint("p is a probability from 0.000001 to 1 with up to six places, such as 0.01")
+        SpecError::value(
+            "p",
+            text,
+            "a probability from 0.000001 to 1 with up to six places, such as 0.01",
+        )
+        .into()
     };
     let (whole, places) = text.split_once('.').unwrap_or((text, ""));
     let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
@@ -260,10 +261,9 @@ fn probability(text: &str) -> Result<u32, Error> {
 }
 
 fn time(key: &str, text: &str) -> Result<Nanos, Error> {
-    parse_time(text).map(Nanos).ok_or_else(|| {
-        Error::invalid(format!("{key}={text} is not possible"))
-            .hint(format!("{key} is a time, such as 80us, 5ms or 2s"))
-    })
+    parse_time(text)
+        .map(Nanos)
+        .ok_or_else(|| SpecError::value(key, text, "a time, such as 80us, 5ms or 2s").into())
 }
 
 fn action(text: &str) -> Result<FaultAction, Error> {
@@ -290,12 +290,15 @@ fn action(text: &str) -> Result<FaultAction, Error> {
         "gone" => FaultAction::Gone,
         "cut" => FaultAction::Cut,
         _ => {
-            return Err(Error::invalid(format!("'{text}' is nothing that can happen to a command"))
-                .hint(format!(
+            return Err(SpecError::syntax(
+                format!("'{text}' is nothing that can happen to a command"),
+                format!(
                     "a status ({}), or torn[=SIZE], short=SIZE, partial, delay=TIME, lost, readonly, offline, \
                      gone, cut",
                     names(&STATUSES)
-                )));
+                ),
+            )
+            .into());
         }
     })
 }
@@ -304,13 +307,13 @@ fn rule(text: &str) -> Result<FaultRule, Error> {
     let mut parts = text.split('/');
     let name = parts.next().unwrap_or_default();
     let Some(kinds) = find(&KINDS, name) else {
-        return Err(Error::invalid(format!("'{name}' in the fault '{text}' is no operation"))
-            .hint(format!("{FORM}. Operations: {}", names(&KINDS))));
+        let problem = format!("'{name}' in the fault '{text}' is no operation");
+        let form = format!("{FORM}. Operations: {}", names(&KINDS));
+        return Err(SpecError::syntax(problem, form).into());
     };
     let Some(what) = parts.next() else {
-        return Err(
-            Error::invalid(format!("the fault '{text}' does not say what happens")).hint(FORM)
-        );
+        let problem = format!("the fault '{text}' does not say what happens");
+        return Err(SpecError::syntax(problem, FORM).into());
     };
     let mut rule = FaultRule::next(kinds, action(what)?);
     let (mut count, mut chance) = (None, None);
@@ -328,10 +331,11 @@ fn rule(text: &str) -> Result<FaultRule, Error> {
             "count" => count = Some(Some(whole(key, value)?)),
             "p" => chance = Some(probability(value)?),
             _ => {
-                return Err(Error::invalid(format!(
-                    "'{part}' in the fault '{text}' selects nothing"
-                ))
-                .hint("zone=N, from=BYTES, to=BYTES, skip=N, count=N|all, p=PROBABILITY"));
+                return Err(SpecError::syntax(
+                    format!("'{part}' in the fault '{text}' selects nothing"),
+                    "zone=N, from=BYTES, to=BYTES, skip=N, count=N|all, p=PROBABILITY",
+                )
+                .into());
             }
         }
     }
@@ -348,7 +352,7 @@ impl FromStr for FaultPlan {
         let mut plan = FaultPlan::default();
         for part in text.split('+') {
             if part.is_empty() {
-                return Err(Error::invalid(format!("a fault of '{text}' is empty")).hint(FORM));
+                return Err(SpecError::syntax(format!("a fault of '{text}' is empty"), FORM).into());
             }
             match part.strip_prefix("seed=") {
                 Some(n) => plan.seed = whole("seed", n)?,

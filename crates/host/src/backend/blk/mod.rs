@@ -21,8 +21,8 @@ mod table;
 
 use crate::backend::drive::sysfs::QueueAttributes;
 use crate::backend::drive::{
-    Claim, DriveOptions, DriveShared, Node, Rules, claim_or, geometry_of, memory_rules, no_ring,
-    refuse_data,
+    Claim, DriveError, DriveOptions, DriveShared, Node, Rules, claim_or, geometry_of, memory_rules,
+    no_ring, refuse_data,
 };
 use crate::backend::ring::transfer_now;
 use crate::held::HeldDisk;
@@ -72,15 +72,13 @@ impl BlkDisk {
         let node = Node::of(path, "block")?;
         let name = node.name();
         if node.disk.is_partition() {
-            return Err(Error::new(ErrorKind::NotSupported, format!("{name} is a partition"))
-                .hint("the whole disk; zoned disks have no partitions"));
+            return Err(DriveError::Partition { drive: name }.into());
         }
         let q = node.disk.queue();
         check_zoned(&name, &q)?;
         let mut options = options;
         if node.disk.is_read_only() && !options.read_only {
-            return Err(Error::new(ErrorKind::Busy, format!("{name} is write-protected"))
-                .hint("open it with read-only=1; blockdev --setrw takes the protection away"));
+            return Err(DriveError::WriteProtected { drive: name }.into());
         }
         let Claim(file) = claim_or(given, path, &node.disk, options)?;
         let capacity = Sector(node.disk.size());
@@ -108,23 +106,14 @@ impl BlkDisk {
 
 /// Only host-managed disks have rules that a plug can keep.
 fn check_zoned(name: &str, q: &QueueAttributes) -> Result<(), Error> {
-    let refuse =
-        |what: String, hint: &str| Err(Error::new(ErrorKind::NotSupported, what).hint(hint));
-    match q.zoned.as_str() {
-        "host-managed" if q.chunk_sectors > 0 => Ok(()),
-        "host-managed" => refuse(
-            format!("the kernel knows no zone size of {name}"),
-            "dmesg says why it refused the drive; an NVMe one can be had as /dev/ngXnY",
-        ),
-        "host-aware" => refuse(
-            format!("{name} is host-aware: it takes writes in any order"),
-            "zoneplug is for host-managed drives",
-        ),
-        _ => refuse(
-            format!("{name} has no zones"),
-            "a host-managed drive (lsblk -z shows them), an NVMe one as /dev/ngXnY, or a disk in a file: zoneplug create",
-        ),
+    let drive = name.to_owned();
+    Err(match q.zoned.as_str() {
+        "host-managed" if q.chunk_sectors > 0 => return Ok(()),
+        "host-managed" => DriveError::NoZoneSize { drive },
+        "host-aware" => DriveError::HostAware { drive },
+        _ => DriveError::NotZoned { drive },
     }
+    .into())
 }
 
 /// The limits of commands to the drive, and whether it has a command for zeroes.

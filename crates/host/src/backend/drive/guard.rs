@@ -1,9 +1,9 @@
 //! How a device is in use: mounts, devices built on it, other programs. A drive is opened for writing only if it is not
 //! in use; with `force`, also if it is mounted or holds data. Opening a drive for reading checks none of this.
 
-use super::DriveOptions;
 use super::signature;
 use super::sysfs::SysDisk;
+use super::{DriveError, DriveOptions};
 use crate::held::HeldDisk;
 use crate::os_error::{Attempt, os_error};
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::{Error, ErrorKind, Hint};
 
 /// A device, found by its path.
 #[derive(Debug, Clone)]
@@ -135,31 +135,17 @@ pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Clai
     if o.read_only {
         return Ok(Claim(open(false).map_err(|e| cannot_open(path, e))?));
     }
-    let busy = |what: String, hint: &str| Err(Error::new(ErrorKind::Busy, what).hint(hint));
-    let name = path.display();
+    let drive = path.display().to_string();
     let mut exclusive = true;
     match usage_now(disk) {
         Usage::Free => {}
-        Usage::Held(by) => {
-            return busy(
-                format!("{name} is in use: {} is built on it", by.join(", ")),
-                "take that apart first (dmsetup ls shows it), or open with read-only=1",
-            );
-        }
-        Usage::Mounted(place) if !o.force => {
-            return busy(
-                format!("{name} is mounted at {place}"),
-                "umount it first, or open with read-only=1; --force (force=1) writes all the same",
-            );
-        }
+        Usage::Held(holders) => return Err(DriveError::Holders { drive, holders }.into()),
+        Usage::Mounted(at) if !o.force => return Err(DriveError::Mounted { drive, at }.into()),
         Usage::Mounted(_) => exclusive = false,
     }
     match open(exclusive) {
         Ok(file) => Ok(Claim(file)),
-        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => busy(
-            format!("{name} is in use by another program"),
-            "end that first (fuser -v names it), or open with read-only=1",
-        ),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Err(DriveError::InUse { drive }.into()),
         Err(e) => Err(cannot_open(path, e)),
     }
 }
@@ -190,13 +176,11 @@ pub(crate) fn refuse_data(
     let zone = u64::from(g.zone_sectors()) << 9;
     let found = signature::find(g.capacity_bytes().0, zone, read).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot read what is on {name}: {e}"))
-            .hint("--force (force=1) does not look")
+            .hint(Hint::from("").option("force").text(" (force=1) does not look"))
             .source(e)
     })?;
-    let Some(what) = found else { return Ok(()) };
-    Err(Error::new(ErrorKind::Busy, format!("{name} holds {what}")).hint(
-        "another drive, or read-only=1; if its data may go: --force (force=1), or blkzone reset before",
-    ))
+    let Some(found) = found else { return Ok(()) };
+    Err(DriveError::HoldsData { drive: name.to_owned(), found: found.to_owned() }.into())
 }
 
 #[cfg(test)]

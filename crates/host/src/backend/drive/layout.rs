@@ -1,8 +1,9 @@
 //! Turns the first report of a drive into its geometry. Zones that the layer cannot serve (V2, V3) are refused with a
 //! reason.
 
+use super::DriveError;
 use zoneplug_core::zone::{Geometry, ZoneInfo, ZoneType};
-use zoneplug_core::{Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Error, ZoneNo};
 
 /// The geometry of a drive with these zones, `zone_sectors` apart. `what` names the drive.
 pub(crate) fn geometry_of(
@@ -10,11 +11,8 @@ pub(crate) fn geometry_of(
     zones: &[ZoneInfo],
     zone_sectors: u64,
 ) -> Result<Geometry, Error> {
-    let refuse = |text: String| {
-        Error::new(ErrorKind::NotSupported, format!("{what}: {text}")).hint(
-            "zoneplug needs a host-managed drive whose zones are all of one size and capacity",
-        )
-    };
+    let refuse =
+        |text: String| Error::from(DriveError::Zones { drive: what.to_owned(), why: text });
     let Some((first, last)) = zones.first().zip(zones.last()) else {
         return Err(refuse("its report has no zones".to_owned()));
     };

@@ -7,6 +7,7 @@
 //! | `queue.rs` | commands in flight; the [`Drive`] decides each step |
 //! | `memory.rs` | the memory of one command as the kernel takes it |
 //! | `sysfs.rs` | a disk's attributes as the kernel shows them |
+//! | `error.rs` | the errors, with fields for programs |
 //! | `errno.rs` | the status that an errno means |
 //! | `layout.rs` | from a report to a geometry |
 //! | `guard.rs`, `signature.rs` | how a device is in use, and what is on it |
@@ -15,6 +16,7 @@
 
 mod check;
 mod errno;
+mod error;
 mod guard;
 mod layout;
 mod memory;
@@ -26,6 +28,7 @@ pub(crate) mod testing;
 
 pub(crate) use check::check;
 pub(crate) use errno::{is_gone_errno, status_of};
+pub use error::DriveError;
 pub(crate) use guard::{Claim, Node, cannot_open, claim, claim_or, refuse_data};
 pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};

@@ -5,25 +5,13 @@
 
 use super::FileDisk;
 use super::format::{SECTOR, SESSION_AT, Session};
-use super::state::{Change, Core};
+use super::state::Core;
+use super::{FileChange, FileError};
 use std::sync::TryLockError;
-use zoneplug_core::{Bytes, Error, ErrorKind, Status};
+use zoneplug_core::{Error, Status};
 
 /// Bytes from the start of the file to the end of the session.
 const HEAD: usize = SESSION_AT as usize + SECTOR;
-
-impl Change {
-    /// The error for this change of the file at `path`.
-    fn error(self, path: &str) -> Error {
-        let what = match self {
-            Change::Overwritten => "this file was overwritten".to_owned(),
-            Change::Truncated(len) => format!("this file was truncated to {}", Bytes(len)),
-        };
-        let hint =
-            "stop all programs that have it open, then put the disk or a backup in its place";
-        Error::new(ErrorKind::Io, format!("{path}: {what} while it was open")).hint(hint)
-    }
-}
 
 impl Core {
     /// Checks that the file is still this disk's. A file that cannot be read counts as unchanged. The caller holds the
@@ -40,17 +28,17 @@ impl Core {
         self.change.get().map_or(Ok(()), |_| Err(Status::Io))
     }
 
-    fn change_of_file(&self) -> Option<Change> {
+    fn change_of_file(&self) -> Option<FileChange> {
         let len = self.storage.len().ok()?;
         if len < self.layout.len {
-            return Some(Change::Truncated(len));
+            return Some(FileChange::Truncated(len));
         }
         let mut head = [0; HEAD];
         self.storage.read_at(0, &mut head).ok()?;
         let (sup, session) = (head.first_chunk::<SECTOR>()?, head.last_chunk::<SECTOR>()?);
         let is_own = *sup == *self.first
             && Session::decode(session).is_some_and(|s| s.id == self.session.id);
-        (!is_own).then_some(Change::Overwritten)
+        (!is_own).then_some(FileChange::Overwritten)
     }
 }
 
@@ -94,6 +82,7 @@ impl FileDisk {
 
     /// Returns the error for a change of the file that a check or a commit has found. Does not read the file.
     pub fn changed(&self) -> Option<Error> {
-        Some(self.shared.core.change.get()?.error(&self.path))
+        let change = *self.shared.core.change.get()?;
+        Some(FileError::Changed { path: self.path.clone(), change }.into())
     }
 }

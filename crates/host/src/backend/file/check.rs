@@ -307,7 +307,7 @@ fn space(
         }
     }
     if bytes > 0 {
-        let did = if repair { "given back" } else { "no problem; --repair gives it back" };
+        let did = if repair { "given back" } else { "no problem; a repair gives it back" };
         report.lines.push(format!("up to {} past write pointers: {did}", Bytes(bytes)));
     }
 }

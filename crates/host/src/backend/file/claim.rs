@@ -1,7 +1,7 @@
 //! The right to replace the file of a disk.
 
-use super::storage::{FileStorage, Purpose};
-use super::{load::io_error, take_lock};
+use super::storage::FileStorage;
+use super::{FileUse, load::io_error, take_lock};
 use std::fs::{Metadata, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl Claim {
         let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let storage = FileStorage::of(file, &place, true).map_err(failed)?;
-        take_lock(&storage, path, Purpose::Replace)?;
+        take_lock(&storage, path, FileUse::Replacing)?;
         storage.check_path(&place).map_err(failed)?;
         Ok(Claim { _storage: storage, place, metadata })
     }

@@ -3,14 +3,14 @@
 use super::format::{GROUP, Layout, NOTE, Record, SECTOR, SESSION_AT, Super, encode_table};
 use super::load::{Head, io_error};
 use super::storage::{FileStorage, Storage};
-use super::{Claim, CreateOptions, Identity};
+use super::{Claim, CreateOptions, FileError, Identity};
 use crate::os_error::cannot_make;
 use crate::part::{Part, take_after};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use zoneplug_core::{Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Error, Hint, ZoneNo};
 
 /// Random bytes for identities and sessions. They are no secrets.
 pub(super) fn random<const N: usize>() -> [u8; N] {
@@ -140,8 +140,11 @@ impl NewDisk {
                     Some(_) => "; the old file keeps its room until the new one is whole",
                     None => "",
                 };
-                io_error(format!("cannot find space for {shown}"), e)
-                    .hint(format!("make room, make a smaller disk, or leave --preallocate out{or}"))
+                io_error(format!("cannot find space for {shown}"), e).hint(
+                    Hint::from("make room, make a smaller disk, or leave ")
+                        .option("preallocate")
+                        .text(format!(" out{or}")),
+                )
             })?;
         }
         format(storage, sup).map_err(failed)?;
@@ -184,15 +187,12 @@ fn old(path: &Path, force: bool) -> Result<Option<Claim>, Error> {
     };
     match std::fs::metadata(path) {
         Err(e) if is_link && e.kind() == io::ErrorKind::NotFound => {
-            let to = std::fs::read_link(path).unwrap_or_default();
-            let what = format!("{shown} is a link to {}, and that does not exist", to.display());
-            Err(Error::new(ErrorKind::NotFound, what)
-                .hint(format!("rm {shown}, another name, or the path that it is to lead to")))
+            let target = std::fs::read_link(path).unwrap_or_default().display().to_string();
+            Err(FileError::DanglingLink { path: shown.to_string(), target }.into())
         }
         Err(e) => Err(cannot_make(path, e)),
         Ok(there) if !there.is_file() => {
-            Err(Error::invalid(format!("{shown} is not a regular file"))
-                .hint("a durable disk is made in a regular file"))
+            Err(FileError::NotRegular { path: shown.to_string() }.into())
         }
         Ok(_) if !force => Err(exists(path)),
         Ok(_) => Claim::of(path).map(Some),
@@ -200,8 +200,7 @@ fn old(path: &Path, force: bool) -> Result<Option<Claim>, Error> {
 }
 
 fn exists(path: &Path) -> Error {
-    Error::new(ErrorKind::Busy, format!("{} exists", path.display()))
-        .hint("choose another name, or say --force to lose what is in it")
+    FileError::Exists { path: path.display().to_string() }.into()
 }
 
 /// Makes the name of a new file durable.

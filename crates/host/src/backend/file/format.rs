@@ -1,11 +1,11 @@
 //! The format on disk: `docs/disk-format.md` in code. Owns the place of everything in the file, and the
 //! bytes of each structure. Never accesses a file.
 
-use super::{CreateOptions, Identity};
+use super::{CreateOptions, FileError, Identity};
 use crc32c::crc32c;
 use zoneplug_core::unit::SECTOR_SHIFT;
 use zoneplug_core::zone::{Condition, Geometry, Limits};
-use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Bytes, Error, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuKind};
 
 /// The version that this code writes, and the newest that it reads.
@@ -152,8 +152,7 @@ impl Super {
             }
         }
         if o.label.len() > LABEL || o.label.chars().any(char::is_control) {
-            return Err(Error::invalid(format!("the label '{}' is not possible", o.label))
-                .hint(format!("a label has at most {LABEL} bytes and no control characters")));
+            return Err(FileError::Label { label: o.label.clone(), most: LABEL }.into());
         }
         let config: EmuConfig = text.parse()?;
         let (geometry, limits) = (config.geometry, config.limits);
@@ -472,24 +471,17 @@ impl Session {
 
 /// The error for a file that is no disk, or a disk that cannot be opened.
 pub(super) fn no_disk(what: &str, found: [&Found; 2]) -> Error {
-    for f in found {
-        if let Found::Newer(version) = f {
-            return Error::new(
-                ErrorKind::NotSupported,
-                format!("{what} has format version {version}, this program knows {VERSION}"),
-            )
-            .hint("use a newer zoneplug; nothing was changed");
-        }
+    let path = what.to_owned();
+    let newer = found.iter().find_map(|f| match f {
+        Found::Newer(version) => Some(*version),
+        _ => None,
+    });
+    match newer {
+        Some(version) => FileError::Newer { path, version },
+        None if found.contains(&&Found::Damaged) => FileError::Damaged { path },
+        None => FileError::NoDisk { path },
     }
-    if found.iter().any(|f| matches!(f, Found::Damaged)) {
-        return Error::new(
-            ErrorKind::Io,
-            format!("both copies of the superblock of {what} are damaged"),
-        )
-        .hint("restore the file from a backup; its data begins where docs/disk-format.md says");
-    }
-    Error::invalid(format!("{what} is not a zoneplug disk"))
-        .hint("make one with: zoneplug create FILE --size 20G --zone-size 256M")
+    .into()
 }
 
 #[cfg(test)]

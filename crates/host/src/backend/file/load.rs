@@ -1,6 +1,7 @@
 //! Reads superblock, table, session and notes, and derives the state of each zone. Opening and checking use this; it
 //! writes nothing.
 
+use super::FileError;
 use super::format::{
     Debt, Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
     decode_table, is_newer, no_disk,
@@ -10,7 +11,7 @@ use crate::os_error::{Attempt, os_error};
 use std::io;
 use std::ops::Range;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Error, ZoneNo};
 
 /// Groups that are read at a time: 1 MiB of each copy of the table.
 const AT_ONCE: u32 = 2048;
@@ -67,14 +68,8 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         (first, second) => return Err(no_disk(what, [&first, &second])),
     };
     if len < layout.len {
-        return Err(Error::new(
-            ErrorKind::Io,
-            format!("{what} is truncated: {} of {} bytes are there", len, layout.len),
-        )
-        .hint(format!(
-            "restore it from a backup; truncate -s {} makes it readable, what was cut off reads as zeroes",
-            Bytes(layout.len)
-        )));
+        let path = what.to_owned();
+        return Err(FileError::Truncated { path, len, needed: layout.len }.into());
     }
     Ok(Head { sup: *sup, layout, copies, first: bytes })
 }

@@ -12,6 +12,7 @@
 //! | `format.rs` | the bytes of each structure |
 //! | `probe.rs` | whether a file is a disk |
 //! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
+//! | `error.rs` | the errors, with fields for programs |
 //! | `changed.rs` | whether the file is still this disk's |
 //! | `claim.rs` | the right to replace the file of a disk |
 //! | `recover.rs` | what the last writer left: makes it durable, or void |
@@ -47,6 +48,7 @@ mod commit;
 mod create;
 #[cfg(test)]
 mod durable_names;
+mod error;
 mod exec;
 mod format;
 mod load;
@@ -64,6 +66,7 @@ mod work;
 pub use check::{CheckReport, check, new_uuid};
 pub use claim::Claim;
 pub use create::NewDisk;
+pub use error::{FileChange, FileError, FileUse};
 pub use probe::is_disk_file;
 pub use snapshot::{Made, Snapshot, WritesPrevented};
 pub use storage::{FileStorage, Storage};
@@ -81,9 +84,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
-use storage::{Lock, Purpose};
+use storage::Lock;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
+use zoneplug_core::{Device, Error, Queue, ZoneNo};
 
 /// Most BIOs of a command, so that its segments fit into one vectored call.
 const MAX_BIOS: u32 = 256;
@@ -143,11 +146,11 @@ pub enum Access {
     ReadOnly,
 }
 
-impl From<Access> for Purpose {
-    fn from(access: Access) -> Purpose {
+impl From<Access> for FileUse {
+    fn from(access: Access) -> FileUse {
         match access {
-            Access::ReadWrite => Purpose::Write,
-            Access::ReadOnly => Purpose::Read,
+            Access::ReadWrite => FileUse::Writing,
+            Access::ReadOnly => FileUse::Reading,
         }
     }
 }
@@ -211,22 +214,8 @@ pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity
 }
 
 /// The error for a disk whose lock another process has.
-fn locked(path: &Path, purpose: Purpose, lock: Lock) -> Error {
-    let replace = "end the other process (fuser -v FILE names it), or choose another name";
-    let (what, way) = match lock {
-        Lock::Reader => (
-            "is kept from writers by another process, which has a read lock",
-            "zoneplug takes no such lock: lslocks or fuser -v FILE names the process; chmod 600 keeps others from it",
-        ),
-        Lock::Readers => ("is open for reading in another process", replace),
-        Lock::Replacer => ("is being replaced by another process", "try again"),
-        _ if purpose == Purpose::Replace => ("is open for writing in another process", replace),
-        _ => (
-            "is open for writing in another process",
-            "one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1",
-        ),
-    };
-    Error::new(ErrorKind::Busy, format!("{} {what}", path.display())).hint(way)
+fn locked(path: &Path, wanted: FileUse, by: Option<FileUse>) -> Error {
+    FileError::InUse { path: path.display().to_string(), by, wanted }.into()
 }
 
 /// How data moves.
@@ -463,7 +452,7 @@ pub fn check_ring() -> Result<(), Error> {
 fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
     crate::paths::refuse_special(path)?;
-    let purpose = if write { Purpose::Write } else { Purpose::Read };
+    let purpose = if write { FileUse::Writing } else { FileUse::Reading };
     let end = Instant::now() + LOCK_PATIENCE;
     loop {
         let storage = FileStorage::open(path, write).map_err(failed)?;
@@ -499,22 +488,22 @@ pub fn check_unused(path: &Path, patience: Duration) -> Result<(), Error> {
     let end = Instant::now() + patience;
     while storage.is_written_elsewhere().unwrap_or(false) {
         if Instant::now() >= end {
-            return Err(locked(path, Purpose::Write, Lock::Writer));
+            return Err(locked(path, FileUse::Writing, Some(FileUse::Writing)));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-/// Takes the locks of a purpose. A descriptor from another process has the locks already, and takes them again.
-fn take_lock(storage: &FileStorage, path: &Path, purpose: Purpose) -> Result<(), Error> {
+/// Takes the locks for a use. A descriptor from another process has the locks already, and takes them again.
+fn take_lock(storage: &FileStorage, path: &Path, wanted: FileUse) -> Result<(), Error> {
     let failed = |e| load::io_error(format!("cannot lock {}", path.display()), e);
     let end = Instant::now() + LOCK_PATIENCE;
     loop {
-        match storage.lock(purpose).map_err(failed)? {
+        match storage.lock(wanted).map_err(failed)? {
             Lock::Taken => return Ok(()),
             _ if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
-            lock => return Err(locked(path, purpose, lock)),
+            Lock::HeldFor(by) => return Err(locked(path, wanted, by)),
         }
     }
 }

@@ -8,13 +8,13 @@
 use super::format::{PAGE, Record};
 use super::load::{self, Head, io_error};
 use super::storage::{FileStorage, Storage};
-use super::{Access, FileDisk, Identity, create, new_uuid, open_file, recover};
+use super::{Access, FileDisk, FileError, Identity, create, new_uuid, open_file, recover};
 use crate::os_error::cannot_make;
 use crate::part::Part;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use zoneplug_core::{Error, ErrorKind, ZoneNo};
+use zoneplug_core::{Error, ZoneNo};
 
 /// The disk stays in use while more bytes than this are left to copy; the rest is copied during the pause.
 const LITTLE: u64 = 16 << 20;
@@ -333,6 +333,5 @@ impl Snapshot {
 }
 
 fn exists(to: &Path) -> Error {
-    Error::new(ErrorKind::Busy, format!("{} exists", to.display()))
-        .hint("choose another name: a snapshot replaces nothing")
+    FileError::SnapshotExists { path: to.display().to_string() }.into()
 }

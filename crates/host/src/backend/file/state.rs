@@ -4,6 +4,7 @@
 //! Lock order: the table before the state. A write locks the state twice, for a moment. Under that lock nothing is
 //! written to the file except the notes of conventional zones.
 
+use super::FileChange;
 use super::format::{Debt, Layout, Note, Record, SECTOR, Session, Super};
 use super::load::{Head, Zones};
 use super::storage::Storage;
@@ -32,15 +33,6 @@ pub(super) struct Meta {
     pub(super) touched: bool,
     /// Space is allocated up to here, in sectors.
     pub(super) space: u32,
-}
-
-/// A change of the file of an open disk by another program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    /// The superblock or the session is not what this process has written.
-    Overwritten,
-    /// The file is shorter than the disk: its length in bytes.
-    Truncated(u64),
 }
 
 /// The state that changes with a write.
@@ -125,7 +117,7 @@ pub(super) struct Core {
     state: Mutex<FileState>,
     pub(super) table: Mutex<ZoneTable>,
     /// The change of the file by another program, once it was found. From then on reads fail too.
-    pub(super) change: OnceLock<Change>,
+    pub(super) change: OnceLock<FileChange>,
     /// Whether a discard had to write zeroes: the file system has no holes, or the disk keeps its space.
     no_holes: AtomicBool,
 }

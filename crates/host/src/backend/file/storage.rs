@@ -1,8 +1,8 @@
 //! The storage of a disk: a small trait, so that tests can cut its power, and its implementation for files.
 
-use super::FilePlace;
 use super::format::{PAGE, SECTOR, SESSION_AT, Session};
 use super::sys;
+use super::{FilePlace, FileUse};
 use crate::backend::ring::{Segments, transfer_now};
 use crate::held::HeldDisk;
 use std::fs::{File, Metadata, OpenOptions};
@@ -197,31 +197,34 @@ impl FileStorage {
         }
     }
 
-    /// Takes the locks of a purpose. `docs/disk-format.md` explains the choice.
-    pub(super) fn lock(&self, purpose: Purpose) -> io::Result<Lock> {
-        if purpose == Purpose::Read {
+    /// Takes the locks for a use. `docs/disk-format.md` explains the choice.
+    pub(super) fn lock(&self, wanted: FileUse) -> io::Result<Lock> {
+        if wanted == FileUse::Reading {
             let locked = sys::lock_byte(&self.meta, READERS_AT, libc::F_RDLCK);
             // A file system without locks can be read: the lock only keeps the file from being replaced.
-            return Ok(locked.ok().flatten().map_or(Lock::Taken, |_| Lock::Replacer));
+            return Ok(locked
+                .ok()
+                .flatten()
+                .map_or(Lock::Taken, |_| Lock::HeldFor(Some(FileUse::Replacing))));
         }
         // A writer's locks are on both descriptions, because the kernel may write through either of them for a process
         // that died.
         for (file, at) in [(&self.meta, LOCK_AT), (&self.data, LOCK_AT + 1)] {
             match sys::lock_byte(file, at, libc::F_WRLCK)? {
                 None => {}
-                Some(libc::F_RDLCK) => return Ok(Lock::Reader),
-                Some(_) => return Ok(Lock::Writer),
+                Some(libc::F_RDLCK) => return Ok(Lock::HeldFor(None)),
+                Some(_) => return Ok(Lock::HeldFor(Some(FileUse::Writing))),
             }
         }
         // Programs older than the byte lock take only this lock. Any reader can take it, so it counts only if the
         // session is of such a program.
         if self.data.try_lock().is_err() && self.is_of_older_writer() {
-            return Ok(Lock::Writer);
+            return Ok(Lock::HeldFor(Some(FileUse::Writing)));
         }
-        if purpose == Purpose::Replace
+        if wanted == FileUse::Replacing
             && sys::lock_byte(&self.meta, READERS_AT, libc::F_WRLCK)?.is_some()
         {
-            return Ok(Lock::Readers);
+            return Ok(Lock::HeldFor(Some(FileUse::Reading)));
         }
         Ok(Lock::Taken)
     }
@@ -300,29 +303,12 @@ const LOCK_AT: i64 = 1 << 62;
 /// The byte whose lock readers share. A program that replaces the file locks it exclusively.
 const READERS_AT: i64 = LOCK_AT + 2;
 
-/// The purpose for which a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Others may read and one may write.
-    Read,
-    /// Others may read.
-    Write,
-    /// The file is replaced by another one: no other process has it open.
-    Replace,
-}
-
 /// The result of an attempt to lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lock {
     Taken,
-    /// Another process has it open for writing.
-    Writer,
-    /// Another process has a read lock on the whole file. zoneplug never takes such a lock.
-    Reader,
-    /// Other processes have it open for reading. Only a process that replaces the file fails on this.
-    Readers,
-    /// Another process is replacing it. Only readers fail on this.
-    Replacer,
+    /// Another process has a lock, for this use. `None`: a read lock on the whole file, which zoneplug never takes.
+    HeldFor(Option<FileUse>),
 }
 
 /// The error of a path that leads to another file than before.

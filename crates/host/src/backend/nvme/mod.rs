@@ -24,8 +24,8 @@ mod table;
 pub mod testing;
 
 use crate::backend::drive::{
-    Claim, DriveOptions, DriveShared, Node, Rules, cannot_open, claim, geometry_of, memory_rules,
-    no_ring, refuse_data,
+    Claim, DriveError, DriveOptions, DriveShared, Node, Rules, cannot_open, claim, geometry_of,
+    memory_rules, no_ring, refuse_data,
 };
 use crate::held::HeldDisk;
 use command::{Blocks, report_bytes, zones_in};
@@ -91,18 +91,15 @@ impl NvmeDisk {
                 (file.map_err(|e| cannot_open(path, e))?, None)
             }
         };
-        let unfit = |Unfit(why)| {
-            Error::new(ErrorKind::NotSupported, format!("{name} cannot be used: {why}"))
-                .hint("nvme zns id-ns shows what a namespace is; one with zones is needed")
-        };
+        let unfit =
+            |Unfit(why)| Error::from(DriveError::Namespace { drive: name.to_string(), why });
         let id =
             NamespaceIdentity::ask(&file).map_err(|e| no_namespace(&name, &e))?.map_err(unfit)?;
         if id.metadata != 0 {
             return Err(unfit(Unfit(format!("{} bytes of metadata in each block", id.metadata))));
         }
         if id.read_only && !options.read_only {
-            return Err(Error::new(ErrorKind::Busy, format!("{name} is write-protected"))
-                .hint("open it with read-only=1"));
+            return Err(DriveError::WriteProtected { drive: name }.into());
         }
         let sibling = match given_sibling {
             Some(sibling) => sibling,
@@ -165,11 +162,7 @@ fn lock(node: &Node, file: &File, o: DriveOptions) -> Result<Option<File>, Error
     match file.try_lock() {
         Ok(()) => {}
         Err(std::fs::TryLockError::WouldBlock) => {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                format!("{name} is in use by another program"),
-            )
-            .hint("end that first (fuser -v names it), or open with read-only=1"));
+            return Err(DriveError::InUse { drive: name }.into());
         }
         Err(std::fs::TryLockError::Error(e)) => return Err(cannot_open(&node.path, e)),
     }

@@ -16,8 +16,9 @@
 
 use crate::recovery::bases::{Bases, DiskState, hash};
 use crate::ublk::abi::{self, DevInfo};
+use crate::ublk::{UblkError, WaitReason};
 use std::ops::Range;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::Error;
 
 /// The relation of a waiting device to the disk that a server is about to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,27 +125,13 @@ impl DeviceIdentity {
     }
 }
 
-/// The error for a device that waits for its server.
-pub(in crate::ublk) fn waits(id: u32) -> Error {
-    let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
-    Error::new(ErrorKind::Busy, what)
-}
-
 /// Fails if this program has the disk of the device but cannot serve the device. An earlier version made devices that
 /// exchange requests in batches.
 pub(in crate::ublk) fn can_serve(info: &DevInfo) -> Result<(), Error> {
     if info.flags & abi::F_BATCH_IO == 0 {
         return Ok(());
     }
-    let id = info.dev_id;
-    Err(Error::new(
-        ErrorKind::NotSupported,
-        format!("/dev/ublkb{id} is this disk, made by an earlier zoneplug with --batch, which this version does not have"),
-    )
-    .hint(format!(
-        "serve it with that version, umount what is mounted of the device and end the server; or, to give the device up: \
-         zoneplug serve --remove /dev/ublkb{id}"
-    )))
+    Err(UblkError::Batch { id: info.dev_id }.into())
 }
 
 /// The error for a waiting device that must not be taken over, because a mounted file system would find other data.
@@ -154,42 +141,17 @@ pub(in crate::ublk) fn refusal(
     identity: &DeviceIdentity,
     paths: Option<&str>,
 ) -> Error {
-    let (ours, theirs) = (&identity.now.paths, paths.unwrap_or("another file"));
-    let remove = format!("zoneplug serve --remove /dev/ublkb{id}");
-    match is {
-        Match::OtherPlace if identity.files > 0 => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: the device was served from {theirs}"),
-        )
-        .hint(format!(
-            "serve the original; or, if {ours} is the disk itself, moved to another file: --moved; or, for a device of its own: \
-             zoneplug check --new-uuid {ours}; or, to go on with the copy instead: umount what is mounted of the device, then \
-             {remove}"
-        )),
-        Match::OtherPlace => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} now leads to another drive"),
-        )
-        .hint(format!("serve the drive that the device had; or, if that drive has a new serial number: --moved; or, to give the device up: {remove}")),
-        Match::Older => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is older than what its last server had: a backup was copied over the file"),
-        )
-        .hint(format!("to go on with the backup: umount what is mounted of the device, then {remove}")),
-        Match::PlaceUnknown => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and the version of zoneplug that made it did not note where {ours} was"),
-        )
-        .hint(format!("if this is the disk and not a copy of it: --moved; or, to give the device up: {remove}")),
-        Match::KeyUnknown => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and the version of zoneplug that made it did not note which key {ours} had"),
-        )
-        .hint(format!("if the key file has the key of then: --moved; or, to give the device up: {remove}")),
-        _ => waits(id).hint(format!(
-            "serve it as it was, with the same layers, keys and order of disks, and with recovery; or, to give the device up: {remove}"
-        )),
-    }
+    let because = match is {
+        Match::OtherPlace if identity.files > 0 => {
+            WaitReason::Copy { original: paths.map(str::to_owned) }
+        }
+        Match::OtherPlace => WaitReason::OtherDrive,
+        Match::Older => WaitReason::Older,
+        Match::PlaceUnknown => WaitReason::PlaceUnknown,
+        Match::KeyUnknown => WaitReason::KeyUnknown,
+        _ => WaitReason::OtherLayers,
+    };
+    UblkError::Waits { id, paths: identity.now.paths.clone(), because }.into()
 }
 
 /// Folds a hash to 32 bits.

@@ -4,13 +4,13 @@
 //! thread of the process has closed `/dev/ublkcN`. This module waits for that before it compares the device with the
 //! new server, so that a copy of the disk, or other layers, are refused with the same error as a moment later.
 
-use super::identity::{DeviceIdentity, Match, can_serve, refusal, waits};
+use super::identity::{DeviceIdentity, Match, can_serve, refusal};
 use super::journal_file;
 use crate::ublk::abi::{self, DevInfo};
 use crate::ublk::control::{self, Control};
-use crate::ublk::{DEVICE_LIMIT, POLL_INTERVAL, UblkOptions};
+use crate::ublk::{DEVICE_LIMIT, POLL_INTERVAL, UblkError, UblkOptions};
 use std::time::{Duration, Instant};
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::Error;
 
 /// The parts of the system that the search uses.
 pub(in crate::ublk) trait Devices {
@@ -165,7 +165,6 @@ pub(in crate::ublk) fn abandoned(
             }
             let ended = is != Match::Other && devices.has_ended(info.pid);
             let times = (devices.now() - start, patience);
-            let busy = |what: String| Error::new(ErrorKind::Busy, what);
             match step((info.state, ended), is, options.recovery, times) {
                 SearchStep::Leave => break,
                 SearchStep::Wait => devices.wait(),
@@ -173,9 +172,7 @@ pub(in crate::ublk) fn abandoned(
                     return Ok(Some(info));
                 }
                 SearchStep::TakeOver => {
-                    return Err(waits(id).hint(format!(
-                        "--id {id}, or none; zoneplug serve --remove /dev/ublkb{id}"
-                    )));
+                    return Err(UblkError::OtherNumber { id }.into());
                 }
                 SearchStep::Refuse => {
                     let paths = noted.map(|n| n.paths).filter(|p| !p.is_empty());
@@ -183,18 +180,10 @@ pub(in crate::ublk) fn abandoned(
                     break;
                 }
                 SearchStep::Served => {
-                    let what =
-                        format!("/dev/ublkb{id} is this disk, and process {} serves it", info.pid);
-                    return Err(busy(what).hint("zoneplug status shows what is served"));
+                    return Err(UblkError::Served { id, process: info.pid }.into());
                 }
                 SearchStep::Unnoticed => {
-                    let what = format!(
-                        "/dev/ublkb{id} is of this disk, and Linux waits for the end of its server, process {}",
-                        info.pid
-                    );
-                    return Err(busy(what).hint(
-                        "again in a moment; if a container has that server, zoneplug status there",
-                    ));
+                    return Err(UblkError::Ending { id, process: info.pid }.into());
                 }
             }
         }
@@ -228,6 +217,7 @@ pub(in crate::ublk) fn once_noticed(
 mod tests {
     use super::*;
     use crate::recovery::bases::Bases;
+    use crate::ublk::WaitReason;
     use std::cell::Cell;
 
     const SERVER: i32 = 77;
@@ -313,7 +303,10 @@ mod tests {
             abandoned(&fake, &mine, 0, &options, patience).map(|found| found.map(|d| d.dev_id))
         };
         let refused = search(false).unwrap_err();
-        assert!(refused.what_to_try().is_some_and(|h| h.contains("--moved")), "{refused:?}");
+        let is_key =
+            |e: &UblkError| matches!(e, UblkError::Waits { because: WaitReason::KeyUnknown, .. });
+        assert!(refused.detail().is_some_and(is_key), "{refused:?}");
+        assert!(refused.what_to_try().is_some_and(|h| h.contains("'moved'")), "{refused:?}");
         assert_eq!(search(true).unwrap(), Some(4));
     }
 

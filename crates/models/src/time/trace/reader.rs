@@ -7,7 +7,7 @@ use super::{
     blktrace, csv, iolog,
 };
 use std::io::{self, BufRead, Read};
-use zoneplug_core::{Error, ErrorKind, Nanos, Op, plain};
+use zoneplug_core::{Error, ErrorKind, Hint, Nanos, Op, plain};
 
 /// The parser of lines or records, with its state.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl<R: BufRead> Reader<R> {
         }
         if let Some((what, how)) = foreign(&reader.line) {
             return Err(Error::invalid(format!("the trace is {what}"))
-                .hint(format!("{how} | zoneplug-lab replay - --disk SPEC")));
+                .hint(format!("{how} > TRACE, and that file")));
         }
         reader.again = !reader.detect();
         Ok(reader)
@@ -188,7 +188,7 @@ impl<R: BufRead> Reader<R> {
     pub fn with_columns(mut self, columns: &Columns) -> Result<Reader<R>, Error> {
         if let Parser::Blktrace(_) = self.parser {
             return Err(Error::invalid("binary records of blktrace have no columns")
-                .hint("leave --columns out"));
+                .hint(Hint::from("leave ").option("columns").text(" out")));
         }
         while self.line.trim_ascii().is_empty() && self.read_line()? {}
         let columns = columns.clone().separated_as(&self.line);
@@ -281,7 +281,8 @@ impl<R: BufRead> Reader<R> {
                                 format!("a second device {} beside {}", shown(device), shown(d));
                             let e = in_line(unit, n, (what, ""));
                             let name = String::from_utf8_lossy(d).into_owned();
-                            return Err(e.hint(format!("--device {name} takes one of them")));
+                            let hint = Hint::from("").option_with("device", name);
+                            return Err(e.hint(hint.text(" takes one of them")));
                         }
                         None => self.device = Some(device.to_vec()),
                     }
@@ -464,8 +465,9 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
             true => last.into_owned(),
             false => format!("{} or {last}", devices.join(", ")),
         };
-        return Error::invalid(what)
-            .hint(format!("--device {names}: the trace has operations of it"));
+        return Error::invalid(what).hint(
+            Hint::from("").option_with("device", names).text(": the trace has operations of it"),
+        );
     }
     let units = if seen.lines == 1 { unit.to_owned() } else { format!("{unit}s") };
     let within = format!("in {} {units}", seen.lines);
@@ -474,8 +476,11 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
             "no operation reads or writes anything {within}: {} without a length",
             seen.empty
         );
-        return Error::invalid(what)
-            .hint("a trace of reads and writes; --columns names the column of the length");
+        return Error::invalid(what).hint(
+            Hint::from("a trace of reads and writes; ")
+                .option("columns")
+                .text(" names the column of the length"),
+        );
     }
     let none = format!("no operation {within}");
     let what = match (seen.first_unknown, &seen.first_strange) {
@@ -489,7 +494,12 @@ pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
         (None, None) => none,
     };
     Error::invalid(what).hint(
-        "a file of blktrace or the output of blkparse with events Q (or --events d), an iolog of fio, version 2 or 3, or \
-         a table with the titles time_us,op,offset,length; --columns names those of a table without titles",
+        Hint::from("a file of blktrace or the output of blkparse with events Q (or ")
+            .option_with("events", "d")
+            .text(
+                "), an iolog of fio, version 2 or 3, or a table with the titles time_us,op,offset,length; ",
+            )
+            .option("columns")
+            .text(" names those of a table without titles"),
     )
 }
