@@ -4,30 +4,38 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use zoneplug::crash::CrashFailure;
 use zoneplug::zone_log::LogError;
-use zoneplug_core::{Error, ErrorKind, Status};
+use zoneplug_core::{CommandLine, Error, Spelling};
 use zoneplug_host::IoError;
 
 /// Linux's numbers.
-const ENOENT: i32 = 2;
 const EPERM: i32 = 1;
-const EIO: i32 = 5;
-const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
-const EOPNOTSUPP: i32 = 95;
 
-/// The exception of `zoneplug.errors` for a failure.
-fn exception(
-    py: Python<'_>,
-    status: Option<Status>,
-    errno: i32,
-    text: &str,
-    hint: Option<&str>,
-    op: Option<(&str, u64)>,
-) -> PyErr {
-    let name = status.map(|s| format!("{s:?}"));
-    let (op, sector) = op.map_or((None, None), |(op, sector)| (Some(op), Some(sector)));
-    make(py, "_make", (name, errno, text, hint, op, sector))
+/// How hints name options and commands: `force=True`, `zoneplug.create(path, size="20G")`.
+struct PythonSpelling;
+
+impl Spelling for PythonSpelling {
+    fn option(&self, name: &str, value: Option<&str>) -> String {
+        let value = match value {
+            None => "True".to_owned(),
+            Some("NQN") => "[NQN]".to_owned(),
+            Some("NQN=FILE") => "{NQN: FILE}".to_owned(),
+            Some(value) => format!("\"{value}\""),
+        };
+        format!("{}={value}", name.replace('-', "_"))
+    }
+
+    fn command(&self, command: &CommandLine) -> String {
+        match command.name() {
+            name @ ("create" | "check") => {
+                let options = command.options().map(|(name, value)| self.option(name, value));
+                let arguments = std::iter::once("path".to_owned()).chain(options);
+                format!("zoneplug.{name}({})", arguments.collect::<Vec<_>>().join(", "))
+            }
+            _ => command.to_string(),
+        }
+    }
 }
 
 /// The exception that a function of `zoneplug.errors` makes.
@@ -39,31 +47,16 @@ fn make<'py>(py: Python<'py>, function: &str, arguments: impl PyCallArgs<'py>) -
     }
 }
 
-fn errno_of(kind: ErrorKind) -> i32 {
-    match kind {
-        ErrorKind::Invalid => EINVAL,
-        ErrorKind::NotFound => ENOENT,
-        ErrorKind::Busy => EBUSY,
-        ErrorKind::NotSupported => EOPNOTSUPP,
-        _ => EIO,
-    }
-}
-
 /// An error of opening or configuring.
 pub(crate) fn failed(py: Python<'_>, e: &Error) -> PyErr {
-    let mut cause = std::error::Error::source(e);
-    let mut errno = None;
-    while let Some(e) = cause {
-        errno = errno.or(e.downcast_ref::<std::io::Error>().and_then(|e| e.raw_os_error()));
-        cause = e.source();
-    }
-    exception(py, None, errno.unwrap_or(errno_of(e.kind())), e.what(), e.what_to_try(), None)
+    let hint = e.what_to_try_in(&PythonSpelling);
+    make(py, "_make", (e.reason(), e.errno(), e.what(), hint))
 }
 
 /// An error of an operation.
 pub(crate) fn io_failed(py: Python<'_>, e: &IoError) -> PyErr {
-    let op = Some((e.op.name(), e.sector.0));
-    exception(py, Some(e.status), e.status.errno(), &e.to_string(), e.what_to_try(), op)
+    let (name, errno, text) = (format!("{:?}", e.status), e.status.errno(), e.to_string());
+    make(py, "_make_io", (name, errno, text, e.what_to_try(), e.op.name(), e.sector.0))
 }
 
 /// An error of a log.
@@ -82,7 +75,7 @@ pub(crate) fn log_failed(py: Python<'_>, e: &LogError) -> PyErr {
     let errno = match e {
         LogError::Io { status, .. } => status.errno(),
         LogError::Full => ENOSPC,
-        _ => errno_of(Error::from(e.clone()).kind()),
+        _ => Error::from(e.clone()).errno(),
     };
     let general = Error::from(e.clone());
     let hint = general.what_to_try();
@@ -99,7 +92,7 @@ pub(crate) fn power_cut(py: Python<'_>, e: &CrashFailure, cause: Option<PyErr>) 
 
 /// The disk or queue is closed.
 pub(crate) fn closed(py: Python<'_>) -> PyErr {
-    exception(py, None, EINVAL, "the disk is closed", Some("open it again"), None)
+    make(py, "_make", (None::<&str>, EINVAL, "the disk is closed", "open it again"))
 }
 
 /// The process that opened a disk. Its threads do not exist in a child of a fork.
@@ -123,6 +116,6 @@ impl Process {
         }
         let text = "the disk was opened before this process was forked";
         let hint = "open the disk in the child, or use multiprocessing's method \"spawn\"";
-        Err(exception(py, None, EPERM, text, Some(hint), None))
+        Err(make(py, "_make", (None::<&str>, EPERM, text, hint)))
     }
 }

@@ -102,13 +102,16 @@ def test_hints_speak_python(tmp_path):
     assert any(hint and "allow_any_host=True" in hint for hint in said.values()), said
 
 
-def test_the_words_of_hints():
-    for said, meant in {
-        "another name, or say --force to lose what is in it": "another name, or say force=True to lose what is in it",
-        "--dhchap-key NQN=FILE; --allow-host NQN (on the host: cat x); --allow-any-host":
-            "dhchap_key={NQN: FILE}; allow_host=[NQN] (on the host: cat x); allow_any_host=True",
-        "make one with: zoneplug create FILE --size 20G --zone-size 256M":
-            'make one with: zoneplug.create(path, size="20G", zone_size="256M")',
-        "a-b--c": "a-b--c",
-    }.items():
-        assert errors._in_python(said) == meant
+def test_reasons_are_names(tmp_path):
+    path = tmp_path / "disk"
+    zoneplug.create(path, zones=4, zone_size="1M")
+    for call, reason in (
+        (lambda: zoneplug.create(path, zones=4), "Exists"),
+        (lambda: zoneplug.Disk("mem,zonse=4"), "UnknownKey"),
+        (lambda: zoneplug.Disk("mem,zones=0"), "Value"),
+        (lambda: zoneplug.serve("mem,zones=4", address="0.0.0.0:0"), "Open"),
+        (lambda: zoneplug.Disk("mem,zones=4").write(1 << 20, bytes(4096)), "OutOfRange"),
+    ):
+        with pytest.raises(errors.Error) as e:
+            call()
+        assert e.value.reason == reason, e.value

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::Error;
 use zoneplug_host::IoError;
 
 /// Why a call fails.
@@ -65,22 +65,8 @@ impl Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(e: Error) -> Failure {
-        // The errno of a failed system call is more precise than the kind of the error.
-        let mut cause = std::error::Error::source(&e);
-        let mut errno = None;
-        while let Some(e) = cause {
-            errno = errno.or(e.downcast_ref::<std::io::Error>().and_then(|e| e.raw_os_error()));
-            cause = e.source();
-        }
-        let by_kind = match e.kind() {
-            ErrorKind::Invalid => libc::EINVAL,
-            ErrorKind::NotFound => libc::ENOENT,
-            ErrorKind::Busy => libc::EBUSY,
-            ErrorKind::NotSupported => libc::EOPNOTSUPP,
-            _ => libc::EIO,
-        };
         Failure {
-            errno: errno.unwrap_or(by_kind),
+            errno: e.errno(),
             what: e.what().to_owned(),
             hint: e.what_to_try().map(str::to_owned),
         }

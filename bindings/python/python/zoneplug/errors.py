@@ -1,27 +1,25 @@
 """Exceptions: `Error`, and below it one for each status with which an operation may end.
 
-Each has `errno` (Linux's number) and `strerror` as any `OSError`, and `hint`: what to try, or None. An `IoError` also has
-`op` and `sector`, in units of 512 bytes.
+Each has `errno` (Linux's number) and `strerror` as any `OSError`, `hint`: what to try, or None, and `reason`: the name of
+what was wrong, or None. An `IoError` also has `op` and `sector`, in units of 512 bytes.
 """
-
-import re
 
 
 class Error(OSError):
     """Something failed: a specification, an attribute, or with `IoError` an operation."""
 
     hint: str | None = None
+    #: The name of what was wrong, if it has one: `"Exists"` for a file that is there, `"UnknownKey"` for a key of a
+    #: specification, `"ZoneFull"` for an operation. A program can compare it; texts may change.
+    reason: str | None = None
 
     @classmethod
     def _of(cls, errno, text, hint):
         e = cls(errno, text)
-        e._try(hint)
-        return e
-
-    def _try(self, hint):
-        self.hint = hint = _in_python(hint)
+        e.hint = hint
         if hint:
-            self.add_note(f"try: {hint}")
+            e.add_note(f"try: {hint}")
+        return e
 
 
 class PowerCut(Error):
@@ -295,10 +293,6 @@ class NoDevice(IoError):
     status = "no_device"
 
 
-#: A command that has a function of its name, and an option of the command.
-_COMMAND = re.compile(r"\bzoneplug (create|check) FILE((?: --[a-z-]+(?: [\dA-Z]+)?)*)")
-_OPTION = re.compile(r"(^|(?<=[^\w-]))--([a-z][a-z-]*)(?: ([A-Z\d][\w=]*))?")
-
 _LOG = {
     e.__name__: e
     for e in (LogFull, RecordTooLong, StaleRecord, DamagedRecord, MissingRecords, ZoneLost, NotALog, LogFailed)
@@ -340,18 +334,25 @@ _BY_STATUS = {
 }
 
 
-def _make(status, errno, text, hint, op, sector):
-    """The exception for a failure: what the compiled module raises."""
-    e = (Error if status is None else _BY_STATUS.get(status, IoError))(errno, text)
-    e._try(hint)
-    if status is not None:
-        e.op, e.sector = op, sector
+def _make(reason, errno, text, hint):
+    """The exception for a failure of opening, configuring or serving: what the compiled module raises."""
+    e = Error._of(errno, text, hint)
+    e.reason = reason
+    return e
+
+
+def _make_io(status, errno, text, hint, op, sector):
+    """The exception for a failure of an operation."""
+    e = _BY_STATUS.get(status, IoError)._of(errno, text, hint)
+    e.reason, e.op, e.sector = status, op, sector
     return e
 
 
 def _make_log(name, errno, text, hint):
     """The exception for a failure of a log."""
-    return _LOG.get(name, LogError)._of(errno, text, hint)
+    e = _LOG.get(name, LogError)._of(errno, text, hint)
+    e.reason = name
+    return e
 
 
 def _make_cut(text, message, seed, point, nr, repeat):
@@ -359,28 +360,3 @@ def _make_cut(text, message, seed, point, nr, repeat):
     e = PowerCut(5, text)
     e.message, e.seed, e.point, e.nr, e.repeat = message, seed, point, nr, repeat
     return e
-
-
-def _keyword(found):
-    value = found[3]
-    if value is None:
-        value = "True"
-    elif "=" in value:
-        value = "{" + value.replace("=", ": ") + "}"
-    elif value == "NQN":
-        value = "[NQN]"
-    else:
-        value = f'"{value}"'
-    return f"{found[2].replace('-', '_')}={value}"
-
-
-def _call(found):
-    options = ", ".join(_keyword(option) for option in _OPTION.finditer(found[2]))
-    return f"zoneplug.{found[1]}(path{', ' if options else ''}{options})"
-
-
-def _in_python(hint):
-    """A hint in Python's words: commands are calls here, and options of the command are keywords."""
-    if hint is None:
-        return None
-    return _OPTION.sub(_keyword, _COMMAND.sub(_call, hint))
