@@ -23,7 +23,8 @@
 //!
 //! | for | take |
 //! | --- | --- |
-//! | a disk that threads share, from a specification such as `mem,zones=4` or the path of a drive | [`HostedDisk`] |
+//! | a disk that threads share, from a specification such as `mem,zones=4`, or the path of a file or drive | [`HostedDisk`] |
+//! | a specification that a program puts together: paths with any characters, layers, joined disks | [`Specification`] |
 //! | one operation after the other | [`BlockingDisk`] |
 //! | many operations at a time, without futures | [`Batch`] |
 //! | many operations at a time, with futures on any executor | [`AsyncDisk`] |
@@ -127,5 +128,6 @@ pub use zoneplug_host::nvme_tcp;
 #[cfg(feature = "ublk")]
 pub use zoneplug_host::ublk;
 pub use zoneplug_host::{
-    AsyncDisk, Batch, BlockingDisk, Completion, Done, HostedDisk, IoError, OpId,
+    AsyncDisk, Batch, BlockingDisk, Completion, Done, HostedDisk, IoError, OpId, SpecNode,
+    SpecPart, Specification,
 };

@@ -20,10 +20,11 @@ use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::QueueOwner;
 use crate::runtime::withheld::Withheld;
-use crate::spec::DiskSpec;
 use crate::spec::meaning::Meaning;
+use crate::spec::{DiskSpec, Specification};
 use crate::threads::Pauses;
 use crate::zone_memory::check_zone_memory;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -101,6 +102,31 @@ impl HostedDisk {
     /// Opens the device of a specification, with its attributes (see [`crate::DiskSpec`]).
     pub fn open_spec(spec: &str) -> Result<HostedDisk, Error> {
         Self::open_named(DiskSpec::parse(spec)?)
+    }
+
+    /// Opens the disk in a file, or a drive, for writing. The path may have any characters. For other ways of opening
+    /// and for layers see [`Specification`](crate::Specification).
+    ///
+    /// ```
+    /// # #[cfg(feature = "file")] {
+    /// use zoneplug_host::{HostedDisk, file};
+    /// # let dir = std::env::temp_dir().join(format!("zoneplug-path-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// let path = dir.join("a,b.zbd");
+    /// // The second argument `false`: no file is replaced.
+    /// file::create(&path, &file::CreateOptions { zones: Some(4), ..Default::default() }, false).unwrap();
+    /// let disk = HostedDisk::open_path(&path).unwrap();
+    /// assert_eq!(disk.geometry().nr_zones(), 4);
+    /// # drop(disk);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A path that is not UTF-8, and the errors of opening the file or drive.
+    pub fn open_path(path: impl AsRef<Path>) -> Result<HostedDisk, Error> {
+        Self::open_named(Specification::of_path(path.as_ref())?.open()?)
     }
 
     /// Opens the disk of a parsed specification. The disk remembers which files, drives and keys were opened, so that

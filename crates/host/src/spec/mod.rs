@@ -2,6 +2,7 @@
 
 #[cfg(not(all(feature = "file", feature = "drives", feature = "crypt")))]
 mod absent;
+mod build;
 #[cfg(feature = "file")]
 mod cuts;
 #[cfg(feature = "drives")]

@@ -81,7 +81,7 @@ pub(super) fn is_clearly_path(name: &str) -> bool {
 }
 
 impl SpecPart {
-    fn parse(text: &str) -> Result<SpecPart, Error> {
+    pub(super) fn parse(text: &str) -> Result<SpecPart, Error> {
         let spec = Spec::parse(text)?;
         let options = spec.options().map(|(key, value)| (key.to_owned(), value.to_owned()));
         Ok(SpecPart {
@@ -186,7 +186,7 @@ impl SpecPart {
     }
 
     /// Replaces the text by the printed form.
-    fn written_again(self) -> SpecPart {
+    pub(super) fn written_again(self) -> SpecPart {
         let mut text = String::new();
         self.print(&mut text);
         SpecPart { text, ..self }
@@ -408,7 +408,7 @@ impl Specification {
         Specification::of(self.root.canonical())
     }
 
-    fn of(root: SpecNode) -> Specification {
+    pub(super) fn of(root: SpecNode) -> Specification {
         let mut text = String::new();
         root.print(&mut text);
         Specification { text: text.into(), root: Arc::new(root) }

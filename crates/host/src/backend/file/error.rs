@@ -1,6 +1,5 @@
 //! Errors of disks in files.
 
-use super::format::VERSION;
 use std::fmt;
 use zoneplug_core::{Bytes, CommandLine, ErrorDetail, ErrorKind, Hint};
 
@@ -61,6 +60,8 @@ pub enum FileError {
         path: String,
         /// The version of its format.
         version: u32,
+        /// The newest version that this program knows.
+        newest: u32,
     },
     /// Both copies of the superblock are damaged.
     Damaged {
@@ -129,8 +130,8 @@ impl fmt::Display for FileError {
             }
             FileError::Label { label, .. } => write!(f, "the label '{label}' is not possible"),
             FileError::NoDisk { path } => write!(f, "{path} is not a zoneplug disk"),
-            FileError::Newer { path, version } => {
-                write!(f, "{path} has format version {version}, this program knows {VERSION}")
+            FileError::Newer { path, version, newest } => {
+                write!(f, "{path} has format version {version}, this program knows {newest}")
             }
             FileError::Damaged { path } => {
                 write!(f, "both copies of the superblock of {path} are damaged")

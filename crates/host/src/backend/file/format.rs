@@ -477,7 +477,7 @@ pub(super) fn no_disk(what: &str, found: [&Found; 2]) -> Error {
         _ => None,
     });
     match newer {
-        Some(version) => FileError::Newer { path, version },
+        Some(version) => FileError::Newer { path, version, newest: VERSION },
         None if found.contains(&&Found::Damaged) => FileError::Damaged { path },
         None => FileError::NoDisk { path },
     }
