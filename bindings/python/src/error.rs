@@ -10,7 +10,6 @@ use zoneplug_host::IoError;
 /// Linux's numbers.
 const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
-const ENOSPC: i32 = 28;
 
 /// How hints name options and commands: `force=True`, `zoneplug.create(path, size="20G")`.
 struct PythonSpelling;
@@ -72,14 +71,9 @@ pub(crate) fn log_failed(py: Python<'_>, e: &LogError) -> PyErr {
         LogError::Failed => "LogFailed",
         _ => "LogError",
     };
-    let errno = match e {
-        LogError::Io { status, .. } => status.errno(),
-        LogError::Full => ENOSPC,
-        _ => Error::from(e.clone()).errno(),
-    };
     let general = Error::from(e.clone());
     let hint = general.what_to_try();
-    make(py, "_make_log", (name, errno, general.what(), hint))
+    make(py, "_make_log", (name, e.errno(), general.what(), hint))
 }
 
 /// A power cut that a check did not pass, or work that failed before. `cause`: what the check has raised.

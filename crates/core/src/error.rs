@@ -151,6 +151,34 @@ impl Error {
         self.kind
     }
 
+    /// Returns the positive Linux `errno`: that of the system call that failed, if one did, else that of the kind.
+    ///
+    /// ```
+    /// use zoneplug_core::Error;
+    /// let denied = std::io::Error::from_raw_os_error(13);
+    /// assert_eq!(Error::invalid("no such zone").errno(), 22);
+    /// assert_eq!(Error::invalid("cannot open a.zbd").source(denied).errno(), 13);
+    /// ```
+    #[cold]
+    pub fn errno(&self) -> i32 {
+        let mut cause = std::error::Error::source(self);
+        while let Some(e) = cause {
+            if let Some(errno) =
+                e.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
+            {
+                return errno;
+            }
+            cause = e.source();
+        }
+        match self.kind {
+            ErrorKind::Invalid => 22,
+            ErrorKind::NotFound => 2,
+            ErrorKind::Busy => 16,
+            ErrorKind::Io => 5,
+            ErrorKind::NotSupported => 95,
+        }
+    }
+
     /// Returns the line that says what is wrong.
     pub fn what(&self) -> &str {
         &self.what
@@ -175,33 +203,6 @@ impl Error {
     /// [`ErrorDetail`]. For languages that have no enums with fields.
     pub fn reason(&self) -> Option<&str> {
         Some(&self.detail.as_ref()?.reason)
-    }
-
-    /// Returns Linux's number for the error: that of the system call that failed, or else the one that is nearest to
-    /// the kind.
-    ///
-    /// ```
-    /// use zoneplug_core::Error;
-    /// assert_eq!(Error::invalid("zones=0").errno(), 22);
-    /// let e = std::io::Error::from_raw_os_error(28);
-    /// assert_eq!(Error::invalid("the file cannot be made").source(e).errno(), 28);
-    /// ```
-    pub fn errno(&self) -> i32 {
-        let mut cause = std::error::Error::source(self);
-        while let Some(e) = cause {
-            let of_system = e.downcast_ref::<std::io::Error>().and_then(|e| e.raw_os_error());
-            if let Some(errno) = of_system {
-                return errno;
-            }
-            cause = e.source();
-        }
-        match self.kind {
-            ErrorKind::Invalid => 22,
-            ErrorKind::NotFound => 2,
-            ErrorKind::Busy => 16,
-            ErrorKind::Io => 5,
-            ErrorKind::NotSupported => 95,
-        }
     }
 }
 

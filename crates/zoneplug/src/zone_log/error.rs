@@ -80,6 +80,29 @@ impl LogError {
         })
     }
 
+    /// Returns the positive Linux `errno`, a number of its own for each kind of error but [`LogError::Io`], which has that of
+    /// its status.
+    ///
+    /// ```
+    /// use zoneplug::zone_log::LogError;
+    /// assert_eq!(LogError::Full.errno(), 28);
+    /// ```
+    pub fn errno(&self) -> i32 {
+        match self {
+            LogError::Full => 28,             // ENOSPC
+            LogError::TooLong { .. } => 90,   // EMSGSIZE
+            LogError::Stale(_) => 116,        // ESTALE
+            LogError::Corrupted { .. } => 74, // EBADMSG
+            LogError::Hole { .. } => 61,      // ENODATA
+            LogError::ZoneLost { .. } => 30,  // EROFS
+            LogError::NotALog { .. } => 17,   // EEXIST
+            LogError::Io { status, .. } => status.errno(),
+            LogError::Failed => 131,  // ENOTRECOVERABLE
+            LogError::Aborted => 125, // ECANCELED
+            LogError::Setup(_) => 22, // EINVAL
+        }
+    }
+
     fn what(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LogError::Full => f.write_str("the log is full"),
