@@ -351,6 +351,26 @@
 #define ZP_COMPLETION_MEMORY_BACK 2
 
 /*
+ Of `zp_create`: finds space for all data now, and keeps it when a zone is reset. No write fails for want of space.
+ */
+#define ZP_CREATE_PREALLOCATE 1
+
+/*
+ Of `zp_create`: replaces a file that exists, unless a process has it open as a disk.
+ */
+#define ZP_CREATE_FORCE 2
+
+/*
+ Of `zp_check`: repairs what can be repaired.
+ */
+#define ZP_CHECK_REPAIR 1
+
+/*
+ Of `zp_snapshot`: the copy has the UUID of the disk, for a copy that replaces the disk.
+ */
+#define ZP_SNAPSHOT_KEEP_UUID 1
+
+/*
  A command failed at the device, with `status`: an error of the medium, a limit of open zones, a command that did not
  end in time, a device that is gone. The library may still make up for it, where it sends writes again.
  */
@@ -405,6 +425,152 @@ struct zp_disk;
  A queue of operations. It belongs to the thread that opened it.
  */
 struct zp_queue;
+
+/*
+ Options of a new disk. Set all bytes to zero, then `struct_size`; 0 is the default of each field. Sizes are bytes.
+ */
+struct zp_create_options {
+  /*
+   `sizeof(struct zp_create_options)`.
+   */
+  size_t struct_size;
+  /*
+   Of the whole disk; the remainder after whole zones becomes a shorter last zone. Or `zones` says how many there are.
+   */
+  uint64_t size;
+  /*
+   Number of zones.
+   */
+  uint64_t zones;
+  /*
+   Bytes of a zone. Default: 256 MiB.
+   */
+  uint64_t zone_size;
+  /*
+   Bytes of a zone that can be written. Default: all.
+   */
+  uint64_t zone_capacity;
+  /*
+   Bytes of the last zone (with `zones`).
+   */
+  uint64_t last_zone_size;
+  /*
+   Bytes of the last zone that can be written.
+   */
+  uint64_t last_zone_capacity;
+  /*
+   Bytes of a logical block. Default: 4096.
+   */
+  uint64_t lba_size;
+  /*
+   Writes to sequential zones are multiples of so many bytes. Default: a logical block.
+   */
+  uint64_t granularity;
+  /*
+   The longest append of the device itself. Default: it has none, and the layer emulates appends.
+   */
+  uint64_t zone_append_max;
+  /*
+   Conventional zones, at the start of the disk.
+   */
+  uint32_t conv;
+  /*
+   Most open zones. Default: no limit.
+   */
+  uint32_t max_open;
+  /*
+   Most active zones. Default: no limit.
+   */
+  uint32_t max_active;
+  /*
+   `ZP_CREATE_*`.
+   */
+  uint32_t flags;
+  /*
+   A name, up to 63 bytes of UTF-8. NULL: none.
+   */
+  const char *label;
+};
+
+/*
+ The identity of a disk in a file.
+ */
+struct zp_identity {
+  /*
+   Its UUID, as text.
+   */
+  char uuid[40];
+  /*
+   Its label. May be empty.
+   */
+  char label[64];
+  /*
+   When it was made, in seconds since 1970.
+   */
+  uint64_t created_unix_s;
+  /*
+   How often it was opened for writing.
+   */
+  uint64_t opened_for_writing;
+  /*
+   Version of the format of the file.
+   */
+  uint32_t format_version;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
+};
+
+/*
+ The counts of a check.
+ */
+struct zp_check_report {
+  /*
+   Problems found.
+   */
+  uint32_t problems;
+  /*
+   Problems repaired.
+   */
+  uint32_t repaired;
+  /*
+   Zones that were checked.
+   */
+  uint32_t zones;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
+};
+
+/*
+ What a program does with each line of a text. NULL: the program wants none. The line is gone when the function returns. The
+ function calls neither `longjmp` nor `pthread_exit`, and throws nothing.
+ */
+typedef void (*zp_line)(const char *line, void *arg);
+
+/*
+ A snapshot that was made.
+ */
+struct zp_snapshot_report {
+  /*
+   The identity of the copy.
+   */
+  struct zp_identity identity;
+  /*
+   Bytes of data that were copied.
+   */
+  uint64_t copied;
+  /*
+   1: the copy shares blocks with the disk, which the file system copies when either changes.
+   */
+  uint32_t shared;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
+};
 
 /*
  Something that happened to a disk.
@@ -665,6 +831,46 @@ int zp_wplugs(struct zp_disk *disk,
  Reads the zones of the device again, after something else has changed them. The disk does nothing else meanwhile.
  */
 int zp_revalidate(struct zp_disk *disk);
+
+/*
+ Makes a disk in a new file, and stores its identity in `*identity`, unless that is NULL. `zp_open(path)` opens the disk.
+ -EINVAL: such a disk is not possible, or has neither or both of `size` and `zones`. -EBUSY: the file exists, or with
+ `ZP_CREATE_FORCE` is open as a disk.
+ */
+int zp_create(const char *path,
+              const struct zp_create_options *options,
+              struct zp_identity *identity);
+
+/*
+ Checks the disk in a file that no process writes. Returns the number of problems that are left: 0 for a sound disk. `flags`
+ is 0 or `ZP_CHECK_REPAIR`. Stores counts in `*report`, unless that is NULL, and calls `line` with each finding and what was
+ done about it. A problem that cannot be repaired is a negative errno: both copies of the superblock are damaged, or the
+ file was cut.
+ */
+int zp_check(const char *path,
+             uint32_t flags,
+             struct zp_check_report *report,
+             zp_line line,
+             void *arg);
+
+/*
+ Gives the disk in a file that no process writes a new UUID, as a copy by `cp` needs one: it has that of the original. Stores
+ the new identity in `*identity`, unless that is NULL.
+ */
+int zp_new_uuid(const char *path,
+                struct zp_identity *identity);
+
+/*
+ Makes a consistent copy of an open disk in a new file. The disk stays in use; its operations wait for a moment. `flags` is 0
+ or `ZP_SNAPSHOT_KEEP_UUID`. Stores what was made in `*report`, unless that is NULL, and calls `line` with each problem of the
+ disk, such as damage. -EOPNOTSUPP: the disk is not in one file.
+ */
+int zp_snapshot(struct zp_disk *disk,
+                const char *path,
+                uint32_t flags,
+                struct zp_snapshot_report *report,
+                zp_line line,
+                void *arg);
 
 /*
  Stores up to `max` events with numbers above `after`, the oldest first, and returns how many; 0 for `after` begins with

@@ -1,7 +1,7 @@
 //! Calls that wait. They copy between the caller's memory and the library's own, so the caller may use any memory,
 //! and the library does not use it after a call returns, also if the call fails.
 
-use crate::boundary::{Failure, Outcome, call, wide_call};
+use crate::boundary::{Failure, Outcome, call, known, wide_call};
 use crate::disk::{disk, zp_disk};
 use crate::types::{ZP_FUA, ZP_RESYNC, zp_zone};
 use libc::{c_int, c_void, iovec};
@@ -12,16 +12,6 @@ use zoneplug_host::IoError;
 
 /// The most pieces of a vectored call: Linux's `IOV_MAX`.
 const IOV_MAX: c_int = 1024;
-
-/// Refuses flags that a call does not know.
-fn known(flags: u32, known: u16, names: &str) -> Outcome<()> {
-    match flags & !u32::from(known) {
-        0 => Ok(()),
-        more => {
-            Err(Failure::invalid(&format!("this call does not know the flags {more:#x}"), names))
-        }
-    }
-}
 
 /// The memory of a write.
 ///
@@ -98,7 +88,7 @@ unsafe fn gathered(
 }
 
 fn write(disk: &zp_disk, sector: u64, buf: AlignedBuf, flags: u32) -> Outcome<c_int> {
-    known(flags, ZP_FUA, "0 or ZP_FUA")?;
+    known(flags, ZP_FUA.into(), "0 or ZP_FUA")?;
     disk.with_client(|io| {
         let fua = flags != 0;
         let sector = Sector(sector);
@@ -108,7 +98,7 @@ fn write(disk: &zp_disk, sector: u64, buf: AlignedBuf, flags: u32) -> Outcome<c_
 }
 
 fn append(disk: &zp_disk, zone: u64, buf: AlignedBuf, flags: u32) -> Outcome<i64> {
-    known(flags, ZP_FUA, "0 or ZP_FUA")?;
+    known(flags, ZP_FUA.into(), "0 or ZP_FUA")?;
     disk.with_client(|io| {
         let fua = flags != 0;
         let zone = Sector(zone);
@@ -321,7 +311,7 @@ pub unsafe extern "C" fn zp_report(
     flags: u32,
 ) -> c_int {
     call(|| {
-        known(flags, ZP_RESYNC, "0 or ZP_RESYNC")?;
+        known(flags, ZP_RESYNC.into(), "0 or ZP_RESYNC")?;
         if zones.is_null() && nr_zones > 0 {
             return Err(Failure::invalid(
                 "the array of zones is NULL",

@@ -1,10 +1,13 @@
 //! The start and the end of every call: contains panics, refuses a child of a fork, and turns an error into a negative
 //! errno with a text.
 
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void};
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zoneplug_core::Error;
 use zoneplug_host::IoError;
@@ -49,13 +52,8 @@ impl Failure {
     /// Keeps the text for this thread, and returns the number for the caller.
     #[cold]
     fn report(self) -> c_int {
-        // A C string ends at its first zero byte. Texts quote specifications, and those from C have none.
-        let text = |mut s: String| {
-            s.truncate(s.find('\0').unwrap_or(s.len()));
-            CString::new(s).unwrap_or_default()
-        };
         let errno = self.errno;
-        let last = (text(self.what), self.hint.map(text));
+        let last = (c_text(self.what), self.hint.map(c_text));
         // A thread that is ending can no longer keep a text.
         let _ = LAST.try_with(|l| *l.borrow_mut() = last);
         -errno
@@ -207,6 +205,102 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a st
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Failure::invalid(&format!("{what} is not UTF-8"), "UTF-8"))
+}
+
+/// The path of an argument, whatever its bytes are.
+///
+/// # Safety
+///
+/// `path` is null, or points to a string that ends with a zero byte.
+pub(crate) unsafe fn path<'a>(path: *const c_char) -> Outcome<&'a Path> {
+    if path.is_null() {
+        return Err(Failure::invalid("the path is NULL", "a string"));
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    Ok(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// A structure of options. Its first field is a `usize` named `struct_size`.
+///
+/// # Safety
+///
+/// The structure is `repr(C)`, has no padding that it reads, and zero bytes are a value of it: its defaults.
+pub(crate) unsafe trait Options: Copy {
+    /// The name in C.
+    const NAME: &'static str;
+}
+
+/// The most bytes of options that a later version of the library can have.
+const MOST_OPTIONS: usize = 4096;
+
+/// The options that an argument points to. Fields that the caller's version of the structure lacks are zero. A field that this
+/// version lacks must be zero.
+///
+/// # Safety
+///
+/// `given` is null, or points to as many bytes as its first field says.
+pub(crate) unsafe fn options<T: Options>(given: *const T) -> Outcome<T> {
+    let mut all = MaybeUninit::<T>::zeroed();
+    if !given.is_null() {
+        let given = given.cast::<u8>();
+        // SAFETY: the first field, says the caller; it may be misaligned.
+        let size = unsafe { given.cast::<usize>().read_unaligned() };
+        if !(size_of::<usize>()..=MOST_OPTIONS).contains(&size) {
+            let what = format!("struct_size is {size}");
+            return Err(Failure::invalid(&what, &format!("sizeof(struct {})", T::NAME)));
+        }
+        let known = size.min(size_of::<T>());
+        for n in known..size {
+            // SAFETY: below the size that the caller has promised.
+            if unsafe { given.add(n).read() } != 0 {
+                let what = format!("struct {} has a field that this library lacks", T::NAME);
+                return Err(Failure::new(libc::E2BIG, &what, "a newer libzoneplug"));
+            }
+        }
+        // SAFETY: both have that many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(given, all.as_mut_ptr().cast(), known) };
+    }
+    // SAFETY: zero bytes are a value, and so are those that the caller has set in C.
+    Ok(unsafe { all.assume_init() })
+}
+
+/// Refuses flags that a call does not know.
+pub(crate) fn known(flags: u32, known: u32, names: &str) -> Outcome<()> {
+    match flags & !known {
+        0 => Ok(()),
+        more => {
+            Err(Failure::invalid(&format!("this call does not know the flags {more:#x}"), names))
+        }
+    }
+}
+
+/// What a program does with each line of a text. NULL: the program wants none. The line is gone when the function returns. The
+/// function calls neither `longjmp` nor `pthread_exit`, and throws nothing.
+pub type zp_line = Option<unsafe extern "C" fn(line: *const c_char, arg: *mut c_void)>;
+
+/// Gives each line to the program.
+///
+/// # Safety
+///
+/// `line` may be called with `arg`.
+pub(crate) unsafe fn give_lines<'a>(
+    lines: impl IntoIterator<Item = &'a String>,
+    line: zp_line,
+    arg: *mut c_void,
+) {
+    let Some(line) = line else { return };
+    for text in lines {
+        let text = c_text(text.clone());
+        // SAFETY: the caller's promise.
+        unsafe { line(text.as_ptr(), arg) };
+    }
+}
+
+/// A text for C, which ends at its first zero byte. Texts quote specifications, and those from C have none.
+pub(crate) fn c_text(mut text: String) -> CString {
+    text.truncate(text.find('\0').unwrap_or(text.len()));
+    CString::new(text).unwrap_or_default()
 }
 
 /// Copies `text` and a zero byte to `buf`, as much as fits, and returns the length of the whole text, as snprintf(3)

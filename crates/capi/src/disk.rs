@@ -75,7 +75,7 @@ pub unsafe extern "C" fn zp_open(spec: *const c_char, disk: *mut *mut zp_disk) -
         // SAFETY: a string, says the header.
         let spec = DiskSpec::parse(unsafe { text(spec, "the specification") }?)?;
         let tags = spec.tags;
-        let hosted = HostedDisk::open(spec.device, spec.config)?;
+        let hosted = HostedDisk::open_named(spec)?;
         let process = Process::this();
         let (idle, bell) = (Mutex::default(), Mutex::default());
         let new = zp_disk { disk: hosted, tags, process, idle, bell };

@@ -6,6 +6,7 @@
 //! | `boundary.rs` | what every call does first and last: panics, forks, errors and their texts |
 //! | `types.rs` | operations, flags, statuses, zones, as C sees them |
 //! | `disk.rs` | a disk: open, close, properties, attributes, the plug dump |
+//! | `files.rs` | disks in files: made, checked, copied |
 //! | `blocking.rs` | calls that wait |
 //! | `queue.rs`, `queue_state.rs` | queues: many operations at a time |
 //! | `events.rs` | what happened to a disk |
@@ -26,15 +27,17 @@ mod blocking;
 mod boundary;
 mod disk;
 mod events;
+mod files;
 mod memory;
 mod queue;
 mod queue_state;
 mod types;
 
 pub use blocking::*;
-pub use boundary::{zp_error_hint, zp_error_message};
+pub use boundary::{zp_error_hint, zp_error_message, zp_line};
 pub use disk::*;
 pub use events::*;
+pub use files::*;
 pub use memory::*;
 pub use queue::*;
 pub use types::*;

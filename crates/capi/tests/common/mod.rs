@@ -88,3 +88,27 @@ pub(crate) fn poll(queue: *mut zp_queue, max: u32) -> Vec<zp_completion> {
     unsafe { all.set_len(n as usize) };
     all
 }
+
+/// A directory that is removed at the end.
+pub(crate) struct Directory(std::path::PathBuf);
+
+impl Directory {
+    /// A new one for the test with this name.
+    pub(crate) fn new(name: &str) -> Directory {
+        let path =
+            std::env::temp_dir().join(format!("zoneplug-capi-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn path(&self, name: &str) -> CString {
+        CString::new(self.0.join(name).to_str().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
