@@ -125,15 +125,9 @@ impl PyLog {
         let bytes = |data: &Bound<'_, PyAny>| bytes_of(data)?.to_vec(py);
         let records = records.iter().map(bytes).collect::<PyResult<Vec<Vec<u8>>>>()?;
         let log = self.log.clone();
-        let work = move || match (sync, &*records) {
-            (true, [record]) => Ok(vec![log.append_sync(record)?]),
-            (sync, _) => {
-                let at = log.append_batch(records)?;
-                if sync {
-                    log.sync()?;
-                }
-                Ok(at)
-            }
+        let work = move || match sync {
+            true => log.append_batch_sync(records),
+            false => log.append_batch(records),
         };
         Ok(run(py, self.process, work)?.into_iter().map(PyAddress).collect())
     }

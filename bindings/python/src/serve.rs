@@ -4,11 +4,9 @@ use crate::disk::Name;
 use crate::error::{Process, failed};
 use crate::signals;
 use pyo3::prelude::*;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use zoneplug::nvme_tcp::{NvmeTcpOptions, read_key};
-use zoneplug::serve::{Serve, Serving};
+use zoneplug::serve::{Access, Serve, Serving, parse_address};
 use zoneplug_core::Error;
 use zoneplug_core::poison::lock;
 
@@ -19,16 +17,12 @@ pub(crate) struct Served {
     serving: Mutex<Option<Serving>>,
     lines: Vec<String>,
     addresses: Vec<(String, u16)>,
+    socket: Option<PathBuf>,
     process: Process,
 }
 
 /// Hosts that may connect, whether any may, the keys of hosts, and the key of this side.
-type Access = (Option<Vec<String>>, bool, Vec<(String, PathBuf)>, Option<PathBuf>);
-
-fn address(text: &str) -> Result<SocketAddr, Error> {
-    text.parse()
-        .map_err(|_| Error::invalid(format!("'{text}' is no address")).hint("127.0.0.1:4420"))
-}
+type Given = (Option<Vec<String>>, bool, Vec<(String, PathBuf)>, Option<PathBuf>);
 
 #[pymethods]
 impl Served {
@@ -38,23 +32,22 @@ impl Served {
         disks: Vec<Name>,
         listen: &str,
         nqn: &str,
-        access: Access,
-        socket: PathBuf,
+        access: Given,
+        socket: Option<PathBuf>,
         metrics: Option<&str>,
     ) -> PyResult<Served> {
         let (hosts, any_host, keys, own_key) = access;
         let plan = || -> Result<Serve, Error> {
-            let mut options = NvmeTcpOptions::new(address(listen)?, nqn);
-            (options.hosts, options.any_host) = (hosts, any_host);
-            for (host, path) in keys {
-                options.dhchap_keys.push((host, read_key(&path)?));
-            }
-            options.dhchap_ctrl_key = own_key.map(|path| read_key(&path)).transpose()?;
+            let options = Access { hosts, any_host, keys, own_key }.options(listen, nqn)?;
             let specs = disks.iter().map(|disk| Ok(disk.read()?.to_string()));
             let specs = specs.collect::<Result<Vec<_>, Error>>()?;
-            let serve = Serve::new().nvme_tcp(options, specs).socket(socket);
+            let serve = Serve::new().nvme_tcp(options, specs);
+            let serve = match socket {
+                Some(path) => serve.socket(path),
+                None => serve.private_socket(),
+            };
             Ok(match metrics {
-                Some(at) => serve.metrics(address(at)?),
+                Some(at) => serve.metrics(parse_address(at)?),
                 None => serve,
             })
         };
@@ -62,8 +55,9 @@ impl Served {
         let serving = signals::wait(py, move || plan.start())?.map_err(|e| failed(py, &e))?;
         let addresses = serving.addresses().iter().map(|a| (a.ip().to_string(), a.port()));
         let (lines, addresses) = (serving.lines().to_vec(), addresses.collect());
+        let socket = serving.socket().map(Path::to_owned);
         let process = Process::this();
-        Ok(Served { serving: Mutex::new(Some(serving)), lines, addresses, process })
+        Ok(Served { serving: Mutex::new(Some(serving)), lines, addresses, socket, process })
     }
 
     #[getter]
@@ -74,6 +68,11 @@ impl Served {
     #[getter]
     fn addresses(&self) -> Vec<(String, u16)> {
         self.addresses.clone()
+    }
+
+    #[getter]
+    fn socket(&self) -> Option<PathBuf> {
+        self.socket.clone()
     }
 
     #[getter]

@@ -417,14 +417,69 @@
 #define ZP_NO_OP 255
 
 /*
+ Of `zp_log_open`: begins a log, whatever its zones hold. They are reset.
+ */
+#define ZP_LOG_CREATE 1
+
+/*
+ Of an append to a log: the records, and all before them, are durable when the call returns.
+ */
+#define ZP_LOG_SYNC 1
+
+/*
+ The number of a record that does not exist.
+ */
+#define ZP_NO_RECORD UINT64_MAX
+
+/*
+ Of `zp_crash_test`: cuts at every moment of every run, each in four ways, instead of `cuts` times.
+ */
+#define ZP_CRASH_EVERY 1
+
+/*
+ Of `zp_crash_test`: cuts the power once more while the check works. For checks that remove nothing that was promised.
+ */
+#define ZP_CRASH_CUT_CHECK 2
+
+/*
+ Of `zp_serve`: any host may connect, also over an address that other machines reach.
+ */
+#define ZP_SERVE_ANY_HOST 1
+
+/*
+ A power cut of `zp_crash_test`: what it has left, and what was promised before.
+ */
+struct zp_cut;
+
+/*
  A disk. Any number of threads may use it at a time.
  */
 struct zp_disk;
 
 /*
+ A log. Any number of threads may use it at a time. It keeps the disk open, also after `zp_close`.
+ */
+struct zp_log;
+
+/*
+ A place between two records of a log. One thread at a time may use it.
+ */
+struct zp_log_cursor;
+
+/*
  A queue of operations. It belongs to the thread that opened it.
  */
 struct zp_queue;
+
+/*
+ Served disks. Any number of threads may use this at a time.
+ */
+struct zp_serving;
+
+/*
+ A run of the work of `zp_crash_test`.
+ */
+struct zp_work;
 
 /*
  Options of a new disk. Set all bytes to zero, then `struct_size`; 0 is the default of each field. Sizes are bytes.
@@ -655,6 +710,273 @@ struct zp_zone {
    Zero.
    */
   uint8_t reserved2[24];
+};
+
+/*
+ Options of a log. Set all bytes to zero, then `struct_size`; 0 is the default of each field.
+ */
+struct zp_log_options {
+  /*
+   `sizeof(struct zp_log_options)`.
+   */
+  size_t struct_size;
+  /*
+   The id of the log. Each log of a disk has its own. The logs of a set have this id and those that follow.
+   */
+  uint64_t id;
+  /*
+   The number of the first zone.
+   */
+  uint32_t first_zone;
+  /*
+   How many zones. Conventional zones among them are skipped. Default: all up to the end of the disk.
+   */
+  uint32_t nr_zones;
+  /*
+   0 or `ZP_LOG_CREATE`.
+   */
+  uint32_t flags;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
+};
+
+/*
+ The address of a record: valid until the zone of the record is reset. It names the record, not only the place, and may be
+ stored as it is.
+ */
+struct zp_log_address {
+  /*
+   The number of the record: one more than that of the record before it.
+   */
+  uint64_t sequence;
+  /*
+   Its first byte, counted from the start of the disk.
+   */
+  uint64_t position;
+  /*
+   The opening of the log that has written it.
+   */
+  uint32_t session;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
+};
+
+/*
+ What opening a log has found.
+ */
+struct zp_log_recovery {
+  /*
+   The number of the oldest record, or `ZP_NO_RECORD`.
+   */
+  uint64_t first;
+  /*
+   The number of the newest record, or `ZP_NO_RECORD`.
+   */
+  uint64_t last;
+  /*
+   Bytes behind the newest record that a crash has torn. They were never durable.
+   */
+  uint64_t torn_bytes;
+  /*
+   Zones that hold records.
+   */
+  uint32_t zones_in_use;
+  /*
+   Places in the newest zone where records are missing or damaged. `zp_log_next` finds them.
+   */
+  uint32_t holes;
+  /*
+   Zones that the log cannot write: read-only or offline.
+   */
+  uint32_t lost;
+  /*
+   Zones that hold other data. The log does not touch them.
+   */
+  uint32_t foreign;
+};
+
+/*
+ A record that `zp_log_next` has found.
+ */
+struct zp_log_record {
+  /*
+   Its address.
+   */
+  struct zp_log_address address;
+  /*
+   Its data, which belong to the cursor until its next call.
+   */
+  const void *data;
+  /*
+   Bytes of the data.
+   */
+  size_t len;
+};
+
+/*
+ Options of a test of power cuts. Set all bytes to zero, then `struct_size`; 0 is the default of each field.
+ */
+struct zp_crash_options {
+  /*
+   `sizeof(struct zp_crash_options)`.
+   */
+  size_t struct_size;
+  /*
+   The seed of the first run. Default: 1.
+   */
+  uint64_t first_seed;
+  /*
+   Runs of the work, each with the next seed. Default: 10.
+   */
+  uint64_t nr_seeds;
+  /*
+   Power cuts in total. Default: 1000.
+   */
+  uint64_t cuts;
+  /*
+   `ZP_CRASH_*`.
+   */
+  uint32_t flags;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
+};
+
+/*
+ The work of `zp_crash_test`: returns 0, or another number if it fails. It calls neither `longjmp` nor `pthread_exit`, and
+ throws nothing.
+ */
+typedef int (*zp_work_fn)(struct zp_work *work, void *arg);
+
+/*
+ The check of `zp_crash_test`: returns 0 if all promises are kept, or another number, as that of `zp_cut_broken`. It calls neither
+ `longjmp` nor `pthread_exit`, and throws nothing.
+ */
+typedef int (*zp_cut_fn)(struct zp_cut *cut, void *arg);
+
+/*
+ Counts of a test that passed.
+ */
+struct zp_crash_report {
+  /*
+   Runs of the work.
+   */
+  uint64_t runs;
+  /*
+   Commands of all runs that changed the disk.
+   */
+  uint64_t commands;
+  /*
+   Moments at which the power could be cut.
+   */
+  uint64_t points;
+  /*
+   Power cuts that were checked.
+   */
+  uint64_t cuts;
+};
+
+/*
+ A power cut that breaks a promise: the smallest that was found.
+ */
+struct zp_crash_failure {
+  /*
+   All of it, in several lines, for people.
+   */
+  const char *text;
+  /*
+   What the check said.
+   */
+  const char *message;
+  /*
+   The value of the environment variable `ZONEPLUG_CRASH` with which `zp_crash_test` makes only this cut.
+   */
+  const char *repeat;
+  /*
+   The seed of the run.
+   */
+  uint64_t seed;
+  /*
+   Events (commands sent, commands completed) of the run before the cut.
+   */
+  uint64_t point;
+  /*
+   The number of the first cut that failed, from 1 on, before the search for a smaller one.
+   */
+  uint64_t nr;
+};
+
+/*
+ A host, and the file of the key by which it authenticates itself (DH-HMAC-CHAP).
+ */
+struct zp_host_key {
+  /*
+   The NQN of the host.
+   */
+  const char *nqn;
+  /*
+   The path of the file.
+   */
+  const char *path;
+};
+
+/*
+ Options of served disks. Set all bytes to zero, then `struct_size`; 0 and NULL are the default of each field.
+ */
+struct zp_serve_options {
+  /*
+   `sizeof(struct zp_serve_options)`.
+   */
+  size_t struct_size;
+  /*
+   Where to listen. Default: `"127.0.0.1:0"`, which is a free port of this machine.
+   */
+  const char *address;
+  /*
+   The name of the subsystem. Default: one with the number of the process.
+   */
+  const char *nqn;
+  /*
+   The NQNs of hosts that may connect. Default: all of this machine.
+   */
+  const char *const *hosts;
+  /*
+   Keys of hosts.
+   */
+  const struct zp_host_key *host_keys;
+  /*
+   The file of the key by which the disks' side authenticates itself.
+   */
+  const char *own_key;
+  /*
+   The path of the control socket, which `zoneplug status --socket PATH` asks. Default: in a temporary directory.
+   */
+  const char *socket;
+  /*
+   An address at which Prometheus reads metrics. Default: none.
+   */
+  const char *metrics;
+  /*
+   Elements of `hosts`.
+   */
+  uint32_t nr_hosts;
+  /*
+   Elements of `host_keys`.
+   */
+  uint32_t nr_host_keys;
+  /*
+   0 or `ZP_SERVE_ANY_HOST`.
+   */
+  uint32_t flags;
+  /*
+   Zero.
+   */
+  uint32_t reserved;
 };
 
 /*
@@ -946,6 +1268,19 @@ int64_t zp_appendv(struct zp_disk *disk,
                    uint32_t flags);
 
 /*
+ Appends each piece of memory by itself to the zone that starts at `zone_start`, with several at the device at a time, and
+ stores in `sectors[i]` where piece i landed, or a negative errno. Pieces of equal length land in the order of the list. Each
+ piece is whole logical blocks. `flags` is 0 or `ZP_FUA`. Returns 0 if all have landed, else the errno of the first piece
+ that has not. If a piece has a length that no append of the disk can have, none is sent.
+ */
+int zp_append_each(struct zp_disk *disk,
+                   uint64_t zone_start,
+                   const struct iovec *iov,
+                   int iovcnt,
+                   uint32_t flags,
+                   int64_t *sectors);
+
+/*
  Makes durable what was acknowledged.
  */
 int zp_flush(struct zp_disk *disk);
@@ -996,6 +1331,238 @@ int zp_report(struct zp_disk *disk,
               struct zp_zone *zones,
               uint32_t nr_zones,
               uint32_t flags);
+
+/*
+ Opens a log in the sequential zones of `disk`, or begins one if its zones are empty, and stores it in `*log`. `options` may be
+ NULL. All records that it finds are durable. Do not open a log a second time while it is open. -EEXIST: the zones hold other
+ data. -EINVAL: there are fewer than two zones.
+ */
+int zp_log_open(struct zp_disk *disk,
+                const struct zp_log_options *options,
+                struct zp_log **log);
+
+/*
+ Opens a set of `nr_logs` logs that share their zones and write side by side, and stores them in the array `logs`. The same
+ zones must be opened with the same id and number of logs. Each is closed by itself.
+ */
+int zp_log_open_set(struct zp_disk *disk,
+                    const struct zp_log_options *options,
+                    uint32_t nr_logs,
+                    struct zp_log **logs);
+
+/*
+ Closes a log. NULL is allowed. No thread may be in a call with it. Cursors stay usable. Does not sync.
+ */
+void zp_log_close(struct zp_log *log);
+
+/*
+ Appends a record of `len` bytes, and stores its address in `*at`, unless that is NULL. It is acknowledged when this returns, and
+ durable after the next `zp_log_sync`; with `ZP_LOG_SYNC` in `flags` it is durable at once. -ENOSPC: the log is full, and
+ nothing was written; `zp_log_trim` makes room. -EMSGSIZE: no zone can hold the record.
+ */
+int zp_log_append(struct zp_log *log,
+                  const void *data,
+                  size_t len,
+                  uint32_t flags,
+                  struct zp_log_address *at);
+
+/*
+ Appends records in order, in as few writes as possible: each piece of memory is a record. Stores their addresses in the array
+ `at`, unless that is NULL. After an error the first of them may be in the log.
+ */
+int zp_log_append_batch(struct zp_log *log,
+                        const struct iovec *records,
+                        int nr_records,
+                        uint32_t flags,
+                        struct zp_log_address *at);
+
+/*
+ Makes all records durable that were acknowledged before the call. If it fails, the log takes no more records
+ (-ENOTRECOVERABLE) until it is opened again.
+ */
+int zp_log_sync(struct zp_log *log);
+
+/*
+ Copies the record at `*at` to the `size` bytes at `buf`, as much as fits, and returns the length of the whole record. -ESTALE:
+ it is not in the log (any more). -EBADMSG: it is damaged.
+ */
+int64_t zp_log_read(struct zp_log *log,
+                    const struct zp_log_address *at,
+                    void *buf,
+                    size_t size);
+
+/*
+ Gives up the records before `*before`: resets each zone that holds only such records. Returns how many zones were reset.
+ The newest zone with records is never reset.
+ */
+int zp_log_trim(struct zp_log *log,
+                const struct zp_log_address *before);
+
+/*
+ Resets the zone with the oldest records. Returns 1, or 0 if only one zone holds records: the log keeps that zone.
+ */
+int zp_log_reset_oldest(struct zp_log *log);
+
+/*
+ Stores the number of the oldest record in `*first`, and that of the next record to be appended in `*next`: both are equal before
+ the first record. Either may be NULL.
+ */
+int zp_log_numbers(struct zp_log *log,
+                   uint64_t *first,
+                   uint64_t *next);
+
+/*
+ Returns the length of the longest record that the log accepts, in bytes.
+ */
+int64_t zp_log_max_record(struct zp_log *log);
+
+/*
+ Stores in `*found` what opening the log has found.
+ */
+int zp_log_recovered(struct zp_log *log, struct zp_log_recovery *found);
+
+/*
+ Stores in `*cursor` a cursor before the record at `*from`, or before the oldest one if `from` is NULL. -ESTALE: that record is
+ not in the log.
+ */
+int zp_log_cursor_open(struct zp_log *log,
+                       const struct zp_log_address *from,
+                       struct zp_log_cursor **cursor);
+
+/*
+ Goes to the next record, and stores it in `*record`. Returns 1; 0 at the end, where a later call finds what was appended meanwhile.
+ -ENODATA: records are missing here. -EBADMSG: one is damaged. After either, the next call goes on behind them.
+ */
+int zp_log_next(struct zp_log_cursor *cursor,
+                struct zp_log_record *record);
+
+/*
+ Closes a cursor. NULL is allowed.
+ */
+void zp_log_cursor_close(struct zp_log_cursor *cursor);
+
+/*
+ Runs `work` on an empty disk in memory once for each seed, cuts the power at many moments, and has `check` look at what each cut
+ has left. `disk` is a specification of the kind `mem`, such as `"mem,zones=8,zone-size=256K"`; small disks are quick, and their
+ zones become full. `options` may be NULL. Both functions get `arg`.
+
+ Returns 0 if all promises were kept, and stores counts in `*report`. Returns 1 at the first promise that a cut breaks, and stores
+ the smallest such cut in `*failure`, for `zp_crash_failure_free`. Both may be NULL. -EINVAL: the specification is wrong, or the
+ work fails without a power cut. If the environment variable `ZONEPLUG_CRASH` names a cut, makes only that one.
+ */
+int zp_crash_test(const char *disk,
+                  const struct zp_crash_options *options,
+                  zp_work_fn work,
+                  zp_cut_fn check,
+                  void *arg,
+                  struct zp_crash_report *report,
+                  struct zp_crash_failure **failure);
+
+/*
+ Frees a failure. NULL is allowed.
+ */
+void zp_crash_failure_free(struct zp_crash_failure *failure);
+
+/*
+ The disk of a run, empty at its start. It belongs to the library, which closes it after the work: the work closes what it has opened on
+ it, and not the disk.
+ */
+struct zp_disk *zp_work_disk(struct zp_work *work);
+
+/*
+ The seed of a run, for random work.
+ */
+uint64_t zp_work_seed(struct zp_work *work);
+
+/*
+ Declares that from now on no power cut may undo a fact, of which the check gets these `len` bytes. To be called, from any thread,
+ when the code says that data are durable.
+ */
+int zp_work_promise(struct zp_work *work,
+                    const void *data,
+                    size_t len);
+
+/*
+ The disk that a cut has left, as a program finds it after a crash. It belongs to the library, as that of the work does.
+ */
+struct zp_disk *zp_cut_disk(struct zp_cut *cut);
+
+/*
+ The nth promise that was made before the cut, from 0 on, and its length in `*len`. NULL: there are no more. The memory belongs to
+ the library, until the check returns.
+ */
+const void *zp_cut_promise(struct zp_cut *cut,
+                           size_t nth,
+                           size_t *len);
+
+/*
+ Says which promise is broken. Returns 1, for the check to return.
+ */
+int zp_cut_broken(struct zp_cut *cut, const char *why);
+
+/*
+ Opens an empty disk in memory with a volatile write cache, whose power `zp_crash_cut` cuts. `spec` is of the kind `mem`. `seed` chooses
+ what each cut takes.
+ */
+int zp_crash_open(const char *spec,
+                  uint64_t seed,
+                  struct zp_disk **disk);
+
+/*
+ Cuts the power of a disk of `zp_crash_open` and restores it; from then on the handle is of the disk that is left, as a program finds it
+ after a crash. Each sequential zone keeps a random prefix of what was written, at least what a flush or FUA covers. No other thread
+ may be in a call with the disk. Queues and logs of it have to be closed and opened again; events are numbered from 1 again.
+ */
+int zp_crash_cut(struct zp_disk *disk);
+
+/*
+ Serves the `nr` disks of an array of specifications over NVMe/TCP, as namespaces 1, 2 and so on of one subsystem, and stores what is
+ served in `*serving`. `options` may be NULL. Threads of the library serve them; the program goes on. While a disk in a file is
+ served, no other program can write it, nor this one. -EOPNOTSUPP: this build serves no disks.
+ */
+int zp_serve(const char *const *specs,
+             uint32_t nr,
+             const struct zp_serve_options *options,
+             struct zp_serving **serving);
+
+/*
+ The address at which the disks are served, such as `"127.0.0.1:40123"`. The text lives until `zp_serving_close`. NULL for NULL.
+ */
+const char *zp_serving_address(struct zp_serving *serving);
+
+/*
+ The NQN of the subsystem. The text lives until `zp_serving_close`. NULL for NULL.
+ */
+const char *zp_serving_nqn(struct zp_serving *serving);
+
+/*
+ The path of the control socket. The text lives until `zp_serving_close`. NULL for NULL.
+ */
+const char *zp_serving_socket(struct zp_serving *serving);
+
+/*
+ Copies the nth line, from 0 on, of what `zoneplug serve` prints to `buf`, as `zp_attribute` does: how clients reach the disks.
+ -ENOENT: there are no more.
+ */
+int zp_serving_line(struct zp_serving *serving,
+                    uint32_t nth,
+                    char *buf,
+                    size_t size);
+
+/*
+ Returns 1 if the disks are still served, 0 if not: then `zp_serving_stop` says why.
+ */
+int zp_serving_is_served(struct zp_serving *serving);
+
+/*
+ Stops serving, and makes all data durable. Returns what ended the server before, if it has failed. A further call does nothing.
+ */
+int zp_serving_stop(struct zp_serving *serving);
+
+/*
+ Stops serving, if `zp_serving_stop` has not, and frees what `zp_serve` gave. NULL is allowed. In a child of a fork this does nothing.
+ */
+void zp_serving_close(struct zp_serving *serving);
 
 /*
  Opens a queue of `disk` for up to `depth` operations at a time, 1 to 4096, and stores it in `*queue`. It belongs to

@@ -3,64 +3,14 @@
 
 use crate::boundary::{Failure, Outcome, call, known, wide_call};
 use crate::disk::{disk, zp_disk};
+use crate::memory::{bytes, pieces};
 use crate::types::{ZP_FUA, ZP_RESYNC, zp_zone};
 use libc::{c_int, c_void, iovec};
+use std::collections::HashMap;
 use std::io::IoSliceMut;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Op, Sector};
-use zoneplug_host::IoError;
-
-/// The most pieces of a vectored call: Linux's `IOV_MAX`.
-const IOV_MAX: c_int = 1024;
-
-/// The memory of a write.
-///
-/// # Safety
-///
-/// `buf` is null or has `len` bytes, which nothing writes meanwhile.
-unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Outcome<&'a [u8]> {
-    checked(buf, len)?;
-    // SAFETY: not null or empty, and the caller's promise.
-    Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buf.cast(), len) } })
-}
-
-/// Refuses NULL, and returns the length.
-fn checked(buf: *const c_void, len: usize) -> Outcome<u32> {
-    if buf.is_null() && len > 0 {
-        return Err(Failure::invalid("the buffer is NULL", "a buffer of that length"));
-    }
-    u32::try_from(len).map_err(|_| Failure::invalid("4 GiB of memory or more", "several calls"))
-}
-
-/// The pieces of a vectored call, checked, and the sum of their lengths.
-///
-/// # Safety
-///
-/// `iov` is null or has `iovcnt` elements.
-pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'a [iovec], u32)> {
-    if !(0..=IOV_MAX).contains(&iovcnt) {
-        return Err(Failure::invalid(&format!("{iovcnt} pieces of memory"), "0 to 1024"));
-    }
-    if iovcnt == 0 {
-        return Ok((&[], 0));
-    }
-    if iov.is_null() {
-        return Err(Failure::invalid("the list of pieces is NULL", "an array of struct iovec"));
-    }
-    if !iov.is_aligned() {
-        // The list is misaligned, for example in a packed structure.
-        return Err(Failure::invalid("the list of pieces is misaligned", "aligned to a pointer"));
-    }
-    // SAFETY: aligned, not null, and the caller's promise.
-    let list = unsafe { std::slice::from_raw_parts(iov, iovcnt as usize) };
-    let mut sum = 0u32;
-    for piece in list {
-        let len = checked(piece.iov_base, piece.iov_len)?;
-        let longer = || Failure::invalid("4 GiB of memory or more", "several calls");
-        sum = sum.checked_add(len).ok_or_else(longer)?;
-    }
-    Ok((list, sum))
-}
+use zoneplug_core::{Op, Sector, Status};
+use zoneplug_host::{Batch, IoError};
 
 /// Copies the memory of an operation, if the disk can take an operation of this length.
 ///
@@ -217,6 +167,94 @@ pub unsafe extern "C" fn zp_appendv(
     wide_call(|| unsafe {
         let disk = self::disk(disk)?;
         append(disk, zone_start, gathered(disk, (Op::ZoneAppend, zone_start), iov, iovcnt)?, flags)
+    })
+}
+
+/// Copies the memory of each append, if the disk can take an append of its length.
+///
+/// # Safety
+///
+/// Each piece is memory that nothing writes meanwhile.
+unsafe fn each(disk: &zp_disk, zone: Sector, list: &[iovec]) -> Outcome<Vec<AlignedBuf>> {
+    let disk = disk.hosted()?;
+    let unit = disk.limits().write_granularity_sectors << 9;
+    let copy = |piece: &iovec| {
+        // SAFETY: the caller's promise.
+        let piece = unsafe { bytes(piece.iov_base, piece.iov_len) }?;
+        let len = disk.check_length(Op::ZoneAppend, zone, piece.len() as u64)?;
+        if !len.is_multiple_of(unit) {
+            return Err(IoError::new(Op::ZoneAppend, zone, Status::Unaligned).into());
+        }
+        let mut buf = AlignedBuf::try_zeroed(len).ok_or_else(Failure::no_memory)?;
+        buf.write(0, piece);
+        Ok(buf)
+    };
+    list.iter().map(copy).collect()
+}
+
+/// Sends all appends, and returns where each landed, or a negative errno; and the first failure.
+fn append_all(
+    batch: &mut Batch,
+    zone: Sector,
+    bufs: Vec<AlignedBuf>,
+    fua: bool,
+) -> (Vec<i64>, Option<Failure>) {
+    let mut places = HashMap::new();
+    let mut sectors = vec![i64::from(-libc::EIO); bufs.len()];
+    for (n, buf) in bufs.into_iter().enumerate() {
+        let id = if fua { batch.append_fua(zone, buf) } else { batch.append(zone, buf) };
+        places.insert(id, n);
+    }
+    let mut first: Option<(usize, Failure)> = None;
+    while let Some(one) = batch.wait_any(None) {
+        let Some(n) = places.remove(&one.id) else { continue };
+        // No disk has 2^63 sectors: a byte number would exceed 64 bits.
+        sectors[n] = match one.result {
+            Ok(done) => done.sector.0 as i64,
+            Err(e) => {
+                let failure = Failure::from(e);
+                let number = failure.number().into();
+                if first.as_ref().is_none_or(|(before, _)| *before > n) {
+                    first = Some((n, failure));
+                }
+                number
+            }
+        };
+    }
+    (sectors, first.map(|(_, failure)| failure))
+}
+
+/// Appends each piece of memory by itself to the zone that starts at `zone_start`, with several at the device at a time, and
+/// stores in `sectors[i]` where piece i landed, or a negative errno. Pieces of equal length land in the order of the list. Each
+/// piece is whole logical blocks. `flags` is 0 or `ZP_FUA`. Returns 0 if all have landed, else the errno of the first piece
+/// that has not. If a piece has a length that no append of the disk can have, none is sent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_append_each(
+    disk: *mut zp_disk,
+    zone_start: u64,
+    iov: *const iovec,
+    iovcnt: c_int,
+    flags: u32,
+    sectors: *mut i64,
+) -> c_int {
+    call(|| {
+        known(flags, ZP_FUA.into(), "0 or ZP_FUA")?;
+        // SAFETY: an open disk and a list, says the header.
+        let (disk, (list, _)) = unsafe { (self::disk(disk)?, pieces(iov, iovcnt)?) };
+        if sectors.is_null() && !list.is_empty() {
+            return Err(Failure::invalid("the array of sectors is NULL", "an array of int64_t"));
+        }
+        let zone = Sector(zone_start);
+        // SAFETY: the memory of the list, says the header.
+        let (found, failure) = match unsafe { each(disk, zone, list) } {
+            Ok(bufs) => disk.with_batch(|batch| Ok(append_all(batch, zone, bufs, flags != 0)))?,
+            Err(e) => (vec![e.number().into(); list.len()], Some(e)),
+        };
+        for (n, sector) in found.into_iter().enumerate() {
+            // SAFETY: the array has an element for each piece, says the header.
+            unsafe { sectors.add(n).write(sector) };
+        }
+        failure.map_or(Ok(0), Err)
     })
 }
 

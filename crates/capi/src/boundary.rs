@@ -2,13 +2,14 @@
 //! errno with a text.
 
 use libc::{c_char, c_int, c_void};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use zoneplug::zone_log::LogError;
 use zoneplug_core::Error;
 use zoneplug_host::IoError;
 
@@ -49,6 +50,11 @@ impl Failure {
         Self::new(errno, &format!("no descriptor: {e}"), "a higher limit of open files")
     }
 
+    /// The number for the caller, without the text.
+    pub(crate) fn number(&self) -> c_int {
+        -self.errno
+    }
+
     /// Keeps the text for this thread, and returns the number for the caller.
     #[cold]
     fn report(self) -> c_int {
@@ -56,6 +62,7 @@ impl Failure {
         let last = (c_text(self.what), self.hint.map(c_text));
         // A thread that is ending can no longer keep a text.
         let _ = LAST.try_with(|l| *l.borrow_mut() = last);
+        FAILED.set(FAILED.get().wrapping_add(1));
         -errno
     }
 }
@@ -82,8 +89,23 @@ impl From<IoError> for Failure {
     }
 }
 
+impl From<LogError> for Failure {
+    #[cold]
+    fn from(e: LogError) -> Failure {
+        Failure { errno: e.errno(), ..Error::from(e).into() }
+    }
+}
+
 thread_local! {
     static LAST: RefCell<(CString, Option<CString>)> = RefCell::default();
+    /// Calls of this thread that have failed.
+    static FAILED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many calls of this thread have failed, and why the last one did.
+pub(crate) fn failures() -> (u64, String) {
+    let text = LAST.try_with(|l| l.borrow().0.to_string_lossy().into_owned());
+    (FAILED.get(), text.unwrap_or_default())
 }
 
 /// Runs the body of a call.
@@ -191,6 +213,38 @@ impl Process {
             "open the disk in the child, and only there",
         )
     }
+}
+
+/// Stores a result, unless the program wants none.
+///
+/// # Safety
+///
+/// `place` is null or the place of a `T`.
+pub(crate) unsafe fn store<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { place.write(value) };
+    }
+}
+
+/// Frees a handle. In a child of a fork this does nothing.
+///
+/// # Safety
+///
+/// `handle` is null, or a box that the caller gives up.
+pub(crate) unsafe fn close<T>(handle: *mut T, process: fn(&T) -> Process) {
+    call(|| {
+        if !handle.is_null() {
+            let _whole = Uncancelled::begin();
+            // SAFETY: the caller's promise.
+            let handle = unsafe { Box::from_raw(handle) };
+            if process(&handle).is_other() {
+                // Its threads do not exist in this process, and the parent owns its devices.
+                std::mem::forget(handle);
+            }
+        }
+        Ok(0)
+    });
 }
 
 /// The text of an argument.

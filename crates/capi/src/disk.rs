@@ -4,14 +4,19 @@ use crate::boundary::{Failure, Outcome, Process, Uncancelled, call, copy_text, t
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Wake, Waker};
+use zoneplug::crash::Power;
+use zoneplug_core::Error;
 use zoneplug_core::disk::DiskCounters;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, WakeFd};
+use zoneplug_host::{Batch, BlockingDisk, DiskSpec, HostedDisk, WakeFd};
 
 /// Most operations of a queue.
 pub(crate) const MAX_DEPTH: u32 = 4096;
+
+/// Most operations at the device of a call that waits for several.
+const BATCH_DEPTH: u16 = 32;
 
 /// A disk. Any number of threads may use it at a time.
 pub struct zp_disk {
@@ -21,32 +26,71 @@ pub struct zp_disk {
     process: Process,
     /// Clients for calls that wait. Each call takes one.
     idle: Mutex<Vec<BlockingDisk>>,
+    /// Clients for calls that wait for several operations.
+    idle_batches: Mutex<Vec<Batch>>,
+    /// The power, if the program can cut it.
+    pub(crate) power: Option<Power>,
     /// Announces events, once there is a descriptor.
     pub(crate) bell: Mutex<Option<Arc<WakeFd>>>,
 }
 
 impl zp_disk {
+    /// A handle of an open disk.
+    pub(crate) fn new(disk: HostedDisk, tags: Option<u16>) -> zp_disk {
+        let (idle, idle_batches) = (Mutex::default(), Mutex::default());
+        let (process, power, bell) = (Process::this(), None, Mutex::default());
+        zp_disk { disk, tags, process, idle, idle_batches, power, bell }
+    }
+
+    /// Goes on with another disk, which a power cut has left.
+    pub(crate) fn replace(&mut self, disk: HostedDisk) {
+        lock(&self.idle).clear();
+        lock(&self.idle_batches).clear();
+        if let Some(bell) = &*lock(&self.bell) {
+            self.disk.wake_at_event(Waker::noop());
+            // The program does not know yet what has happened to the other disk.
+            bell.wake_by_ref();
+        }
+        self.disk = disk;
+    }
+
     /// The disk, unless this process is a child of the one that opened it.
     pub(crate) fn hosted(&self) -> Outcome<&HostedDisk> {
         self.process.check()?;
         Ok(&self.disk)
     }
 
-    /// Runs a call that waits. Each thread that calls at the same time uses its own client, which is kept for later
-    /// calls.
+    /// Runs a call that waits for one operation.
     pub(crate) fn with_client<T>(
         &self,
         work: impl FnOnce(&mut BlockingDisk) -> Outcome<T>,
     ) -> Outcome<T> {
+        self.with_idle(&self.idle, BlockingDisk::new, work)
+    }
+
+    /// Runs a call that waits for several operations, of which up to [`BATCH_DEPTH`] are at the device at a time.
+    pub(crate) fn with_batch<T>(&self, work: impl FnOnce(&mut Batch) -> Outcome<T>) -> Outcome<T> {
+        let depth = self.tags.unwrap_or(BATCH_DEPTH).clamp(1, BATCH_DEPTH);
+        self.with_idle(&self.idle_batches, |disk| Batch::new(disk, depth), work)
+    }
+
+    /// Runs a call with an idle client. Each thread that calls at the same time uses its own client, which is kept for later
+    /// calls.
+    fn with_idle<C, T>(
+        &self,
+        idle: &Mutex<Vec<C>>,
+        new: impl FnOnce(&HostedDisk) -> Result<C, Error>,
+        work: impl FnOnce(&mut C) -> Outcome<T>,
+    ) -> Outcome<T> {
         let disk = self.hosted()?;
         let _whole = Uncancelled::begin();
-        let idle = lock(&self.idle).pop();
-        let mut client = match idle {
+        let kept = lock(idle).pop();
+        let mut client = match kept {
             Some(client) => client,
-            None => BlockingDisk::new(disk)?,
+            None => new(disk)?,
         };
         let result = work(&mut client);
-        lock(&self.idle).push(client);
+        lock(idle).push(client);
         result
     }
 }
@@ -76,9 +120,7 @@ pub unsafe extern "C" fn zp_open(spec: *const c_char, disk: *mut *mut zp_disk) -
         let spec = DiskSpec::parse(unsafe { text(spec, "the specification") }?)?;
         let tags = spec.tags;
         let hosted = HostedDisk::open_named(spec)?;
-        let process = Process::this();
-        let (idle, bell) = (Mutex::default(), Mutex::default());
-        let new = zp_disk { disk: hosted, tags, process, idle, bell };
+        let new = zp_disk::new(hosted, tags);
         // SAFETY: not null, and the place of a pointer, says the header.
         unsafe { disk.write(Box::into_raw(Box::new(new))) };
         Ok(0)

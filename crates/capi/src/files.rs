@@ -1,7 +1,7 @@
 //! Disks in files: making, checking and copying them.
 
 use crate::boundary::{
-    Failure, Options, Outcome, Uncancelled, call, give_lines, known, options, path, zp_line,
+    Failure, Options, Outcome, Uncancelled, call, give_lines, known, options, path, store, zp_line,
 };
 use crate::disk::{disk, zp_disk};
 use libc::{c_char, c_int, c_void};
@@ -122,18 +122,6 @@ impl From<zoneplug::file::Identity> for zp_identity {
             format_version: of.version,
             reserved: 0,
         }
-    }
-}
-
-/// Stores a result, unless the program wants none.
-///
-/// # Safety
-///
-/// `place` is null or the place of a `T`.
-pub(crate) unsafe fn store<T>(place: *mut T, value: T) {
-    if !place.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { place.write(value) };
     }
 }
 

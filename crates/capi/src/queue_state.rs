@@ -1,7 +1,7 @@
 //! The operations of a queue: turns an operation from C into a BIO, and the BIO into a completion.
 
-use crate::blocking::pieces;
 use crate::boundary::{Failure, Outcome, Uncancelled};
+use crate::memory::pieces;
 use crate::types::{
     ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, ZP_OP_READ,
     ZP_OP_REPORT_ZONES, ZP_OP_WRITE, ZP_OP_ZONE_APPEND, ZP_STATUS_IO, zp_completion, zp_op,

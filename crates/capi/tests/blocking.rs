@@ -245,3 +245,45 @@ fn a_length_beyond_the_disk_costs_nothing() {
     }
     assert!(peak() - before < 64 << 20, "{} bytes", peak() - before);
 }
+
+/// Each piece of a list is an append of its own, and has its own place or its own error.
+#[test]
+fn several_appends_in_one_call_have_a_place_each() {
+    let disk = open("mem,zones=4,zone-size=256K,reorder=5");
+    let blocks: Vec<[u8; 4096]> = (0..70).map(|n| [n; 4096]).collect();
+    let piece = |b: &[u8; 4096]| iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: 4096 };
+    let mut list: Vec<iovec> = blocks.iter().map(piece).collect();
+    let mut sectors = [0i64; 70];
+    let mut back = [0u8; 4096];
+    // SAFETY: an open disk, lists, and memory of these lengths.
+    unsafe {
+        let at = sectors.as_mut_ptr();
+        assert_eq!(zp_append_each(disk, 0, list.as_ptr(), 10, 0, at), 0, "{}", message());
+        assert!((0..10).all(|n| sectors[n] == n as i64 * 8), "{sectors:?}");
+        for (block, sector) in blocks[..10].iter().zip(sectors) {
+            assert_eq!(zp_read(disk, sector as u64, back.as_mut_ptr().cast(), 4096), 0);
+            assert_eq!(back, *block);
+        }
+        assert_eq!(zp_append_each(disk, 512, list.as_ptr(), 4, ZP_FUA.into(), at), 0);
+        assert_eq!(sectors[..4], [512, 520, 528, 536]);
+        assert_eq!(zp_append_each(disk, 512, list.as_ptr(), 0, 0, null_mut()), 0);
+
+        // A zone holds 64 blocks.
+        let full = zp_append_each(disk, 1024, list.as_ptr(), 70, 0, at);
+        assert!(full < 0 && message().contains("zone_append"), "{full} {}", message());
+        assert_eq!(sectors.iter().filter(|s| **s >= 0).count(), 64);
+        assert!(sectors[64..].iter().all(|s| *s == i64::from(full)), "{sectors:?}");
+
+        // Nothing is sent if one piece is wrong.
+        list[3].iov_len = 100;
+        let wrong = zp_append_each(disk, 1536, list.as_ptr(), 5, 0, at);
+        assert_eq!((wrong, sectors[0], sectors[4]), (-EINVAL, i64::from(-EINVAL), sectors[0]));
+        let mut z = zp_zone::default();
+        assert_eq!(zp_report(disk, 1536, &raw mut z, 1, 0), 1);
+        assert_eq!(z.wp, 1536, "nothing was written");
+        assert_eq!(zp_append_each(disk, 0, list.as_ptr(), 1, 0, null_mut()), -EINVAL);
+        assert_eq!(zp_append_each(disk, 0, list.as_ptr(), 1, 4, at), -EINVAL);
+        assert_eq!(zp_append_each(disk, 0, null(), 1, 0, at), -EINVAL);
+        zp_close(disk);
+    }
+}

@@ -10,7 +10,11 @@ fn the_header_is_the_one_of_this_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["boundary", "types", "disk", "files", "events", "blocking", "queue", "memory"] {
+    let files = [
+        "boundary", "types", "disk", "files", "events", "blocking", "log", "crash", "serve",
+        "queue", "memory",
+    ];
+    for file in files {
         builder = builder.with_src(root.join("src").join(file).with_extension("rs"));
     }
     let mut made = Vec::new();

@@ -17,12 +17,14 @@
 //! The disks are served by threads of their own; the program goes on, and its signals stay its own. Such a program does not hand
 //! its disks over to another server, and takes none over.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use zoneplug_core::{Error, ErrorKind};
-use zoneplug_host::nvme_tcp::NvmeTcpOptions;
+use zoneplug_host::nvme_tcp::{NvmeTcpOptions, read_key};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
@@ -33,12 +35,83 @@ use zoneplug_server::{
     check_addresses, check_socket,
 };
 
+/// The hosts that may use disks over NVMe/TCP, and their keys, as texts and paths. For programs that are not in Rust.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The NQNs of hosts that may connect. `None`: those with a key, or any of this machine.
+    pub hosts: Option<Vec<String>>,
+    /// Any host may connect, also over addresses that other machines reach.
+    pub any_host: bool,
+    /// The NQNs of hosts, and the files of the keys by which they authenticate themselves.
+    pub keys: Vec<(String, PathBuf)>,
+    /// The file of the key by which the disks' side authenticates itself.
+    pub own_key: Option<PathBuf>,
+}
+
+impl Access {
+    /// Options with this access. Reads the files of the keys.
+    ///
+    /// # Errors
+    ///
+    /// The address is none, or a file holds no key.
+    pub fn options(self, address: &str, nqn: &str) -> Result<NvmeTcpOptions, Error> {
+        let mut options = NvmeTcpOptions::new(parse_address(address)?, nqn);
+        (options.hosts, options.any_host) = (self.hosts, self.any_host);
+        for (host, path) in self.keys {
+            options.dhchap_keys.push((host, read_key(&path)?));
+        }
+        options.dhchap_ctrl_key = self.own_key.map(|path| read_key(&path)).transpose()?;
+        Ok(options)
+    }
+}
+
+/// Reads an address and a port, such as `127.0.0.1:4420`.
+///
+/// # Errors
+///
+/// The text is none.
+pub fn parse_address(text: &str) -> Result<SocketAddr, Error> {
+    text.parse()
+        .map_err(|_| Error::invalid(format!("'{text}' is no address")).hint("127.0.0.1:4420"))
+}
+
+/// A directory that only this user may use. Removed with all that is in it when this is dropped.
+#[derive(Debug)]
+struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    fn new() -> Result<PrivateDirectory, Error> {
+        let mut nr = 0u32;
+        loop {
+            let name = format!("zoneplug-{}-{nr}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(PrivateDirectory(path)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && nr < 10_000 => nr += 1,
+                Err(e) => {
+                    let what = format!("cannot make the directory {}", path.display());
+                    let hint = "a directory that this user may write, in TMPDIR";
+                    return Err(Error::new(ErrorKind::Io, what).hint(hint).source(e));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        // What is left disturbs nobody: the next directory has another number.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// The disks to serve, and the places at which to serve them.
 #[derive(Debug, Clone, Default)]
 pub struct Serve {
     ublk: Vec<String>,
     network: Option<(NvmeTcpOptions, Vec<String>)>,
     socket: Option<PathBuf>,
+    private_socket: bool,
     metrics: Option<SocketAddr>,
 }
 
@@ -70,6 +143,12 @@ impl Serve {
         self
     }
 
+    /// Has the control socket in a temporary directory, which is removed at the end: for tests. [`Serving::socket`] names it.
+    pub fn private_socket(mut self) -> Serve {
+        self.private_socket = true;
+        self
+    }
+
     /// Serves metrics over HTTP at this address, and measures latencies for them. Every program that can connect reads all metrics.
     pub fn metrics(mut self, address: SocketAddr) -> Serve {
         self.metrics = Some(address);
@@ -83,11 +162,15 @@ impl Serve {
     /// A disk that cannot be opened or shown, an address or a socket that is taken, or no disk at all. No disk is served then.
     pub fn start(self) -> Result<Serving, Error> {
         let doors = self.doors()?;
-        let Serve { socket, metrics: metrics_at, .. } = self;
+        let Serve { mut socket, private_socket, metrics: metrics_at, .. } = self;
+        let directory = private_socket.then(PrivateDirectory::new).transpose()?;
+        if let Some(directory) = &directory {
+            socket = Some(directory.0.join("socket"));
+        }
         if let Some(path) = &socket {
             check_socket(path)?;
         }
-        let config = Config { socket, metrics_at, ..Config::default() };
+        let config = Config { socket: socket.clone(), metrics_at, ..Config::default() };
         let signals = Signals::none();
         let signals = signals.map_err(|e| Failure::of_system(Attempt::Descriptor, "notices", e))?;
         let server = Server::new(config, doors, signals);
@@ -100,8 +183,8 @@ impl Serve {
         let thread = std::thread::Builder::new().name("zoneplug-server".to_owned()).spawn(body);
         let thread =
             thread.map_err(|e| Failure::of_system(Attempt::Thread, "no thread to serve", e))?;
-        let mut serving =
-            Serving { announced: Announcement::default(), stopper, thread: Some(thread) };
+        let (announced, thread) = (Announcement::default(), Some(thread));
+        let mut serving = Serving { announced, stopper, thread, socket, _directory: directory };
         match told.recv() {
             Ok(announced) => {
                 serving.announced = announced;
@@ -156,6 +239,9 @@ pub struct Serving {
     announced: Announcement,
     stopper: Stopper,
     thread: Option<JoinHandle<Result<(), Failure>>>,
+    socket: Option<PathBuf>,
+    /// Removed after the server has ended.
+    _directory: Option<PrivateDirectory>,
 }
 
 impl Serving {
@@ -167,6 +253,11 @@ impl Serving {
     /// The addresses of NVMe/TCP at which the disks are served. With port 0 these have the port that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.announced.addresses
+    }
+
+    /// The path of the control socket, if the program has chosen it or a temporary one.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// Whether the disks are still served. If not, [`Serving::stop`] says why.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from os import PathLike
+from pathlib import Path
 from typing import Any, Self, final
 
 from typing_extensions import Buffer as _Buffer
@@ -79,13 +80,15 @@ class Served:
         listen: str,
         nqn: str,
         access: tuple[list[str] | None, bool, list[tuple[str, str]], str | PathLike[str] | None],
-        socket: str | PathLike[str],
+        socket: str | PathLike[str] | None,
         metrics: str | None,
     ) -> Self: ...
     @property
     def lines(self) -> list[str]: ...
     @property
     def addresses(self) -> list[tuple[str, int]]: ...
+    @property
+    def socket(self) -> Path: ...
     @property
     def is_served(self) -> bool: ...
     def stop(self) -> None: ...

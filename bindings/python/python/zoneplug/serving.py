@@ -1,9 +1,6 @@
 """Disks that a program serves over NVMe/TCP, as `zoneplug serve` does."""
 
 import os
-import pathlib
-import shutil
-import tempfile
 
 from . import _zoneplug
 from .errors import Error
@@ -18,17 +15,9 @@ class Serving:
             raise Error._of(95, "this build serves no disks", "a build with the feature serve")
         #: The name of the subsystem.
         self.nqn = nqn
-        self._directory = None
-        if socket is None:
-            self._directory = tempfile.mkdtemp(prefix="zoneplug-")
-            socket = os.path.join(self._directory, "socket")
+        self._served = served(disks, address, nqn, access, socket, metrics)
         #: The control socket: `zoneplug status --socket PATH` asks it.
-        self.socket = pathlib.Path(socket)
-        try:
-            self._served = served(disks, address, nqn, access, self.socket, metrics)
-        except BaseException:
-            self._clean()
-            raise
+        self.socket = self._served.socket
 
     @property
     def address(self):
@@ -47,10 +36,7 @@ class Serving:
 
     def stop(self):
         """Stops serving, and makes all data durable. Raises what ended the server before, if it has failed."""
-        try:
-            self._served.stop()
-        finally:
-            self._clean()
+        self._served.stop()
 
     def __enter__(self):
         return self
@@ -61,11 +47,6 @@ class Serving:
     def __repr__(self):
         host, port = self.address
         return f"<zoneplug.Serving of {self.nqn} at {host}:{port}>"
-
-    def _clean(self):
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
 
 
 def serve(

@@ -325,6 +325,18 @@ impl ZoneLog {
         self.put(records.into_iter().map(|r| r.as_ref().to_vec()).collect(), false)
     }
 
+    /// Appends records as [`ZoneLog::append_batch`] does, and returns when they and all earlier records are durable.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`ZoneLog::append_batch`] and [`ZoneLog::sync`] do.
+    pub fn append_batch_sync<R: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = R>,
+    ) -> Result<Vec<LogAddress>, LogError> {
+        self.put(records.into_iter().map(|r| r.as_ref().to_vec()).collect(), true)
+    }
+
     /// Makes everything acknowledged before the call durable.
     ///
     /// # Errors

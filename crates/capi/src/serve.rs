@@ -1,0 +1,339 @@
+//! Disks that a program serves over NVMe/TCP, as `zoneplug serve` does.
+
+use crate::boundary::{
+    Failure, Options, Outcome, Process, Uncancelled, call, close, copy_text, known, options, path,
+    text,
+};
+use libc::{c_char, c_int};
+use std::ffi::CString;
+use std::path::PathBuf;
+
+/// Of `zp_serve`: any host may connect, also over an address that other machines reach.
+pub const ZP_SERVE_ANY_HOST: u32 = 1;
+
+/// A host, and the file of the key by which it authenticates itself (DH-HMAC-CHAP).
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct zp_host_key {
+    /// The NQN of the host.
+    pub nqn: *const c_char,
+    /// The path of the file.
+    pub path: *const c_char,
+}
+
+/// Options of served disks. Set all bytes to zero, then `struct_size`; 0 and NULL are the default of each field.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct zp_serve_options {
+    /// `sizeof(struct zp_serve_options)`.
+    pub struct_size: usize,
+    /// Where to listen. Default: `"127.0.0.1:0"`, which is a free port of this machine.
+    pub address: *const c_char,
+    /// The name of the subsystem. Default: one with the number of the process.
+    pub nqn: *const c_char,
+    /// The NQNs of hosts that may connect. Default: all of this machine.
+    pub hosts: *const *const c_char,
+    /// Keys of hosts.
+    pub host_keys: *const zp_host_key,
+    /// The file of the key by which the disks' side authenticates itself.
+    pub own_key: *const c_char,
+    /// The path of the control socket, which `zoneplug status --socket PATH` asks. Default: in a temporary directory.
+    pub socket: *const c_char,
+    /// An address at which Prometheus reads metrics. Default: none.
+    pub metrics: *const c_char,
+    /// Elements of `hosts`.
+    pub nr_hosts: u32,
+    /// Elements of `host_keys`.
+    pub nr_host_keys: u32,
+    /// 0 or `ZP_SERVE_ANY_HOST`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// SAFETY: numbers and pointers, for which zero is a value.
+unsafe impl Options for zp_serve_options {
+    const NAME: &'static str = "zp_serve_options";
+}
+
+/// Served disks. Any number of threads may use this at a time.
+pub struct zp_serving {
+    running: Running,
+    nqn: CString,
+    address: CString,
+    socket: CString,
+    lines: Vec<String>,
+    process: Process,
+}
+
+/// What is to be served, as a C program has given it.
+#[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only a build that serves reads it"))]
+struct Wanted {
+    specs: Vec<String>,
+    address: String,
+    nqn: String,
+    hosts: Option<Vec<String>>,
+    any_host: bool,
+    keys: Vec<(String, PathBuf)>,
+    own_key: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    metrics: Option<String>,
+}
+
+#[cfg(feature = "serve")]
+mod built {
+    use super::*;
+    use crate::boundary::c_text;
+    use std::sync::Mutex;
+    use zoneplug::serve::{Access, Serve, Serving, parse_address};
+    use zoneplug_core::poison::lock;
+
+    /// `None`: stopped.
+    pub(super) type Running = Mutex<Option<Serving>>;
+
+    pub(super) fn start(wanted: Wanted) -> Outcome<zp_serving> {
+        let Wanted { specs, address, nqn, hosts, any_host, keys, own_key, socket, metrics } =
+            wanted;
+        let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
+        let mut serve = Serve::new().nvme_tcp(options, specs);
+        serve = match socket {
+            Some(path) => serve.socket(path),
+            None => serve.private_socket(),
+        };
+        if let Some(at) = metrics {
+            serve = serve.metrics(parse_address(&at)?);
+        }
+        let serving = serve.start()?;
+        let address = serving.addresses().first().map(ToString::to_string).unwrap_or_default();
+        let socket = serving.socket().map(|path| path.display().to_string());
+        Ok(zp_serving {
+            nqn: c_text(nqn),
+            address: c_text(address),
+            socket: c_text(socket.unwrap_or_default()),
+            lines: serving.lines().to_vec(),
+            running: Mutex::new(Some(serving)),
+            process: Process::this(),
+        })
+    }
+
+    pub(super) fn is_served(running: &Running) -> bool {
+        lock(running).as_ref().is_some_and(Serving::is_served)
+    }
+
+    pub(super) fn stop(running: &Running) -> Outcome<()> {
+        let serving = lock(running).take();
+        Ok(serving.map_or(Ok(()), Serving::stop)?)
+    }
+}
+
+#[cfg(not(feature = "serve"))]
+mod built {
+    use super::*;
+
+    pub(super) type Running = std::convert::Infallible;
+
+    pub(super) fn start(_: Wanted) -> Outcome<zp_serving> {
+        let hint = "a build with FEATURES=\"file drives crypt serve\"";
+        Err(Failure::new(libc::EOPNOTSUPP, "this build serves no disks", hint))
+    }
+
+    pub(super) fn is_served(running: &Running) -> bool {
+        match *running {}
+    }
+
+    pub(super) fn stop(running: &Running) -> Outcome<()> {
+        match *running {}
+    }
+}
+
+use built::{Running, is_served, start, stop};
+
+/// The elements of an array.
+///
+/// # Safety
+///
+/// `array` is null or has `nr` elements.
+unsafe fn elements<'a, T>(array: *const T, nr: u32, what: &str) -> Outcome<&'a [T]> {
+    match (array.is_null(), nr) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::invalid(&format!("the array of {what} is NULL"), "an array")),
+        // SAFETY: the caller's promise.
+        _ => Ok(unsafe { std::slice::from_raw_parts(array, nr as usize) }),
+    }
+}
+
+/// Texts of an array.
+///
+/// # Safety
+///
+/// `array` is null or has `nr` strings.
+unsafe fn texts(array: *const *const c_char, nr: u32, what: &str) -> Outcome<Vec<String>> {
+    // SAFETY: the caller's promise.
+    let all = unsafe { elements(array, nr, what) }?;
+    // SAFETY: the same.
+    all.iter().map(|one| Ok(unsafe { text(*one, what) }?.to_owned())).collect()
+}
+
+/// What the arguments of a program ask for.
+///
+/// # Safety
+///
+/// The pointers are as the header says.
+unsafe fn wanted(
+    specs: *const *const c_char,
+    nr: u32,
+    given: &zp_serve_options,
+) -> Outcome<Wanted> {
+    let or = |one: *const c_char, what: &str, default: &str| match one.is_null() {
+        true => Ok::<_, Failure>(default.to_owned()),
+        // SAFETY: a string, says the caller.
+        false => Ok(unsafe { text(one, what) }?.to_owned()),
+    };
+    let file = |one: *const c_char| match one.is_null() {
+        true => Ok::<_, Failure>(None),
+        // SAFETY: the same.
+        false => Ok(Some(unsafe { path(one) }?.to_owned())),
+    };
+    // SAFETY: arrays of these lengths, and strings, says the caller.
+    let (specs, hosts, keys) = unsafe {
+        let key = |key: &zp_host_key| {
+            Ok((text(key.nqn, "the NQN of a host")?.to_owned(), path(key.path)?.to_owned()))
+        };
+        let keys = elements(given.host_keys, given.nr_host_keys, "keys")?;
+        (
+            texts(specs, nr, "specifications")?,
+            texts(given.hosts, given.nr_hosts, "hosts")?,
+            keys.iter().map(key).collect::<Outcome<_>>()?,
+        )
+    };
+    if specs.is_empty() {
+        return Err(Failure::invalid("no disk to serve", "a specification, such as mem,zones=8"));
+    }
+    let default = format!("nqn.2026-11.org.example:c-{}", std::process::id());
+    Ok(Wanted {
+        specs,
+        address: or(given.address, "the address", "127.0.0.1:0")?,
+        nqn: or(given.nqn, "the NQN", &default)?,
+        hosts: (!hosts.is_empty()).then_some(hosts),
+        any_host: given.flags & ZP_SERVE_ANY_HOST != 0,
+        keys,
+        own_key: file(given.own_key)?,
+        socket: file(given.socket)?,
+        metrics: match given.metrics.is_null() {
+            true => None,
+            false => Some(or(given.metrics, "the address of metrics", "")?),
+        },
+    })
+}
+
+/// Serves the `nr` disks of an array of specifications over NVMe/TCP, as namespaces 1, 2 and so on of one subsystem, and stores what is
+/// served in `*serving`. `options` may be NULL. Threads of the library serve them; the program goes on. While a disk in a file is
+/// served, no other program can write it, nor this one. -EOPNOTSUPP: this build serves no disks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serve(
+    specs: *const *const c_char,
+    nr: u32,
+    options: *const zp_serve_options,
+    serving: *mut *mut zp_serving,
+) -> c_int {
+    call(|| {
+        // SAFETY: options, says the header.
+        let given = unsafe { self::options(options)? };
+        known(given.flags, ZP_SERVE_ANY_HOST, "0 or ZP_SERVE_ANY_HOST")?;
+        if serving.is_null() {
+            return Err(Failure::invalid(
+                "the place for what is served is NULL",
+                "a pointer's address",
+            ));
+        }
+        let _whole = Uncancelled::begin();
+        // SAFETY: strings and arrays, says the header.
+        let started = start(unsafe { wanted(specs, nr, &given)? })?;
+        // SAFETY: not null, and the place of a pointer, says the header.
+        unsafe { serving.write(Box::into_raw(Box::new(started))) };
+        Ok(0)
+    })
+}
+
+/// What an argument names.
+///
+/// # Safety
+///
+/// `serving` is null or was started and not closed, and no other thread closes it meanwhile.
+unsafe fn serving<'a>(serving: *const zp_serving) -> Outcome<&'a zp_serving> {
+    // SAFETY: the caller's promise.
+    unsafe { serving.as_ref() }
+        .ok_or_else(|| Failure::invalid("what is served is NULL", "what zp_serve gave"))
+}
+
+/// The address at which the disks are served, such as `"127.0.0.1:40123"`. The text lives until `zp_serving_close`. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_address(serving: *mut zp_serving) -> *const c_char {
+    // SAFETY: NULL or what is served, says the header.
+    unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.address.as_ptr())
+}
+
+/// The NQN of the subsystem. The text lives until `zp_serving_close`. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_nqn(serving: *mut zp_serving) -> *const c_char {
+    // SAFETY: NULL or what is served, says the header.
+    unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.nqn.as_ptr())
+}
+
+/// The path of the control socket. The text lives until `zp_serving_close`. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_socket(serving: *mut zp_serving) -> *const c_char {
+    // SAFETY: NULL or what is served, says the header.
+    unsafe { serving.as_ref() }.map_or(std::ptr::null(), |s| s.socket.as_ptr())
+}
+
+/// Copies the nth line, from 0 on, of what `zoneplug serve` prints to `buf`, as `zp_attribute` does: how clients reach the disks.
+/// -ENOENT: there are no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_line(
+    serving: *mut zp_serving,
+    nth: u32,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: what is served, says the header.
+        let lines = unsafe { &self::serving(serving)?.lines };
+        let Some(line) = lines.get(nth as usize) else {
+            let what = format!("there are {} lines", lines.len());
+            return Err(Failure::new(libc::ENOENT, &what, "a smaller number"));
+        };
+        // SAFETY: `buf` has that size, says the header.
+        unsafe { copy_text(line, buf, size) }
+    })
+}
+
+/// Returns 1 if the disks are still served, 0 if not: then `zp_serving_stop` says why.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_is_served(serving: *mut zp_serving) -> c_int {
+    call(|| {
+        // SAFETY: what is served, says the header.
+        let this = unsafe { self::serving(serving)? };
+        Ok((!this.process.is_other() && is_served(&this.running)).into())
+    })
+}
+
+/// Stops serving, and makes all data durable. Returns what ended the server before, if it has failed. A further call does nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_stop(serving: *mut zp_serving) -> c_int {
+    call(|| {
+        // SAFETY: what is served, says the header.
+        let this = unsafe { self::serving(serving)? };
+        this.process.check()?;
+        let _whole = Uncancelled::begin();
+        stop(&this.running)?;
+        Ok(0)
+    })
+}
+
+/// Stops serving, if `zp_serving_stop` has not, and frees what `zp_serve` gave. NULL is allowed. In a child of a fork this does nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_serving_close(serving: *mut zp_serving) {
+    // SAFETY: NULL, or started and not closed, says the header.
+    unsafe { close(serving, |serving| serving.process) };
+}

@@ -1,0 +1,143 @@
+//! Disks that a program serves.
+#![cfg(feature = "serve")]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Directory, message};
+use libc::{EBUSY, EINVAL, ENOENT, c_char};
+use std::ffi::CStr;
+use std::io::{Read, Write};
+use std::mem::zeroed;
+use std::net::TcpStream;
+use std::path::Path;
+use std::ptr::{null, null_mut};
+use zoneplug_capi::*;
+
+fn options() -> zp_serve_options {
+    // SAFETY: numbers and pointers.
+    let zero: zp_serve_options = unsafe { zeroed() };
+    zp_serve_options { struct_size: size_of_val(&zero), ..zero }
+}
+
+/// Serves disks, or returns the errno.
+fn serve(specs: &[&CStr], options: *const zp_serve_options) -> Result<*mut zp_serving, i32> {
+    let specs: Vec<*const c_char> = specs.iter().map(|s| s.as_ptr()).collect();
+    let mut serving = null_mut();
+    // SAFETY: strings, options and a place.
+    match unsafe { zp_serve(specs.as_ptr(), specs.len() as u32, options, &raw mut serving) } {
+        0 => Ok(serving),
+        errno => Err(errno),
+    }
+}
+
+fn said(text: *const c_char) -> String {
+    // SAFETY: a string that lives until the close.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn disks_are_served_until_they_are_stopped() {
+    let served = serve(&[c"mem,zones=8", c"mem,zones=4,zone-size=1M"], null()).unwrap();
+    let mut line = [0; 256];
+    // SAFETY: what is served, and memory of that length.
+    unsafe {
+        let address = said(zp_serving_address(served));
+        let port: u16 = address.strip_prefix("127.0.0.1:").unwrap().parse().unwrap();
+        assert!(port > 0);
+        let nqn = said(zp_serving_nqn(served));
+        assert_eq!(nqn, format!("nqn.2026-11.org.example:c-{}", std::process::id()));
+        for (nth, start) in [(1, "namespace 1  mem,zones=8"), (2, "namespace 2  mem,zones=4,")] {
+            let n = zp_serving_line(served, nth, line.as_mut_ptr(), line.len());
+            let text = said(line.as_ptr());
+            assert!(text.len() == n as usize && text.starts_with(start), "{text}");
+        }
+        assert_eq!(zp_serving_line(served, 99, line.as_mut_ptr(), line.len()), -ENOENT);
+        // A PDU that is no ICReq: the server speaks NVMe/TCP, and ends the connection.
+        let mut host = TcpStream::connect(&address).unwrap();
+        host.write_all(&[9; 128]).unwrap();
+        let mut answer = Vec::new();
+        let _ = host.read_to_end(&mut answer);
+        assert!(answer.first().is_none_or(|kind| *kind == 3), "C2HTermReq, not {answer:?}");
+        assert_eq!(zp_serving_is_served(served), 1);
+
+        let socket = said(zp_serving_socket(served));
+        assert!(Path::new(&socket).exists());
+        assert_eq!(zp_serving_stop(served), 0, "{}", message());
+        assert_eq!((zp_serving_is_served(served), zp_serving_stop(served)), (0, 0));
+        assert!(!Path::new(&socket).parent().unwrap().exists(), "its directory is removed");
+        assert!(TcpStream::connect(&address).is_err());
+        zp_serving_close(served);
+        zp_serving_close(null_mut());
+    }
+}
+
+/// A served disk in a file is the server's alone; a close without a stop gives it back.
+#[test]
+fn a_file_is_in_use_while_it_is_served() {
+    let directory = Directory::new("served");
+    let (path, socket) = (directory.path("disk.zbd"), directory.path("control"));
+    // SAFETY: strings, options and places.
+    unsafe {
+        let small: zp_create_options = zeroed();
+        let small = zp_create_options {
+            struct_size: size_of_val(&small),
+            zones: 4,
+            zone_size: 1 << 20,
+            ..small
+        };
+        assert_eq!(zp_create(path.as_ptr(), &raw const small, null_mut()), 0, "{}", message());
+        let options = zp_serve_options {
+            nqn: c"nqn.2026-11.org.example:mine".as_ptr(),
+            socket: socket.as_ptr(),
+            metrics: c"127.0.0.1:0".as_ptr(),
+            ..options()
+        };
+        let served = serve(&[&path], &raw const options).unwrap();
+        assert_eq!(said(zp_serving_nqn(served)), "nqn.2026-11.org.example:mine");
+        assert_eq!(said(zp_serving_socket(served)), socket.to_str().unwrap());
+        let mut disk = null_mut();
+        assert_eq!(zp_open(path.as_ptr(), &raw mut disk), -EBUSY);
+        zp_serving_close(served);
+        assert_eq!(zp_open(path.as_ptr(), &raw mut disk), 0, "{}", message());
+        zp_close(disk);
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    assert_eq!(serve(&[], null()), Err(-EINVAL));
+    assert_eq!(message(), "no disk to serve");
+    assert_eq!(serve(&[c"mem,zone=8"], null()), Err(-EINVAL));
+    let wrong = |change: &dyn Fn(&mut zp_serve_options)| {
+        let mut given = options();
+        change(&mut given);
+        (serve(&[c"mem,zones=8"], &raw const given).unwrap_err(), message())
+    };
+    assert_eq!(
+        wrong(&|o| o.address = c"here".as_ptr()),
+        (-EINVAL, "'here' is no address".to_owned())
+    );
+    assert_eq!(wrong(&|o| o.nqn = c"mine".as_ptr()).0, -EINVAL);
+    // Other machines reach this address, and nothing says which hosts may use the disk.
+    assert_eq!(wrong(&|o| o.address = c"0.0.0.0:0".as_ptr()).0, -EINVAL);
+    assert_eq!(wrong(&|o| o.metrics = c"there".as_ptr()).0, -EINVAL);
+    assert_eq!(wrong(&|o| o.own_key = c"/nowhere/key".as_ptr()).0, -ENOENT);
+    assert_eq!(wrong(&|o| o.nr_hosts = 1), (-EINVAL, "the array of hosts is NULL".to_owned()));
+    assert_eq!(wrong(&|o| o.nr_host_keys = 1).0, -EINVAL);
+    assert_eq!(wrong(&|o| o.flags = 2).0, -EINVAL);
+    let hosts = [c"nqn.2026-11.org.example:host".as_ptr()];
+    let allowed = zp_serve_options {
+        address: c"0.0.0.0:0".as_ptr(),
+        hosts: hosts.as_ptr(),
+        nr_hosts: 1,
+        ..options()
+    };
+    let served = serve(&[c"mem,zones=8"], &raw const allowed).unwrap();
+    // SAFETY: what is served, or NULL.
+    unsafe {
+        zp_serving_close(served);
+        assert!(zp_serving_address(null_mut()).is_null());
+        assert_eq!(zp_serving_stop(null_mut()), -EINVAL);
+    }
+}
