@@ -14,6 +14,10 @@ use zoneplug_capi::*;
 fn a_child_is_refused_in_words_and_opens_its_own() {
     let disk = open("mem,zones=4,zone-size=1M");
     let q = queue(disk, 8);
+    let mut log = std::ptr::null_mut();
+    let other = open("mem,zones=4,zone-size=1M");
+    // SAFETY: an open disk and the place of a log.
+    assert_eq!(unsafe { zp_log_open(other, std::ptr::null(), &raw mut log) }, 0, "{}", message());
     let buf = [3u8; 4096];
     submit(q, &[op(ZP_OP_WRITE, 0, buf.as_ptr(), 4096, 1)]);
     // SAFETY: the child ends with `_exit`, and only its own thread exists there.
@@ -26,9 +30,13 @@ fn a_child_is_refused_in_words_and_opens_its_own() {
                 && zp_append(disk, 0, buf.as_ptr().cast(), 4096, 0) == -i64::from(EPERM)
                 && zp_queue_submit(q, std::ptr::null(), 0) == -EPERM
                 && zp_queue_close(q, -1) == 0
+                && zp_log_sync(log) == -EPERM
         };
         // SAFETY: the same.
-        unsafe { zp_close(disk) };
+        unsafe {
+            zp_log_close(log);
+            zp_close(disk);
+        }
         let own = open("mem,zones=4,zone-size=1M");
         // SAFETY: an open disk.
         let works = unsafe { zp_append(own, 2048, buf.as_ptr().cast(), 4096, 0) == 2048 };
@@ -45,6 +53,12 @@ fn a_child_is_refused_in_words_and_opens_its_own() {
     unsafe {
         assert_eq!(zp_append(disk, 0, buf.as_ptr().cast(), 4096, 0), 8);
         assert_eq!(zp_queue_close(q, -1), 0);
+        assert_eq!(
+            zp_log_append(log, buf.as_ptr().cast(), 4, ZP_LOG_SYNC, std::ptr::null_mut()),
+            0
+        );
+        zp_log_close(log);
+        zp_close(other);
         zp_close(disk);
     }
 }

@@ -89,3 +89,19 @@ fn a_start_that_fails_says_why() {
     assert!(!socket.exists());
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// Two servers of one program do not share a directory, and each removes its own.
+#[test]
+fn a_private_socket_is_gone_with_its_server() {
+    let start = || {
+        let options = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN);
+        Serve::new().nvme_tcp(options, ["mem,zones=4"]).private_socket().start().unwrap()
+    };
+    let [first, second] = [start(), start()];
+    let sockets = [&first, &second].map(|served| served.socket().unwrap().to_owned());
+    assert_ne!(sockets[0], sockets[1]);
+    assert!(sockets.iter().all(|socket| ask(socket, r#"{"cmd":"status"}"#).contains(NQN)));
+    first.stop().unwrap();
+    drop(second);
+    assert!(sockets.iter().all(|socket| !socket.parent().unwrap().exists()));
+}
