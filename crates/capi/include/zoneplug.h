@@ -1077,6 +1077,13 @@ const char *zp_error_message(void);
 const char *zp_error_hint(void);
 
 /*
+ Returns the name of what was wrong in this thread's last failed call, for a program to compare: "Exists" for a file that
+ is there, "UnknownKey" for a key of a specification, "ZoneFull" for an operation. NULL if it has no name. The names are
+ those of the enums of the Rust library. The text lives until this thread's next call that fails.
+ */
+const char *zp_error_reason(void);
+
+/*
  A few words for a status of a completion, in English. The text lives for ever. NULL: there is no such status.
  */
 const char *zp_status_name(uint8_t status);

@@ -29,13 +29,16 @@ public:
 	/* The error of the calling thread's last call, which has returned a negative errno. */
 	explicit error(int64_t returned)
 	    : std::system_error(static_cast<int>(-returned), std::generic_category(), zp_error_message()),
-	      hint_(zp_error_hint() ? zp_error_hint() : "") {}
+	      hint_(zp_error_hint() ? zp_error_hint() : ""),
+	      reason_(zp_error_reason() ? zp_error_reason() : "") {}
 
 	/* What to try, or "". */
 	const std::string &hint() const noexcept { return hint_; }
+	/* The name of what was wrong, such as "Exists"; empty if it has none. */
+	const std::string &reason() const noexcept { return reason_; }
 
 private:
-	std::string hint_;
+	std::string hint_, reason_;
 };
 
 /* Throws if a call has failed, and returns what it returned. */

@@ -20,6 +20,16 @@ pub(crate) struct Failure {
     errno: c_int,
     what: String,
     hint: Option<String>,
+    /// The name of the reason, for programs.
+    reason: Option<String>,
+}
+
+/// The texts of a thread's last failed call.
+#[derive(Debug, Default)]
+struct LastTexts {
+    what: CString,
+    hint: Option<CString>,
+    reason: Option<CString>,
 }
 
 /// The result of a call: a number that is not negative, or the failure.
@@ -28,7 +38,7 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 impl Failure {
     #[cold]
     pub(crate) fn new(errno: c_int, what: &str, hint: &str) -> Failure {
-        Failure { errno, what: what.to_owned(), hint: Some(hint.to_owned()) }
+        Failure { errno, what: what.to_owned(), hint: Some(hint.to_owned()), reason: None }
     }
 
     /// The failure of a call with a wrong argument.
@@ -59,7 +69,11 @@ impl Failure {
     #[cold]
     fn report(self) -> c_int {
         let errno = self.errno;
-        let last = (c_text(self.what), self.hint.map(c_text));
+        let last = LastTexts {
+            what: c_text(self.what),
+            hint: self.hint.map(c_text),
+            reason: self.reason.map(c_text),
+        };
         // A thread that is ending can no longer keep a text.
         let _ = LAST.try_with(|l| *l.borrow_mut() = last);
         FAILED.set(FAILED.get().wrapping_add(1));
@@ -74,6 +88,7 @@ impl From<Error> for Failure {
             errno: e.errno(),
             what: e.what().to_owned(),
             hint: e.what_to_try().map(str::to_owned),
+            reason: e.reason().map(str::to_owned),
         }
     }
 }
@@ -85,6 +100,7 @@ impl From<IoError> for Failure {
             errno: e.status.errno(),
             what: e.to_string(),
             hint: e.what_to_try().map(str::to_owned),
+            reason: Some(format!("{:?}", e.status)),
         }
     }
 }
@@ -97,14 +113,14 @@ impl From<LogError> for Failure {
 }
 
 thread_local! {
-    static LAST: RefCell<(CString, Option<CString>)> = RefCell::default();
+    static LAST: RefCell<LastTexts> = RefCell::default();
     /// Calls of this thread that have failed.
     static FAILED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// How many calls of this thread have failed, and why the last one did.
 pub(crate) fn failures() -> (u64, String) {
-    let text = LAST.try_with(|l| l.borrow().0.to_string_lossy().into_owned());
+    let text = LAST.try_with(|l| l.borrow().what.to_string_lossy().into_owned());
     (FAILED.get(), text.unwrap_or_default())
 }
 
@@ -383,13 +399,22 @@ pub(crate) unsafe fn copy_text(text: &str, buf: *mut c_char, size: usize) -> Out
 /// thread's next call that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zp_error_message() -> *const c_char {
-    LAST.try_with(|l| l.borrow().0.as_ptr()).unwrap_or(c"".as_ptr())
+    LAST.try_with(|l| l.borrow().what.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Returns what to try after this thread's last failed call, in one line. NULL if nothing is known. The text lives until
 /// this thread's next call that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zp_error_hint() -> *const c_char {
-    let hint = |l: &RefCell<(CString, Option<CString>)>| l.borrow().1.as_ref().map(|h| h.as_ptr());
+    let hint = |l: &RefCell<LastTexts>| l.borrow().hint.as_ref().map(|h| h.as_ptr());
     LAST.try_with(hint).ok().flatten().unwrap_or(std::ptr::null())
+}
+
+/// Returns the name of what was wrong in this thread's last failed call, for a program to compare: "Exists" for a file that
+/// is there, "UnknownKey" for a key of a specification, "ZoneFull" for an operation. NULL if it has no name. The names are
+/// those of the enums of the Rust library. The text lives until this thread's next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn zp_error_reason() -> *const c_char {
+    let reason = |l: &RefCell<LastTexts>| l.borrow().reason.as_ref().map(|r| r.as_ptr());
+    LAST.try_with(reason).ok().flatten().unwrap_or(std::ptr::null())
 }

@@ -40,7 +40,7 @@ mod serve;
 mod types;
 
 pub use blocking::*;
-pub use boundary::{zp_error_hint, zp_error_message, zp_line};
+pub use boundary::{zp_error_hint, zp_error_message, zp_error_reason, zp_line};
 pub use crash::*;
 pub use disk::*;
 pub use events::*;

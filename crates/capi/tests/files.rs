@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Directory, hint, message, open, property};
+use common::{Directory, hint, message, open, property, reason};
 use libc::{E2BIG, EBUSY, EINVAL, EOPNOTSUPP, c_char, c_void};
 use std::ffi::{CStr, CString};
 use std::mem::zeroed;
@@ -53,6 +53,8 @@ fn a_disk_is_made_checked_and_copied() {
         assert_eq!(zp_create(path.as_ptr(), &raw const options, &raw mut made), 0, "{}", message());
         assert_eq!(zp_create(path.as_ptr(), &raw const options, null_mut()), -EBUSY);
         assert!(message().ends_with("disk.zbd exists"), "{}", message());
+        assert_eq!(reason().as_deref(), Some("Exists"));
+        assert!(hint().is_some_and(|h| h.contains("'force'")), "{:?}", hint());
     }
     assert_eq!((text(&made.uuid).len(), &*text(&made.label)), (36, "scratch"));
     assert!(made.created_unix_s > 1_700_000_000 && made.format_version == 1);

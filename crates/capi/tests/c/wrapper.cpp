@@ -41,6 +41,7 @@ static void disks()
 	CHECK(std::memcmp(block, back, sizeof(back)) == 0 && d.report().size() == 4 && d.report(2048, 1)[0].wp == 2064);
 	auto misplaced = thrown([&] { d.write(4096 + 8, block, sizeof(block)); });
 	CHECK(misplaced.code().value() == EIO && !misplaced.hint().empty());
+	CHECK(misplaced.reason() == "NotAtWritePointer");
 	d.snapshot("copy.zbd");
 	d.finish(2048, 2048);
 	d.reset(2048, 2048);

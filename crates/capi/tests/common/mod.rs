@@ -37,6 +37,13 @@ pub(crate) fn hint() -> Option<String> {
     (!hint.is_null()).then(|| unsafe { CStr::from_ptr(hint) }.to_str().unwrap().to_owned())
 }
 
+/// The name of what was wrong.
+pub(crate) fn reason() -> Option<String> {
+    let reason = zp_error_reason();
+    // SAFETY: the same.
+    (!reason.is_null()).then(|| unsafe { CStr::from_ptr(reason) }.to_str().unwrap().to_owned())
+}
+
 /// A number of a disk.
 pub(crate) fn property(disk: *mut zp_disk, name: &CStr) -> u64 {
     let mut value = 0;
