@@ -11,6 +11,25 @@ use zoneplug_host::file::FileDisk;
 pub(crate) type Shown = (Vec<ZoneInfo>, Vec<Vec<u32>>);
 
 impl World {
+    /// Whether two showings of the disk that a kill or a cut at `moment` has left are the same. One difference is allowed
+    /// (docs/disk-format.md, *Why a failed sync cannot break it*): a failed sync lost the data of a conventional zone's
+    /// write, the process was killed before it had marked the session, and the write had not ended. Memory may show that
+    /// data until it is short.
+    pub(crate) fn stays(&self, moment: usize, shown: &Shown, again: &Shown) -> bool {
+        let has_failed = self.storage.first_failure().is_some_and(|f| f < moment);
+        let in_flight = |n: u32, i: u32| {
+            let covers = |kind: &Kind| matches!(kind, Kind::Conventional { zone, at, len, .. } if *zone == n && (*at..at + len).contains(&i));
+            self.asked.iter().any(|a| a.start <= moment && a.ack > moment && covers(&a.kind))
+        };
+        let same_zone = |(n, (a, b)): (u32, (&Vec<u32>, &Vec<u32>))| {
+            let mut sectors = (0..).zip(a.iter().zip(b));
+            a.len() == b.len() && sectors.all(|(i, (a, b))| a == b || has_failed && in_flight(n, i))
+        };
+        shown.0 == again.0
+            && shown.1.len() == again.1.len()
+            && (0..).zip(shown.1.iter().zip(&again.1)).all(same_zone)
+    }
+
     /// Checks what is there after a cut, or a kill, at `moment`; returns the zones as they are then, and their data.
     pub(crate) fn check(
         &self,
