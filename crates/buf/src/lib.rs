@@ -5,17 +5,20 @@
 //! the `IoBuf` is back. So a device written in safe Rust can leak memory but cannot corrupt it.
 //!
 //! [`AlignedBuf`] lends itself without `unsafe`. Lending other memory is `unsafe`, and the function states the
-//! conditions. [`Parts`] hands out a buffer in parts, and [`Arena`] hands out buffers.
+//! conditions. [`Parts`] hands out a buffer in parts, and [`Arena`] hands out buffers. [`Buffers`] keeps free memory for
+//! the next commands.
 //!
 //! This crate has the only `unsafe` code below `zoneplug-host`.
 
 mod aligned;
 mod arena;
+mod buffers;
 mod io;
 mod parts;
 mod slice;
 
 pub use aligned::{AlignedBuf, Lent};
 pub use arena::Arena;
+pub use buffers::Buffers;
 pub use io::{IoBuf, IoRange, Segment, Segments};
 pub use parts::Parts;

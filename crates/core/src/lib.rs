@@ -28,8 +28,8 @@ pub mod unit;
 pub mod zone;
 
 pub use bio::{
-    Bio, BioPool, Bios, Command, Commands, Flags, IoRequest, IoResult, Op, Sense, Status,
-    WritePointer, lost_bios,
+    Bio, BioPool, Bios, Command, Commands, DiskClient, Flags, IoRequest, IoResult, Op, Sense,
+    Status, WritePointer, lost_bios,
 };
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorDetail, ErrorKind};

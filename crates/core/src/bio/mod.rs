@@ -3,12 +3,14 @@
 //! A client fills a [`Bio`]. The engine puts one or more of them into a [`Command`], the unit that a device handles.
 //! Neither is ever copied: a `Box` of it moves from list to list.
 
+mod client;
 mod command;
 mod late;
 mod op;
 mod request;
 
 pub use crate::status::{Sense, Status, WritePointer};
+pub use client::DiskClient;
 pub use command::{Command, Commands};
 pub(crate) use command::{FuaStep, MIXED, NO_SLOT, UNSENT, Waiter};
 pub use late::Late;

@@ -6,9 +6,9 @@ use super::{Shared, sys};
 use crate::served::Counters;
 use crate::served::timing::Timing;
 use std::cell::RefCell;
+use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::IoContext;
-use zoneplug_nvme::tcp::Buffers;
 
 /// The context that a connection is called with.
 pub(super) struct WorkerContext<'a, T> {

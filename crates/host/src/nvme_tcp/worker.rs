@@ -19,9 +19,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
-use zoneplug_nvme::tcp::Buffers;
 
 /// Keys of descriptors that are not connections.
 const MAIL: u64 = u64::MAX;

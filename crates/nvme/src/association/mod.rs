@@ -50,11 +50,12 @@ pub use server::Server;
 use crate::io_queue::{DiskClient, IoQueue};
 use crate::spec::Completion;
 use crate::target::{Namespaces, QueueId};
-use crate::tcp::{Buffers, Config, Connection, Event, Received};
+use crate::tcp::{Config, Connection, Event, Received};
 use authentication::QueueAuthentication;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
 
 /// The role of an association for the target.

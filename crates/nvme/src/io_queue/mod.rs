@@ -37,11 +37,12 @@ mod peer_query;
 mod resend;
 
 pub use closing::ClosingQueue;
+pub use zoneplug_core::DiskClient;
 
 use crate::spec::{Completion, status};
 use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::target::{Namespaces, QueueId};
-use crate::tcp::{Buffers, Connection, Received};
+use crate::tcp::{Connection, Received};
 use answered::Answered;
 use behind::Behind;
 use late::LateWait;
@@ -49,43 +50,10 @@ use peer_query::PendingQuery;
 use resend::Resending;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
+use zoneplug_buf::{AlignedBuf, Buffers, IoBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Flags, Nanos, Op, Sector, Status};
 use zoneplug_recovery::{ClientKey, DiskRecovery};
-
-/// A client of a disk. Only one queue uses it.
-pub trait DiskClient {
-    /// Returns the token of a BIO that is about to be submitted. The low 16 bits must be the slot; the owner may use
-    /// the rest, for example to measure how long BIOs take.
-    #[inline(always)]
-    fn token(&mut self, slot: u16, _op: Op) -> u64 {
-        u64::from(slot)
-    }
-
-    /// Called when a BIO with this token is back. `sector` is where it began or, for an append, where it landed.
-    #[inline(always)]
-    fn ended(&mut self, _token: u64, _op: Op, _sector: Sector) {}
-
-    /// Takes as many BIOs from the front of `bios` as there is room for. Returns how many.
-    fn submit(&mut self, bios: &mut Bios) -> usize;
-
-    /// Does pending work and appends BIOs that have ended to `done`.
-    fn poll(&mut self, done: &mut Bios);
-
-    /// Returns the number of BIOs that were taken and not given back.
-    fn outstanding(&self) -> u32;
-
-    /// Takes back the buffer that was lent to a BIO that is back. Returns `None` if the BIO came back without the
-    /// buffer; the client then keeps the loan until the memory is back.
-    fn reclaim(&mut self, bio: &mut Bio, lent: Lent) -> Option<AlignedBuf>;
-
-    /// Refuses this client's writes that an order window holds. They come back with the next poll.
-    fn refuse_held(&mut self);
-
-    /// Keeps lent memory until it is back, even after the client has gone.
-    fn keep_lent(&mut self, lent: impl Iterator<Item = Lent>);
-}
 
 /// The disks of a server.
 pub trait Disks {

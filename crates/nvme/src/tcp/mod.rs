@@ -6,18 +6,15 @@
 //! | `pdu.rs` | the headers of PDUs, both ways |
 //! | `digest.rs` | CRC32C |
 //! | `data_pointer.rs` | the position of a command's data |
-//! | `buffers.rs` | free memory for data |
 //! | `connection/` | one connection: its input, its commands, its output |
 //!
 //! Specification: NVM Express TCP Transport 1.0.
 
-mod buffers;
 mod connection;
 mod data_pointer;
 mod digest;
 pub mod pdu;
 
-pub use buffers::Buffers;
 pub use connection::{Config, Connection, Ended, Event, Queue, Received, TimedOut};
 pub use data_pointer::DataPointer;
 pub use digest::{DIGEST_LEN, Digest};

@@ -2,10 +2,11 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_nvme::target::{Namespace, Namespaces, Nqn, SubsystemConfig, Target};
-use zoneplug_nvme::tcp::{Buffers, Connection};
+use zoneplug_nvme::tcp::Connection;
 
 /// The namespaces of one disk of this geometry.
 pub(crate) fn namespaces(geometry: &Geometry) -> Arc<Namespaces> {

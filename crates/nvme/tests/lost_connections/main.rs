@@ -10,14 +10,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use target_side::{namespaces, output};
-use zoneplug_buf::{AlignedBuf, Lent};
+use zoneplug_buf::{AlignedBuf, Buffers, Lent};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Status};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, DiskClient, Disks, IoContext, IoQueue};
 use zoneplug_nvme::spec::{Command, FUA, ZoneAction, opcode};
 use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
-use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
 use zoneplug_recovery::DiskRecovery;
 
 /// Sectors of a zone, which are blocks.

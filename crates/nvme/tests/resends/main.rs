@@ -14,13 +14,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use target_side::{namespaces, output};
+use zoneplug_buf::Buffers;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Random};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext, IoQueue};
 use zoneplug_nvme::spec::{Command, FUA, opcode, status};
 use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
-use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
 use zoneplug_recovery::DiskRecovery;
 
 /// Sectors of a zone, which are blocks.

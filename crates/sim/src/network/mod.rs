@@ -60,6 +60,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::Arc;
+use zoneplug_buf::Buffers;
 use zoneplug_core::disk::{DiskConfig, Freeze};
 use zoneplug_core::{Nanos, Queue, Random, Status};
 use zoneplug_devices::emu::EmuDisk;
@@ -68,7 +69,6 @@ use zoneplug_nvme::dhchap::DhGroup;
 use zoneplug_nvme::initiator::Done;
 use zoneplug_nvme::io_queue::ClosingQueue;
 use zoneplug_nvme::target::Target;
-use zoneplug_nvme::tcp::Buffers;
 
 /// The name of the subsystem.
 const SUBSYSTEM: &str = "nqn.2026-11.dev.zoneplug:world";

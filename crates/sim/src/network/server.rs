@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::IoSlice;
 use std::ops::RangeInclusive;
+use zoneplug_buf::Buffers;
 use zoneplug_core::{Nanos, Random};
 use zoneplug_nvme::association::Server;
 use zoneplug_nvme::dhchap;
@@ -17,7 +18,7 @@ use zoneplug_nvme::initiator::Data;
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext};
 use zoneplug_nvme::target::auth::Job;
 use zoneplug_nvme::target::{Activity, Event as TargetEvent, Nqn, QueueId, Target};
-use zoneplug_nvme::tcp::{Buffers, Ended, Received};
+use zoneplug_nvme::tcp::{Ended, Received};
 
 /// The most time for a value of Diffie-Hellman.
 const COMPUTING: u32 = 50_000_000;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
+use zoneplug_buf::Buffers;
 use zoneplug_core::disk::{Disk, DiskConfig, ZoneRecovery};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::zone::{Geometry, Limits};
@@ -19,7 +20,7 @@ use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::{FaultDisk, FaultPlan};
 use zoneplug_nvme::dhchap::DhGroup;
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
-use zoneplug_nvme::tcp::{Buffers, Config};
+use zoneplug_nvme::tcp::Config;
 
 /// The properties of the network and the target.
 #[derive(Debug, Clone, Copy)]

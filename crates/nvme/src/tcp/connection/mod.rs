@@ -24,7 +24,6 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-use super::buffers::Buffers;
 use super::digest::DIGEST_LEN;
 use super::pdu::{Digests, FatalError};
 use crate::spec::fabrics::ConnectData;
@@ -36,7 +35,7 @@ use stage::{MAX_EXPECTED, Stage};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{IoSlice, IoSliceMut};
-use zoneplug_buf::AlignedBuf;
+use zoneplug_buf::{AlignedBuf, Buffers};
 use zoneplug_core::Nanos;
 
 /// Pieces of memory that a read fills: the rest of data, headers and data in turn, and the bytes behind them.

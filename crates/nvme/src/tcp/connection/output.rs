@@ -1,14 +1,13 @@
 //! The output of a connection: PDUs in order, partly sent.
 
 use crate::spec::{Command, Completion};
-use crate::tcp::Buffers;
 use crate::tcp::digest::{DIGEST_LEN, Digest};
 use crate::tcp::pdu::{
     CAPSULE_RESPONSE_LEN, COMMON_LEN, Common, DATA_LEN, Digests, Kind, Transfer, flag,
 };
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use zoneplug_buf::AlignedBuf;
+use zoneplug_buf::{AlignedBuf, Buffers};
 use zoneplug_core::Nanos;
 
 /// Padding for the largest alignment: 32 dwords.

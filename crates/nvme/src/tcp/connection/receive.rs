@@ -10,7 +10,8 @@ use crate::tcp::pdu::{
     CAPSULE_COMMAND_LEN, COMMON_LEN, Common, DATA_LEN, Digests, FatalError, INITIALIZE_LEN,
     Initialize, Kind, MAX_ALIGN, TERMINATE_LEN, TERMINATE_MAX, Transfer, fatal, field, flag,
 };
-use crate::tcp::{Buffers, DIGEST_LEN, DataPointer, Digest, IN_CAPSULE_MAX};
+use crate::tcp::{DIGEST_LEN, DataPointer, Digest, IN_CAPSULE_MAX};
+use zoneplug_buf::Buffers;
 
 /// The kind of bytes that come next.
 #[derive(Debug, Clone, Copy)]

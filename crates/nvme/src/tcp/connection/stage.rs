@@ -4,10 +4,9 @@
 //! puts the headers here and each write's data into its own memory, where they stay. If other bytes arrive instead, all
 //! are copied back into one piece.
 
-use crate::tcp::Buffers;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
-use zoneplug_buf::AlignedBuf;
+use zoneplug_buf::{AlignedBuf, Buffers};
 
 /// Bytes that are read ahead before a connection is a queue. A header with its pad fits.
 const STAGE_FIRST: usize = 2048;

@@ -1,6 +1,6 @@
 //! Free memory for the data of commands, kept for later commands. A thread owns it and its connections share it.
 
-use zoneplug_buf::AlignedBuf;
+use crate::AlignedBuf;
 
 /// The shortest buffer, as a power of two. A shorter request gets this one.
 const MIN_SHIFT: u32 = 12;
@@ -10,7 +10,7 @@ const CLASSES: usize = 16;
 /// Free buffers, by their length.
 ///
 /// ```
-/// use zoneplug_nvme::tcp::Buffers;
+/// use zoneplug_buf::Buffers;
 /// let mut buffers = Buffers::new(1 << 20);
 /// let b = buffers.take(5000);
 /// assert_eq!(b.len(), 8192);
