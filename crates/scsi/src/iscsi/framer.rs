@@ -1,7 +1,7 @@
 //! From bytes to PDUs. A PDU is its header, additional headers, a digest of both, data padded to a multiple of four, and
 //! a digest of these (RFC 7143, section 11.1).
 //!
-//! A PDU takes no more memory than its bytes that have arrived, whatever its header announces.
+//! The framer keeps a header at most. The owner puts data where they belong, or reads them there directly.
 
 use super::header::{HEADER_LEN, Header};
 
@@ -18,6 +18,17 @@ pub struct FrameLimits {
     pub data_digest: bool,
 }
 
+/// A part of a PDU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// The header. Data follow, if it announces any.
+    Header(Header),
+    /// Some of the data, never none.
+    Data(&'a [u8]),
+    /// The end of the PDU. Its digests are right.
+    End,
+}
+
 /// A whole PDU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pdu {
@@ -25,8 +36,6 @@ pub struct Pdu {
     pub header: Header,
     /// The data, without padding.
     pub data: Vec<u8>,
-    /// Whether the digest of the data is right. If not, the PDU is rejected, and its data are not used.
-    pub data_intact: bool,
 }
 
 /// The reason for which a connection cannot go on.
@@ -34,22 +43,53 @@ pub struct Pdu {
 pub enum FrameError {
     /// The digest of a header is wrong: the length of the PDU is not known.
     HeaderDigest,
+    /// The digest of data is wrong. A session without recovery within connections (ErrorRecoveryLevel 0) ends too.
+    DataDigest,
     /// A PDU announces more data than this side takes.
     TooLong(usize),
 }
 
-/// The bytes of a connection that are no whole PDU yet.
+/// The part of a PDU whose bytes come next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Header,
+    Additional,
+    HeaderDigest,
+    Data,
+    Padding,
+    DataDigest,
+}
+
+/// The place in the bytes of a connection.
 #[derive(Debug)]
 pub struct Framer {
     limits: FrameLimits,
-    bytes: Vec<u8>,
+    part: Part,
+    /// Bytes of this part that are still to come.
+    left: usize,
+    /// The header, and the digest that is being read.
+    header: [u8; HEADER_LEN],
+    digest: [u8; DIGEST_LEN],
+    /// The digest of the bytes before it.
+    crc: u32,
     failed: Option<FrameError>,
+    /// The data of the PDU of [`Framer::receive`].
+    data: Vec<u8>,
 }
 
 impl Framer {
     /// Makes a framer.
     pub fn new(limits: FrameLimits) -> Framer {
-        Framer { limits, bytes: Vec::new(), failed: None }
+        Framer {
+            limits,
+            part: Part::Header,
+            left: HEADER_LEN,
+            header: [0; HEADER_LEN],
+            digest: [0; DIGEST_LEN],
+            crc: 0,
+            failed: None,
+            data: Vec::new(),
+        }
     }
 
     /// Sets the limits of PDUs from the next one on. Call it between two PDUs.
@@ -58,81 +98,169 @@ impl Framer {
     }
 
     /// Takes bytes from the front of `input`, up to the end of a PDU at most. Returns the PDU when it is whole. After
-    /// an error, nothing is taken any more.
+    /// an error, nothing is taken any more. For owners that keep whole PDUs; do not mix it with [`Framer::next`].
     pub fn receive(&mut self, input: &mut &[u8]) -> Result<Option<Pdu>, FrameError> {
+        loop {
+            match self.next(input)? {
+                None => return Ok(None),
+                Some(Frame::Header(_)) => self.data.clear(),
+                Some(Frame::Data(bytes)) => self.data.extend(bytes),
+                Some(Frame::End) => {
+                    let data = std::mem::take(&mut self.data);
+                    return Ok(Some(Pdu { header: Header(self.header), data }));
+                }
+            }
+        }
+    }
+
+    /// Takes bytes from the front of `input` and returns the next part of a PDU. `None`: more bytes are needed. After
+    /// an error, nothing is taken any more.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Frame<'a>>, FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
+        self.step(input).inspect_err(|e| self.failed = Some(*e))
+    }
+
+    /// Returns how many bytes of data come next: the owner may read them past the framer.
+    pub fn data_left(&self) -> usize {
+        if self.part == Part::Data { self.left } else { 0 }
+    }
+
+    /// Notes data that were read past the framer, at most [`Framer::data_left`].
+    pub fn read_past(&mut self, data: &[u8]) {
+        debug_assert!(data.len() <= self.data_left());
+        self.left -= data.len();
+        if self.limits.data_digest {
+            self.crc = crc32c::crc32c_append(self.crc, data);
+        }
+    }
+
+    fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Frame<'a>>, FrameError> {
         loop {
-            let wanted = self.wanted().inspect_err(|e| self.failed = Some(*e))?;
-            if self.bytes.len() == wanted {
-                return Ok(Some(self.take()));
+            if self.left == 0 {
+                match self.part {
+                    Part::Header => {
+                        let header = Header(self.header);
+                        self.crc = crc32c::crc32c(&self.header);
+                        self.go_to(Part::Additional, header.additional_len());
+                    }
+                    Part::Additional if self.limits.header_digest => {
+                        self.go_to(Part::HeaderDigest, DIGEST_LEN);
+                    }
+                    Part::HeaderDigest if self.crc != u32::from_le_bytes(self.digest) => {
+                        return Err(FrameError::HeaderDigest);
+                    }
+                    Part::Additional | Part::HeaderDigest => {
+                        let header = Header(self.header);
+                        let data = header.data_len();
+                        if data > self.limits.max_data {
+                            return Err(FrameError::TooLong(data));
+                        }
+                        self.crc = 0;
+                        self.go_to(Part::Data, data);
+                        return Ok(Some(Frame::Header(header)));
+                    }
+                    Part::Data => {
+                        let data = Header(self.header).data_len();
+                        self.go_to(Part::Padding, data.next_multiple_of(4) - data);
+                    }
+                    Part::Padding => {
+                        let any = Header(self.header).data_len() > 0;
+                        let digest = self.limits.data_digest && any;
+                        self.go_to(Part::DataDigest, if digest { DIGEST_LEN } else { 0 });
+                        if !digest {
+                            self.digest = self.crc.to_le_bytes();
+                        }
+                    }
+                    Part::DataDigest if self.crc != u32::from_le_bytes(self.digest) => {
+                        return Err(FrameError::DataDigest);
+                    }
+                    Part::DataDigest => {
+                        self.go_to(Part::Header, HEADER_LEN);
+                        return Ok(Some(Frame::End));
+                    }
+                }
+                continue;
             }
             if input.is_empty() {
                 return Ok(None);
             }
-            let n = (wanted - self.bytes.len()).min(input.len());
-            self.bytes.extend(&input[..n]);
-            *input = &input[n..];
-        }
-    }
-
-    /// The end of the headers with their digest, if the header is there.
-    fn head(&self) -> Option<(Header, usize)> {
-        let header = Header(*self.bytes.first_chunk::<HEADER_LEN>()?);
-        let digest = if self.limits.header_digest { DIGEST_LEN } else { 0 };
-        Some((header, HEADER_LEN + header.additional_len() + digest))
-    }
-
-    /// Returns how many bytes are needed before the next decision: the header, all headers, or the whole PDU.
-    fn wanted(&self) -> Result<usize, FrameError> {
-        let Some((header, head)) = self.head() else { return Ok(HEADER_LEN) };
-        if self.bytes.len() < head {
-            return Ok(head);
-        }
-        if self.limits.header_digest {
-            let (headers, digest) = self.bytes[..head].split_at(head - DIGEST_LEN);
-            if crc32c::crc32c(headers).to_le_bytes() != digest {
-                return Err(FrameError::HeaderDigest);
+            let (bytes, rest) = input.split_at(self.left.min(input.len()));
+            *input = rest;
+            match self.part {
+                Part::Header => {
+                    self.header[HEADER_LEN - self.left..][..bytes.len()].copy_from_slice(bytes)
+                }
+                Part::HeaderDigest | Part::DataDigest => {
+                    self.digest[DIGEST_LEN - self.left..][..bytes.len()].copy_from_slice(bytes);
+                }
+                Part::Data => {
+                    self.read_past(bytes);
+                    return Ok(Some(Frame::Data(bytes)));
+                }
+                Part::Additional if self.limits.header_digest => {
+                    self.crc = crc32c::crc32c_append(self.crc, bytes);
+                }
+                Part::Padding if self.limits.data_digest => {
+                    self.crc = crc32c::crc32c_append(self.crc, bytes);
+                }
+                Part::Additional | Part::Padding => {}
             }
+            self.left -= bytes.len();
         }
-        let data = header.data_len();
-        if data > self.limits.max_data {
-            return Err(FrameError::TooLong(data));
-        }
-        let digest = if self.limits.data_digest && data > 0 { DIGEST_LEN } else { 0 };
-        Ok(head + data.next_multiple_of(4) + digest)
     }
 
-    /// Takes the PDU, which is whole.
-    fn take(&mut self) -> Pdu {
-        let bytes = std::mem::take(&mut self.bytes);
-        let mut header = [0; HEADER_LEN];
-        header.copy_from_slice(&bytes[..HEADER_LEN]);
-        let header = Header(header);
-        let digest = if self.limits.header_digest { DIGEST_LEN } else { 0 };
-        let rest = &bytes[HEADER_LEN + header.additional_len() + digest..];
-        let (data, digest) = rest.split_at(header.data_len().next_multiple_of(4));
-        let data_intact = digest.is_empty() || crc32c::crc32c(data).to_le_bytes() == digest;
-        Pdu { header, data: data[..header.data_len()].to_vec(), data_intact }
+    fn go_to(&mut self, part: Part, bytes: usize) {
+        (self.part, self.left) = (part, bytes);
+    }
+}
+
+/// The bytes of a PDU around its data: those before them, and those behind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Envelope {
+    head: [u8; HEADER_LEN + DIGEST_LEN],
+    head_len: u8,
+    tail: [u8; 3 + DIGEST_LEN],
+    tail_len: u8,
+}
+
+impl Envelope {
+    /// Makes the envelope of a PDU without additional headers.
+    pub(super) fn new(header: Header, data: &[u8], limits: &FrameLimits) -> Envelope {
+        let header = header.with_data_len(data.len());
+        let mut e =
+            Envelope { head: [0; 52], head_len: HEADER_LEN as u8, tail: [0; 7], tail_len: 0 };
+        e.head[..HEADER_LEN].copy_from_slice(&header.0);
+        if limits.header_digest {
+            e.head[HEADER_LEN..].copy_from_slice(&crc32c::crc32c(&header.0).to_le_bytes());
+            e.head_len += DIGEST_LEN as u8;
+        }
+        let padding = data.len().next_multiple_of(4) - data.len();
+        e.tail_len = padding as u8;
+        if limits.data_digest && !data.is_empty() {
+            let crc = crc32c::crc32c_append(crc32c::crc32c(data), &e.tail[..padding]);
+            e.tail[padding..][..DIGEST_LEN].copy_from_slice(&crc.to_le_bytes());
+            e.tail_len += DIGEST_LEN as u8;
+        }
+        e
+    }
+
+    /// Returns the bytes before the data.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head[..usize::from(self.head_len)]
+    }
+
+    /// Returns the bytes behind the data.
+    pub(super) fn tail(&self) -> &[u8] {
+        &self.tail[..usize::from(self.tail_len)]
     }
 }
 
 /// Encodes a PDU without additional headers.
 pub fn encode_pdu(header: Header, data: &[u8], limits: &FrameLimits) -> Vec<u8> {
-    let mut b = header.with_data_len(data.len()).0.to_vec();
-    if limits.header_digest {
-        b.extend(crc32c::crc32c(&b).to_le_bytes());
-    }
-    if !data.is_empty() {
-        let at = b.len();
-        b.extend(data);
-        b.resize(at + data.len().next_multiple_of(4), 0);
-        if limits.data_digest {
-            b.extend(crc32c::crc32c(&b[at..]).to_le_bytes());
-        }
-    }
-    b
+    let envelope = Envelope::new(header, data, limits);
+    [envelope.head(), data, envelope.tail()].concat()
 }
 
 #[cfg(test)]
@@ -163,7 +291,7 @@ mod tests {
                     assert!(part.is_empty());
                 }
                 assert_eq!(pdus.len(), 2, "cut at {cut}");
-                assert_eq!((&pdus[0].data[..], pdus[0].data_intact), (&b"hello"[..], true));
+                assert_eq!(pdus[0].data, b"hello");
                 assert_eq!(
                     (pdus[0].header.buffer_offset(), pdus[0].header.is_final()),
                     (512, true)
@@ -193,8 +321,8 @@ mod tests {
         assert_eq!(framer.receive(&mut &good[..]), Err(FrameError::HeaderDigest), "for ever");
         let mut bad = good;
         bad[52] ^= 1;
-        let pdu = Framer::new(limits).receive(&mut &bad[..]).unwrap().unwrap();
-        assert!(!pdu.data_intact);
+        let mut framer = Framer::new(limits);
+        assert_eq!(framer.receive(&mut &bad[..]), Err(FrameError::DataDigest));
     }
 
     #[test]
@@ -213,7 +341,7 @@ mod tests {
             while let Ok(Some(pdu)) = framer.receive(&mut input) {
                 prop_assert!(pdu.data.len() <= 64);
             }
-            prop_assert!(framer.bytes.len() <= bytes.len());
+            prop_assert!(framer.data.len() <= bytes.len().min(64));
         }
     }
 }

@@ -17,7 +17,7 @@ mod negotiation;
 mod text;
 
 pub use chap::{CHALLENGE_LEN, ChapHash, Secret, encode_binary, parse_binary};
-pub use framer::{FrameError, FrameLimits, Framer, Pdu, encode_pdu};
+pub use framer::{Frame, FrameError, FrameLimits, Framer, Pdu, encode_pdu};
 pub use header::{HEADER_LEN, Header, NO_TAG, opcode};
 pub use login::{Credentials, Login, LoginFailure, LoginPolicy, LoginReply, Proofs};
 pub use negotiation::{Negotiation, Offer, Refused};
