@@ -190,7 +190,7 @@ impl Framer {
             *input = rest;
             match self.part {
                 Part::Header => {
-                    self.header[HEADER_LEN - self.left..][..bytes.len()].copy_from_slice(bytes)
+                    self.header[HEADER_LEN - self.left..][..bytes.len()].copy_from_slice(bytes);
                 }
                 Part::HeaderDigest | Part::DataDigest => {
                     self.digest[DIGEST_LEN - self.left..][..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! iSCSI (RFC 7143): the formats of its PDUs and texts, and the rules of each key. Sessions are not here yet.
+//! iSCSI (RFC 7143): the formats of its PDUs and texts, the rules of each key, and sessions.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -8,12 +8,16 @@
 //! | `chap.rs` | CHAP: secrets, challenges, responses |
 //! | `login.rs` | a login: names, authentication, keys |
 //! | `negotiation.rs` | the operational keys: what each may be, and what two sides agree on |
+//! | `target.rs` | a target: its units, its sessions, who may log in |
+//! | `session/` | a session for its whole life |
 
 mod chap;
 mod framer;
 mod header;
 mod login;
 mod negotiation;
+mod session;
+mod target;
 mod text;
 
 pub use chap::{CHALLENGE_LEN, ChapHash, Secret, encode_binary, parse_binary};
@@ -21,4 +25,6 @@ pub use framer::{Frame, FrameError, FrameLimits, Framer, Pdu, encode_pdu};
 pub use header::{HEADER_LEN, Header, NO_TAG, opcode};
 pub use login::{Credentials, Login, LoginFailure, LoginPolicy, LoginReply, Proofs};
 pub use negotiation::{Negotiation, Offer, Refused};
+pub use session::{Random, Server, Session, SessionConfig};
+pub use target::{Access, Initiator, Target, TargetEvent, check_name};
 pub use text::{TextError, encode_text, parse_text};

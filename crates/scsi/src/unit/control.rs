@@ -209,7 +209,7 @@ pub fn report_luns(select: u8, allocation: u32, luns: &[u16]) -> Answer {
 }
 
 /// Returns a LUN of one level: by the peripheral method up to 255, by the flat space method above.
-fn encode_lun(lun: u16) -> [u8; 8] {
+pub(crate) fn encode_lun(lun: u16) -> [u8; 8] {
     let method = if lun < 256 { lun } else { 0x4000 | lun };
     let [high, low] = method.to_be_bytes();
     [high, low, 0, 0, 0, 0, 0, 0]

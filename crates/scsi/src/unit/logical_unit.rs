@@ -8,6 +8,7 @@ use super::reservations::{Refusal, Reservations};
 use super::task::{Step, Task};
 use crate::command::{ReserveOut, ScsiCommand, parse};
 use crate::spec::ScsiStatus;
+use crate::spec::operation::OperationInfo;
 use crate::spec::sense::{INVALID_FIELD, POWER_ON};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -83,11 +84,22 @@ impl LogicalUnit {
 
     /// Begins a command: the task, and its first step.
     pub fn begin(&mut self, c: Arrived<'_>) -> (Task, Step) {
-        let disk = self.unit.disk();
         let (command, info) = match parse(c.cdb, self.unit.abilities()) {
             Ok(parsed) => parsed,
-            Err(sense) => return Task::answered(disk, Answer::failed(sense)),
+            Err(sense) => return Task::answered(self.unit.disk(), Answer::failed(sense)),
         };
+        let brings = command.data_out(self.unit.block_len());
+        let (task, step) = self.begin_parsed(c, command, info);
+        (task.with_data_out(brings), step)
+    }
+
+    fn begin_parsed(
+        &mut self,
+        c: Arrived<'_>,
+        command: ScsiCommand,
+        info: &OperationInfo,
+    ) -> (Task, Step) {
+        let disk = self.unit.disk();
         // INQUIRY and REPORT LUNS leave an attention, REQUEST SENSE reports it as data.
         let answer = match command {
             ScsiCommand::ReportLuns { select, allocation } => {

@@ -29,6 +29,7 @@ mod reservations;
 mod task;
 
 pub use answer::{Answer, AnswerData};
+pub(crate) use control::encode_lun;
 pub use control::{answer_without_unit, decode_lun, report_luns};
 pub use logical_unit::{Arrived, LogicalUnit};
 pub use nexus::Nexus;

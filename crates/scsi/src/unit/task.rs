@@ -33,6 +33,8 @@ pub struct Task {
     work: Work,
     /// Bytes of the buffer that the command needs.
     buffer_bytes: u32,
+    /// Bytes of data that the command brings.
+    data_out: u64,
     request: IoRequest,
 }
 
@@ -63,6 +65,7 @@ impl Task {
         let task = Task {
             work: Work::Single { send: 0 },
             buffer_bytes: 0,
+            data_out: 0,
             request: IoRequest::new(unit, Op::Flush),
         };
         (task, Step::Answer(answer))
@@ -85,6 +88,17 @@ impl Task {
             Ok(Begun::Answer(answer)) => Task::answered(unit.disk(), answer),
             Err(sense) => Task::answered(unit.disk(), Answer::failed(sense)),
         }
+    }
+
+    /// Returns the bytes of data that the command brings, as its fields say.
+    pub fn data_out(&self) -> u64 {
+        self.data_out
+    }
+
+    /// Sets the bytes of data that the command brings.
+    pub(super) fn with_data_out(mut self, bytes: u64) -> Task {
+        self.data_out = bytes;
+        self
     }
 
     /// Returns the bytes that the command's buffer must have before the first request is submitted.
@@ -110,7 +124,12 @@ impl Task {
                 memory: (0, memory),
                 ..IoRequest::new(disk, op)
             };
-            Begun::Task(Task { work: Work::Single { send }, buffer_bytes: memory, request })
+            Begun::Task(Task {
+                work: Work::Single { send },
+                buffer_bytes: memory,
+                data_out: 0,
+                request,
+            })
         };
         let fua = |fua| if fua { Flags::FUA } else { Flags::NONE };
         Ok(match *command {
@@ -176,6 +195,7 @@ impl Task {
                 Begun::Task(Task {
                     work: Work::Unmap { done: 0, ranges },
                     buffer_bytes: 0,
+                    data_out: 0,
                     request: IoRequest::new(disk, Op::Discard),
                 })
             }
@@ -191,6 +211,7 @@ impl Task {
                 Begun::Task(Task {
                     work: Work::Report(report),
                     buffer_bytes,
+                    data_out: 0,
                     request: IoRequest::new(disk, Op::ReportZones),
                 })
             }
@@ -364,7 +385,7 @@ fn manage(
     let disk = unit.disk();
     if all && action == ZoneAction::Reset {
         let request = IoRequest::new(disk, Op::ZoneResetAll);
-        return Ok(Task { work: Work::Single { send: 0 }, buffer_bytes: 0, request });
+        return Ok(Task { work: Work::Single { send: 0 }, buffer_bytes: 0, data_out: 0, request });
     }
     let sweep = if all {
         ZoneSweep::all(action, g.nr_zones(), unit.max_open())
@@ -385,5 +406,6 @@ fn manage(
         ZoneSweep::range(action, first, count)
     };
     let buffer_bytes = if all { ZoneSweep::BUFFER_BYTES } else { 0 };
-    Ok(Task { work: Work::Sweep(sweep), buffer_bytes, request: IoRequest::new(disk, Op::Flush) })
+    let request = IoRequest::new(disk, Op::Flush);
+    Ok(Task { work: Work::Sweep(sweep), buffer_bytes, data_out: 0, request })
 }

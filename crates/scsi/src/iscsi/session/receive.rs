@@ -1,0 +1,176 @@
+//! From PDUs to commands. Data of commands go to their buffers, those of other requests into a list of bytes.
+
+use super::command::{Command, Place};
+use super::{Phase, Server, Session};
+use crate::iscsi::framer::{Frame, FrameLimits};
+use crate::iscsi::header::{Header, opcode};
+use crate::iscsi::login::{LoginFailure, LoginReply};
+use crate::iscsi::text::encode_text;
+use zoneplug_core::DiskClient;
+
+/// The PDU that arrives.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    header: Header,
+    place: Place,
+    list: Vec<u8>,
+}
+
+impl Default for Incoming {
+    fn default() -> Incoming {
+        Incoming { header: Header::new(0), place: Place::Nowhere, list: Vec::new() }
+    }
+}
+
+impl Incoming {
+    /// Returns the rest of the buffer into which the next data go.
+    pub(super) fn buffer<'a>(&self, commands: &'a mut [Option<Command>]) -> Option<&'a mut [u8]> {
+        let Place::Buffer(slot, at) = self.place else { return None };
+        let buf = commands[usize::from(slot)].as_mut()?.data.as_mut()?;
+        buf.as_mut_slice().get_mut(at..)
+    }
+
+    /// Notes that the next `n` bytes are in the buffer.
+    pub(super) fn advance(&mut self, n: usize) {
+        if let Place::Buffer(_, at) = &mut self.place {
+            *at += n;
+        }
+    }
+
+    /// Takes the data away from a command that was aborted.
+    pub(super) fn forget(&mut self, slot: u16) {
+        if matches!(self.place, Place::Buffer(s, _) if s == slot) {
+            self.place = Place::Nowhere;
+        }
+    }
+}
+
+impl<C: DiskClient> Session<C> {
+    /// Takes all received bytes. Returns false if they are no part of a PDU that can be used yet.
+    pub(super) fn take_bytes<S: Server<C>>(&mut self, server: &mut S) -> bool {
+        let stage = std::mem::take(&mut self.stage);
+        let mut input = &stage[..std::mem::take(&mut self.staged)];
+        let mut progress = false;
+        while !self.is_closing() {
+            match self.framer.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(frame)) => self.take_frame(frame, server),
+                Err(_) => self.failed = true,
+            }
+            progress = true;
+        }
+        self.stage = stage;
+        progress
+    }
+
+    fn take_frame<S: Server<C>>(&mut self, frame: Frame<'_>, server: &mut S) {
+        match frame {
+            Frame::Header(header) => {
+                self.incoming.header = header;
+                self.incoming.list.clear();
+                self.incoming.place = self.place(&header, server);
+            }
+            Frame::Data(bytes) => match self.incoming.place {
+                Place::Nowhere => {}
+                Place::List => self.incoming.list.extend(bytes),
+                Place::Buffer(..) => {
+                    if let Some(buf) = self.incoming.buffer(&mut self.commands) {
+                        buf[..bytes.len()].copy_from_slice(bytes);
+                    }
+                    self.incoming.advance(bytes.len());
+                }
+            },
+            Frame::End => self.take_pdu(server),
+        }
+    }
+
+    /// Returns the place of the data of a PDU.
+    fn place<S: Server<C>>(&mut self, header: &Header, server: &mut S) -> Place {
+        match (&self.phase, header.opcode()) {
+            (Phase::Full(_), opcode::COMMAND) => self.command_begins(header, server),
+            (Phase::Full(_), opcode::DATA_OUT) => self.data_begin(header),
+            _ => Place::List,
+        }
+    }
+
+    /// Takes a whole PDU.
+    fn take_pdu<S: Server<C>>(&mut self, server: &mut S) {
+        let Incoming { header, place, .. } = self.incoming;
+        self.incoming.place = Place::Nowhere;
+        let list = std::mem::take(&mut self.incoming.list);
+        match (&self.phase, header.opcode()) {
+            (Phase::Login(_), opcode::LOGIN) => self.log_in(&header, &list, server),
+            (Phase::Login(_), _) => self.failed = true,
+            (Phase::Full(_), opcode::COMMAND | opcode::DATA_OUT) => match place {
+                Place::Buffer(slot, _) => self.data_arrived(slot, &header, server),
+                // The command was refused at its header, or aborted.
+                _ => self.data_discarded(&header, server),
+            },
+            _ => self.manage(&header, &list, server),
+        }
+        self.incoming.list = list;
+    }
+
+    fn log_in<S: Server<C>>(&mut self, header: &Header, data: &[u8], server: &mut S) {
+        let Phase::Login(login) = &mut self.phase else { return };
+        if login.names().is_none() {
+            self.isid.copy_from_slice(&header.0[8..14]);
+            self.window.begin(header.cmd_sn());
+        }
+        let result = match server.random() {
+            Some(random) => server.target(|target| login.take(header, data, target, &random)),
+            None => Err(LoginFailure::Authentication),
+        };
+        let same = header.0[8..14] == self.isid && header.is_immediate();
+        match result {
+            Ok(_) if !same => self.login_failed(header, LoginFailure::Initiator, server),
+            Ok(reply) => self.login_goes_on(header, &reply, server),
+            Err(failure) => self.login_failed(header, failure, server),
+        }
+    }
+
+    /// Makes the header of an answer to a login request.
+    fn login_header(&mut self, header: &Header, flags: u8) -> Header {
+        let mut answer = Header::new(opcode::LOGIN_RESPONSE).with_flags(flags);
+        answer.0[8..14].copy_from_slice(&self.isid);
+        self.window.number_status(answer.with_word(16, header.task_tag()))
+    }
+
+    fn login_failed<S: Server<C>>(&mut self, header: &Header, why: LoginFailure, server: &mut S) {
+        let Phase::Login(login) = &self.phase else { return };
+        server.refused(login.names().map(|(initiator, _)| initiator), why);
+        let mut answer = self.login_header(header, 0);
+        answer.0[36..38].copy_from_slice(&(why as u16).to_be_bytes());
+        self.output.push(answer, Vec::new());
+        self.phase = Phase::Closing(None);
+    }
+
+    fn login_goes_on<S: Server<C>>(&mut self, header: &Header, reply: &LoginReply, server: &mut S) {
+        let pairs = reply.pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let text = encode_text(pairs);
+        let mut answer = self.login_header(header, reply.flags);
+        let Phase::Login(login) = &mut self.phase else { return };
+        let Some((initiator, target)) = login.names().filter(|_| reply.done) else {
+            return self.output.push(answer, text);
+        };
+        let (initiator, discovery) = (initiator.to_owned(), target.is_none());
+        self.agreed = *login.negotiation();
+        if discovery {
+            // A discovery session has a number too, but no second connection may name it.
+            answer.0[15] = 1;
+            self.phase = Phase::Discovery;
+        } else {
+            let (isid, key) = (self.isid, self.key);
+            let member = server.target(|target| target.enter(&initiator, isid, key));
+            answer.0[14..16].copy_from_slice(&member.tsih.to_be_bytes());
+            self.phase = Phase::Full(member);
+        }
+        self.initiator = Some(initiator);
+        self.output.push(answer, text);
+        let (header_digest, data_digest) = (self.agreed.header_digest, self.agreed.data_digest);
+        let max_data = self.config.offer.max_data as usize;
+        let limits = FrameLimits { max_data, header_digest, data_digest };
+        self.framer.set_limits(limits);
+        self.output.set_limits(limits);
+    }
+}

@@ -1,0 +1,306 @@
+//! An initiator and a session, byte by byte in pieces of any length, with the engine on an emulated disk.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Fragments, Peer, WAIT_FOR_TARGET, read_cdb, write_cdb};
+use proptest::prelude::*;
+use zoneplug_scsi::iscsi::{Header, NO_TAG, opcode};
+
+const BLOCK: usize = 4096;
+
+fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
+    (0..blocks * BLOCK).map(|i| (i / 7) as u8 ^ seed).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Whatever is agreed on, and however the bytes are cut, what is written is read.
+    #[test]
+    fn what_is_written_is_read(
+        seed in any::<u64>(),
+        digests in any::<bool>(),
+        immediate in any::<bool>(),
+        r2t in any::<bool>(),
+        first in 1u32..40,
+        burst in 1u32..80,
+        piece in 1u32..30,
+        blocks in prop::collection::vec(1usize..12, 1..6),
+    ) {
+        let yes = |b: bool| if b { "Yes" } else { "No" };
+        let keys = format!(
+            "HeaderDigest={d}\0DataDigest={d}\0ImmediateData={}\0InitialR2T={}\0FirstBurstLength={}\0MaxBurstLength={}\0MaxRecvDataSegmentLength={}\0",
+            yes(immediate), yes(r2t), first * 512, burst * 512, piece * 512,
+            d = if digests { "CRC32C" } else { "None" },
+        );
+        let mut peer = Peer::log_in(&keys, Fragments::random(seed));
+        let mut lba = 16;
+        let all: Vec<Vec<u8>> = blocks.iter().enumerate().map(|(i, n)| pattern(*n, i as u8)).collect();
+        for data in &all {
+            let n = (data.len() / BLOCK) as u32;
+            // A write ends at the end of its zone.
+            if lba % 16 + u64::from(n) > 16 {
+                lba = lba.next_multiple_of(16);
+            }
+            let tag = peer.write(&write_cdb(lba, n), data);
+            let answer = peer.answer(tag);
+            prop_assert_eq!((answer.status, answer.residual), (0, 0));
+            let tag = peer.read(&read_cdb(lba, n), data.len() as u32);
+            let answer = peer.answer(tag);
+            prop_assert_eq!(answer.status, 0);
+            prop_assert!(answer.data == *data, "other data at {lba}");
+            lba += u64::from(n);
+        }
+    }
+
+    /// Any bytes after a login are answered or end the connection.
+    #[test]
+    fn hostile_bytes_end_the_connection_at_most(seed in any::<u64>(), headers in prop::collection::vec((any::<[u8; 48]>(), 0u8..9), 1..12)) {
+        let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::random(seed));
+        for (mut bytes, kind) in headers {
+            // Known requests with plausible lengths and numbers, and anything else in them.
+            bytes[0] = bytes[0] & 0x40 | [0, 1, 2, 4, 5, 6, 0x10, 1, 5][usize::from(kind)];
+            (bytes[4], bytes[5], bytes[6], bytes[7]) = (0, 0, 0, bytes[7] & 0xfc);
+            let mut header = Header(bytes);
+            if kind % 2 == 1 {
+                header = header.with_word(24, peer.cmd_sn).with_word(20, u32::from(bytes[7]) * 4);
+            }
+            peer.push(header, &vec![7; usize::from(bytes[7])]);
+            peer.exchange();
+        }
+    }
+}
+
+/// I1 of the room: a write with immediate data does not overtake one whose data are still asked for.
+#[test]
+fn immediate_data_do_not_overtake_a_command_that_waits_for_its_data() {
+    let mut peer = Peer::log_in("ImmediateData=Yes\0InitialR2T=Yes\0", Fragments::whole());
+    let (first, second) = (pattern(4, 1), pattern(2, 2));
+    let slow = peer.command(0x20 | 0x80, &write_cdb(16, 4), first.len() as u32, &[]);
+    let fast = peer.command(0x20 | 0x80, &write_cdb(20, 2), second.len() as u32, &second);
+    peer.exchange();
+    let r2t = peer.take(opcode::R2T).unwrap();
+    assert_eq!((r2t.header.task_tag(), peer.pdus.len()), (slow, 0), "the second write waits");
+    peer.data(slow, r2t.header.word20(), 0, &first, true);
+    assert_eq!(peer.answer(slow).status, 0);
+    assert_eq!(peer.answer(fast).status, 0);
+    // A command for another unit does not wait.
+    let slow = peer.command(0x20 | 0x80, &write_cdb(22, 1), BLOCK as u32, &[]);
+    let other = peer.command_at(1, 0x80, &[0; 16], 0, &[]);
+    peer.exchange();
+    assert!(peer.pdus.iter().any(|p| p.header.task_tag() == other));
+    let r2t = peer.take(opcode::R2T).unwrap();
+    peer.data(slow, r2t.header.word20(), 0, &first[..BLOCK], true);
+    assert_eq!(peer.answer(slow).status, 0);
+}
+
+/// R2TSN counts within a command, and begins with 0 in the next.
+#[test]
+fn the_numbers_of_r2t_begin_with_each_command() {
+    let mut peer =
+        Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0MaxBurstLength=4096\0", Fragments::whole());
+    for lba in [16, 19] {
+        let data = pattern(3, 3);
+        let tag = peer.command(0xa0, &write_cdb(lba, 3), data.len() as u32, &[]);
+        for n in 0..3u32 {
+            peer.exchange();
+            let r2t = peer.take(opcode::R2T).unwrap().header;
+            let word = |at: usize| u32::from_be_bytes(r2t.0[at..at + 4].try_into().unwrap());
+            assert_eq!((word(36), word(40), word(44)), (n, n * 4096, 4096));
+            let from = n as usize * BLOCK;
+            peer.data(tag, r2t.word20(), n * 4096, &data[from..from + BLOCK], true);
+        }
+        assert_eq!(peer.answer(tag).status, 0);
+    }
+}
+
+/// Residuals: what the initiator expects, and what the command moves, in both directions.
+#[test]
+fn residuals_say_what_was_not_moved() {
+    let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
+    let tag = peer.read(&[0x12, 0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 255);
+    let a = peer.answer(tag);
+    assert_eq!((a.data.len(), a.flags & 6, a.residual), (96, 2, 159), "fewer than expected");
+    let tag = peer.read(&read_cdb(0, 2), BLOCK as u32);
+    let a = peer.answer(tag);
+    assert_eq!((a.data.len(), a.flags & 6, a.residual), (BLOCK, 4, BLOCK as u32), "more");
+    let data = pattern(2, 5);
+    let tag = peer.write(&write_cdb(16, 1), &data);
+    let a = peer.answer(tag);
+    assert_eq!((a.status, a.flags & 6, a.residual), (0, 2, BLOCK as u32), "too many data");
+    let tag = peer.write(&write_cdb(17, 2), &data[..BLOCK]);
+    let a = peer.answer(tag);
+    assert_eq!((a.status, a.sense), (2, Some((5, 0x24, 0))), "too few data: nothing is written");
+    let tag = peer.read(&read_cdb(u64::from(u32::MAX), 1), BLOCK as u32);
+    let a = peer.answer(tag);
+    assert_eq!((a.status, a.flags & 6, a.residual), (2, 2, BLOCK as u32));
+    assert_eq!(a.sense, Some((5, 0x21, 0)));
+}
+
+/// ABORT TASK: a command that waits for data is gone, one at a disk is awaited, another is not there.
+#[test]
+fn task_management_ends_commands() {
+    let mut peer = Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0", Fragments::whole());
+    let data = pattern(1, 1);
+    let waits = peer.command(0xa0, &write_cdb(16, 1), BLOCK as u32, &[]);
+    let behind = peer.command(0xa0, &write_cdb(17, 1), BLOCK as u32, &[]);
+    peer.exchange();
+    let (one, two) = (peer.take(opcode::R2T).unwrap(), peer.take(opcode::R2T).unwrap());
+    assert_eq!(peer.manage(1, waits), 0);
+    assert_eq!(peer.manage(1, waits), 1, "the task is not there any more");
+    // The data that the initiator has sent before it got the answer are ignored.
+    peer.data(waits, one.header.word20(), 0, &data, true);
+    peer.data(behind, two.header.word20(), 0, &data, true);
+    assert_eq!(peer.answer(behind).sense, Some((5, 0x21, 4)), "the write before it is gone");
+    assert_eq!(peer.manage(8, 0), 4);
+    assert_eq!(peer.manage(3, 0), 5);
+    // LUN RESET waits for the commands at the disk; none of them is answered.
+    peer.holds_disk(true);
+    let held = peer.read(&read_cdb(0, 1), BLOCK as u32);
+    peer.exchange();
+    let tag = peer.send_manage(5, 0);
+    peer.exchange();
+    assert!(peer.pdus.is_empty(), "the disk has the command");
+    peer.holds_disk(false);
+    peer.exchange();
+    assert_eq!(peer.take(opcode::TASK_MANAGEMENT_RESPONSE).unwrap().header.task_tag(), tag);
+    assert!(peer.pdus.iter().all(|p| p.header.task_tag() != held));
+    let tag = peer.read(&read_cdb(0, 1), BLOCK as u32);
+    assert_eq!(peer.answer(tag).status, 0);
+}
+
+/// An initiator that logs in again ends its session. The commands of the new one wait for those of the old one.
+#[test]
+fn a_new_session_waits_for_the_commands_of_the_old_one() {
+    let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
+    peer.holds_disk(true);
+    peer.write(&write_cdb(16, 1), &pattern(1, 1));
+    peer.exchange();
+    let mut next = peer.again("InitialR2T=No\0");
+    let tag = next.write(&write_cdb(17, 1), &pattern(1, 2));
+    next.exchange();
+    assert!(next.pdus.is_empty(), "the old write is at the disk");
+    assert_eq!(peer.events(), [format!("close {}", peer.key)]);
+    peer.end();
+    next.exchange();
+    assert!(next.pdus.is_empty());
+    peer.holds_disk(false);
+    peer.drain();
+    assert_eq!(next.events(), [format!("run {}", next.key)]);
+    assert_eq!(next.answer(tag).status, 2, "power on: a new session");
+    let tag = next.write(&write_cdb(17, 1), &pattern(1, 2));
+    assert_eq!(next.answer(tag).status, 0);
+}
+
+/// Discovery shows the target and where it is, in parts if the initiator takes short texts only.
+#[test]
+fn discovery_shows_the_target() {
+    let mut peer = Peer::discover(Fragments::random(7));
+    let text = peer.text(b"SendTargets=All\0");
+    assert_eq!(
+        text,
+        "TargetName=iqn.2026-11.dev.zoneplug:test\0TargetAddress=192.0.2.1:3260,1\0TargetAddress=[2001:db8::1]:3260,1\0"
+    );
+    assert_eq!(peer.text(b"SendTargets=iqn.2026-11.dev.zoneplug:other\0"), "");
+    assert_eq!(peer.text(b"X-unknown=1\0"), "X-unknown=Reject\0");
+    let tag = peer.command(0x80, &[0; 16], 0, &[]);
+    peer.exchange();
+    assert!(peer.take(opcode::REJECT).is_some(), "no commands in discovery: {tag}");
+}
+
+/// A NOP comes back with its data. A silent initiator is asked for a sign of life, and is gone if it gives none.
+#[test]
+fn signs_of_life() {
+    let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::random(3));
+    let mut nop = Header::new(opcode::NOP_OUT | 0x40)
+        .with_flags(0x80)
+        .with_word(16, 99)
+        .with_word(20, NO_TAG);
+    nop = nop.with_word(24, peer.cmd_sn);
+    peer.push(nop, b"ping");
+    peer.exchange();
+    let pong = peer.take(opcode::NOP_IN).unwrap();
+    assert_eq!((pong.header.task_tag(), &pong.data[..]), (99, &b"ping"[..]));
+    assert!(peer.expire(WAIT_FOR_TARGET));
+    peer.exchange();
+    let ping = peer.take(opcode::NOP_IN).unwrap();
+    assert_eq!(ping.header.task_tag(), NO_TAG);
+    assert!(!peer.expire(2 * WAIT_FOR_TARGET), "no sign of life");
+    let mut pong = Header::new(opcode::NOP_OUT | 0x40).with_flags(0x80).with_word(16, NO_TAG);
+    pong = pong.with_word(20, ping.header.word20()).with_word(24, peer.cmd_sn);
+    peer.push(pong, b"");
+    peer.exchange();
+    assert!(peer.expire(2 * WAIT_FOR_TARGET), "there it is");
+}
+
+/// Logout is answered, and the connection closes. The end of a server answers what has begun.
+#[test]
+fn logout_and_the_end_of_a_server() {
+    let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
+    peer.holds_disk(true);
+    let begun = peer.read(&read_cdb(0, 1), BLOCK as u32);
+    peer.exchange();
+    peer.stop();
+    assert!(!peer.is_answered());
+    peer.holds_disk(false);
+    assert_eq!(peer.answer(begun).status, 0);
+    assert!(peer.is_answered());
+    let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
+    peer.push(
+        Header::new(opcode::LOGOUT | 0x40)
+            .with_flags(0x80)
+            .with_word(16, 5)
+            .with_word(24, peer.cmd_sn),
+        b"",
+    );
+    peer.exchange();
+    assert_eq!(peer.take(opcode::LOGOUT_RESPONSE).unwrap().header.task_tag(), 5);
+    assert!(peer.is_finished());
+}
+
+/// A command with a number outside of the window is ignored, and one whose number is in use by another is rejected.
+#[test]
+fn numbers_and_tags_of_commands_are_checked() {
+    let mut peer = Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0", Fragments::whole());
+    let waits = peer.command(0xa0, &write_cdb(16, 1), BLOCK as u32, &[]);
+    peer.next_tag = waits;
+    peer.command(0x80, &[0; 16], 0, &[]);
+    peer.exchange();
+    assert_eq!(peer.take(opcode::REJECT).unwrap().header.0[2], 7, "task in progress");
+    peer.take(opcode::R2T).unwrap();
+    let right = peer.cmd_sn;
+    for wrong in [right.wrapping_sub(1), right + 500] {
+        peer.cmd_sn = wrong;
+        peer.command(0x80, &[0; 16], 0, &[]);
+        peer.exchange();
+        assert!(peer.pdus.is_empty() && !peer.is_finished(), "{wrong}");
+    }
+    peer.cmd_sn = right + 1;
+    peer.command(0x80, &[0; 16], 0, &[]);
+    peer.exchange();
+    assert!(peer.is_finished(), "a number is missing, and cannot come any more");
+}
+
+/// Memory is bounded: a command beyond it is told that the task set is full.
+#[test]
+fn memory_of_commands_is_bounded() {
+    let keys = "InitialR2T=Yes\0ImmediateData=No\0";
+    let mut peer = Peer::log_in_with(keys, 3 * BLOCK as u32, Fragments::whole());
+    let tags =
+        [16, 17, 18, 19].map(|lba| peer.command(0xa0, &write_cdb(lba, 1), BLOCK as u32, &[]));
+    peer.exchange();
+    for (n, tag) in tags.into_iter().enumerate() {
+        if n < 3 {
+            let r2t = peer.take(opcode::R2T).unwrap();
+            peer.data(tag, r2t.header.word20(), 0, &pattern(1, 0), true);
+            assert_eq!(peer.answer(tag).status, 0);
+        } else {
+            assert_eq!(peer.answer(tag).status, 0x28);
+        }
+    }
+    // More data than a command may have are not asked for.
+    let tag = peer.command(0xa0, &write_cdb(19, 9), 64 << 20, &[]);
+    assert_eq!(peer.answer(tag).sense, Some((5, 0x24, 0)));
+}
