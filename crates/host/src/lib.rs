@@ -5,25 +5,31 @@
 //! specification into a device.
 //!
 //! Disks in memory are always built. Durable disks ([`mod@file`]), drives of Linux ([`blk`], [`nvme`]), encryption
-//! ([`CryptDisk`]), block devices served to the kernel ([`ublk`]) and namespaces served over the network ([`nvme_tcp`]) are
-//! the features `file`, `drives`, `crypt`, `ublk` and `nvme-tcp`.
+//! ([`CryptDisk`]), block devices served to the kernel ([`ublk`]), and namespaces and units served over the network ([`nvme_tcp`],
+//! [`iscsi`]) are the features `file`, `drives`, `crypt`, `ublk`, `nvme-tcp` and `iscsi`.
 
 mod backend;
 mod callback;
 mod clock;
 mod eventfd;
 mod held;
+#[cfg(feature = "iscsi")]
+pub mod iscsi;
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp"))]
+mod network;
 #[cfg(feature = "nvme-tcp")]
 pub mod nvme_tcp;
 mod os_error;
 mod part;
 mod paths;
 mod peer;
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
+// The door of iSCSI has the marks of disks, and no journal.
+#[cfg_attr(not(any(feature = "nvme-tcp", feature = "ublk")), allow(dead_code))]
 mod recovery;
 mod runtime;
 mod scratch;
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 mod served;
 pub mod signals;
 mod spec;
@@ -50,9 +56,9 @@ pub use os_error::{Attempt, cannot_make, os_error};
 pub use part::{Part, remove_parts, take_after};
 pub use paths::{is_foreign, open_regular, read_regular, read_text};
 pub use peer::peer_groups;
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 pub use recovery::mark::{DiskMark, STATE_VERSION};
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 pub use recovery::note::BootNote;
 pub use runtime::asynchronous::AsyncDisk;
 pub use runtime::batch::{Batch, Completion, Done, OpId};
@@ -66,9 +72,9 @@ pub use runtime::io_error::IoError;
 pub use runtime::latency::Latencies;
 pub use runtime::withheld::{Withheld, leaked_buffers};
 pub use scratch::scratch_file;
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 pub use served::latency::{LATENCY_BUCKETS, LatencyHistogram, SLOW_ZONES, SlowZone};
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 pub use served::{ServedCounters, ServedOperation};
 pub use spec::{
     DiskSpec, KINDS, Kind, LAYERS, Level, SpecNode, SpecPart, Specification, TimedLayers,

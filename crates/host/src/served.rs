@@ -1,6 +1,8 @@
 //! Counters of served disks: each thread that serves a disk writes its own; `zoneplug status` and the metrics read
 //! their sum.
 
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp"))]
+pub(crate) mod identity;
 pub(crate) mod latency;
 pub(crate) mod timing;
 
@@ -76,6 +78,7 @@ impl Counters {
     }
 
     /// Counts a command that was on the disk already.
+    #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
     pub(crate) fn count_replayed(&self) {
         add(&self.replayed, 1);
     }

@@ -1,9 +1,10 @@
 //! A connection: its socket, and the association that the socket carries.
 
+use super::Shared;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient, ServedDisks, ToTell};
 use super::known::HostPlace;
-use super::{Shared, sys};
+use crate::network::sys;
 use crate::served::timing::Timing;
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read};

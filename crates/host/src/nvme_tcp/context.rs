@@ -1,8 +1,9 @@
 //! The parts of a worker that it lends a connection for a call.
 
-use super::calls::Calls;
+use super::Shared;
 use super::io_queue::{ClosingQueue, ServedDisks, ToTell};
-use super::{Shared, sys};
+use crate::network::calls::Calls;
+use crate::network::sys;
 use crate::served::Counters;
 use crate::served::timing::Timing;
 use std::cell::RefCell;

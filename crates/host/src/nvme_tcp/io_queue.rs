@@ -1,23 +1,20 @@
-//! The disks of this server for the I/O queues of connections: a client of the hosted disk for each queue, and the
-//! sleep of a thread that waits for several clients.
+//! The disks of this server for the I/O queues of connections: a client of the hosted disk for each queue.
 
-use super::{Disk, Shared, journal, sys};
+use super::{Disk, Shared, journal};
 use crate::recovery::journal::Journal;
-use crate::runtime::client::Client;
 use crate::served::Counters;
 use crate::served::timing::Timing;
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
-use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
-use zoneplug_nvme::io_queue::{DiskClient, Disks};
+use zoneplug_core::{Nanos, Op, Sector};
+use zoneplug_nvme::io_queue::Disks;
 use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 use zoneplug_recovery::{ClientKey, DiskRecovery};
+
+pub(super) use crate::network::queue_client::{QueueClient, arm};
 
 /// An I/O queue whose connection has ended.
 pub(super) type ClosingQueue<T> = zoneplug_nvme::io_queue::ClosingQueue<QueueClient<T>>;
@@ -57,7 +54,7 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
         let tags = tags.unwrap_or(entries.min(u32::from(u16::MAX)) as u16);
         let client = hosted.open_client(entries, tags).ok()?;
         let timing = T::of(self.shared.latencies[self.worker].get(disk as usize))?;
-        Some(QueueClient { client, timing, watched: None })
+        Some(QueueClient::new(client, timing))
     }
 
     fn fills_buffers(&self, disk: u32) -> bool {
@@ -153,89 +150,4 @@ pub(super) struct ToTell {
     pub(super) disk: u32,
     pub(super) sector: Sector,
     pub(super) len_sectors: u32,
-}
-
-/// A client of a disk.
-pub(super) struct QueueClient<T> {
-    client: Client,
-    /// Times the client's operations.
-    timing: T,
-    /// The descriptor of the device, while epoll watches it.
-    watched: Option<RawFd>,
-}
-
-impl<T: Timing> DiskClient for QueueClient<T> {
-    #[inline(always)]
-    fn token(&mut self, slot: u16, op: Op) -> u64 {
-        self.timing.token(slot, op)
-    }
-
-    #[inline(always)]
-    fn ended(&mut self, token: u64, op: Op, sector: Sector) {
-        self.timing.ended(token, op, sector);
-    }
-
-    fn submit(&mut self, bios: &mut Bios) -> usize {
-        self.client.submit(bios)
-    }
-
-    fn poll(&mut self, done: &mut Bios) {
-        self.client.poll(done);
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.client.outstanding()
-    }
-
-    fn reclaim(&mut self, bio: &mut Bio, lent: Lent) -> Option<AlignedBuf> {
-        self.client.reclaim(bio, Some(lent))
-    }
-
-    fn refuse_held(&mut self) {
-        self.client.refuse_held();
-    }
-
-    fn keep_lent(&mut self, lent: impl Iterator<Item = Lent>) {
-        self.client.keep_lent(lent);
-    }
-}
-
-/// Prepares for sleep: `waker` is woken when a client has something to do. False: run again instead. Sets `watched`
-/// if a descriptor is watched; the sleep must then be short.
-pub(super) fn arm<'a, T: Timing>(
-    mut busy: impl Iterator<Item = &'a mut QueueClient<T>>,
-    waker: &Waker,
-    epoll: &sys::Epoll,
-    key: u64,
-    watched: &mut bool,
-) -> bool {
-    busy.all(|c| c.arm(waker, epoll, key, watched))
-}
-
-impl<T: Timing> QueueClient<T> {
-    fn arm(&mut self, waker: &Waker, epoll: &sys::Epoll, key: u64, watched: &mut bool) -> bool {
-        match self.client.arm_fd(waker) {
-            None => return false,
-            Some(None) => {}
-            Some(Some(fd)) => {
-                if self.watched != Some(fd) {
-                    // If the descriptor cannot be watched, the short sleep is enough.
-                    let _ = epoll.add(fd, sys::READ, key);
-                    self.watched = Some(fd);
-                }
-                *watched = true;
-            }
-        }
-        true
-    }
-
-    /// Ends the preparation for sleep: the thread is awake.
-    pub(super) fn disarm(&self) {
-        self.client.disarm();
-    }
-
-    /// Ends the use of the client.
-    pub(super) fn close(self, epoll: &sys::Epoll) {
-        self.watched.into_iter().for_each(|fd| epoll.remove(fd));
-    }
 }

@@ -7,7 +7,7 @@
 //! | `options.rs` | options of a server |
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and the association that it carries |
-//! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
+//! | `io_queue.rs` | the disks as I/O queues use them |
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `shown.rs` | what hosts know a server by |
 //! | `error.rs` | errors of the access of hosts, with fields for programs |
@@ -15,18 +15,17 @@
 //! | `known.rs` | hosts for which places are kept |
 //! | `key_exchange.rs` | the thread that computes values of Diffie-Hellman |
 //! | `journal.rs` | which appends hosts were told of, for the next server |
-//! | `mailbox.rs` | what threads tell each other |
-//! | `open_files.rs` | how many connections the limit of open files allows |
-//! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
-//! | `sys.rs` | epoll, sending |
+//! | `mailbox.rs` | the messages of threads |
+//! | `context.rs` | what a worker lends its connections for a call |
 //! | `testing.rs` | servers for tests and benchmarks: without threads, with other bounds |
+//!
+//! Sockets, mailboxes and clients of disks are those of all servers of the network (`network/`).
 //!
 //! The protocol is [`zoneplug_nvme`]'s: an [`association`](zoneplug_nvme::association) turns bytes into commands, has them
 //! carried out, and decides when its connection ends. Each connection belongs to one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the
 //! target. A disk that stalls delays its commands, but blocks no thread.
 
 mod admission;
-mod calls;
 mod connection;
 mod context;
 mod error;
@@ -36,14 +35,16 @@ mod key_exchange;
 mod known;
 mod listeners;
 mod mailbox;
-mod open_files;
 mod options;
 mod shown;
-mod sys;
 pub mod testing;
 mod worker;
 
 use crate::clock::Clock;
+use crate::network::calls::Calls;
+pub use crate::network::calls::NetworkCalls as NvmeTcpCalls;
+use crate::network::listeners::Listeners;
+use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
 use crate::recovery::space::block_sectors;
@@ -53,14 +54,11 @@ use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
 use crate::{BlockingDisk, DiskMark, Specification, threads};
 pub use admission::read_key;
-use calls::Calls;
-pub use calls::NvmeTcpCalls;
 pub use error::AccessError;
 pub use journal::usual_records;
 use key_exchange::KeyExchange;
 pub use known::KnownHost;
 use known::KnownHosts;
-use listeners::Listeners;
 pub use listeners::NvmeTcpListeners;
 use mailbox::{Mail, Mailbox};
 pub use options::NvmeTcpOptions;
@@ -361,7 +359,7 @@ impl NvmeTcp {
         let has_keys = !options.dhchap_keys.is_empty();
         let nqn = Nqn::own(&options.nqn)?;
         let addresses = listeners.addresses().to_vec();
-        let mut listeners = Listeners::new(listeners);
+        let mut listeners = Listeners::new(listeners.0);
         let mut target = Target::new(addresses.clone());
         let shapes: Vec<DiskShape> = disks.iter().map(Disk::shape).collect();
         let shown = shown::subsystem(&mut target, options, &shapes)?;

@@ -4,9 +4,9 @@
 use super::NvmeTcpOptions;
 use super::admission::admitted;
 use crate::DiskMark;
-use std::hash::{BuildHasher, RandomState};
+use crate::served::identity::{new_uuid, uuid_of};
+use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Error, FNV_START, fnv1a};
 use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
 
 /// The numbers and identifier by which hosts know a disk from the last server.
@@ -79,30 +79,6 @@ impl ShownSubsystem {
         let nsids = own.map(|n| n.nsid).collect();
         Some(KnownDisk { nsids, uuid: *self.uuids.get(disk)?, enabled: true })
     }
-}
-
-/// The identifier of a disk: the same for the same disks below it with the same layers, whatever their paths. `nth`
-/// distinguishes copies.
-fn uuid_of(nqn: &str, mark: DiskMark, nth: usize) -> [u8; 16] {
-    let numbers = [mark.disks, mark.layers, nth as u64].into_iter().flat_map(u64::to_le_bytes);
-    let bytes = nqn.bytes().chain([0]).chain(numbers);
-    // Each half of the identifier has its own start value.
-    uuid_from([FNV_START, FNV_START.rotate_left(32)].map(|start| fnv1a(start, bytes.clone())))
-}
-
-/// A new random identifier.
-fn new_uuid() -> [u8; 16] {
-    uuid_from([(); 2].map(|()| RandomState::new().hash_one(std::process::id())))
-}
-
-/// An identifier with these bits (RFC 9562, version 8).
-fn uuid_from(halves: [u64; 2]) -> [u8; 16] {
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&halves[0].to_be_bytes());
-    uuid[8..].copy_from_slice(&halves[1].to_be_bytes());
-    uuid[6] = uuid[6] & 0x0f | 0x80;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    uuid
 }
 
 /// Makes the subsystem with the namespaces of `disks`. Namespaces that hosts know keep their numbers; others get

@@ -7,9 +7,10 @@ mod ending;
 use super::connection::Connection;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient};
-use super::listeners::Listeners;
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
-use super::{Shared, io_queue, sys};
+use super::{Shared, io_queue};
+use crate::network::listeners::Listeners;
+use crate::network::sys;
 use crate::served::timing::Timing;
 use ending::Ending;
 use std::cell::RefCell;
@@ -318,7 +319,7 @@ impl<T: Timing> Worker<T> {
             return (false, false);
         };
         let (connection_waker, waker) = place.waker.get_or_insert_with(|| {
-            let waker = ConnectionWaker::new(self.mailbox.clone(), key);
+            let waker = ConnectionWaker::new(self.mailbox.clone(), key, Mail::Ready);
             (waker.clone(), Waker::from(waker))
         });
         connection_waker.clear_rung();

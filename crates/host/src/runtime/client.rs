@@ -321,7 +321,7 @@ impl Client {
     }
 
     /// Fails the writes of this client that the order window holds: no write will come that could fill their gaps.
-    #[cfg(feature = "nvme-tcp")]
+    #[cfg(any(feature = "iscsi", feature = "nvme-tcp"))]
     pub(crate) fn refuse_held(&mut self) {
         self.own.lock().refuse_held();
     }

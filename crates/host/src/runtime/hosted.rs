@@ -56,7 +56,7 @@ pub struct HostedDisk {
     pub(super) shared: Handle,
     /// The meaning of the specification that the disk was opened from, if there was one.
     #[cfg_attr(
-        not(any(feature = "ublk", feature = "nvme-tcp")),
+        not(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk")),
         allow(dead_code, reason = "servers use it")
     )]
     meaning: Option<Arc<Meaning>>,
@@ -151,7 +151,7 @@ impl HostedDisk {
 
     /// Whether `client`, which has outlived an earlier server, must be told that acknowledged writes were lost: the
     /// server then fails its flush, once. See [`FileDisk::owes`].
-    #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
+    #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
     pub(crate) fn owes(&self, client: u64) -> bool {
         self.files.iter().fold(false, |owes, file| file.owes(client) | owes)
     }
@@ -197,7 +197,7 @@ impl HostedDisk {
         !self.files.is_empty()
     }
 
-    #[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
+    #[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
     pub(crate) fn meaning(&self) -> Option<&Arc<Meaning>> {
         self.meaning.as_ref()
     }

@@ -81,7 +81,7 @@ pub(crate) mod crypt {
         }
 
         #[cfg_attr(
-            not(any(feature = "ublk", feature = "nvme-tcp")),
+            not(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk")),
             expect(dead_code, reason = "servers compare what they serve")
         )]
         pub(crate) fn key_check(_: &Path, _: &str) -> Option<String> {

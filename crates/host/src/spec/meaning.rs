@@ -12,7 +12,7 @@
 //! This module opens nothing. The caller supplies the disks and the check values: those of an open stack
 //! (`spec/mod.rs`), or those that a specification names (`recovery/bases.rs`).
 #![cfg_attr(
-    not(any(feature = "ublk", feature = "nvme-tcp")),
+    not(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk")),
     allow(dead_code, reason = "servers compare what they serve")
 )]
 

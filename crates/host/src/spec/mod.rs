@@ -16,7 +16,7 @@ mod tree;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
 pub use layers::TimedLayers;
-#[cfg(any(feature = "ublk", feature = "nvme-tcp"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 pub(crate) use tree::JOINER;
 pub use tree::{SpecNode, SpecPart, Specification};
 

@@ -190,7 +190,7 @@ impl Specification {
 
     /// Whether a read writes each byte of its buffer. An emulated disk without data, and a modelled drive, may leave
     /// old bytes in the buffer.
-    #[cfg(feature = "nvme-tcp")]
+    #[cfg(any(feature = "iscsi", feature = "nvme-tcp"))]
     pub(crate) fn fills_buffers(&self) -> bool {
         let is_mem = |device: &SpecPart| device.kind().is_some_and(|kind| kind.name == "mem");
         self.devices().all(|device| is_mem(device) || device.file().is_some())

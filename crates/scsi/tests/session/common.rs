@@ -548,6 +548,6 @@ impl Peer {
         while !session.is_drained() {
             session.run(&mut self.side);
         }
-        assert_eq!(session.into_clients(&mut self.side).count(), 1);
+        assert_eq!(session.into_clients(&mut self.side).len(), 1);
     }
 }

@@ -184,7 +184,7 @@ impl CryptDisk {
 
     /// The check value for `salt` of the key in a file. `None`: no key is there.
     #[cfg_attr(
-        not(any(feature = "ublk", feature = "nvme-tcp")),
+        not(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk")),
         expect(dead_code, reason = "servers compare what they serve")
     )]
     pub(crate) fn key_check(path: &Path, salt: &str) -> Option<String> {

@@ -70,7 +70,7 @@ pub use error::{FileChange, FileError, FileUse};
 pub use probe::is_disk_file;
 pub use snapshot::{Made, Snapshot, WritesPrevented};
 pub use storage::{FileStorage, Storage};
-#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
 pub(crate) use sys::file_system;
 
 use crate::backend::data_path::DataPath;

@@ -388,7 +388,7 @@ impl<C: DiskClient> Session<C> {
     }
 
     /// Ends the use of the disks. Call it once the session is drained, or when the server ends.
-    pub fn into_clients<S: Server<C>>(mut self, server: &mut S) -> impl Iterator<Item = C> {
+    pub fn into_clients<S: Server<C>>(mut self, server: &mut S) -> Vec<C> {
         if let Some(member) = self.member() {
             server.target(|target| target.drained(member));
         }
@@ -403,6 +403,6 @@ impl<C: DiskClient> Session<C> {
                 used.client.keep_lent(std::iter::once(lent));
             }
         }
-        self.used.into_iter().map(|u| u.client)
+        self.used.into_iter().map(|u| u.client).collect()
     }
 }

@@ -12,7 +12,7 @@ const FEWEST: usize = 4;
 /// # Errors
 ///
 /// There is no room for the connections of one host.
-pub(super) fn connections(wanted: usize) -> Result<usize, Error> {
+pub(crate) fn connections(wanted: usize) -> Result<usize, Error> {
     let own = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
     allowed(wanted, soft_limit(), own)
 }

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// lines, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Calls {
-    pub(super) waits: Count,
-    pub(super) receives: Count,
-    pub(super) sends: Count,
+pub(crate) struct Calls {
+    pub(crate) waits: Count,
+    pub(crate) receives: Count,
+    pub(crate) sends: Count,
 }
 
 /// System calls of a server. Accepting and closing connections is left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NvmeTcpCalls {
+pub struct NetworkCalls {
     /// Waits for descriptors: epoll_wait(2).
     pub waits: u64,
     /// Reads of sockets, also those that found nothing.
@@ -23,7 +23,7 @@ pub struct NvmeTcpCalls {
     pub sends: u64,
 }
 
-impl NvmeTcpCalls {
+impl NetworkCalls {
     /// The sum of all.
     pub fn all(&self) -> u64 {
         self.waits + self.receives + self.sends
@@ -31,7 +31,7 @@ impl NvmeTcpCalls {
 }
 
 impl Calls {
-    pub(super) fn add_to(&self, sum: &mut NvmeTcpCalls) {
+    pub(crate) fn add_to(&self, sum: &mut NetworkCalls) {
         sum.waits += self.waits.get();
         sum.receives += self.receives.get();
         sum.sends += self.sends.get();
@@ -40,10 +40,10 @@ impl Calls {
 
 /// A counter that one thread writes.
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    pub(super) fn count(&self) {
+    pub(crate) fn count(&self) {
         self.0.store(self.get() + 1, Ordering::Relaxed);
     }
 

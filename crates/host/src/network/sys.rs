@@ -6,35 +6,35 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 /// The events that a descriptor is watched for: bytes to read, and room to write.
-pub(super) const READ: u32 = libc::EPOLLIN as u32;
-pub(super) const WRITE: u32 = libc::EPOLLOUT as u32;
+pub(crate) const READ: u32 = libc::EPOLLIN as u32;
+pub(crate) const WRITE: u32 = libc::EPOLLOUT as u32;
 /// Report an event once when it occurs, instead of as long as it lasts.
-pub(super) const EDGE: u32 = libc::EPOLLET as u32;
+pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Descriptors that a thread watches, each with a number.
 #[derive(Debug)]
-pub(super) struct Epoll(File);
+pub(crate) struct Epoll(File);
 
 /// The descriptors that are ready. The numbers are those that the descriptors were added with.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(crate) struct Ready {
     events: Vec<libc::epoll_event>,
     len: usize,
 }
 
 impl Ready {
     /// With room for `most` descriptors at a time.
-    pub(super) fn new(most: usize) -> Ready {
+    pub(crate) fn new(most: usize) -> Ready {
         Ready { events: vec![libc::epoll_event { events: 0, u64: 0 }; most], len: 0 }
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
         self.events[..self.len].iter().map(|e| e.u64)
     }
 }
 
 impl Epoll {
-    pub(super) fn new() -> io::Result<Epoll> {
+    pub(crate) fn new() -> io::Result<Epoll> {
         // SAFETY: a call without pointers.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
@@ -51,21 +51,21 @@ impl Epoll {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    pub(super) fn add(&self, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
+    pub(crate) fn add(&self, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, events, key)
     }
 
-    pub(super) fn change(&self, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
+    pub(crate) fn change(&self, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, events, key)
     }
 
-    pub(super) fn remove(&self, fd: RawFd) {
+    pub(crate) fn remove(&self, fd: RawFd) {
         // The call fails only if the descriptor is not watched.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
     /// Waits until a descriptor is ready, at most `millis`; -1: for ever.
-    pub(super) fn wait(&self, ready: &mut Ready, millis: i32) -> io::Result<()> {
+    pub(crate) fn wait(&self, ready: &mut Ready, millis: i32) -> io::Result<()> {
         let (events, most) = (ready.events.as_mut_ptr(), ready.events.len() as i32);
         // SAFETY: `events` has room for `most` events and lives across the call.
         let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events, most, millis) };
@@ -81,7 +81,7 @@ impl Epoll {
 }
 
 /// Sends from several slices. If the peer has closed the connection, returns an error; there is no SIGPIPE.
-pub(super) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     // SAFETY: all zeroes is a message without addresses and without data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = slices.as_ptr().cast_mut().cast();
@@ -92,7 +92,8 @@ pub(super) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usi
 }
 
 /// The number of bytes that were sent and that the peer's TCP has not acknowledged (`SIOCOUTQ`, tcp(7)).
-pub(super) fn not_acknowledged(stream: &TcpStream) -> io::Result<u64> {
+#[cfg(feature = "nvme-tcp")]
+pub(crate) fn not_acknowledged(stream: &TcpStream) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: `bytes` lives across the call, which fills it.
     let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
@@ -100,7 +101,8 @@ pub(super) fn not_acknowledged(stream: &TcpStream) -> io::Result<u64> {
 }
 
 /// Makes the close of the connection discard unsent bytes (`SO_LINGER`, socket(7)).
-pub(super) fn discard_at_end(stream: &TcpStream) {
+#[cfg(feature = "nvme-tcp")]
+pub(crate) fn discard_at_end(stream: &TcpStream) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = std::mem::size_of_val(&linger) as libc::socklen_t;
     // SAFETY: `linger` has this length and lives across the call. It fails for no socket of TCP.
@@ -121,6 +123,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
+    #[cfg(feature = "nvme-tcp")]
     /// Known also after the peer has closed the connection with bytes on their way.
     #[test]
     fn what_the_peer_has_not_acknowledged_is_known() {

@@ -1,0 +1,366 @@
+//! A thread that serves connections: it sleeps in epoll for their sockets, its mailbox and the devices of disks. The
+//! first worker also accepts connections, and gives them to all workers in turn.
+
+use super::connection::{Connection, Context};
+use super::{END, Mail, Shared, WORKER_SHIFT};
+use crate::network::listeners::Listeners;
+use crate::network::mailbox::Mailbox;
+use crate::network::queue_client::{QueueClient, arm};
+use crate::network::sys;
+use crate::served::timing::Timing;
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use zoneplug_buf::Buffers;
+use zoneplug_core::Nanos;
+use zoneplug_scsi::iscsi::TargetEvent;
+
+/// Keys of descriptors that are not connections.
+const MAIL: u64 = u64::MAX;
+const LISTENERS: u64 = u64::MAX - 1;
+const DEVICE: u64 = u64::MAX - 2;
+/// The interval at which deadlines of connections are checked and unused memory is freed.
+const SWEEP: Nanos = Nanos(1_000_000_000);
+/// Most memory that a worker keeps for the next commands.
+const FREE_BYTES: usize = 64 << 20;
+/// The most descriptors that are handled after one wait, and the most connections that are accepted.
+const READY: usize = 64;
+/// The bits of a key above the index of a place and below the worker.
+const GENERATION: u32 = (1 << 24) - 1;
+
+/// A place for a connection. The key of a connection has the generation of its place, so that mail for an earlier
+/// connection does not reach it.
+struct Place<T> {
+    generation: u32,
+    connection: Option<Box<Connection<T>>>,
+    /// The place is in [`Worker::busy`].
+    listed: bool,
+}
+
+/// A worker.
+pub(super) struct Worker<T> {
+    shared: Arc<Shared>,
+    number: usize,
+    mailbox: Arc<Mailbox<Mail>>,
+    waker: Waker,
+    epoll: sys::Epoll,
+    listeners: Listeners,
+    places: Vec<Place<T>>,
+    free: Vec<usize>,
+    /// Keys of connections whose initiators had not logged in at the last check, in order of arrival.
+    strangers: VecDeque<u64>,
+    /// Places of connections with commands at a disk.
+    busy: Vec<usize>,
+    /// Memory for mail.
+    mail: Vec<Mail>,
+    buffers: Buffers,
+    /// When the worker ends at the latest, once it was told to stop.
+    ends: Option<Nanos>,
+    now: Nanos,
+    next_sweep: Nanos,
+    /// The worker of the next connection.
+    next_worker: usize,
+}
+
+impl<T: Timing> Worker<T> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        number: usize,
+        mut listeners: Listeners,
+    ) -> io::Result<Worker<T>> {
+        let (mailbox, epoll) = (shared.workers[number].clone(), sys::Epoll::new()?);
+        epoll.add(mailbox.fd(), sys::READ | sys::EDGE, MAIL)?;
+        listeners.watch(&epoll, LISTENERS)?;
+        Ok(Worker {
+            number,
+            waker: Waker::from(mailbox.clone()),
+            mailbox,
+            epoll,
+            listeners,
+            places: Vec::new(),
+            free: Vec::new(),
+            strangers: VecDeque::new(),
+            busy: Vec::new(),
+            mail: Vec::new(),
+            buffers: Buffers::new(FREE_BYTES),
+            ends: None,
+            now: shared.clock.now(),
+            next_sweep: Nanos(0),
+            next_worker: 0,
+            shared,
+        })
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut ready = sys::Ready::new(READY);
+        while self.step(&mut ready)? {}
+        Ok(())
+    }
+
+    /// Sleeps, and then does all work. Returns false if the worker has ended.
+    fn step(&mut self, ready: &mut sys::Ready) -> io::Result<bool> {
+        let millis = self.before_sleep();
+        let waited = self.epoll.wait(ready, millis);
+        self.mailbox.is_awake();
+        waited?;
+        self.now = self.shared.clock.now();
+        for n in 0..self.busy.len() {
+            if let Some(c) = &mut self.places[self.busy[n]].connection {
+                c.session().clients().for_each(QueueClient::disarm);
+            }
+        }
+        for key in ready.keys() {
+            match key {
+                MAIL | DEVICE => {}
+                LISTENERS => self.accept(),
+                key => self.with(key, Connection::turn),
+            }
+        }
+        self.read_mail();
+        self.turn_disks();
+        if self.now >= self.next_sweep {
+            self.sweep();
+        }
+        Ok(self.ends.is_none() || !self.continue_end())
+    }
+
+    /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
+    fn before_sleep(&mut self) -> i32 {
+        let (mut sleeps, mut watched) = (self.mailbox.will_sleep(), self.ends.is_some());
+        for n in 0..self.busy.len() {
+            if let Some(c) = &mut self.places[self.busy[n]].connection {
+                let clients = c.session().busy_clients();
+                sleeps &= arm(clients, &self.waker, &self.epoll, DEVICE, &mut watched);
+            }
+        }
+        // After arming, the connections are run once more: this sees what finished before; later completions wake.
+        sleeps &= !self.turn_disks();
+        if !sleeps {
+            return 0;
+        }
+        if watched {
+            return crate::runtime::client::TICK.as_millis() as i32;
+        }
+        let any = self.places.len() > self.free.len()
+            || self.listeners.are_unwatched()
+            || self.buffers.free_bytes() > 0;
+        let at = any.then_some(self.next_sweep);
+        at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
+    }
+
+    fn key(&self, n: usize) -> u64 {
+        let generation = u64::from(self.places[n].generation);
+        (self.number as u64) << WORKER_SHIFT | generation << 32 | n as u64
+    }
+
+    /// Calls `f` with the connection of a key, and closes the connection if `f` returns false. It stays until its commands
+    /// have come back.
+    fn with(&mut self, key: u64, f: impl FnOnce(&mut Connection<T>, &mut Context<'_>) -> bool) {
+        let n = key as u32 as usize;
+        let Some(place) = self.places.get_mut(n) else { return };
+        if place.generation != (key >> 32) as u32 & GENERATION {
+            return;
+        }
+        let Some(connection) = place.connection.as_deref_mut() else { return };
+        let mut ctx = Context {
+            shared: &self.shared,
+            worker: self.number,
+            epoll: &self.epoll,
+            buffers: &mut self.buffers,
+            now: self.now,
+        };
+        if !f(connection, &mut ctx) {
+            connection.close(&mut ctx);
+        }
+        let session = connection.session();
+        if session.is_drained() {
+            place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
+            place.generation = place.generation.wrapping_add(1) & GENERATION;
+            self.free.push(n);
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        } else if !place.listed && session.is_busy() {
+            place.listed = true;
+            self.busy.push(n);
+        }
+    }
+
+    /// Takes results of disks for busy connections. Returns false if there were none.
+    fn turn_disks(&mut self) -> bool {
+        let (mut progress, mut n) = (false, 0);
+        while let Some(at) = self.busy.get(n).copied() {
+            let key = self.key(at);
+            self.with(key, |c, ctx| {
+                let (some, lives) = c.turn_disks(ctx);
+                progress |= some;
+                lives
+            });
+            let place = &mut self.places[at];
+            if place.connection.as_mut().is_some_and(|c| c.session().is_busy()) {
+                n += 1;
+            } else {
+                place.listed = false;
+                self.busy.swap_remove(n);
+            }
+        }
+        progress
+    }
+
+    fn read_mail(&mut self) {
+        let mut all = std::mem::take(&mut self.mail);
+        self.mailbox.take(&mut all);
+        for mail in all.drain(..) {
+            match mail {
+                Mail::Connection(stream) => self.add(stream),
+                Mail::Event(TargetEvent::Close(key)) => self.with(key, |_, _| false),
+                Mail::Event(TargetEvent::Run(key)) => self.with(key, |c, ctx| c.turn_disks(ctx).1),
+                Mail::Event(TargetEvent::Reset(key, lun)) => self.with(key, |c, ctx| {
+                    c.reset(lun, ctx);
+                    c.turn_disks(ctx).1
+                }),
+                Mail::Event(TargetEvent::Notify(key, lun, sense)) => self.with(key, |c, ctx| {
+                    c.session().notify(lun, sense);
+                    c.turn_disks(ctx).1
+                }),
+                Mail::Stop => self.begin_end(),
+            }
+        }
+        self.mail = all;
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..READY {
+            match self.listeners.accept() {
+                Ok(Some(stream)) => {
+                    // Connections above the limit are closed at once.
+                    let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
+                    if before >= self.shared.max_connections {
+                        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let worker = self.next_worker % self.shared.workers.len();
+                    self.next_worker = worker + 1;
+                    if worker == self.number {
+                        self.add(stream);
+                    } else {
+                        self.shared.workers[worker].put(Mail::Connection(stream));
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    // Too many files are open: the worker tries again later.
+                    self.listeners.unwatch(&self.epoll);
+                    self.next_sweep = self.now.plus(SWEEP);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, stream: TcpStream) {
+        if self.ends.is_some() {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        self.make_room();
+        let n = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { generation: 0, connection: None, listed: false });
+            self.places.len() - 1
+        });
+        let key = self.key(n);
+        let added = Connection::new(stream, key, &self.shared, self.now).and_then(|c| {
+            c.fd().map_or(Ok(()), |fd| self.epoll.add(fd, sys::READ, key))?;
+            Ok(c)
+        });
+        match added {
+            Ok(connection) => {
+                if self.places.len() - self.free.len() == 1 {
+                    self.next_sweep = self.now.plus(SWEEP);
+                }
+                self.places[n].connection = Some(Box::new(connection));
+                self.strangers.push_back(key);
+            }
+            Err(_) => {
+                self.free.push(n);
+                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Closes connections whose initiators have not logged in, the oldest first, while less than a quarter of the table
+    /// is free, but leaves an eighth of the table to such connections. So a peer that opens connections and does not log
+    /// in keeps no initiator out: each of its new connections closes an old one.
+    fn make_room(&mut self) {
+        let max = self.shared.max_connections;
+        let few = max / 8 / self.shared.workers.len();
+        while self.shared.connections.load(Ordering::Relaxed) > max - max / 4
+            && self.strangers.len() > few
+            && let Some(key) = self.strangers.pop_front()
+        {
+            self.with(key, |c, _| !c.session().is_stranger());
+        }
+    }
+
+    /// Checks the deadlines of all connections, and frees memory.
+    fn sweep(&mut self) {
+        self.next_sweep = self.now.plus(SWEEP);
+        self.buffers.trim();
+        for n in 0..self.places.len() {
+            let now = self.now;
+            self.with(self.key(n), |c, ctx| c.session().expire(now) && c.turn_disks(ctx).1);
+        }
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|key| {
+            let mut is = false;
+            self.with(*key, |c, _| {
+                is = c.session().is_stranger();
+                true
+            });
+            is
+        });
+        self.strangers = strangers;
+        // If a listener cannot be watched yet, the next sweep tries again.
+        if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
+            self.listeners.unwatch(&self.epoll);
+        }
+    }
+
+    /// Begins the end, after the worker was told to stop.
+    #[cold]
+    fn begin_end(&mut self) {
+        self.listeners.close();
+        self.ends = Some(self.shared.clock.now().plus(END));
+        for n in 0..self.places.len() {
+            self.with(self.key(n), Connection::stop);
+        }
+    }
+
+    /// Continues the end. Returns true if the worker has ended: all initiators have their answers, or it is too late.
+    #[cold]
+    fn continue_end(&mut self) -> bool {
+        for n in 0..self.places.len() {
+            self.with(self.key(n), |c, _| c.continue_end());
+        }
+        let any = self.places.iter().any(|p| p.connection.is_some());
+        if any && self.ends.is_some_and(|at| self.now < at) {
+            return false;
+        }
+        for n in 0..self.places.len() {
+            let mut ctx = Context {
+                shared: &self.shared,
+                worker: self.number,
+                epoll: &self.epoll,
+                buffers: &mut self.buffers,
+                now: self.now,
+            };
+            if let Some(mut connection) = self.places[n].connection.take() {
+                connection.close(&mut ctx);
+                connection.end(&mut ctx);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,133 @@
+//! The sockets at which a server listens. The first worker has them.
+
+use super::sys;
+use crate::os_error::{Attempt, os_error};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use zoneplug_core::Error;
+
+/// The listening sockets of a server. A server that takes over gets those of the last one, so that no host is refused
+/// in between.
+#[derive(Debug, Clone)]
+pub(crate) struct Sockets {
+    all: Vec<Arc<TcpListener>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Sockets {
+    /// Listens at all of these addresses, or fails. Takes sockets of `given` that are at one of them; for port 0, any
+    /// at the same IP address.
+    pub(crate) fn bind(
+        wanted: impl Iterator<Item = SocketAddr>,
+        given: &mut Vec<TcpListener>,
+    ) -> Result<Sockets, Error> {
+        let (mut all, mut addresses) = (Vec::new(), Vec::new());
+        for address in wanted {
+            let failed =
+                |e: io::Error| os_error(Attempt::Address, format!("{address}: cannot listen"), e);
+            let is_there = |l: &TcpListener| {
+                let port = |at: SocketAddr| address.port() == 0 || at.port() == address.port();
+                l.local_addr().is_ok_and(|at| at.ip() == address.ip() && port(at))
+            };
+            let listener = match given.iter().position(is_there) {
+                Some(n) => given.remove(n),
+                None => TcpListener::bind(address).map_err(failed)?,
+            };
+            listener.set_nonblocking(true).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            all.push(Arc::new(listener));
+        }
+        Ok(Sockets { all, addresses })
+    }
+
+    /// The addresses of the sockets, in the order in which they were wanted.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The sockets.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TcpListener> {
+        self.all.iter().map(|l| &**l)
+    }
+}
+
+/// The listening sockets of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    all: Vec<Arc<TcpListener>>,
+    /// Whether epoll watches them. Not while too many files are open.
+    watched: bool,
+}
+
+impl Listeners {
+    pub(crate) fn new(listeners: Sockets) -> Listeners {
+        Listeners { all: listeners.all, watched: false }
+    }
+
+    /// Whether there are sockets that epoll does not watch.
+    pub(crate) fn are_unwatched(&self) -> bool {
+        !self.watched && !self.all.is_empty()
+    }
+
+    /// Makes epoll watch the sockets under this key.
+    pub(crate) fn watch(&mut self, epoll: &sys::Epoll, key: u64) -> io::Result<()> {
+        self.all.iter().try_for_each(|l| epoll.add(l.as_raw_fd(), sys::READ, key))?;
+        self.watched = true;
+        Ok(())
+    }
+
+    pub(crate) fn unwatch(&mut self, epoll: &sys::Epoll) {
+        self.all.iter().for_each(|l| epoll.remove(l.as_raw_fd()));
+        self.watched = false;
+    }
+
+    /// Stops listening.
+    pub(crate) fn close(&mut self) {
+        *self = Listeners::default();
+    }
+
+    /// The next connection at any of the sockets. `None`: there is no more.
+    pub(crate) fn accept(&self) -> io::Result<Option<TcpStream>> {
+        for listener in &self.all {
+            loop {
+                match listener.accept() {
+                    Ok((stream, _)) => return Ok(Some(stream)),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    // The peer has closed the connection before it was accepted.
+                    Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sockets that were not watched for a while, because too many files were open, are watched again.
+    #[test]
+    fn sockets_are_watched_again() {
+        let mut listeners = Listeners::new(Sockets {
+            all: vec![Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())],
+            addresses: Vec::new(),
+        });
+        let (epoll, mut ready) = (sys::Epoll::new().unwrap(), sys::Ready::new(4));
+        let _connection = TcpStream::connect(listeners.all[0].local_addr().unwrap()).unwrap();
+        let mut is_ready = |millis| {
+            epoll.wait(&mut ready, millis).unwrap();
+            ready.keys().collect::<Vec<_>>() == [7]
+        };
+        assert!(listeners.are_unwatched() && !is_ready(0));
+        for _ in 0..2 {
+            listeners.watch(&epoll, 7).unwrap();
+            assert!(!listeners.are_unwatched() && is_ready(10_000));
+            listeners.unwatch(&epoll);
+            assert!(listeners.are_unwatched() && !is_ready(0));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What servers of the network have in common, whatever their protocol.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `listeners.rs` | the sockets at which a server listens |
+//! | `mailbox.rs` | what threads tell each other |
+//! | `queue_client.rs` | a client of a disk for the commands of a connection |
+//! | `open_files.rs` | how many connections the limit of open files allows |
+//! | `calls.rs` | counters of system calls |
+//! | `sys.rs` | epoll, sending |
+
+#[cfg(feature = "nvme-tcp")]
+pub(crate) mod calls;
+pub(crate) mod listeners;
+pub(crate) mod mailbox;
+pub(crate) mod open_files;
+pub(crate) mod queue_client;
+pub(crate) mod sys;
