@@ -135,14 +135,14 @@ fn initiators_read_what_they_have_written() {
         let c = server.counters(disk);
         assert_eq!((c.reads, c.writes, c.written_bytes), (1, 1, 65_536));
     }
-    // The server ends while they are connected.
+    // S11. The server ends while they are connected.
     drop(server);
     assert_eq!(all[0].command(0, &[0; 6], 0, &[]), None);
 }
 
-/// K3. An initiator that may not log in is told so. One that logs in again ends its session.
+/// S7, S10. An initiator that may not log in is told so. One that logs in again ends its session.
 #[test]
-fn k3_logins_are_checked() {
+fn s10_logins_are_checked() {
     let listed = vec!["iqn.2026-11.test:1".to_owned()];
     let server = serve(&IscsiOptions { initiators: Some(listed), ..options() });
     assert_eq!(Initiator::connect(&server).log_in("iqn.2026-11.test:2", 1), [2, 2]);
@@ -161,9 +161,9 @@ fn k3_logins_are_checked() {
     assert_eq!(server.initiators().len(), 2);
 }
 
-/// K2. No address that other machines reach is opened to any initiator unless an option says so.
+/// S10. No address that other machines reach is opened to any initiator unless an option says so.
 #[test]
-fn k2_other_machines_need_permission() {
+fn s10_other_machines_need_permission() {
     let outside = IscsiOptions::new("192.0.2.1:3260".parse().unwrap(), NAME);
     assert!(outside.check().unwrap_err().to_string().contains("any initiator could log in"));
     IscsiOptions { any_initiator: true, ..outside.clone() }.check().unwrap();
@@ -180,11 +180,27 @@ fn k2_other_machines_need_permission() {
     assert!(IscsiOptions { name: "disk".to_owned(), ..options() }.check().is_err());
 }
 
-/// SCSI has no zones with less capacity than length.
+/// S1. SCSI has no zones with less capacity than length.
 #[test]
-fn a_disk_that_scsi_cannot_describe_is_refused() {
+fn s1_a_disk_that_scsi_cannot_describe_is_refused() {
     let spec = Specification::parse("mem,zones=4,zone-size=2M,zone-capacity=1M").unwrap();
     let device = spec.open_to_look().unwrap().device;
     let e = check(device.geometry(), device.limits()).unwrap_err();
     assert!(e.to_string().contains("can be written to its end"), "{e}");
+}
+
+/// S9. Each new connection of a peer that does not log in closes one of its old ones. Initiators stay, and get in.
+#[test]
+fn s9_connections_that_never_log_in_keep_no_initiator_out() {
+    let server = serve(&IscsiOptions { max_connections: 16, threads: 1, ..options() });
+    let mut first = Initiator::connect(&server);
+    assert_eq!(first.log_in("iqn.2026-11.test:1", 1), [0, 0]);
+    let flood: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let mut second = Initiator::connect(&server);
+    assert_eq!(second.log_in("iqn.2026-11.test:2", 1), [0, 0]);
+    for i in [&mut first, &mut second] {
+        assert_eq!(i.command(0, &[0; 6], 0, &[]).unwrap().0, 2, "power on");
+    }
+    drop(flood);
 }

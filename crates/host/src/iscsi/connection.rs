@@ -173,10 +173,6 @@ impl<T: Timing> Connection<T> {
 }
 
 impl<T: Timing> Server<QueueClient<T>> for SessionServer<'_, '_> {
-    fn now(&self) -> Nanos {
-        self.ctx.now
-    }
-
     fn buffers(&mut self) -> &mut Buffers {
         self.ctx.buffers
     }

@@ -116,10 +116,6 @@ struct Side {
 }
 
 impl Server<QueueClient> for Side {
-    fn now(&self) -> Nanos {
-        self.now
-    }
-
     fn buffers(&mut self) -> &mut Buffers {
         &mut self.buffers
     }

@@ -17,9 +17,9 @@ fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever is agreed on, and however the bytes are cut, what is written is read.
+    /// S3. Whatever is agreed on, and however the bytes are cut, what is written is read.
     #[test]
-    fn what_is_written_is_read(
+    fn s3_what_is_written_is_read(
         seed in any::<u64>(),
         digests in any::<bool>(),
         immediate in any::<bool>(),
@@ -55,9 +55,9 @@ proptest! {
         }
     }
 
-    /// Any bytes after a login are answered or end the connection.
+    /// S3. Any bytes after a login are answered or end the connection.
     #[test]
-    fn hostile_bytes_end_the_connection_at_most(seed in any::<u64>(), headers in prop::collection::vec((any::<[u8; 48]>(), 0u8..9), 1..12)) {
+    fn s3_hostile_bytes_end_the_connection_at_most(seed in any::<u64>(), headers in prop::collection::vec((any::<[u8; 48]>(), 0u8..9), 1..12)) {
         let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::random(seed));
         for (mut bytes, kind) in headers {
             // Known requests with plausible lengths and numbers, and anything else in them.
@@ -73,9 +73,9 @@ proptest! {
     }
 }
 
-/// I1 of the room: a write with immediate data does not overtake one whose data are still asked for.
+/// S2. A write with immediate data does not overtake one whose data are still asked for.
 #[test]
-fn immediate_data_do_not_overtake_a_command_that_waits_for_its_data() {
+fn s2_immediate_data_do_not_overtake_a_command_that_waits_for_its_data() {
     let mut peer = Peer::log_in("ImmediateData=Yes\0InitialR2T=Yes\0", Fragments::whole());
     let (first, second) = (pattern(4, 1), pattern(2, 2));
     let slow = peer.command(0x20 | 0x80, &write_cdb(16, 4), first.len() as u32, &[]);
@@ -96,9 +96,9 @@ fn immediate_data_do_not_overtake_a_command_that_waits_for_its_data() {
     assert_eq!(peer.answer(slow).status, 0);
 }
 
-/// R2TSN counts within a command, and begins with 0 in the next.
+/// S4. R2TSN counts within a command, and begins with 0 in the next.
 #[test]
-fn the_numbers_of_r2t_begin_with_each_command() {
+fn s4_the_numbers_of_r2t_begin_with_each_command() {
     let mut peer =
         Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0MaxBurstLength=4096\0", Fragments::whole());
     for lba in [16, 19] {
@@ -116,9 +116,9 @@ fn the_numbers_of_r2t_begin_with_each_command() {
     }
 }
 
-/// Residuals: what the initiator expects, and what the command moves, in both directions.
+/// S5. Residuals: what the initiator expects, and what the command moves, in both directions.
 #[test]
-fn residuals_say_what_was_not_moved() {
+fn s5_residuals_say_what_was_not_moved() {
     let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
     let tag = peer.read(&[0x12, 0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 255);
     let a = peer.answer(tag);
@@ -139,9 +139,9 @@ fn residuals_say_what_was_not_moved() {
     assert_eq!(a.sense, Some((5, 0x21, 0)));
 }
 
-/// ABORT TASK: a command that waits for data is gone, one at a disk is awaited, another is not there.
+/// S6. ABORT TASK: a command that waits for data is gone, one at a disk is awaited, another is not there.
 #[test]
-fn task_management_ends_commands() {
+fn s6_task_management_ends_commands() {
     let mut peer = Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0", Fragments::whole());
     let data = pattern(1, 1);
     let waits = peer.command(0xa0, &write_cdb(16, 1), BLOCK as u32, &[]);
@@ -171,9 +171,9 @@ fn task_management_ends_commands() {
     assert_eq!(peer.answer(tag).status, 0);
 }
 
-/// An initiator that logs in again ends its session. The commands of the new one wait for those of the old one.
+/// S7. An initiator that logs in again ends its session. The commands of the new one wait for those of the old one.
 #[test]
-fn a_new_session_waits_for_the_commands_of_the_old_one() {
+fn s7_a_new_session_waits_for_the_commands_of_the_old_one() {
     let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
     peer.holds_disk(true);
     peer.write(&write_cdb(16, 1), &pattern(1, 1));
@@ -194,9 +194,9 @@ fn a_new_session_waits_for_the_commands_of_the_old_one() {
     assert_eq!(next.answer(tag).status, 0);
 }
 
-/// Discovery shows the target and where it is, in parts if the initiator takes short texts only.
+/// S10. Discovery shows the target and where it is, in parts if the initiator takes short texts only.
 #[test]
-fn discovery_shows_the_target() {
+fn s10_discovery_shows_the_target() {
     let mut peer = Peer::discover(Fragments::random(7));
     let text = peer.text(b"SendTargets=All\0");
     assert_eq!(
@@ -210,9 +210,9 @@ fn discovery_shows_the_target() {
     assert!(peer.take(opcode::REJECT).is_some(), "no commands in discovery: {tag}");
 }
 
-/// A NOP comes back with its data. A silent initiator is asked for a sign of life, and is gone if it gives none.
+/// S9. A NOP comes back with its data. A silent initiator is asked for a sign of life, and is gone if it gives none.
 #[test]
-fn signs_of_life() {
+fn s9_signs_of_life() {
     let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::random(3));
     let mut nop = Header::new(opcode::NOP_OUT | 0x40)
         .with_flags(0x80)
@@ -235,9 +235,9 @@ fn signs_of_life() {
     assert!(peer.expire(2 * WAIT_FOR_TARGET), "there it is");
 }
 
-/// Logout is answered, and the connection closes. The end of a server answers what has begun.
+/// S11. Logout is answered, and the connection closes. The end of a server answers what has begun.
 #[test]
-fn logout_and_the_end_of_a_server() {
+fn s11_logout_and_the_end_of_a_server() {
     let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
     peer.holds_disk(true);
     let begun = peer.read(&read_cdb(0, 1), BLOCK as u32);
@@ -260,9 +260,9 @@ fn logout_and_the_end_of_a_server() {
     assert!(peer.is_finished());
 }
 
-/// A command with a number outside of the window is ignored, and one whose number is in use by another is rejected.
+/// S4. A command with a number outside of the window is ignored, and one whose number is in use by another is rejected.
 #[test]
-fn numbers_and_tags_of_commands_are_checked() {
+fn s4_numbers_and_tags_of_commands_are_checked() {
     let mut peer = Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0", Fragments::whole());
     let waits = peer.command(0xa0, &write_cdb(16, 1), BLOCK as u32, &[]);
     peer.next_tag = waits;
@@ -283,9 +283,9 @@ fn numbers_and_tags_of_commands_are_checked() {
     assert!(peer.is_finished(), "a number is missing, and cannot come any more");
 }
 
-/// Memory is bounded: a command beyond it is told that the task set is full.
+/// S8. Memory is bounded: a command beyond it is told that the task set is full.
 #[test]
-fn memory_of_commands_is_bounded() {
+fn s8_memory_of_commands_is_bounded() {
     let keys = "InitialR2T=Yes\0ImmediateData=No\0";
     let mut peer = Peer::log_in_with(keys, 3 * BLOCK as u32, Fragments::whole());
     let tags =

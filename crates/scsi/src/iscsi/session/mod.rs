@@ -105,9 +105,6 @@ impl Default for SessionConfig {
 
 /// The server as a session sees it.
 pub trait Server<C> {
-    /// Returns the time.
-    fn now(&self) -> Nanos;
-
     /// Returns memory for the data of commands.
     fn buffers(&mut self) -> &mut Buffers;
 

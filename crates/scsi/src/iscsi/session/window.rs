@@ -90,9 +90,9 @@ mod tests {
         Header::new(opcode::COMMAND).with_word(24, cmd_sn)
     }
 
-    /// The window is right where the numbers begin again, and when it is full.
+    /// S4. The window is right where the numbers begin again, and when it is full.
     #[test]
-    fn the_window_is_right_at_its_edges() {
+    fn s4_the_window_is_right_at_its_edges() {
         let mut w = Window::new(2);
         w.begin(u32::MAX);
         let numbers = |w: &Window| {
