@@ -46,6 +46,7 @@ pub(crate) const EXAMPLES: [(&str, &[&str]); 25] = [
         &[
             "zoneplug serve --ublk disk.zbd",
             "zoneplug serve --nvme-tcp 127.0.0.1:4420 disk.zbd",
+            "zoneplug serve --iscsi 127.0.0.1:3260 disk.zbd",
             "zoneplug serve --config /etc/zoneplug/disks.toml --check-config",
             "zoneplug serve --config /etc/zoneplug/disks.toml --takeover",
         ],

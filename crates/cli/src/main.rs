@@ -143,15 +143,15 @@ enum Command {
     /// blocks with the disk. Elsewhere most is copied while the disk is in use; its I/O waits for the last part. There is
     /// no file of that name until the copy is complete and durable, also after a power cut.
     Snapshot(snapshot::Args),
-    /// Serve disks as block devices (/dev/ublkbN) or over NVMe/TCP
+    /// Serve disks as block devices (/dev/ublkbN), over NVMe/TCP or over iSCSI
     ///
-    /// Zoned block devices of this machine (--ublk) need Linux 6.6 or newer, and root; zoned namespaces for this machine
-    /// and others (--nvme-tcp) need neither. Stays in the foreground and prints a line for each disk once all are there;
+    /// Zoned block devices of this machine (--ublk) need Linux 6.6 or newer, and root; zoned namespaces and SMR disks for
+    /// this machine and others (--nvme-tcp, --iscsi) need neither. Stays in the foreground and prints a line for each disk once all are there;
     /// systemd is told with Type=notify. SIGINT, SIGTERM and SIGHUP end the server when what was written is durable: its
     /// block devices are removed, and its connections closed; a second one ends at once. When the process dies otherwise,
     /// Linux keeps the block devices of disks that outlive it (files, drives), and hosts go on connecting. Their I/O waits,
     /// until the same command is started again and goes on.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Mount the zones of a disk as files, as Linux's zonefs shows them
     ///
     /// DIR/cnv has the conventional zones, DIR/seq the sequential ones, but for the first zone, which holds the super

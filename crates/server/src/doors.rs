@@ -1,27 +1,49 @@
 //! The doors. Only these files know a protocol.
 
+pub mod iscsi;
 pub mod nvme_tcp;
 pub mod ublk;
 
-use crate::once::{self, FileOrder};
+use crate::once::{self, FileOrder, NamedAddress};
 use nvme_tcp::Plan;
 use ublk::{BlockDisk, Numbers, Planned};
 use zoneplug_control::Failure;
 
-/// Plans the block devices and the namespaces, without opening a disk for writing. Refuses disks that exclude each other, and
+/// The plans of the doors of the network.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkPlans {
+    /// The namespaces of NVMe/TCP.
+    pub nvme_tcp: Option<Plan>,
+    /// The units of iSCSI.
+    pub iscsi: Option<iscsi::Plan>,
+}
+
+impl NetworkPlans {
+    /// The addresses of all doors, each with the name of its door.
+    pub fn addresses(&self) -> impl Iterator<Item = NamedAddress<'static>> {
+        let named = |key| move |address| NamedAddress { key, address };
+        let namespaces = self.nvme_tcp.iter().flat_map(Plan::addresses).map(named("nvme-tcp"));
+        let units = self.iscsi.iter().flat_map(iscsi::Plan::addresses).map(named("iscsi"));
+        namespaces.chain(units)
+    }
+}
+
+/// Plans the block devices, the namespaces and the units, without opening a disk for writing. Refuses disks that exclude each other, and
 /// disks that their door cannot show.
 pub fn planned(
     blocks: &[BlockDisk],
     numbers: Numbers,
-    network: Option<&Plan>,
+    network: &NetworkPlans,
     order: &FileOrder<'_>,
 ) -> Result<Vec<Planned>, Failure> {
     let specs = [
         blocks.iter().map(|disk| &disk.spec).collect(),
-        network.iter().flat_map(|plan| plan.specs()).collect(),
+        network.nvme_tcp.iter().flat_map(|plan| plan.specs()).collect(),
+        network.iscsi.iter().flat_map(|plan| plan.specs()).collect(),
     ];
     once::disks(&specs, order).map_err(|(spec, f)| f.of_disk(spec))?;
     let planned = ublk::planned(blocks, numbers, order)?;
-    network.map_or(Ok(()), Plan::check_disks)?;
+    network.nvme_tcp.as_ref().map_or(Ok(()), Plan::check_disks)?;
+    network.iscsi.as_ref().map_or(Ok(()), iscsi::Plan::check_disks)?;
     Ok(planned)
 }

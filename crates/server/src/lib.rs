@@ -1,7 +1,7 @@
 //! A server of zoned disks: `zoneplug serve` without its flags and words.
 //!
-//! A [`Server`] serves disks through its doors. A [`Door`] is a protocol: block devices of Linux ([`doors::ublk`]) or
-//! namespaces over the network ([`doors::nvme_tcp`]). The server opens the disks, answers at the control socket,
+//! A [`Server`] serves disks through its doors. A [`Door`] is a protocol: block devices of Linux ([`doors::ublk`]),
+//! namespaces ([`doors::nvme_tcp`]) or SCSI units ([`doors::iscsi`]) over the network. The server opens the disks, answers at the control socket,
 //! serves metrics, logs events of the disks, hands them over to the next server, and ends.
 //!
 //! | file | what it owns |

@@ -56,6 +56,7 @@
 //! | `crypt` | the layer that encrypts |
 //! | `ublk` | block devices of Linux that a program serves |
 //! | `nvme-tcp` | namespaces of NVMe that a program serves over the network |
+//! | `iscsi` | units of SCSI that a program serves over the network |
 //! | `serve` | a server of disks with a control socket and metrics, as `zoneplug serve` is: the module `serve` |
 //! | `latency` | histograms of how long operations take |
 //!
@@ -123,6 +124,8 @@ pub use zoneplug_devices::spec::SpecError;
 pub use zoneplug_host::Latencies;
 #[cfg(feature = "file")]
 pub use zoneplug_host::file;
+#[cfg(feature = "iscsi")]
+pub use zoneplug_host::iscsi;
 #[cfg(feature = "nvme-tcp")]
 pub use zoneplug_host::nvme_tcp;
 #[cfg(feature = "ublk")]

@@ -28,8 +28,8 @@ use zoneplug_host::nvme_tcp::{NvmeTcpOptions, read_key};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
 use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
-use zoneplug_server::doors::planned;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers, Rules, UblkDoor};
+use zoneplug_server::doors::{NetworkPlans, planned};
 use zoneplug_server::{
     Announcement, Attempt, Config, Doors, Failure, FileOrder, NamedAddress, Server, Stopper,
     check_addresses, check_socket,
@@ -207,12 +207,10 @@ impl Serve {
             Ok(Plan::new(NvmeTcpOptions { latencies, ..options.clone() }, specs))
         };
         let plan = self.network.as_ref().map(network).transpose()?;
-        let planned = planned(&blocks, Numbers(None), plan.as_ref(), &FileOrder::new())?;
-        let addresses = plan
-            .iter()
-            .flat_map(Plan::addresses)
-            .map(|address| NamedAddress { key: "nvme-tcp", address });
-        let addresses: Vec<_> = addresses
+        let plans = NetworkPlans { nvme_tcp: plan, iscsi: None };
+        let planned = planned(&blocks, Numbers(None), &plans, &FileOrder::new())?;
+        let addresses: Vec<_> = plans
+            .addresses()
             .chain(self.metrics.map(|address| NamedAddress { key: "metrics", address }))
             .collect();
         check_addresses(&addresses).map_err(|(_, f)| f)?;
@@ -221,7 +219,7 @@ impl Serve {
             let rules = Rules { latencies, ..Rules::default() };
             doors.push(Box::new(UblkDoor::new(Some(Ublk::open()?), planned, rules)));
         }
-        if let Some(plan) = plan {
+        if let Some(plan) = plans.nvme_tcp {
             doors.push(Box::new(NvmeTcpDoor::new(plan, false, false)));
         }
         Ok(doors)

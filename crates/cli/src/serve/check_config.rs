@@ -8,12 +8,14 @@ use crate::{json, term};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use zoneplug_core::plain;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::Specification;
 use zoneplug_host::nvme_tcp::refused_by_linux;
 use zoneplug_host::ublk::{UblkOptions, slices};
+use zoneplug_server::doors::iscsi;
 use zoneplug_server::doors::nvme_tcp::Plan;
 use zoneplug_server::doors::ublk::Planned;
 use zoneplug_server::{Access, check};
@@ -28,6 +30,7 @@ struct Disk {
     /// How the disk would be served as a block device, if it would be.
     ublk: Option<Block>,
     nvme_tcp: bool,
+    iscsi: bool,
     /// Why Linux makes no block device of its namespace. `None`: Linux makes one, or it is no namespace.
     refused_by_linux: Option<String>,
 }
@@ -51,6 +54,9 @@ struct Checked {
     addresses: Vec<String>,
     /// The NVMe name (NQN) of the network server.
     nqn: Option<String>,
+    /// The addresses of the iSCSI target, and its name.
+    iscsi_addresses: Vec<String>,
+    iqn: Option<String>,
 }
 
 /// A disk with this geometry that is served neither as a block device nor over the network yet.
@@ -62,6 +68,7 @@ fn disk(spec: &str, g: &Geometry) -> Disk {
         zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
         ublk: None,
         nvme_tcp: false,
+        iscsi: false,
         refused_by_linux: None,
     }
 }
@@ -85,8 +92,8 @@ fn no_interface_has(ip: IpAddr) -> bool {
 }
 
 fn checked(settings: &Settings) -> Result<Checked, Failure> {
-    let ClientAccess { plan, metrics_at, .. } = settings.client_access()?;
-    for at in plan.iter().flat_map(Plan::addresses).chain(metrics_at) {
+    let ClientAccess { plans, metrics_at, .. } = settings.client_access()?;
+    for at in plans.addresses().map(|named| named.address).chain(metrics_at) {
         // An interface may get its address before the server starts.
         if no_interface_has(at.ip()) {
             let what = "no interface of this machine has that address now";
@@ -94,31 +101,43 @@ fn checked(settings: &Settings) -> Result<Checked, Failure> {
         }
     }
     let args = &settings.args;
-    let blocks = planned(settings, plan.as_ref())?;
+    let blocks = planned(settings, &plans)?;
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
-    let mut doors = requested(args, (None, blocks), plan.clone());
+    let mut doors = requested(args, (None, blocks), plans.clone());
     check(&config(args, Access::default(), None), &mut doors)?;
-    let (mut addresses, mut nqn) = (Vec::new(), None);
-    if let Some(plan) = &plan {
-        addresses = plan.addresses().map(|at| at.to_string()).collect();
-        nqn = Some(plan.nqn().to_owned());
-        let mut known: BTreeMap<String, usize> =
-            disks.iter().enumerate().map(|(n, d)| (d.spec.clone(), n)).collect();
-        for spec in plan.specs() {
-            let next = disks.len();
-            let n = *known.entry(spec.to_string()).or_insert(next);
-            if n == next {
-                let look = spec.open_to_look();
-                let look = look.map_err(|e| Failure::from(e).of_disk(spec))?;
-                let (g, limits) = (look.device.geometry(), look.device.limits());
-                disks.push(disk(spec, g));
-                disks[n].refused_by_linux = refused_by_linux(g, limits).map(|e| e.to_string());
-            }
-            disks[n].nvme_tcp = true;
+    let mut known: BTreeMap<String, usize> =
+        disks.iter().enumerate().map(|(n, d)| (d.spec.clone(), n)).collect();
+    // The place of a disk in the list, to which it is added if need be.
+    let mut place = |disks: &mut Vec<Disk>, spec: &Specification| -> Result<usize, Failure> {
+        let next = disks.len();
+        let n = *known.entry(spec.to_string()).or_insert(next);
+        if n == next {
+            let look = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?;
+            disks.push(disk(spec, look.device.geometry()));
         }
+        Ok(n)
+    };
+    for spec in plans.nvme_tcp.iter().flat_map(|plan| plan.specs()) {
+        let n = place(&mut disks, spec)?;
+        let look = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?;
+        let (g, limits) = (look.device.geometry(), look.device.limits());
+        disks[n].refused_by_linux = refused_by_linux(g, limits).map(|e| e.to_string());
+        disks[n].nvme_tcp = true;
     }
-    let file = settings.file.as_ref().map(|f| f.display().to_string());
-    Ok(Checked { file, disks, addresses, nqn })
+    for spec in plans.iscsi.iter().flat_map(|plan| plan.specs()) {
+        let n = place(&mut disks, spec)?;
+        disks[n].iscsi = true;
+    }
+    let text = |at: SocketAddr| at.to_string();
+    let (network, scsi) = (plans.nvme_tcp.as_ref(), plans.iscsi.as_ref());
+    Ok(Checked {
+        file: settings.file.as_ref().map(|f| f.display().to_string()),
+        disks,
+        addresses: network.into_iter().flat_map(Plan::addresses).map(text).collect(),
+        nqn: network.map(|plan| plan.nqn().to_owned()),
+        iscsi_addresses: scsi.into_iter().flat_map(iscsi::Plan::addresses).map(text).collect(),
+        iqn: scsi.map(|plan| plan.target().to_owned()),
+    })
 }
 
 impl Block {
@@ -148,6 +167,9 @@ impl Disk {
         if self.nvme_tcp {
             writeln!(out, "  over NVMe/TCP")?;
         }
+        if self.iscsi {
+            writeln!(out, "  over iSCSI")?;
+        }
         if let Some(why) = &self.refused_by_linux {
             writeln!(out, "  Linux makes no block device of it: {}", plain(why))?;
         }
@@ -170,6 +192,9 @@ pub(super) fn run(settings: &Settings, out: &mut dyn Write) -> Result<(), Failur
     }
     for address in &checked.addresses {
         writeln!(out, "{address}  {}", plain(checked.nqn.as_deref().unwrap_or_default()))?;
+    }
+    for address in &checked.iscsi_addresses {
+        writeln!(out, "{address}  {}", plain(checked.iqn.as_deref().unwrap_or_default()))?;
     }
     Ok(writeln!(out, "no errors")?)
 }

@@ -35,7 +35,7 @@ pub(super) const FLAGS_ONLY: [&str; 10] = [
 /// Longest file. A large sensible one has a few KiB.
 const MAX_FILE: u64 = 1 << 20;
 /// Keys of a disk beside those of its block device and of its specification.
-pub(super) const DISK_KEYS: [&str; 4] = ["spec", "device", "ublk", "nvme-tcp"];
+pub(super) const DISK_KEYS: [&str; 5] = ["spec", "device", "ublk", "nvme-tcp", "iscsi"];
 
 /// A place in the file: `zoneplug.toml:3:8`. Every key has one and few are shown, so the line is counted only then.
 #[derive(Debug, Clone)]
@@ -97,9 +97,10 @@ pub(super) struct Entry {
 pub(super) struct DiskTable {
     pub(super) place: ConfigPlace,
     pub(super) spec: Specification,
-    /// Whether the disk is served as a block device, and over the network.
+    /// Whether the disk is served as a block device, over NVMe/TCP and over iSCSI.
     pub(super) ublk: bool,
     pub(super) network: bool,
+    pub(super) iscsi: bool,
     /// Keys of the block device.
     pub(super) keys: Vec<Entry>,
 }
@@ -167,7 +168,7 @@ impl ConfigFile {
                 }
             } else {
                 let mut entry = source.entry(key, value, top, &["disk"])?;
-                if entry.name == "nvme-tcp" {
+                if ["nvme-tcp", "iscsi"].contains(&&*entry.name) {
                     source.addresses(value, &mut entry)?;
                 }
                 read.keys.push(entry);
@@ -378,7 +379,8 @@ impl Reader {
         Err(self.wrong(&values[n], format!("{name} = {}: {why}", plain(&words[n])), hint))
     }
 
-    /// Checks that `nvme-tcp` at the top has only addresses. Disks have their own key for being served there.
+    /// Checks that the key of a door of the network has only addresses at the top. Disks have their own key for being
+    /// served there.
     fn addresses(&self, value: &Spanned<DeValue<'_>>, entry: &mut Entry) -> Result<(), Failure> {
         let Given::Values(all) = &entry.given else { return Ok(()) };
         match all.iter().find(|a| a.parse::<SocketAddr>().is_err()) {
@@ -386,7 +388,11 @@ impl Reader {
             Some(bad) => Err(self.wrong(
                 value,
                 format!("{} is no address with a port", plain(bad)),
-                "nvme-tcp = \"127.0.0.1:4420\"; a disk says nvme-tcp = true",
+                format!(
+                    "{0} = \"127.0.0.1:{1}\"; a disk says {0} = true",
+                    entry.name,
+                    if entry.name == "iscsi" { 3260 } else { 4420 }
+                ),
             )),
         }
     }
@@ -428,16 +434,21 @@ impl Reader {
         let spec = Specification::parse(&spec).map_err(read)?;
         let keys: Vec<_> = spec.disk().keys().collect();
         let flags = flag_keys(device);
-        let mut disk = DiskTable { place, spec, ublk: false, network: false, keys: Vec::new() };
+        let mut disk =
+            DiskTable { place, spec, ublk: false, network: false, iscsi: false, keys: Vec::new() };
         for (key, value) in pairs {
             match key.get_ref().as_ref() {
                 "spec" | "device" => {}
-                name @ ("ublk" | "nvme-tcp") => {
+                name @ ("ublk" | "nvme-tcp" | "iscsi") => {
                     let DeValue::Boolean(yes) = value.get_ref() else {
                         let what = format!("{name} of a disk is true or false");
                         return Err(self.wrong(value, what, format!("{name} = true")));
                     };
-                    *if name == "ublk" { &mut disk.ublk } else { &mut disk.network } = *yes;
+                    match name {
+                        "ublk" => disk.ublk = *yes,
+                        "iscsi" => disk.iscsi = *yes,
+                        _ => disk.network = *yes,
+                    }
                 }
                 name if flags.iter().any(|a| a.get_long() == Some(name)) => {
                     disk.keys.push(self.entry(key, value, device, &[])?);
@@ -467,9 +478,11 @@ impl Reader {
                 },
             }
         }
-        if !disk.ublk && !disk.network {
+        if !disk.ublk && !disk.network && !disk.iscsi {
             return Err(Failure::usage("a disk that is served in no way")
-                .hint("ublk = true for /dev/ublkbN, nvme-tcp = true for the network, or both")
+                .hint(
+                    "ublk = true for /dev/ublkbN, nvme-tcp = true or iscsi = true for the network",
+                )
                 .at(&disk.place));
         }
         if let Some(entry) = disk.keys.iter().find(|_| !disk.ublk) {

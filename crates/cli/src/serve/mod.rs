@@ -1,8 +1,9 @@
-//! `zoneplug serve`: serves disks as block devices of this machine or over NVMe/TCP, until a signal comes.
+//! `zoneplug serve`: serves disks as block devices of this machine, over NVMe/TCP or over iSCSI, until a signal comes.
 
 mod access_args;
 mod check_config;
 mod config_file;
+mod iscsi_args;
 mod log_args;
 mod metrics_args;
 mod network_args;
@@ -19,7 +20,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::ublk::Ublk;
-use zoneplug_server::doors::nvme_tcp::{NvmeTcpDoor, Plan};
+use zoneplug_server::doors::NetworkPlans;
+use zoneplug_server::doors::iscsi::IscsiDoor;
+use zoneplug_server::doors::nvme_tcp::NvmeTcpDoor;
 use zoneplug_server::doors::ublk::{self, Planned, Rules, UblkDoor};
 use zoneplug_server::{Access, Announcement, Config, Doors, Ended, Server, Takeover, doors, logs};
 
@@ -32,6 +35,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     network: network_args::NetworkArgs,
+
+    #[command(flatten)]
+    scsi: iscsi_args::IscsiArgs,
 
     #[command(flatten)]
     device: settings::DeviceArgs,
@@ -94,11 +100,11 @@ pub(crate) struct Args {
     json: bool,
 
     /// Remove a device whose server has died and will not be started again
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["ublk", "nvme_tcp", "config", "check_config"])]
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["ublk", "nvme_tcp", "iscsi", "config", "check_config"])]
     remove: Option<String>,
 
     /// Print a rule for udev: served devices are not watched. For /etc/udev/rules.d/61-zoneplug.rules
-    #[arg(long, conflicts_with_all = ["ublk", "remove", "nvme_tcp", "config", "check_config"])]
+    #[arg(long, conflicts_with_all = ["ublk", "remove", "nvme_tcp", "iscsi", "config", "check_config"])]
     udev_rule: bool,
 }
 
@@ -157,11 +163,11 @@ fn serve_as(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
 /// Serves until the end.
 fn begin(settings: &Settings, clients: ClientAccess, signals: Signals) -> Result<(), Failure> {
     let args = &settings.args;
-    let ClientAccess { plan, access, metrics_at } = clients;
+    let ClientAccess { plans, access, metrics_at } = clients;
     // Planned only once: the paths may name other files when this server takes its disks back.
-    let planned = planned(settings, plan.as_ref())?;
+    let planned = planned(settings, &plans)?;
     let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };
-    let doors = requested(args, (control, planned), plan);
+    let doors = requested(args, (control, planned), plans);
     let config = config(args, access, metrics_at);
     let told = |told: Announcement| {
         // The server serves even if its standard output is closed or its reader stalls.
@@ -196,23 +202,26 @@ fn config(args: &Args, access: Access, metrics_at: Option<SocketAddr>) -> Config
 }
 
 /// Plans what the doors are to serve.
-fn planned(settings: &Settings, plan: Option<&Plan>) -> Result<Vec<Planned>, Failure> {
-    doors::planned(&settings.block, settings.numbers(), plan, &settings.order())
+fn planned(settings: &Settings, plans: &NetworkPlans) -> Result<Vec<Planned>, Failure> {
+    doors::planned(&settings.block, settings.numbers(), plans, &settings.order())
 }
 
 /// The requested doors. Doors without `control` cannot be started.
 fn requested(
     args: &Args,
     (control, planned): (Option<Ublk>, Vec<Planned>),
-    plan: Option<Plan>,
+    plans: NetworkPlans,
 ) -> Doors {
     let rules = Rules { moved: args.moved, join: args.join, latencies: args.measured.times() };
     let mut doors: Doors = Vec::new();
     if !planned.is_empty() {
         doors.push(Box::new(UblkDoor::new(control, planned, rules)));
     }
-    if let Some(plan) = plan {
+    if let Some(plan) = plans.nvme_tcp {
         doors.push(Box::new(NvmeTcpDoor::new(plan, args.moved, args.forget_hosts)));
+    }
+    if let Some(plan) = plans.iscsi {
+        doors.push(Box::new(IscsiDoor::new(plan)));
     }
     doors
 }

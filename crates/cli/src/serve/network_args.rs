@@ -5,6 +5,7 @@ use crate::server_client::DIRECTORY;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use zoneplug_core::plain;
+use zoneplug_host::Specification;
 use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcpOptions, read_key, usual_records};
 use zoneplug_server::doors::nvme_tcp::Plan;
 
@@ -43,25 +44,36 @@ pub(super) struct NetworkArgs {
     dhchap_dhgroup: DhGroup,
 }
 
-impl NetworkArgs {
-    /// Reads the flags. `None`: no disk is served over the network. A failure comes with the name of its flag.
-    pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
-        let of_network = |f| ("nvme-tcp", f);
-        let [first, rest @ ..] = &self.nvme_tcp[..] else { return Ok(None) };
+/// The values of a flag for the network: an address, the disks that are served there, and further addresses.
+pub(super) struct AddressedDisks {
+    pub(super) listen: SocketAddr,
+    pub(super) also_listen: Vec<SocketAddr>,
+    pub(super) specs: Vec<Specification>,
+}
+
+impl AddressedDisks {
+    /// Reads the values of `--flag`. `usual`: an address as an example. `None`: there are no values.
+    pub(super) fn read(
+        flag: &str,
+        usual: &str,
+        values: &[String],
+    ) -> Result<Option<AddressedDisks>, Failure> {
+        let [first, rest @ ..] = values else { return Ok(None) };
+        let port = usual.rsplit(':').next().unwrap_or_default();
         let address = |text: &String| {
             text.parse::<SocketAddr>().map_err(|_| {
                 Failure::usage(format!("{} is no address with a port", plain(text)))
-                    .hint("--nvme-tcp 127.0.0.1:4420 SPEC, or [::1]:4420")
+                    .hint(format!("--{flag} {usual} SPEC, or [::1]:{port}"))
             })
         };
-        let listen = address(first).map_err(of_network)?;
+        let listen = address(first)?;
         // An address is never a specification, so disks end where the next address is.
         let more = rest.iter().position(|text| text.parse::<SocketAddr>().is_ok());
         let (specs, more) = rest.split_at(more.unwrap_or(rest.len()));
         if specs.is_empty() {
-            let failure = Failure::usage(format!("--nvme-tcp {listen} names no disk"));
-            let hint = format!("--nvme-tcp {listen} <SPEC>; further addresses come after it");
-            return Err(of_network(failure.hint(hint)));
+            let failure = Failure::usage(format!("--{flag} {listen} names no disk"));
+            let hint = format!("--{flag} {listen} <SPEC>; further addresses come after it");
+            return Err(failure.hint(hint));
         }
         let also_listen = more.iter().map(|text| {
             address(text).map_err(|_| {
@@ -69,7 +81,21 @@ impl NetworkArgs {
                     .hint("disks after the first address: each address shows all of them")
             })
         });
-        let also_listen = also_listen.collect::<Result<_, _>>().map_err(of_network)?;
+        let also_listen = also_listen.collect::<Result<_, _>>()?;
+        let specs = specs.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+        let specs = specs.map_err(|e: zoneplug_core::Error| Failure::from(e))?;
+        Ok(Some(AddressedDisks { listen, also_listen, specs }))
+    }
+}
+
+impl NetworkArgs {
+    /// Reads the flags. `None`: no disk is served over the network. A failure comes with the name of its flag.
+    pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
+        let of_network = |f| ("nvme-tcp", f);
+        let named = AddressedDisks::read("nvme-tcp", "127.0.0.1:4420", &self.nvme_tcp);
+        let Some(AddressedDisks { listen, also_listen, specs }) = named.map_err(of_network)? else {
+            return Ok(None);
+        };
         let nqn = match &self.nqn {
             Some(nqn) => nqn.clone(),
             None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
@@ -100,8 +126,6 @@ impl NetworkArgs {
             ..NvmeTcpOptions::new(listen, &nqn)
         };
         options.check().map_err(|e| of_network(e.into()))?;
-        let specs = specs.iter().map(|text| text.parse()).collect::<Result<_, _>>();
-        let specs = specs.map_err(|e: zoneplug_core::Error| of_network(e.into()))?;
         Ok(Some(Plan::new(options, specs)))
     }
 
@@ -116,8 +140,8 @@ impl NetworkArgs {
     }
 }
 
-/// The name of this machine, without characters that NVMe names cannot have.
-fn machine() -> String {
+/// The name of this machine, without characters that names of subsystems and targets cannot have.
+pub(super) fn machine() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || ".-".contains(*c);
     let name: String = name.trim().chars().filter(plain).take(64).collect();

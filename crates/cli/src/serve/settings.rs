@@ -6,8 +6,10 @@
 
 use super::Args;
 use super::config_file::{
-    AtConfigPlace, ConfigFile, ConfigPlace, Entry, FLAGS_ONLY, Given, flag_keys, refused_value,
+    AtConfigPlace, ConfigFile, ConfigPlace, DiskTable, Entry, FLAGS_ONLY, Given, flag_keys,
+    refused_value,
 };
+use super::iscsi_args::IscsiArgs;
 use super::metrics_args::MetricsArgs;
 use super::network_args::NetworkArgs;
 use crate::failure::{self, Failure, FailureParts};
@@ -21,7 +23,7 @@ use zoneplug_control::{Access, check_socket};
 use zoneplug_core::plain;
 use zoneplug_host::Specification;
 use zoneplug_host::ublk::MAX_ID;
-use zoneplug_server::doors::nvme_tcp::Plan;
+use zoneplug_server::doors::NetworkPlans;
 use zoneplug_server::doors::ublk::{BlockDisk, DeviceOptions, Numbers};
 use zoneplug_server::{FileOrder, NamedAddress, check_addresses};
 
@@ -50,6 +52,30 @@ pub(super) struct DeviceArgs {
     pub(super) no_recovery: bool,
 }
 
+/// A door of the network in a file.
+struct NetworkDoor {
+    /// Its key.
+    key: &'static str,
+    protocol: &'static str,
+    /// An address as an example.
+    address: &'static str,
+    /// Whether it serves a disk.
+    serves: fn(&DiskTable) -> bool,
+}
+
+const NVME_TCP: NetworkDoor = NetworkDoor {
+    key: "nvme-tcp",
+    protocol: "NVMe/TCP",
+    address: "127.0.0.1:4420",
+    serves: |disk| disk.network,
+};
+const ISCSI: NetworkDoor = NetworkDoor {
+    key: "iscsi",
+    protocol: "iSCSI",
+    address: "127.0.0.1:3260",
+    serves: |disk| disk.iscsi,
+};
+
 impl DeviceArgs {
     fn options(&self) -> DeviceOptions {
         let DeviceArgs { id, queues, depth, no_recovery } = *self;
@@ -73,7 +99,7 @@ pub(super) struct Settings {
 #[derive(Debug)]
 pub(super) struct ClientAccess {
     /// The disks that are served over the network, and how.
-    pub(super) plan: Option<Plan>,
+    pub(super) plans: NetworkPlans,
     /// The users that may use the socket.
     pub(super) access: Access,
     /// The address of the metrics.
@@ -85,8 +111,8 @@ pub(super) struct ClientAccess {
 fn flags() -> Command {
     let all = Command::new("serve").bin_name("zoneplug serve").no_binary_name(true);
     let all = Args::augment_args(all.disable_help_flag(true));
-    let all = MetricsArgs::require(NetworkArgs::require(all));
-    let instead = ["remove", "udev_rule", "nvme_tcp", "config", "check_config"];
+    let all = MetricsArgs::require(IscsiArgs::require(NetworkArgs::require(all)));
+    let instead = ["remove", "udev_rule", "nvme_tcp", "iscsi", "config", "check_config"];
     all.mut_arg("ublk", |arg| arg.required_unless_present_any(instead))
 }
 
@@ -266,13 +292,15 @@ impl Settings {
         let parsed = parsed.and_then(|m| Args::from_arg_matches(&m));
         settings.args = parsed.map_err(|e| settings.refused(&e, line))?;
         // Disks on the command line replace those of the file.
-        if !args.ublk.is_empty() || !args.network.nvme_tcp.is_empty() {
+        let named = [&args.ublk, &args.network.nvme_tcp, &args.scsi.iscsi];
+        if named.iter().any(|values| !values.is_empty()) {
             let device = &settings.args.device;
             let served = |spec: &String| -> Result<_, Failure> {
                 Ok(BlockDisk { spec: spec.parse()?, device: device.options(), own_id: false })
             };
             settings.block = args.ublk.iter().map(served).collect::<Result<_, _>>()?;
             settings.args.network.nvme_tcp.clone_from(&args.network.nvme_tcp);
+            settings.args.scsi.iscsi.clone_from(&args.scsi.iscsi);
             settings.disks.clear();
             return Ok(settings);
         }
@@ -289,7 +317,10 @@ impl Settings {
                 own_id,
             });
         }
-        settings.over_network(&read)?;
+        let network = std::mem::take(&mut settings.args.network.nvme_tcp);
+        settings.args.network.nvme_tcp = settings.over_network(&read, &NVME_TCP, network)?;
+        let scsi = std::mem::take(&mut settings.args.scsi.iscsi);
+        settings.args.scsi.iscsi = settings.over_network(&read, &ISCSI, scsi)?;
         if let Some(path) = file.filter(|_| read.disks.is_empty()) {
             let what = format!("{} has no disk", path.display());
             return Err(
@@ -299,32 +330,39 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Builds the words of `--nvme-tcp`: the first address, the disks, the other addresses.
-    fn over_network(&mut self, read: &ConfigFile) -> Result<(), Failure> {
-        let network = &mut self.args.network.nvme_tcp;
-        let addresses = std::mem::take(network);
-        let mut disks = read.disks.iter().filter(|d| d.network).peekable();
+    /// Builds the words of the flag of a door: the first address, the disks, the other addresses.
+    fn over_network(
+        &self,
+        read: &ConfigFile,
+        door: &NetworkDoor,
+        addresses: Vec<String>,
+    ) -> Result<Vec<String>, Failure> {
+        let NetworkDoor { key, protocol, address, serves } = *door;
+        let mut disks = read.disks.iter().filter(|d| serves(d)).peekable();
         let Some((first, more)) = addresses.split_first() else {
             return match disks.peek() {
-                None => Ok(()),
-                Some(d) => Err(Failure::usage("nvme-tcp = true, and no address to serve it at")
-                    .hint("nvme-tcp = \"127.0.0.1:4420\" above the first [[disk]]")
-                    .at(&d.place)),
+                None => Ok(Vec::new()),
+                Some(d) => {
+                    let what = format!("{key} = true, and no address to serve it at");
+                    let hint = format!("{key} = \"{address}\" above the first [[disk]]");
+                    Err(Failure::usage(what).hint(hint).at(&d.place))
+                }
             };
         };
         let none = || {
-            let hint = "nvme-tcp = true below [[disk]], or no address";
-            let what = "an address for NVMe/TCP, and no disk is served there";
-            self.keys.iter().find(|(n, _)| n == "nvme-tcp").map_or_else(
-                || Failure::usage(what).hint(hint),
-                |(_, place)| Failure::usage(what).hint(hint).at(place),
-            )
+            let hint = format!("{key} = true below [[disk]], or no address");
+            let what = format!("an address for {protocol}, and no disk is served there");
+            let failure = Failure::usage(what).hint(hint);
+            match self.keys.iter().find(|(n, _)| n == key) {
+                None => failure,
+                Some((_, place)) => failure.at(place),
+            }
         };
         disks.peek().ok_or_else(none)?;
-        network.push(first.clone());
-        network.extend(disks.map(|d| d.spec.to_string()));
-        network.extend_from_slice(more);
-        Ok(())
+        let mut words = vec![first.clone()];
+        words.extend(disks.map(|d| d.spec.to_string()));
+        words.extend_from_slice(more);
+        Ok(words)
     }
 
     /// The failure of the merged command line, at the place of its key. `line` without the file fails in the same way
@@ -386,22 +424,20 @@ impl Settings {
     /// Parses and checks how clients reach the server, apart from block devices.
     pub(super) fn client_access(&self) -> Result<ClientAccess, Failure> {
         let placed = |(key, f)| self.at_key(key, f);
-        let plan = self.args.network.plan(self.args.measured.times());
-        let plan = plan.map_err(placed)?;
+        let times = self.args.measured.times();
+        let nvme_tcp = self.args.network.plan(times).map_err(placed)?;
+        let plans = NetworkPlans { nvme_tcp, iscsi: self.args.scsi.plan(times).map_err(placed)? };
         let access = self.args.access.access().map_err(placed)?;
         let metrics_at = self.args.measured.address().map_err(|f| self.at_key("metrics", f))?;
         if let Some(path) = &self.args.socket {
             check_socket(path).map_err(|f| self.at_key("socket", f))?;
         }
-        let network = plan
-            .iter()
-            .flat_map(Plan::addresses)
-            .map(|address| NamedAddress { key: "nvme-tcp", address });
-        let all: Vec<_> = network
+        let all: Vec<_> = plans
+            .addresses()
             .chain(metrics_at.map(|address| NamedAddress { key: "metrics", address }))
             .collect();
         check_addresses(&all).map_err(placed)?;
-        Ok(ClientAccess { plan, access, metrics_at })
+        Ok(ClientAccess { plans, access, metrics_at })
     }
 
     /// The index of each disk in the file.

@@ -70,7 +70,29 @@ fn a_file_is_what_the_flags_are() {
     let device = DeviceOptions { depth: 64, no_recovery: false, ..device };
     assert_eq!(of(&s.block[1]), (spec.to_owned(), device, false));
     assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", spec, "[::1]:4420"]);
-    assert_eq!(s.client_access().unwrap().plan.unwrap().nqn(), "nqn.x");
+    assert_eq!(s.client_access().unwrap().plans.nvme_tcp.unwrap().nqn(), "nqn.x");
+}
+
+/// A disk may be served over both protocols of the network, each at addresses of its own.
+#[test]
+fn a_file_has_disks_of_iscsi() {
+    let text = "iscsi = [\"127.0.0.1:3260\", \"[::1]:3260\"]\niqn = \"iqn.2026-11.test:x\"
+        nvme-tcp = \"127.0.0.1:4420\"
+        [[disk]]\nspec = \"mem\"\niscsi = true\nnvme-tcp = true\n
+        [[disk]]\nspec = \"null\"\niscsi = true\n";
+    let s = read(text, &[]).unwrap();
+    assert_eq!(s.args.scsi.iscsi, ["127.0.0.1:3260", "mem", "null", "[::1]:3260"]);
+    assert_eq!(s.args.network.nvme_tcp, ["127.0.0.1:4420", "mem"]);
+    let plans = s.client_access().unwrap().plans;
+    assert_eq!(plans.iscsi.as_ref().unwrap().target(), "iqn.2026-11.test:x");
+    assert_eq!(plans.addresses().count(), 3);
+    let e = read("[[disk]]\nspec = \"mem\"\niscsi = true", &[]).unwrap_err();
+    assert!(e.contains("iscsi = true, and no address") && e.contains("127.0.0.1:3260"), "{e}");
+    let e = read("iscsi = \"localhost\"\n[[disk]]\nspec = \"mem\"\nublk = true", &[]).unwrap_err();
+    assert!(e.contains("1:9: localhost is no address") && e.contains("127.0.0.1:3260"), "{e}");
+    let e = read(&text.replace("iqn.2026-11.test:x", "disk"), &[]).unwrap();
+    let e = e.client_access().err().unwrap().to_string();
+    assert!(e.contains("no name of iSCSI"), "{e}");
 }
 
 #[test]
@@ -82,7 +104,7 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     let s = read(text, &["--depth", "16", "--nqn", "nqn.flag"]).unwrap();
     assert_eq!([s.block[0].device.depth, s.block[1].device.depth], [16, 16]);
     assert_eq!((s.block[0].device.queues, s.args.network.nvme_tcp.len()), (Some(2), 2));
-    assert_eq!(s.client_access().unwrap().plan.unwrap().nqn(), "nqn.flag");
+    assert_eq!(s.client_access().unwrap().plans.nvme_tcp.unwrap().nqn(), "nqn.flag");
     // The disk with its own number keeps it; the number at the top counts from the first disk without one.
     let mut numbers = s.numbers();
     assert_eq!(numbers.first(&s.block[0]), Some(9));

@@ -1,0 +1,66 @@
+//! The flags of `zoneplug serve` for iSCSI.
+
+use super::network_args::{AddressedDisks, machine};
+use crate::failure::Failure;
+use zoneplug_host::iscsi::{IscsiOptions, check_name};
+use zoneplug_server::doors::iscsi::Plan;
+
+/// Flags of `zoneplug serve` for iSCSI.
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "scsi")]
+pub(super) struct IscsiArgs {
+    /// Serve disks over the network to the iSCSI initiator of any Linux, as SMR disks (ZBC): 127.0.0.1:3260 disk.zbd. Other
+    /// machines need --allow-initiator. Repeat it with other addresses alone for more ways to the same disks
+    #[arg(long, num_args = 1.., value_names = ["ADDRESS:PORT", "SPEC"])]
+    pub(super) iscsi: Vec<String>,
+
+    /// The name of the target that --iscsi serves; without it one made of the names of this machine and of the port
+    #[arg(long, value_name = "NAME")]
+    iqn: Option<String>,
+
+    /// Only initiators with this name may log in (on the initiator: cat /etc/iscsi/initiatorname.iscsi). Repeat it for more
+    #[arg(long, value_name = "NAME")]
+    allow_initiator: Vec<String>,
+
+    /// Any initiator may log in, from wherever the address is reached
+    #[arg(long, conflicts_with = "allow_initiator")]
+    allow_any_initiator: bool,
+}
+
+impl IscsiArgs {
+    /// Reads the flags. `None`: no disk is served over iSCSI. A failure comes with the name of its flag.
+    pub(super) fn plan(&self, latencies: bool) -> Result<Option<Plan>, (&'static str, Failure)> {
+        let of_door = |f| ("iscsi", f);
+        let named = AddressedDisks::read("iscsi", "127.0.0.1:3260", &self.iscsi);
+        let Some(AddressedDisks { listen, also_listen, specs }) = named.map_err(of_door)? else {
+            return Ok(None);
+        };
+        let name = match &self.iqn {
+            Some(name) => name.clone(),
+            None => {
+                let machine = machine().to_ascii_lowercase();
+                format!("iqn.2026-11.dev.zoneplug:{machine}-{}", listen.port())
+            }
+        };
+        check_name(&name).map_err(|e| ("iqn", e.into()))?;
+        for initiator in &self.allow_initiator {
+            check_name(initiator).map_err(|e| ("allow-initiator", e.into()))?;
+        }
+        let options = IscsiOptions {
+            also_listen,
+            initiators: Some(self.allow_initiator.clone()).filter(|list| !list.is_empty()),
+            any_initiator: self.allow_any_initiator,
+            latencies,
+            ..IscsiOptions::new(listen, &name)
+        };
+        options.check().map_err(|e| of_door(e.into()))?;
+        Ok(Some(Plan::new(options, specs)))
+    }
+
+    /// Makes each flag require the address.
+    pub(super) fn require(command: clap::Command) -> clap::Command {
+        let own = <Self as clap::Args>::augment_args(clap::Command::new("scsi"));
+        let ids = own.get_arguments().map(|a| a.get_id().clone()).filter(|id| id != "iscsi");
+        ids.fold(command, |command, id| command.mut_arg(id, |arg| arg.requires("iscsi")))
+    }
+}
