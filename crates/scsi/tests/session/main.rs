@@ -163,9 +163,17 @@ fn s6_task_management_ends_commands() {
     let tag = peer.send_manage(5, 0);
     peer.exchange();
     assert!(peer.pdus.is_empty(), "the disk has the command");
+    // So many may wait, and no more.
+    for _ in 0..64 {
+        peer.send_manage(5, 0);
+    }
+    peer.exchange();
+    assert_eq!(peer.take(opcode::REJECT).unwrap().header.0[2], 6, "too many");
+    assert!(peer.pdus.is_empty());
     peer.holds_disk(false);
     peer.exchange();
     assert_eq!(peer.take(opcode::TASK_MANAGEMENT_RESPONSE).unwrap().header.task_tag(), tag);
+    while peer.take(opcode::TASK_MANAGEMENT_RESPONSE).is_some() {}
     assert!(peer.pdus.iter().all(|p| p.header.task_tag() != held));
     let tag = peer.read(&read_cdb(0, 1), BLOCK as u32);
     assert_eq!(peer.answer(tag).status, 0);

@@ -30,6 +30,8 @@ mod response {
 /// A list of keys that comes in parts, or goes.
 const CONTINUE: u8 = 0x40;
 const FINAL: u8 = 0x80;
+/// Most requests that wait for commands at the disks.
+const MAX_PENDING: usize = 64;
 
 /// Task management that waits for commands at the disks.
 #[derive(Debug)]
@@ -135,6 +137,9 @@ impl<C: DiskClient> Session<C> {
     }
 
     fn manage_tasks<S: Server<C>>(&mut self, h: &Header, server: &mut S) {
+        if self.pending.len() >= MAX_PENDING {
+            return self.reject(h, reject::IMMEDIATE);
+        }
         let (function, tag) = (h.flags() & 0x7f, h.word20());
         let unit = server.target(|target| target.unit(h.lun()));
         let Phase::Full(member) = self.phase else { return };
