@@ -111,7 +111,7 @@ impl NewDisk {
     ///
     /// # Errors
     ///
-    /// [`Busy`](ErrorKind::Busy) if something has the name, or with `force` if a process has it open.
+    /// [`Busy`](zoneplug_core::ErrorKind::Busy) if something has the name, or with `force` if a process has it open.
     pub fn begin(path: &Path, o: &CreateOptions, force: bool) -> Result<NewDisk, Error> {
         let sup = Super { keeps_space: o.preallocate, ..describe(o)? };
         let old = old(path, force)?;

@@ -90,7 +90,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Busy`](ErrorKind::Busy) if `to` exists, or with [`WritesPrevented::ByLock`] if a process has the disk open for
+    /// [`Busy`](zoneplug_core::ErrorKind::Busy) if `to` exists, or with [`WritesPrevented::ByLock`] if a process has the disk open for
     /// writing.
     pub fn begin(
         from: &Path,
