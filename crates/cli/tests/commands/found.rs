@@ -314,8 +314,8 @@ fn info_and_report_draw_zones_in_one_alphabet() {
 fn failures_before_the_measurement_fail_the_command() {
     for (rw, fault) in [
         ("write", "write/io/count=1"),
-        ("append", "append/io/count=2"),
-        ("read", "read/io/count=3"),
+        ("append", "append/io/count=1"),
+        ("read", "read/io/count=1"),
     ] {
         let disk = format!("mem,zones=4,append=native,fault={fault}");
         let args = ["bench", "--disk", &disk, "--rw", rw, "--runtime", "100ms"];
