@@ -4,6 +4,7 @@
 use crate::*;
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
+use std::sync::LazyLock;
 
 /// Commands without `--json`, each with the reason.
 const WITHOUT_JSON: [(&str, &str); 6] = [
@@ -22,8 +23,14 @@ const MAPS: [&str; 6] =
 /// Texts that may look like a number because they are names.
 const NAMES: [(&str, &str); 1] = [("reproduce", "row")];
 
-/// Every command of both programs, from the man pages, which are made from the parsers' own definitions.
+/// Every command of both programs, from the man pages, which are made from the parsers' own definitions. They are made
+/// once: tests that run at the same time would remove each other's folder.
 fn commands() -> Vec<String> {
+    static ALL: LazyLock<Vec<String>> = LazyLock::new(commands_of_pages);
+    ALL.clone()
+}
+
+fn commands_of_pages() -> Vec<String> {
     let dir = Dir::new("forms-man");
     let mut all = Vec::new();
     for (program, prefix) in [(&*ZONEPLUG, "zoneplug-"), (&*ZONEPLUG_LAB, "zoneplug-lab-")] {
