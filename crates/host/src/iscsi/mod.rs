@@ -20,7 +20,7 @@ mod units;
 mod worker;
 
 use crate::clock::Clock;
-use crate::network::listeners::{Listeners, Sockets};
+use crate::network::listeners::{ConnectionCount, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
@@ -32,7 +32,6 @@ use crate::{Specification, threads};
 pub use options::IscsiOptions;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -80,9 +79,8 @@ struct Shared {
     /// Logs by worker and disk, if operations are timed.
     latencies: Vec<Vec<Arc<LatencyLog>>>,
     /// The number of connections, and of ended ones whose commands are still being carried out.
-    connections: AtomicUsize,
+    connections: ConnectionCount,
     failed_logins: AtomicU64,
-    max_connections: usize,
     /// Why a worker has ended without being stopped.
     failure: Mutex<Option<String>>,
 }
@@ -218,9 +216,8 @@ impl Iscsi {
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
             latencies: (0..threads).map(|_| timed.iter().map(log).collect()).collect(),
-            connections: AtomicUsize::new(0),
             failed_logins: AtomicU64::new(0),
-            max_connections: open_files::connections(options.max_connections)?,
+            connections: ConnectionCount::new(open_files::connections(options.max_connections)?),
             failure: Mutex::default(),
             fills_buffers: disks.iter().map(|d| d.spec.fills_buffers()).collect(),
             disks,
@@ -271,7 +268,7 @@ impl Iscsi {
 
     /// The limit of connections at a time.
     pub fn max_connections(&self) -> usize {
-        self.shared.max_connections
+        self.shared.connections.max()
     }
 
     /// How often an initiator has failed to log in.

@@ -1,7 +1,8 @@
 //! Options of a server, and who may log in.
 
+use crate::network::listeners::reachable;
 use std::net::SocketAddr;
-use zoneplug_core::Error;
+use zoneplug_core::{Error, Hint};
 use zoneplug_scsi::iscsi::{Access, Secret, check_name};
 
 /// The most connections of a server, unless its options set another number.
@@ -79,12 +80,17 @@ impl IscsiOptions {
                 .hint("a secret of an initiator: the target proves itself to those that do"));
         }
         let open = self.initiators.is_none() && self.secrets.is_empty() && !self.any_initiator;
-        match self.addresses().find(|a| open && !a.ip().is_loopback()) {
+        match reachable(self.addresses()).filter(|_| open) {
             None => Ok(()),
             Some(address) => Err(Error::invalid(format!(
                 "{address} is reached from other machines, and any initiator could log in"
             ))
-            .hint("--allow-initiator IQN (on the initiator: cat /etc/iscsi/initiatorname.iscsi); --allow-any-initiator")),
+            .hint(
+                Hint::from("")
+                    .option_with("allow-initiator", "IQN")
+                    .text(" (on the initiator: cat /etc/iscsi/initiatorname.iscsi); ")
+                    .option("allow-any-initiator"),
+            )),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Context};
 use super::{END, Mail, Shared, WORKER_SHIFT};
-use crate::network::listeners::Listeners;
+use crate::network::listeners::{Accepted, Listeners};
 use crate::network::mailbox::Mailbox;
 use crate::network::queue_client::{QueueClient, arm};
 use crate::network::sys;
@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
@@ -181,7 +180,7 @@ impl<T: Timing> Worker<T> {
             place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
             place.generation = place.generation.wrapping_add(1) & GENERATION;
             self.free.push(n);
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.connections.leave(1);
         } else if !place.listed && session.is_busy() {
             place.listed = true;
             self.busy.push(n);
@@ -233,14 +232,8 @@ impl<T: Timing> Worker<T> {
 
     fn accept(&mut self) {
         for _ in 0..READY {
-            match self.listeners.accept() {
-                Ok(Some(stream)) => {
-                    // Connections above the limit are closed at once.
-                    let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
-                    if before >= self.shared.max_connections {
-                        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-                        continue;
-                    }
+            match self.listeners.accept(&self.epoll, &self.shared.connections) {
+                Accepted::Connection(stream) => {
                     let worker = self.next_worker % self.shared.workers.len();
                     self.next_worker = worker + 1;
                     if worker == self.number {
@@ -249,10 +242,9 @@ impl<T: Timing> Worker<T> {
                         self.shared.workers[worker].put(Mail::Connection(stream));
                     }
                 }
-                Ok(None) => return,
-                Err(_) => {
-                    // Too many files are open: the worker tries again later.
-                    self.listeners.unwatch(&self.epoll);
+                Accepted::Refused => {}
+                Accepted::None => return,
+                Accepted::Later => {
                     self.next_sweep = self.now.plus(SWEEP);
                     return;
                 }
@@ -262,7 +254,7 @@ impl<T: Timing> Worker<T> {
 
     fn add(&mut self, stream: TcpStream) {
         if self.ends.is_some() {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.connections.leave(1);
             return;
         }
         self.make_room();
@@ -285,19 +277,16 @@ impl<T: Timing> Worker<T> {
             }
             Err(_) => {
                 self.free.push(n);
-                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+                self.shared.connections.leave(1);
             }
         }
     }
 
-    /// Closes connections whose initiators have not logged in, the oldest first, while less than a quarter of the table
-    /// is free, but leaves an eighth of the table to such connections. So a peer that opens connections and does not log
-    /// in keeps no initiator out: each of its new connections closes an old one.
+    /// Closes connections whose initiators have not logged in, the oldest first, while they crowd the table
+    /// ([`ConnectionCount::is_crowded_by`](crate::network::listeners::ConnectionCount::is_crowded_by)).
     fn make_room(&mut self) {
-        let max = self.shared.max_connections;
-        let few = max / 8 / self.shared.workers.len();
-        while self.shared.connections.load(Ordering::Relaxed) > max - max / 4
-            && self.strangers.len() > few
+        let workers = self.shared.workers.len();
+        while self.shared.connections.is_crowded_by(self.strangers.len(), workers)
             && let Some(key) = self.strangers.pop_front()
         {
             self.with(key, |c, _| !c.session().is_stranger());
@@ -322,10 +311,7 @@ impl<T: Timing> Worker<T> {
             is
         });
         self.strangers = strangers;
-        // If a listener cannot be watched yet, the next sweep tries again.
-        if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
-            self.listeners.unwatch(&self.epoll);
-        }
+        self.listeners.watch_again(&self.epoll, LISTENERS);
     }
 
     /// Begins the end, after the worker was told to stop.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use zoneplug_core::Error;
 
 /// The listening sockets of a server. A server that takes over gets those of the last one, so that no host is refused
@@ -53,6 +54,68 @@ impl Sockets {
     }
 }
 
+/// The address among `all` that other machines reach, if there is one.
+pub(crate) fn reachable(mut all: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    all.find(|address| !address.ip().is_loopback())
+}
+
+/// The connections of a server, and their limit. Queues that go on without a connection count too.
+#[derive(Debug)]
+pub(crate) struct ConnectionCount {
+    open: AtomicUsize,
+    max: usize,
+}
+
+impl ConnectionCount {
+    pub(crate) fn new(max: usize) -> ConnectionCount {
+        ConnectionCount { open: AtomicUsize::new(0), max }
+    }
+
+    /// The limit.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Counts a new connection. Returns false if there are too many, and does not count it then.
+    pub(crate) fn enter(&self) -> bool {
+        let is_admitted = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
+        if !is_admitted {
+            self.leave(1);
+        }
+        is_admitted
+    }
+
+    /// Counts a queue that goes on without its connection, whatever the limit.
+    pub(crate) fn stay(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts `n` connections as ended.
+    pub(crate) fn leave(&self, n: usize) {
+        self.open.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Whether a worker with this many connections that are not admitted closes the oldest of them: while less than a
+    /// quarter of the table is free, but it leaves an eighth of the table to such connections. So a peer that opens
+    /// connections and does not log in keeps no client out: each of its new connections closes an old one.
+    pub(crate) fn is_crowded_by(&self, strangers: usize, workers: usize) -> bool {
+        let few = self.max / 8 / workers;
+        self.open.load(Ordering::Relaxed) > self.max - self.max / 4 && strangers > few
+    }
+}
+
+/// The result of an attempt to accept a connection.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Connection(TcpStream),
+    /// A connection above the limit was closed at once.
+    Refused,
+    /// No connection waits.
+    None,
+    /// Too many files are open. Epoll does not watch the sockets until [`Listeners::watch_again`].
+    Later,
+}
+
 /// The listening sockets of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
@@ -71,6 +134,13 @@ impl Listeners {
         !self.watched && !self.all.is_empty()
     }
 
+    /// Makes epoll watch the sockets again if it does not. If that fails, the next call tries again.
+    pub(crate) fn watch_again(&mut self, epoll: &sys::Epoll, key: u64) {
+        if self.are_unwatched() && self.watch(epoll, key).is_err() {
+            self.unwatch(epoll);
+        }
+    }
+
     /// Makes epoll watch the sockets under this key.
     pub(crate) fn watch(&mut self, epoll: &sys::Epoll, key: u64) -> io::Result<()> {
         self.all.iter().try_for_each(|l| epoll.add(l.as_raw_fd(), sys::READ, key))?;
@@ -78,7 +148,7 @@ impl Listeners {
         Ok(())
     }
 
-    pub(crate) fn unwatch(&mut self, epoll: &sys::Epoll) {
+    fn unwatch(&mut self, epoll: &sys::Epoll) {
         self.all.iter().for_each(|l| epoll.remove(l.as_raw_fd()));
         self.watched = false;
     }
@@ -88,8 +158,21 @@ impl Listeners {
         *self = Listeners::default();
     }
 
+    /// Accepts the next connection at any of the sockets, and counts it.
+    pub(crate) fn accept(&mut self, epoll: &sys::Epoll, count: &ConnectionCount) -> Accepted {
+        match self.accept_any() {
+            Ok(Some(stream)) if count.enter() => Accepted::Connection(stream),
+            Ok(Some(_)) => Accepted::Refused,
+            Ok(None) => Accepted::None,
+            Err(_) => {
+                self.unwatch(epoll);
+                Accepted::Later
+            }
+        }
+    }
+
     /// The next connection at any of the sockets. `None`: there is no more.
-    pub(crate) fn accept(&self) -> io::Result<Option<TcpStream>> {
+    fn accept_any(&self) -> io::Result<Option<TcpStream>> {
         for listener in &self.all {
             loop {
                 match listener.accept() {

@@ -2,11 +2,11 @@
 
 use super::AccessError;
 use super::NvmeTcpOptions;
+use crate::network::listeners::reachable;
 use crate::os_error::{Attempt, os_error};
 use crate::paths::open_regular;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind as IoErrorKind, Read};
-use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -74,8 +74,7 @@ pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error>
         None if has_keys => Hosts::Listed(Vec::new()),
         None if options.any_host => Hosts::Any,
         None => {
-            let outside = |a: &SocketAddr| !a.ip().is_loopback();
-            let Some(address) = options.addresses().find(outside) else {
+            let Some(address) = reachable(options.addresses()) else {
                 return Ok((Hosts::Any, keys));
             };
             return Err(AccessError::Open { address }.into());

@@ -331,7 +331,7 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
 
     fn put_closing(&mut self, queue: ClosingQueue<T>) {
         // The queue keeps its memory, so it counts as a connection until its commands have ended.
-        self.ctx.shared.connections.fetch_add(1, Ordering::Relaxed);
+        self.ctx.shared.connections.stay();
         self.ctx.closing.push(queue);
     }
 

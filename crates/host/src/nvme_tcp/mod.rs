@@ -43,7 +43,7 @@ mod worker;
 use crate::clock::Clock;
 use crate::network::calls::Calls;
 pub use crate::network::calls::NetworkCalls as NvmeTcpCalls;
-use crate::network::listeners::Listeners;
+use crate::network::listeners::{ConnectionCount, Listeners};
 use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
@@ -133,12 +133,11 @@ struct Shared {
     /// Whether the first worker checks keep alive times. Changed while the target is locked.
     keeps_alive: AtomicBool,
     /// The number of connections, and of queues without one whose commands are still being carried out.
-    connections: AtomicUsize,
+    connections: ConnectionCount,
     /// When the server ends: the number of workers whose hosts may not have read all answers.
     unready_workers: AtomicUsize,
     failed_authentications: AtomicU64,
     key_exchange: KeyExchange,
-    max_connections: usize,
     /// Locked while the target is, or on its own.
     known: Mutex<KnownHosts>,
     /// Why a worker has ended without being stopped.
@@ -402,11 +401,10 @@ impl NvmeTcp {
             calls: (0..threads).map(|_| Calls::default()).collect(),
             routes: Mutex::default(),
             keeps_alive: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
             unready_workers: AtomicUsize::new(threads),
             failed_authentications: AtomicU64::new(0),
             key_exchange: KeyExchange::default(),
-            max_connections,
+            connections: ConnectionCount::new(max_connections),
             known: Mutex::new(known),
             failure: Mutex::default(),
             expired: disks.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -496,7 +494,7 @@ impl NvmeTcp {
 
     /// The limit of connections at a time.
     pub fn max_connections(&self) -> usize {
-        self.shared.max_connections
+        self.shared.connections.max()
     }
 
     /// How often a host has failed to authenticate, or has rejected the subsystem's own authentication.

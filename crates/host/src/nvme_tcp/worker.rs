@@ -9,7 +9,7 @@ use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient};
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue};
-use crate::network::listeners::Listeners;
+use crate::network::listeners::{Accepted, Listeners};
 use crate::network::sys;
 use crate::served::timing::Timing;
 use ending::Ending;
@@ -230,7 +230,7 @@ impl<T: Timing> Worker<T> {
             place.waker = None;
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.connections.leave(1);
         } else if !place.listed && connection.association().is_busy() {
             place.listed = true;
             self.busy.push(n);
@@ -396,7 +396,7 @@ impl<T: Timing> Worker<T> {
         self.shared.drained(ended);
         let before = closing.len();
         closing.retain(|q| !q.is_empty());
-        self.shared.connections.fetch_sub(before - closing.len(), Ordering::Relaxed);
+        self.shared.connections.leave(before - closing.len());
         self.closing = closing;
         progress
     }
@@ -434,14 +434,8 @@ impl<T: Timing> Worker<T> {
 
     fn accept(&mut self) {
         for _ in 0..READY {
-            match self.listeners.accept() {
-                Ok(Some(stream)) => {
-                    // Connections above the limit are closed at once.
-                    let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
-                    if before >= self.shared.max_connections {
-                        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-                        continue;
-                    }
+            match self.listeners.accept(&self.epoll, &self.shared.connections) {
+                Accepted::Connection(stream) => {
                     let worker = self.next_worker % self.shared.workers.len();
                     self.next_worker = worker + 1;
                     if worker == self.number {
@@ -450,10 +444,9 @@ impl<T: Timing> Worker<T> {
                         self.shared.workers[worker].put(Mail::Connection(stream));
                     }
                 }
-                Ok(None) => return,
-                Err(_) => {
-                    // Too many files are open: the worker tries again later.
-                    self.listeners.unwatch(&self.epoll);
+                Accepted::Refused => {}
+                Accepted::None => return,
+                Accepted::Later => {
                     self.next_sweep = self.now.plus(SWEEP);
                     return;
                 }
@@ -463,7 +456,7 @@ impl<T: Timing> Worker<T> {
 
     fn add(&mut self, stream: TcpStream) {
         if self.ending.is_some() {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.connections.leave(1);
             return;
         }
         self.make_room();
@@ -487,20 +480,17 @@ impl<T: Timing> Worker<T> {
             }
             Err(_) => {
                 self.free.push(n);
-                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+                self.shared.connections.leave(1);
             }
         }
     }
 
-    /// Closes connections that are not admitted, the oldest first, while less than a quarter of the table is free,
-    /// but leaves an eighth of the table to such connections. So a peer that opens connections and sends no Connect
-    /// keeps no host out: each of its new connections closes an old one. Hosts without keys may have three quarters
-    /// of the table.
+    /// Closes connections that are not admitted, the oldest first, while they crowd the table
+    /// ([`ConnectionCount::is_crowded_by`](crate::network::listeners::ConnectionCount::is_crowded_by)). Hosts without keys
+    /// may have three quarters of the table.
     fn make_room(&mut self) {
-        let max = self.shared.max_connections;
-        let few = max / 8 / self.shared.workers.len();
-        while self.shared.connections.load(Ordering::Relaxed) > max - max / 4
-            && self.strangers.len() > few
+        let workers = self.shared.workers.len();
+        while self.shared.connections.is_crowded_by(self.strangers.len(), workers)
             && let Some(key) = self.strangers.pop_front()
         {
             self.with(key, |connection, _| !connection.association().is_stranger());
@@ -518,10 +508,7 @@ impl<T: Timing> Worker<T> {
         strangers
             .retain(|key| self.connection(*key).is_some_and(|c| c.association().is_stranger()));
         self.strangers = strangers;
-        // If a listener cannot be watched yet, the next sweep tries again.
-        if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
-            self.listeners.unwatch(&self.epoll);
-        }
+        self.listeners.watch_again(&self.epoll, LISTENERS);
     }
 
     /// Ends the controllers of hosts that were silent for too long.
