@@ -1,6 +1,6 @@
 //! The flags of `zoneplug serve` for iSCSI.
 
-use super::network_args::{AddressedDisks, machine};
+use super::network_args::{AddressedDisks, machine, require_each};
 use crate::failure::Failure;
 use zoneplug_host::iscsi::{IscsiOptions, check_name};
 use zoneplug_server::doors::iscsi::Plan;
@@ -59,8 +59,6 @@ impl IscsiArgs {
 
     /// Makes each flag require the address.
     pub(super) fn require(command: clap::Command) -> clap::Command {
-        let own = <Self as clap::Args>::augment_args(clap::Command::new("scsi"));
-        let ids = own.get_arguments().map(|a| a.get_id().clone()).filter(|id| id != "iscsi");
-        ids.fold(command, |command, id| command.mut_arg(id, |arg| arg.requires("iscsi")))
+        require_each::<Self>(command, |id| (id != "iscsi").then_some("iscsi"))
     }
 }

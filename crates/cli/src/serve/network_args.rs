@@ -131,13 +131,26 @@ impl NetworkArgs {
 
     /// Makes each flag require the one that it refers to: an address, or a key.
     pub(super) fn require(command: clap::Command) -> clap::Command {
-        let own = <Self as clap::Args>::augment_args(clap::Command::new("network"));
-        let ids = own.get_arguments().map(|a| a.get_id().clone()).filter(|id| id != "nvme_tcp");
-        ids.fold(command, |command, id| {
-            let needed = if id == "dhchap_dhgroup" { "dhchap_key" } else { "nvme_tcp" };
-            command.mut_arg(id, |arg| arg.requires(needed))
+        require_each::<Self>(command, |id| match id {
+            "nvme_tcp" => None,
+            "dhchap_dhgroup" => Some("dhchap_key"),
+            _ => Some("nvme_tcp"),
         })
     }
+}
+
+/// Makes each flag of `Flags` require another one: the flag that `needed` returns for its id.
+pub(super) fn require_each<Flags: clap::Args>(
+    command: clap::Command,
+    needed: impl Fn(&str) -> Option<&'static str>,
+) -> clap::Command {
+    let own = Flags::augment_args(clap::Command::new("flags"));
+    own.get_arguments().map(clap::Arg::get_id).fold(command, |command, id| {
+        match needed(id.as_str()) {
+            Some(needed) => command.mut_arg(id.clone(), |arg| arg.requires(needed)),
+            None => command,
+        }
+    })
 }
 
 /// The name of this machine, without characters that names of subsystems and targets cannot have.
