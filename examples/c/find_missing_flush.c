@@ -38,7 +38,7 @@ static int has(struct zp_disk *disk, const char *value)
 	return 0;
 }
 
-/* What the test runs before each power cut. */
+/* The work that the test runs before each power cut. */
 static int work(struct zp_work *work, void *arg)
 {
 	const int *forget = arg;
@@ -53,7 +53,7 @@ static int work(struct zp_work *work, void *arg)
 	return 0;
 }
 
-/* What holds after each power cut. */
+/* Checks the promise after each power cut. */
 static int check(struct zp_cut *cut, void *arg)
 {
 	const char *value;

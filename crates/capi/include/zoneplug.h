@@ -351,22 +351,22 @@
 #define ZP_COMPLETION_MEMORY_BACK 2
 
 /*
- Of `zp_create`: finds space for all data now, and keeps it when a zone is reset. No write fails for want of space.
+ A flag of `zp_create`: finds space for all data now, and keeps it when a zone is reset. No write fails for want of space.
  */
 #define ZP_CREATE_PREALLOCATE 1
 
 /*
- Of `zp_create`: replaces a file that exists, unless a process has it open as a disk.
+ A flag of `zp_create`: replaces a file that exists, unless a process has it open as a disk.
  */
 #define ZP_CREATE_FORCE 2
 
 /*
- Of `zp_check`: repairs what can be repaired.
+ A flag of `zp_check`: repairs what can be repaired.
  */
 #define ZP_CHECK_REPAIR 1
 
 /*
- Of `zp_snapshot`: the copy has the UUID of the disk, for a copy that replaces the disk.
+ A flag of `zp_snapshot`: the copy has the UUID of the disk, for a copy that replaces the disk.
  */
 #define ZP_SNAPSHOT_KEEP_UUID 1
 
@@ -417,12 +417,12 @@
 #define ZP_NO_OP 255
 
 /*
- Of `zp_log_open`: begins a log, whatever its zones hold. They are reset.
+ A flag of `zp_log_open`: begins a log, whatever its zones hold. They are reset.
  */
 #define ZP_LOG_CREATE 1
 
 /*
- Of an append to a log: the records, and all before them, are durable when the call returns.
+ A flag of an append to a log: the records, and all before them, are durable when the call returns.
  */
 #define ZP_LOG_SYNC 1
 
@@ -432,17 +432,17 @@
 #define ZP_NO_RECORD UINT64_MAX
 
 /*
- Of `zp_crash_test`: cuts at every moment of every run, each in four ways, instead of `cuts` times.
+ A flag of `zp_crash_test`: cuts at every moment of every run, each in four ways, instead of `cuts` times.
  */
 #define ZP_CRASH_EVERY 1
 
 /*
- Of `zp_crash_test`: cuts the power once more while the check works. For checks that remove nothing that was promised.
+ A flag of `zp_crash_test`: cuts the power once more while the check works. For checks that remove nothing that was promised.
  */
 #define ZP_CRASH_CUT_CHECK 2
 
 /*
- Of `zp_serve`: any host may connect, also over an address that other machines reach.
+ A flag of `zp_serve`: any host may connect, also over an address that other machines reach.
  */
 #define ZP_SERVE_ANY_HOST 1
 
@@ -490,7 +490,7 @@ struct zp_create_options {
    */
   size_t struct_size;
   /*
-   Of the whole disk; the remainder after whole zones becomes a shorter last zone. Or `zones` says how many there are.
+   Bytes of the whole disk; the remainder after whole zones becomes a shorter last zone. 0: `zones` has the number of zones.
    */
   uint64_t size;
   /*
@@ -552,11 +552,11 @@ struct zp_create_options {
  */
 struct zp_identity {
   /*
-   Its UUID, as text.
+   The UUID of the disk, as text.
    */
   char uuid[40];
   /*
-   Its label. May be empty.
+   The label of the disk. May be empty.
    */
   char label[64];
   /*
@@ -600,7 +600,7 @@ struct zp_check_report {
 };
 
 /*
- What a program does with each line of a text. NULL: the program wants none. The line is gone when the function returns. The
+ A program's function that takes each line of a text. NULL: the program wants none. The line is gone when the function returns. The
  function calls neither `longjmp` nor `pthread_exit`, and throws nothing.
  */
 typedef void (*zp_line)(const char *line, void *arg);
@@ -752,7 +752,7 @@ struct zp_log_address {
    */
   uint64_t sequence;
   /*
-   Its first byte, counted from the start of the disk.
+   The first byte of the record, counted from the start of the disk.
    */
   uint64_t position;
   /*
@@ -766,7 +766,7 @@ struct zp_log_address {
 };
 
 /*
- What opening a log has found.
+ The findings of opening a log.
  */
 struct zp_log_recovery {
   /*
@@ -804,11 +804,11 @@ struct zp_log_recovery {
  */
 struct zp_log_record {
   /*
-   Its address.
+   The address of the record.
    */
   struct zp_log_address address;
   /*
-   Its data, which belong to the cursor until its next call.
+   The data of the record. The cursor owns them until its next call.
    */
   const void *data;
   /*
@@ -890,7 +890,7 @@ struct zp_crash_failure {
    */
   const char *text;
   /*
-   What the check said.
+   The message of the check.
    */
   const char *message;
   /*

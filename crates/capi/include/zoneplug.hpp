@@ -32,7 +32,7 @@ public:
 	      hint_(zp_error_hint() ? zp_error_hint() : ""),
 	      reason_(zp_error_reason() ? zp_error_reason() : "") {}
 
-	/* What to try, or "". */
+	/* A line that says what to try, or "". */
 	const std::string &hint() const noexcept { return hint_; }
 	/* The name of what was wrong, such as "Exists"; empty if it has none. */
 	const std::string &reason() const noexcept { return reason_; }
@@ -56,7 +56,7 @@ template <class T, void (*close)(T *)> struct closer {
 };
 template <class T, void (*close)(T *)> using handle = std::unique_ptr<T, closer<T, close>>;
 
-/* Of another thread than the queue's this does nothing, as zp_queue_close then does. */
+/* Does nothing in another thread than the queue's, as zp_queue_close does there. */
 inline void close_queue(zp_queue *queue) noexcept { zp_queue_close(queue, -1); }
 
 /* Options of C with their size, and all else zero. */

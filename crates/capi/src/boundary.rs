@@ -255,7 +255,7 @@ pub(crate) unsafe fn close<T>(handle: *mut T, process: fn(&T) -> Process) {
             // SAFETY: the caller's promise.
             let handle = unsafe { Box::from_raw(handle) };
             if process(&handle).is_other() {
-                // Its threads do not exist in this process, and the parent owns its devices.
+                // The threads of the object do not exist in this process, and the parent owns its devices.
                 std::mem::forget(handle);
             }
         }
@@ -345,7 +345,7 @@ pub(crate) fn known(flags: u32, known: u32, names: &str) -> Outcome<()> {
     }
 }
 
-/// What a program does with each line of a text. NULL: the program wants none. The line is gone when the function returns. The
+/// A program's function that takes each line of a text. NULL: the program wants none. The line is gone when the function returns. The
 /// function calls neither `longjmp` nor `pthread_exit`, and throws nothing.
 pub type zp_line = Option<unsafe extern "C" fn(line: *const c_char, arg: *mut c_void)>;
 

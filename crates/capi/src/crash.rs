@@ -11,9 +11,9 @@ use std::sync::Arc;
 use zoneplug::crash::{Crash, CrashFailure, CrashReport, Power, Work};
 use zoneplug_host::HostedDisk;
 
-/// Of `zp_crash_test`: cuts at every moment of every run, each in four ways, instead of `cuts` times.
+/// A flag of `zp_crash_test`: cuts at every moment of every run, each in four ways, instead of `cuts` times.
 pub const ZP_CRASH_EVERY: u32 = 1;
-/// Of `zp_crash_test`: cuts the power once more while the check works. For checks that remove nothing that was promised.
+/// A flag of `zp_crash_test`: cuts the power once more while the check works. For checks that remove nothing that was promised.
 pub const ZP_CRASH_CUT_CHECK: u32 = 2;
 
 /// Options of a test of power cuts. Set all bytes to zero, then `struct_size`; 0 is the default of each field.
@@ -65,7 +65,7 @@ impl From<CrashReport> for zp_crash_report {
 pub struct zp_crash_failure {
     /// All of it, in several lines, for people.
     pub text: *const c_char,
-    /// What the check said.
+    /// The message of the check.
     pub message: *const c_char,
     /// The value of the environment variable `ZONEPLUG_CRASH` with which `zp_crash_test` makes only this cut.
     pub repeat: *const c_char,

@@ -7,13 +7,13 @@ use crate::disk::{disk, zp_disk};
 use libc::{c_char, c_int, c_void};
 use std::path::Path;
 
-/// Of `zp_create`: finds space for all data now, and keeps it when a zone is reset. No write fails for want of space.
+/// A flag of `zp_create`: finds space for all data now, and keeps it when a zone is reset. No write fails for want of space.
 pub const ZP_CREATE_PREALLOCATE: u32 = 1;
-/// Of `zp_create`: replaces a file that exists, unless a process has it open as a disk.
+/// A flag of `zp_create`: replaces a file that exists, unless a process has it open as a disk.
 pub const ZP_CREATE_FORCE: u32 = 2;
-/// Of `zp_check`: repairs what can be repaired.
+/// A flag of `zp_check`: repairs what can be repaired.
 pub const ZP_CHECK_REPAIR: u32 = 1;
-/// Of `zp_snapshot`: the copy has the UUID of the disk, for a copy that replaces the disk.
+/// A flag of `zp_snapshot`: the copy has the UUID of the disk, for a copy that replaces the disk.
 pub const ZP_SNAPSHOT_KEEP_UUID: u32 = 1;
 
 /// Options of a new disk. Set all bytes to zero, then `struct_size`; 0 is the default of each field. Sizes are bytes.
@@ -22,7 +22,7 @@ pub const ZP_SNAPSHOT_KEEP_UUID: u32 = 1;
 pub struct zp_create_options {
     /// `sizeof(struct zp_create_options)`.
     pub struct_size: usize,
-    /// Of the whole disk; the remainder after whole zones becomes a shorter last zone. Or `zones` says how many there are.
+    /// Bytes of the whole disk; the remainder after whole zones becomes a shorter last zone. 0: `zones` has the number of zones.
     pub size: u64,
     /// Number of zones.
     pub zones: u64,
@@ -61,9 +61,9 @@ unsafe impl Options for zp_create_options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct zp_identity {
-    /// Its UUID, as text.
+    /// The UUID of the disk, as text.
     pub uuid: [c_char; 40],
-    /// Its label. May be empty.
+    /// The label of the disk. May be empty.
     pub label: [c_char; 64],
     /// When it was made, in seconds since 1970.
     pub created_unix_s: u64,
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn zp_new_uuid(path: *const c_char, identity: *mut zp_iden
     })
 }
 
-/// What was made, and what was found of the disk.
+/// The report of a copy, and the problems of the disk that were found.
 type Copied = (zp_snapshot_report, Vec<String>);
 
 #[cfg(feature = "file")]

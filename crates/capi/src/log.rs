@@ -8,9 +8,9 @@ use crate::memory::{bytes, pieces};
 use libc::{c_int, c_void, iovec};
 use zoneplug::zone_log::{LogAddress, LogIter, LogOptions, Record, ZoneLog};
 
-/// Of `zp_log_open`: begins a log, whatever its zones hold. They are reset.
+/// A flag of `zp_log_open`: begins a log, whatever its zones hold. They are reset.
 pub const ZP_LOG_CREATE: u32 = 1;
-/// Of an append to a log: the records, and all before them, are durable when the call returns.
+/// A flag of an append to a log: the records, and all before them, are durable when the call returns.
 pub const ZP_LOG_SYNC: u32 = 1;
 /// The number of a record that does not exist.
 pub const ZP_NO_RECORD: u64 = u64::MAX;
@@ -45,7 +45,7 @@ unsafe impl Options for zp_log_options {
 pub struct zp_log_address {
     /// The number of the record: one more than that of the record before it.
     pub sequence: u64,
-    /// Its first byte, counted from the start of the disk.
+    /// The first byte of the record, counted from the start of the disk.
     pub position: u64,
     /// The opening of the log that has written it.
     pub session: u32,
@@ -78,7 +78,7 @@ impl From<zp_log_address> for LogAddress {
     }
 }
 
-/// What opening a log has found.
+/// The findings of opening a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct zp_log_recovery {
@@ -102,9 +102,9 @@ pub struct zp_log_recovery {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct zp_log_record {
-    /// Its address.
+    /// The address of the record.
     pub address: zp_log_address,
-    /// Its data, which belong to the cursor until its next call.
+    /// The data of the record. The cursor owns them until its next call.
     pub data: *const c_void,
     /// Bytes of the data.
     pub len: usize,

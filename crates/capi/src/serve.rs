@@ -8,7 +8,7 @@ use libc::{c_char, c_int};
 use std::ffi::CString;
 use std::path::PathBuf;
 
-/// Of `zp_serve`: any host may connect, also over an address that other machines reach.
+/// A flag of `zp_serve`: any host may connect, also over an address that other machines reach.
 pub const ZP_SERVE_ANY_HOST: u32 = 1;
 
 /// A host, and the file of the key by which it authenticates itself (DH-HMAC-CHAP).
@@ -66,7 +66,7 @@ pub struct zp_serving {
     process: Process,
 }
 
-/// What is to be served, as a C program has given it.
+/// The disks to serve and how, as a C program has given them.
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only a build that serves reads it"))]
 struct Wanted {
     specs: Vec<String>,
@@ -174,7 +174,7 @@ unsafe fn texts(array: *const *const c_char, nr: u32, what: &str) -> Outcome<Vec
     all.iter().map(|one| Ok(unsafe { text(*one, what) }?.to_owned())).collect()
 }
 
-/// What the arguments of a program ask for.
+/// Reads the arguments of a program.
 ///
 /// # Safety
 ///
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn zp_serve(
     })
 }
 
-/// What an argument names.
+/// The served disks that an argument points to.
 ///
 /// # Safety
 ///

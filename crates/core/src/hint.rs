@@ -3,7 +3,7 @@
 use crate::plain::one_line;
 use std::fmt;
 
-/// What to try after an error. A hint may name an option of the failed call, or a command. A command line writes the
+/// A line that says what to try after an error. It may name an option of the failed call, or a command. A command line writes the
 /// option `force` as `--force`, Python as `force=True`: a [`Spelling`] decides. [`Display`](fmt::Display) writes `'force'`.
 ///
 /// ```

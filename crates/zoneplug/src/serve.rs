@@ -100,7 +100,7 @@ impl PrivateDirectory {
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
-        // What is left disturbs nobody: the next directory has another number.
+        // A directory that stays is in the way of no other: the next one gets another number.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -54,12 +54,12 @@ pub(super) struct DeviceArgs {
 
 /// A door of the network in a file.
 struct NetworkDoor {
-    /// Its key.
+    /// The key of the door.
     key: &'static str,
     protocol: &'static str,
     /// An address as an example.
     address: &'static str,
-    /// Whether it serves a disk.
+    /// Whether a table has a disk for the door.
     serves: fn(&DiskTable) -> bool,
 }
 

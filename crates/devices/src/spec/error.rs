@@ -57,7 +57,7 @@ pub enum SpecError {
     Value {
         /// The option.
         key: String,
-        /// Its value.
+        /// The value of the option.
         value: String,
         /// The values that are possible, as the end of a sentence: `a whole number from 1 to 8`.
         allowed: String,

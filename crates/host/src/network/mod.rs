@@ -1,4 +1,4 @@
-//! What servers of the network have in common, whatever their protocol.
+//! Parts of servers of the network that do not depend on the protocol.
 //!
 //! | file | what it owns |
 //! | --- | --- |

@@ -40,7 +40,7 @@ impl Specification {
     ///
     /// # Errors
     ///
-    /// Those of [`Specification::under`], and a list without disks.
+    /// The errors of [`Specification::under`], and a list without disks.
     pub fn joined(
         layer: &str,
         options: &[(&str, &str)],
@@ -56,7 +56,7 @@ impl Specification {
         let part = SpecPart::parse(&format!("{layer}{}", options.collect::<String>()))?;
         let below = disks.iter().map(|disk| disk.root().clone()).collect();
         let built = Specification::of(SpecNode::Layer(part.written_again(), below));
-        // What is too deep to be parsed is refused here.
+        // A stack that is too deep to be parsed is refused here.
         Specification::parse(&built)
     }
 }
@@ -65,7 +65,7 @@ impl Specification {
 mod tests {
     use super::*;
 
-    /// What is built is what would have been written.
+    /// A specification that was built is the one that would have been written.
     #[test]
     fn what_cannot_be_written_cannot_be_built() {
         let disk = Specification::parse("mem,zones=4").unwrap();

@@ -39,7 +39,7 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who may log in.
+/// The initiators that may log in.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// The initiators that may log in without a secret. `None`: any, unless there are secrets.
@@ -83,9 +83,9 @@ struct Port {
 /// A connected initiator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Initiator {
-    /// Its name.
+    /// The name of the initiator.
     pub name: String,
-    /// Whether it has proven that it knows its secret.
+    /// Whether the initiator has proven that it knows its secret.
     pub authenticated: bool,
     /// The number of its session.
     pub session: u16,

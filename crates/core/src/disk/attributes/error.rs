@@ -26,7 +26,7 @@ pub enum AttributeError {
         /// The attributes of the disk.
         known: Vec<&'static str>,
     },
-    /// The attribute shows a property of the disk, which nobody can set.
+    /// The attribute shows a property of the disk and cannot be set.
     ReadOnly {
         /// The attribute.
         name: String,
@@ -62,7 +62,7 @@ pub enum AttributeError {
         depth: u32,
         /// The other property.
         with: &'static str,
-        /// What to change.
+        /// The change that makes room for it.
         instead: &'static str,
     },
 }

@@ -78,7 +78,7 @@ pub enum DriveError {
     HoldsData {
         /// The drive.
         drive: String,
-        /// What was found.
+        /// The name of the file system, or of the partition table.
         found: String,
     },
 }

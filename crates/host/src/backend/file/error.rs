@@ -39,7 +39,7 @@ pub enum FileError {
     DanglingLink {
         /// The link.
         path: String,
-        /// Its target.
+        /// The path that the link leads to.
         target: String,
     },
     /// The label of a new disk has control characters or more than `most` bytes.
@@ -72,7 +72,7 @@ pub enum FileError {
     Truncated {
         /// The file.
         path: String,
-        /// Its length in bytes.
+        /// The length of the file in bytes.
         len: u64,
         /// The length that the disk needs, in bytes.
         needed: u64,

@@ -2,7 +2,7 @@
 
 use crate::iscsi::header::Header;
 
-/// What a request's CmdSN says.
+/// The meaning of a request's CmdSN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The request is the next one, or is for immediate delivery.
