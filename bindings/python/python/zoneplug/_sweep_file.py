@@ -31,7 +31,7 @@ def _plain(value):
 
 def refusal(text, hint, number=errno.EINVAL):
     """The exception for a sweep that is not begun."""
-    return errors._make(None, number, text, hint, None, None)
+    return errors._make(None, number, text, hint)
 
 
 class SweepFile:
