@@ -16,6 +16,7 @@
 //! | `last_server.rs` | the commands that the last server of the disk may have carried out without an answer |
 //! | `notes.rs` | such commands, by zone and client |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
+//! | `resending.rs` | a command while a step is with the disk |
 //! | `client_key.rs` | the names of clients and of their queues |
 //! | `data.rs` | the data of a command and of a zone |
 //! | `peer_queries.rs` | what the queues of a client ask each other |
@@ -39,6 +40,7 @@ mod model;
 mod notes;
 mod peer_queries;
 mod resend;
+mod resending;
 mod space;
 #[cfg(test)]
 mod space_model;
@@ -49,4 +51,5 @@ pub use disk::{DiskRecovery, FirstCommands};
 pub use ledger::{Landed, ResendLedger};
 pub use peer_queries::{Asked, PeerQueryId, Reply};
 pub use resend::{Outcome, Resend, ResendStep, Sent, StepIo};
+pub use resending::{Resending, StepEnd, rest_of};
 pub use space::{Space, block_hashes};

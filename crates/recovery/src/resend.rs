@@ -21,7 +21,7 @@ use crate::data::written_in;
 use crate::ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
-use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Flags, IoRequest, Nanos, Op, Sector, Status, ZoneNo};
 
 /// Sectors of a write that are read at a time for comparison: 1 MiB. A write of zeroes may be as long as a zone.
 const PIECE: u32 = 2048;
@@ -37,6 +37,14 @@ pub struct Sent {
     pub len_sectors: u32,
     /// Whether its data must be durable before the answer.
     pub fua: bool,
+}
+
+impl Sent {
+    /// Makes the command of a client that has led to this request.
+    pub fn of(client: ClientKey, r: &IoRequest) -> Sent {
+        let fua = r.flags.contains(Flags::FUA);
+        Sent { client, sector: r.sector, len_sectors: r.len_sectors, fua }
+    }
 }
 
 /// A command that a step sends to the disk.

@@ -21,7 +21,6 @@ use crate::runtime::hosted::HostedDisk;
 use crate::served::Counters;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{Timed, Timing, Untimed};
-use resend::Resending;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -34,6 +33,7 @@ use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{BioPool, Bios, Error, Flags, Op, Sector, Status};
 use zoneplug_recovery::DiskRecovery;
+use zoneplug_recovery::Resending;
 
 /// Longer buffers are freed after their request. Only reports of very many zones need them.
 const KEEP_BYTES: u32 = 2 << 20;

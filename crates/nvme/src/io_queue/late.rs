@@ -2,11 +2,10 @@
 //! sending of the write may be that command. So the write waits until the device has answered, or for the limit of the
 //! disk ([`Disks::late_limit`]): then it is refused.
 
-use super::resend::Resending;
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::tcp::Connection;
 use zoneplug_core::{Nanos, Status};
-use zoneplug_recovery::{Outcome, Resend};
+use zoneplug_recovery::{Outcome, Resend, Resending};
 
 /// A resent write that waits.
 #[derive(Debug)]
@@ -78,7 +77,7 @@ impl<C: DiskClient> IoQueue<C> {
             };
             let Some(mut running) = entry.take() else { continue };
             let Some(resending) = running.resending.take() else { continue };
-            let mut resend = resending.resend;
+            let mut resend = resending.into_resend();
             let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
             self.step(wait.slot, running, wait.n, (resend, step), tcp, ctx);
             progress = true;

@@ -7,7 +7,7 @@ use crate::recovery_names::queue_ids;
 use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_core::{Op, Sector, Status};
-use zoneplug_recovery::{Asked, PeerQueryId, Reply, Resend};
+use zoneplug_recovery::{Asked, PeerQueryId, Reply, Resend, Sent};
 
 /// A write that waits for the answers of other queues.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let sent = self.sent(&r);
+        let sent = Sent::of(self.host, &r);
         let begun = ctx
             .disks
             .recovery(r.disk)

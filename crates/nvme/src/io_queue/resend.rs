@@ -2,52 +2,11 @@
 //! carries out the steps that [`zoneplug_recovery`] decides.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::target::io::{IoRequest, IoResult};
+use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Flags, Op, Status};
-use zoneplug_recovery::{
-    ClientKey, DiskRecovery, Landed, Outcome, Resend, ResendStep, Sent, StepIo,
-};
-
-/// A command that its host may have sent before.
-#[derive(Debug)]
-pub(super) struct Resending {
-    pub(super) resend: Resend,
-    /// The command that the step sends to the disk. `None`: the step waits, or the rest of a write is written.
-    asked: Option<StepIo>,
-    /// The command's data, while a step asks the disk.
-    data: Option<AlignedBuf>,
-}
-
-impl Resending {
-    /// Makes a command whose step waits.
-    pub(super) fn waiting(resend: Resend) -> Resending {
-        Resending { resend, asked: None, data: None }
-    }
-
-    /// Returns the command's data, if the command uses another buffer.
-    pub(super) fn into_data(self) -> Option<AlignedBuf> {
-        self.data
-    }
-
-    /// Notes the request again, because the connection has ended and the host may send it once more.
-    pub(super) fn lose(
-        &mut self,
-        host: ClientKey,
-        r: &IoRequest,
-        resets: u32,
-        recovery: &DiskRecovery,
-    ) {
-        if r.op != Op::ZoneAppend {
-            recovery.with(|ledger| ledger.lose_write(host, r.sector, r.len_sectors));
-        } else if let Some(at) = self.resend.found_at() {
-            let landed = Landed { at, len_sectors: r.len_sectors, hash: None };
-            recovery.lose_append(host, landed, resets);
-        }
-        recovery.with(|ledger| self.resend.abandon(ledger));
-    }
-}
+use zoneplug_core::{Op, Status};
+use zoneplug_recovery::{Resend, ResendStep, Resending, Sent, StepEnd, rest_of};
 
 impl<D> IoContext<'_, D> {
     /// Keeps a buffer for the next command.
@@ -57,11 +16,6 @@ impl<D> IoContext<'_, D> {
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    pub(super) fn sent(&self, r: &IoRequest) -> Sent {
-        let fua = r.flags.contains(Flags::FUA);
-        Sent { client: self.host, sector: r.sector, len_sectors: r.len_sectors, fua }
-    }
-
     /// Begins a request of a command on a disk for which lost answers are noted.
     #[cold]
     pub(super) fn start_after_loss<D: Disks<Client = C>>(
@@ -73,7 +27,7 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let sent = self.sent(&r);
+        let sent = Sent::of(self.host, &r);
         let recovery = ctx.disks.recovery(r.disk);
         if r.op == Op::ZoneAppend && recovery.with(|ledger| ledger.is_draining(self.host)) {
             // Another queue of the host has ended, and its command in flight may be this append.
@@ -99,14 +53,11 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         let r = running.request;
         if let Some(resending) = running.resending.take() {
-            let Resending { mut resend, asked, data } = *resending;
-            let mut outcome = Outcome::Ended(result.status);
-            if let Some(io) = asked {
-                let came = (result.status, result.zones);
-                outcome = io.outcome(came, running.buf.as_ref(), data.as_ref());
-                let own = std::mem::replace(&mut running.buf, data);
-                ctx.put(own);
-            }
+            let came = (result.status, result.zones);
+            let StepEnd { mut resend, outcome, data, own } =
+                resending.ended(came, running.buf.take());
+            running.buf = data;
+            ctx.put(own);
             let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
             return self.step(slot, running, n, (resend, step), tcp, ctx);
         }
@@ -115,7 +66,7 @@ impl<C: DiskClient> IoQueue<C> {
             Op::Write | Op::WriteZeroes if !result.status.is_ok() => {
                 let Some(kept) = self.ask(slot, running, result.status, ctx) else { return };
                 running = kept;
-                let sent = self.sent(&r);
+                let sent = Sent::of(self.host, &r);
                 let begun = recovery
                     .with(|ledger| Resend::of_write(sent, result.status, false, ledger, ctx.now));
                 if let Some((resend, step)) = begun {
@@ -141,25 +92,14 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let (mut asked, mut data) = (None, None);
-        let request = match step {
+        let (resending, request) = match step {
             ResendStep::Ask(io) => {
-                let StepIo { op, sector, len_sectors, bytes, .. } = io;
-                let own = (bytes > 0).then(|| ctx.buffers.take(bytes));
-                data = std::mem::replace(&mut running.buf, own);
-                asked = Some(io);
-                IoRequest { op, sector, len_sectors, memory: (0, bytes), flags: Flags::NONE, ..r }
+                let own = (io.bytes > 0).then(|| ctx.buffers.take(io.bytes));
+                let data = std::mem::replace(&mut running.buf, own);
+                (Resending::asking(resend, io, data), io.request(&r))
             }
             ResendStep::AwaitLate => return self.await_late(slot, running, n, resend, tcp, ctx),
-            ResendStep::WriteRest(done) => {
-                let bytes = if r.memory.1 == 0 { 0 } else { r.memory.1 - (done << 9) };
-                IoRequest {
-                    sector: r.sector.plus(u64::from(done)),
-                    len_sectors: r.len_sectors - done,
-                    memory: (r.memory.0 + (r.memory.1 - bytes), bytes),
-                    ..r
-                }
-            }
+            ResendStep::WriteRest(done) => (Resending::waiting(resend), rest_of(&r, done)),
             ResendStep::CarryOut => {
                 running.resets = ctx.disks.recovery(r.disk).resets(r.sector);
                 return self.submit(slot, running, n, &r, &ctx.disks);
@@ -174,7 +114,7 @@ impl<C: DiskClient> IoQueue<C> {
                 return self.ended(slot, running, result, tcp, ctx);
             }
         };
-        running.resending = Some(Box::new(Resending { resend, asked, data }));
+        running.resending = Some(Box::new(resending));
         self.submit(slot, running, n, &request, &ctx.disks);
     }
 }

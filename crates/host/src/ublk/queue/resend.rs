@@ -8,16 +8,7 @@ use crate::ublk::takeover::replay;
 use std::io;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Flags, Status};
-use zoneplug_recovery::{Outcome, Resend, ResendStep, StepIo};
-
-/// A request that the last server may have carried out.
-pub(super) struct Resending {
-    resend: Resend,
-    /// The command that the step sends to the disk. `None`: the rest of a write is written.
-    asked: Option<StepIo>,
-    /// The data of the request, while a step asks the disk.
-    data: Option<AlignedBuf>,
-}
+use zoneplug_recovery::{Resend, ResendStep, Resending, StepEnd};
 
 impl<D: Driver, T: Timing> Queue<D, T> {
     /// Carries out a step of the request of a tag. `data`: the data of the request.
@@ -49,12 +40,12 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             ResendStep::WriteRest(done) => {
                 let part = (r.op, r.sector.plus(u64::from(done)), r.len_sectors - done);
                 let from = (done << 9).min(r.bytes);
-                self.keep_step(tag, Resending { resend, asked: None, data: None });
+                self.keep_step(tag, Resending::waiting(resend));
                 self.send(tag, token, part, r.flags, (data, from..r.bytes));
             }
             ResendStep::Ask(io) => {
                 let own = self.buffer(io.bytes);
-                self.keep_step(tag, Resending { resend, asked: Some(io), data });
+                self.keep_step(tag, Resending::asking(resend, io, data));
                 let part = (io.op, io.sector, io.len_sectors);
                 self.send(tag, token, part, Flags::NONE, (own, 0..io.bytes));
             }
@@ -75,14 +66,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         let (Some(resending), Some(recovery)) = (resending, &self.shared.replay) else {
             return Ok(());
         };
-        let Resending { mut resend, asked, mut data } = *resending;
-        let (outcome, own) = match asked {
-            Some(io) => (io.outcome((status, zones), buf.as_ref(), data.as_ref()), buf),
-            None => {
-                data = buf;
-                (Outcome::Ended(status), None)
-            }
-        };
+        let StepEnd { mut resend, outcome, data, own } = resending.ended((status, zones), buf);
         let step = recovery.next(&mut resend, outcome, replay::NO_TIME);
         self.keep_buffer(own);
         self.step(tag, token, data, (resend, step))
