@@ -6,6 +6,7 @@
 //! | `mailbox.rs` | what threads tell each other |
 //! | `queue_client.rs` | a client of a disk for the commands of a connection |
 //! | `open_files.rs` | how many connections the limit of open files allows |
+//! | `secret_file.rs` | the text of a file that holds a secret |
 //! | `calls.rs` | counters of system calls |
 //! | `sys.rs` | epoll, sending |
 
@@ -15,4 +16,5 @@ pub(crate) mod listeners;
 pub(crate) mod mailbox;
 pub(crate) mod open_files;
 pub(crate) mod queue_client;
+pub(crate) mod secret_file;
 pub(crate) mod sys;

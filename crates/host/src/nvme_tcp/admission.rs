@@ -3,22 +3,13 @@
 use super::AccessError;
 use super::NvmeTcpOptions;
 use crate::network::listeners::reachable;
-use crate::os_error::{Attempt, os_error};
-use crate::paths::open_regular;
+use crate::network::secret_file::{SecretFileError, read_secret};
 use std::collections::BTreeSet;
-use std::io::{ErrorKind as IoErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use zeroize::Zeroizing;
 use zoneplug_core::Error;
 use zoneplug_nvme::dhchap::Key;
 use zoneplug_nvme::target::{Hosts, Keys, Nqn};
-
-/// A key is one line of less than 120 bytes.
-const MAX_FILE: u64 = 4096;
-/// The bits of other users in the mode of a file.
-const OTHERS: u32 = 0o007;
 
 /// Reads the key in a file, as `nvme gen-dhchap-key` writes it. A file that every user can read is refused.
 pub fn read_key(path: &Path) -> Result<Key, Error> {
@@ -27,22 +18,11 @@ pub fn read_key(path: &Path) -> Result<Key, Error> {
         return Err(AccessError::KeyInPlaceOfPath.into());
     }
     let name = path.display();
-    let failed = |e: std::io::Error| match e.kind() {
-        // A pipe or a device has no key, nor has a file whose bytes are not text.
-        IoErrorKind::InvalidInput | IoErrorKind::InvalidData => {
-            Error::invalid(format!("{name}: {e}"))
-                .hint("a file with the key alone, as nvme gen-dhchap-key --hmac 1 prints it")
-                .source(e)
-        }
-        _ => os_error(Attempt::ReadFile, format!("the key {name}"), e),
-    };
-    let file = open_regular(path).map_err(failed)?;
-    // The mode is that of the open file: the path may lead to another file by now.
-    if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
-        return Err(AccessError::KeyReadable { path: name.to_string() }.into());
-    }
-    let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize));
-    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+    let form = "a file with the key alone, as nvme gen-dhchap-key --hmac 1 prints it";
+    let text = read_secret(path, "key", form).map_err(|e| match e {
+        SecretFileError::Readable => AccessError::KeyReadable { path: name.to_string() }.into(),
+        SecretFileError::Unread(e) => e,
+    })?;
     Key::parse(&text).map_err(|e| {
         let error = Error::invalid(format!("{name}: {}", e.what()));
         e.what_to_try().into_iter().fold(error, Error::hint)

@@ -2,6 +2,7 @@
 
 use super::{Disk, Shared, journal};
 use crate::recovery::journal::Journal;
+use crate::recovery::lost_writes::late_limit;
 use crate::served::Counters;
 use crate::served::timing::Timing;
 use std::cell::RefCell;
@@ -74,10 +75,7 @@ impl<T: Timing> Disks for ServedDisks<'_, T> {
     }
 
     fn late_limit(&self, disk: u32, at: Sector) -> Option<Nanos> {
-        let disk = self.shared.disks[disk as usize].disk.disk();
-        let is_late = disk.has_late(disk.geometry().zone_of(at).0);
-        // Without a deadline, only the commands of a queue of the device that has died are late: they never end.
-        is_late.then(|| disk.config().timeout.unwrap_or(Nanos(0)))
+        late_limit(&self.shared.disks[disk as usize].disk, at)
     }
 
     fn begins(&self, request: &IoRequest) {

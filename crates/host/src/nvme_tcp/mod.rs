@@ -47,12 +47,13 @@ use crate::network::listeners::{ConnectionCount, Listeners};
 use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
+use crate::recovery::lost_writes;
 use crate::recovery::space::block_sectors;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
-use crate::{BlockingDisk, DiskMark, Specification, threads};
+use crate::{DiskMark, Specification, threads};
 pub use admission::read_key;
 pub use error::AccessError;
 pub use journal::usual_records;
@@ -72,12 +73,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use worker::Worker;
 use zoneplug_core::poison::lock;
-use zoneplug_core::{Error, Nanos, Sector};
+use zoneplug_core::{Error, Nanos};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
 pub use zoneplug_nvme::target::AnaState;
 use zoneplug_nvme::target::{Activity, Event, Nqn, QueueId, Target};
 use zoneplug_nvme::tcp::Config;
-use zoneplug_recovery::{DiskRecovery, written_in};
+use zoneplug_recovery::DiskRecovery;
 
 /// A disk to be served.
 #[derive(Debug, Clone)]
@@ -562,15 +563,9 @@ fn left_of(
     threads: usize,
     now: Nanos,
 ) -> (DiskRecovery, Option<Journal>, Option<String>) {
-    let recovery = DiskRecovery::new(d.disk.geometry());
-    if d.spec.is_volatile() {
-        return (recovery, None, None);
-    }
-    let zones = d.disk.geometry().nr_zones();
-    // A disk that cannot be read counts as empty.
-    let found = BlockingDisk::new(&d.disk).ok();
-    let found = found.and_then(|mut io| io.report(Sector(0), zones).ok()).unwrap_or_default();
-    recovery.set_written_at_start(found.iter().map(written_in).collect(), now);
+    let outlives = !d.spec.is_volatile();
+    let (recovery, found) = lost_writes::after_start(&d.disk, outlives, now);
+    let directory = directory.filter(|_| outlives);
     let Some(directory) = directory else { return (recovery, None, None) };
     let left = journal::open(d, directory, threads as u16, &found);
     recovery.set_spaces(left.spaces, block_sectors(&d.disk));
