@@ -78,7 +78,7 @@ impl Counters {
     }
 
     /// Counts a command that was on the disk already.
-    #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+    #[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
     pub(crate) fn count_replayed(&self) {
         add(&self.replayed, 1);
     }

@@ -4,6 +4,7 @@
 use super::Shared;
 use crate::network::queue_client::QueueClient;
 use crate::network::sys;
+use crate::recovery::lost_writes::late_limit;
 use crate::served::timing::Timing;
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +12,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use zoneplug_buf::Buffers;
 use zoneplug_core::poison::lock;
-use zoneplug_core::{Nanos, Op};
+use zoneplug_core::{Nanos, Op, Sector};
+use zoneplug_recovery::{ClientKey, DiskRecovery};
 use zoneplug_scsi::iscsi::{LoginFailure, Random, Server, Session, Target};
 
 /// The most pieces of one sendmsg(2).
@@ -188,6 +190,28 @@ impl<T: Timing> Server<QueueClient<T>> for SessionServer<'_, '_> {
 
     fn fills_buffers(&self, disk: u32) -> bool {
         self.ctx.shared.fills_buffers[disk as usize]
+    }
+
+    fn recovery(&self, disk: u32) -> &DiskRecovery {
+        &self.ctx.shared.recovery[disk as usize]
+    }
+
+    fn now(&self) -> Nanos {
+        self.ctx.now
+    }
+
+    fn owes(&self, disk: u32, initiator: ClientKey) -> bool {
+        self.ctx.shared.disks[disk as usize].disk.owes(initiator.number())
+    }
+
+    fn late_limit(&self, disk: u32, at: Sector) -> Option<Nanos> {
+        late_limit(&self.ctx.shared.disks[disk as usize].disk, at)
+    }
+
+    fn count_replayed(&mut self, disk: u32) {
+        if let Some(counters) = self.ctx.shared.counters[self.ctx.worker].get(disk as usize) {
+            counters.count_replayed();
+        }
     }
 
     fn count(&mut self, disk: u32, op: Op, bytes: u32, ok: bool) {

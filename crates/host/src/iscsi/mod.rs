@@ -24,12 +24,13 @@ use crate::network::listeners::{ConnectionCount, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
+use crate::recovery::lost_writes;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
 use crate::{Specification, threads};
-pub use options::IscsiOptions;
+pub use options::{IscsiOptions, read_chap_secret};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,7 @@ pub use units::{check, identifiers};
 use worker::Worker;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Nanos};
+use zoneplug_recovery::DiskRecovery;
 pub use zoneplug_scsi::iscsi::{Initiator, Secret, check_name};
 use zoneplug_scsi::iscsi::{SessionConfig, Target, TargetEvent};
 
@@ -69,6 +71,8 @@ enum Mail {
 struct Shared {
     target: Mutex<Target>,
     disks: Vec<Disk>,
+    /// For each disk, the writes that initiators may send again.
+    recovery: Vec<DiskRecovery>,
     /// Whether a read of the disk writes each byte of its buffer.
     fills_buffers: Vec<bool>,
     session: SessionConfig,
@@ -196,7 +200,7 @@ impl Iscsi {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<Iscsi, Error> {
         let addresses = listeners.0.addresses().to_vec();
-        let units = units::of(&options.name, &disks)?;
+        let units = units::of(options, &disks)?;
         let uuids = units.iter().map(|(uuid, _)| *uuid).collect();
         let numbered = (0u16..).zip(units.into_iter().map(|(_, unit)| unit));
         let target = Target::new(&options.name, options.access(), addresses.clone(), numbered)?;
@@ -209,10 +213,15 @@ impl Iscsi {
         let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors(), INTERVAL));
         let timed = if options.latencies { &disks[..] } else { &[] };
         let max_transfer = target.max_transfer();
+        let clock = Clock::start();
+        let recovery =
+            |d: &Disk| lost_writes::after_start(&d.disk, !d.spec.is_volatile(), clock.now()).0;
+        let recovery = disks.iter().map(recovery).collect();
         let shared = Arc::new(Shared {
             session: SessionConfig { max_transfer, ..SessionConfig::default() },
             target: Mutex::new(target),
-            clock: Clock::start(),
+            clock,
+            recovery,
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
             latencies: (0..threads).map(|_| timed.iter().map(log).collect()).collect(),

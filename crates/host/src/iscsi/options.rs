@@ -1,12 +1,36 @@
 //! Options of a server, and who may log in.
 
 use crate::network::listeners::reachable;
+use crate::network::secret_file::{SecretFileError, read_secret};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::Path;
 use zoneplug_core::{Error, Hint};
 use zoneplug_scsi::iscsi::{Access, Secret, check_name};
 
 /// The most connections of a server, unless its options set another number.
 const MAX_CONNECTIONS: usize = 1024;
+
+/// Reads the secret in a file, for CHAP. A file that every user can read is refused. No error has the secret.
+///
+/// # Errors
+///
+/// The file cannot be read, every user of the machine can read it, or it holds no secret of 12 bytes or more.
+pub fn read_chap_secret(path: &Path) -> Result<Secret, Error> {
+    let name = path.display();
+    let form = "a file with the secret alone: 12 to 16 random characters";
+    let text = read_secret(path, "secret", form).map_err(|e| match e {
+        SecretFileError::Readable => {
+            Error::invalid(format!("every user of this machine can read the secret in {name}"))
+                .hint(format!("chmod 600 {name}, and another secret if that was not meant"))
+        }
+        SecretFileError::Unread(e) => e,
+    })?;
+    Secret::parse(&text).map_err(|e| {
+        let error = Error::invalid(format!("{name}: {}", e.what()));
+        e.what_to_try().into_iter().fold(error, Error::hint)
+    })
+}
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -23,6 +47,8 @@ pub struct IscsiOptions {
     pub initiators: Option<Vec<String>>,
     /// Whether any initiator may log in, from anywhere.
     pub any_initiator: bool,
+    /// Shows only the conventional zones at the beginning of each disk, as a plain disk (device type 0).
+    pub conventional_only: bool,
     /// Initiators that may log in and have to prove themselves (CHAP), by their names, with their secrets.
     pub secrets: Vec<(String, Secret)>,
     /// The secret by which the target proves itself to initiators that ask for it.
@@ -45,6 +71,7 @@ impl IscsiOptions {
             name: name.to_owned(),
             initiators: None,
             any_initiator: false,
+            conventional_only: false,
             secrets: Vec::new(),
             own_secret: None,
             threads: cpus.min(4),
@@ -63,6 +90,11 @@ impl IscsiOptions {
         check_name(&self.name)?;
         let with_secrets = self.secrets.iter().map(|(name, _)| name);
         self.initiators.iter().flatten().chain(with_secrets).try_for_each(|n| check_name(n))?;
+        let mut named = BTreeSet::new();
+        if let Some((name, _)) = self.secrets.iter().find(|(name, _)| !named.insert(name)) {
+            return Err(Error::invalid(format!("two secrets of {name}"))
+                .hint("an initiator has one secret"));
+        }
         if self.any_initiator && (self.initiators.is_some() || !self.secrets.is_empty()) {
             return Err(Error::invalid("some initiators, and any initiator")
                 .hint("either a list of initiators, or any"));
@@ -76,8 +108,11 @@ impl IscsiOptions {
                 .hint("a secret of its own: an initiator could pretend to be the target"));
         }
         if self.own_secret.is_some() && self.secrets.is_empty() {
-            return Err(Error::invalid("a secret of the target, and none of an initiator")
-                .hint("a secret of an initiator: the target proves itself to those that do"));
+            return Err(Error::invalid("a secret of the target, and none of an initiator").hint(
+                Hint::from("")
+                    .option_with("chap-secret", "IQN=FILE")
+                    .text(": the target proves itself to initiators that do"),
+            ));
         }
         let open = self.initiators.is_none() && self.secrets.is_empty() && !self.any_initiator;
         match reachable(self.addresses()).filter(|_| open) {
@@ -87,6 +122,8 @@ impl IscsiOptions {
             ))
             .hint(
                 Hint::from("")
+                    .option_with("chap-secret", "IQN=FILE")
+                    .text("; ")
                     .option_with("allow-initiator", "IQN")
                     .text(" (on the initiator: cat /etc/iscsi/initiatorname.iscsi); ")
                     .option("allow-any-initiator"),

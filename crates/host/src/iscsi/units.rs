@@ -1,15 +1,21 @@
 //! Disks as units of SCSI.
 
-use super::Disk;
+use super::{Disk, IscsiOptions};
 use crate::DiskMark;
 use crate::served::identity::{new_uuid, uuid_of};
 use std::sync::Arc;
-use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
 use zoneplug_scsi::unit::{Unit, UnitConfig};
 
 /// Makes a unit of a disk.
-fn unit(disk: u32, uuid: [u8; 16], g: &Geometry, limits: &Limits) -> Result<Unit, Error> {
+fn unit(
+    disk: u32,
+    uuid: [u8; 16],
+    g: &Geometry,
+    limits: &Limits,
+    conventional_only: bool,
+) -> Result<Unit, Error> {
     let config = UnitConfig {
         disk,
         uuid,
@@ -21,21 +27,36 @@ fn unit(disk: u32, uuid: [u8; 16], g: &Geometry, limits: &Limits) -> Result<Unit
         // Linux takes no disk whose blocks behind a write pointer cannot be read.
         unrestricted_reads: true,
     };
-    // A disk that has conventional zones only is a plain disk to Linux.
-    if g.nr_conventional() == g.nr_zones() {
-        return Unit::conventional(config, g.capacity(), limits);
+    if conventional_only {
+        return Unit::conventional(config, conventional(g)?, limits);
     }
     Unit::zoned(config, g, limits)
 }
 
+/// Returns how long the conventional zones at the beginning of a disk are.
+fn conventional(g: &Geometry) -> Result<Sector, Error> {
+    let first = (0..g.nr_zones()).find(|z| !g.is_conventional(ZoneNo(*z)));
+    let sectors = first.map_or(g.capacity(), |z| g.zone_start(ZoneNo(z)));
+    if sectors.0 == 0 || g.conventional_capacity_sectors() != g.zone_sectors() {
+        return Err(Error::new(
+            ErrorKind::NotSupported,
+            "the disk does not begin with whole conventional zones",
+        )
+        .hint("a disk with conv=N, or an SMR disk without the option for conventional zones"));
+    }
+    Ok(sectors)
+}
+
 /// Checks that a disk can be shown as a unit. Opens nothing.
-pub fn check(g: &Geometry, limits: &Limits) -> Result<(), Error> {
-    unit(0, [0; 16], g, limits).map(drop)
+pub fn check(g: &Geometry, limits: &Limits, options: &IscsiOptions) -> Result<(), Error> {
+    unit(0, [0; 16], g, limits, options.conventional_only).map(drop)
 }
 
 /// Returns the identifiers of disks of a target, which initiators know them by. `None`: a disk in memory, which gets a
-/// new one, because no other server can have that disk.
-pub fn identifiers(target: &str, marks: &[Option<DiskMark>]) -> Vec<[u8; 16]> {
+/// new one, because no other server can have that disk. A plain disk and an SMR disk have different ones.
+pub fn identifiers(options: &IscsiOptions, marks: &[Option<DiskMark>]) -> Vec<[u8; 16]> {
+    let plain = format!("{} conventional", options.name);
+    let target = if options.conventional_only { &plain } else { &options.name };
     let of = |(n, mark): (usize, &Option<DiskMark>)| {
         let Some(mark) = *mark else { return new_uuid() };
         // Copies of a disk are told apart by their order.
@@ -49,13 +70,14 @@ pub fn identifiers(target: &str, marks: &[Option<DiskMark>]) -> Vec<[u8; 16]> {
 pub(super) type Identified = ([u8; 16], Arc<Unit>);
 
 /// Makes the units of a target.
-pub(super) fn of(target: &str, disks: &[Disk]) -> Result<Vec<Identified>, Error> {
+pub(super) fn of(options: &IscsiOptions, disks: &[Disk]) -> Result<Vec<Identified>, Error> {
     let mark = |d: &Disk| (!d.spec.is_volatile()).then(|| DiskMark::held(&d.disk, &d.spec));
     let marks: Vec<_> = disks.iter().map(mark).collect();
-    let uuids = identifiers(target, &marks);
+    let uuids = identifiers(options, &marks);
     let make = |(n, d): (usize, &Disk)| {
         let uuid = uuids[n];
-        let unit = unit(n as u32, uuid, &d.disk.geometry(), &d.disk.limits())?;
+        let (g, limits) = (d.disk.geometry(), d.disk.limits());
+        let unit = unit(n as u32, uuid, &g, &limits, options.conventional_only)?;
         Ok((uuid, Arc::new(unit)))
     };
     disks.iter().enumerate().map(make).collect()

@@ -132,6 +132,8 @@ impl<T: Timing> Worker<T> {
         let (mut sleeps, mut watched) = (self.mailbox.will_sleep(), self.ends.is_some());
         for n in 0..self.busy.len() {
             if let Some(c) = &mut self.places[self.busy[n]].connection {
+                // A device that answers a command late wakes no thread.
+                watched |= c.session().waits_for_late();
                 let clients = c.session().busy_clients();
                 sleeps &= arm(clients, &self.waker, &self.epoll, DEVICE, &mut watched);
             }

@@ -151,7 +151,7 @@ impl HostedDisk {
 
     /// Whether `client`, which has outlived an earlier server, must be told that acknowledged writes were lost: the
     /// server then fails its flush, once. See [`FileDisk::owes`].
-    #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+    #[cfg(any(feature = "iscsi", feature = "nvme-tcp", feature = "ublk"))]
     pub(crate) fn owes(&self, client: u64) -> bool {
         self.files.iter().fold(false, |owes, file| file.owes(client) | owes)
     }

@@ -3,114 +3,16 @@
 #![cfg(feature = "iscsi")]
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
+mod initiator;
+mod loss;
+#[path = "../common/lost_writes.rs"]
+mod lost_writes;
+
+use initiator::{Initiator, NAME, READ, WRITE, cdb, options, serve, serve_disks};
 use std::net::TcpStream;
-use zoneplug_host::iscsi::{Disk, Iscsi, IscsiOptions, Secret, check};
-use zoneplug_host::{HostedDisk, Specification};
-use zoneplug_scsi::iscsi::{FrameLimits, Framer, Header, Pdu, encode_pdu, opcode};
-
-const NAME: &str = "iqn.2026-11.dev.zoneplug:test";
-const LIMITS: FrameLimits =
-    FrameLimits { max_data: 1 << 20, header_digest: false, data_digest: false };
-
-fn options() -> IscsiOptions {
-    IscsiOptions { threads: 2, ..IscsiOptions::new("127.0.0.1:0".parse().unwrap(), NAME) }
-}
-
-fn serve(options: &IscsiOptions) -> Iscsi {
-    let disk = |spec: &str| {
-        let spec = Specification::parse(spec).unwrap();
-        let disk = HostedDisk::open_named(spec.open().unwrap()).unwrap();
-        Disk { disk, spec, tags: None }
-    };
-    let disks = vec![disk("mem,zones=8,zone-size=1M,conv=2"), disk("mem,zones=4,zone-size=1M")];
-    Iscsi::start(options, disks, || ()).unwrap()
-}
-
-struct Initiator {
-    stream: TcpStream,
-    framer: Framer,
-    bytes: Vec<u8>,
-    cmd_sn: u32,
-}
-
-impl Initiator {
-    fn connect(server: &Iscsi) -> Initiator {
-        let stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-        Initiator { stream, framer: Framer::new(LIMITS), bytes: Vec::new(), cmd_sn: 1 }
-    }
-
-    fn send(&mut self, header: Header, data: &[u8]) {
-        self.stream.write_all(&encode_pdu(header, data, &LIMITS)).unwrap();
-    }
-
-    /// Receives a PDU. `None`: the connection was closed.
-    fn receive(&mut self) -> Option<Pdu> {
-        loop {
-            let mut input = &self.bytes[..];
-            let pdu = self.framer.receive(&mut input).unwrap();
-            self.bytes = input.to_vec();
-            if pdu.is_some() {
-                return pdu;
-            }
-            let mut more = [0; 65_536];
-            match self.stream.read(&mut more) {
-                Ok(0) | Err(_) => return None,
-                Ok(n) => self.bytes = more[..n].to_vec(),
-            }
-        }
-    }
-
-    /// Logs in, and returns the class and detail of the answer.
-    fn log_in(&mut self, initiator: &str, isid: u8) -> [u8; 2] {
-        let keys = format!("InitiatorName={initiator}\0TargetName={NAME}\0InitialR2T=No\0");
-        let mut h = Header::new(opcode::LOGIN | 0x40).with_flags(0x87).with_word(24, self.cmd_sn);
-        h.0[13] = isid;
-        self.send(h, keys.as_bytes());
-        let answer = self.receive().unwrap().header;
-        [answer.0[36], answer.0[37]]
-    }
-
-    /// Carries out a command. Returns its status and data, or `None` if the connection was closed.
-    fn command(
-        &mut self,
-        lun: u8,
-        cdb: &[u8],
-        expected: u32,
-        data: &[u8],
-    ) -> Option<(u8, Vec<u8>)> {
-        let flags = if data.is_empty() { 0xc0 } else { 0xa0 };
-        let mut h = Header::new(opcode::COMMAND).with_flags(flags);
-        h = h.with_word(16, self.cmd_sn).with_word(20, expected).with_word(24, self.cmd_sn);
-        h.0[9] = lun;
-        h.0[32..32 + cdb.len()].copy_from_slice(cdb);
-        self.cmd_sn += 1;
-        self.send(h, data);
-        let mut all = Vec::new();
-        loop {
-            let pdu = self.receive()?;
-            match pdu.header.opcode() {
-                opcode::DATA_IN => {
-                    all.extend(pdu.data);
-                    if pdu.header.flags() & 1 != 0 {
-                        return Some((pdu.header.0[3], all));
-                    }
-                }
-                opcode::RESPONSE => return Some((pdu.header.0[3], pdu.data)),
-                other => panic!("{other:x}"),
-            }
-        }
-    }
-}
-
-fn cdb(code: u8, lba: u32, blocks: u16) -> [u8; 10] {
-    let ([a, b, c, d], [e, f]) = (lba.to_be_bytes(), blocks.to_be_bytes());
-    [code, 0, a, b, c, d, 0, e, f, 0]
-}
-
-const READ: u8 = 0x28;
-const WRITE: u8 = 0x2a;
+use zoneplug_host::Specification;
+use zoneplug_host::iscsi::{IscsiOptions, Secret, check};
+use zoneplug_scsi::iscsi::{ChapHash, encode_binary};
 
 /// Two initiators use two units of one target. Their writes are on the disks, and counted.
 #[test]
@@ -161,6 +63,31 @@ fn s10_logins_are_checked() {
     assert_eq!(server.initiators().len(), 2);
 }
 
+/// S12. An initiator that has a secret proves it, and the target does if the initiator asks for that. A response that
+/// is not of the target's own challenge, a wrong secret, and no proof at all are refused.
+#[test]
+fn s12_both_sides_prove_their_secrets() {
+    let [own, theirs, wrong] = ["secret of the disk", "secret of a host", "something else!"]
+        .map(|s| Secret::parse(s).unwrap());
+    let name = "iqn.2026-11.test:1";
+    let secrets = vec![(name.to_owned(), theirs.clone())];
+    let server = serve(&IscsiOptions { secrets, own_secret: Some(own.clone()), ..options() });
+    let challenge = [7; 16];
+    let mut i = Initiator::connect(&server);
+    let (status, response) = i.prove(name, &theirs, &challenge);
+    assert_eq!(status, [0, 0]);
+    assert_eq!(response, encode_binary(&own.response(ChapHash::Md5, 9, &challenge)));
+    assert_eq!(i.command(0, &[0; 6], 0, &[]).unwrap().0, 2, "power on");
+    assert!(server.initiators().iter().all(|i| i.authenticated));
+    // One way: the target proves nothing.
+    let mut i = Initiator::connect(&server);
+    assert_eq!(i.prove(name, &theirs, &[]), ([0, 0], String::new()));
+    assert_eq!(Initiator::connect(&server).prove(name, &wrong, &[]).0, [2, 1]);
+    assert_eq!(Initiator::connect(&server).prove("iqn.2026-11.test:2", &theirs, &[]).0, [2, 2]);
+    assert_eq!(Initiator::connect(&server).log_in(name, 1), [2, 1], "no proof");
+    assert_eq!(server.failed_logins(), 3);
+}
+
 /// S10. No address that other machines reach is opened to any initiator unless an option says so.
 #[test]
 fn s10_other_machines_need_permission() {
@@ -175,6 +102,8 @@ fn s10_other_machines_need_permission() {
     with.check().unwrap();
     let same = IscsiOptions { own_secret: Some(secret.clone()), ..with.clone() };
     assert!(same.check().is_err(), "one secret for both sides");
+    let twice = [with.secrets.clone(), with.secrets.clone()].concat();
+    assert!(IscsiOptions { secrets: twice, ..with.clone() }.check().is_err(), "two secrets");
     assert!(IscsiOptions { any_initiator: true, ..with }.check().is_err());
     assert!(IscsiOptions { own_secret: Some(secret), ..options() }.check().is_err());
     assert!(IscsiOptions { name: "disk".to_owned(), ..options() }.check().is_err());
@@ -185,8 +114,30 @@ fn s10_other_machines_need_permission() {
 fn s1_a_disk_that_scsi_cannot_describe_is_refused() {
     let spec = Specification::parse("mem,zones=4,zone-size=2M,zone-capacity=1M").unwrap();
     let device = spec.open_to_look().unwrap().device;
-    let e = check(device.geometry(), device.limits()).unwrap_err();
+    let e = check(device.geometry(), device.limits(), &options()).unwrap_err();
     assert!(e.to_string().contains("can be written to its end"), "{e}");
+    let plain = IscsiOptions { conventional_only: true, ..options() };
+    let e = check(device.geometry(), device.limits(), &plain).unwrap_err();
+    assert!(e.to_string().contains("does not begin with whole conventional zones"), "{e}");
+}
+
+/// S1. The conventional zones at the beginning of a disk are a plain disk, which ends where they end.
+#[test]
+fn s1_conventional_zones_are_a_plain_disk() {
+    let plain = IscsiOptions { conventional_only: true, ..options() };
+    let server = serve_disks(&plain, &["mem,zones=8,zone-size=1M,conv=2"]);
+    let mut i = Initiator::logged_in(&server, "iqn.2026-11.test:1");
+    assert_eq!(i.command(0, &[0x12, 0, 0, 0, 96, 0], 96, &[]).unwrap().1[0], 0, "device type");
+    let capacity = i.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, &[]).unwrap().1;
+    assert_eq!(capacity, [0, 0, 1, 0xff, 0, 0, 0x10, 0]);
+    let data = vec![7; 8192];
+    assert_eq!(i.write(300, &data), (0, None), "anywhere, and across zones");
+    assert_eq!(i.write(255, &data), (0, None));
+    assert_eq!(i.write(511, &data), (2, Some((5, 0x21, 0))), "behind the end");
+    assert_eq!(
+        i.command(0, &[0x95, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256, &[]).unwrap().0,
+        2
+    );
 }
 
 /// S9. Each new connection of a peer that does not log in closes one of its old ones. Initiators stay, and get in.

@@ -10,6 +10,7 @@ use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bio, Bios, DiskClient, Nanos, Op, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_recovery::DiskRecovery;
 use zoneplug_scsi::iscsi::{
     Access, FrameLimits, Framer, Header, NO_TAG, Pdu, Random, Server, Session, SessionConfig,
     Target, TargetEvent, encode_pdu, opcode, parse_text,
@@ -65,12 +66,15 @@ fn cdb(code: u8, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// A disk, and whether its clients get no results at the moment.
+/// A disk, and how many results its clients get before they have to wait.
 struct Hardware {
     disk: Disk,
-    holds: Cell<bool>,
+    results: Cell<usize>,
     target: RefCell<Target>,
     events: RefCell<Vec<TargetEvent>>,
+    recovery: DiskRecovery,
+    /// Commands that the disk had carried out already when they were sent again.
+    replayed: Cell<u32>,
     keys: Cell<u64>,
 }
 
@@ -88,12 +92,14 @@ impl DiskClient for QueueClient {
     }
 
     fn poll(&mut self, done: &mut Bios) {
-        if self.hardware.holds.get() {
+        let results = &self.hardware.results;
+        if results.get() == 0 {
             return;
         }
         let before = done.len();
         self.queue.poll(self.queue.next_deadline().unwrap_or(Nanos(0)), done);
         self.outstanding -= (done.len() - before) as u32;
+        results.set(results.get().saturating_sub(done.len() - before));
     }
 
     fn outstanding(&self) -> u32 {
@@ -130,6 +136,18 @@ impl Server<QueueClient> for Side {
     }
 
     fn count(&mut self, _: u32, _: Op, _: u32, _: bool) {}
+
+    fn recovery(&self, _: u32) -> &DiskRecovery {
+        &self.hardware.recovery
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn count_replayed(&mut self, _: u32) {
+        self.hardware.replayed.set(self.hardware.replayed.get() + 1);
+    }
 
     fn target<R>(&mut self, f: impl FnOnce(&mut Target) -> R) -> R {
         let mut target = self.hardware.target.borrow_mut();
@@ -205,9 +223,11 @@ impl Peer {
             [(0, unit(1)), (1, unit(2))],
         );
         Rc::new(Hardware {
-            holds: Cell::new(false),
+            results: Cell::new(usize::MAX),
             target: RefCell::new(target.unwrap()),
             events: RefCell::default(),
+            recovery: DiskRecovery::new(disk.geometry()),
+            replayed: Cell::new(0),
             keys: Cell::new(0),
             disk,
         })
@@ -397,6 +417,7 @@ impl Peer {
         self.next_tag += 1;
         let mut h = Header::new(opcode::COMMAND).with_flags(flags).with_word(16, tag);
         h = h.with_word(20, expected).with_word(24, self.cmd_sn);
+        h = h.with_word(28, self.stat_sn.unwrap_or(0));
         h.0[9] = lun;
         h.0[32..48].copy_from_slice(cdb);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
@@ -500,7 +521,38 @@ impl Peer {
 
     /// Lets the disk give no results, or all.
     pub(crate) fn holds_disk(&self, holds: bool) {
-        self.hardware.holds.set(holds);
+        self.hardware.results.set(if holds { 0 } else { usize::MAX });
+    }
+
+    /// Lets the disk give so many results, and then none.
+    pub(crate) fn results(&mut self, n: usize) {
+        self.hardware.results.set(n);
+        self.exchange();
+        self.hardware.results.set(0);
+    }
+
+    /// Returns how many commands the disk had carried out already when they were sent again.
+    pub(crate) fn replayed(&self) -> u32 {
+        self.hardware.replayed.get()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn wait(&mut self, seconds: u64) {
+        self.side.now = self.side.now.plus(Nanos(seconds * 1_000_000_000));
+    }
+
+    /// Loses the connection, lets the disk give its results, and logs in again when it has no command of the old session.
+    pub(crate) fn lose(&mut self, keys: &str) -> Peer {
+        self.end();
+        self.holds_disk(false);
+        self.drain();
+        let mut next = self.again(keys);
+        next.side.now = self.side.now;
+        for lun in 0..2 {
+            let tag = next.command_at(lun, 0x80, &[0; 16], 0, &[]);
+            assert_eq!(next.answer(tag).sense, Some((6, 0x29, 0)), "power on");
+        }
+        next
     }
 
     pub(crate) fn events(&self) -> Vec<String> {

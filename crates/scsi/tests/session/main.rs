@@ -3,14 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod loss;
 
 use common::{Fragments, Peer, WAIT_FOR_TARGET, read_cdb, write_cdb};
 use proptest::prelude::*;
 use zoneplug_scsi::iscsi::{Header, NO_TAG, opcode};
 
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
-fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
+pub(crate) fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
     (0..blocks * BLOCK).map(|i| (i / 7) as u8 ^ seed).collect()
 }
 

@@ -50,7 +50,7 @@ impl Plan {
     pub(super) fn check_disks(&self) -> Result<(), Failure> {
         self.specs.iter().try_for_each(|spec| {
             let device = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?.device;
-            let checked = iscsi::check(device.geometry(), device.limits());
+            let checked = iscsi::check(device.geometry(), device.limits(), &self.options);
             checked.map_err(|e| Failure::from(e).of_disk(spec))
         })
     }
@@ -65,7 +65,7 @@ impl Plan {
             .zip(&marks)
             .map(|(spec, mark)| (!spec.is_volatile()).then_some(*mark))
             .collect();
-        let uuids = iscsi::identifiers(self.target(), &known);
+        let uuids = iscsi::identifiers(&self.options, &known);
         for disk in state.disks.iter().filter(|d| d.door() == NAME) {
             let Some(n) = marks.iter().position(|mark| is_of(disk, *mark)) else { continue };
             let name = plain(&disk.name);
@@ -78,7 +78,7 @@ impl Plan {
             if disk.uuid() != Some(uuids[n]) {
                 return Err(Difference::new(
                     format!("{name}, which initiators would take for another disk"),
-                    "the same name of the target: --iqn, or the same port",
+                    "the same name of the target (--iqn, or the same port), and --conventional-only as before",
                 ));
             }
         }
@@ -96,6 +96,7 @@ struct Server {
     server: Arc<Iscsi>,
     disks: Vec<Disk>,
     passed: Vec<PassedDisk>,
+    conventional_only: bool,
     /// Whether initiators prove that they know a secret.
     has_secrets: bool,
 }
@@ -143,6 +144,9 @@ impl Server {
             let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
             let conventional = match g.nr_conventional() {
                 0 => String::new(),
+                _ if self.conventional_only => {
+                    ", of which the first conventional ones are a plain disk".to_owned()
+                }
                 n => format!(", {n} of them conventional"),
             };
             let volatile =
@@ -223,8 +227,10 @@ impl Door for IscsiDoor {
         let (options, notifier) = (&self.plan.options, notifier.clone());
         let tell = move || notifier.notify();
         let server = Iscsi::start_at(listeners.clone(), options, all.clone(), tell)?;
-        let has_secrets = !options.secrets.is_empty();
-        self.server = Some(Server { server: Arc::new(server), disks: all, passed, has_secrets });
+        let (server, has_secrets) = (Arc::new(server), !options.secrets.is_empty());
+        let conventional_only = options.conventional_only;
+        let disks = all;
+        self.server = Some(Server { server, disks, passed, conventional_only, has_secrets });
         Ok(())
     }
 
@@ -272,7 +278,7 @@ mod tests {
     fn state(disks: &[(&str, usize)]) -> StateShown {
         let specs: Vec<Specification> = disks.iter().map(|(s, _)| s.parse().unwrap()).collect();
         let marks: Vec<_> = specs.iter().map(|s| Some(DiskMark::of(s))).collect();
-        let uuids = iscsi::identifiers(NAME_OF_TARGET, &marks);
+        let uuids = iscsi::identifiers(&plan(&[], NAME_OF_TARGET).options, &marks);
         let disk = |(n, (spec, lun)): (usize, &(&str, usize))| {
             let mark = marks[n].unwrap();
             StateOfDisk {

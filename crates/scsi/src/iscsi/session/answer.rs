@@ -2,6 +2,7 @@
 //! a PDU of its own.
 
 use super::command::Command;
+use super::resend::is_write;
 use super::{Server, Session};
 use crate::iscsi::header::{Header, NO_TAG, opcode};
 use crate::spec::ScsiStatus;
@@ -45,8 +46,13 @@ impl<C: DiskClient> Session<C> {
         if self.ended {
             return;
         }
+        let request = c.work.as_ref().map(|work| work.request);
         if c.aborted {
-            return self.command_aborted(slot);
+            // The initiator does not know whether the command was carried out, and may send it again.
+            if let Some(r) = request.filter(is_write) {
+                self.lose_write(&r, server);
+            }
+            return self.command_aborted(slot, server);
         }
         match answer.data {
             _ if answer.status != ScsiStatus::Good => self.respond(&c, &answer, 0),
@@ -60,6 +66,9 @@ impl<C: DiskClient> Session<C> {
                 Some(buffer) => self.send_data(&c, &answer, buffer, n),
                 None => self.respond(&c, &answer, 0),
             },
+        }
+        if let Some(r) = request {
+            self.note_answer(&r);
         }
     }
 

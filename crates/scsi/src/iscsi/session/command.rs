@@ -13,6 +13,7 @@ use crate::unit::{Answer, AnswerData, Step, Task, Unit};
 use std::sync::Arc;
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::{DiskClient, IoRequest};
+use zoneplug_recovery::Resending;
 
 /// The reasons of Reject (RFC 7143, section 11.17.1).
 pub(super) mod reject {
@@ -66,6 +67,8 @@ pub(super) struct Command {
     /// Not answered: task management has ended it.
     pub(super) aborted: bool,
     pub(super) work: Option<Work>,
+    /// The steps that replace the request if the initiator may have sent it before.
+    pub(super) resending: Option<Box<Resending>>,
 }
 
 impl Command {
@@ -152,6 +155,7 @@ impl<C: DiskClient> Session<C> {
             refusal: None,
             aborted: false,
             work: None,
+            resending: None,
         };
         if expected > self.config.max_transfer {
             command.refusal = Some(ScsiStatus::CheckCondition);
@@ -318,7 +322,8 @@ impl<C: DiskClient> Session<C> {
         if !c.header.is_immediate() {
             self.window.ended();
         }
-        if let Some(buf) = c.data.take() {
+        let kept = c.resending.take().and_then(|resending| resending.into_data());
+        for buf in [c.data.take(), kept].into_iter().flatten() {
             self.memory -= buf.len();
             server.buffers().put(buf);
         }

@@ -217,12 +217,15 @@ impl<C: DiskClient> Session<C> {
     }
 
     /// Notes that an aborted command has ended, and answers the task management that has waited for it.
-    pub(super) fn command_aborted(&mut self, slot: u16) {
+    pub(super) fn command_aborted<S: Server<C>>(&mut self, slot: u16, server: &mut S) {
         for pending in &mut self.pending {
             pending.slots.retain(|s| *s != slot);
         }
         let ended = |p: &mut Pending| p.slots.is_empty();
         let tags: Vec<u32> = self.pending.extract_if(.., ended).map(|p| p.tag).collect();
+        if !tags.is_empty() {
+            self.is_back(server);
+        }
         tags.into_iter().for_each(|tag| self.task_response(tag, response::COMPLETE));
     }
 

@@ -22,6 +22,7 @@
 //! | `receive.rs` | from PDUs to commands |
 //! | `command.rs` | commands that arrive: their data, R2T, their order |
 //! | `requests.rs` | commands at the disks |
+//! | `resend.rs` | commands that were sent before, and writes whose answers may be lost |
 //! | `answer.rs` | data and statuses to the initiator |
 //! | `manage.rs` | all other requests: task management, text, NOP, logout |
 //! | `window.rs` | CmdSN and StatSN |
@@ -33,6 +34,7 @@ mod manage;
 mod output;
 mod receive;
 mod requests;
+mod resend;
 mod window;
 
 use super::chap::CHALLENGE_LEN;
@@ -46,12 +48,14 @@ use manage::Pending;
 use output::Output;
 use receive::Incoming;
 use requests::Used;
+use resend::{Answered, LateWait, client_key};
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use window::Window;
 use zoneplug_buf::Buffers;
-use zoneplug_core::{BioPool, Bios, DiskClient, Nanos, Op, Sense};
+use zoneplug_core::{BioPool, Bios, DiskClient, Nanos, Op, Sector, Sense};
+use zoneplug_recovery::{ClientKey, DiskRecovery};
 
 /// Bytes of a challenge, and its number.
 pub type Random = [u8; CHALLENGE_LEN + 1];
@@ -115,6 +119,27 @@ pub trait Server<C> {
     /// Returns whether a read of the disk writes each byte of its buffer.
     fn fills_buffers(&self, disk: u32) -> bool;
 
+    /// Returns the notes about commands of a disk whose answers may be lost.
+    fn recovery(&self, disk: u32) -> &DiskRecovery;
+
+    /// Returns the time.
+    fn now(&self) -> Nanos;
+
+    /// Returns whether acknowledged writes of this disk were lost and the initiator has not been told. The session then
+    /// answers its flush, or FUA write, with an error; that counts as telling it.
+    fn owes(&self, _disk: u32, _initiator: ClientKey) -> bool {
+        false
+    }
+
+    /// Returns whether a command that changes the zone of `at` was given up, and the device may still carry it out: then
+    /// how long a resent write waits for that at most. For a disk whose commands have no deadline, `None` is right.
+    fn late_limit(&self, _disk: u32, _at: Sector) -> Option<Nanos> {
+        None
+    }
+
+    /// Counts a command that the disk had carried out already when its initiator sent it again.
+    fn count_replayed(&mut self, _disk: u32) {}
+
     /// Counts a command that has ended.
     fn count(&mut self, disk: u32, op: Op, bytes: u32, ok: bool);
 
@@ -150,6 +175,8 @@ pub struct Session<C> {
     at: SocketAddr,
     phase: Phase,
     initiator: Option<String>,
+    /// The key of the initiator in the notes about lost answers.
+    client_key: ClientKey,
     isid: [u8; 6],
     agreed: Negotiation,
     framer: Framer,
@@ -172,6 +199,10 @@ pub struct Session<C> {
     /// The rest of an answer to a text request.
     text: Vec<u8>,
     used: Vec<Used<C>>,
+    /// Writes whose answers the initiator has not acknowledged.
+    answered: Answered,
+    /// Resent writes that wait for commands which their disk has given up.
+    late: Vec<LateWait>,
     pool: BioPool,
     done: Bios,
     /// Bytes of buffers of commands and of the output.
@@ -197,6 +228,7 @@ impl<C: DiskClient> Session<C> {
             at,
             phase: Phase::Login(Box::new(Login::new(config.offer))),
             initiator: None,
+            client_key: client_key(""),
             isid: [0; 6],
             agreed: Negotiation::default(),
             framer: Framer::new(limits),
@@ -213,6 +245,8 @@ impl<C: DiskClient> Session<C> {
             pending: Vec::new(),
             text: Vec::new(),
             used: Vec::new(),
+            answered: Answered::new(usize::from(slots)),
+            late: Vec::new(),
             pool: BioPool::new(usize::from(slots)),
             done: Bios::new(),
             memory: 0,
@@ -283,6 +317,9 @@ impl<C: DiskClient> Session<C> {
     /// was nothing to do.
     pub fn run<S: Server<C>>(&mut self, server: &mut S) -> bool {
         let mut progress = self.take_bytes(server);
+        if self.waits_for_late() {
+            progress |= self.start_late(server);
+        }
         progress |= self.begin_commands(server);
         progress | self.run_disks(server)
     }
@@ -309,7 +346,13 @@ impl<C: DiskClient> Session<C> {
 
     /// Returns whether a disk has commands of this session, or has yet to take them.
     pub fn is_busy(&self) -> bool {
-        self.used.iter().any(Used::is_busy)
+        self.waits_for_late() || self.used.iter().any(Used::is_busy)
+    }
+
+    /// Returns whether writes wait for commands that a disk has given up. Nothing signals that the device has answered
+    /// these, so the owner calls [`Session::run`] again after a short time.
+    pub fn waits_for_late(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// Returns the clients of disks.
@@ -359,6 +402,7 @@ impl<C: DiskClient> Session<C> {
     pub fn stop<S: Server<C>>(&mut self, server: &mut S) {
         self.stops = true;
         self.drop_waiting(server);
+        self.drop_late(server);
     }
 
     /// Returns whether all commands are answered and the answers were sent.
@@ -372,6 +416,8 @@ impl<C: DiskClient> Session<C> {
             return;
         }
         self.drop_waiting(server);
+        self.drop_late(server);
+        self.lose_all(server);
         self.memory -= self.output.clear(server.buffers());
         self.busy_clients().for_each(DiskClient::refuse_held);
         if let Some(member) = self.member() {

@@ -1,6 +1,7 @@
 //! From PDUs to commands. Data of commands go to their buffers, those of other requests into a list of bytes.
 
 use super::command::{Command, Place};
+use super::resend::client_key;
 use super::{Phase, Server, Session};
 use crate::iscsi::framer::{Frame, FrameLimits};
 use crate::iscsi::header::{Header, opcode};
@@ -68,6 +69,9 @@ impl<C: DiskClient> Session<C> {
             Frame::Header(header) => {
                 self.incoming.header = header;
                 self.incoming.list.clear();
+                if matches!(self.phase, Phase::Full(_)) {
+                    self.answered.acknowledge(header.exp_stat_sn());
+                }
                 self.incoming.place = self.place(&header, server);
             }
             Frame::Data(bytes) => match self.incoming.place {
@@ -165,6 +169,7 @@ impl<C: DiskClient> Session<C> {
             answer.0[14..16].copy_from_slice(&member.tsih.to_be_bytes());
             self.phase = Phase::Full(member);
         }
+        self.client_key = client_key(&initiator);
         self.initiator = Some(initiator);
         self.output.push(answer, text);
         let (header_digest, data_digest) = (self.agreed.header_digest, self.agreed.data_digest);

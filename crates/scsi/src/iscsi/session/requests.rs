@@ -27,7 +27,7 @@ impl<C: DiskClient> Session<C> {
         match step {
             Step::Answer(answer) => self.answer(slot, answer, server),
             Step::Submit(request) => match self.client(request.disk, server) {
-                Some(n) => self.submit(slot, n, request, server),
+                Some(n) => self.start(slot, n, request, server),
                 None => {
                     let status = ScsiStatus::Busy;
                     let busy = Answer { status, sense: None, data: AnswerData::None };
@@ -44,12 +44,20 @@ impl<C: DiskClient> Session<C> {
         }
         let entries = self.commands.len();
         let client = server.open(disk, entries as u32)?;
+        let (key, now) = (self.client_key, server.now());
+        server.recovery(disk).with(|ledger| ledger.is_back(key, now));
         self.used.push(Used { disk, client, list: Bios::with_capacity(entries) });
         Some(self.used.len() - 1)
     }
 
-    /// Makes a BIO of a request and queues it.
-    fn submit<S: Server<C>>(&mut self, slot: u16, n: usize, request: IoRequest, server: &S) {
+    /// Makes a BIO of a request of a command, or of a step of its search, and queues it.
+    pub(super) fn submit<S: Server<C>>(
+        &mut self,
+        slot: u16,
+        n: usize,
+        request: IoRequest,
+        server: &S,
+    ) {
         let Some(c) = self.commands[usize::from(slot)].as_mut() else { return };
         let (offset, bytes) = request.memory;
         let io = match c.data.take() {
@@ -67,9 +75,6 @@ impl<C: DiskClient> Session<C> {
                 IoBuf::empty()
             }
         };
-        if let Some(work) = &mut c.work {
-            work.request = request;
-        }
         let used = &mut self.used[n];
         let mut bio = self.pool.get();
         bio.set(request.op, request.sector, request.len_sectors, io);
@@ -115,9 +120,13 @@ impl<C: DiskClient> Session<C> {
                     }
                 }
                 self.pool.put(bio);
-                let Some(work) = &mut c.work else { continue };
-                let step = work.task.next(&work.unit, result, c.data.as_mut());
-                self.go_on(slot, step, server);
+                let Some(work) = &c.work else { continue };
+                let (disk, op) = (work.request.disk, work.request.op);
+                if c.resending.is_some() || server.recovery(disk).is_after(op, result.status) {
+                    self.ended_after_loss(slot, n, result, server);
+                } else {
+                    self.request_ended(slot, result, server);
+                }
             }
         }
         progress

@@ -75,6 +75,11 @@ impl Window {
         header
     }
 
+    /// Returns the number of the last status.
+    pub(super) fn last_stat_sn(&self) -> u32 {
+        self.stat_sn.wrapping_sub(1)
+    }
+
     /// Fills in the numbers of a PDU with the number of the next status, which it does not use up.
     pub(super) fn number_next(&self, header: Header) -> Header {
         self.number(header).with_word(24, self.stat_sn)
