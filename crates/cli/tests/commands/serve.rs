@@ -84,6 +84,42 @@ fn a_disk_is_served_at_two_addresses() {
     refused(&["ana_state@127.0.0.9:1", "optimized"], addresses[1]);
 }
 
+/// S12. Secrets of CHAP come from files that other users cannot read. Initiator and target have different ones.
+#[test]
+fn s12_secrets_of_initiators_come_from_files_that_others_cannot_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Dir::new("serve-secrets");
+    let (file, other) = (dir.path("secret"), dir.path("other"));
+    let write = |file: &str, text, mode| {
+        std::fs::write(file, text).unwrap();
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let check = ["serve", "--check-config", "--iscsi", "127.0.0.1:0", "mem"];
+    let serve = |args: &[&str], code, what| fails(&[&check, args].concat(), code, what);
+    let named = |file: &str| format!("iqn.2026-11.test:a={file}");
+    write(&file, "twelve bytes\n", 0o644);
+    serve(&["--chap-secret", &named(&file)], 2, "chmod 600");
+    write(&file, "short\n", 0o600);
+    serve(&["--chap-secret", &named(&file)], 2, "fewer than 12 bytes");
+    let said = at_once(&[&check[..], &["--chap-secret", &named(&file)]].concat());
+    assert!(!text(&said.stderr).contains("short"), "{}", text(&said.stderr));
+    write(&file, "twelve bytes\n", 0o600);
+    write(&other, "another secret\n", 0o600);
+    serve(&["--chap-secret", &file], 2, "NAME=FILE");
+    serve(&["--chap-secret", &format!("disk={file}")], 2, "no name of iSCSI");
+    serve(&["--chap-secret", &named("/nowhere")], 3, "the secret /nowhere: No such file");
+    serve(&["--chap-target-secret", &file], 2, "--chap-secret");
+    let both = ["--chap-secret", &named(&file), "--chap-target-secret"];
+    serve(&[&both[..], &[&*file]].concat(), 2, "that of the target too");
+    serve(&["--chap-secret", &named(&file), "--chap-secret", &named(&other)], 2, "two secrets");
+    serve(&["--chap-secret", &named(&file), "--allow-any-initiator"], 2, "any initiator");
+    ok(&[&check[..], &both, &[&*other]].concat());
+    // With a secret, an address that other machines reach needs no other permission.
+    let outside = ["serve", "--check-config", "--iscsi", "0.0.0.0:0", "mem"];
+    fails(&outside, 2, "--chap-secret");
+    ok(&[&outside[..], &["--chap-secret", &named(&file)]].concat());
+}
+
 /// J15.
 #[test]
 fn keys_come_from_files_that_others_cannot_read() {
