@@ -99,8 +99,11 @@ pub enum ScsiCommand {
         range: BlockRange,
         fua: bool,
     },
-    /// Without data to compare.
-    Verify(BlockRange),
+    /// `compare`: the blocks are compared with the data of the command (BYTCHK).
+    Verify {
+        range: BlockRange,
+        compare: bool,
+    },
     SynchronizeCache(BlockRange),
     /// `without_data`: zeroes are written (NDOB).
     WriteSame {
@@ -159,7 +162,9 @@ impl ScsiCommand {
     /// Returns how many bytes of data the command brings, for blocks of this length.
     pub fn data_out(&self, block_len: u32) -> u64 {
         match *self {
-            ScsiCommand::Write { range, .. } => u64::from(range.blocks) * u64::from(block_len),
+            ScsiCommand::Write { range, .. } | ScsiCommand::Verify { range, compare: true } => {
+                u64::from(range.blocks) * u64::from(block_len)
+            }
             ScsiCommand::WriteSame { without_data: false, .. } => u64::from(block_len),
             ScsiCommand::Unmap { list_len } | ScsiCommand::ReserveOut { list_len, .. } => {
                 u64::from(list_len)
@@ -218,7 +223,7 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
     let short = BlockRange { lba: u64::from(be32(c, 2)), blocks: u32::from(be16(c, 7)) };
     let middle = BlockRange { lba: u64::from(be32(c, 2)), blocks: be32(c, 6) };
     let long = BlockRange { lba: be64(c, 2), blocks: be32(c, 10) };
-    let fua = c[1] & 0x08 != 0;
+    let (fua, compare) = (c[1] & 0x08 != 0, c[1] & 0x02 != 0);
     // The allocation lengths of commands with 6, 10, 12 and 16 bytes.
     let (in6, in10, in12, in16) = (u32::from(c[4]), u32::from(be16(c, 7)), be32(c, 6), be32(c, 10));
     Ok(match info.operation {
@@ -251,8 +256,8 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
         O::Write10 => C::Write { range: short, fua },
         O::Write12 => C::Write { range: middle, fua },
         O::Write16 => C::Write { range: long, fua },
-        O::Verify10 => C::Verify(short),
-        O::Verify16 => C::Verify(long),
+        O::Verify10 => C::Verify { range: short, compare },
+        O::Verify16 => C::Verify { range: long, compare },
         O::SynchronizeCache10 => C::SynchronizeCache(short),
         O::SynchronizeCache16 => C::SynchronizeCache(long),
         O::WriteSame10 => C::WriteSame { range: short, without_data: false },

@@ -65,7 +65,6 @@ impl Machine {
         lu.enter(NEXUS);
         let mut machine =
             Machine { queue: disk.open_polled_queue(16, 4).unwrap(), now: Nanos(0), lu };
-        assert_eq!(machine.run(&[0; 6], &[]), Err((6, 0x29, 0)), "power on, once");
         assert_eq!(machine.run(&[0; 6], &[]), Ok(vec![]));
         machine
     }
@@ -87,7 +86,9 @@ impl Machine {
             buffer = AlignedBuf::zeroed(task.buffer_bytes());
             // Bytes of an earlier command.
             buffer.write(0, &vec![0xee; buffer.len() as usize]);
+            buffer.write(0, data);
         }
+        task.prepare(&mut buffer);
         loop {
             let request = match step {
                 Step::Submit(request) => request,
@@ -340,6 +341,10 @@ enum Do {
     Zeroes(usize, u64),
     Read(u64, u64),
     Verify(u64, u64),
+    /// With data, of which so many blocks are not those of the disk.
+    Compare(u64, u64, u8),
+    /// WRITE SAME of a block with these bytes.
+    Same(usize, u64, u8),
     Manage(u8, u64, u64, bool),
     Report(u64, u8, usize),
     Flush,
@@ -355,6 +360,8 @@ fn step() -> impl Strategy<Value = Do> {
         1 => (0..ZONES as usize, 1u64..9).prop_map(|(z, n)| Do::Zeroes(z, n)),
         2 => (0..BLOCKS + 4, 0u64..20).prop_map(|(lba, n)| Do::Read(lba, n)),
         1 => (0..BLOCKS + 4, 0u64..20).prop_map(|(lba, n)| Do::Verify(lba, n)),
+        1 => (0..BLOCKS + 4, 0u64..20, 0u8..2).prop_map(|(lba, n, wrong)| Do::Compare(lba, n, wrong)),
+        1 => (0..ZONES as usize, 1u64..9, 0u8..9).prop_map(|(z, n, fill)| Do::Same(z, n, fill)),
         4 => (1u8..5, lba, prop_oneof![5 => Just(1u64), 1 => 1u64..4], prop::bool::weighted(0.2))
             .prop_map(|(action, lba, n, all)| Do::Manage(action, lba, n, all)),
         3 => (0..BLOCKS + 4, options, any::<bool>(), 0usize..600)
@@ -405,6 +412,25 @@ proptest! {
                 Do::Verify(lba, n) => {
                     let got = machine.run(&long(0x8f, 0, lba, n as u32), &[]);
                     prop_assert_eq!(got, model.read(lba, n).map(|_| vec![]), "{:?}", step);
+                }
+                Do::Compare(lba, n, wrong) => {
+                    let there = model.read(lba, n);
+                    let mut data = there.clone().unwrap_or(vec![3; n as usize]);
+                    let differs = wrong > 0 && !data.is_empty();
+                    if differs {
+                        *data.last_mut().unwrap() ^= 1;
+                    }
+                    let got = machine.run(&long(0x8f, 2, lba, n as u32), &bytes(&data));
+                    let want = match there {
+                        Ok(_) if differs => Err((0x0e, 0x1d, 0)),
+                        there => there.map(|_| vec![]),
+                    };
+                    prop_assert_eq!(got, want, "{:?}", step);
+                }
+                Do::Same(z, n, fill) => {
+                    let lba = z as u64 * SIZE + model.zones[z].wp;
+                    let got = machine.run(&long(0x93, 0, lba, n as u32), &bytes(&[fill]));
+                    prop_assert_eq!(got, model.write(lba, n, fill).map(|()| vec![]), "{:?}", step);
                 }
                 Do::Manage(action, lba, n, all) => {
                     let mut cdb = long(0x94, action, lba, 0);
@@ -496,9 +522,10 @@ fn conventional_blocks_are_unmapped_and_others_not() {
     assert_eq!(m.run(&unmap, &list(2)), Ok(vec![]));
     assert_eq!(m.run(&unmap, &list(SIZE)), Err((5, 0x26, 0)), "a sequential zone");
     assert_eq!(m.run(&unmap, &list(BLOCKS)), Err((5, 0x21, 0)));
-    assert_eq!(m.run(&unmap, &list(2)[..16]), Err((5, 0x24, 0)), "less than it says");
-    assert_eq!(m.run(&long(0x8a, 0, 2, 2), &bytes(&[5])), Err((5, 0x24, 0)), "half of its data");
-    assert_eq!(m.run(&long(0x93, 0, 2, 2), &bytes(&[5])), Err((5, 0x26, 0)), "not zeroes");
+    assert_eq!(m.run(&unmap, &list(2)[..16]), Err((5, 0x0e, 3)), "less than it says");
+    assert_eq!(m.run(&long(0x8a, 0, 2, 2), &bytes(&[5])), Err((5, 0x0e, 3)), "half of its data");
+    assert_eq!(m.run(&long(0x8f, 2, 2, 2), &bytes(&[5])), Err((5, 0x0e, 3)), "half of its data");
+    assert_eq!(m.run(&long(0x8f, 4, 2, 2), &bytes(&[5])), Err((5, 0x24, 0)), "BYTCHK of one block");
     assert_eq!(m.run(&long(0x93, 0, 2, 0), &bytes(&[0])), Err((5, 0x24, 0)), "WSNZ");
 }
 

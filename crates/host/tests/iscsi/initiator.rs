@@ -130,11 +130,11 @@ impl Initiator {
         self.send(h, data);
     }
 
-    /// Logs in, and takes the unit attention of the first unit.
+    /// Logs in.
     pub(crate) fn logged_in(server: &Iscsi, initiator: &str) -> Initiator {
         let mut i = Initiator::connect(server);
         assert_eq!(i.log_in(initiator, 1), [0, 0]);
-        assert_eq!(i.command(0, &[0; 6], 0, &[]).unwrap().0, 2, "power on");
+        assert_eq!(i.command(0, &[0; 6], 0, &[]).unwrap().0, 0, "nothing is owed to a new session");
         i
     }
 

@@ -28,11 +28,10 @@ pub enum ChapHash {
 }
 
 impl ChapHash {
-    /// Chooses from the list of an initiator, `CHAP_A`: the strongest that both have.
+    /// Chooses from the list of an initiator, `CHAP_A`: the first that both have (RFC 7143, section 6.2.1).
     pub fn choose(list: &str) -> Option<ChapHash> {
-        [ChapHash::Sha256, ChapHash::Md5]
-            .into_iter()
-            .find(|h| list.split(',').any(|n| n == h.number()))
+        let known = |n| [ChapHash::Md5, ChapHash::Sha256].into_iter().find(|h| h.number() == n);
+        list.split(',').find_map(known)
     }
 
     /// Returns the number in `CHAP_A`.
@@ -155,9 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_common_hash_is_chosen() {
+    fn s12_the_first_hash_that_both_have_is_chosen() {
         assert_eq!(ChapHash::choose("5"), Some(ChapHash::Md5));
-        assert_eq!(ChapHash::choose("5,7"), Some(ChapHash::Sha256));
+        assert_eq!(ChapHash::choose("5,7"), Some(ChapHash::Md5));
+        assert_eq!(ChapHash::choose("8,7,5"), Some(ChapHash::Sha256));
+        assert_eq!(ChapHash::choose("56"), None);
         assert_eq!(ChapHash::choose("6,8"), None);
         assert_eq!(ChapHash::choose(""), None);
     }

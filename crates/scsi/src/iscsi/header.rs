@@ -104,6 +104,11 @@ impl Header {
         &self.0[32..48]
     }
 
+    /// Returns DataSN, the number of data in their sequence.
+    pub fn data_sn(&self) -> u32 {
+        be32(&self.0, 36)
+    }
+
     /// Returns the buffer offset of data.
     pub fn buffer_offset(&self) -> u32 {
         be32(&self.0, 40)

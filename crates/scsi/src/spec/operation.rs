@@ -142,7 +142,8 @@ use Operation as O;
 
 /// Bits of READ and WRITE: DPO and FUA.
 const DPO_FUA: u8 = 0x18;
-const DPO: u8 = 0x10;
+/// Bits of VERIFY: DPO, and the bit of BYTCHK that asks for a comparison of all blocks.
+const DPO_BYTCHK: u8 = 0x12;
 /// GROUP NUMBER, which any unit may ignore.
 const GROUP: u8 = 0x3f;
 const F: u8 = 0xff;
@@ -158,7 +159,7 @@ pub const OPERATIONS: &[OperationInfo] = &[
     row(O::ReadCapacity10, (0x25, None), "READ CAPACITY(10)", (All, Free), &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, CONTROL]),
     row(O::Read10, (0x28, None), "READ(10)", (All, Read), &[0x28, DPO_FUA, F, F, F, F, GROUP, F, F, CONTROL]),
     row(O::Write10, (0x2a, None), "WRITE(10)", (All, Write), &[0x2a, DPO_FUA, F, F, F, F, GROUP, F, F, CONTROL]),
-    row(O::Verify10, (0x2f, None), "VERIFY(10)", (All, Read), &[0x2f, DPO, F, F, F, F, GROUP, F, F, CONTROL]),
+    row(O::Verify10, (0x2f, None), "VERIFY(10)", (All, Read), &[0x2f, DPO_BYTCHK, F, F, F, F, GROUP, F, F, CONTROL]),
     row(O::SynchronizeCache10, (0x35, None), "SYNCHRONIZE CACHE(10)", (All, Write), &[0x35, 2, F, F, F, F, GROUP, F, F, CONTROL]),
     row(O::WriteSame10, (0x41, None), "WRITE SAME(10)", (Zeroes, Write), &[0x41, 0, F, F, F, F, GROUP, F, F, CONTROL]),
     row(O::Unmap, (0x42, None), "UNMAP", (Unmap, Write), &[0x42, 0, 0, 0, 0, 0, GROUP, F, F, CONTROL]),
@@ -175,7 +176,7 @@ pub const OPERATIONS: &[OperationInfo] = &[
     row(O::ReserveOut, (0x5f, Some(6)), "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", (Reservations, Free), &[0x5f, 6, F, 0, 0, F, F, F, F, CONTROL]),
     row(O::Read16, (0x88, None), "READ(16)", (All, Read), &[0x88, DPO_FUA, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
     row(O::Write16, (0x8a, None), "WRITE(16)", (All, Write), &[0x8a, DPO_FUA, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
-    row(O::Verify16, (0x8f, None), "VERIFY(16)", (All, Read), &[0x8f, DPO, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
+    row(O::Verify16, (0x8f, None), "VERIFY(16)", (All, Read), &[0x8f, DPO_BYTCHK, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
     row(O::SynchronizeCache16, (0x91, None), "SYNCHRONIZE CACHE(16)", (All, Write), &[0x91, 2, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
     row(O::WriteSame16, (0x93, None), "WRITE SAME(16)", (Zeroes, Write), &[0x93, 1, F, F, F, F, F, F, F, F, F, F, F, F, GROUP, CONTROL]),
     row(O::CloseZone, (0x94, Some(1)), "CLOSE ZONE", (Zoned, Write), &[0x94, 1, F, F, F, F, F, F, F, F, 0, 0, F, F, 1, CONTROL]),

@@ -24,6 +24,10 @@ pub const READ_INVALID: Sense = sense(5, 0x21, 6);
 pub const READ_BOUNDARY: Sense = sense(5, 0x21, 7);
 /// ILLEGAL REQUEST, INVALID FIELD IN CDB.
 pub const INVALID_FIELD: Sense = sense(5, 0x24, 0);
+/// ILLEGAL REQUEST, INVALID FIELD IN COMMAND INFORMATION UNIT: fewer data come than the command needs.
+pub const TOO_FEW_DATA: Sense = sense(5, 0x0e, 3);
+/// MISCOMPARE, MISCOMPARE DURING VERIFY OPERATION.
+pub const MISCOMPARE: Sense = sense(0x0e, 0x1d, 0);
 /// ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED.
 pub const NO_UNIT: Sense = sense(5, 0x25, 0);
 /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST.
@@ -44,8 +48,6 @@ pub const WRITE_PROTECTED: Sense = sense(7, 0x27, 0);
 pub const UNRECOVERED_READ: Sense = sense(3, 0x11, 0);
 /// ABORTED COMMAND, INTERNAL TARGET FAILURE.
 pub const INTERNAL: Sense = sense(0xb, 0x44, 0);
-/// UNIT ATTENTION, POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
-pub const POWER_ON: Sense = sense(6, 0x29, 0);
 /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED: the unit was reset.
 pub const UNIT_RESET: Sense = sense(6, 0x29, 3);
 /// UNIT ATTENTION, RESERVATIONS PREEMPTED.

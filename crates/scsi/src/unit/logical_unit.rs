@@ -9,7 +9,7 @@ use super::task::{Step, Task};
 use crate::command::{ReserveOut, ScsiCommand, parse};
 use crate::spec::ScsiStatus;
 use crate::spec::operation::OperationInfo;
-use crate::spec::sense::{INVALID_FIELD, POWER_ON};
+use crate::spec::sense::INVALID_FIELD;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use zoneplug_buf::AlignedBuf;
@@ -58,9 +58,11 @@ impl LogicalUnit {
         &self.unit
     }
 
-    /// Notes a new initiator. The unit has just been powered on, as far as the initiator knows.
+    /// Notes a new session of an initiator. It begins without an attention: the initiator knows that its session is new,
+    /// and Linux fails what it can send only once if that is the first command (reports of zones, appends that it makes
+    /// writes of).
     pub fn enter(&mut self, nexus: Nexus) {
-        self.attentions.insert(nexus, VecDeque::from([POWER_ON]));
+        self.attentions.insert(nexus, VecDeque::new());
     }
 
     /// Forgets the session of an initiator. Its registration stays.

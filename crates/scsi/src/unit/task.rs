@@ -8,8 +8,8 @@ use super::{MAX_UNMAP_RANGES, Unit, control};
 use crate::command::{BlockRange, ScsiCommand};
 use crate::spec::block::{UNMAP_HEADER_LEN, UNMAP_RANGE_LEN, unmap_range, unmap_ranges};
 use crate::spec::sense::{
-    INTERNAL, INVALID_FIELD, INVALID_PARAMETER, NO_ZONE_RESOURCES, OUT_OF_RANGE, READ_INVALID,
-    SenseData,
+    INTERNAL, INVALID_FIELD, MISCOMPARE, NO_ZONE_RESOURCES, OUT_OF_RANGE, READ_INVALID, SenseData,
+    TOO_FEW_DATA,
 };
 use crate::spec::zone::ZoneAction;
 use zoneplug_buf::AlignedBuf;
@@ -17,6 +17,9 @@ use zoneplug_core::zone::ZONE_RECORD_LEN;
 use zoneplug_core::{Flags, Op, Sector, ZoneNo};
 
 pub use zoneplug_core::{IoRequest, IoResult};
+
+/// Most bytes that a WRITE SAME writes at a time, if its block is not of zeroes.
+const MAX_FILL: u32 = 1 << 20;
 
 /// The next step of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,15 +43,19 @@ pub struct Task {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// One request, then so many bytes are sent.
-    Single {
-        send: u32,
-    },
+    /// One request.
+    Single(End),
     /// The zone of a read is reported first, because blocks behind its write pointer cannot be read.
     RestrictedRead {
         range: BlockRange,
         zone: ZoneNo,
-        send: u32,
+        end: End,
+    },
+    /// One block is written to a range, `piece` blocks at a time, of which `done` were requested.
+    Fill {
+        range: BlockRange,
+        piece: u32,
+        done: u32,
     },
     Report(Report),
     Sweep(ZoneSweep),
@@ -59,11 +66,21 @@ enum Work {
     },
 }
 
+/// What follows the last request of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Nothing,
+    /// So many bytes are sent.
+    Send(u32),
+    /// So many bytes behind the data of the command are compared with them.
+    Compare(u32),
+}
+
 impl Task {
     /// A command that is answered at once.
     pub(super) fn answered(unit: u32, answer: Answer) -> (Task, Step) {
         let task = Task {
-            work: Work::Single { send: 0 },
+            work: Work::Single(End::Nothing),
             buffer_bytes: 0,
             data_out: 0,
             request: IoRequest::new(unit, Op::Flush),
@@ -116,37 +133,41 @@ impl Task {
         let needed = command.data_out(unit.block_len());
         let brought = data.map_or(0, |d| u64::from(brought.min(d.len())));
         let nothing = Begun::Answer(Answer::good(AnswerData::None));
-        let single = |op, range: BlockRange, flags, (memory, send): (u32, u32)| {
+        let single = |op, range: BlockRange, flags, memory: (u32, u32), end| {
             let request = IoRequest {
                 sector: unit.sector(range.lba),
                 len_sectors: range.blocks << unit.shift,
                 flags,
-                memory: (0, memory),
+                memory,
                 ..IoRequest::new(disk, op)
             };
-            Begun::Task(Task {
-                work: Work::Single { send },
-                buffer_bytes: memory,
-                data_out: 0,
-                request,
-            })
+            let buffer_bytes = memory.0 + memory.1;
+            Begun::Task(Task { work: Work::Single(end), buffer_bytes, data_out: 0, request })
         };
+        let no_range = BlockRange { lba: 0, blocks: 0 };
         let fua = |fua| if fua { Flags::FUA } else { Flags::NONE };
         Ok(match *command {
-            ScsiCommand::Read { range, .. } | ScsiCommand::Verify(range) => {
+            ScsiCommand::Read { range, .. } | ScsiCommand::Verify { range, .. } => {
                 let restricted = unit.check_read(range)?;
                 if range.blocks == 0 {
                     return Ok(nothing);
                 }
+                if brought < needed {
+                    return Err(TOO_FEW_DATA.into());
+                }
                 let bytes = range.blocks * unit.block_len();
-                let is_read = matches!(command, ScsiCommand::Read { .. });
-                let whole =
-                    single(Op::Read, range, Flags::NONE, (bytes, if is_read { bytes } else { 0 }));
-                match (restricted, whole) {
+                // What is compared is read behind the data of the command.
+                let (memory, end) = match *command {
+                    ScsiCommand::Read { .. } => ((0, bytes), End::Send(bytes)),
+                    ScsiCommand::Verify { compare: true, .. } => {
+                        ((bytes, bytes), End::Compare(bytes))
+                    }
+                    _ => ((0, bytes), End::Nothing),
+                };
+                match (restricted, single(Op::Read, range, Flags::NONE, memory, end)) {
                     (Some(zone), Begun::Task(task)) => {
-                        let send = if is_read { bytes } else { 0 };
-                        let work = Work::RestrictedRead { range, zone, send };
-                        let buffer_bytes = bytes.max(ZONE_RECORD_LEN as u32);
+                        let work = Work::RestrictedRead { range, zone, end };
+                        let buffer_bytes = memory.0 + bytes.max(ZONE_RECORD_LEN as u32);
                         Begun::Task(Task { work, buffer_bytes, ..task })
                     }
                     (_, whole) => whole,
@@ -159,28 +180,39 @@ impl Task {
                     return Ok(nothing);
                 }
                 if brought < needed {
-                    return Err(INVALID_FIELD.into());
+                    return Err(TOO_FEW_DATA.into());
                 }
-                single(Op::Write, range, fua(durable), (needed as u32, 0))
+                single(Op::Write, range, fua(durable), (0, needed as u32), End::Nothing)
             }
             ScsiCommand::WriteSame { range, .. } => {
                 unit.check_write(range)?;
-                if range.blocks == 0 || range.blocks > unit.max_zeroes() || brought < needed {
+                if range.blocks == 0 || range.blocks > unit.max_zeroes() {
                     return Err(INVALID_FIELD.into());
                 }
-                let block = data.map_or(&[][..], |d| &d.as_slice()[..needed as usize]);
-                if block.iter().any(|b| *b != 0) {
-                    return Err(INVALID_PARAMETER.into());
+                if brought < needed {
+                    return Err(TOO_FEW_DATA.into());
                 }
-                single(Op::WriteZeroes, range, Flags::NONE, (0, 0))
+                let block = data.map_or(&[][..], |d| &d.as_slice()[..needed as usize]);
+                if block.iter().all(|b| *b == 0) {
+                    single(Op::WriteZeroes, range, Flags::NONE, (0, 0), End::Nothing)
+                } else {
+                    let most = unit.max_transfer().min(MAX_FILL) / unit.block_len();
+                    let piece = range.blocks.min(most.max(1));
+                    Begun::Task(Task {
+                        work: Work::Fill { range, piece, done: 0 },
+                        buffer_bytes: piece * unit.block_len(),
+                        data_out: 0,
+                        request: IoRequest::new(disk, Op::Write),
+                    })
+                }
             }
             ScsiCommand::SynchronizeCache(range) => {
                 unit.check_range(range)?;
-                single(Op::Flush, BlockRange { lba: 0, blocks: 0 }, Flags::NONE, (0, 0))
+                single(Op::Flush, no_range, Flags::NONE, (0, 0), End::Nothing)
             }
             // A unit that stops keeps what it has acknowledged.
             ScsiCommand::StartStopUnit { start: false, condition: 0 } => {
-                single(Op::Flush, BlockRange { lba: 0, blocks: 0 }, Flags::NONE, (0, 0))
+                single(Op::Flush, no_range, Flags::NONE, (0, 0), End::Nothing)
             }
             ScsiCommand::Unmap { list_len } => {
                 if list_len == 0 {
@@ -190,7 +222,7 @@ impl Task {
                 let list = list
                     .get(..list_len as usize)
                     .filter(|_| brought >= needed)
-                    .ok_or(INVALID_FIELD)?;
+                    .ok_or(TOO_FEW_DATA)?;
                 let ranges = unmap(unit, list)?;
                 Begun::Task(Task {
                     work: Work::Unmap { done: 0, ranges },
@@ -224,16 +256,39 @@ impl Task {
 
     fn start(&mut self, unit: &Unit, data: Option<&AlignedBuf>) -> Step {
         match self.work {
-            Work::Single { .. } => Step::Submit(self.request),
+            Work::Single(_) => Step::Submit(self.request),
             Work::RestrictedRead { zone, .. } => {
-                let report = IoRequest { memory: (0, ZONE_RECORD_LEN as u32), ..self.request };
+                let memory = (self.request.memory.0, ZONE_RECORD_LEN as u32);
+                let report = IoRequest { memory, ..self.request };
                 let sector = unit.zones.map_or(Sector(0), |g| g.zone_start(zone));
                 Step::Submit(IoRequest { op: Op::ReportZones, sector, len_sectors: 0, ..report })
             }
             // The header of a report is written when the disk has answered; a report asks for one zone at least.
             Work::Report(_) => self.go_on(unit, None),
-            Work::Sweep(_) | Work::Unmap { .. } => self.go_on(unit, data),
+            Work::Sweep(_) | Work::Unmap { .. } | Work::Fill { .. } => self.go_on(unit, data),
         }
+    }
+
+    /// Prepares the command's buffer, which has [`Task::buffer_bytes`] and begins with the data of the command, before the
+    /// first request is submitted.
+    pub fn prepare(&self, buffer: &mut AlignedBuf) {
+        let Work::Fill { piece, .. } = self.work else { return };
+        let block = self.buffer_bytes as usize / piece.max(1) as usize;
+        let bytes = &mut buffer.as_mut_slice()[..self.buffer_bytes as usize];
+        for n in 1..piece as usize {
+            bytes.copy_within(..block, n * block);
+        }
+    }
+
+    /// Returns a request of the command together with the earlier ones that have written before it.
+    pub fn since_its_begin(&self, unit: &Unit, request: &IoRequest) -> IoRequest {
+        let Work::Fill { range, .. } = self.work else { return *request };
+        if request.op != Op::Write {
+            return *request;
+        }
+        let sector = unit.sector(range.lba);
+        let end = request.sector.0 + u64::from(request.len_sectors);
+        IoRequest { sector, len_sectors: (end - sector.0) as u32, ..*request }
     }
 
     /// Returns the step after a request has ended. `buffer`: the command's buffer, with its data or what was read.
@@ -250,19 +305,32 @@ impl Task {
         }
         let wrong = || Step::Answer(Answer::failed(INTERNAL));
         match &mut self.work {
-            Work::Single { send: 0 } => return Step::Answer(Answer::good(AnswerData::None)),
-            Work::Single { send } => return Step::Answer(Answer::good(AnswerData::Buffer(*send))),
-            Work::RestrictedRead { range, zone, send } => {
+            Work::Single(End::Nothing) => return Step::Answer(Answer::good(AnswerData::None)),
+            Work::Single(End::Send(n)) => {
+                return Step::Answer(Answer::good(AnswerData::Buffer(*n)));
+            }
+            Work::Single(End::Compare(n)) => {
+                let n = *n as usize;
+                let Some(bytes) = buffer.as_deref().and_then(|b| b.as_slice().get(..2 * n)) else {
+                    return wrong();
+                };
+                return Step::Answer(match bytes[..n] == bytes[n..] {
+                    true => Answer::good(AnswerData::None),
+                    false => Answer::failed(MISCOMPARE),
+                });
+            }
+            Work::RestrictedRead { range, zone, end: then } => {
                 let (Some(g), Some(buffer)) = (unit.zones, buffer.as_deref()) else {
                     return wrong();
                 };
-                let Some(z) = record(&g, buffer, 0, zone.0) else { return wrong() };
+                let at = self.request.memory.0;
+                let Some(z) = record(&g, buffer, at, zone.0) else { return wrong() };
                 let end = unit.sector(range.lba + u64::from(range.blocks));
                 // The write pointer of a full or read-only zone is behind it.
                 if end.0 > z.wp.0 {
                     return Step::Answer(Answer::failed(READ_INVALID));
                 }
-                self.work = Work::Single { send: *send };
+                self.work = Work::Single(*then);
                 return Step::Submit(self.request);
             }
             Work::Report(report) => {
@@ -279,7 +347,7 @@ impl Task {
                     return wrong();
                 }
             }
-            Work::Sweep(_) | Work::Unmap { .. } => {}
+            Work::Sweep(_) | Work::Unmap { .. } | Work::Fill { .. } => {}
         }
         if let (Work::Report(report), Some(buffer)) = (&mut self.work, buffer.as_deref_mut())
             && report.submit().is_none()
@@ -292,6 +360,17 @@ impl Task {
 
     /// Returns the next request of a command that makes several.
     fn go_on(&mut self, unit: &Unit, buffer: Option<&AlignedBuf>) -> Step {
+        if let Work::Fill { range, piece, done } = &mut self.work {
+            let blocks = (*piece).min(range.blocks - *done);
+            if blocks == 0 {
+                return Step::Answer(Answer::good(AnswerData::None));
+            }
+            self.request.sector = unit.sector(range.lba + u64::from(*done));
+            self.request.len_sectors = blocks << unit.shift;
+            self.request.memory = (0, blocks * unit.block_len());
+            *done += blocks;
+            return Step::Submit(self.request);
+        }
         let Some(g) = unit.zones else { return self.next_range(unit, buffer) };
         let disk = unit.disk();
         match &mut self.work {
@@ -385,7 +464,12 @@ fn manage(
     let disk = unit.disk();
     if all && action == ZoneAction::Reset {
         let request = IoRequest::new(disk, Op::ZoneResetAll);
-        return Ok(Task { work: Work::Single { send: 0 }, buffer_bytes: 0, data_out: 0, request });
+        return Ok(Task {
+            work: Work::Single(End::Nothing),
+            buffer_bytes: 0,
+            data_out: 0,
+            request,
+        });
     }
     let sweep = if all {
         ZoneSweep::all(action, g.nr_zones(), unit.max_open())

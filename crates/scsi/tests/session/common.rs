@@ -296,7 +296,7 @@ impl Peer {
         let mut peer = Peer::log_in_to(&Peer::hardware(), keys, memory, fragments);
         for lun in 0..2 {
             let tag = peer.command_at(lun, 0x80, &[0; 16], 0, &[]);
-            assert_eq!(peer.answer(tag).sense, Some((6, 0x29, 0)), "power on");
+            assert_eq!(peer.answer(tag).status, 0);
         }
         peer
     }
@@ -451,16 +451,30 @@ impl Peer {
 
     /// Sends data from an offset on.
     fn sequence(&mut self, tag: u32, transfer: u32, mut at: usize, data: &[u8]) {
+        let mut sn = 0;
         while at < data.len() {
             let end = (at + self.max_data.min(5000)).min(data.len());
-            self.data(tag, transfer, at as u32, &data[at..end], end == data.len());
-            at = end;
+            self.data_out((tag, transfer, sn), at as u32, &data[at..end], end == data.len());
+            (at, sn) = (end, sn + 1);
         }
     }
 
+    /// Sends the only data of a sequence.
     pub(crate) fn data(&mut self, tag: u32, transfer: u32, at: u32, data: &[u8], last: bool) {
+        self.data_out((tag, transfer, 0), at, data, last);
+    }
+
+    /// Sends data of a command, by their tags and DataSN.
+    pub(crate) fn data_out(
+        &mut self,
+        (tag, transfer, sn): (u32, u32, u32),
+        at: u32,
+        data: &[u8],
+        last: bool,
+    ) {
         let h = Header::new(opcode::DATA_OUT).with_flags(if last { 0x80 } else { 0 });
-        self.push(h.with_word(16, tag).with_word(20, transfer).with_word(40, at), data);
+        let h = h.with_word(16, tag).with_word(20, transfer).with_word(36, sn);
+        self.push(h.with_word(40, at), data);
     }
 
     /// Waits for the answer to a command.
@@ -548,10 +562,6 @@ impl Peer {
         self.drain();
         let mut next = self.again(keys);
         next.side.now = self.side.now;
-        for lun in 0..2 {
-            let tag = next.command_at(lun, 0x80, &[0; 16], 0, &[]);
-            assert_eq!(next.answer(tag).sense, Some((6, 0x29, 0)), "power on");
-        }
         next
     }
 

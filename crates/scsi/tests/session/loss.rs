@@ -113,9 +113,21 @@ fn s13_a_write_that_was_aborted_is_recognised() {
     }
 }
 
-/// S13. WRITE SAME is recognised by the zeroes on the disk, with its block of data and without.
+/// S13. WRITE SAME is recognised by what is on the disk: zeroes, with their block of data and without, and another block.
 #[test]
-fn s13_zeroes_are_recognised() {
+fn s13_a_block_that_is_repeated_is_recognised() {
+    let mut peer = login();
+    let mut cdb = write_cdb(16, 3);
+    cdb[0] = 0x93;
+    let block = pattern(1, 7);
+    peer.command(0xa0, &cdb, BLOCK as u32, &block);
+    peer.exchange();
+    let mut next = peer.lose(KEYS);
+    let tag = next.command(0xa0, &cdb, BLOCK as u32, &pattern(1, 8));
+    assert_eq!(next.answer(tag).sense, UNALIGNED, "another block");
+    let tag = next.command(0xa0, &cdb, BLOCK as u32, &block);
+    assert_eq!((next.answer(tag).status, next.replayed()), (0, 1));
+    assert!(read(&mut next, 16, 3) == block.repeat(3));
     for without_data in [0, 1] {
         let mut peer = login();
         let mut cdb = write_cdb(16, 3);

@@ -1,7 +1,7 @@
 //! Data and statuses to the initiator. GOOD comes with the last data of a command (phase collapse), any other status in
 //! a PDU of its own.
 
-use super::command::Command;
+use super::command::{Command, Work};
 use super::resend::is_write;
 use super::{Server, Session};
 use crate::iscsi::header::{Header, NO_TAG, opcode};
@@ -46,7 +46,7 @@ impl<C: DiskClient> Session<C> {
         if self.ended {
             return;
         }
-        let request = c.work.as_ref().map(|work| work.request);
+        let request = c.work.as_ref().map(Work::changes);
         if c.aborted {
             // The initiator does not know whether the command was carried out, and may send it again.
             if let Some(r) = request.filter(is_write) {
@@ -121,7 +121,11 @@ impl<C: DiskClient> Session<C> {
     fn response(&mut self, c: &Command, answer: &Answer, moved: u32) -> Header {
         let good = answer.status == ScsiStatus::Good;
         let moved = match &c.work {
-            Some(work) if c.writes() && good => work.task.data_out(),
+            Some(work)
+                if c.writes() && (good || work.task.data_out() > u64::from(c.expected())) =>
+            {
+                work.task.data_out()
+            }
             None if c.writes() && good => 0,
             _ if c.writes() => u64::from(c.received),
             _ => u64::from(moved),

@@ -43,6 +43,13 @@ pub(super) struct Work {
     pub(super) request: IoRequest,
 }
 
+impl Work {
+    /// Returns the request that is at the disk, together with those of a WRITE SAME before it.
+    pub(super) fn changes(&self) -> IoRequest {
+        self.task.since_its_begin(&self.unit, &self.request)
+    }
+}
+
 /// A command that has not ended.
 #[derive(Debug)]
 pub(super) struct Command {
@@ -58,6 +65,8 @@ pub(super) struct Command {
     unsolicited: bool,
     /// The tag of the data that were asked for.
     transfer: u32,
+    /// The number of the next data of the sequence.
+    sequence_sn: u32,
     /// R2T so far: their numbers count within a command. Later: PDUs with data to the initiator.
     pub(super) data_sn: u32,
     /// All data are there.
@@ -150,6 +159,7 @@ impl<C: DiskClient> Session<C> {
             until: if h.is_final() { brings } else { first },
             unsolicited: !h.is_final(),
             transfer: NO_TAG,
+            sequence_sn: 0,
             data_sn: 0,
             ready: false,
             refusal: None,
@@ -187,10 +197,12 @@ impl<C: DiskClient> Session<C> {
         }
         let fits = u64::from(at) + h.data_len() as u64 <= u64::from(c.until);
         let asked = tag != NO_TAG || c.unsolicited;
-        if c.ready || !asked || at != c.received || !fits {
+        // A number that is missing stands for data that are missing, and no data are asked for twice (ErrorRecoveryLevel 0).
+        if c.ready || !asked || at != c.received || !fits || h.data_sn() != c.sequence_sn {
             self.failed = true;
             return Place::Nowhere;
         }
+        c.sequence_sn = c.sequence_sn.wrapping_add(1);
         Place::Buffer(slot, at as usize)
     }
 
@@ -226,7 +238,7 @@ impl<C: DiskClient> Session<C> {
             (u32::from(self.transfer) << 16 | u32::from(slot), self.agreed.max_burst);
         let Some(c) = self.command(slot) else { return };
         let len = (c.expected() - c.received).min(burst);
-        (c.transfer, c.until) = (tag, c.received + len);
+        (c.transfer, c.until, c.sequence_sn) = (tag, c.received + len, 0);
         let mut r2t = Header::new(opcode::R2T)
             .with_flags(0x80)
             .with_word(16, c.header.task_tag())
@@ -290,7 +302,10 @@ impl<C: DiskClient> Session<C> {
                 if matches!(step, Step::Submit(_)) && c.data.as_ref().map_or(0, |d| d.len()) < need
                 {
                     let had = c.data.take();
-                    let buf = server.buffers().take(need);
+                    let mut buf = server.buffers().take(need);
+                    if let Some(had) = &had {
+                        buf.write(0, had.as_slice());
+                    }
                     self.memory = self.memory + buf.len() - had.as_ref().map_or(0, |d| d.len());
                     c.data = Some(buf);
                     had.into_iter().for_each(|buf| server.buffers().put(buf));
@@ -299,6 +314,9 @@ impl<C: DiskClient> Session<C> {
                         let full = Answer { status, sense: None, data: AnswerData::None };
                         return self.answer(slot, full, server);
                     }
+                }
+                if let Some(buf) = &mut c.data {
+                    task.prepare(buf);
                 }
                 let request = IoRequest::new(u32::MAX, zoneplug_core::Op::Flush);
                 c.work = Some(Work { unit, task, request });

@@ -102,7 +102,7 @@ impl<C: DiskClient> Session<C> {
                         let wanted = matches!(name, "All" | "") || name == t.name();
                         if wanted { t.records(at) } else { Vec::new() }
                     }),
-                    (key, _) => encode_text([(key, "Reject")]),
+                    (key, _) => encode_text([(key, "NotUnderstood")]),
                 })
                 .collect();
         }

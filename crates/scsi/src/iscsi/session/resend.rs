@@ -281,7 +281,7 @@ impl<C: DiskClient> Session<C> {
     fn lose_command<S: Server<C>>(&mut self, slot: u16, server: &mut S) {
         let key = self.client_key;
         let Some(c) = self.commands[usize::from(slot)].as_mut() else { return };
-        let Some(r) = c.work.as_ref().map(|work| work.request) else { return };
+        let Some(r) = c.work.as_ref().map(Work::changes) else { return };
         match c.resending.take() {
             Some(mut resending) => {
                 resending.lose(key, &r, 0, server.recovery(r.disk));
