@@ -15,8 +15,11 @@
 //! * `--filename` is a specification, the same as everywhere in zoneplug: a device and its options, and the layer's own
 //!   `mode=plug|none|lock`, `nomerges=0|1`, `strict=0|1` and `tags=` (but not `timeout=`). Without `tags=` a job has as
 //!   many commands at the device as its `--iodepth`.
-//! * Jobs that name the same specification share one disk, whose data lives until fio ends: a second job of the same
+//! * Jobs whose specifications mean the same share one disk, whose data lives until fio ends: a second job of the same
 //!   call (after a `stonewall`) reads what the first one wrote.
+//! * With `zone_append=1` in the file name, writes are zone appends. The engine remembers where each landed, and does a
+//!   read of fio's offset there, so fio verifies the place that the disk told. At its end it prints how many appends
+//!   landed elsewhere than where fio would have written.
 //! * `--thread` is required: a disk lives in one process.
 //! * fio's zoned mode knows zones of one size only. A disk with a shorter last zone loses that zone there, and the
 //!   engine says so; without `--zonemode=zbd` the whole disk can be used.

@@ -1,6 +1,7 @@
 //! A disk of the layer, opened once for all jobs that name it.
 
 use super::abi::{self, ZbdZone};
+use super::places::{Piece, Places};
 use super::program::{Errno, say};
 use core::ffi::c_int;
 use std::sync::Mutex;
@@ -11,7 +12,7 @@ pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Bytes, Error, Op, Sector, Status};
 use zoneplug_host::IoError;
-use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk};
+use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk, Specification};
 
 /// The largest number of tags of a job's client, unless the specification sets `tags=`.
 const MAX_TAGS: usize = 4096;
@@ -35,8 +36,44 @@ pub(super) struct Device {
     pub(super) zoned: AtomicBool,
     /// Whether a message about the short last zone was printed.
     pub(super) warned_of_short_zone: AtomicBool,
+    /// Where appends landed. Only jobs that append use it.
+    places: Mutex<Places>,
     /// Failures that were printed: a bit for each status, by operation.
     shown: [AtomicU64; Op::ALL.len()],
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if let Some(text) = lock(&self.places).summary() {
+            say(&text);
+        }
+    }
+}
+
+/// The option of this engine in a file name: writes are zone appends.
+const ZONE_APPEND: &str = "zone_append";
+
+/// What a file name of fio says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FileName {
+    /// The specification of the disk.
+    pub(super) disk: Specification,
+    /// Whether the job's writes are zone appends.
+    pub(super) appends: bool,
+}
+
+impl FileName {
+    /// Takes the engine's own option off a file name.
+    pub(super) fn parse(text: &str) -> Result<FileName, String> {
+        let spec = Specification::parse(text).map_err(|e| error_text(&e))?;
+        let (spec, value) = spec.without(ZONE_APPEND).unwrap_or((spec, "0".to_owned()));
+        let appends = match &*value {
+            "0" => false,
+            "1" => true,
+            other => return Err(format!("{ZONE_APPEND}={other} is not possible\n0 or 1")),
+        };
+        Ok(FileName { disk: spec, appends })
+    }
 }
 
 /// The text of an error, with the hint on a second line.
@@ -48,7 +85,7 @@ fn error_text(e: &Error) -> String {
 }
 
 impl Device {
-    /// Opens the device. fio's file name is its specification.
+    /// Opens the device of a specification.
     pub(super) fn open(spec: &str) -> Result<Device, String> {
         let spec = DiskSpec::parse(spec).map_err(|e| error_text(&e))?;
         if spec.config.timeout.is_some() {
@@ -71,6 +108,7 @@ impl Device {
             max_active: limits.max_active_zones,
             zoned: AtomicBool::new(false),
             warned_of_short_zone: AtomicBool::new(false),
+            places: Mutex::default(),
             shown: Default::default(),
             disk,
         })
@@ -143,7 +181,42 @@ impl Device {
                 _ => io.manage(op, at, len),
             };
             done.map_err(|e| self.failed(e))?;
+            if op == Op::ZoneReset {
+                lock(&self.places).forget(at.to_bytes().0..at.plus(len).to_bytes().0);
+            }
             at = at.plus(len);
+        }
+        Ok(())
+    }
+
+    /// The first sector of the zone of an append at a sector. `None`: the zone is conventional, and takes none.
+    pub(super) fn append_sector(&self, sector: Sector) -> Option<Sector> {
+        let geometry = self.disk.disk().geometry();
+        let (zone, _) = geometry.zone_of(sector);
+        (!geometry.is_conventional(zone)).then(|| geometry.zone_start(zone))
+    }
+
+    /// Notes where an append has landed.
+    pub(super) fn landed(&self, piece: Piece) {
+        lock(&self.places).note(piece);
+    }
+
+    /// Where `len` bytes that fio names are on the disk, one piece after the other.
+    pub(super) fn places_of(&self, offset: u64, len: u64) -> Vec<Piece> {
+        lock(&self.places).find(offset..offset.saturating_add(len))
+    }
+
+    /// Reads one piece after the other and waits. `copy` gets the distance of each piece from the first, and its bytes.
+    pub(super) fn read_pieces(
+        &self,
+        pieces: &[Piece],
+        mut copy: impl FnMut(u64, &AlignedBuf),
+    ) -> Result<(), Errno> {
+        let mut io = lock(&self.zone_io);
+        for piece in pieces {
+            let len = Bytes(piece.end - piece.start).to_sectors().0;
+            let data = io.read(Bytes(piece.landed).to_sectors(), len);
+            copy(piece.start - pieces[0].start, &data.map_err(|e| self.failed(e))?);
         }
         Ok(())
     }
@@ -246,6 +319,20 @@ mod tests {
         assert_eq!(d.manage(Op::Discard, 4 << 20, 4096), Err(libc::EOPNOTSUPP));
         let d = Device::open("mem,zones=4,zone-size=4M,conv=1").unwrap();
         d.manage(Op::Discard, 4096, 8192).unwrap();
+    }
+
+    #[test]
+    fn the_engine_takes_its_own_option_off_the_name() {
+        let name = |text: &str| FileName::parse(text).map(|n| (n.disk.to_string(), n.appends));
+        let disk = "po2@mem,zones=4,zone-size=3M".to_owned();
+        assert_eq!(name("po2@mem,zones=4,zone-size=3M").unwrap(), (disk.clone(), false));
+        for (value, appends) in [("0", false), ("1", true)] {
+            let text = format!("po2@mem,zones=4,zone_append={value},zone-size=3M");
+            assert_eq!(name(&text).unwrap(), (disk.clone(), appends));
+        }
+        let e = name("mem,zone_append=2").unwrap_err();
+        assert_eq!(e, "zone_append=2 is not possible\n0 or 1");
+        assert!(name("mem,zones=4,zones=5").unwrap_err().contains("given twice"));
     }
 
     #[test]

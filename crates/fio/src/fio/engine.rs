@@ -12,7 +12,7 @@
 //! used as a key and never looked into.
 
 use super::abi::{self, Abi, File, ZbdZone};
-use super::device::{Device, lock};
+use super::device::{Device, FileName, lock};
 use super::program::{Errno, Program, guard, pin, say, version, zone_result};
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::BTreeMap;
@@ -25,7 +25,8 @@ pub(super) struct Engine {
     pub(super) fio: Program,
     /// The process that has opened devices; before that, the process in which fio loaded this library.
     pid: AtomicI32,
-    /// Devices by specification. Kept until fio ends, because a later job may name one again.
+    /// Devices by their canonical specification, so that jobs whose specifications mean the same share one. Kept until
+    /// fio ends, because a later job may name one again.
     devices: Mutex<BTreeMap<String, Arc<Device>>>,
 }
 
@@ -71,14 +72,16 @@ impl Engine {
         self.pid.load(Ordering::Relaxed) == std::process::id() as i32
     }
 
-    fn device(&self, spec: &str) -> Result<Arc<Device>, String> {
+    fn device(&self, name: &str) -> Result<Arc<Device>, String> {
+        let spec = FileName::parse(name)?.disk;
+        let key = spec.canonical().to_string();
         let mut all = lock(&self.devices);
-        if let Some(d) = all.get(spec) {
+        if let Some(d) = all.get(&key) {
             return Ok(d.clone());
         }
-        let d = Arc::new(Device::open(spec)?);
+        let d = Arc::new(Device::open(&spec)?);
         self.pid.store(std::process::id() as i32, Ordering::Relaxed);
-        all.insert(spec.to_owned(), d.clone());
+        all.insert(key, d.clone());
         Ok(d)
     }
 

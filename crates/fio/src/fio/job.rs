@@ -4,6 +4,7 @@
 //! `iodepth_batch` requests, and before it waits.
 
 use super::abi::{self, Abi, File, IoU, TABLE, unlikely};
+use super::device::FileName;
 use super::engine::{Engine, engine};
 use super::jobs::{Full, Jobs};
 use super::lane::{Lane, note};
@@ -13,7 +14,7 @@ use core::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zoneplug_core::{Bytes, IoBuf, Op, Status};
+use zoneplug_core::{Bytes, IoBuf, Op, Sector, Status};
 
 /// The state of one fio job. Only the job's thread uses it.
 struct Job {
@@ -185,12 +186,14 @@ impl Job {
         }
         // SAFETY: the caller's promise.
         let (file, device) = unsafe { e.device_of(f) }?;
+        let appends = FileName::parse(&file.name()?)?.appends;
         let zones = if device.zoned.load(Ordering::Relaxed) { device.whole_zones() } else { 0 };
         abi::check_opened_file(file, zones)?;
-        let at = match self.lanes.iter().position(|l| Arc::ptr_eq(&l.device, &device)) {
+        let same = |l: &Lane| Arc::ptr_eq(&l.device, &device) && l.appends() == appends;
+        let at = match self.lanes.iter().position(same) {
             Some(at) => at,
             None => {
-                self.lanes.push(Lane::new(device, self.units.max(1))?);
+                self.lanes.push(Lane::new(device, self.units.max(1), appends)?);
                 self.lanes.len() - 1
             }
         };
@@ -198,12 +201,19 @@ impl Job {
         Ok(())
     }
 
-    /// The lane of a file.
+    /// The lane of a file. A file that is appended to never becomes the file that was used last, so [`queue_transfer`]
+    /// leaves its requests to [`Job::queue`].
+    ///
+    /// [`queue_transfer`]: Job::queue_transfer
     fn lane_of(&mut self, f: *mut c_void) -> Option<usize> {
-        if self.file.0 != f {
-            self.file = *self.files.iter().find(|(file, _)| *file == f)?;
+        if self.file.0 == f {
+            return Some(self.file.1);
         }
-        Some(self.file.1)
+        let found = *self.files.iter().find(|(file, _)| *file == f)?;
+        if !self.lanes[found.1].appends() {
+            self.file = found;
+        }
+        Some(found.1)
     }
 
     /// Waits until no device uses memory of this job.
@@ -274,6 +284,44 @@ pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut
     }
 }
 
+/// Checks a read or a write before the unit is used.
+#[inline(always)]
+fn check(lane: &Lane, unit: IoU<'_>) -> Result<(), Obstacle> {
+    abi::check_transfer(unit, lane.bytes).map_err(Obstacle::Unexpected)?;
+    // The layer counts in sectors. It would refuse a length that is not a multiple of a sector, so this refuses it too.
+    if (unit.offset() | unit.xfer_buflen()) & 511 != 0 || unit.xfer_buflen() >> 32 != 0 {
+        return Err(unlikely(Obstacle::Unaligned));
+    }
+    Ok(())
+}
+
+/// Queues an operation that moves data, at the sector `at`. If it fails, it has changed nothing.
+#[inline(always)]
+fn transfer(
+    lane: &mut Lane,
+    u: *mut c_void,
+    unit: IoU<'_>,
+    op: Op,
+    at: impl FnOnce() -> Sector,
+) -> Result<(), Obstacle> {
+    check(lane, unit)?;
+    let queued = lane.queue(unit.index() as usize, u, || {
+        // These fields are read only now, so that the function has enough registers.
+        let (sector, len) = (at(), unit.xfer_buflen() as u32);
+        // SAFETY: fio keeps the buffer until it has the unit's event, which it gets only after the buffer is
+        // back; `settle` waits for units whose events fio did not ask for. Meanwhile fio may read the buffer of a
+        // write, and does not touch that of a read.
+        let buf = unsafe {
+            match op {
+                Op::Read => IoBuf::new(unit.xfer_buf(), len),
+                _ => IoBuf::new_shared(unit.xfer_buf(), len),
+            }
+        };
+        (op, sector, len >> 9, buf)
+    });
+    queued.map_err(Obstacle::Unexpected)
+}
+
 impl Job {
     /// Returns what fio expects: its queue status, or a negative error number, which ends the job.
     fn queue_unit<const ROW: usize>(&mut self, td: *mut c_void, u: *mut c_void) -> c_int {
@@ -305,27 +353,7 @@ impl Job {
             [lane] => lane,
             lanes => lanes.get_mut(at).ok_or_else(|| unlikely(Obstacle::Unusual))?,
         };
-        abi::check_transfer(unit, lane.bytes).map_err(Obstacle::Unexpected)?;
-        // The layer counts in sectors. It would refuse a length that is not a multiple of a sector, so this refuses
-        // it too.
-        if (unit.offset() | unit.xfer_buflen()) & 511 != 0 || unit.xfer_buflen() >> 32 != 0 {
-            return Err(unlikely(Obstacle::Unaligned));
-        }
-        let queued = lane.queue(unit.index() as usize, u, || {
-            // These fields are read only now, so that the function has enough registers.
-            let (sector, len) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen() as u32);
-            // SAFETY: fio keeps the buffer until it has the unit's event, which it gets only after the buffer is
-            // back; `settle` waits for units whose events fio did not ask for. Meanwhile fio may read the buffer of a
-            // write, and does not touch that of a read.
-            let buf = unsafe {
-                match op {
-                    Op::Read => IoBuf::new(unit.xfer_buf(), len),
-                    _ => IoBuf::new_shared(unit.xfer_buf(), len),
-                }
-            };
-            (op, sector, len >> 9, buf)
-        });
-        queued.map_err(Obstacle::Unexpected)?;
+        transfer(lane, u, unit, op, || Bytes(unit.offset()).to_sectors())?;
         self.queued = true;
         Ok(())
     }
@@ -337,8 +365,12 @@ impl Job {
             return self.refuse("its file is not one of the job");
         };
         self.lanes[at].make_room();
-        match self.queue_transfer(u, unit) {
-            Ok(()) => Ok(abi::FIO_Q_QUEUED),
+        let queued = match self.lanes[at].appends() {
+            true => self.queue_append(u, unit, at),
+            false => self.queue_transfer(u, unit).map(|()| abi::FIO_Q_QUEUED),
+        };
+        match queued {
+            Ok(status) => Ok(status),
             Err(Obstacle::Unusual) => self.queue_other(td, u, unit, at),
             Err(Obstacle::Unaligned) => {
                 let op = if unit.ddir() == abi::DDIR_READ { Op::Read } else { Op::Write };
@@ -570,5 +602,6 @@ impl Job {
     }
 }
 
+mod appends;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::abi::{Abi, IoU, unlikely};
 use super::device::Device;
+use super::places::Piece;
 use super::program::{Errno, Program, say};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -12,6 +13,10 @@ use zoneplug_host::Client;
 
 /// The limit of time for a job to get its units back when it ends.
 const DRAIN: Duration = Duration::from_secs(30);
+
+/// A bit above the number of the unit in the token of an append: [`take_back`] finds no unit of that number, and leaves the BIO to
+/// [`take_append`]. So the completion of other requests has no check for appends.
+const APPEND: u64 = 1 << 32;
 
 /// One of fio's units on one device. Its BIO has the unit's number as its token.
 struct Unit {
@@ -42,13 +47,38 @@ impl Unit {
     }
 }
 
-/// Gives a BIO that has come back with its memory to its unit. The error is a BIO that the device has made up, or
-/// whose memory the device has kept.
+/// Gives a BIO that has come back with its memory to its unit. The error is an append, a BIO that the device has made
+/// up, or one whose memory the device has kept; and the memory with which it came.
 #[inline(always)]
-fn take_back(units: &mut [Unit], mut bio: Box<Bio>) -> Result<&mut Unit, Box<Bio>> {
+fn take_back(units: &mut [Unit], mut bio: Box<Bio>) -> Result<&mut Unit, (Box<Bio>, IoRange)> {
     let buf = bio.take_buf();
     match units.get_mut(bio.token() as usize) {
         Some(unit) if unit.bio.is_none() && unit.lent == buf.range() => {
+            unit.bio = Some(bio);
+            Ok(unit)
+        }
+        _ => Err((bio, buf.range())),
+    }
+}
+
+/// Gives the BIO of an append to its unit, and notes where the data landed. The error is as for [`take_back`].
+#[cold]
+#[inline(never)]
+fn take_append<'a>(
+    units: &'a mut [Unit],
+    named: Option<&Vec<u64>>,
+    device: &Device,
+    (mut bio, lent): (Box<Bio>, IoRange),
+) -> Result<&'a mut Unit, Box<Bio>> {
+    let nth = bio.token() ^ APPEND;
+    match (units.get_mut(nth as usize), named) {
+        (Some(unit), Some(named)) if unit.bio.is_none() && unit.lent == lent => {
+            if bio.status.is_ok() {
+                let start = named[nth as usize];
+                let end = start + (u64::from(bio.len_sectors) << 9);
+                device.landed(Piece { start, end, landed: bio.sector.to_bytes().0 });
+            }
+            bio.set_token(nth);
             unit.bio = Some(bio);
             Ok(unit)
         }
@@ -103,6 +133,8 @@ pub(super) struct Lane {
     /// The number of BIOs in `batch` or with the client.
     in_flight: usize,
     units: Vec<Unit>,
+    /// For a job whose writes are appends: the offset that fio named for the append of each unit.
+    named: Option<Vec<u64>>,
 }
 
 /// Ends fio, because it would use memory that the device still has.
@@ -120,7 +152,7 @@ pub(super) fn note(u: IoU<'_>, errno: Errno) {
 }
 
 impl Lane {
-    pub(super) fn new(device: Arc<Device>, depth: usize) -> Result<Lane, String> {
+    pub(super) fn new(device: Arc<Device>, depth: usize, appends: bool) -> Result<Lane, String> {
         Ok(Lane {
             client: device.client(depth)?,
             bytes: device.bytes(),
@@ -131,12 +163,19 @@ impl Lane {
             done: Bios::with_capacity(depth),
             in_flight: 0,
             units: (0..depth).map(Unit::new).collect(),
+            named: appends.then(|| vec![0; depth]),
         })
+    }
+
+    /// Whether the writes of the job are appends.
+    pub(super) fn appends(&self) -> bool {
+        self.named.is_some()
     }
 
     /// Makes room for the units that fio numbers below `units`.
     pub(super) fn grow(&mut self, units: usize) {
         self.units.extend((self.units.len()..units).map(Unit::new));
+        self.named.iter_mut().for_each(|named| named.resize(units.max(named.len()), 0));
     }
 
     /// The number of requests that are queued and not yet reaped.
@@ -190,6 +229,22 @@ impl Lane {
         Ok(())
     }
 
+    /// Prepares the unit of that number for an append, which [`Lane::queue`] queues next. fio names the offset `named`.
+    pub(super) fn will_append(&mut self, nth: usize, named: u64) {
+        let Some(Unit { bio: Some(bio), .. }) = self.units.get_mut(nth) else { return };
+        let Some(all) = &mut self.named else { return };
+        all[nth] = named;
+        bio.set_token(nth as u64 | APPEND);
+    }
+
+    /// Gives a BIO of a job that has ended to its unit. A BIO that comes back with other memory is dropped, and its unit
+    /// stays without a BIO.
+    fn put_back(&mut self, bio: Box<Bio>) {
+        if let Err(back) = take_back(&mut self.units, bio) {
+            let _ = take_append(&mut self.units, self.named.as_ref(), &self.device, back);
+        }
+    }
+
     /// Queues a flush, like [`Lane::queue`].
     pub(super) fn flush(&mut self, nth: usize, io_u: *mut c_void) -> Result<(), &'static str> {
         self.queue(nth, io_u, || (Op::Flush, Sector(0), 0, IoBuf::empty()))
@@ -218,7 +273,7 @@ impl Lane {
         let now = now(fio);
         for bio in self.batch.iter().skip(self.batch.len() - self.unannounced) {
             // SAFETY: it is about to be submitted.
-            unsafe { announce(abi, fio, td, self.units[bio.token() as usize].io_u, now) };
+            unsafe { announce(abi, fio, td, self.units[bio.token() as u32 as usize].io_u, now) };
         }
         self.announce_count(fio, td);
     }
@@ -256,7 +311,12 @@ impl Lane {
             let status = bio.status;
             let unit = match take_back(&mut self.units, bio) {
                 Ok(unit) => unit,
-                Err(bio) => end(&bio, "the device gave back another request"),
+                Err(back) => {
+                    let named = self.named.as_ref();
+                    take_append(&mut self.units, named, &self.device, back).unwrap_or_else(|bio| {
+                        end(&bio, "the device gave back another request");
+                    })
+                }
             };
             if !status.is_ok() {
                 unit.fail(&self.device, abi, status);
@@ -268,9 +328,10 @@ impl Lane {
     /// Waits until the device uses no memory of the job.
     pub(super) fn settle(&mut self) {
         self.unannounced = 0;
-        // A BIO that comes back with other memory is dropped, and its unit stays without a BIO.
-        while let Some(bio) = self.batch.pop_front() {
-            let _ = take_back(&mut self.units, bio);
+        while let Some(mut bio) = self.batch.pop_front() {
+            // An append that was not submitted has not landed anywhere.
+            bio.status = Status::Aborted;
+            self.put_back(bio);
         }
         if let Err(e) = self.client.drain(&mut self.done, DRAIN) {
             // fio is about to free memory that a device may write to, and cannot be told not to.
@@ -278,7 +339,7 @@ impl Lane {
             std::process::abort();
         }
         while let Some(bio) = self.done.pop_front() {
-            let _ = take_back(&mut self.units, bio);
+            self.put_back(bio);
         }
         if self.units.iter().any(|unit| unit.bio.is_none()) {
             say("a device has kept memory of a job that has ended; ending fio");

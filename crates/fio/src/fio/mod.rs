@@ -7,6 +7,7 @@
 //! * `engine` holds the devices and jobs, and the callbacks for files and zones.
 //! * `job` holds the callbacks of a job: submission and completion. `jobs` finds the job of a call, and `lane` is one
 //!   device as one job uses it.
+//! * `places` remembers where appends landed, and `job::appends` holds the requests of jobs that append.
 
 pub mod abi;
 mod device;
@@ -15,4 +16,5 @@ mod job;
 mod jobs;
 mod lane;
 pub mod ops;
+mod places;
 mod program;

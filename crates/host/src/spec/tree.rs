@@ -358,6 +358,25 @@ impl Specification {
         Ok(Specification::of(root))
     }
 
+    /// Takes an option off the last device, for a program that has an option of its own. Returns the specification
+    /// without it, and its value. `None`: it is not given.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::Specification::parse("po2@mem,own=1,zones=8")?;
+    /// let (spec, value) = spec.without("own").unwrap();
+    /// assert_eq!((&*spec, &*value), ("po2@mem,zones=8", "1"));
+    /// assert_eq!(spec.without("own"), None);
+    /// # Ok::<(), zoneplug_core::Error>(())
+    /// ```
+    pub fn without(&self, key: &str) -> Option<(Specification, String)> {
+        let at = self.disk().options.iter().position(|(name, _)| name == key)?;
+        let mut root = (*self.root).clone();
+        let disk = root.disk_mut();
+        let (_, value) = disk.options.remove(at);
+        *disk = disk.clone().written_again();
+        Some((Specification::of(root), value))
+    }
+
     /// The names of layers and devices, without options, for messages.
     ///
     /// ```

@@ -109,10 +109,11 @@ impl Job {
     }
 }
 
-fn job(spec: &str, units: usize) -> Job {
+fn job(name: &str, units: usize) -> Job {
     let mut job = Job::new(abi(), &FIO);
+    let FileName { disk, appends } = FileName::parse(name).unwrap();
     job.units = units;
-    job.lanes.push(Lane::new(Arc::new(Device::open(spec).unwrap()), units).unwrap());
+    job.lanes.push(Lane::new(Arc::new(Device::open(&disk).unwrap()), units, appends).unwrap());
     job.files.push((FILE, 0));
     TOLD.set((0, 0));
     job
@@ -233,7 +234,7 @@ fn a_unit_that_cannot_be_one_of_fio_ends_the_job() {
 fn a_job_with_two_disks_reaps_both() {
     let mut job = job("mem,zones=4,zone-size=1M", 2);
     let slow = Device::open("mem,zones=4,zone-size=1M,latency=5ms").unwrap();
-    job.lanes.push(Lane::new(Arc::new(slow), 2).unwrap());
+    job.lanes.push(Lane::new(Arc::new(slow), 2, false).unwrap());
     let other = FILE.wrapping_byte_add(64);
     job.files.push((other, 1));
     let (mut a, mut b) =
@@ -243,4 +244,92 @@ fn a_job_with_two_disks_reaps_both() {
     assert_eq!(job.get(2, 2, None), 2);
     assert_eq!(job.offered(), [a.ptr(), b.ptr()]);
     assert_eq!(job.get(1, 2, None), 0, "nothing is in flight");
+}
+
+/// Appends one block by each of `units`, reads each back by the offset that fio named, and returns the first bytes.
+fn append_and_read_back(job: &mut Job, units: u32, first: u64) -> Vec<u8> {
+    let at = |n: u32| first + u64::from(n) * 4096;
+    let mut all: Vec<_> = (0..units).map(|n| FakeUnit::new(n, abi::DDIR_WRITE, at(n))).collect();
+    for u in &mut all {
+        assert_eq!(job.take(u), abi::FIO_Q_QUEUED);
+    }
+    assert_eq!(job.get(units, units, None), units as usize);
+    let mut back: Vec<_> = (0..units).map(|n| FakeUnit::new(n, abi::DDIR_READ, at(n))).collect();
+    for u in &mut back {
+        u.data.fill(0xee);
+        assert_eq!(job.take(u), abi::FIO_Q_QUEUED);
+    }
+    assert_eq!(job.get(units, units, None), units as usize);
+    assert!(all.iter_mut().chain(&mut back).all(|u| u.unit().error() == 0));
+    back.iter().map(|u| u.data[0]).collect()
+}
+
+/// The disk places appends itself, in another order than they were queued.
+const APPENDS: &str = "mem,zones=4,zone-size=1M,conv=1,append=native,reorder=7,zone_append=1";
+
+#[test]
+fn data_of_appends_are_read_where_the_disk_put_them() {
+    let mut job = job(APPENDS, 8);
+    let own: Vec<u8> = (0..8).collect();
+    assert_eq!(append_and_read_back(&mut job, 8, 1 << 20), own);
+    let device = job.lanes[0].device.clone();
+    let places = device.places_of(1 << 20, 8 * 4096);
+    assert!(places.len() > 1, "the disk kept the order, so the test shows nothing: {places:?}");
+
+    // One read of all: its parts are no neighbours on the disk.
+    let mut whole = FakeUnit::new(0, abi::DDIR_READ, 1 << 20);
+    whole.data = vec![0xee; 8 * 4096];
+    let data = whole.data.as_mut_ptr();
+    for at in [abi().io_u.buf, abi().io_u.xfer_buf] {
+        whole.set(at, data);
+    }
+    for at in [abi().io_u.buflen, abi().io_u.xfer_buflen] {
+        whole.set(at, 8u64 * 4096);
+    }
+    assert_eq!(job.take(&mut whole), abi::FIO_Q_COMPLETED);
+    assert_eq!(whole.data.iter().step_by(4096).copied().collect::<Vec<_>>(), own);
+
+    // After a reset fio's offsets have no data, wherever earlier appends were.
+    device.manage(Op::ZoneReset, 1 << 20, 1 << 20).unwrap();
+    assert_eq!(device.places_of(1 << 20, 8 * 4096).len(), 1);
+    assert_eq!(append_and_read_back(&mut job, 8, 1 << 20), own, "the places of the last appends");
+}
+
+#[test]
+fn a_conventional_zone_is_written_where_fio_says() {
+    let mut job = job(APPENDS, 4);
+    assert_eq!(append_and_read_back(&mut job, 4, 64 << 10), [0, 1, 2, 3]);
+    assert_eq!(job.lanes[0].device.places_of(0, 1 << 20).len(), 1);
+}
+
+#[test]
+fn an_append_that_fails_is_reported_and_its_unit_can_be_used_again() {
+    let mut job = job("mem,zones=4,zone-size=8K,append=native,zone_append=1", 4);
+    let mut units: Vec<_> =
+        (0..3).map(|n| FakeUnit::new(n, abi::DDIR_WRITE, 8192 + u64::from(n % 2) * 4096)).collect();
+    for u in &mut units {
+        assert_eq!(job.take(u), abi::FIO_Q_QUEUED);
+    }
+    assert_eq!(job.get(3, 3, None), 3);
+    let errors: Vec<_> = units.iter_mut().map(|u| u.unit().error()).collect();
+    assert_eq!(
+        errors.iter().filter(|e| **e == 0).count(),
+        2,
+        "a zone has room for two: {errors:?}"
+    );
+    let mut back = FakeUnit::new(2, abi::DDIR_READ, 0);
+    assert_eq!((job.take(&mut back), job.get(1, 1, None)), (abi::FIO_Q_QUEUED, 1));
+}
+
+#[test]
+fn a_job_that_ends_with_appends_in_flight_waits_for_them() {
+    let mut job = job(&format!("{APPENDS},latency=50ms"), 2);
+    let mut sent = FakeUnit::new(0, abi::DDIR_WRITE, 1 << 20);
+    let mut queued = FakeUnit::new(1, abi::DDIR_WRITE, 1 << 20);
+    assert_eq!(job.take(&mut sent), abi::FIO_Q_QUEUED);
+    job.commit();
+    assert_eq!(job.take(&mut queued), abi::FIO_Q_QUEUED);
+    let start = Instant::now();
+    drop(job);
+    assert!(start.elapsed() >= Duration::from_millis(40), "the append is still in flight");
 }
