@@ -6,14 +6,13 @@ use crate::failure::{Failure, FailureParts};
 use crate::server_client::{self, LIST_LIMIT, Silent};
 use crate::term::{self, paint};
 use crate::{json, program};
-use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 use zoneplug_core::{Bytes, Error, one_line, plain_lines};
+use zoneplug_host::OpenFiles;
+use zoneplug_host::nvme_tcp::NvmeTcpOptions;
 
-/// The files that a server of NVMe/TCP has open at most: one for each of 4,096 connections, and some for itself.
-const FILES: u64 = 4096 + 128;
 /// The columns before the text of a check.
 const BEFORE: usize = 21;
 /// The block devices of Linux.
@@ -148,16 +147,19 @@ fn drive(device: &str) -> Check {
 }
 
 fn files() -> Check {
-    let (name, way) = ("open files", "ulimit -n, LimitNOFILE= in the unit");
-    match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((_, most)) if most < FILES => {
+    let (name, way) = ("open files", OpenFiles::WAY);
+    let connections = NvmeTcpOptions::MAX_CONNECTIONS;
+    let needed = OpenFiles::needed_for(connections);
+    // A server raises its limit to the maximum.
+    match OpenFiles::of_this_process().map(|files| files.maximum) {
+        Ok(most) if most < needed => {
             let what = format!(
-                "a process may open {most}: a server of NVMe/TCP takes fewer than 4,096 connections, for \
-                 which it needs {FILES}"
+                "a process may open {most}: a server of NVMe/TCP takes fewer than {connections} connections, for \
+                 which it needs {needed}"
             );
             Check::found(name, State::Limited, what, way)
         }
-        Ok((_, most)) => Check::ok(name, format!("a process may open {most}")),
+        Ok(most) => Check::ok(name, format!("a process may open {most}")),
         Err(e) => {
             let what = format!("how many a process may open is not known: {e}");
             Check::found(name, State::Limited, what, way)

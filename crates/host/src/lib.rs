@@ -52,6 +52,8 @@ pub use backend::{blk, nvme};
 pub use clock::Clock;
 pub use eventfd::WakeFd;
 pub use held::{HeldDisk, HeldDisks, HeldPlace};
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp"))]
+pub use network::open_files::OpenFiles;
 pub use os_error::{Attempt, cannot_make, os_error};
 pub use part::{Part, remove_parts, take_after};
 pub use paths::{is_foreign, open_regular, read_regular, read_text};

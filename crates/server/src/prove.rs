@@ -9,7 +9,7 @@ use crate::predecessors;
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoneplug_control::{Failure, Kind};
-use zoneplug_host::HeldDisk;
+use zoneplug_host::{HeldDisk, OpenFiles};
 
 /// Finds the servers of the disks, if this one takes over. Lets the doors check that clients find what they know from
 /// these or from earlier servers. Changes nothing for those servers.
@@ -57,13 +57,12 @@ pub(crate) fn enough(inherited: &Inherited) -> Result<(), Failure> {
             );
         }
     }
-    let most = getrlimit(Resource::Nofile).current;
-    let own = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
-    let needed = own + inherited.states.iter().map(|s| s.descriptors).sum::<u64>();
-    if most.is_some_and(|most| most < needed) {
-        let what =
-            format!("this server may open {} files, and needs {needed}", most.unwrap_or_default());
-        return Err(Failure::new(Kind::Device, what).hint("ulimit -n, LimitNOFILE= in the unit"));
+    // A limit that the system does not tell is found when it is reached.
+    let Ok(files) = OpenFiles::of_this_process() else { return Ok(()) };
+    let needed = files.open + inherited.states.iter().map(|s| s.descriptors).sum::<u64>();
+    if files.limit < needed {
+        let what = format!("this server may open {} files, and needs {needed}", files.limit);
+        return Err(Failure::new(Kind::Device, what).hint(OpenFiles::WAY));
     }
     Ok(())
 }

@@ -11,7 +11,6 @@
 
 mod keys;
 mod model;
-mod numbers;
 mod once;
 mod rates;
 mod sample;

@@ -2,7 +2,6 @@
 
 use super::keys::KEYS;
 use super::model::{DiskRow, Look, Model, Pane};
-use super::numbers::{maybe_time, si, time};
 use super::rates::{Quantiles, Rates};
 use super::theme::Theme;
 use super::zone_map;
@@ -11,6 +10,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Clear, Widget};
+use zoneplug_control::figures::{rounded, short_duration};
 use zoneplug_core::plain;
 
 /// The least columns and rows for more than a list of disks.
@@ -216,9 +216,9 @@ fn small(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
         let fits = |text: &String| name + 1 + text.len() <= usize::from(row.width);
         let numbers = match &d.rates {
             _ if d.gone => "gone".to_owned(),
-            Some(r) => Some(format!("{}/s {}B/s", si(r.iops()), si(r.bytes())))
+            Some(r) => Some(format!("{}/s {}B/s", rounded(r.iops()), rounded(r.bytes())))
                 .filter(fits)
-                .unwrap_or_else(|| format!("{}/s", si(r.iops()))),
+                .unwrap_or_else(|| format!("{}/s", rounded(r.iops()))),
             None => size(d.shown.capacity_bytes),
         };
         let room = usize::from(row.width).saturating_sub(numbers.len() + 1);
@@ -312,12 +312,13 @@ fn table(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
 
 /// The cells of a row, and whether each is a bad sign.
 pub(crate) fn values(d: &DiskRow) -> [(String, bool); 11] {
-    let rate = |f: fn(&Rates) -> f64| d.rates.as_ref().map_or_else(|| "-".to_owned(), |r| si(f(r)));
+    let rate =
+        |f: fn(&Rates) -> f64| d.rates.as_ref().map_or_else(|| "-".to_owned(), |r| rounded(f(r)));
     let p = |f: fn(&Quantiles) -> Option<u64>| {
-        (maybe_time(d.rates.as_ref().and_then(|r| f(&r.latency))), false)
+        (maybe_duration(d.rates.as_ref().and_then(|r| f(&r.latency))), false)
     };
-    let depth = d.rates.as_ref().and_then(|r| r.depth).map_or_else(|| "-".to_owned(), si);
-    let counter = |n: u64| if d.counts { si(n as f64) } else { "-".to_owned() };
+    let depth = d.rates.as_ref().and_then(|r| r.depth).map_or_else(|| "-".to_owned(), rounded);
+    let counter = |n: u64| if d.counts { rounded(n as f64) } else { "-".to_owned() };
     let plainly = |text: String| (text, false);
     if d.gone {
         let mut all = std::array::from_fn(|_| plainly("-".to_owned()));
@@ -378,7 +379,7 @@ pub(crate) fn about(m: &Model, d: &DiskRow, theme: Theme) -> Vec<(String, Style)
         plugs += &format!(", {out} writes{of} dispatched, {} scheduled", m.map.table.scheduled);
     }
     if let Some(r) = &d.rates {
-        plugs += &format!(", {} parked/s", si(r.parked_per_s));
+        plugs += &format!(", {} parked/s", rounded(r.parked_per_s));
     }
     lines.push(text(plugs));
     if let Some(line) = writers(m, d) {
@@ -411,10 +412,10 @@ fn writers(m: &Model, d: &DiskRow) -> Option<String> {
         let turn = w.turn.map_or_else(|| "none".to_owned(), |z| z.to_string());
         format!("{turn} ({} wait)", count(w.listed as usize, "zone"))
     };
-    let turns = m.map.turns_per_s.map_or_else(String::new, |n| format!(", {} turns/s", si(n)));
+    let turns = m.map.turns_per_s.map_or_else(String::new, |n| format!(", {} turns/s", rounded(n)));
     let longest = all.iter().map(|w| w.longest_wait_ns).max().unwrap_or(0);
     let served: Vec<String> = all.iter().map(of).collect();
-    let longest = time(longest);
+    let longest = short_duration(longest);
     Some(format!("single writer serves zone {}{turns}, longest wait {longest}", served.join(", ")))
 }
 
@@ -436,12 +437,12 @@ fn operations(d: &DiskRow, area: Rect, theme: Theme, buf: &mut Buffer) {
         format!(
             " {:<14}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
             plain(&o.op),
-            si(o.per_s),
-            si(o.bytes_per_s),
-            maybe_time(l.p50_ns),
-            maybe_time(l.p99_ns),
-            maybe_time(l.p99_9_ns),
-            si(o.errors_per_s)
+            rounded(o.per_s),
+            rounded(o.bytes_per_s),
+            maybe_duration(l.p50_ns),
+            maybe_duration(l.p99_ns),
+            maybe_duration(l.p99_9_ns),
+            rounded(o.errors_per_s)
         )
     });
     for ((text, i), row) in std::iter::once(head).chain(lines).zip(0..).zip(rows) {
@@ -487,7 +488,7 @@ fn detail(m: &Model, d: &DiskRow, look: &Look, area: Rect, theme: Theme, buf: &m
     }
     let slow = d.shown.measured.slow_zones.iter().find(|s| s.zone == look.zone);
     let slow = slow.map_or_else(String::new, |s| {
-        format!("; slowest of the last minute: {} {}", time(s.longest_ns), plain(&s.op))
+        format!("; slowest of the last minute: {} {}", short_duration(s.longest_ns), plain(&s.op))
     });
     say(format!(" {} BIOs wait, {} dispatched{slow}", z.waiting, z.in_flight), Style::new());
     let most = look.rates.iter().copied().fold(0.0, f64::max);
@@ -499,10 +500,18 @@ fn detail(m: &Model, d: &DiskRow, look: &Look, area: Rect, theme: Theme, buf: &m
         .skip(look.rates.len() - room)
         .map(|r| crate::report::map::level(*r as u64, (most as u64).max(1)))
         .collect();
-    say(format!(" written {}B/s, at most {}B/s  {bars}", si(now), si(most)), Style::new());
+    say(
+        format!(" written {}B/s, at most {}B/s  {bars}", rounded(now), rounded(most)),
+        Style::new(),
+    );
     for change in look.changes.iter().rev() {
         say(format!(" {}", changed(m, change)), theme.dim());
     }
+}
+
+/// A time that may be unknown.
+fn maybe_duration(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), short_duration)
 }
 
 fn changed(m: &Model, c: &super::model::Change) -> String {

@@ -1,7 +1,6 @@
 //! The zones of a disk on the screen, as a map with the glyphs of `zoneplug report --map` or as a list.
 
 use super::model::{Cell, Heat, Model};
-use super::numbers::si;
 use super::theme::Theme;
 use crate::report::map::{glyph, level, style_and_name};
 use crate::zones::size;
@@ -10,6 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
+use zoneplug_control::figures::rounded;
 use zoneplug_core::zone::Condition;
 
 /// The glyph and the style of a zone with an unknown write pointer.
@@ -176,7 +176,7 @@ pub(crate) fn legend(m: &Model, theme: Theme) -> Line<'static> {
         }
         Heat::Rate => {
             spans.push(Span::styled("█", theme.sgr("33;1")));
-            spans.push(Span::raw(format!(" {}B/s in the cell with the most", si(most(m).1))));
+            spans.push(Span::raw(format!(" {}B/s in the cell with the most", rounded(most(m).1))));
         }
     }
     Line::from(spans)
@@ -216,7 +216,7 @@ pub(crate) fn list(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
                 (of, format!("{share}%"))
             }
         };
-        let rate = cell.rate.map_or_else(|| "-".to_owned(), si);
+        let rate = cell.rate.map_or_else(|| "-".to_owned(), rounded);
         let (waiting, out) = (z.waiting, z.in_flight);
         let text = format!(
             " {number:>13}  {:<16} {written:>16} {share:>4} {waiting:>6} {out:>6} {rate:>6}",

@@ -6,9 +6,6 @@ use std::path::PathBuf;
 use zoneplug_nvme::dhchap::{DhGroup, Key};
 use zoneplug_nvme::target::AnaState;
 
-/// The most connections of a server, unless its options set another number.
-const MAX_CONNECTIONS: usize = 4096;
-
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct NvmeTcpOptions {
@@ -52,6 +49,9 @@ pub struct NvmeTcpOptions {
 }
 
 impl NvmeTcpOptions {
+    /// The most connections of a server, unless its options set another number.
+    pub const MAX_CONNECTIONS: usize = 4096;
+
     /// A server at `listen` for the subsystem `nqn`, with one thread for each processor, but at most four.
     pub fn new(listen: SocketAddr, nqn: &str) -> NvmeTcpOptions {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -65,7 +65,7 @@ impl NvmeTcpOptions {
             dhchap_ctrl_key: None,
             dhchap_dhgroup: DhGroup::default(),
             threads: cpus.min(4),
-            max_connections: MAX_CONNECTIONS,
+            max_connections: Self::MAX_CONNECTIONS,
             known_hosts: Vec::new(),
             ana_states: Vec::new(),
             records: None,

@@ -29,7 +29,7 @@ use zoneplug_host::nvme_tcp::{
     ShownSubsystem,
 };
 use zoneplug_host::signals::Notifier;
-use zoneplug_host::{BootNote, DiskMark, Specification};
+use zoneplug_host::{BootNote, DiskMark, OpenFiles, Specification};
 
 /// The name of this door.
 const NAME: &str = "nvme-tcp";
@@ -189,8 +189,9 @@ impl Server {
         if most < wanted {
             log::warn!(
                 event = "few-open-files", count = most;
-                "{}: this process has room for {most} connections of hosts instead of {wanted}: ulimit -n, LimitNOFILE= in the unit",
-                server.address()
+                "{}: this process has room for {most} connections of hosts instead of {wanted}: {}",
+                server.address(),
+                OpenFiles::WAY
             );
         }
         let authentication = AuthenticationUsed {
