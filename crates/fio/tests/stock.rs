@@ -54,6 +54,18 @@ fn fio_verifies_appends_where_the_disk_put_them() {
 }
 
 #[test]
+fn the_line_about_appends_is_not_in_the_results_of_fio() {
+    let file = std::env::temp_dir().join(format!("zoneplug-fio-{}.json", std::process::id()));
+    let out = format!("--output={}", file.display());
+    let more = ["--rw=write", "--output-format=json", &out];
+    let Some((ok, text)) = fio("append=native,zone_append=1", &more) else { return };
+    let results = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(ok && appends(&text).is_some(), "{text}");
+    assert!(results.trim_end().ends_with('}'), "{results}");
+}
+
+#[test]
 fn fio_verifies_appends_that_the_layer_emulates_and_writes_beside_them() {
     let Some((ok, text)) = fio("zone_append=1", &["--rw=write"]) else { return };
     assert!(ok && !text.contains("verify:"), "{text}");

@@ -45,7 +45,8 @@ pub(super) struct Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if let Some(text) = lock(&self.places).summary() {
-            say(&text);
+            // fio's own log would also write this behind the JSON text in the file of `--output`.
+            eprintln!("zoneplug: {text}");
         }
     }
 }
