@@ -32,6 +32,12 @@ impl Open {
         Open::new(CutStorage::create(&options()).unwrap())
     }
 
+    /// The same disk, for another thread of its process.
+    fn another_queue(&self) -> Open {
+        let queue = self.disk.open_queue(1, Waker::noop().clone()).unwrap();
+        Open { storage: self.storage.clone(), disk: self.disk.clone(), queue }
+    }
+
     /// The storage that another process finds when this one is killed.
     fn left(&self) -> Arc<CutStorage> {
         self.storage.after_kill(self.storage.moments())
@@ -352,6 +358,61 @@ fn conventional_zones_of_a_process_that_died_are_written_again() {
         assert_eq!(data(&mut now), whole, "seed {seed}: evicted");
         assert_eq!(data(&mut now.cut()), whole, "seed {seed}: a power cut");
     }
+}
+
+/// A sync of another thread fails, and loses the data of a conventional zone's write that is in flight; the process is
+/// killed before it has marked its session. What the next process shows stays, whether the write's zone was flushed
+/// while the write was in flight, or before it, or never.
+#[test]
+fn a_write_in_flight_in_a_conventional_zone_stays_as_it_is_shown() {
+    for (flushed_before, flushed_in_flight) in
+        [(false, false), (true, false), (false, true), (true, true)]
+    {
+        let storage = CutStorage::create(&CreateOptions { conv: 2, ..options() }).unwrap();
+        let mut d = Open::new(storage);
+        assert_eq!(d.write(0, 0, 1), Status::Ok);
+        if flushed_before {
+            assert_eq!(d.flush(), Status::Ok);
+        }
+        let flush = |wanted: Status| {
+            let mut other = d.another_queue();
+            move || assert_eq!(other.flush(), wanted)
+        };
+        let (mut good, mut failing) = (flush(Status::Ok), flush(Status::Io));
+        let storage = d.storage.clone();
+        let before = move || {
+            if flushed_in_flight {
+                good();
+            }
+        };
+        let after = move || {
+            storage.fail_some_syncs(0, 1, 0);
+            failing();
+        };
+        d.storage.around_write(d.storage.places().data + 4096, before, after);
+        assert_eq!(d.write(0, 1, 2), Status::Io);
+        let case = format!("flushed before {flushed_before}, in flight {flushed_in_flight}");
+        let mut now = Open::new(d.storage.after_kill(d.storage.first_failure().unwrap() + 1));
+        let whole = [1, 2, 0, 0];
+        assert_eq!(now.zone(0).2, whole, "{case}: memory still has it");
+        assert_eq!(now.flush(), Status::Ok);
+        now.storage.evict(0);
+        assert_eq!(now.zone(0).2, whole, "{case}: evicted");
+        assert_eq!(now.cut().zone(0).2, whole, "{case}: a power cut");
+    }
+}
+
+/// A write of a conventional zone that fails may have changed a part of its data. A snapshot sees that by the count.
+#[test]
+fn a_write_of_a_conventional_zone_that_fails_counts() {
+    let mut d = Open::new(CutStorage::create(&CreateOptions { conv: 2, ..options() }).unwrap());
+    assert_eq!(d.write(0, 0, 1), Status::Ok);
+    let before = d.disk.write_count(ZoneNo(0));
+    d.storage.limit_room(Some(0));
+    assert_eq!(d.write(0, 0, 2), Status::NoSpace);
+    let after = d.disk.write_count(ZoneNo(0));
+    assert!(after > before, "{before}, {after}");
+    assert_eq!(d.killed().disk.write_count(ZoneNo(0)), after, "another process sees it");
 }
 
 /// A thread panics in a commit. What it took to make durable is in no table, so the end of the disk must not say that

@@ -11,25 +11,6 @@ use zoneplug_host::file::FileDisk;
 pub(crate) type Shown = (Vec<ZoneInfo>, Vec<Vec<u32>>);
 
 impl World {
-    /// Whether two showings of the disk that a kill or a cut at `moment` has left are the same. One difference is allowed
-    /// (docs/disk-format.md, *Why a failed sync cannot break it*): a failed sync lost the data of a conventional zone's
-    /// write, the process was killed before it had marked the session, and the write had not ended. Memory may show that
-    /// data until it is short.
-    pub(crate) fn stays(&self, moment: usize, shown: &Shown, again: &Shown) -> bool {
-        let has_failed = self.storage.first_failure().is_some_and(|f| f < moment);
-        let in_flight = |n: u32, i: u32| {
-            let covers = |kind: &Kind| matches!(kind, Kind::Conventional { zone, at, len, .. } if *zone == n && (*at..at + len).contains(&i));
-            self.asked.iter().any(|a| a.start <= moment && a.ack > moment && covers(&a.kind))
-        };
-        let same_zone = |(n, (a, b)): (u32, (&Vec<u32>, &Vec<u32>))| {
-            let mut sectors = (0..).zip(a.iter().zip(b));
-            a.len() == b.len() && sectors.all(|(i, (a, b))| a == b || has_failed && in_flight(n, i))
-        };
-        shown.0 == again.0
-            && shown.1.len() == again.1.len()
-            && (0..).zip(shown.1.iter().zip(&again.1)).all(same_zone)
-    }
-
     /// Checks what is there after a cut, or a kill, at `moment`; returns the zones as they are then, and their data.
     pub(crate) fn check(
         &self,
@@ -111,15 +92,17 @@ impl World {
             let (mut least, mut most) = (0, 0);
             for a in &self.asked {
                 if let Kind::Conventional { zone, number: 0, .. } = a.kind {
-                    // A discard counts where it cannot make a hole.
-                    most += u64::from(zone == n && a.start <= moment);
+                    // A discard counts where it cannot make a hole, or is the first change after a flush.
+                    most += 2 * u64::from(zone == n && a.start <= moment);
                     continue;
                 }
                 if let Kind::Write { zone, fua, .. } | Kind::Conventional { zone, fua, .. } = a.kind
                     && zone == n
                 {
                     least += u64::from(durable(a, fua));
-                    most += u64::from(a.start <= moment);
+                    // The first write of a conventional zone after a flush counts when it begins, too.
+                    let times = if matches!(a.kind, Kind::Conventional { .. }) { 2 } else { 1 };
+                    most += times * u64::from(a.start <= moment);
                 }
             }
             let count = disk.write_count(ZoneNo(n)) - self.counts[n as usize];

@@ -52,8 +52,16 @@ impl Plan {
             plan.unsynced = std::mem::take(&mut s.unsynced);
             plan.told = std::mem::take(&mut s.debt_changed);
             for zone in std::mem::take(&mut s.dirty) {
-                s.meta[zone as usize].dirty = false;
-                plan.records.push((zone, s.record(zone)));
+                let mut record = s.record(zone);
+                let m = &mut s.meta[zone as usize];
+                m.dirty = m.in_flight > 0;
+                if m.dirty {
+                    // What is in flight in a conventional zone may miss the sync, so the zone's note stays newer than
+                    // the table.
+                    record.writes = record.writes.saturating_sub(1);
+                    s.dirty.push(zone);
+                }
+                plan.records.push((zone, record));
             }
         }
         for want in wants {

@@ -106,6 +106,7 @@ impl Core {
             return Err(status);
         }
         if conventional {
+            self.conventional_begins(s, zone.0)?;
             return Ok(FileStep::Data(data(offset)));
         }
         let z = zone.0 as usize;
@@ -179,9 +180,11 @@ impl Core {
         if !self.sup.geometry.is_conventional(zone) {
             return Err(Status::InvalidField);
         }
-        if let Some(status) = self.state().failed {
+        let mut s = self.state();
+        if let Some(status) = s.failed {
             return Err(status);
         }
+        self.conventional_begins(&mut s, zone.0)?;
         Ok(FileStep::Data(Data {
             write: true,
             zeroes: true,
@@ -283,7 +286,9 @@ impl Core {
 
     /// Releases the zone of a write whose data never moved.
     pub(super) fn give_up(&self, d: Data) {
-        self.state().meta[d.zone as usize].busy = false;
+        let m = &mut self.state().meta[d.zone as usize];
+        m.busy = false;
+        m.in_flight = m.in_flight.saturating_sub(1);
     }
 
     /// Ends a command whose data has moved, or failed to move.
@@ -296,7 +301,11 @@ impl Core {
             return status;
         }
         if !status.is_ok() {
-            self.give_up(d);
+            match self.is_conventional(d.zone) {
+                // A part may have moved, which a snapshot that is being taken must see.
+                true => drop(self.written(d.zone, d.at, d.len, 1)),
+                false => self.give_up(d),
+            }
             return status;
         }
         // A hole needs no count: it can be seen in the file.

@@ -406,7 +406,8 @@ impl FileDisk {
         held.map_err(|e| load::io_error("no further descriptor".to_owned(), e))
     }
 
-    /// The number of writes of a zone since the disk was made.
+    /// The number of writes of a zone since the disk was made. A conventional zone counts one more for each time that it
+    /// is written for the first time after a flush, and for each write that fails.
     ///
     /// # Panics
     ///

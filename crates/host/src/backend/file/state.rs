@@ -24,7 +24,10 @@ const LONGEST_HOLE: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Meta {
     pub(super) generation: u64,
+    /// See `FileDisk::write_count`.
     pub(super) writes: u64,
+    /// Writes and discards of this conventional zone that have begun and not ended.
+    pub(super) in_flight: u32,
     /// A write, reset or finish of this sequential zone is in progress; others wait.
     pub(super) busy: bool,
     /// The zone is in `FileState::dirty`: the table is older.
@@ -297,16 +300,13 @@ impl Core {
         let s = &mut *guard;
         let (z, m) = (zone as usize, &mut s.meta[zone as usize]);
         s.unsynced = true;
+        m.in_flight = m.in_flight.saturating_sub(1);
         if let Some(status) = s.failed {
             m.busy = false;
             return Err(status);
         }
         if s.zones[z].cond == Condition::NotWp {
-            m.writes = m.writes.saturating_add(u64::from(writes));
-            let note = self.note(0, *m);
-            s.touch(zone);
-            self.write_note(zone, &note).map_err(|e| status_of(&e))?;
-            return Ok(at);
+            return self.note_change(s, zone, writes).map(|()| at);
         }
         // Other writes may have closed the zone meanwhile, so the limits are checked again before the write is
         // acknowledged.
@@ -342,6 +342,28 @@ impl Core {
             return Err(status);
         }
         done
+    }
+
+    /// A command that changes the data of a conventional zone begins. Its zone has a note that is newer than the table
+    /// before the data moves, so that an opening after a kill writes that data again: a sync that failed meanwhile
+    /// may have lost it, and memory shows it until it is short.
+    pub(super) fn conventional_begins(&self, s: &mut FileState, zone: u32) -> Result<(), Status> {
+        // The zone stays dirty, and its note newer than the table, until a commit meets it with nothing in flight.
+        if !s.meta[zone as usize].dirty {
+            self.note_change(s, zone, 1)?;
+        }
+        s.meta[zone as usize].in_flight += 1;
+        Ok(())
+    }
+
+    /// Counts a change of a conventional zone, and writes its note.
+    fn note_change(&self, s: &mut FileState, zone: u32, writes: u32) -> Result<(), Status> {
+        let m = &mut s.meta[zone as usize];
+        m.writes = m.writes.saturating_add(u64::from(writes));
+        let note = self.note(0, *m);
+        self.write_note(zone, &note).map_err(|e| status_of(&e))?;
+        s.touch(zone);
+        Ok(())
     }
 
     fn note(&self, wp: u32, m: Meta) -> Note {

@@ -48,6 +48,19 @@ impl std::fmt::Debug for Meanwhile {
     }
 }
 
+/// Calls to make before and after the next write of a place.
+struct AroundWrite {
+    at: u64,
+    before: Box<dyn FnOnce() + Send>,
+    after: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for AroundWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "at {}", self.at)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     /// The state at the start of the log.
@@ -66,6 +79,7 @@ struct Inner {
     /// Bytes that were read.
     read: u64,
     meanwhile: Meanwhile,
+    around_write: Option<AroundWrite>,
 }
 
 impl Inner {
@@ -240,6 +254,18 @@ impl CutStorage {
         }
     }
 
+    /// Calls `before` and `after` once, around the next write of the byte at `at`: what other threads do while its
+    /// command is in flight. The calls may use the storage.
+    pub fn around_write(
+        &self,
+        at: u64,
+        before: impl FnOnce() + Send + 'static,
+        after: impl FnOnce() + Send + 'static,
+    ) {
+        let (before, after) = (Box::new(before), Box::new(after));
+        self.lock().around_write = Some(AroundWrite { at, before, after });
+    }
+
     /// Makes the boot id unknown from now on.
     pub fn without_boot_id(&self) {
         self.lock().no_boot_id = true;
@@ -388,7 +414,16 @@ impl Storage for CutStorage {
                 *room -= len;
             }
         }
+        let range = at..at.saturating_add(buf.len() as u64);
+        let around = self.lock().around_write.take_if(|a| range.contains(&a.at));
+        let after = around.map(|a| {
+            (a.before)();
+            a.after
+        });
         self.event(StorageChange::Write { at, bytes: buf.to_vec() });
+        if let Some(after) = after {
+            after();
+        }
         Ok(())
     }
 
