@@ -136,6 +136,10 @@ pub enum Bug {
     AbortKeepsListed,
     /// Attributes that need a drained disk change at once (Q9).
     ToggleAtOnce,
+    /// A short turn ends without a look at the zones that were listed meanwhile (Q8).
+    ShortTurnEndsAlone,
+    /// A queue that lists a zone does not see that another has a short turn (Q1).
+    ShortTurnForgotten,
     /// The single writer never looks at the deadline of a zone.
     DeadlineIgnored,
     /// A queue that has a tag back does not ask the scheduler for the next request.
@@ -251,7 +255,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 93] = [
+    pub const ALL: [Bug; 95] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -316,6 +320,8 @@ impl Bug {
         Bug::GateLostWake,
         Bug::AbortKeepsListed,
         Bug::ToggleAtOnce,
+        Bug::ShortTurnEndsAlone,
+        Bug::ShortTurnForgotten,
         Bug::DeadlineIgnored,
         Bug::SchedulerAsleep,
         Bug::ZoneLockForgotten,

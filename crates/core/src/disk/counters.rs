@@ -94,7 +94,7 @@ impl Disk {
         drop(queues);
         all.window = self.window_counters();
         for writer in &self.shared.single_writers {
-            all.writer.add(&lock(&writer.0).counters);
+            all.writer.add(&writer.0.inspect().counters());
         }
         for s in &self.shared.shards {
             let mut shard = lock(&s.0);

@@ -207,9 +207,9 @@ impl Disk {
     }
 
     fn writer(&self, spindle: usize) -> WriterState {
-        let writer = lock(&self.shared.single_writers[spindle].0);
+        let writer = self.shared.single_writers[spindle].0.inspect();
         let (turn, listed) = writer.state();
-        WriterState { spindle, counters: writer.counters, turn, listed: listed.to_vec() }
+        WriterState { spindle, counters: writer.counters(), turn, listed: listed.to_vec() }
     }
 
     /// Returns the single writer of a device with one spindle. On other devices it is that of the first spindle;

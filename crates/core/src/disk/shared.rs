@@ -11,7 +11,7 @@ use super::state::{ORPHANS, VERSION};
 use crate::device::Device;
 use crate::plug::{OrderWindow, PlugPlace, Shard, Words};
 use crate::sched::elevator::Elevator;
-use crate::sched::writer::SingleWriter;
+use crate::sched::writer_cell::WriterCell;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Spindles, ZoneInfo};
@@ -105,7 +105,7 @@ pub(crate) struct Shared {
     /// Whether the device or the layer uses the time.
     pub(crate) timed: AtomicBool,
     /// The single writer of each spindle. Locked before a shard, never after it, and never two at a time.
-    pub(crate) single_writers: Box<[Padded<Mutex<SingleWriter>>]>,
+    pub(crate) single_writers: Box<[Padded<WriterCell>]>,
     /// The spindle of each zone, as the device reported it when the disk was opened.
     pub(crate) spindles: Spindles,
     /// Changes of attributes that wait for the disk to drain. While this is locked, the layout may be locked.
@@ -166,6 +166,16 @@ impl Shared {
         shard
     }
 
+    /// The single writer of a zone, and the number of its spindle.
+    #[inline]
+    pub(crate) fn single_writer(&self, zone: ZoneNo) -> (&WriterCell, usize) {
+        let spindle = match &*self.single_writers {
+            [_] => 0,
+            _ => self.spindles.of(zone),
+        };
+        (&self.single_writers[spindle].0, spindle)
+    }
+
     /// Wakes every queue that sleeps.
     pub(crate) fn wake_all(&self) {
         mailbox::wake_all(&self.queues);
@@ -178,11 +188,17 @@ impl Shared {
             self.timed.store(true, Ordering::Relaxed);
         }
         self.configure_elevator(layout);
+        for writer in &self.single_writers {
+            writer.0.inspect().allow_short_turns(layout.short_turns);
+        }
         for s in &self.shards {
             let mut shard = lock(&s.0);
             shard.keep_tracks(layout.zone_depth > 1);
-            // The code of arbitrated disks, and the counts of each zone, read the plug and not its word.
-            shard.keep_locked(layout.arbitrated || layout.config.zone_counters);
+            // The code of arbitrated disks, and the counts of each zone, read the plug and not its word. Short turns
+            // use the word.
+            shard.keep_locked(
+                layout.arbitrated && !layout.short_turns || layout.config.zone_counters,
+            );
         }
     }
 
@@ -210,7 +226,7 @@ impl Shared {
         aborted: &mut Vec<Box<crate::Bio>>,
     ) {
         let depths = self.depths.load(Ordering::Relaxed) as usize;
-        self.single_writers.iter().for_each(|writer| lock(&writer.0).clear());
+        self.single_writers.iter().for_each(|writer| writer.0.inspect().clear());
         for (s, shard) in self.shards.iter().enumerate() {
             let mut g = lock(&shard.0);
             g.abort_all(aborted);

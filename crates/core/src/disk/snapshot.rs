@@ -4,9 +4,9 @@
 use super::config::{DiskConfig, Mode, ZoneRecovery};
 use crate::bio::{Bio, Op, Status};
 use crate::plug::{Merge, Words};
-use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
 use crate::sched::writer::WriterParams;
+use crate::sched::{Policy, Scheduler};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::zone::{Geometry, Limits};
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub(crate) struct Layout {
     /// Whether there is a single writer (Q1), and how it behaves.
     pub(crate) single_writer: bool,
     pub(crate) writer_params: WriterParams,
+    /// Whether a turn of one command needs no lock while no zone waits (`sched/writer_cell.rs`). A writer that waits for
+    /// more, or whose policy is the program's own, needs to know more of each turn.
+    pub(crate) short_turns: bool,
     /// Most writes of a zone in flight. If it is more than 1, `arbitrated` is set too, so other disks need not count
     /// writes.
     pub(crate) zone_depth: u16,
@@ -103,6 +106,11 @@ impl Layout {
                 },
             scheduled,
             single_writer,
+            short_turns: single_writer
+                && !scheduled
+                && config.anticipation.0 == 0
+                && !config.zone_counters
+                && !matches!(config.zoned_qd1_policy, Policy::Own(_)),
             order_window: if plugs { config.order_window } else { Nanos(0) },
             timed: config.timeout.is_some()
                 || scheduled

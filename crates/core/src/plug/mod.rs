@@ -387,6 +387,8 @@ impl Kind {
     pub(crate) const PLAIN: Kind = Kind(0);
     const ZEROES: u8 = 0x10;
     const ALONE: u8 = 0x80;
+    /// The flags that make a kind: two writes of one operation are of one kind if these are the same.
+    pub(crate) const FLAGS: u8 = Flags::DEVICE | Flags::NOMERGE.0;
 
     /// Returns the kind of a write. Plain writes and emulated appends are one kind, write-zeroes another. `FUA` makes
     /// a further kind of each. A preflush goes alone.

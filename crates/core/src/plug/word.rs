@@ -119,6 +119,12 @@ impl Words {
         }
     }
 
+    /// Returns whether [`Words::admit`] may succeed: the zone is idle and healthy, and no code under the lock has it.
+    #[inline]
+    pub(crate) fn is_idle(&self, place: PlugPlace) -> bool {
+        self.at(place).is_some_and(|word| word.load(Ordering::Relaxed) >> STATE_SHIFT == 0)
+    }
+
     /// Admits a write of `len` sectors to an idle, healthy zone that can be written up to `capacity`: at `offset`, or
     /// wherever the write pointer is.
     #[inline(always)]

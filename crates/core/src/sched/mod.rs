@@ -1,7 +1,7 @@
 //! The order in which requests are sent: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
-//! Everything here is a plain `&mut` state machine: it is given the time and returns the next request or zone. `disk`
-//! owns the locks around these machines, and calls them (`disk/dispatch/single_writer.rs`,
+//! Everything here but `writer_cell.rs` is a plain `&mut` state machine: it is given the time and returns the next request
+//! or zone. `disk` takes the locks around these machines, and calls them (`disk/dispatch/single_writer.rs`,
 //! `disk/dispatch/scheduler.rs`). Nothing here calls a device, reads a clock, or knows queues and tags. The plugs
 //! guarantee that every order is safe, because a scheduler sees at most one write of each sequential zone. A
 //! scheduler decides only when it is sent.
@@ -9,6 +9,7 @@
 //! | file | state |
 //! | --- | --- |
 //! | `writer.rs` | the single writer: which zones wait, which zone has the turn |
+//! | `writer_cell.rs` | its lock, and the word of turns that need no lock |
 //! | `policy/` | which zone is next: plain functions over a view |
 //! | `elevator.rs` | a scheduler's requests: which wait, how many are at the device, zone locks |
 //! | `table.rs` | the requests, by number |
@@ -20,6 +21,7 @@ pub mod policy;
 mod shuffle;
 pub(crate) mod table;
 pub(crate) mod writer;
+pub(crate) mod writer_cell;
 
 pub use deadline::DeadlineConfig;
 pub use elevator::Balance;

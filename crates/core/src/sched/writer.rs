@@ -7,7 +7,8 @@
 //!
 //! * with a queue that has a write of the turn in its line or at the device;
 //! * with a queue that waits for the zone's next write, for a bounded time (anticipation);
-//! * in the [`SingleWriter`], and then no zone is listed.
+//! * in the [`SingleWriter`], and then no zone is listed. Short turns take it from there without the lock
+//!   (`writer_cell.rs`).
 //!
 //! `disk/dispatch/single_writer.rs` calls this with the [`SingleWriter`] locked. An entry is valid as long as the plug
 //! has its ticket. An abort takes the ticket away under the plug's own lock, and the entry is removed from the list
@@ -46,6 +47,12 @@ impl WriterCounters {
         for (all, n) in self.drained.iter_mut().zip(o.drained) {
             *all += n;
         }
+    }
+
+    /// Adds turns of one command each.
+    pub(crate) fn add_short_turns(&mut self, turns: u64) {
+        self.turns += turns;
+        self.drained[0] += turns;
     }
 }
 
@@ -101,6 +108,8 @@ pub(crate) struct SingleWriter {
     commands: u64,
     /// The length of the part of the disk that the head goes over. `None`: the whole disk.
     span: Option<Sector>,
+    /// Whether turns of one command need no lock (`writer_cell.rs`).
+    short_turns: bool,
     pub(crate) counters: WriterCounters,
 }
 
@@ -332,6 +341,37 @@ impl SingleWriter {
     /// Returns whether no zone waits and none has a turn.
     pub(crate) fn is_idle(&self) -> bool {
         self.listed.is_empty() && self.token == Token::Free
+    }
+
+    /// Allows short turns, or forbids them.
+    pub(crate) fn allow_short_turns(&mut self, allowed: bool) {
+        self.short_turns = allowed;
+    }
+
+    /// Returns the zone whose plug a short turn may need next, if the token is free and short turns are allowed.
+    pub(crate) fn short_turns_of(&self) -> Option<ZoneNo> {
+        if self.short_turns && self.is_idle() { self.last } else { None }
+    }
+
+    /// Returns the zone of the last turn, and where the head is, if short turns may begin now.
+    #[inline]
+    pub(crate) fn before_short_turns(&self) -> Option<(Option<ZoneNo>, Sector)> {
+        (self.short_turns && self.is_idle()).then_some((self.last, self.head))
+    }
+
+    /// Takes over from short turns. `last` had the last one, or still has it (`lasts`); `head` is where the one before
+    /// its end had left the head. Policies look at the rest of a turn only to wait, and a disk that waits has no short
+    /// turns.
+    pub(crate) fn learn_short_turns(&mut self, lasts: bool, last: Option<ZoneNo>, head: Sector) {
+        self.head = head;
+        match last {
+            Some(zone) if lasts => {
+                self.token = Token::Taken;
+                self.since = Nanos(0);
+                self.begin_turn(zone, Sector(u64::MAX)..Sector(0), Nanos(0));
+            }
+            _ => self.last = last,
+        }
     }
 
     /// Forgets the waiting zones, because all plugs were made anew.

@@ -54,7 +54,7 @@ impl Drop for Device {
 /// The option of this engine in a file name: writes are zone appends.
 const ZONE_APPEND: &str = "zone_append";
 
-/// What a file name of fio says.
+/// The parts of a file name of fio.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileName {
     /// The specification of the disk.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What one append wrote: the bytes `start..end` as fio names them, of which the first is at `landed` on the disk.
+/// The bytes that one append wrote: `start..end` as fio names them, of which the first is at `landed` on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) start: u64,

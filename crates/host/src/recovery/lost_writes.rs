@@ -1,4 +1,4 @@
-//! What a server of the network knows about the writes of a disk that clients may send again.
+//! The notes of a server of the network about the writes of a disk that clients may send again.
 
 use crate::BlockingDisk;
 use crate::runtime::hosted::HostedDisk;

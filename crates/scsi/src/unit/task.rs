@@ -66,7 +66,7 @@ enum Work {
     },
 }
 
-/// What follows the last request of a command.
+/// The next step after the last request of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Nothing,
@@ -156,7 +156,7 @@ impl Task {
                     return Err(TOO_FEW_DATA.into());
                 }
                 let bytes = range.blocks * unit.block_len();
-                // What is compared is read behind the data of the command.
+                // The data to compare are read behind the data of the command.
                 let (memory, end) = match *command {
                     ScsiCommand::Read { .. } => ((0, bytes), End::Send(bytes)),
                     ScsiCommand::Verify { compare: true, .. } => {

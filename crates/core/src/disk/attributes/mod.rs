@@ -244,7 +244,7 @@ impl Disk {
         attribute.set(&mut config, value);
         debug_assert!(
             attribute.change != Change::Drained
-                || self.shared.single_writers.iter().all(|g| lock(&g.0).is_idle())
+                || self.shared.single_writers.iter().all(|g| g.0.inspect().is_idle())
                     && self.scheduled() == 0,
             "Q9: nothing waits on a disk that is drained"
         );

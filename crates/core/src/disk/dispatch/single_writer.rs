@@ -15,15 +15,13 @@ use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state;
 use crate::sched::writer::{Listed, SingleWriter};
-use crate::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
+use crate::sched::writer_cell::WriterCell;
+use crate::sync::{MutexGuard, Ordering, Padded};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::zone::{Geometry, Spindles};
 
 /// A single writer for each spindle of a device.
-pub(crate) fn per_spindle(
-    geometry: &Geometry,
-    spindles: &Spindles,
-) -> Box<[Padded<Mutex<SingleWriter>>]> {
+pub(crate) fn per_spindle(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<WriterCell>]> {
     if spindles.count() == 1 {
         return Box::new([Padded::default()]);
     }
@@ -35,15 +33,15 @@ pub(crate) fn per_spindle(
         *first = start.min(*first);
         *end = start.plus(u64::from(geometry.zone_len_sectors(zone)));
     }
-    let writer = |(first, end)| Padded(Mutex::new(SingleWriter::of_span(first, end)));
+    let writer = |(first, end)| Padded(WriterCell::new(SingleWriter::of_span(first, end)));
     spans.into_iter().map(writer).collect()
 }
 
 impl Shared {
     /// The single writer of a zone, locked, and the number of its spindle.
     fn writer(&self, zone: ZoneNo) -> (MutexGuard<'_, SingleWriter>, usize) {
-        let spindle = self.spindles.of(zone);
-        (lock(&self.single_writers[spindle].0), spindle)
+        let (writer, spindle) = self.single_writer(zone);
+        (writer.lock(), spindle)
     }
 }
 
@@ -93,6 +91,14 @@ impl QueueState {
             drop(shard);
             return self.backlog.begin_turn(zone);
         }
+        // The token is free. The next write of the last zone may be a short turn, which needs the plug's word.
+        if let Some(zone) = writer.short_turns_of()
+            && !layout.words.is_idle(shared.place(zone))
+        {
+            let (mut shard, i) = shared.shard_of(zone);
+            shard.unlock_plug(i);
+        }
+        shared.single_writers[spindle].0.open(&writer);
     }
 
     /// Continues a turn whose zone has more to write. If another zone has waited too long, ends the turn instead.
@@ -148,7 +154,7 @@ impl QueueState {
         let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
         let mut i = 0;
         while let Some(Wait { spindle, number, until }) = self.waits.get(i) {
-            let mut writer = lock(&shared.single_writers[spindle].0);
+            let mut writer = shared.single_writers[spindle].0.lock();
             if now >= until || frozen {
                 self.waits.remove(i);
                 if writer.end_wait(number) {
@@ -180,7 +186,7 @@ impl QueueState {
     #[cold]
     pub(crate) fn unlist_aborted(shared: &Shared) {
         for writer in &shared.single_writers {
-            lock(&writer.0).review(|c, ticket| {
+            writer.0.inspect().review(|c, ticket| {
                 let (shard, i) = shared.shard_of(c.zone);
                 shard.plugs[i].ticket == ticket
             });

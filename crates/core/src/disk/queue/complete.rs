@@ -126,6 +126,10 @@ impl QueueState {
             self.deliver(shared, &mut cmd, done);
             return self.tags.put(cmd);
         }
+        if ARBITRATED && layout.short_turns && self.end_short_turn(shared, layout, &cmd) {
+            self.deliver(shared, &mut cmd, done);
+            return self.tags.put(cmd);
+        }
         self.finished_locked::<ARBITRATED>(shared, layout, cmd, done);
     }
 

@@ -5,6 +5,7 @@
 //! | `handle.rs` | opens, arms and closes a queue |
 //! | `submit.rs` | checks BIOs and makes commands of them |
 //! | `write.rs` | runs of plugged writes: admitted, sent or parked |
+//! | `short_turn.rs` | writes that find the single writer idle: a turn without a lock |
 //! | `early.rs` | writes that come before their place, on disks with an order window |
 //! | `split.rs` | BIOs that become several commands |
 //! | `complete.rs` | commands that have come back, and what follows them |
@@ -16,6 +17,7 @@ mod deliver;
 mod early;
 mod handle;
 mod orphans;
+mod short_turn;
 mod split;
 mod submit;
 mod write;

@@ -21,6 +21,7 @@ impl DiskQueue {
         }
         let DiskQueue { shared, layout, state } = self;
         let before = state.intake.outstanding();
+        state.call_bios = bios.len();
         if layout.plugs && layout.words.are_many() && bios.len() > 1 {
             warm(shared, layout, bios);
         }

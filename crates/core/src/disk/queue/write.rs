@@ -49,7 +49,8 @@ impl QueueState {
         let zone_start = layout.geometry.zone_start(zone);
         let len_sectors = self.collect(layout, bio, bios, kind, offset);
         let offset = (!append).then_some(offset);
-        self.send_run(shared, layout, Run { zone, zone_start, kind, offset, len_sectors });
+        let run = Run { zone, zone_start, kind, offset, len_sectors };
+        self.send_run(shared, layout, run);
     }
 
     /// Starts a run with `bio`, and takes the BIOs behind it that continue it: of the same operation and kind, and
@@ -64,12 +65,26 @@ impl QueueState {
         kind: Kind,
         offset: u32,
     ) -> u32 {
-        let (op, first) = (bio.op, bio.sector);
-        let mut total = bio.len_sectors;
+        let (op, first, len, flags) =
+            (bio.op, bio.sector, bio.len_sectors, bio.flags.0 & Kind::FLAGS);
         self.run.push(bio);
-        if !kind.merges(kind) {
-            return total;
+        let next = if op == Op::ZoneAppend { first } else { first.plus(u64::from(len)) };
+        if bios.front().is_none_or(|b| b.sector != next) || !kind.merges(kind) {
+            return len;
         }
+        self.collect_more(layout, (op, first, len), bios, flags, offset)
+    }
+
+    /// Takes the BIOs that continue a run. A function of its own has the registers for its loop.
+    #[inline(never)]
+    fn collect_more(
+        &mut self,
+        layout: &Layout,
+        (op, first, mut total): (Op, Sector, u32),
+        bios: &mut Bios,
+        flags: u8,
+        offset: u32,
+    ) -> u32 {
         let append = op == Op::ZoneAppend;
         let max = if append { layout.append_max } else { layout.max_of(op) };
         let room = layout.geometry.zone_sectors() - offset;
@@ -78,7 +93,7 @@ impl QueueState {
             let Some(mut bio) = bios.pop_front_if(|b| {
                 b.op == op
                     && b.sector == next
-                    && Kind::of(b) == kind
+                    && b.flags.0 & Kind::FLAGS == flags
                     && b.len_sectors & layout.write_mask() == 0
                     && b.len_sectors.wrapping_sub(1) < max
                     && b.len_sectors <= room - total
@@ -94,11 +109,21 @@ impl QueueState {
     }
 
     /// Admits `self.run` as a whole. If the zone is idle and a tag is free, sends the part that fits into one command
-    /// and parks the rest. Otherwise parks all of it.
+    /// and parks the rest. Otherwise parks all of it. On an arbitrated
+    /// disk only a run that is all of its call may have its turn at once; `dispatch` gives all others theirs, after they have
+    /// merged.
     #[inline(always)]
     fn send_run(&mut self, shared: &Shared, layout: &Layout, run: Run) {
         let place = shared.place(run.zone);
-        if self.tags.any_free() && self.is_one_command(layout, run) {
+        // An arbitrated queue has no free tag here.
+        if !self.tags.any_free() {
+            if layout.short_turns
+                && shared.single_writer(run.zone).0.is_free()
+                && self.send_in_short_turn(shared, layout, run)
+            {
+                return;
+            }
+        } else if self.is_one_command(layout, run) {
             let end = || layout.geometry.sequential_capacity(run.zone);
             match layout.words.admit(place, run.offset, run.len_sectors, end) {
                 LockFreeAdmission::Admitted { offset, generation } => {
@@ -121,7 +146,7 @@ impl QueueState {
 
     /// Returns whether `self.run` fits into one command.
     #[inline(always)]
-    fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
+    pub(super) fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
         let merge = &layout.merge;
         run.len_sectors <= merge.max_of(run.kind) && self.run.len() as u32 <= merge.max_bios
     }
@@ -196,7 +221,7 @@ impl QueueState {
 
     /// Fills in the command of `self.run`, all but its BIOs.
     #[inline(always)]
-    fn begin_write(&self, cmd: &mut Command, run: Run, generation: u32) {
+    pub(super) fn begin_write(&self, cmd: &mut Command, run: Run, generation: u32) {
         let Run { zone, kind, .. } = run;
         cmd.set(kind.op(), self.run[0].sector, run.len_sectors, kind.flags());
         cmd.generation = generation;

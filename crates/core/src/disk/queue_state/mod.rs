@@ -62,6 +62,8 @@ pub(crate) struct QueueState {
     pub(crate) waits: AnticipationWaits,
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
+    /// BIOs of the call that submits it.
+    pub(crate) call_bios: usize,
     /// A spare list for BIOs on the way to their owners. Empty between two calls.
     pub(crate) spare_bios: Vec<Box<Bio>>,
     /// A spare list for the owners of these BIOs: queue and number of BIOs. Empty between two calls.
@@ -107,6 +109,7 @@ impl QueueState {
             backlog: Backlog::new(nr_bios),
             waits: AnticipationWaits::default(),
             run: Vec::with_capacity(nr_bios),
+            call_bios: 0,
             spare_bios: Vec::with_capacity(nr_bios),
             spare_owners: Vec::new(),
             aborted: Vec::new(),

@@ -56,7 +56,7 @@ impl Plan {
                 let m = &mut s.meta[zone as usize];
                 m.dirty = m.in_flight > 0;
                 if m.dirty {
-                    // What is in flight in a conventional zone may miss the sync, so the zone's note stays newer than
+                    // A write in flight in a conventional zone may miss the sync, so the zone's note stays newer than
                     // the table.
                     record.writes = record.writes.saturating_sub(1);
                     s.dirty.push(zone);
