@@ -23,8 +23,9 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// Locks a static mutex, but gives up after a few milliseconds, or less than a second on a busy machine. In a child of a fork, the holder may be a thread that
-/// exists in the parent only, and then the mutex never opens. So the caller must be able to do without the lock.
+/// Locks a static mutex, but gives up after a few milliseconds, or less than a second on a busy machine. In a child of a
+/// fork, the holder may be a thread that exists in the parent only, and then the mutex never opens. So the caller must be
+/// able to do without the lock.
 pub fn lock_soon<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     /// More than enough tries for a holder that changes a list.
     const TRIES: u32 = 10_000;

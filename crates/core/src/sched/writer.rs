@@ -348,20 +348,16 @@ impl SingleWriter {
         self.short_turns = allowed;
     }
 
-    /// Returns the zone whose plug a short turn may need next, if the token is free and short turns are allowed.
-    pub(crate) fn short_turns_of(&self) -> Option<ZoneNo> {
-        if self.short_turns && self.is_idle() { self.last } else { None }
-    }
-
     /// Returns the zone of the last turn, and where the head is, if short turns may begin now.
     #[inline]
     pub(crate) fn before_short_turns(&self) -> Option<(Option<ZoneNo>, Sector)> {
         (self.short_turns && self.is_idle()).then_some((self.last, self.head))
     }
 
-    /// Takes over from short turns. `last` had the last one, or still has it (`lasts`); `head` is where the one before
-    /// its end had left the head. Policies look at the rest of a turn only to wait, and a disk that waits has no short
-    /// turns.
+    /// Takes over from short turns. The zone `last` had the last of them; if that one still `lasts`, it is an ordinary
+    /// turn from now on. `head`: the sector at which the last short turn that has ended left the head. The rest of such a
+    /// turn is unknown, and no policy asks for it: policies need it to decide about a wait, and a disk that waits has no
+    /// short turns.
     pub(crate) fn learn_short_turns(&mut self, lasts: bool, last: Option<ZoneNo>, head: Sector) {
         self.head = head;
         match last {

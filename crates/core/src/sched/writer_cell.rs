@@ -1,7 +1,7 @@
 //! The place of a [`SingleWriter`]: its lock, and a word beside the lock. While no zone waits, a turn of one command takes
 //! the token by one compare-and-exchange of the word, gives it back by another, and locks nothing (*short turn*).
 //!
-//! The word says who knows where the token is:
+//! The word says where the token is:
 //!
 //! | word | the token |
 //! | --- | --- |
@@ -9,9 +9,9 @@
 //! | `FREE` | free, and no zone is listed; with the zone of the last turn |
 //! | `TURN` | with the queue that has one write of this zone on the way: a short turn |
 //!
-//! Whoever takes the lock sets the word to `LOCKED` first ([`WriterCell::lock`]), and makes a short turn an ordinary one. Its
-//! queue finds that at the end of its write, and then goes the ordinary way. Whoever leaves the token free under the lock
-//! opens the word again ([`WriterCell::open`]). So the token has one owner at any time, whichever way it came.
+//! Taking the lock sets the word to `LOCKED` first ([`WriterCell::lock`]), and makes a short turn an ordinary one. The queue
+//! with that turn finds the word changed at the end of its write, and then goes the ordinary way. A holder of the lock that
+//! leaves the token free opens the word again ([`WriterCell::open`]). So the token has one owner at any time.
 
 use super::writer::{SingleWriter, WriterCounters};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -195,7 +195,7 @@ mod tests {
     fn a_short_turn_counts_as_a_turn_of_one_command() {
         let cell = cell();
         for _ in 0..3 {
-            cell.begin_short_turn(A).expect("nobody has the token");
+            cell.begin_short_turn(A).expect("the token is free");
             assert!(cell.begin_short_turn(B).is_none() && cell.is_short_turn(A));
             assert!(cell.end_short_turn(A, Sector(8)));
         }
@@ -204,14 +204,14 @@ mod tests {
         let counters = writer.counters();
         assert_eq!((counters.turns, counters.drained[0], counters.longest_wait), (3, 3, Nanos(0)));
         drop(writer);
-        assert!(cell.is_free(), "who only looks leaves the word open");
+        assert!(cell.is_free(), "a look leaves the word open");
     }
 
     /// A zone that is listed during a short turn waits for its end, and gets the token from the queue that had it.
     #[test]
     fn a_zone_that_is_listed_makes_a_short_turn_an_ordinary_one() {
         let (cell, params) = (cell(), WriterParams::default());
-        cell.begin_short_turn(A).expect("nobody has the token");
+        cell.begin_short_turn(A).expect("the token is free");
         let mut writer = cell.lock();
         assert_eq!(writer.state().0, Some(A));
         assert!(matches!(writer.list(B, Nanos(0), &params), Listed::Queued(_)));
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn an_ordinary_turn_begins_where_short_turns_have_ended() {
         let cell = cell();
-        cell.begin_short_turn(A).expect("nobody has the token");
+        cell.begin_short_turn(A).expect("the token is free");
         assert!(cell.end_short_turn(A, Sector(80)));
         let writer = cell.lock();
         assert_eq!(writer.before_short_turns(), Some((Some(A), Sector(80))));
@@ -240,10 +240,10 @@ mod tests {
     #[test]
     fn a_short_turn_in_which_nothing_was_sent_is_taken_back() {
         let cell = cell();
-        let begun = cell.begin_short_turn(A).expect("nobody has the token");
+        let begun = cell.begin_short_turn(A).expect("the token is free");
         assert!(cell.take_back(A, &begun) && cell.is_free());
         assert_eq!(cell.inspect().counters().turns, 0);
-        let begun = cell.begin_short_turn(A).expect("nobody has the token");
+        let begun = cell.begin_short_turn(A).expect("the token is free");
         drop(cell.lock());
         assert!(!cell.take_back(A, &begun), "the token stays with its queue");
         assert!(!cell.is_free());
@@ -272,7 +272,7 @@ mod loom_tests {
         loom::model(|| {
             let cell = Arc::new(WriterCell::default());
             cell.inspect().allow_short_turns(true);
-            cell.begin_short_turn(ZoneNo(0)).expect("nobody has the token");
+            cell.begin_short_turn(ZoneNo(0)).expect("the token is free");
             let other = cell.clone();
             let other = thread::spawn(move || {
                 let params = WriterParams::default();

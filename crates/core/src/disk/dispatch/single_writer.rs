@@ -92,7 +92,7 @@ impl QueueState {
             return self.backlog.begin_turn(zone);
         }
         // The token is free. The next write of the last zone may be a short turn, which needs the plug's word.
-        if let Some(zone) = writer.short_turns_of()
+        if let Some((Some(zone), _)) = writer.before_short_turns()
             && !layout.words.is_idle(shared.place(zone))
         {
             let (mut shard, i) = shared.shard_of(zone);

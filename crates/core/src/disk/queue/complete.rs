@@ -122,11 +122,12 @@ impl QueueState {
             return self.write_failed::<ARBITRATED>(shared, layout, cmd, done);
         }
         trace::landed(layout, &cmd.bios);
-        if !ARBITRATED && layout.words.complete(shared.place(ZoneNo(cmd.zone))) {
-            self.deliver(shared, &mut cmd, done);
-            return self.tags.put(cmd);
-        }
-        if ARBITRATED && layout.short_turns && self.end_short_turn(shared, layout, &cmd) {
+        let undisturbed = if ARBITRATED {
+            layout.short_turns && self.end_short_turn(shared, layout, &cmd)
+        } else {
+            layout.words.complete(shared.place(ZoneNo(cmd.zone)))
+        };
+        if undisturbed {
             self.deliver(shared, &mut cmd, done);
             return self.tags.put(cmd);
         }

@@ -49,8 +49,7 @@ impl QueueState {
         let zone_start = layout.geometry.zone_start(zone);
         let len_sectors = self.collect(layout, bio, bios, kind, offset);
         let offset = (!append).then_some(offset);
-        let run = Run { zone, zone_start, kind, offset, len_sectors };
-        self.send_run(shared, layout, run);
+        self.send_run(shared, layout, Run { zone, zone_start, kind, offset, len_sectors });
     }
 
     /// Starts a run with `bio`, and takes the BIOs behind it that continue it: of the same operation and kind, and
@@ -65,26 +64,21 @@ impl QueueState {
         kind: Kind,
         offset: u32,
     ) -> u32 {
-        let (op, first, len, flags) =
-            (bio.op, bio.sector, bio.len_sectors, bio.flags.0 & Kind::FLAGS);
+        let (op, first, len) = (bio.op, bio.sector, bio.len_sectors);
         self.run.push(bio);
         let next = if op == Op::ZoneAppend { first } else { first.plus(u64::from(len)) };
         if bios.front().is_none_or(|b| b.sector != next) || !kind.merges(kind) {
             return len;
         }
-        self.collect_more(layout, (op, first, len), bios, flags, offset)
+        self.collect_more(layout, bios, offset)
     }
 
-    /// Takes the BIOs that continue a run. A function of its own has the registers for its loop.
+    /// Takes the BIOs that continue the run in `self.run`, which has one BIO. Returns the length of the run in sectors. A
+    /// function of its own has the registers for its loop.
     #[inline(never)]
-    fn collect_more(
-        &mut self,
-        layout: &Layout,
-        (op, first, mut total): (Op, Sector, u32),
-        bios: &mut Bios,
-        flags: u8,
-        offset: u32,
-    ) -> u32 {
+    fn collect_more(&mut self, layout: &Layout, bios: &mut Bios, offset: u32) -> u32 {
+        let Bio { op, sector: first, len_sectors: mut total, flags, .. } = *self.run[0];
+        let flags = flags.0 & Kind::FLAGS;
         let append = op == Op::ZoneAppend;
         let max = if append { layout.append_max } else { layout.max_of(op) };
         let room = layout.geometry.zone_sectors() - offset;
@@ -109,9 +103,10 @@ impl QueueState {
     }
 
     /// Admits `self.run` as a whole. If the zone is idle and a tag is free, sends the part that fits into one command
-    /// and parks the rest. Otherwise parks all of it. On an arbitrated
-    /// disk only a run that is all of its call may have its turn at once; `dispatch` gives all others theirs, after they have
-    /// merged.
+    /// and parks the rest. Otherwise parks all of it.
+    ///
+    /// On an arbitrated disk a run that is all of its call may have its turn at once. `dispatch` gives other runs their
+    /// turns, after they have merged.
     #[inline(always)]
     fn send_run(&mut self, shared: &Shared, layout: &Layout, run: Run) {
         let place = shared.place(run.zone);
