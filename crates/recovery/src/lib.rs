@@ -51,5 +51,5 @@ pub use disk::{DiskRecovery, FirstCommands};
 pub use ledger::{Landed, ResendLedger};
 pub use peer_queries::{Asked, PeerQueryId, Reply};
 pub use resend::{Outcome, Resend, ResendStep, Sent, StepIo};
-pub use resending::{Resending, StepEnd, rest_of};
+pub use resending::{LateWait, NOTHING_LATE, Resending, StepEnd, rest_of};
 pub use space::{Space, block_hashes};

@@ -5,7 +5,7 @@ use crate::disk::DiskRecovery;
 use crate::ledger::Landed;
 use crate::resend::{Outcome, Resend, StepIo};
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Flags, IoRequest, Op, Status};
+use zoneplug_core::{Flags, IoRequest, Nanos, Op, Status};
 
 /// A command that may have been sent again, and the step that goes on.
 #[derive(Debug)]
@@ -16,6 +16,38 @@ pub struct Resending {
     /// The command's data, while a step asks the disk.
     data: Option<AlignedBuf>,
 }
+
+/// A resent write that waits until the device has answered the commands of its zone that the disk has given up: one of
+/// them may be the first sending of the write.
+#[derive(Debug)]
+pub struct LateWait {
+    /// The slot of the write.
+    pub slot: u16,
+    /// The index of its disk's client.
+    pub client: usize,
+    /// The end of the wait: the write is refused then.
+    until: Nanos,
+}
+
+impl LateWait {
+    /// Begins a wait of at most `limit`.
+    pub fn new(slot: u16, client: usize, limit: Nanos, now: Nanos) -> LateWait {
+        LateWait { slot, client, until: Nanos(now.0.saturating_add(limit.0)) }
+    }
+
+    /// Returns the outcome of the wait, for [`DiskRecovery::next`]. `None`: it goes on. `limit`: that of a wait which would
+    /// begin now; without one, nothing is late any more.
+    pub fn outcome(&self, limit: Option<Nanos>, now: Nanos) -> Option<Outcome> {
+        match limit {
+            None => Some(NOTHING_LATE),
+            Some(_) if now < self.until => None,
+            Some(_) => Some(Outcome::Ended(Status::Timeout)),
+        }
+    }
+}
+
+/// The outcome of a wait for late commands where there is none.
+pub const NOTHING_LATE: Outcome = Outcome::Ended(Status::Ok);
 
 /// The end of a step.
 #[derive(Debug)]

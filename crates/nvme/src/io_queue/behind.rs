@@ -200,7 +200,7 @@ impl<C: DiskClient> IoQueue<C> {
             Step::Answer(..) => false,
         });
         let queries = self.pending_queries.iter().map(|a| a.slot());
-        let late = self.late.iter().map(|w| w.slot());
+        let late = self.late.iter().map(|w| w.slot);
         let slots = self.waiting.iter().copied().chain(queries).chain(late);
         let mut waiting = slots.filter_map(|n| self.running.get(usize::from(n))?.as_ref());
         if awaited || waiting.any(|running| is_before(&running.request)) {

@@ -4,24 +4,7 @@
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::tcp::Connection;
-use zoneplug_core::{Nanos, Status};
-use zoneplug_recovery::{Outcome, Resend, Resending};
-
-/// A resent write that waits.
-#[derive(Debug)]
-pub(super) struct LateWait {
-    slot: u16,
-    /// The index of its disk's client.
-    n: usize,
-    until: Nanos,
-}
-
-impl LateWait {
-    /// Returns the slot of the write.
-    pub(super) fn slot(&self) -> u16 {
-        self.slot
-    }
-}
+use zoneplug_recovery::{LateWait, NOTHING_LATE, Resend, Resending};
 
 impl<C: DiskClient> IoQueue<C> {
     /// Returns whether writes wait for commands that a disk has given up. No one signals that the device has answered
@@ -43,16 +26,14 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         let r = running.request;
         let Some(limit) = ctx.disks.late_limit(r.disk, r.sector) else {
-            let outcome = Outcome::Ended(Status::Ok);
-            let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
+            let step = ctx.disks.recovery(r.disk).next(&mut resend, NOTHING_LATE, ctx.now);
             return self.step(slot, running, n, (resend, step), tcp, ctx);
         };
         running.resending = Some(Box::new(Resending::waiting(resend)));
         self.keep(slot, running);
         // A queue that stops leaves the write unanswered: its host sends it to the next server.
         if !self.stops {
-            let until = Nanos(ctx.now.0.saturating_add(limit.0));
-            self.late.push(LateWait { slot, n, until });
+            self.late.push(LateWait::new(slot, n, limit, ctx.now));
         }
     }
 
@@ -67,19 +48,16 @@ impl<C: DiskClient> IoQueue<C> {
         for wait in std::mem::take(&mut self.late) {
             let entry = &mut self.running[usize::from(wait.slot)];
             let Some(r) = entry.as_ref().map(|running| running.request) else { continue };
-            let outcome = match ctx.disks.late_limit(r.disk, r.sector) {
-                None => Outcome::Ended(Status::Ok),
-                Some(_) if ctx.now < wait.until => {
-                    self.late.push(wait);
-                    continue;
-                }
-                Some(_) => Outcome::Ended(Status::Timeout),
+            let limit = ctx.disks.late_limit(r.disk, r.sector);
+            let Some(outcome) = wait.outcome(limit, ctx.now) else {
+                self.late.push(wait);
+                continue;
             };
             let Some(mut running) = entry.take() else { continue };
             let Some(resending) = running.resending.take() else { continue };
             let mut resend = resending.into_resend();
             let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
-            self.step(wait.slot, running, wait.n, (resend, step), tcp, ctx);
+            self.step(wait.slot, running, wait.client, (resend, step), tcp, ctx);
             progress = true;
         }
         progress

@@ -45,14 +45,13 @@ use crate::target::{Namespaces, QueueId};
 use crate::tcp::{Connection, Received};
 use answered::Answered;
 use behind::Behind;
-use late::LateWait;
 use peer_query::PendingQuery;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zoneplug_buf::{AlignedBuf, Buffers, IoBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Flags, Nanos, Op, Sector, Status};
-use zoneplug_recovery::{ClientKey, DiskRecovery, Resending};
+use zoneplug_recovery::{ClientKey, DiskRecovery, LateWait, Resending};
 
 /// The disks of a server.
 pub trait Disks {

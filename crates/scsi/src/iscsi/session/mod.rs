@@ -48,14 +48,14 @@ use manage::Pending;
 use output::Output;
 use receive::Incoming;
 use requests::Used;
-use resend::{Answered, LateWait, client_key};
+use resend::{Answered, client_key};
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use window::Window;
 use zoneplug_buf::Buffers;
 use zoneplug_core::{BioPool, Bios, DiskClient, Nanos, Op, Sector, Sense};
-use zoneplug_recovery::{ClientKey, DiskRecovery};
+use zoneplug_recovery::{ClientKey, DiskRecovery, LateWait};
 
 /// Bytes of a challenge, and its number.
 pub type Random = [u8; CHALLENGE_LEN + 1];

@@ -8,9 +8,9 @@ use super::command::Work;
 use super::{Server, Session};
 use crate::unit::IoResult;
 use std::collections::VecDeque;
-use zoneplug_core::{DiskClient, FNV_START, Flags, IoRequest, Nanos, Op, Sector, Status, fnv1a};
+use zoneplug_core::{DiskClient, FNV_START, Flags, IoRequest, Op, Sector, Status, fnv1a};
 use zoneplug_recovery::{
-    ClientKey, Outcome, Resend, ResendStep, Resending, Sent, StepEnd, rest_of,
+    ClientKey, LateWait, NOTHING_LATE, Resend, ResendStep, Resending, Sent, StepEnd, rest_of,
 };
 
 /// Returns the key of an initiator in the notes about lost answers: a hash of its name. All of its sessions have the
@@ -63,15 +63,6 @@ impl Answered {
             self.last.pop_front();
         }
     }
-}
-
-/// A resent write that waits until the device has answered the commands of its zone that the disk has given up.
-#[derive(Debug)]
-pub(super) struct LateWait {
-    slot: u16,
-    /// The index of its disk's client.
-    n: usize,
-    until: Nanos,
 }
 
 impl<C: DiskClient> Session<C> {
@@ -218,16 +209,14 @@ impl<C: DiskClient> Session<C> {
         let Some(r) = self.work(slot).map(|work| work.request) else { return };
         match server.late_limit(r.disk, r.sector) {
             None => {
-                let nothing_is_late = Outcome::Ended(Status::Ok);
-                let step = server.recovery(r.disk).next(&mut resend, nothing_is_late, server.now());
+                let step = server.recovery(r.disk).next(&mut resend, NOTHING_LATE, server.now());
                 self.step(slot, n, (resend, step), server);
             }
             Some(limit) => {
                 if let Some(c) = self.command(slot) {
                     c.resending = Some(Box::new(Resending::waiting(resend)));
                 }
-                let until = Nanos(server.now().0.saturating_add(limit.0));
-                self.late.push(LateWait { slot, n, until });
+                self.late.push(LateWait::new(slot, n, limit, server.now()));
             }
         }
     }
@@ -238,19 +227,16 @@ impl<C: DiskClient> Session<C> {
         let mut progress = false;
         for wait in std::mem::take(&mut self.late) {
             let Some(r) = self.work(wait.slot).map(|work| work.request) else { continue };
-            let outcome = match server.late_limit(r.disk, r.sector) {
-                None => Outcome::Ended(Status::Ok),
-                Some(_) if server.now() < wait.until => {
-                    self.late.push(wait);
-                    continue;
-                }
-                Some(_) => Outcome::Ended(Status::Timeout),
+            let limit = server.late_limit(r.disk, r.sector);
+            let Some(outcome) = wait.outcome(limit, server.now()) else {
+                self.late.push(wait);
+                continue;
             };
             let resending = self.command(wait.slot).and_then(|c| c.resending.take());
             let Some(resending) = resending else { continue };
             let mut resend = resending.into_resend();
             let step = server.recovery(r.disk).next(&mut resend, outcome, server.now());
-            self.step(wait.slot, wait.n, (resend, step), server);
+            self.step(wait.slot, wait.client, (resend, step), server);
             progress = true;
         }
         progress
