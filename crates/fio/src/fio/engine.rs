@@ -25,9 +25,24 @@ pub(super) struct Engine {
     pub(super) fio: Program,
     /// The process that has opened devices; before that, the process in which fio loaded this library.
     pid: AtomicI32,
-    /// Devices by their canonical specification, so that jobs whose specifications mean the same share one. Kept until
-    /// fio ends, because a later job may name one again.
-    devices: Mutex<BTreeMap<String, Arc<Device>>>,
+    /// Kept until fio ends, because a later job may name a device again.
+    devices: Mutex<Devices>,
+}
+
+#[derive(Default)]
+struct Devices {
+    /// By canonical specification, so that jobs whose specifications mean the same share one.
+    open: BTreeMap<String, Arc<Device>>,
+    /// By file name, which is parsed once: fio names a file with each operation on its zones.
+    named: BTreeMap<String, Named>,
+}
+
+/// The device that a file name leads to, and how a job uses it.
+#[derive(Clone)]
+pub(super) struct Named {
+    pub(super) device: Arc<Device>,
+    /// Whether the job's writes are zone appends.
+    pub(super) appends: bool,
 }
 
 static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
@@ -72,31 +87,40 @@ impl Engine {
         self.pid.load(Ordering::Relaxed) == std::process::id() as i32
     }
 
-    fn device(&self, name: &str) -> Result<Arc<Device>, String> {
-        let spec = FileName::parse(name)?.disk;
-        let key = spec.canonical().to_string();
+    fn named(&self, name: &str) -> Result<Named, String> {
         let mut all = lock(&self.devices);
-        if let Some(d) = all.get(&key) {
-            return Ok(d.clone());
+        if let Some(named) = all.named.get(name) {
+            return Ok(named.clone());
         }
-        let d = Arc::new(Device::open(&spec)?);
-        self.pid.store(std::process::id() as i32, Ordering::Relaxed);
-        all.insert(key, d.clone());
-        Ok(d)
+        let FileName { disk, appends } = FileName::parse(name)?;
+        let key = disk.canonical().to_string();
+        let device = match all.open.get(&key) {
+            Some(device) => device.clone(),
+            None => {
+                let device = Arc::new(Device::open(&disk)?);
+                self.pid.store(std::process::id() as i32, Ordering::Relaxed);
+                all.open.insert(key, device.clone());
+                device
+            }
+        };
+        let named = Named { device, appends };
+        all.named.insert(name.to_owned(), named.clone());
+        Ok(named)
+    }
+
+    fn device(&self, name: &str) -> Result<Arc<Device>, String> {
+        self.named(name).map(|named| named.device)
     }
 
     /// The device behind a `fio_file`.
     ///
     /// # Safety
     /// `f` must come from fio, in a callback of the current thread.
-    pub(super) unsafe fn device_of(
-        &self,
-        f: *mut c_void,
-    ) -> Result<(File<'_>, Arc<Device>), String> {
+    pub(super) unsafe fn device_of(&self, f: *mut c_void) -> Result<(File<'_>, Named), String> {
         // SAFETY: the caller's promise.
         let file = unsafe { File::new(self.abi, f) };
-        let d = self.device(&file.name()?)?;
-        Ok((file, d))
+        let named = self.named(&file.name()?)?;
+        Ok((file, named))
     }
 }
 
@@ -142,7 +166,7 @@ pub(super) unsafe extern "C" fn get_zoned_model(
     guard(-libc::EIO, || {
         let Some(e) = engine() else { return zone_result(Err(libc::EIO)) };
         // SAFETY: fio passes a file, shown to `get_file_size` before.
-        let (file, d) = match unsafe { e.device_of(f) } {
+        let (file, Named { device: d, .. }) = match unsafe { e.device_of(f) } {
             Ok(found) => found,
             Err(why) => {
                 say(&why);
@@ -179,8 +203,8 @@ unsafe fn on_device(f: *mut c_void, run: impl FnOnce(&Device) -> Result<c_int, E
         zone_result((|| {
             let e = engine().ok_or(libc::EIO)?;
             // SAFETY: the caller's promise.
-            let (_, d) = unsafe { e.device_of(f) }.map_err(|_| libc::EIO)?;
-            run(&d)
+            let (_, named) = unsafe { e.device_of(f) }.map_err(|_| libc::EIO)?;
+            run(&named.device)
         })())
     })
 }

@@ -4,8 +4,7 @@
 //! `iodepth_batch` requests, and before it waits.
 
 use super::abi::{self, Abi, File, IoU, TABLE, unlikely};
-use super::device::FileName;
-use super::engine::{Engine, engine};
+use super::engine::{Engine, Named, engine};
 use super::jobs::{Full, Jobs};
 use super::lane::{Lane, note};
 use super::program::{Errno, Program, guard, say};
@@ -14,7 +13,7 @@ use core::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zoneplug_core::{Bytes, IoBuf, Op, Sector, Status};
+use zoneplug_core::{Bytes, Op, Status};
 
 /// The state of one fio job. Only the job's thread uses it.
 struct Job {
@@ -185,8 +184,7 @@ impl Job {
             return Err("this job has stopped".to_owned());
         }
         // SAFETY: the caller's promise.
-        let (file, device) = unsafe { e.device_of(f) }?;
-        let appends = FileName::parse(&file.name()?)?.appends;
+        let (file, Named { device, appends }) = unsafe { e.device_of(f) }?;
         let zones = if device.zoned.load(Ordering::Relaxed) { device.whole_zones() } else { 0 };
         abi::check_opened_file(file, zones)?;
         let same = |l: &Lane| Arc::ptr_eq(&l.device, &device) && l.appends() == appends;
@@ -282,44 +280,6 @@ pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut
         Some(Ok(())) => abi::FIO_Q_QUEUED,
         _ => search::<ROW>(td, u),
     }
-}
-
-/// Checks a read or a write before the unit is used.
-#[inline(always)]
-fn check(lane: &Lane, unit: IoU<'_>) -> Result<(), Obstacle> {
-    abi::check_transfer(unit, lane.bytes).map_err(Obstacle::Unexpected)?;
-    // The layer counts in sectors. It would refuse a length that is not a multiple of a sector, so this refuses it too.
-    if (unit.offset() | unit.xfer_buflen()) & 511 != 0 || unit.xfer_buflen() >> 32 != 0 {
-        return Err(unlikely(Obstacle::Unaligned));
-    }
-    Ok(())
-}
-
-/// Queues an operation that moves data, at the sector `at`. If it fails, it has changed nothing.
-#[inline(always)]
-fn transfer(
-    lane: &mut Lane,
-    u: *mut c_void,
-    unit: IoU<'_>,
-    op: Op,
-    at: impl FnOnce() -> Sector,
-) -> Result<(), Obstacle> {
-    check(lane, unit)?;
-    let queued = lane.queue(unit.index() as usize, u, || {
-        // These fields are read only now, so that the function has enough registers.
-        let (sector, len) = (at(), unit.xfer_buflen() as u32);
-        // SAFETY: fio keeps the buffer until it has the unit's event, which it gets only after the buffer is
-        // back; `settle` waits for units whose events fio did not ask for. Meanwhile fio may read the buffer of a
-        // write, and does not touch that of a read.
-        let buf = unsafe {
-            match op {
-                Op::Read => IoBuf::new(unit.xfer_buf(), len),
-                _ => IoBuf::new_shared(unit.xfer_buf(), len),
-            }
-        };
-        (op, sector, len >> 9, buf)
-    });
-    queued.map_err(Obstacle::Unexpected)
 }
 
 impl Job {
@@ -605,3 +565,6 @@ impl Job {
 mod appends;
 #[cfg(test)]
 mod tests;
+mod transfer;
+
+use transfer::transfer;

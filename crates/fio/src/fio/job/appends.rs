@@ -3,7 +3,8 @@
 
 use super::super::abi::{self, IoU};
 use super::super::lane::{Lane, note};
-use super::{Job, Obstacle, check, transfer};
+use super::transfer::{check, transfer};
+use super::{Job, Obstacle};
 use core::ffi::{c_int, c_void};
 use zoneplug_core::{Bytes, Op};
 

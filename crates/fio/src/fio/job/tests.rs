@@ -1,6 +1,6 @@
 //! A job with fake units of fio, and a fake fio that only counts calls.
 
-use super::super::device::Device;
+use super::super::device::{Device, FileName};
 use super::*;
 use std::cell::Cell;
 
