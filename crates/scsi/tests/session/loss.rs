@@ -1,6 +1,7 @@
 //! Writes whose answers were lost, and that the initiator sends again.
 
-use crate::common::{Fragments, Peer, read_cdb, write_cdb};
+use crate::cdb::{read_cdb, write_cdb};
+use crate::common::{Fragments, Peer};
 use crate::{BLOCK, pattern};
 
 const KEYS: &str = "InitialR2T=No\0";

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cdb;
 mod common;
 mod loss;
 
-use common::{Fragments, Peer, WAIT_FOR_TARGET, read_cdb, write_cdb};
+use cdb::{read_cdb, write_cdb};
+use common::{Fragments, Peer, WAIT_FOR_TARGET};
 use proptest::prelude::*;
 use zoneplug_scsi::iscsi::{Header, NO_TAG, opcode};
 
