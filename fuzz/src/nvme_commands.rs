@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::Waker;
-use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
+use zoneplug_buf::{AlignedBuf, Buffers, IoBuf, Lent};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Bio, Bios, Command as Below, Commands, Device, Nanos, Op, Sector, ZoneNo};
@@ -19,7 +19,7 @@ use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 use zoneplug_nvme::spec::{Command, Completion, opcode};
 use zoneplug_nvme::target::{Connected, Namespace, Nqn, Reply, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::pdu::Digests;
-use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
 use zoneplug_recovery::DiskRecovery;
 
 const NAME: &str = "nqn.fuzz";
@@ -93,7 +93,7 @@ impl<'a> Disks for &'a Served {
     fn open(&self, disk: u32, entries: u32) -> Option<Client<'a>> {
         assert_eq!(disk, 0);
         *self.queue.borrow_mut() = Some(self.disk.open_polled_queue(entries, 4).expect("a queue"));
-        Some(Client { served: *self, outstanding: 0 })
+        Some(Client { served: self, outstanding: 0 })
     }
 
     fn fills_buffers(&self, _: u32) -> bool {

@@ -2,10 +2,11 @@
 //! bounds, and how the stream is cut changes neither the commands that come up nor what is sent.
 
 use std::io::IoSlice;
+use zoneplug_buf::Buffers;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::tcp::pdu::{INITIALIZE_LEN, Initialize, Kind};
-use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
 
 const NOW: Nanos = Nanos(0);
 /// Small, so that short inputs reach the bounds.
@@ -87,7 +88,8 @@ fn run(bytes: &[u8], initialize: Option<u8>, cut: usize) -> Seen {
         ..Config::default()
     };
     let mut connection = Connection::new(config, NOW);
-    connection.set_queue(Queue { entries: ENTRIES, sq_flow_control: bytes.len() % 2 == 0 });
+    connection
+        .set_queue(Queue { entries: ENTRIES, sq_flow_control: bytes.len().is_multiple_of(2) });
     let seen = Seen { commands: Vec::new(), sent: Vec::new(), ended: false };
     let mut t = Target { connection, buffers: Buffers::new(1 << 20), seen };
     if let Some(digests) = initialize {

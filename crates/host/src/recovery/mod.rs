@@ -18,6 +18,7 @@
 pub(crate) mod bases;
 pub(crate) mod directory;
 pub(crate) mod journal;
+#[cfg(any(feature = "iscsi", feature = "nvme-tcp"))]
 pub(crate) mod lost_writes;
 pub(crate) mod mark;
 pub(crate) mod note;
