@@ -93,6 +93,13 @@ impl Spec {
                 let problem = format!("the option '{part}' has an empty side");
                 return Err(SpecError::syntax(problem, form).into());
             }
+            // No key has one, and printed again the specification would be cut there.
+            if let Some(c) = key.chars().find(|&c| matches!(c, '@' | '%' | '[' | ']' | QUOTE)) {
+                let problem = format!("the key '{key}' has a '{c}'");
+                let form =
+                    "a value and a path with , @ % or brackets are quoted, as in \"a,b.zbd\"";
+                return Err(SpecError::syntax(problem, form).into());
+            }
             if !given.insert(key) {
                 return Err(SpecError::Twice { key: key.to_owned() }.into());
             }
@@ -353,6 +360,8 @@ mod tests {
             ("mem,", "'' is not an option"),
             ("mem,,zones=4", "'' is not an option"),
             ("mem,zones", "'zones' is not an option"),
+            ("mem,z%=4", "the key 'z%' has a '%'"),
+            ("mem,z\"=4", "the key 'z\"' has a '\"'"),
             ("mem,zones=", "'zones=' has an empty side"),
             ("mem,=4", "'=4' has an empty side"),
             ("mem,zones=4,conv=1,zones=4", "zones is given twice"),

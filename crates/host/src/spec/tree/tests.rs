@@ -75,6 +75,7 @@ fn brackets_hold_the_devices_of_a_layer_together() {
         ("stripe@[linear@a%b],zones=4%c", "zones behind a bracket"),
         ("stripe@[linear@a%b],fault=write/io%c", "fault behind a bracket"),
         ("stripe@[mem,tags=4],tags=5", "tags is given twice"),
+        ("stripe@a%[b,c%=d]%e", "the key 'c%' has a '%'"),
         ("stripe@linear@a%b", "a layer of several devices on another"),
         ("stripe@a%po2@linear@b", "a layer of several devices on another"),
     ] {
