@@ -86,6 +86,7 @@ impl ConnectionCount {
     }
 
     /// Counts a queue that goes on without its connection, whatever the limit.
+    #[cfg(feature = "nvme-tcp")]
     pub(crate) fn stay(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
