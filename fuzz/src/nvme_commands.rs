@@ -3,15 +3,15 @@
 //! layer send what the device refuses.
 
 use crate::input::Input;
+use crate::zones::{Layout, Zones};
 use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::task::Waker;
-use zoneplug_buf::{AlignedBuf, Buffers, IoBuf, Lent};
+use zoneplug_buf::{AlignedBuf, Buffers, Lent};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::zone::{Condition, Geometry, Limits};
-use zoneplug_core::{Bio, Bios, Command as Below, Commands, Device, Nanos, Op, Sector, ZoneNo};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Bio, Bios, Nanos, Op, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{DiskClient, Disks, IoContext, IoQueue};
@@ -112,26 +112,6 @@ impl<'a> Disks for &'a Served {
 
     fn count_replayed(&self, _: u32) {
         panic!("nothing was lost");
-    }
-}
-
-/// A zone as the answers say that it is: the byte that each block is filled with, and the write pointer.
-#[derive(Debug, Clone)]
-struct Zone {
-    blocks: [u8; SIZE as usize],
-    /// Blocks that a host has deallocated since: they may be zero instead.
-    deallocated: [bool; SIZE as usize],
-    wp: u32,
-}
-
-impl Zone {
-    const EMPTY: Zone =
-        Zone { blocks: [0; SIZE as usize], deallocated: [false; SIZE as usize], wp: 0 };
-
-    fn is(&self, block: u32, data: &[u8]) -> bool {
-        let n = block as usize;
-        let all = |fill| data.iter().all(|b| *b == fill);
-        all(self.blocks[n]) || self.deallocated[n] && all(0)
     }
 }
 
@@ -310,42 +290,27 @@ fn data_of(c: &Command, fill: u8, s: &mut Input<'_>) -> Data {
 }
 
 /// Applies a command that has succeeded to what is known.
-fn apply(zones: &mut [Zone], c: &Command, done: &Completion, fill: u8) {
-    let conventional = c.nsid() == 1;
-    let at = |lba: u64| {
-        let (z, offset) = (lba as u32 / SIZE, lba as u32 % SIZE);
-        (if conventional { z } else { z + CONVENTIONAL } as usize, offset)
-    };
+fn apply(zones: &mut Zones, c: &Command, done: &Completion, fill: u8) {
+    let base = base(c);
     let blocks = (c.cdw(12) & 0xffff) + 1;
     match c.opcode() {
         opcode::WRITE | opcode::WRITE_ZEROES | opcode::ZONE_APPEND => {
             let append = c.opcode() == opcode::ZONE_APPEND;
-            let (mut z, mut offset) = at(if append { done.result } else { c.cdw_pair(10) });
-            assert!(!append || z == at(c.cdw_pair(10)).0, "in its zone: {c:?}");
-            if !conventional {
-                assert_eq!(offset, zones[z].wp, "at the write pointer: {c:?}");
-                zones[z].wp += blocks;
-                assert!(zones[z].wp <= CAPACITY, "{c:?}");
-            }
+            let asked = c.cdw_pair(10) as u32;
+            let at = if append { done.result as u32 } else { asked };
+            assert!(!append || at / SIZE == asked / SIZE, "in its zone: {c:?}");
             let fill = if c.opcode() == opcode::WRITE_ZEROES { 0 } else { fill };
-            for _ in 0..blocks {
-                zones[z].blocks[offset as usize] = fill;
-                zones[z].deallocated[offset as usize] = false;
-                offset += 1;
-                if offset == SIZE {
-                    (z, offset) = (z + 1, 0);
-                }
-            }
+            zones.write(base + at, blocks, fill);
         }
         opcode::ZONE_MANAGEMENT_SEND => {
             let all = c.cdw(13) & 0x100 != 0;
-            let first = at(c.cdw_pair(10)).0;
-            for (z, zone) in zones.iter_mut().enumerate().skip(CONVENTIONAL as usize) {
+            let one = (base + c.cdw_pair(10) as u32) / SIZE;
+            for z in zones.sequential() {
                 // Finishing all zones leaves those that are empty or full.
-                let part = if all { c.cdw(13) & 7 != 2 || zone.wp > 0 } else { z == first };
+                let part = if all { c.cdw(13) & 7 != 2 || !zones.is_empty(z) } else { z == one };
                 match c.cdw(13) & 7 {
-                    4 if part => *zone = Zone::EMPTY,
-                    2 if part => zone.wp = CAPACITY,
+                    4 if part => zones.reset(z),
+                    2 if part => zones.finish(z),
                     _ => {}
                 }
             }
@@ -354,9 +319,13 @@ fn apply(zones: &mut [Zone], c: &Command, done: &Completion, fill: u8) {
     }
 }
 
-/// Notes what a host deallocates. Only the conventional blocks are a drive's to forget, and it may forget some although the
-/// command fails.
-fn deallocate(zones: &mut [Zone], c: &Command, ranges: &[u8]) {
+/// The first block of the namespace of a command.
+fn base(c: &Command) -> u32 {
+    if c.nsid() == 1 { 0 } else { CONVENTIONAL * SIZE }
+}
+
+/// Notes what a host deallocates.
+fn deallocate(zones: &mut Zones, c: &Command, ranges: &[u8]) {
     if (c.opcode(), c.nsid()) != (opcode::DATASET_MANAGEMENT, 1) {
         return;
     }
@@ -365,39 +334,14 @@ fn deallocate(zones: &mut [Zone], c: &Command, ranges: &[u8]) {
         let (blocks, start) = (number(&range[4..8]), number(&range[8..]));
         let all = u64::from(CONVENTIONAL * SIZE);
         for block in start.min(all)..start.saturating_add(blocks).min(all) {
-            let (zone, n) = (block as usize / SIZE as usize, block as usize % SIZE as usize);
-            zones[zone].deallocated[n] = true;
+            zones.deallocate(block as u32);
         }
     }
 }
 
-/// The device is what the answers say, and has refused nothing.
-fn check(emu: &Arc<EmuDisk>, zones: &[Zone], limited: bool, opened: bool) {
-    let mut queue = emu.open_queue(1, Waker::noop().clone()).expect("a queue");
-    for (z, zone) in zones.iter().enumerate() {
-        let info = emu.zone_info(ZoneNo(z as u32));
-        let wp = match info.cond {
-            Condition::Full => CAPACITY,
-            Condition::NotWp => 0,
-            _ => (info.wp.0 - info.start.0) as u32 / BLOCK,
-        };
-        // A zone that was opened without a write may be finished with all others.
-        assert!(wp == zone.wp || opened && wp == CAPACITY, "zone {z}: {info:?}, not {zone:?}");
-        for n in 0..SIZE {
-            let sector = Sector(info.start.0 + u64::from(n * BLOCK));
-            let (lent, io): (Lent, IoBuf) = AlignedBuf::zeroed(BLOCK_BYTES as u32).lend();
-            let mut list = Commands::from([Below::of(Bio::with_buf(Op::Read, sector, BLOCK, io))]);
-            let mut done = Commands::new();
-            queue.submit(Nanos(0), &mut list);
-            queue.poll(Nanos(0), &mut done);
-            let mut bio = done[0].bios.pop().expect("a BIO");
-            let block = lent.take_back(bio.take_buf()).expect("its memory");
-            assert!(zone.is(n, block.as_slice()), "zone {z}, block {n}: not as in {zone:?}");
-        }
-    }
-    let stats = emu.stats();
-    assert_eq!(stats.overlaps, 0);
-    for (status, n) in stats.failures() {
+/// The device has refused nothing that the layer could have known.
+fn check_refusals(emu: &Arc<EmuDisk>, limited: bool) {
+    for (status, n) in emu.stats().failures() {
         use zoneplug_core::Status as S;
         let known = matches!(status, S::InvalidTransition)
             || limited && matches!(status, S::OpenLimit | S::ActiveLimit);
@@ -421,7 +365,8 @@ pub fn nvme_commands(data: &[u8]) {
     io.show(namespaces, &&served);
     let (host, buffers) = (Initiator::new(options), Buffers::new(1 << 20));
     let mut m = Machine { served: &served, host, tcp, io, buffers };
-    let mut zones = vec![Zone::EMPTY; (CONVENTIONAL + ZONES) as usize];
+    let layout = Layout { block_sectors: BLOCK, size: SIZE, capacity: CAPACITY };
+    let mut zones = Zones::new(layout, CONVENTIONAL, ZONES);
     let (mut opened, mut fill) = (false, 0);
     for _ in 0..64 {
         if s.is_empty() {
@@ -454,13 +399,12 @@ pub fn nvme_commands(data: &[u8]) {
         }
         opened |= c.opcode() == opcode::ZONE_MANAGEMENT_SEND && c.cdw(13) & 7 == 3;
         if c.opcode() == opcode::READ {
-            let base = if c.nsid() == 1 { 0 } else { CONVENTIONAL * SIZE };
-            for (n, block) in (c.cdw_pair(10) as u32 + base..).zip(read.chunks(BLOCK_BYTES)) {
-                let zone = &zones[(n / SIZE) as usize];
-                assert!(zone.is(n % SIZE, block), "block {n} is not as in {zone:?}: {c:?}");
+            for (n, block) in (base(&c) + c.cdw_pair(10) as u32..).zip(read.chunks(BLOCK_BYTES)) {
+                zones.check_block(n, block);
             }
         }
         apply(&mut zones, &c, &done, fill);
     }
-    check(&emu, &zones, flags & 2 != 0, opened);
+    zones.check(&emu, opened);
+    check_refusals(&emu, flags & 2 != 0);
 }

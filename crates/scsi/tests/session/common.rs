@@ -1,4 +1,4 @@
-//! An initiator, the bytes between it and a session, and a disk.
+//! An initiator, the bytes between it and a session, and a disk. The fuzzing targets use this file, too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,8 +21,9 @@ use zoneplug_scsi::unit::{Unit, UnitConfig};
 pub(crate) const WAIT_FOR_TARGET: u64 = 30;
 
 const MEMORY: u32 = 16 << 20;
-const ZONES: u64 = 8;
-const ZONE_SECTORS: u32 = 16 * 8;
+pub(crate) const ZONES: u32 = 8;
+pub(crate) const ZONE_BLOCKS: u32 = 16;
+const ZONE_SECTORS: u32 = ZONE_BLOCKS * 8;
 
 /// The lengths of the pieces in which bytes arrive.
 #[derive(Clone)]
@@ -52,6 +53,7 @@ impl Fragments {
 
 /// A disk, and how many results its clients get before they have to wait.
 struct Hardware {
+    device: Arc<EmuDisk>,
     disk: Disk,
     results: Cell<usize>,
     target: RefCell<Target>,
@@ -101,6 +103,8 @@ impl DiskClient for QueueClient {
 
 struct Side {
     hardware: Rc<Hardware>,
+    /// Queues of the disk that the session has asked for.
+    opened: usize,
     buffers: Buffers,
     now: Nanos,
 }
@@ -112,6 +116,7 @@ impl Server<QueueClient> for Side {
 
     fn open(&mut self, _: u32, entries: u32) -> Option<QueueClient> {
         let queue = self.hardware.disk.open_polled_queue(entries, 64).ok()?;
+        self.opened += 1;
         Some(QueueClient { queue, hardware: self.hardware.clone(), outstanding: 0 })
     }
 
@@ -166,6 +171,8 @@ pub(crate) struct Peer {
     sent: VecDeque<u8>,
     framer: Framer,
     limits: FrameLimits,
+    /// What the login has agreed on so far.
+    agreed: FrameLimits,
     pub(crate) pdus: VecDeque<Pdu>,
     pub(crate) cmd_sn: u32,
     stat_sn: Option<u32>,
@@ -180,13 +187,13 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn hardware() -> Rc<Hardware> {
-        let g = Geometry::new(ZONES, ZONE_SECTORS, ZONE_SECTORS).unwrap();
+        let g = Geometry::new(u64::from(ZONES), ZONE_SECTORS, ZONE_SECTORS).unwrap();
         let g = g.with_conventional([ZoneNo(0)]).unwrap();
         let mut emu = EmuConfig::new(EmuKind::Mem, g);
         emu.limits = Limits { max_open_zones: 4, ..Limits::default() };
         let mut wait = |due: Option<Nanos>| due.unwrap_or(Nanos(0));
-        let disk =
-            Disk::open(EmuDisk::new(emu).unwrap(), DiskConfig::default(), &mut wait).unwrap();
+        let device = EmuDisk::new(emu).unwrap();
+        let disk = Disk::open(device.clone(), DiskConfig::default(), &mut wait).unwrap();
         let unit = |disk_no: u8| {
             let config = UnitConfig {
                 disk: 0,
@@ -213,6 +220,7 @@ impl Peer {
             recovery: DiskRecovery::new(disk.geometry()),
             replayed: Cell::new(0),
             keys: Cell::new(0),
+            device,
             disk,
         })
     }
@@ -226,6 +234,7 @@ impl Peer {
         Peer {
             side: Side {
                 hardware: hardware.clone(),
+                opened: 0,
                 buffers: Buffers::new(1 << 20),
                 now: Nanos(0),
             },
@@ -236,6 +245,7 @@ impl Peer {
             sent: VecDeque::new(),
             framer: Framer::new(limits),
             limits,
+            agreed: limits,
             pdus: VecDeque::new(),
             cmd_sn: u32::MAX - 1,
             stat_sn: None,
@@ -265,9 +275,6 @@ impl Peer {
         peer.first_burst = peer.first_burst.min(burst);
         peer.immediate = value("ImmediateData") != Some("No");
         peer.unsolicited = value("InitialR2T") == Some("No");
-        let digest = value("HeaderDigest") == Some("CRC32C");
-        peer.limits = FrameLimits { header_digest: digest, data_digest: digest, ..peer.limits };
-        peer.framer.set_limits(peer.limits);
         peer
     }
 
@@ -290,6 +297,17 @@ impl Peer {
         Peer::log_in_to(&self.hardware, keys, MEMORY, Fragments::whole())
     }
 
+    /// Connects, and does not log in.
+    #[allow(dead_code)]
+    pub(crate) fn stranger(fragments: Fragments) -> Peer {
+        Peer::connect(&Peer::hardware(), MEMORY, fragments)
+    }
+
+    #[allow(dead_code)]
+    pub(crate) fn device(&self) -> &Arc<EmuDisk> {
+        &self.hardware.device
+    }
+
     pub(crate) fn discover(fragments: Fragments) -> Peer {
         let mut peer = Peer::connect(&Peer::hardware(), MEMORY, fragments);
         let keys = "InitiatorName=iqn.2026-11.test:peer\0SessionType=Discovery\0MaxRecvDataSegmentLength=512\0";
@@ -309,6 +327,12 @@ impl Peer {
     /// Sends a PDU.
     pub(crate) fn push(&mut self, header: Header, data: &[u8]) {
         self.sent.extend(encode_pdu(header, data, &self.limits));
+    }
+
+    /// Sends bytes that need not be a PDU.
+    #[allow(dead_code)]
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        self.sent.extend(bytes);
     }
 
     /// Moves bytes until nothing happens any more.
@@ -375,7 +399,25 @@ impl Peer {
                 assert!(ahead >= 0, "MaxCmdSN never goes back");
             }
             self.max_cmd_sn = word(32);
+            if h.opcode() == opcode::LOGIN_RESPONSE {
+                self.agree(&pdu);
+            }
             self.pdus.push_back(pdu);
+        }
+    }
+
+    /// Digests begin with the full feature phase.
+    fn agree(&mut self, response: &Pdu) {
+        for (key, value) in parse_text(&response.data).unwrap() {
+            match key {
+                "HeaderDigest" => self.agreed.header_digest = value == "CRC32C",
+                "DataDigest" => self.agreed.data_digest = value == "CRC32C",
+                _ => {}
+            }
+        }
+        if response.header.flags() & 0x83 == 0x83 {
+            self.limits = self.agreed;
+            self.framer.set_limits(self.limits);
         }
     }
 
@@ -590,6 +632,6 @@ impl Peer {
         while !session.is_drained() {
             session.run(&mut self.side);
         }
-        assert_eq!(session.into_clients(&mut self.side).len(), 1);
+        assert_eq!(session.into_clients(&mut self.side).len(), self.side.opened);
     }
 }
