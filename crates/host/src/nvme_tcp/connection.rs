@@ -17,6 +17,7 @@ use zoneplug_core::poison::lock;
 use zoneplug_nvme::association::{Association, Server};
 use zoneplug_nvme::dhchap::Random;
 use zoneplug_nvme::io_queue::IoContext;
+use zoneplug_nvme::spec::fabrics::connect_offset;
 use zoneplug_nvme::spec::{Completion, status};
 use zoneplug_nvme::target::auth::{Computed, Job};
 use zoneplug_nvme::target::{Activity, Namespaces, Nqn, QueueId, Target};
@@ -301,15 +302,22 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
         Some(place.is_kept())
     }
 
-    fn connect_refused(&mut self, host: Option<&Nqn>, status: u16) {
+    fn connect_refused(&mut self, host: Option<&Nqn>, refused: &Completion) {
+        /// The field of the data that is wrong, as the completion names it.
+        const IN_DATA: u64 = 1 << 16;
+        const HOST_NAME: u64 = IN_DATA | connect_offset::HOSTNQN as u64;
+        const SUBSYSTEM: u64 = IN_DATA | connect_offset::SUBNQN as u64;
         self.free_place(true);
-        match status {
-            status::CONNECT_HOST => self.log_refused(host, "may not connect"),
-            status::CONNECT_BUSY => {
-                self.log_refused(host, "has to wait: other hosts have all places");
+        let why = match (refused.status & !status::DNR, refused.result) {
+            (status::CONNECT_HOST, _) => "may not connect",
+            (status::CONNECT_BUSY, _) => "has to wait: other hosts have all places",
+            (status::CONNECT_PARAMETERS, HOST_NAME) if host.is_none() => {
+                "gave a name that is no NQN"
             }
-            _ => {}
-        }
+            (status::CONNECT_PARAMETERS, SUBSYSTEM) => "asked for a subsystem that is not here",
+            _ => return,
+        };
+        self.log_refused(host, why);
     }
 
     fn ended(&mut self) {

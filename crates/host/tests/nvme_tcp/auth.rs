@@ -257,6 +257,21 @@ fn refused_hosts_are_logged() {
     assert_eq!(refused & 0xfff, 0x184);
     let line = format!("WARN host-refused: the host {HOST} at 127.0.0.1 may not connect");
     soon("it is logged", || said(&line));
+    for (names, line) in [
+        (
+            (NQN, ""),
+            "the host of an unknown name at 127.0.0.1 gave a name that is no NQN".to_owned(),
+        ),
+        (
+            ("nqn.2014-08.org.example:none", HOST),
+            format!("the host {HOST} at 127.0.0.1 asked for a subsystem that is not here"),
+        ),
+    ] {
+        let mut queue = Queue::open(&server, Options::default());
+        let refused = queue.run(connect(0, 32, ANY_CONTROLLER, names)).completion.status;
+        assert_eq!(refused & 0xfff, 0x182);
+        soon("it is logged", || said(&format!("WARN host-refused: {line}")));
+    }
 }
 
 /// K3. Hosts with keys get in while peers open connections of each kind: without Connect, with the name of a host that has no key

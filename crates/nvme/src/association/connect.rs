@@ -44,7 +44,7 @@ impl<C: DiskClient> Association<C> {
         let completion = match connected {
             Ok(connected) => self.connected(connected, server),
             Err(completion) => {
-                server.connect_refused(host.as_ref(), completion.status & !status::DNR);
+                server.connect_refused(host.as_ref(), &completion);
                 (self.role, self.ends) = (Role::Ended, true);
                 completion
             }

@@ -3,6 +3,7 @@
 
 use crate::dhchap::Random;
 use crate::io_queue::{ClosingQueue, DiskClient, Disks, IoContext};
+use crate::spec::Completion;
 use crate::target::auth::Job;
 use crate::target::{Activity, Nqn, QueueId, Target};
 use crate::tcp::{Ended, Received};
@@ -39,8 +40,8 @@ pub trait Server<C: DiskClient> {
     /// place is free.
     fn take_place(&mut self, host: Option<&Nqn>, is_admin: bool) -> Option<bool>;
 
-    /// Notes that a Connect was refused with this status. The host's place is free again.
-    fn connect_refused(&mut self, host: Option<&Nqn>, status: u16);
+    /// Notes that a Connect was refused with this completion. The host's place is free again.
+    fn connect_refused(&mut self, host: Option<&Nqn>, refused: &Completion);
 
     /// Notes that the association takes no more commands. Its place is free again. May be called more than once.
     fn ended(&mut self);

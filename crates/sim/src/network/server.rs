@@ -16,6 +16,7 @@ use zoneplug_nvme::association::Server;
 use zoneplug_nvme::dhchap;
 use zoneplug_nvme::initiator::Data;
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext};
+use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::target::auth::Job;
 use zoneplug_nvme::target::{Activity, Event as TargetEvent, Nqn, QueueId, Target};
 use zoneplug_nvme::tcp::{Ended, Received};
@@ -63,9 +64,9 @@ impl Server<QueueClient> for ServerSide<'_> {
         Some(true)
     }
 
-    fn connect_refused(&mut self, _: Option<&Nqn>, status: u16) {
+    fn connect_refused(&mut self, _: Option<&Nqn>, refused: &Completion) {
         // A controller may end while its host connects the next queue.
-        assert!(self.connection.qid > 0, "refused: {status:#x}");
+        assert!(self.connection.qid > 0, "refused: {refused:?}");
         self.connection.troubled = true;
     }
 
