@@ -30,6 +30,8 @@ pub enum ReserveIn {
     Reservation,
     /// REPORT CAPABILITIES.
     Capabilities,
+    /// READ FULL STATUS.
+    FullStatus,
 }
 
 /// The service action of PERSISTENT RESERVE OUT.
@@ -273,7 +275,8 @@ fn fields(info: &OperationInfo, c: &[u8; MAX_COMMAND_LEN]) -> Result<ScsiCommand
             let action = match info.action {
                 Some(0) => ReserveIn::Keys,
                 Some(1) => ReserveIn::Reservation,
-                _ => ReserveIn::Capabilities,
+                Some(2) => ReserveIn::Capabilities,
+                _ => ReserveIn::FullStatus,
             };
             C::ReserveIn { action, allocation: in10 }
         }

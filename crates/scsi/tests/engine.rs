@@ -62,7 +62,7 @@ impl Machine {
         let unit =
             Unit::zoned(config(unrestricted_reads), &disk.geometry(), &disk.limits()).unwrap();
         let mut lu = LogicalUnit::new(Arc::new(unit));
-        lu.enter(NEXUS);
+        lu.enter(NEXUS, Arc::default());
         let mut machine =
             Machine { queue: disk.open_polled_queue(16, 4).unwrap(), now: Nanos(0), lu };
         assert_eq!(machine.run(&[0; 6], &[]), Ok(vec![]));

@@ -9,7 +9,8 @@ use super::login::{Credentials, LoginFailure, LoginPolicy, Proofs};
 use super::text::encode_text;
 use crate::spec::sense::{LUNS_CHANGED, UNIT_RESET};
 use crate::unit::{
-    Answer, Arrived, LogicalUnit, Nexus, Step, Task, Unit, answer_without_unit, decode_lun,
+    Answer, Arrived, LogicalUnit, Nexus, Step, Task, TransportId, Unit, answer_without_unit,
+    decode_lun,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -202,7 +203,8 @@ impl Target {
             self.events.push(TargetEvent::Close(old));
         }
         let nexus = port.nexus;
-        self.units.values_mut().for_each(|lu| lu.enter(nexus));
+        let transport_id = transport_id(initiator, isid);
+        self.units.values_mut().for_each(|lu| lu.enter(nexus, transport_id.clone()));
         Member { nexus, tsih }
     }
 
@@ -284,6 +286,21 @@ impl Target {
         let addresses = all.iter().map(|a| ("TargetAddress", a.as_str()));
         encode_text(std::iter::once(("TargetName", self.name.as_str())).chain(addresses))
     }
+}
+
+/// The TransportID of an initiator port (SPC-6): its name, and the number of its session.
+fn transport_id(initiator: &str, isid: [u8; 6]) -> TransportId {
+    const ISCSI: u8 = 5;
+    /// FORMAT CODE: with the number.
+    const OF_PORT: u8 = 1 << 6;
+    const MIN_LEN: usize = 20;
+    let isid: String = isid.iter().map(|b| format!("{b:02x}")).collect();
+    let mut name = format!("{initiator},i,0x{isid}\0").into_bytes();
+    name.resize(name.len().next_multiple_of(4).max(MIN_LEN), 0);
+    let mut id = vec![ISCSI | OF_PORT, 0];
+    id.extend((name.len() as u16).to_be_bytes());
+    id.extend(name);
+    id.into()
 }
 
 impl LoginPolicy for Target {

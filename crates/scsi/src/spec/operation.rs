@@ -168,6 +168,7 @@ pub const OPERATIONS: &[OperationInfo] = &[
     row(O::ReserveIn, (0x5e, Some(0)), "PERSISTENT RESERVE IN, READ KEYS", (Reservations, Free), &[0x5e, 0, 0, 0, 0, 0, 0, F, F, CONTROL]),
     row(O::ReserveIn, (0x5e, Some(1)), "PERSISTENT RESERVE IN, READ RESERVATION", (Reservations, Free), &[0x5e, 1, 0, 0, 0, 0, 0, F, F, CONTROL]),
     row(O::ReserveIn, (0x5e, Some(2)), "PERSISTENT RESERVE IN, REPORT CAPABILITIES", (Reservations, Free), &[0x5e, 2, 0, 0, 0, 0, 0, F, F, CONTROL]),
+    row(O::ReserveIn, (0x5e, Some(3)), "PERSISTENT RESERVE IN, READ FULL STATUS", (Reservations, Free), &[0x5e, 3, 0, 0, 0, 0, 0, F, F, CONTROL]),
     row(O::ReserveOut, (0x5f, Some(0)), "PERSISTENT RESERVE OUT, REGISTER", (Reservations, Free), &[0x5f, 0, F, 0, 0, F, F, F, F, CONTROL]),
     row(O::ReserveOut, (0x5f, Some(1)), "PERSISTENT RESERVE OUT, RESERVE", (Reservations, Free), &[0x5f, 1, F, 0, 0, F, F, F, F, CONTROL]),
     row(O::ReserveOut, (0x5f, Some(2)), "PERSISTENT RESERVE OUT, RELEASE", (Reservations, Free), &[0x5f, 2, F, 0, 0, F, F, F, F, CONTROL]),

@@ -3,7 +3,7 @@
 use super::Unit;
 use super::answer::{Answer, AnswerData};
 use super::control::{report_luns, request_sense};
-use super::nexus::Nexus;
+use super::nexus::{Nexus, TransportId};
 use super::reservations::{Refusal, Reservations};
 use super::task::{Step, Task};
 use crate::command::{ReserveOut, ScsiCommand, parse};
@@ -38,19 +38,26 @@ pub struct Arrived<'a> {
     pub luns: &'a [u16],
 }
 
+/// An initiator with a session.
+#[derive(Debug)]
+struct Connected {
+    transport_id: TransportId,
+    attentions: VecDeque<Sense>,
+}
+
 /// A unit and its initiators. Only [`LogicalUnit::begin`] and the calls about initiators need it; the steps of a task
 /// need the [`Unit`], which threads share.
 #[derive(Debug)]
 pub struct LogicalUnit {
     unit: Arc<Unit>,
-    attentions: BTreeMap<Nexus, VecDeque<Sense>>,
+    initiators: BTreeMap<Nexus, Connected>,
     reservations: Reservations,
 }
 
 impl LogicalUnit {
     /// Makes a unit without initiators.
     pub fn new(unit: Arc<Unit>) -> LogicalUnit {
-        LogicalUnit { unit, attentions: BTreeMap::new(), reservations: Reservations::default() }
+        LogicalUnit { unit, initiators: BTreeMap::new(), reservations: Reservations::default() }
     }
 
     /// Returns the unit.
@@ -61,19 +68,19 @@ impl LogicalUnit {
     /// Notes a new session of an initiator. It begins without an attention: the initiator knows that its session is new,
     /// and Linux fails what it can send only once if that is the first command (reports of zones, appends that it makes
     /// writes of).
-    pub fn enter(&mut self, nexus: Nexus) {
-        self.attentions.insert(nexus, VecDeque::new());
+    pub fn enter(&mut self, nexus: Nexus, transport_id: TransportId) {
+        self.initiators.insert(nexus, Connected { transport_id, attentions: VecDeque::new() });
     }
 
     /// Forgets the session of an initiator. Its registration stays.
     pub fn leave(&mut self, nexus: Nexus) {
-        self.attentions.remove(&nexus);
+        self.initiators.remove(&nexus);
     }
 
     /// Tells all initiators but `except` of an event, before their next commands.
     pub fn notify(&mut self, sense: Sense, except: Option<Nexus>) {
         let told: Vec<Nexus> =
-            self.attentions.keys().copied().filter(|n| Some(*n) != except).collect();
+            self.initiators.keys().copied().filter(|n| Some(*n) != except).collect();
         for nexus in told {
             self.owe(nexus, sense);
         }
@@ -142,6 +149,9 @@ impl LogicalUnit {
     fn reserve(&mut self, nexus: Nexus, action: ReserveOut, kind: (u8, u8), list: &[u8]) -> Answer {
         match self.reservations.change(nexus, action, kind, list) {
             Ok(attentions) => {
+                if let Some(c) = self.initiators.get(&nexus) {
+                    self.reservations.name(nexus, &c.transport_id);
+                }
                 for (other, sense) in attentions {
                     self.owe(other, sense);
                 }
@@ -154,7 +164,7 @@ impl LogicalUnit {
 
     /// Notes an attention for an initiator that has a session.
     fn owe(&mut self, nexus: Nexus, sense: Sense) {
-        if let Some(waiting) = self.attentions.get_mut(&nexus)
+        if let Some(Connected { attentions: waiting, .. }) = self.initiators.get_mut(&nexus)
             && waiting.len() < MAX_ATTENTIONS
             && !waiting.contains(&sense)
         {
@@ -164,7 +174,7 @@ impl LogicalUnit {
 
     /// Takes the oldest attention of an initiator.
     fn attention(&mut self, nexus: Nexus) -> Option<Sense> {
-        self.attentions.get_mut(&nexus)?.pop_front()
+        self.initiators.get_mut(&nexus)?.attentions.pop_front()
     }
 }
 

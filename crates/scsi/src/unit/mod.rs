@@ -32,7 +32,7 @@ pub use answer::{Answer, AnswerData};
 pub(crate) use control::encode_lun;
 pub use control::{answer_without_unit, decode_lun, report_luns};
 pub use logical_unit::{Arrived, LogicalUnit};
-pub use nexus::Nexus;
+pub use nexus::{Nexus, TransportId};
 pub use task::{IoRequest, IoResult, Step, Task};
 
 use crate::spec::block::Capacity;

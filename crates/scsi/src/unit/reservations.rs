@@ -1,7 +1,7 @@
 //! Persistent reservations (SPC-6, *Persistent reservations*): initiators register with a key, and one of them, or all,
 //! reserve the unit. Nothing is kept across a restart of the unit (APTPL is refused).
 
-use super::nexus::Nexus;
+use super::nexus::{Nexus, TransportId};
 use crate::command::{ReserveIn, ReserveOut};
 use crate::spec::bytes::be64;
 use crate::spec::operation::Access;
@@ -92,6 +92,8 @@ pub(super) struct Reservations {
     /// PRGENERATION.
     generation: u32,
     keys: BTreeMap<Nexus, u64>,
+    /// The TransportID of each registered initiator.
+    transport_ids: BTreeMap<Nexus, TransportId>,
     reservation: Option<Reservation>,
 }
 
@@ -129,6 +131,18 @@ impl Reservations {
                     list.extend([0, 0, 0, 0, 0, r.kind as u8, 0, 0]);
                 }
             }
+            ReserveIn::FullStatus => {
+                for (nexus, key) in &self.keys {
+                    let held = self.reservation.filter(|r| self.holds(*r, *nexus));
+                    let id = self.transport_ids.get(nexus).map_or(&[][..], |id| id);
+                    list.extend(key.to_be_bytes());
+                    // R_HOLDER, the type, and the only port of the target.
+                    let (holder, kind) = held.map_or((0, 0), |r| (1, r.kind as u8));
+                    list.extend([0, 0, 0, 0, holder, kind, 0, 0, 0, 0, 0, 1]);
+                    list.extend((id.len() as u32).to_be_bytes());
+                    list.extend(id);
+                }
+            }
             // TMV, and the six types.
             ReserveIn::Capabilities => return vec![0, 8, 0, 0x80, 0xea, 0x01, 0, 0],
         }
@@ -136,6 +150,15 @@ impl Reservations {
         b.extend((list.len() as u32).to_be_bytes());
         b.extend(list);
         b
+    }
+
+    /// Notes the name of an initiator, for READ FULL STATUS. Names of initiators that are not registered are forgotten.
+    pub(super) fn name(&mut self, nexus: Nexus, id: &TransportId) {
+        let keys = &self.keys;
+        self.transport_ids.retain(|nexus, _| keys.contains_key(nexus));
+        if keys.contains_key(&nexus) {
+            self.transport_ids.insert(nexus, id.clone());
+        }
     }
 
     /// Carries out PERSISTENT RESERVE OUT. Returns the attentions of other initiators.
@@ -326,6 +349,34 @@ mod tests {
             let again = out(&mut r, B, Reserve, kind, (0xb, 0));
             assert_eq!(again.is_ok(), kind > 6, "type {kind}: all hold it");
         }
+    }
+
+    /// Each descriptor has the key, whether its initiator holds the reservation, the type, and the name.
+    #[test]
+    fn the_full_status_names_each_initiator() {
+        let mut r = registered();
+        let ids: [TransportId; 2] = [(*b"name of A...").into(), (*b"B...").into()];
+        out(&mut r, A, Reserve, 5, (0xa, 0)).unwrap();
+        r.name(A, &ids[0]);
+        r.name(B, &ids[1]);
+        r.name(C, &ids[1]);
+        let b = r.read(ReserveIn::FullStatus);
+        let of_a = [
+            &[0, 0, 0, 0, 0, 0, 0, 0xa, 0, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 1, 0, 0, 0, 12],
+            &ids[0][..],
+        ];
+        let of_b = [
+            &[0, 0, 0, 0, 0, 0, 0, 0xb, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 4],
+            &ids[1][..],
+        ];
+        let want = [&[0, 0, 0, 2, 0, 0, 0, 64][..], &of_a.concat(), &of_b.concat()].concat();
+        assert_eq!(b, want, "C is not registered");
+        out(&mut r, A, Release, 5, (0xa, 0)).unwrap();
+        out(&mut r, A, Reserve, 7, (0xa, 0)).unwrap();
+        let b = r.read(ReserveIn::FullStatus);
+        assert_eq!((b[20], b[21], b[56], b[57]), (1, 7, 1, 7), "all hold it");
+        out(&mut r, B, Register, 0, (0xb, 0)).unwrap();
+        assert_eq!(r.read(ReserveIn::FullStatus).len(), 8 + 24 + 12);
     }
 
     #[test]

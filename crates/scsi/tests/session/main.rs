@@ -101,6 +101,25 @@ fn s3_data_of_a_command_are_compared_and_repeated() {
     }
 }
 
+/// S1. READ FULL STATUS names the initiator port of each registration: `sg_persist --read-full-status` shows it.
+#[test]
+fn s1_the_full_status_of_reservations_names_initiators() {
+    let mut peer = Peer::log_in("ImmediateData=Yes\0", Fragments::whole());
+    let mut register = [0; 16];
+    (register[0], register[8]) = (0x5f, 24);
+    let mut list = [0; 24];
+    list[15] = 7;
+    let tag = peer.write(&register, &list);
+    assert_eq!(peer.answer(tag).status, 0);
+    let mut status = [0; 16];
+    (status[0], status[1], status[7]) = (0x5e, 3, 1);
+    let tag = peer.read(&status, 256);
+    let answer = peer.answer(tag);
+    let name = b"iqn.2026-11.test:peer,i,0x400000010203\0\0";
+    assert_eq!((answer.data[15], answer.data[31], answer.data[32]), (7, 44, 0x45));
+    assert_eq!(&answer.data[36..], name);
+}
+
 /// S2. A write with immediate data does not overtake one whose data are still asked for.
 #[test]
 fn s2_immediate_data_do_not_overtake_a_command_that_waits_for_its_data() {
