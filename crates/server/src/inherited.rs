@@ -136,3 +136,18 @@ fn in_order<'a>(set: &[(&'a String, &'a String)]) -> Vec<(&'a String, &'a String
     all.sort_by_key(|(name, _)| *name != "scheduler");
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attribute of a scheduler can be set when the disk has that scheduler.
+    #[test]
+    fn the_scheduler_is_set_before_its_attributes() {
+        let names = ["iosched/read_expire", "scheduler", "zoned_qd1_writes"].map(str::to_owned);
+        let value = "1".to_owned();
+        let set: Vec<_> = names.iter().map(|name| (name, &value)).collect();
+        let order: Vec<&str> = in_order(&set).iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(order, ["scheduler", "iosched/read_expire", "zoned_qd1_writes"]);
+    }
+}

@@ -82,3 +82,25 @@ pub(super) fn of(options: &IscsiOptions, disks: &[Disk]) -> Result<Vec<Identifie
     };
     disks.iter().enumerate().map(make).collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Initiators tell two copies of a disk apart, and know each again beside more of them.
+    #[test]
+    fn copies_of_a_disk_have_identifiers_of_their_own() {
+        let options = IscsiOptions::new("127.0.0.1:3260".parse().unwrap(), "iqn.2026-11.dev.x:y");
+        let of = |specs: &[&str]| {
+            let marks = specs.iter().map(|s| Some(DiskMark::of(&s.parse().unwrap())));
+            identifiers(&options, &marks.collect::<Vec<_>>())
+        };
+        let (a, b) = ("/nowhere/a.zbd", "/nowhere/b.zbd");
+        let all = of(&[a, b, a, a]);
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), 4);
+        assert_eq!(of(&[a, b, a]), all[..3]);
+        assert_eq!(of(&[a, a, b]), [all[0], all[2], all[1]]);
+    }
+}

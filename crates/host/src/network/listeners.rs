@@ -193,6 +193,31 @@ impl Listeners {
 mod tests {
     use super::*;
 
+    /// What is refused at the limit takes no place, and a queue that stays takes one above it.
+    #[test]
+    fn connections_above_the_limit_are_not_counted() {
+        let count = ConnectionCount::new(2);
+        assert!(count.enter() && count.enter());
+        assert!(!count.enter() && !count.enter());
+        count.leave(1);
+        assert!(count.enter() && !count.enter(), "one place was free");
+        count.leave(2);
+        assert!(count.enter() && count.enter() && !count.enter());
+    }
+
+    /// A socket of the last server is taken for its own address alone: a machine has several addresses, and one port at each.
+    #[test]
+    fn sockets_of_the_last_server_are_taken_at_their_own_address() {
+        let last = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = last.local_addr().unwrap();
+        let mut given = vec![last];
+        let other = SocketAddr::new("127.0.0.2".parse().unwrap(), at.port());
+        let sockets = Sockets::bind([other].into_iter(), &mut given).unwrap();
+        assert_eq!((sockets.addresses(), given.len()), (&[other][..], 1));
+        let sockets = Sockets::bind([at].into_iter(), &mut given).unwrap();
+        assert_eq!((sockets.addresses(), given.len()), (&[at][..], 0));
+    }
+
     /// Sockets that were not watched for a while, because too many files were open, are watched again.
     #[test]
     fn sockets_are_watched_again() {

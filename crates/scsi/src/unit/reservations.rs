@@ -419,6 +419,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reservation_of_all_ends_with_the_last_of_them() {
+        for kind in [7, 8] {
+            let mut r = registered();
+            out(&mut r, A, Reserve, kind, (0xa, 0)).unwrap();
+            assert_eq!(out(&mut r, A, Register, 0, (0xa, 0)), Ok(vec![]));
+            assert!(!r.allows(C, Access::Write), "B holds it");
+            assert_eq!(out(&mut r, B, Register, 0, (0xb, 0)), Ok(vec![]));
+            assert!(r.allows(C, Access::Write) && r.allows(C, Access::Read), "type {kind}");
+            assert_eq!(r.read(ReserveIn::Reservation)[4..], [0; 4]);
+        }
+    }
+
+    #[test]
     fn a_preempted_initiator_loses_its_registration() {
         let mut r = registered();
         out(&mut r, A, Reserve, 3, (0xa, 0)).unwrap();

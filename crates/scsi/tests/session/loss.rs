@@ -3,6 +3,7 @@
 use crate::cdb::{read_cdb, write_cdb};
 use crate::common::{Fragments, Peer};
 use crate::{BLOCK, pattern};
+use zoneplug_scsi::iscsi::{Header, opcode};
 
 const KEYS: &str = "InitialR2T=No\0";
 /// UNALIGNED WRITE COMMAND: the write is not at the write pointer.
@@ -55,6 +56,21 @@ fn s13_an_acknowledged_write_is_refused_as_ever() {
     let mut next = peer.lose(KEYS);
     assert_eq!(write(&mut next, 16, &pattern(1, 1)), (2, UNALIGNED));
     assert_eq!(next.replayed(), 0);
+}
+
+/// S13. A command that expects the number of an answer has not had it: the answer is lost with the connection.
+#[test]
+fn s13_an_answer_that_is_still_expected_is_not_acknowledged() {
+    let mut peer = login();
+    peer.write(&write_cdb(16, 2), &pattern(2, 1));
+    let answer = peer.take(opcode::RESPONSE).unwrap().header;
+    let number = u32::from_be_bytes(answer.0[24..28].try_into().unwrap());
+    let test_unit_ready = Header::new(opcode::COMMAND).with_flags(0x80).with_word(16, 1000);
+    peer.push(test_unit_ready.with_word(24, peer.cmd_sn).with_word(28, number), &[]);
+    assert_eq!(peer.answer(1000).status, 0);
+    let mut next = peer.lose(KEYS);
+    assert_eq!(write(&mut next, 16, &pattern(2, 1)), (0, None));
+    assert_eq!(next.replayed(), 1);
 }
 
 /// S13. Later than 20 s after the initiator is back, and after a reset of the zone, a write is a new one.

@@ -99,5 +99,7 @@ mod tests {
         assert_eq!(refusal(&[("a", 4, 2), ("b", 6, 1), ("c", 0, 4)]), None);
         let text = refusal(&[("a", 4, 3), ("b", 6, 1)]).unwrap();
         assert!(text.contains("/dev/ublkb6 would be of a and of b"), "{text}");
+        let text = refusal(&[("a", 4, 1), ("b", 4, 1)]).unwrap();
+        assert!(text.contains("/dev/ublkb4 would be of a and of b"), "{text}");
     }
 }
