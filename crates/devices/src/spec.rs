@@ -93,8 +93,8 @@ impl Spec {
                 let problem = format!("the option '{part}' has an empty side");
                 return Err(SpecError::syntax(problem, form).into());
             }
-            // No key has one, and printed again the specification would be cut there.
-            if let Some(c) = key.chars().find(|&c| matches!(c, '@' | '%' | '[' | ']' | QUOTE)) {
+            // A key is printed without quotation marks, so one of these would end it when the text is parsed again.
+            if let Some(c) = key.chars().find(|&c| is_special(c)) {
                 let problem = format!("the key '{key}' has a '{c}'");
                 let form =
                     "a value and a path with , @ % or brackets are quoted, as in \"a,b.zbd\"";
@@ -237,6 +237,11 @@ impl Spec {
 
 /// The quotation mark.
 const QUOTE: char = '"';
+
+/// Returns whether a character has a meaning in a specification. Text that has it in it is quoted.
+pub fn is_special(c: char) -> bool {
+    matches!(c, ',' | '@' | '%' | '[' | ']' | QUOTE)
+}
 
 /// Returns the place of the first character outside of quotation marks for which `stops` returns true, or the length of the text. The
 /// text begins with a kind.

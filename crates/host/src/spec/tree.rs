@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::Error;
 use zoneplug_core::form::Key;
-use zoneplug_devices::spec::{Spec, end_of, quoted};
+use zoneplug_devices::spec::{Spec, end_of, is_special, quoted};
 use zoneplug_devices::stack::FaultPlan;
 
 /// The character between devices that are joined.
@@ -147,13 +147,12 @@ impl SpecPart {
 
     /// Prints the part as it is written in a specification.
     fn print(&self, to: &mut String) {
-        let is_special =
-            |c: char| matches!(c, ',' | '@' | JOINER | '[' | ']' | '"') || c.is_whitespace();
-        let needs = self.is_quoted || self.name.contains(|c| is_special(c) || c == '=');
+        let quotes = |c: char| is_special(c) || c.is_whitespace();
+        let needs = self.is_quoted || self.name.contains(|c| quotes(c) || c == '=');
         to.push_str(&if needs { quoted(&self.name) } else { self.name.clone() });
         for (key, value) in &self.options {
             to.extend([",", key, "="]);
-            let needs = value.contains(is_special);
+            let needs = value.contains(quotes);
             to.push_str(&if needs { quoted(value) } else { value.clone() });
         }
     }
