@@ -303,10 +303,9 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
     }
 
     fn connect_refused(&mut self, host: Option<&Nqn>, refused: &Completion) {
-        /// The field of the data that is wrong, as the completion names it.
-        const IN_DATA: u64 = 1 << 16;
-        const HOST_NAME: u64 = IN_DATA | connect_offset::HOSTNQN as u64;
-        const SUBSYSTEM: u64 = IN_DATA | connect_offset::SUBNQN as u64;
+        use connect_offset::{HOSTNQN, IN_DATA, SUBNQN};
+        const HOST_NAME: u64 = IN_DATA | HOSTNQN as u64;
+        const SUBSYSTEM: u64 = IN_DATA | SUBNQN as u64;
         self.free_place(true);
         let why = match (refused.status & !status::DNR, refused.result) {
             (status::CONNECT_HOST, _) => "may not connect",

@@ -75,6 +75,8 @@ pub struct Connect {
 
 /// Byte offsets of fields of Connect, for the answer *Connect Invalid Parameters*.
 pub mod connect_offset {
+    /// The bit of the result that says that the field is in the data, and not in the command.
+    pub const IN_DATA: u64 = 1 << 16;
     /// QID.
     pub const QID: u16 = 42;
     /// SQSIZE.

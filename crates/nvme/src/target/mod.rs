@@ -346,9 +346,11 @@ impl Target {
         if fields.recfmt != 0 {
             return Err(refuse(status::CONNECT_FORMAT, 0));
         }
-        // The result names the wrong field: its offset in the command or, with bit 16, in the data.
+        // The result names the wrong field: its offset in the command or in the data.
         let in_command = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset));
-        let in_data = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset) | 1 << 16);
+        let in_data = |offset: u16| {
+            refuse(status::CONNECT_PARAMETERS, u64::from(offset) | connect_offset::IN_DATA)
+        };
         let host = Nqn::decode(&data.hostnqn).ok_or(in_data(connect_offset::HOSTNQN))?;
         let host_id = HostId { nqn: host.clone(), id: data.hostid };
         let nqn = Nqn::decode(&data.subnqn).ok_or(in_data(connect_offset::SUBNQN))?;
