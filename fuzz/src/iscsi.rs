@@ -1,8 +1,8 @@
-//! What an initiator sends over iSCSI: any bytes and any PDUs, before a login and behind it, cut anywhere, while the disk is slow. The
+//! The bytes of an initiator over iSCSI: any bytes and any PDUs, before a login and behind it, cut anywhere, while the disk is slow. The
 //! session answers or ends, numbers what it sends without gaps, and gives back every queue of the disk.
 
 use crate::input::Input;
-use crate::iscsi_peer::{Fragments, Peer};
+use crate::iscsi_peer::{Fragments, Peer, word};
 use zoneplug_scsi::iscsi::{HEADER_LEN, Header, NO_TAG, opcode};
 
 /// Requests that a session knows, those with data twice.
@@ -59,9 +59,6 @@ fn request(s: &mut Input<'_>, peer: &Peer) -> (Header, Vec<u8>) {
         opcode::DATA_OUT if tags & 4 == 0 => {
             let asked = peer.pdus.iter().rev().find(|p| p.header.opcode() == opcode::R2T);
             let asked = asked.map(|p| p.header);
-            let word = |h: &Header, at: usize| {
-                u32::from_be_bytes(h.0[at..at + 4].try_into().expect("four bytes"))
-            };
             if let Some(r2t) = asked {
                 header = header.with_word(16, r2t.task_tag()).with_word(20, r2t.word20());
                 header = header.with_word(36, 0).with_word(40, word(&r2t, 40));

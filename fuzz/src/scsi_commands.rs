@@ -1,9 +1,10 @@
-//! What an initiator asks of a unit: any commands, with any fields, for a disk whose device refuses every violation of the zone
+//! The commands of an initiator to a unit: any commands, with any fields, for a disk whose device refuses every violation of the zone
 //! rules. Each command is answered once. What succeeds has done what it says, and what fails has changed nothing.
 
 use crate::input::Input;
 use crate::iscsi::login_keys;
-use crate::iscsi_peer::{Answer, Fragments, Peer, ZONE_BLOCKS, ZONES};
+use crate::iscsi_peer::hardware::{ZONE_BLOCKS, ZONES};
+use crate::iscsi_peer::{Answer, Fragments, Peer};
 use crate::zones::{Layout, Zones};
 use zoneplug_scsi::command::{BlockRange, ScsiCommand, parse};
 use zoneplug_scsi::spec::operation::Abilities;
@@ -28,10 +29,7 @@ fn cdb(s: &mut Input<'_>) -> [u8; 16] {
         10..=11 => 0x95,
         12 => [0x8f, 0x2f][usize::from(kind >> 4 & 1)],
         13 => [0x91, 0x35, 0x42][usize::from(kind >> 4) % 3],
-        _ => {
-            c = s.bytes();
-            return c;
-        }
+        _ => return s.bytes(),
     };
     let place = s.byte();
     let zone = u32::from(place >> 3) % ZONES;

@@ -13,7 +13,7 @@ pub(crate) struct Layout {
     pub(crate) block_sectors: u32,
     /// A zone.
     pub(crate) size: u32,
-    /// What can be written of it.
+    /// The part of a zone that can be written.
     pub(crate) capacity: u32,
 }
 

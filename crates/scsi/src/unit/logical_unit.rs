@@ -147,11 +147,10 @@ impl LogicalUnit {
 
     /// Carries out PERSISTENT RESERVE OUT.
     fn reserve(&mut self, nexus: Nexus, action: ReserveOut, kind: (u8, u8), list: &[u8]) -> Answer {
-        match self.reservations.change(nexus, action, kind, list) {
+        let initiator = self.initiators.get(&nexus);
+        let id = initiator.map_or_else(TransportId::default, |c| c.transport_id.clone());
+        match self.reservations.change(nexus, &id, action, kind, list) {
             Ok(attentions) => {
-                if let Some(c) = self.initiators.get(&nexus) {
-                    self.reservations.name(nexus, &c.transport_id);
-                }
                 for (other, sense) in attentions {
                     self.owe(other, sense);
                 }

@@ -86,26 +86,31 @@ impl From<SenseData> for Refusal {
 /// Attentions for other initiators.
 pub(super) type Attentions = Vec<(Nexus, Sense)>;
 
+/// The registration of an initiator.
+#[derive(Debug)]
+struct Registration {
+    key: u64,
+    transport_id: TransportId,
+}
+
 /// The registrations and the reservation of a unit.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     /// PRGENERATION.
     generation: u32,
-    keys: BTreeMap<Nexus, u64>,
-    /// The TransportID of each registered initiator.
-    transport_ids: BTreeMap<Nexus, TransportId>,
+    registered: BTreeMap<Nexus, Registration>,
     reservation: Option<Reservation>,
 }
 
 impl Reservations {
     fn holds(&self, r: Reservation, nexus: Nexus) -> bool {
-        if r.kind.is_of_all() { self.keys.contains_key(&nexus) } else { r.holder == nexus }
+        if r.kind.is_of_all() { self.registered.contains_key(&nexus) } else { r.holder == nexus }
     }
 
     /// Returns whether the reservation lets an initiator do this.
     pub(super) fn allows(&self, nexus: Nexus, access: Access) -> bool {
         let Some(r) = self.reservation else { return true };
-        let registered = self.keys.contains_key(&nexus);
+        let registered = self.registered.contains_key(&nexus);
         match access {
             Access::Free => true,
             _ if self.holds(r, nexus) || registered && !r.kind.is_of_holder() => true,
@@ -118,29 +123,26 @@ impl Reservations {
     pub(super) fn read(&self, action: ReserveIn) -> Vec<u8> {
         let mut list = Vec::new();
         match action {
-            ReserveIn::Keys => self.keys.values().for_each(|key| list.extend(key.to_be_bytes())),
+            ReserveIn::Keys => {
+                self.registered.values().for_each(|r| list.extend(r.key.to_be_bytes()));
+            }
             ReserveIn::Reservation => {
                 if let Some(r) = self.reservation {
                     // A reservation of all has no key.
-                    let key = if r.kind.is_of_all() {
-                        0
-                    } else {
-                        self.keys.get(&r.holder).copied().unwrap_or(0)
-                    };
+                    let key = if r.kind.is_of_all() { 0 } else { self.key(r.holder).unwrap_or(0) };
                     list.extend(key.to_be_bytes());
                     list.extend([0, 0, 0, 0, 0, r.kind as u8, 0, 0]);
                 }
             }
             ReserveIn::FullStatus => {
-                for (nexus, key) in &self.keys {
+                for (nexus, Registration { key, transport_id: id }) in &self.registered {
                     let held = self.reservation.filter(|r| self.holds(*r, *nexus));
-                    let id = self.transport_ids.get(nexus).map_or(&[][..], |id| id);
                     list.extend(key.to_be_bytes());
                     // R_HOLDER, the type, and the only port of the target.
                     let (holder, kind) = held.map_or((0, 0), |r| (1, r.kind as u8));
                     list.extend([0, 0, 0, 0, holder, kind, 0, 0, 0, 0, 0, 1]);
                     list.extend((id.len() as u32).to_be_bytes());
-                    list.extend(id);
+                    list.extend(&**id);
                 }
             }
             // TMV, and the six types.
@@ -152,19 +154,16 @@ impl Reservations {
         b
     }
 
-    /// Notes the name of an initiator, for READ FULL STATUS. Names of initiators that are not registered are forgotten.
-    pub(super) fn name(&mut self, nexus: Nexus, id: &TransportId) {
-        let keys = &self.keys;
-        self.transport_ids.retain(|nexus, _| keys.contains_key(nexus));
-        if keys.contains_key(&nexus) {
-            self.transport_ids.insert(nexus, id.clone());
-        }
+    /// The key of a registered initiator.
+    fn key(&self, nexus: Nexus) -> Option<u64> {
+        Some(self.registered.get(&nexus)?.key)
     }
 
-    /// Carries out PERSISTENT RESERVE OUT. Returns the attentions of other initiators.
+    /// Carries out PERSISTENT RESERVE OUT of an initiator with this name. Returns the attentions of other initiators.
     pub(super) fn change(
         &mut self,
         nexus: Nexus,
+        transport_id: &TransportId,
         action: ReserveOut,
         (scope, bits): (u8, u8),
         list: &[u8],
@@ -177,12 +176,15 @@ impl Reservations {
             return Err(SenseData::parameter(20, Some((list[20] & 0x0d).ilog2() as u8)).into());
         }
         let (key, new_key) = (be64(list, 0), be64(list, 8));
-        let own = self.keys.get(&nexus).copied();
+        let own = self.key(nexus);
         if matches!(action, ReserveOut::Register | ReserveOut::RegisterAndIgnore) {
             if action == ReserveOut::Register && own.unwrap_or(0) != key {
                 return Err(Refusal::Conflict);
             }
-            return self.register(nexus, new_key);
+            return self.register(
+                nexus,
+                Registration { key: new_key, transport_id: transport_id.clone() },
+            );
         }
         if own != Some(key) {
             return Err(Refusal::Conflict);
@@ -213,7 +215,7 @@ impl Reservations {
             ReserveOut::Clear => {
                 self.generation = self.generation.wrapping_add(1);
                 self.reservation = None;
-                let others = std::mem::take(&mut self.keys);
+                let others = std::mem::take(&mut self.registered);
                 let others = others.into_keys().filter(|n| *n != nexus);
                 Ok(others.map(|n| (n, RESERVATIONS_PREEMPTED)).collect())
             }
@@ -222,23 +224,24 @@ impl Reservations {
     }
 
     /// Registers an initiator, changes its key, or forgets it if the key is 0.
-    fn register(&mut self, nexus: Nexus, key: u64) -> Result<Attentions, Refusal> {
-        let registered = self.keys.contains_key(&nexus);
+    fn register(&mut self, nexus: Nexus, new: Registration) -> Result<Attentions, Refusal> {
+        let registered = self.registered.contains_key(&nexus);
+        let key = new.key;
         if key != 0 {
-            if !registered && self.keys.len() == MAX_REGISTRATIONS {
+            if !registered && self.registered.len() == MAX_REGISTRATIONS {
                 return Err(SenseData::from(NO_REGISTRATIONS).into());
             }
-            self.keys.insert(nexus, key);
+            self.registered.insert(nexus, new);
         }
         self.generation = self.generation.wrapping_add(1);
         if key != 0 || !registered {
             return Ok(vec![]);
         }
         let held = self.reservation.filter(|r| self.holds(*r, nexus));
-        self.keys.remove(&nexus);
+        self.registered.remove(&nexus);
         match held {
             // The others still hold it.
-            Some(r) if r.kind.is_of_all() && !self.keys.is_empty() => Ok(vec![]),
+            Some(r) if r.kind.is_of_all() && !self.registered.is_empty() => Ok(vec![]),
             Some(r) => Ok(self.release(r, nexus)),
             None => Ok(vec![]),
         }
@@ -247,7 +250,7 @@ impl Reservations {
     /// Ends the reservation. The other registered initiators are told if it was theirs too.
     fn release(&mut self, r: Reservation, by: Nexus) -> Attentions {
         self.reservation = None;
-        let told = self.keys.keys().filter(|n| **n != by && !r.kind.is_of_holder());
+        let told = self.registered.keys().filter(|n| **n != by && !r.kind.is_of_holder());
         told.map(|n| (*n, RESERVATIONS_RELEASED)).collect()
     }
 
@@ -260,22 +263,21 @@ impl Reservations {
     ) -> Result<Attentions, Refusal> {
         let held = self.reservation;
         let of_all = held.is_some_and(|r| r.kind.is_of_all());
-        let takes = held.is_some_and(|r| {
-            if of_all { key == 0 } else { self.keys.get(&r.holder) == Some(&key) }
-        });
+        let takes =
+            held.is_some_and(|r| if of_all { key == 0 } else { self.key(r.holder) == Some(key) });
         if key == 0 && !takes {
             return Err(SenseData::parameter(8, None).into());
         }
         let new = if takes { Some(kind()?) } else { None };
         let everyone = of_all && key == 0;
-        if !everyone && !self.keys.values().any(|k| *k == key) {
+        if !everyone && !self.registered.values().any(|r| r.key == key) {
             return Err(Refusal::Conflict);
         }
         self.generation = self.generation.wrapping_add(1);
         let mut told = Vec::new();
         // An initiator that takes a reservation stays registered.
-        self.keys.retain(|n, k| {
-            let removed = (everyone || *k == key) && (*n != nexus || !takes);
+        self.registered.retain(|n, r| {
+            let removed = (everyone || r.key == key) && (*n != nexus || !takes);
             if removed && *n != nexus {
                 told.push((*n, REGISTRATIONS_PREEMPTED));
             }
@@ -284,13 +286,13 @@ impl Reservations {
         match (held, new) {
             (Some(old), Some(kind)) => {
                 if old.kind != kind {
-                    let others = self.keys.keys().filter(|n| **n != nexus);
+                    let others = self.registered.keys().filter(|n| **n != nexus);
                     told.extend(others.map(|n| (*n, RESERVATIONS_RELEASED)));
                 }
                 self.reservation = Some(Reservation { kind, holder: nexus });
             }
             // The last of those who hold the reservation has forgotten itself.
-            (Some(_), None) if of_all && self.keys.is_empty() => self.reservation = None,
+            (Some(_), None) if of_all && self.registered.is_empty() => self.reservation = None,
             _ => {}
         }
         Ok(told)
@@ -307,6 +309,10 @@ mod tests {
     const B: Nexus = Nexus(2);
     const C: Nexus = Nexus(3);
 
+    fn name(nexus: Nexus) -> TransportId {
+        if nexus == A { (*b"name of A...").into() } else { (*b"B...").into() }
+    }
+
     fn out(
         r: &mut Reservations,
         nexus: Nexus,
@@ -317,7 +323,7 @@ mod tests {
         let mut list = [0; LIST_LEN];
         list[..8].copy_from_slice(&keys.0.to_be_bytes());
         list[8..16].copy_from_slice(&keys.1.to_be_bytes());
-        r.change(nexus, action, (0, kind), &list)
+        r.change(nexus, &name(nexus), action, (0, kind), &list)
     }
 
     fn registered() -> Reservations {
@@ -355,11 +361,8 @@ mod tests {
     #[test]
     fn the_full_status_names_each_initiator() {
         let mut r = registered();
-        let ids: [TransportId; 2] = [(*b"name of A...").into(), (*b"B...").into()];
+        let ids = [A, B].map(name);
         out(&mut r, A, Reserve, 5, (0xa, 0)).unwrap();
-        r.name(A, &ids[0]);
-        r.name(B, &ids[1]);
-        r.name(C, &ids[1]);
         let b = r.read(ReserveIn::FullStatus);
         let of_a = [
             &[0, 0, 0, 0, 0, 0, 0, 0xa, 0, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 1, 0, 0, 0, 12],
@@ -393,7 +396,7 @@ mod tests {
             "no such type"
         );
         assert!(
-            matches!(r.change(A, Clear, (0, 0), &[0; 23]), Err(Refusal::Check(s)) if s.sense == PARAMETER_LENGTH)
+            matches!(r.change(A, &name(A), Clear, (0, 0), &[0; 23]), Err(Refusal::Check(s)) if s.sense == PARAMETER_LENGTH)
         );
     }
 

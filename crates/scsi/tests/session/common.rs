@@ -1,29 +1,25 @@
-//! An initiator, the bytes between it and a session, and a disk. The fuzzing targets use this file, too.
+//! An initiator, and the bytes between it and a session. The fuzzing targets use this file, too.
 
-use std::cell::{Cell, RefCell};
+use hardware::{Hardware, QueueClient, Side};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
-use zoneplug_buf::{AlignedBuf, Buffers, Lent};
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bio, Bios, DiskClient, Nanos, Op, ZoneNo};
-use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_recovery::DiskRecovery;
+use zoneplug_buf::Buffers;
+use zoneplug_core::Nanos;
+use zoneplug_devices::emu::EmuDisk;
 use zoneplug_scsi::iscsi::{
-    Access, FrameLimits, Framer, Header, NO_TAG, Pdu, Random, Server, Session, SessionConfig,
-    Target, TargetEvent, encode_pdu, opcode, parse_text,
+    FrameLimits, Framer, Header, NO_TAG, Pdu, Session, SessionConfig, TargetEvent, encode_pdu,
+    opcode, parse_text,
 };
-use zoneplug_scsi::unit::{Unit, UnitConfig};
+
+#[path = "hardware.rs"]
+pub(crate) mod hardware;
 
 /// The silence after which a target asks for a sign of life, in seconds.
 pub(crate) const WAIT_FOR_TARGET: u64 = 30;
 
 const MEMORY: u32 = 16 << 20;
-pub(crate) const ZONES: u32 = 8;
-pub(crate) const ZONE_BLOCKS: u32 = 16;
-const ZONE_SECTORS: u32 = ZONE_BLOCKS * 8;
 
 /// The lengths of the pieces in which bytes arrive.
 #[derive(Clone)]
@@ -51,103 +47,9 @@ impl Fragments {
     }
 }
 
-/// A disk, and how many results its clients get before they have to wait.
-struct Hardware {
-    device: Arc<EmuDisk>,
-    disk: Disk,
-    results: Cell<usize>,
-    target: RefCell<Target>,
-    events: RefCell<Vec<TargetEvent>>,
-    recovery: DiskRecovery,
-    /// Commands that the disk had carried out already when they were sent again.
-    replayed: Cell<u32>,
-    keys: Cell<u64>,
-}
-
-struct QueueClient {
-    queue: DiskQueue,
-    hardware: Rc<Hardware>,
-    outstanding: u32,
-}
-
-impl DiskClient for QueueClient {
-    fn submit(&mut self, bios: &mut Bios) -> usize {
-        let n = self.queue.submit(Nanos(0), bios);
-        self.outstanding += n as u32;
-        n
-    }
-
-    fn poll(&mut self, done: &mut Bios) {
-        let results = &self.hardware.results;
-        if results.get() == 0 {
-            return;
-        }
-        let before = done.len();
-        self.queue.poll(self.queue.next_deadline().unwrap_or(Nanos(0)), done);
-        self.outstanding -= (done.len() - before) as u32;
-        results.set(results.get().saturating_sub(done.len() - before));
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.outstanding
-    }
-
-    fn reclaim(&mut self, bio: &mut Bio, lent: Lent) -> Option<AlignedBuf> {
-        lent.take_back(bio.take_buf()).ok()
-    }
-
-    fn refuse_held(&mut self) {}
-
-    fn keep_lent(&mut self, _: impl Iterator<Item = Lent>) {}
-}
-
-struct Side {
-    hardware: Rc<Hardware>,
-    /// Queues of the disk that the session has asked for.
-    opened: usize,
-    buffers: Buffers,
-    now: Nanos,
-}
-
-impl Server<QueueClient> for Side {
-    fn buffers(&mut self) -> &mut Buffers {
-        &mut self.buffers
-    }
-
-    fn open(&mut self, _: u32, entries: u32) -> Option<QueueClient> {
-        let queue = self.hardware.disk.open_polled_queue(entries, 64).ok()?;
-        self.opened += 1;
-        Some(QueueClient { queue, hardware: self.hardware.clone(), outstanding: 0 })
-    }
-
-    fn fills_buffers(&self, _: u32) -> bool {
-        false
-    }
-
-    fn count(&mut self, _: u32, _: Op, _: u32, _: bool) {}
-
-    fn recovery(&self, _: u32) -> &DiskRecovery {
-        &self.hardware.recovery
-    }
-
-    fn now(&self) -> Nanos {
-        self.now
-    }
-
-    fn count_replayed(&mut self, _: u32) {
-        self.hardware.replayed.set(self.hardware.replayed.get() + 1);
-    }
-
-    fn target<R>(&mut self, f: impl FnOnce(&mut Target) -> R) -> R {
-        let mut target = self.hardware.target.borrow_mut();
-        let result = f(&mut target);
-        self.hardware.events.borrow_mut().extend(target.take_events());
-        result
-    }
-
-    fn random(&mut self) -> Option<Random> {
-        Some([5; 17])
-    }
+/// Returns four bytes of a header.
+pub(crate) fn word(h: &Header, at: usize) -> u32 {
+    u32::from_be_bytes(h.0[at..at + 4].try_into().unwrap())
 }
 
 /// The answer to a command.
@@ -171,7 +73,7 @@ pub(crate) struct Peer {
     sent: VecDeque<u8>,
     framer: Framer,
     limits: FrameLimits,
-    /// What the login has agreed on so far.
+    /// The digests on which the login has agreed so far.
     agreed: FrameLimits,
     pub(crate) pdus: VecDeque<Pdu>,
     pub(crate) cmd_sn: u32,
@@ -186,45 +88,6 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn hardware() -> Rc<Hardware> {
-        let g = Geometry::new(u64::from(ZONES), ZONE_SECTORS, ZONE_SECTORS).unwrap();
-        let g = g.with_conventional([ZoneNo(0)]).unwrap();
-        let mut emu = EmuConfig::new(EmuKind::Mem, g);
-        emu.limits = Limits { max_open_zones: 4, ..Limits::default() };
-        let mut wait = |due: Option<Nanos>| due.unwrap_or(Nanos(0));
-        let device = EmuDisk::new(emu).unwrap();
-        let disk = Disk::open(device.clone(), DiskConfig::default(), &mut wait).unwrap();
-        let unit = |disk_no: u8| {
-            let config = UnitConfig {
-                disk: 0,
-                uuid: [disk_no; 16],
-                vendor: "ZONEPLUG".into(),
-                product: "disk".into(),
-                revision: "1".into(),
-                rotation_rate: None,
-                unrestricted_reads: true,
-            };
-            Arc::new(Unit::zoned(config, &disk.geometry(), &disk.limits()).unwrap())
-        };
-        let portals = ["0.0.0.0:3260", "[2001:db8::1]:3260"].map(|p| p.parse().unwrap());
-        let target = Target::new(
-            "iqn.2026-11.dev.zoneplug:test",
-            Access::default(),
-            portals.to_vec(),
-            [(0, unit(1)), (1, unit(2))],
-        );
-        Rc::new(Hardware {
-            results: Cell::new(usize::MAX),
-            target: RefCell::new(target.unwrap()),
-            events: RefCell::default(),
-            recovery: DiskRecovery::new(disk.geometry()),
-            replayed: Cell::new(0),
-            keys: Cell::new(0),
-            device,
-            disk,
-        })
-    }
-
     fn connect(hardware: &Rc<Hardware>, memory: u32, fragments: Fragments) -> Peer {
         let key = hardware.keys.get();
         hardware.keys.set(key + 1);
@@ -284,7 +147,7 @@ impl Peer {
 
     /// Logs in at a target whose commands have so many bytes of memory.
     pub(crate) fn log_in_with(keys: &str, memory: u32, fragments: Fragments) -> Peer {
-        let mut peer = Peer::log_in_to(&Peer::hardware(), keys, memory, fragments);
+        let mut peer = Peer::log_in_to(&Hardware::new(), keys, memory, fragments);
         for lun in 0..2 {
             let tag = peer.command_at(lun, 0x80, &[0; 16], 0, &[]);
             assert_eq!(peer.answer(tag).status, 0);
@@ -298,18 +161,18 @@ impl Peer {
     }
 
     /// Connects, and does not log in.
-    #[allow(dead_code)]
     pub(crate) fn stranger(fragments: Fragments) -> Peer {
-        Peer::connect(&Peer::hardware(), MEMORY, fragments)
+        Peer::connect(&Hardware::new(), MEMORY, fragments)
     }
 
+    /// For the fuzzing targets alone.
     #[allow(dead_code)]
     pub(crate) fn device(&self) -> &Arc<EmuDisk> {
         &self.hardware.device
     }
 
     pub(crate) fn discover(fragments: Fragments) -> Peer {
-        let mut peer = Peer::connect(&Peer::hardware(), MEMORY, fragments);
+        let mut peer = Peer::stranger(fragments);
         let keys = "InitiatorName=iqn.2026-11.test:peer\0SessionType=Discovery\0MaxRecvDataSegmentLength=512\0";
         assert_eq!(peer.login(keys).header.0[36..38], [0, 0]);
         peer.max_data = 512;
@@ -326,11 +189,10 @@ impl Peer {
 
     /// Sends a PDU.
     pub(crate) fn push(&mut self, header: Header, data: &[u8]) {
-        self.sent.extend(encode_pdu(header, data, &self.limits));
+        self.push_bytes(&encode_pdu(header, data, &self.limits));
     }
 
     /// Sends bytes that need not be a PDU.
-    #[allow(dead_code)]
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         self.sent.extend(bytes);
     }
@@ -381,7 +243,7 @@ impl Peer {
     fn receive(&mut self, mut bytes: &[u8]) {
         while let Some(pdu) = self.framer.receive(&mut bytes).unwrap() {
             let h = pdu.header;
-            let word = |at: usize| u32::from_be_bytes(h.0[at..at + 4].try_into().unwrap());
+            let word = |at: usize| word(&h, at);
             // The numbers of statuses have no gaps.
             let has_status = match h.opcode() {
                 opcode::R2T => false,
@@ -406,8 +268,10 @@ impl Peer {
         }
     }
 
-    /// Digests begin with the full feature phase.
+    /// Learns of digests. They begin when the target agrees to the full feature phase.
     fn agree(&mut self, response: &Pdu) {
+        /// The transit bit, and the full feature phase as the next stage.
+        const TO_FULL_FEATURE: u8 = 0x83;
         for (key, value) in parse_text(&response.data).unwrap() {
             match key {
                 "HeaderDigest" => self.agreed.header_digest = value == "CRC32C",
@@ -415,7 +279,7 @@ impl Peer {
                 _ => {}
             }
         }
-        if response.header.flags() & 0x83 == 0x83 {
+        if response.header.flags() & TO_FULL_FEATURE == TO_FULL_FEATURE {
             self.limits = self.agreed;
             self.framer.set_limits(self.limits);
         }
@@ -468,7 +332,7 @@ impl Peer {
         self.exchange();
         while let Some(r2t) = self.take(opcode::R2T) {
             let h = r2t.header;
-            let word = |at: usize| u32::from_be_bytes(h.0[at..at + 4].try_into().unwrap()) as usize;
+            let word = |at: usize| word(&h, at) as usize;
             self.sequence(tag, h.word20(), word(40), &data[..word(40) + word(44)]);
             self.exchange();
         }
@@ -510,7 +374,7 @@ impl Peer {
         loop {
             let n = self.pdus.iter().position(|p| p.header.task_tag() == tag).expect("an answer");
             let Pdu { header: h, data: bytes } = self.pdus.remove(n).unwrap();
-            let word = |at: usize| u32::from_be_bytes(h.0[at..at + 4].try_into().unwrap());
+            let word = |at: usize| word(&h, at);
             let mut sense = None;
             if h.opcode() == opcode::DATA_IN {
                 assert_eq!(h.buffer_offset() as usize, data.len());

@@ -1,7 +1,7 @@
 //! Writes whose answers were lost, and that the initiator sends again.
 
 use crate::cdb::{read_cdb, write_cdb};
-use crate::common::{Fragments, Peer};
+use crate::common::{Fragments, Peer, word};
 use crate::{BLOCK, pattern};
 use zoneplug_scsi::iscsi::{Header, opcode};
 
@@ -64,7 +64,7 @@ fn s13_an_answer_that_is_still_expected_is_not_acknowledged() {
     let mut peer = login();
     peer.write(&write_cdb(16, 2), &pattern(2, 1));
     let answer = peer.take(opcode::RESPONSE).unwrap().header;
-    let number = u32::from_be_bytes(answer.0[24..28].try_into().unwrap());
+    let number = word(&answer, 24);
     let test_unit_ready = Header::new(opcode::COMMAND).with_flags(0x80).with_word(16, 1000);
     peer.push(test_unit_ready.with_word(24, peer.cmd_sn).with_word(28, number), &[]);
     assert_eq!(peer.answer(1000).status, 0);

@@ -7,7 +7,7 @@ mod common;
 mod loss;
 
 use cdb::{read_cdb, write_cdb};
-use common::{Fragments, Peer, WAIT_FOR_TARGET};
+use common::{Fragments, Peer, WAIT_FOR_TARGET, word};
 use proptest::prelude::*;
 use zoneplug_scsi::iscsi::{Header, NO_TAG, opcode};
 
@@ -154,7 +154,7 @@ fn s4_the_numbers_of_r2t_begin_with_each_command() {
         for n in 0..3u32 {
             peer.exchange();
             let r2t = peer.take(opcode::R2T).unwrap().header;
-            let word = |at: usize| u32::from_be_bytes(r2t.0[at..at + 4].try_into().unwrap());
+            let word = |at: usize| word(&r2t, at);
             assert_eq!((word(36), word(40), word(44)), (n, n * 4096, 4096));
             let from = n as usize * BLOCK;
             peer.data(tag, r2t.word20(), n * 4096, &data[from..from + BLOCK], true);
