@@ -4,10 +4,6 @@
 use crate::terminal::pty;
 use crate::*;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write as _};
-use std::net::TcpStream;
-use std::process::Stdio;
-use std::time::Duration;
 
 /// Memory that is more than any of these commands needs, in KiB.
 const MEMORY: u32 = 2 << 20;
@@ -118,55 +114,4 @@ fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
     // A variable that says so much is bounded as a terminal is.
     let out = soon(bounded(&["report", "--map", &disk]).env("COLUMNS", "99999999999"));
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-}
-
-#[test]
-fn a_server_over_nvme_tcp_that_had_no_file_left_accepts_again() {
-    accepts_again("--nvme-tcp");
-}
-
-#[test]
-fn a_server_over_iscsi_that_had_no_file_left_accepts_again() {
-    accepts_again("--iscsi");
-}
-
-/// A server that could not accept connections, because it had no file left for them, accepts again when some have ended.
-fn accepts_again(door: &str) {
-    let dir = Dir::new(&format!("no-file-left{door}"));
-    let mut server = Command::new(&*ZONEPLUG)
-        .args(["serve", door, "127.0.0.1:0", "mem,zones=4,zone-size=1M"])
-        .args(["--socket", &dir.path("s")])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let address = lines.find_map(|line| {
-        let at = line.find("127.0.0.1:")?;
-        let is_of_address = |c: char| c.is_ascii_digit() || ".:".contains(c);
-        Some(line[at..].split(|c| !is_of_address(c)).next()?.to_owned())
-    });
-    // At its start a server sees to it that it may open enough.
-    let limit = ["--pid", &server.id().to_string(), "--nofile=64"];
-    assert!(Command::new("prlimit").args(limit).status().unwrap().success());
-    let connect = || TcpStream::connect(address.as_ref().unwrap()).unwrap();
-    let many: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
-    let files = format!("/proc/{}/fd", server.id());
-    let left = || 64 - std::fs::read_dir(&files).unwrap().count();
-    for _ in 0..1000 {
-        if left() == 0 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(left(), 0, "{door}");
-    drop(many);
-    // No door speaks this, so the connection ends as soon as it is accepted.
-    let mut late = connect();
-    late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    late.write_all(&[0; 128]).unwrap();
-    let ended = late.read(&mut [0; 1]).map_err(|e| e.kind());
-    assert_ne!(ended, Err(ErrorKind::WouldBlock), "{door}: no connection is accepted");
-    server.kill().unwrap();
-    server.wait().unwrap();
 }

@@ -2,7 +2,8 @@
 
 use super::{Dir, ZONEPLUG, at_once, ok, text};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{PipeReader, Write};
+use std::io::{ErrorKind, PipeReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
@@ -92,7 +93,7 @@ fn u9_a_stalled_reader_does_not_hold_up_a_hand_over() {
     let dir = Dir::new("stalled-handover");
     let (disk, socket) = (dir.path("d.zbd"), dir.path("s"));
     ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = port.to_string();
     let args = ["--nvme-tcp", &address, &disk, "--socket", &socket, "--nqn", "nqn.2026-11.dev.x:y"];
     let (_reader, pipe) = full_pipe();
@@ -149,4 +150,39 @@ fn t7_status_names_a_server_that_does_not_answer() {
     assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
     server.signal(Signal::CONT);
     assert!(shown(&socket));
+}
+
+#[test]
+fn a_server_over_nvme_tcp_that_had_no_file_left_accepts_again() {
+    accepts_again("--nvme-tcp");
+}
+
+#[test]
+fn a_server_over_iscsi_that_had_no_file_left_accepts_again() {
+    accepts_again("--iscsi");
+}
+
+/// A server that could not accept connections, because it had no file left for them, accepts again when some have ended.
+fn accepts_again(door: &str) {
+    let dir = Dir::new(&format!("no-file-left{door}"));
+    let socket = dir.path("s");
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let args = [door, &address.to_string(), "mem,zones=4,zone-size=1M", "--socket", &socket];
+    let server = Server::start(&args, Stdio::null(), Stdio::null());
+    assert!(eventually(|| shown(&socket)));
+    // At its start a server sees to it that it may open enough.
+    let limit = ["--pid", &server.0.id().to_string(), "--nofile=64"];
+    assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+    let connect = || TcpStream::connect(address).unwrap();
+    let many: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    let files = format!("/proc/{}/fd", server.0.id());
+    let open = || std::fs::read_dir(&files).unwrap().count();
+    assert!(eventually(|| open() == 64), "{door}");
+    drop(many);
+    // No door speaks this, so the connection ends as soon as it is accepted.
+    let mut late = connect();
+    late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    late.write_all(&[0; 128]).unwrap();
+    let ended = late.read(&mut [0; 1]).map_err(|e| e.kind());
+    assert_ne!(ended, Err(ErrorKind::WouldBlock), "{door}: no connection is accepted");
 }

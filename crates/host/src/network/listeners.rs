@@ -193,7 +193,7 @@ impl Listeners {
 mod tests {
     use super::*;
 
-    /// What is refused at the limit takes no place, and a queue that stays takes one above it.
+    /// A connection that is refused at the limit takes no place.
     #[test]
     fn connections_above_the_limit_are_not_counted() {
         let count = ConnectionCount::new(2);
