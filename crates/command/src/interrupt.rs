@@ -158,17 +158,32 @@ fn end(signal: i32) -> ! {
 mod tests {
     use super::*;
 
+    /// The threads of this process. The kernel may leave out a thread while another one ends, so two lists have to agree.
+    fn threads() -> Vec<std::path::PathBuf> {
+        let list = || {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+            tasks.map(|t| t.unwrap().path()).collect::<Vec<_>>()
+        };
+        let mut last = list();
+        loop {
+            let next = list();
+            if next == last {
+                return next;
+            }
+            last = next;
+        }
+    }
+
     /// The number of this process's listener threads that block SIGINT.
     fn listeners() -> usize {
-        let blocks = |task: &std::path::Path| {
+        let blocks = |task: &std::path::PathBuf| {
             let text = std::fs::read_to_string(task.join("status")).unwrap_or_default();
             let field = |name| text.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
             let blocked = field("SigBlk:").and_then(|m| u64::from_str_radix(m, 16).ok());
             // The kernel keeps 15 characters of a thread's name. SIGINT is signal 2.
             field("Name:") == Some("zoneplug-signal") && blocked.is_some_and(|m| m & 1 << 1 != 0)
         };
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        tasks.filter(|t| blocks(&t.as_ref().unwrap().path())).count()
+        threads().iter().filter(|t| blocks(t)).count()
     }
 
     /// Each listener blocks the signals before `listen` returns; otherwise a signal could end the process.
