@@ -170,14 +170,17 @@ fn accepts_again(door: &str) {
     let args = [door, &address.to_string(), "mem,zones=4,zone-size=1M", "--socket", &socket];
     let server = Server::start(&args, Stdio::null(), Stdio::null());
     assert!(eventually(|| shown(&socket)));
+    let files = format!("/proc/{}/fd", server.0.id());
+    let open = || std::fs::read_dir(&files).unwrap().count();
     // At its start a server sees to it that it may open enough.
     let limit = ["--pid", &server.0.id().to_string(), "--nofile=64"];
     assert!(Command::new("prlimit").args(limit).status().unwrap().success());
     let connect = || TcpStream::connect(address).unwrap();
     let many: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
-    let files = format!("/proc/{}/fd", server.0.id());
-    let open = || std::fs::read_dir(&files).unwrap().count();
-    assert!(eventually(|| open() == 64), "{door}");
+    // An accept that waits holds a number without a file; a caller of this test may have left it a file above the limit.
+    assert!(eventually(|| open() >= 60), "{door}: {} files", open());
+    let mut last = 0;
+    assert!(eventually(|| std::mem::replace(&mut last, open()) == last), "{door}");
     drop(many);
     // No door speaks this, so the connection ends as soon as it is accepted.
     let mut late = connect();
