@@ -8,30 +8,35 @@ use zoneplug_core::poison::lock;
 use zoneplug_nvme::target::auth::Job;
 
 /// A value to compute, and the connection that waits for it: its worker and its key.
-struct Waiting {
+struct Waiting<J> {
     worker: usize,
     key: u64,
-    job: Job,
+    job: J,
 }
 
-#[derive(Default)]
-struct Queue {
+struct Queue<J> {
     /// At most one job of each connection, because a connection waits for its answer. The jobs of ended connections
     /// are removed, so there are never more than connections.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting<J>>,
     stops: bool,
 }
 
 /// Jobs for the thread, in order of arrival.
-#[derive(Default)]
-pub(super) struct KeyExchange {
-    queue: Mutex<Queue>,
+pub(super) struct KeyExchange<J = Job> {
+    queue: Mutex<Queue<J>>,
     changed: Condvar,
 }
 
-impl KeyExchange {
+impl<J> Default for KeyExchange<J> {
+    fn default() -> Self {
+        let queue = Mutex::new(Queue { waiting: VecDeque::new(), stops: false });
+        KeyExchange { queue, changed: Condvar::new() }
+    }
+}
+
+impl<J> KeyExchange<J> {
     /// Adds a job of a connection. The result comes by mail.
-    pub(super) fn put(&self, worker: usize, key: u64, job: Job) {
+    pub(super) fn put(&self, worker: usize, key: u64, job: J) {
         lock(&self.queue).waiting.push_back(Waiting { worker, key, job });
         self.changed.notify_one();
     }
@@ -47,15 +52,8 @@ impl KeyExchange {
         self.changed.notify_one();
     }
 
-    /// Computes until `stop` is called.
-    pub(super) fn run(&self, workers: &[Arc<Mailbox>]) {
-        while let Some(Waiting { worker, key, job }) = self.next() {
-            workers[worker].put(Mail::Computed(key, Box::new(job.run())));
-        }
-    }
-
     /// Waits for the next job. `None`: the thread must end.
-    fn next(&self) -> Option<Waiting> {
+    fn next(&self) -> Option<Waiting<J>> {
         let mut queue = lock(&self.queue);
         loop {
             if queue.stops {
@@ -66,5 +64,35 @@ impl KeyExchange {
             }
             queue = self.changed.wait(queue).unwrap_or_else(|e| e.into_inner());
         }
+    }
+}
+
+impl KeyExchange {
+    /// Computes until `stop` is called.
+    pub(super) fn run(&self, workers: &[Arc<Mailbox>]) {
+        while let Some(Waiting { worker, key, job }) = self.next() {
+            workers[worker].put(Mail::Computed(key, Box::new(job.run())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each worker has keys of its own, so two connections may have the same key. The end of one leaves the job of the
+    /// other.
+    #[test]
+    fn the_end_of_a_connection_removes_its_own_job() {
+        let jobs = KeyExchange::default();
+        for (worker, key, job) in [(0, 7, 'a'), (1, 7, 'b'), (0, 8, 'c')] {
+            jobs.put(worker, key, job);
+        }
+        jobs.cancel(0, 7);
+        let mut next = || jobs.next().map(|w| (w.worker, w.key, w.job));
+        assert_eq!([next(), next()], [Some((1, 7, 'b')), Some((0, 8, 'c'))]);
+        jobs.put(1, 9, 'd');
+        jobs.stop();
+        assert!(jobs.next().is_none(), "no job begins after the end");
     }
 }
