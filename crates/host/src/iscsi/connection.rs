@@ -2,6 +2,7 @@
 //! commands have come back from the disks.
 
 use super::Shared;
+use crate::network::listeners::ConnectionSlot;
 use crate::network::queue_client::QueueClient;
 use crate::network::sys;
 use crate::recovery::lost_writes::late_limit;
@@ -40,6 +41,7 @@ pub(super) struct Connection<T> {
     watches: u32,
     /// The sending direction was shut down, at the end of the server.
     shut: bool,
+    _slot: ConnectionSlot,
 }
 
 /// The server as a session sees it.
@@ -51,6 +53,7 @@ struct SessionServer<'c, 'a> {
 impl<T: Timing> Connection<T> {
     pub(super) fn new(
         stream: TcpStream,
+        slot: ConnectionSlot,
         key: u64,
         shared: &Shared,
         now: Nanos,
@@ -59,7 +62,14 @@ impl<T: Timing> Connection<T> {
         // Answers are small and the initiator waits for them, so TCP must not delay them.
         stream.set_nodelay(true)?;
         let session = Session::new(shared.session, key, stream.local_addr()?, now);
-        Ok(Connection { stream: Some(stream), session, key, watches: sys::READ, shut: false })
+        Ok(Connection {
+            stream: Some(stream),
+            session,
+            key,
+            watches: sys::READ,
+            shut: false,
+            _slot: slot,
+        })
     }
 
     pub(super) fn fd(&self) -> Option<RawFd> {

@@ -20,7 +20,7 @@ mod units;
 mod worker;
 
 use crate::clock::Clock;
-use crate::network::listeners::{ConnectionCount, Listeners, Sockets};
+use crate::network::listeners::{ConnectionCount, ConnectionSlot, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
@@ -60,7 +60,7 @@ pub struct Disk {
 #[derive(Debug)]
 enum Mail {
     /// A new connection.
-    Connection(TcpStream),
+    Connection(TcpStream, ConnectionSlot),
     /// An event of the target for a session.
     Event(TargetEvent),
     /// Stop the worker.
@@ -83,7 +83,7 @@ struct Shared {
     /// Logs by worker and disk, if operations are timed.
     latencies: Vec<Vec<Arc<LatencyLog>>>,
     /// The number of connections, and of ended ones whose commands are still being carried out.
-    connections: ConnectionCount,
+    connections: Arc<ConnectionCount>,
     failed_logins: AtomicU64,
     /// Why a worker has ended without being stopped.
     failure: Mutex<Option<String>>,
@@ -226,7 +226,9 @@ impl Iscsi {
             counters: (0..threads).map(|_| counters()).collect(),
             latencies: (0..threads).map(|_| timed.iter().map(log).collect()).collect(),
             failed_logins: AtomicU64::new(0),
-            connections: ConnectionCount::new(open_files::connections(options.max_connections)?),
+            connections: Arc::new(ConnectionCount::new(open_files::connections(
+                options.max_connections,
+            )?)),
             failure: Mutex::default(),
             fills_buffers: disks.iter().map(|d| d.spec.fills_buffers()).collect(),
             disks,

@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Context};
 use super::{END, Mail, Shared, WORKER_SHIFT};
-use crate::network::listeners::{Accepted, Listeners};
+use crate::network::listeners::{Accepted, ConnectionSlot, Listeners};
 use crate::network::mailbox::Mailbox;
 use crate::network::queue_client::{QueueClient, arm};
 use crate::network::sys;
@@ -182,7 +182,6 @@ impl<T: Timing> Worker<T> {
             place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
             place.generation = place.generation.wrapping_add(1) & GENERATION;
             self.free.push(n);
-            self.shared.connections.leave(1);
         } else if !place.listed && session.is_busy() {
             place.listed = true;
             self.busy.push(n);
@@ -215,7 +214,7 @@ impl<T: Timing> Worker<T> {
         self.mailbox.take(&mut all);
         for mail in all.drain(..) {
             match mail {
-                Mail::Connection(stream) => self.add(stream),
+                Mail::Connection(stream, slot) => self.add(stream, slot),
                 Mail::Event(TargetEvent::Close(key)) => self.with(key, |_, _| false),
                 Mail::Event(TargetEvent::Run(key)) => self.with(key, |c, ctx| c.turn_disks(ctx).1),
                 Mail::Event(TargetEvent::Reset(key, lun)) => self.with(key, |c, ctx| {
@@ -235,13 +234,13 @@ impl<T: Timing> Worker<T> {
     fn accept(&mut self) {
         for _ in 0..READY {
             match self.listeners.accept(&self.epoll, &self.shared.connections) {
-                Accepted::Connection(stream) => {
+                Accepted::Connection(stream, slot) => {
                     let worker = self.next_worker % self.shared.workers.len();
                     self.next_worker = worker + 1;
                     if worker == self.number {
-                        self.add(stream);
+                        self.add(stream, slot);
                     } else {
-                        self.shared.workers[worker].put(Mail::Connection(stream));
+                        self.shared.workers[worker].put(Mail::Connection(stream, slot));
                     }
                 }
                 Accepted::Refused => {}
@@ -254,9 +253,8 @@ impl<T: Timing> Worker<T> {
         }
     }
 
-    fn add(&mut self, stream: TcpStream) {
+    fn add(&mut self, stream: TcpStream, slot: ConnectionSlot) {
         if self.ends.is_some() {
-            self.shared.connections.leave(1);
             return;
         }
         self.make_room();
@@ -265,7 +263,7 @@ impl<T: Timing> Worker<T> {
             self.places.len() - 1
         });
         let key = self.key(n);
-        let added = Connection::new(stream, key, &self.shared, self.now).and_then(|c| {
+        let added = Connection::new(stream, slot, key, &self.shared, self.now).and_then(|c| {
             c.fd().map_or(Ok(()), |fd| self.epoll.add(fd, sys::READ, key))?;
             Ok(c)
         });
@@ -277,10 +275,7 @@ impl<T: Timing> Worker<T> {
                 self.places[n].connection = Some(Box::new(connection));
                 self.strangers.push_back(key);
             }
-            Err(_) => {
-                self.free.push(n);
-                self.shared.connections.leave(1);
-            }
+            Err(_) => self.free.push(n),
         }
     }
 

@@ -76,24 +76,19 @@ impl ConnectionCount {
         self.max
     }
 
-    /// Counts a new connection. Returns false if there are too many, and does not count it then.
-    pub(crate) fn enter(&self) -> bool {
+    /// Counts a new connection. `None`: there are too many.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let is_admitted = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
-        if !is_admitted {
-            self.leave(1);
-        }
-        is_admitted
+        // A slot that is not admitted is given back at once.
+        let slot = ConnectionSlot(self.clone());
+        is_admitted.then_some(slot)
     }
 
     /// Counts a queue that goes on without its connection, whatever the limit.
     #[cfg(feature = "nvme-tcp")]
-    pub(crate) fn stay(&self) {
+    pub(crate) fn stay(self: &Arc<Self>) -> ConnectionSlot {
         self.open.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts `n` connections as ended.
-    pub(crate) fn leave(&self, n: usize) {
-        self.open.fetch_sub(n, Ordering::Relaxed);
+        ConnectionSlot(self.clone())
     }
 
     /// Whether a worker with this many connections that are not admitted closes the oldest of them: while less than a
@@ -105,10 +100,20 @@ impl ConnectionCount {
     }
 }
 
+/// One connection in a [`ConnectionCount`]. The count goes down when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlot(Arc<ConnectionCount>);
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The result of an attempt to accept a connection.
 #[derive(Debug)]
 pub(crate) enum Accepted {
-    Connection(TcpStream),
+    Connection(TcpStream, ConnectionSlot),
     /// A connection above the limit was closed at once.
     Refused,
     /// No connection waits.
@@ -160,10 +165,12 @@ impl Listeners {
     }
 
     /// Accepts the next connection at any of the sockets, and counts it.
-    pub(crate) fn accept(&mut self, epoll: &sys::Epoll, count: &ConnectionCount) -> Accepted {
+    pub(crate) fn accept(&mut self, epoll: &sys::Epoll, count: &Arc<ConnectionCount>) -> Accepted {
         match self.accept_any() {
-            Ok(Some(stream)) if count.enter() => Accepted::Connection(stream),
-            Ok(Some(_)) => Accepted::Refused,
+            Ok(Some(stream)) => match count.enter() {
+                Some(slot) => Accepted::Connection(stream, slot),
+                None => Accepted::Refused,
+            },
             Ok(None) => Accepted::None,
             Err(_) => {
                 self.unwatch(epoll);
@@ -196,13 +203,12 @@ mod tests {
     /// A connection that is refused at the limit takes no place.
     #[test]
     fn connections_above_the_limit_are_not_counted() {
-        let count = ConnectionCount::new(2);
-        assert!(count.enter() && count.enter());
-        assert!(!count.enter() && !count.enter());
-        count.leave(1);
-        assert!(count.enter() && !count.enter(), "one place was free");
-        count.leave(2);
-        assert!(count.enter() && count.enter() && !count.enter());
+        let count = Arc::new(ConnectionCount::new(2));
+        let (first, _second) = (count.enter().unwrap(), count.enter().unwrap());
+        assert!(count.enter().is_none() && count.enter().is_none());
+        drop(first);
+        let third = count.enter();
+        assert!(third.is_some() && count.enter().is_none(), "one place was free");
     }
 
     /// A socket of the last server is taken for its own address alone: a machine has several addresses, and one port at each.

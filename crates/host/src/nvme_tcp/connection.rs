@@ -4,6 +4,7 @@ use super::Shared;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient, ServedDisks, ToTell};
 use super::known::HostPlace;
+use crate::network::listeners::ConnectionSlot;
 use crate::network::sys;
 use crate::served::timing::Timing;
 use std::cell::RefCell;
@@ -16,7 +17,7 @@ use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::association::{Association, Server};
 use zoneplug_nvme::dhchap::Random;
-use zoneplug_nvme::io_queue::IoContext;
+use zoneplug_nvme::io_queue::{self, IoContext};
 use zoneplug_nvme::spec::fabrics::connect_offset;
 use zoneplug_nvme::spec::{Completion, status};
 use zoneplug_nvme::target::auth::{Computed, Job};
@@ -40,6 +41,7 @@ pub(super) struct Connection<T> {
     place: Option<HostPlace>,
     /// Whether epoll watches for room to write.
     watches_room: bool,
+    _slot: ConnectionSlot,
 }
 
 /// The server as the association of one connection sees it.
@@ -54,6 +56,7 @@ struct ConnectionServer<'c, 'a, T> {
 impl<T: Timing> Connection<T> {
     pub(super) fn new(
         stream: TcpStream,
+        slot: ConnectionSlot,
         key: u64,
         shared: &Shared,
         now: Nanos,
@@ -63,7 +66,15 @@ impl<T: Timing> Connection<T> {
         stream.set_nodelay(true)?;
         let association = Association::new(shared.tcp, stream.local_addr()?, now);
         let to_tell = RefCell::default();
-        Ok(Connection { stream, association, to_tell, key, place: None, watches_room: false })
+        Ok(Connection {
+            stream,
+            association,
+            to_tell,
+            key,
+            place: None,
+            watches_room: false,
+            _slot: slot,
+        })
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -336,10 +347,9 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
         client.close(self.ctx.epoll);
     }
 
-    fn put_closing(&mut self, queue: ClosingQueue<T>) {
-        // The queue keeps its memory, so it counts as a connection until its commands have ended.
-        self.ctx.shared.connections.stay();
-        self.ctx.closing.push(queue);
+    fn put_closing(&mut self, queue: io_queue::ClosingQueue<QueueClient<T>>) {
+        let slot = self.ctx.shared.connections.stay();
+        self.ctx.closing.push(ClosingQueue { queue, _slot: slot });
     }
 
     fn random(&mut self) -> Option<Random> {

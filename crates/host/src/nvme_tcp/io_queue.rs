@@ -1,6 +1,7 @@
 //! The disks of this server for the I/O queues of connections: a client of the hosted disk for each queue.
 
 use super::{Disk, Shared, journal};
+use crate::network::listeners::ConnectionSlot;
 use crate::recovery::journal::Journal;
 use crate::recovery::lost_writes::late_limit;
 use crate::served::Counters;
@@ -10,15 +11,19 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Op, Sector};
-use zoneplug_nvme::io_queue::Disks;
+use zoneplug_nvme::io_queue::{self, Disks};
 use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 use zoneplug_recovery::{ClientKey, DiskRecovery};
 
 pub(super) use crate::network::queue_client::{QueueClient, arm};
 
-/// An I/O queue whose connection has ended.
-pub(super) type ClosingQueue<T> = zoneplug_nvme::io_queue::ClosingQueue<QueueClient<T>>;
+/// An I/O queue whose connection has ended. The queue keeps its memory, so it counts as a connection until its
+/// commands have ended.
+pub(super) struct ClosingQueue<T> {
+    pub(super) queue: io_queue::ClosingQueue<QueueClient<T>>,
+    pub(super) _slot: ConnectionSlot,
+}
 
 /// The disks for the queues of one thread.
 pub(super) struct ServedDisks<'a, T> {

@@ -1,5 +1,6 @@
 //! The messages of the workers.
 
+use crate::network::listeners::ConnectionSlot;
 use crate::network::mailbox;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub(super) type ConnectionWaker = mailbox::ConnectionWaker<Mail>;
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// A new connection.
-    Connection(TcpStream),
+    Connection(TcpStream, ConnectionSlot),
     /// A disk has done work of the connection.
     Ready(u64),
     /// Another queue queries that of the connection.

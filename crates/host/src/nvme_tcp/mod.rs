@@ -134,7 +134,7 @@ struct Shared {
     /// Whether the first worker checks keep alive times. Changed while the target is locked.
     keeps_alive: AtomicBool,
     /// The number of connections, and of queues without one whose commands are still being carried out.
-    connections: ConnectionCount,
+    connections: Arc<ConnectionCount>,
     /// When the server ends: the number of workers whose hosts may not have read all answers.
     unready_workers: AtomicUsize,
     failed_authentications: AtomicU64,
@@ -405,7 +405,7 @@ impl NvmeTcp {
             unready_workers: AtomicUsize::new(threads),
             failed_authentications: AtomicU64::new(0),
             key_exchange: KeyExchange::default(),
-            connections: ConnectionCount::new(max_connections),
+            connections: Arc::new(ConnectionCount::new(max_connections)),
             known: Mutex::new(known),
             failure: Mutex::default(),
             expired: disks.iter().map(|_| AtomicU64::new(0)).collect(),

@@ -9,7 +9,7 @@ use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient};
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue};
-use crate::network::listeners::{Accepted, Listeners};
+use crate::network::listeners::{Accepted, ConnectionSlot, Listeners};
 use crate::network::sys;
 use crate::served::timing::Timing;
 use ending::Ending;
@@ -174,7 +174,7 @@ impl<T: Timing> Worker<T> {
         self.mailbox.is_awake();
         waited?;
         self.now = self.shared.clock.now();
-        self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients).for_each(|c| c.disarm());
+        self.closing.iter_mut().flat_map(|c| c.queue.clients()).for_each(|c| c.disarm());
         for key in ready.keys() {
             match key {
                 MAIL | DEVICE => {}
@@ -230,7 +230,6 @@ impl<T: Timing> Worker<T> {
             place.waker = None;
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
-            self.shared.connections.leave(1);
         } else if !place.listed && connection.association().is_busy() {
             place.listed = true;
             self.busy.push(n);
@@ -286,7 +285,7 @@ impl<T: Timing> Worker<T> {
             || !self.watched.is_empty()
             || !self.leaving.is_empty()
             || self.ending.is_some();
-        let closing = self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients);
+        let closing = self.closing.iter_mut().flat_map(|c| c.queue.clients());
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
         // As for connections: this sees what finished before they were armed.
         sleeps &= !self.turn_closing();
@@ -388,15 +387,13 @@ impl<T: Timing> Worker<T> {
         let mut closing = std::mem::take(&mut self.closing);
         let mut ctx = context!(self);
         let answers_none = RefCell::default();
-        for queue in &mut closing {
+        for ClosingQueue { queue, .. } in &mut closing {
             let epoll = ctx.epoll;
             progress |= queue.run(|client| client.close(epoll), &mut ctx.io(&answers_none));
         }
-        let ended = closing.iter().filter(|q| q.is_empty()).map(ClosingQueue::queue);
+        let ended = closing.iter().map(|c| &c.queue).filter(|q| q.is_empty()).map(|q| q.queue());
         self.shared.drained(ended);
-        let before = closing.len();
-        closing.retain(|q| !q.is_empty());
-        self.shared.connections.leave(before - closing.len());
+        closing.retain(|c| !c.queue.is_empty());
         self.closing = closing;
         progress
     }
@@ -407,7 +404,7 @@ impl<T: Timing> Worker<T> {
         for mail in all.drain(..) {
             match mail {
                 Mail::Ready(key) => drop(self.turn_disk(key)),
-                Mail::Connection(stream) => self.add(stream),
+                Mail::Connection(stream, slot) => self.add(stream, slot),
                 Mail::Complete(key, completion) => {
                     self.with(key, |connection, ctx| connection.complete(completion, ctx));
                 }
@@ -435,13 +432,13 @@ impl<T: Timing> Worker<T> {
     fn accept(&mut self) {
         for _ in 0..READY {
             match self.listeners.accept(&self.epoll, &self.shared.connections) {
-                Accepted::Connection(stream) => {
+                Accepted::Connection(stream, slot) => {
                     let worker = self.next_worker % self.shared.workers.len();
                     self.next_worker = worker + 1;
                     if worker == self.number {
-                        self.add(stream);
+                        self.add(stream, slot);
                     } else {
-                        self.shared.workers[worker].put(Mail::Connection(stream));
+                        self.shared.workers[worker].put(Mail::Connection(stream, slot));
                     }
                 }
                 Accepted::Refused => {}
@@ -454,9 +451,8 @@ impl<T: Timing> Worker<T> {
         }
     }
 
-    fn add(&mut self, stream: TcpStream) {
+    fn add(&mut self, stream: TcpStream, slot: ConnectionSlot) {
         if self.ending.is_some() {
-            self.shared.connections.leave(1);
             return;
         }
         self.make_room();
@@ -465,7 +461,7 @@ impl<T: Timing> Worker<T> {
             self.places.len() - 1
         });
         let key = self.key(n);
-        let connection = Connection::new(stream, key, &self.shared, self.now);
+        let connection = Connection::new(stream, slot, key, &self.shared, self.now);
         let added = connection.and_then(|c| {
             self.epoll.add(c.fd(), sys::READ, key)?;
             Ok(c)
@@ -478,10 +474,7 @@ impl<T: Timing> Worker<T> {
                 self.places[n].connection = Some(Box::new(connection));
                 self.strangers.push_back(key);
             }
-            Err(_) => {
-                self.free.push(n);
-                self.shared.connections.leave(1);
-            }
+            Err(_) => self.free.push(n),
         }
     }
 

@@ -3,7 +3,7 @@
 //! wait for them. The reason: when one connection ends, a Linux host discards what it has received on its other
 //! connections and not read yet.
 
-use super::{ClosingQueue, Connection, Timing, Worker, WorkerContext, context};
+use super::{Connection, Timing, Worker, WorkerContext, context};
 use std::sync::atomic::Ordering;
 use zoneplug_nvme::association::ServerEnd;
 
@@ -58,7 +58,7 @@ impl<T: Timing> Worker<T> {
             // False: the connection closes.
             self.with(self.key(n), |_, _| false);
         }
-        self.closing.drain(..).for_each(ClosingQueue::abandon);
+        self.closing.drain(..).for_each(|c| c.queue.abandon());
         true
     }
 }
