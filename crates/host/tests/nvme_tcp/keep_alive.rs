@@ -57,3 +57,11 @@ fn a_silent_host_is_ended_also_after_all_others_have_gone() {
         std::thread::sleep(Duration::from_millis(700));
     }
 }
+
+/// J6. A silent host is ended although no other host does anything at the server.
+#[test]
+fn a_silent_host_is_ended_also_when_it_is_alone() {
+    let server = server(&[MEM], 2);
+    let mut silent = host(&server, "nqn.silent", TIME);
+    soon("its connection is closed", || is_closed(&mut silent));
+}

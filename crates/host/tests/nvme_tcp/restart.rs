@@ -57,14 +57,25 @@ impl Memory {
         let dir = Path::new("/dev/shm").join(name);
         std::fs::create_dir_all(&dir).unwrap();
         let memory = Memory(dir);
+        Memory::create(&memory.disk());
+        memory
+    }
+
+    fn create(path: &Path) {
         let size =
             CreateOptions { zones: Some(8), zone_size: Some(4 << 20), ..CreateOptions::default() };
-        create(&memory.disk(), &size, false).unwrap();
-        memory
+        create(path, &size, false).unwrap();
     }
 
     fn disk(&self) -> PathBuf {
         self.0.join("disk.zbd")
+    }
+
+    /// Makes two more disks. Returns the layer that joins them with the disk.
+    fn joined(&self) -> String {
+        let more = ["one.zbd", "two.zbd"].map(|name| self.0.join(name));
+        more.iter().for_each(|path| Memory::create(path));
+        format!("linear@{}%{}%", more[0].display(), more[1].display())
     }
 
     /// Serves the disk below these layers, with a journal.
@@ -141,6 +152,23 @@ fn l9_an_append_that_the_last_server_carried_out_is_found() {
     });
 }
 
+/// L9. After a reset that failed, data that hosts were told of are theirs as before: the next server does not take them for
+/// those of an append that is new.
+#[test]
+fn l9_a_reset_that_failed_leaves_what_hosts_were_told_of() {
+    let dir = Memory::new("failed-reset");
+    let serve = || dir.serve("po2,fault=reset/io/count=1@");
+    let (first, data) = (serve(), pattern(8192, 1));
+    let mut host = Host::new(&first, HOST);
+    assert_eq!(host.append(ZONE, &data), ZONE);
+    assert_ne!(host.io.run(reset_zone(1, ZONE)).completion.status, 0);
+    drop(first);
+    let next = serve();
+    let mut host = Host::new(&next, HOST);
+    assert_eq!(host.append(ZONE, &data), ZONE + 2);
+    assert_eq!((replayed(&next), host.written(1)), (0, 4));
+}
+
 /// Whether the peer has ended a connection, whatever is left to read of it.
 fn has_ended(stream: &TcpStream) -> bool {
     let mut fd = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
@@ -193,9 +221,12 @@ fn l11_a_host_sees_the_last_answers_of_a_server_that_ends() {
 /// L11. What a host's machine has not acknowledged when the server ends is not answered, for the next server.
 #[test]
 fn l11_an_append_that_was_answered_in_vain_is_found_by_the_next_server() {
-    for others in [&[][..], &["mem,zones=8,zone-size=4M"]] {
-        let dir = Memory::new(&format!("vain-{}", others.len()));
-        let first = dir.serve_behind(others, "");
+    let mem: &[&str] = &["mem,zones=8,zone-size=4M"];
+    for (others, is_joined) in [(&[][..], false), (mem, false), (&[], true)] {
+        let dir = Memory::new(&format!("vain-{}-{is_joined}", others.len()));
+        // The journal of a disk of several files is that of all of them.
+        let layers = if is_joined { dir.joined() } else { String::new() };
+        let first = dir.serve_behind(others, &layers);
         let (data, nsid) = (pattern(8192, 1), others.len() as u32 + 1);
         let mut host = Host::new(&first, HOST);
         assert_eq!(host.append_to(nsid, 0, &data), 0);
@@ -204,7 +235,7 @@ fn l11_an_append_that_was_answered_in_vain_is_found_by_the_next_server() {
         let begun = Instant::now();
         drop(first);
         assert!(begun.elapsed() < Duration::from_secs(3), "it does not wait for ever");
-        let next = dir.serve_behind(others, "");
+        let next = dir.serve_behind(others, &layers);
         let mut host = Host::new(&next, HOST);
         assert_eq!(host.append_to(nsid, 0, &data), 2, "not the one that was answered");
         assert_eq!(host.append_to(nsid, 0, &data), 4);
