@@ -218,7 +218,11 @@ impl Iscsi {
             |d: &Disk| lost_writes::after_start(&d.disk, !d.spec.is_volatile(), clock.now()).0;
         let recovery = disks.iter().map(recovery).collect();
         let shared = Arc::new(Shared {
-            session: SessionConfig { max_transfer, ..SessionConfig::default() },
+            session: SessionConfig {
+                max_transfer,
+                silence: Nanos(options.silence.as_nanos() as u64),
+                ..SessionConfig::default()
+            },
             target: Mutex::new(target),
             clock,
             recovery,

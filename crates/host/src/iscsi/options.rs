@@ -5,6 +5,7 @@ use crate::network::secret_file::{SecretFileError, read_secret};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 use zoneplug_core::{Error, Hint};
 use zoneplug_scsi::iscsi::{Access, Secret, check_name};
 
@@ -57,6 +58,9 @@ pub struct IscsiOptions {
     pub threads: usize,
     /// Most connections at a time; further ones are closed at once.
     pub max_connections: usize,
+    /// How long an initiator may be silent before it is asked for a sign of life. Its connection ends if none comes in
+    /// the same time again. The server looks about each second.
+    pub silence: Duration,
     /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation).
     pub latencies: bool,
 }
@@ -76,6 +80,7 @@ impl IscsiOptions {
             own_secret: None,
             threads: cpus.min(4),
             max_connections: MAX_CONNECTIONS,
+            silence: Duration::from_secs(30),
             latencies: false,
         }
     }

@@ -10,9 +10,10 @@ mod lost_writes;
 
 use initiator::{Initiator, NAME, READ, WRITE, cdb, options, serve, serve_disks};
 use std::net::TcpStream;
+use std::time::Duration;
 use zoneplug_host::Specification;
 use zoneplug_host::iscsi::{IscsiOptions, Secret, check};
-use zoneplug_scsi::iscsi::{ChapHash, encode_binary};
+use zoneplug_scsi::iscsi::{ChapHash, Header, encode_binary, opcode};
 
 /// Two initiators use two units of one target. Their writes are on the disks, and counted.
 #[test]
@@ -153,4 +154,23 @@ fn s9_connections_that_never_log_in_keep_no_initiator_out() {
         assert_eq!(i.command(0, &[0; 6], 0, &[]).unwrap().0, 0);
     }
     drop(flood);
+}
+
+/// S9. An initiator that has nothing to do is asked for a sign of life. It stays if it gives one, and is closed if not.
+#[test]
+fn an_idle_initiator_is_asked_for_a_sign_of_life() {
+    let silence = Duration::from_millis(1500);
+    let server = serve(&IscsiOptions { silence, ..options() });
+    let mut idle = Initiator::logged_in(&server, "iqn.2026-11.test:idle");
+    let mut dead = Initiator::logged_in(&server, "iqn.2026-11.test:dead");
+    for _ in 0..2 {
+        let ping = idle.receive().unwrap().header;
+        assert_eq!(ping.opcode(), opcode::NOP_IN);
+        let pong = Header::new(opcode::NOP_OUT | 0x40).with_flags(0x80);
+        // No tag of the initiator: this answers the tag of the target.
+        idle.send(pong.with_word(16, u32::MAX).with_word(20, ping.word20()), &[]);
+    }
+    assert_eq!(dead.receive().unwrap().header.opcode(), opcode::NOP_IN);
+    assert!(dead.receive().is_none(), "the connection of a dead initiator ends");
+    assert_eq!(idle.command(0, &[0; 6], 0, &[]).unwrap().0, 0);
 }
