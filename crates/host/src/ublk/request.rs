@@ -221,6 +221,19 @@ mod tests {
         assert_eq!(of(abi::OP_READ, 0, u32::MAX, false), Err(libc::EINVAL));
     }
 
+    /// U4. What a file system wants durable before the answer is written with FUA, by whichever operation.
+    #[test]
+    fn u4_what_is_to_be_durable_is_written_with_fua() {
+        let writes = [abi::OP_WRITE, abi::OP_ZONE_APPEND, abi::OP_WRITE_ZEROES];
+        let others = [abi::OP_READ, abi::OP_DISCARD, abi::OP_ZONE_FINISH, abi::OP_ZONE_RESET];
+        for (number, fua) in writes.iter().chain(&others).flat_map(|n| [(*n, false), (*n, true)]) {
+            let r = of(number, 0x8000, 8, fua).unwrap();
+            let durable = fua && writes.contains(&number);
+            assert_eq!(r.flags, if durable { Flags::FUA } else { Flags::NONE }, "{:?}", r.op);
+            assert_eq!(r.wants_durability(), durable, "{:?}", r.op);
+        }
+    }
+
     /// U4: data operations are answered with bytes, others with 0; failures with error numbers.
     #[test]
     fn results_are_bytes_for_data_and_error_numbers_else() {
