@@ -7,14 +7,16 @@
 mod lost_writes;
 
 use std::collections::VecDeque;
+use zoneplug_buf::AlignedBuf;
 use zoneplug_host::file::{CreateOptions, create};
-use zoneplug_host::ublk::testing::{Answer, BlockClient, serve};
+use zoneplug_host::ublk::testing::{Answer, BlockClient, serve, serve_part};
 use zoneplug_host::{DiskSpec, HostedDisk};
 
 const READ: u8 = 0;
 const WRITE: u8 = 1;
 const FLUSH: u8 = 2;
 const APPEND: u8 = 13;
+const RESET_ALL: u8 = 14;
 const RESET: u8 = 15;
 const REPORT: u8 = 18;
 /// No operation of the driver.
@@ -289,4 +291,27 @@ fn u9_a_queue_that_stays_after_all_answers_every_request() {
         assert_eq!(answers.len(), 401);
         assert!(answers.iter().all(|(_, a, _)| a.result >= 0));
     }
+}
+
+/// U4. A device shows some zones of a disk, so a reset of all its zones takes several commands. If one fails the reset fails,
+/// and the zones behind keep their data.
+#[test]
+fn u4_a_reset_of_all_zones_that_fails_in_part_fails_and_stops() {
+    let part = "mem,zones=3,zone-size=4M,conv=1";
+    let disk = HostedDisk::open_spec(&format!("linear@{part},fault=reset/io/count=1%{part}"));
+    let disk = disk.unwrap();
+    let mut io = zoneplug_host::BlockingDisk::new(&disk).unwrap();
+    for zone in [1, 4, 5] {
+        io.append(zoneplug_core::Sector(zone * ZONE_SECTORS), AlignedBuf::zeroed(4096)).unwrap();
+    }
+    let mut reset_all = || {
+        let left = VecDeque::from([request(RESET_ALL, 0, 0, 0)]);
+        let mut script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
+        serve_part(&disk, 0..5, BYTES, &mut script).expect("all is served");
+        let zones = io.report(zoneplug_core::Sector(0), 6).unwrap();
+        let written = [1, 4, 5].map(|zone: usize| zones[zone].wp.0 - zones[zone].start.0);
+        (script.answers[0].1.result, written)
+    };
+    assert_eq!(reset_all(), (-libc::EIO, [8, 8, 8]));
+    assert_eq!(reset_all(), (0, [0, 0, 8]), "the device does not show the last zone");
 }

@@ -6,7 +6,7 @@ use super::driver::{Driver, DriverEvent, Polled};
 use super::leave::{Leave, LeaveStep};
 use super::params;
 use super::queue::{Queue, UblkShared};
-use super::request::{self, Slice};
+use super::request;
 use super::sys::CopyDirection;
 use crate::recovery::bases::DiskState;
 use crate::recovery::journal::{self, About, FoundZone};
@@ -198,6 +198,17 @@ pub fn serve(
     serve_as::<Untimed>(disk, depth, bytes, client, Vec::new()).map(|(calls, _)| calls)
 }
 
+/// Like [`serve`], for a device that shows these zones of the disk.
+pub fn serve_part(
+    disk: &HostedDisk,
+    shown: Range<u32>,
+    bytes: usize,
+    client: &mut dyn BlockClient,
+) -> io::Result<()> {
+    let left = Left::default();
+    serve_all::<Untimed>((disk, shown), 1, bytes, client, Vec::new(), left).map(drop)
+}
+
 /// Like [`serve`], and times about one operation of each kind in `interval`. Returns the counters.
 pub fn serve_timed(
     disk: &HostedDisk,
@@ -218,7 +229,7 @@ fn serve_as<T: Timing>(
     client: &mut dyn BlockClient,
     latencies: Vec<Arc<LatencyLog>>,
 ) -> io::Result<(u64, ServedCounters)> {
-    serve_all::<T>(disk, depth, bytes, client, latencies, Left::default())
+    serve_all::<T>(whole(disk), depth, bytes, client, latencies, Left::default())
 }
 
 /// Like [`serve`], with the state that the last server of the device has left, and the order in which the queue
@@ -231,14 +242,19 @@ pub(super) fn serve_from(
     client: &mut dyn BlockClient,
     left: Left,
 ) -> io::Result<()> {
-    serve_all::<Untimed>(disk, depth, bytes, client, Vec::new(), left).map(drop)
+    serve_all::<Untimed>(whole(disk), depth, bytes, client, Vec::new(), left).map(drop)
+}
+
+/// A disk of which a device shows all zones.
+fn whole(disk: &HostedDisk) -> (&HostedDisk, Range<u32>) {
+    (disk, 0..params::whole_zones(&disk.disk().geometry()))
 }
 
 /// The state that the last server of a device has left, and the order to its queues to leave it.
 type Left = (Option<DiskRecovery>, Option<journal::Journal>, Leave);
 
 fn serve_all<T: Timing>(
-    disk: &HostedDisk,
+    (disk, shown): (&HostedDisk, Range<u32>),
     depth: u16,
     bytes: usize,
     client: &mut dyn BlockClient,
@@ -247,12 +263,12 @@ fn serve_all<T: Timing>(
 ) -> io::Result<(u64, ServedCounters)> {
     let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
     let append = limits.visible_append_sectors(g.zone_sectors());
-    let params = params::of(&g, 0..g.nr_zones(), &limits, append).map_err(io::Error::other)?;
+    let params = params::of(&g, shown.clone(), &limits, append).map_err(io::Error::other)?;
     let calls = Cell::new(0);
     let shared = Arc::new(UblkShared {
         disk: disk.clone(),
         params,
-        slice: Slice::default(),
+        slice: super::slice(&g, shown),
         depth,
         tags: depth,
         counters: vec![Counters::default()],
