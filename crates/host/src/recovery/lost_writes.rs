@@ -33,3 +33,52 @@ pub(crate) fn late_limit(disk: &HostedDisk, at: Sector) -> Option<Nanos> {
     // Without a deadline, only the commands of a queue of the device that has died are late: they never end.
     is_late.then(|| disk.config().timeout.unwrap_or(Nanos(0)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use zoneplug_buf::AlignedBuf;
+    use zoneplug_core::disk::DiskConfig;
+    use zoneplug_core::{Op, Status};
+    use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+    use zoneplug_devices::stack::{TapDisk, TapEvent};
+
+    /// The status of a write of the first zone.
+    fn write(disk: &HostedDisk) -> Option<Status> {
+        let written = BlockingDisk::new(disk).unwrap().write(Sector(0), AlignedBuf::zeroed(4096));
+        written.err().map(|e| e.status)
+    }
+
+    /// The limits of a resend in the first zone and in the next one.
+    fn limits(disk: &HostedDisk) -> [Option<Nanos>; 2] {
+        [0, 2048].map(|at| late_limit(disk, Sector(at)))
+    }
+
+    /// L14. A resent write waits for the commands of its zone that the disk has given up, at most as long as the deadline of
+    /// the disk.
+    #[test]
+    fn l14_a_resend_waits_for_what_the_disk_has_given_up() {
+        let disk = HostedDisk::open_spec(
+            "mem,zones=4,zone-size=1M,io_timeout=20ms,fault=write/lost/zone=0/count=1",
+        )
+        .unwrap();
+        assert_eq!(limits(&disk), [None; 2]);
+        assert_eq!(write(&disk), Some(Status::Timeout));
+        assert_eq!(limits(&disk), [Some(Nanos(20_000_000)), None]);
+    }
+
+    /// L14. A device without a deadline has died with a write, and may still carry it out. A resent write of that zone is not
+    /// compared with the disk then. The limit is 0, because a dead queue never answers.
+    #[test]
+    fn l14_what_a_dead_queue_had_is_late_on_a_disk_without_a_deadline() {
+        let emu = EmuDisk::new("mem,zones=4,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
+        // The device has taken the write when it panics.
+        let die = |event: &TapEvent| assert_ne!(event.op, Op::Write, "the device dies on purpose");
+        let device = TapDisk::new(emu, Arc::new(die));
+        let disk = HostedDisk::open(device, DiskConfig::default()).unwrap();
+        assert_eq!(limits(&disk), [None; 2]);
+        assert_eq!(write(&disk), Some(Status::NoDevice));
+        assert_eq!(limits(&disk), [Some(Nanos(0)), None]);
+    }
+}
