@@ -274,6 +274,7 @@ fn a_server_that_died_before_it_served_does_not_count() {
     // The device still has the stamp of 1, later that of 3.
     drop(Journal::open(&place.record(), about(4, 2), (1, 3), &[]).unwrap());
     drop(Journal::open(&place.record(), about(4, 2), (3, 4), &[]).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), (3, 5), &[]).unwrap());
     assert_eq!(refusal(&place, about(4, 2), 1), "the last server did not keep it");
 }
 
