@@ -8,10 +8,13 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_nvme::target::{Namespace, Namespaces, Nqn, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::Connection;
 
-/// The namespaces of one disk of this geometry.
-pub(crate) fn namespaces(geometry: &Geometry) -> Arc<Namespaces> {
+/// The subsystem of [`target`].
+pub(crate) const NQN: &str = "nqn.test";
+
+/// A target with the namespaces of one disk of this geometry.
+pub(crate) fn target(geometry: &Geometry) -> Target {
     let mut target = Target::new(vec![]);
-    let nqn = Nqn::new("nqn.test").unwrap();
+    let nqn = Nqn::new(NQN).unwrap();
     target.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
     let limits = Limits {
         logical_block_sectors: 1,
@@ -21,7 +24,12 @@ pub(crate) fn namespaces(geometry: &Geometry) -> Arc<Namespaces> {
     };
     let all = Namespace::of(0, [1; 16], geometry, &limits).unwrap();
     target.add_namespaces(&nqn, all).unwrap();
-    target.namespaces(&nqn).unwrap()
+    target
+}
+
+/// The namespaces of one disk of this geometry.
+pub(crate) fn namespaces(geometry: &Geometry) -> Arc<Namespaces> {
+    target(geometry).namespaces(&Nqn::new(NQN).unwrap()).unwrap()
 }
 
 /// Takes all bytes that a connection has for its host.

@@ -221,6 +221,7 @@ macro_rules! context {
 
 mod late_data;
 mod memory;
+mod server_end;
 
 /// Both ends of a queue. Bytes reach the other end at once, but answers only if the host listens.
 struct Link {
