@@ -435,6 +435,19 @@ fn a_namespace_identifier_is_not_reused_at_once() {
     assert_eq!(list, (1001..=1028).collect::<Vec<_>>());
 }
 
+/// J12: hosts may know a lower number as a disk that is no longer there, so a new disk gets none below a known number,
+/// whatever the order in which known disks come back.
+#[test]
+fn a_new_disk_has_a_higher_number_than_all_known_ones() {
+    for known in [[4, 7], [7, 4]] {
+        let mut t = target();
+        for (disk, nsid) in [(1, known[0]), (2, known[1])] {
+            t.add_known_namespaces(&nqn(NQN), zoned(disk), &[nsid]).unwrap();
+        }
+        assert_eq!(t.add_namespaces(&nqn(NQN), zoned(3)).unwrap(), [8], "behind {known:?}");
+    }
+}
+
 /// An admin queue has 32 entries even if I/O queues have fewer, because Linux requests 32.
 #[test]
 fn short_io_queues() {
