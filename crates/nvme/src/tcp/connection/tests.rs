@@ -454,27 +454,38 @@ fn k5_digests_are_checked() {
     }
 }
 
-/// K2. The command fails, no memory is taken, and the following bytes are understood.
+/// K2. The command fails, no memory is taken, and the following bytes are understood, also behind a digest of the data.
 #[test]
 fn k2_a_command_with_a_wrong_data_pointer_fails_alone() {
     let write = Command::new(opcode::WRITE).with_cid(5);
-    let mut target = ready();
-    for (command, data, status) in [
-        (write.with_data_apart(u32::MAX), 0, 0x4002),
-        (write.with_data_apart(4096), 64, 0x400f),
-        (write.with_data_in_capsule(4096), 64, 0x400f),
-    ] {
-        let (common, rest) = capsule(command, data);
-        target.receive(&[&common.encode()[..], &rest].concat(), 50);
-        let sent = target.send(usize::MAX);
-        let completion = Completion::decode(sent[8..24].try_into().unwrap());
-        assert_eq!((completion.cid, completion.status), (5, status));
-        assert!(target.taken.is_empty() && target.ended.is_none());
-        assert_eq!((target.connection.in_flight(), target.connection.bytes), (0, 0));
+    for digest in [false, true] {
+        let options = Options { digests: digests(false, digest), ..Options::default() };
+        let mut target = Controller::new(Config::default(), queue(true));
+        exchange(&mut Initiator::new(options), &mut target, [usize::MAX; 2]);
+        let bytes = |command, data| {
+            let (mut common, mut rest) = capsule(command, data);
+            if digest && data > 0 {
+                common.flags = flag::DATA_DIGEST;
+                common.plen += 4;
+                rest.extend(Digest::of(&rest[64..]).bytes());
+            }
+            [&common.encode()[..], &rest].concat()
+        };
+        for (command, data, status) in [
+            (write.with_data_apart(u32::MAX), 0, 0x4002),
+            (write.with_data_apart(4096), 64, 0x400f),
+            (write.with_data_in_capsule(4096), 64, 0x400f),
+        ] {
+            target.receive(&bytes(command, data), 50);
+            let sent = target.send(usize::MAX);
+            let completion = Completion::decode(sent[8..24].try_into().unwrap());
+            assert_eq!((completion.cid, completion.status), (5, status), "digest: {digest}");
+            assert!(target.taken.is_empty() && target.ended.is_none());
+            assert_eq!((target.connection.in_flight(), target.connection.bytes), (0, 0));
+        }
+        target.receive(&bytes(write.with_data_in_capsule(64), 64), 50);
+        assert_eq!((target.taken.len(), target.ended), (1, None), "digest: {digest}");
     }
-    let (common, rest) = capsule(write.with_data_in_capsule(64), 64);
-    target.receive(&[&common.encode()[..], &rest].concat(), 50);
-    assert_eq!(target.taken.len(), 1);
 }
 
 /// K2. An unknown peer gets memory for Connect only.
