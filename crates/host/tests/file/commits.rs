@@ -24,8 +24,19 @@ struct Open {
 impl Open {
     fn new(storage: Arc<CutStorage>) -> Open {
         let disk = storage.open(Access::ReadWrite).unwrap();
+        Open::of(storage, disk)
+    }
+
+    fn of(storage: Arc<CutStorage>, disk: Arc<FileDisk>) -> Open {
         let queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
         Open { storage, disk, queue }
+    }
+
+    /// A new disk whose commits are made by threads of its own.
+    fn with_threads() -> Open {
+        let storage = CutStorage::create(&options()).unwrap();
+        let disk = storage.open_with_threads().unwrap();
+        Open::of(storage, disk)
     }
 
     fn made() -> Open {
@@ -34,8 +45,7 @@ impl Open {
 
     /// The same disk, for another thread of its process.
     fn another_queue(&self) -> Open {
-        let queue = self.disk.open_queue(1, Waker::noop().clone()).unwrap();
-        Open { storage: self.storage.clone(), disk: self.disk.clone(), queue }
+        Open::of(self.storage.clone(), self.disk.clone())
     }
 
     /// The storage that another process finds when this one is killed.
@@ -54,9 +64,11 @@ impl Open {
     }
 
     fn run(&mut self, c: Box<Command>) -> Box<Command> {
-        let (mut list, mut done) = (Commands::from([c]), Commands::new());
-        self.queue.submit(Nanos(0), &mut list);
-        self.queue.poll(Nanos(0), &mut done);
+        let mut done = Commands::new();
+        self.queue.submit(Nanos(0), &mut Commands::from([c]));
+        while done.is_empty() {
+            self.queue.poll(Nanos(0), &mut done);
+        }
         done.pop_front().unwrap()
     }
 
@@ -415,29 +427,40 @@ fn a_write_of_a_conventional_zone_that_fails_counts() {
     assert_eq!(d.killed().disk.write_count(ZoneNo(0)), after, "another process sees it");
 }
 
+/// A flush begins while another one has the same write in hand, and has not written the table. What a flush answers is
+/// durable, so it ends no earlier than the other.
+#[test]
+fn a_flush_beside_another_waits_until_its_data_are_durable() {
+    let mut d = Open::with_threads();
+    assert_eq!(d.write(2, 0, 7), Status::Ok);
+    let (mut queue, mut done) = (d.another_queue().queue, Commands::new());
+    let (begun, beside) = std::sync::mpsc::channel();
+    let begin = move || {
+        let flush = Command::without_data(Op::Flush, Sector(0), 0);
+        queue.submit(Nanos(0), &mut Commands::from([flush]));
+        queue.poll(Nanos(0), &mut done);
+        begun.send((queue, done)).unwrap();
+    };
+    // A commit writes the older copy of the table: here the second one.
+    d.storage.around_write(d.storage.places().tables[1], begin, || ());
+    assert_eq!(d.flush(), Status::Ok);
+    let (mut queue, mut done) = beside.try_recv().expect("the flush has written the table");
+    assert!(done.is_empty(), "the write was not durable yet: {done:?}");
+    while done.is_empty() {
+        queue.poll(Nanos(0), &mut done);
+    }
+    assert_eq!(done[0].status, Status::Ok);
+}
+
 /// A thread panics in a commit. What it took to make durable is in no table, so the end of the disk must not say that
 /// it is.
 #[test]
 fn a_panic_in_a_commit_closes_no_session() {
-    let storage = CutStorage::create(&options()).unwrap();
-    let disk = storage.open_with_threads().unwrap();
-    let queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
-    let mut d = Open { storage: storage.clone(), disk, queue };
-    let wait = |d: &mut Open, c: Box<Command>| {
-        let (mut list, mut done) = (Commands::from([c]), Commands::new());
-        d.queue.submit(Nanos(0), &mut list);
-        while done.is_empty() {
-            d.queue.poll(Nanos(0), &mut done);
-        }
-        done[0].status
-    };
-    let mut buf = IoBuf::leaked(4096);
-    buf.copy_from(0, &[7; 4096]);
-    let at = d.disk.geometry().zone_start(ZoneNo(2));
-    assert_eq!(wait(&mut d, Command::of(Bio::with_buf(Op::Write, at, 8, buf))), Status::Ok);
+    let mut d = Open::with_threads();
+    let storage = d.storage.clone();
+    assert_eq!(d.write(2, 0, 7), Status::Ok);
     storage.panic_in_sync();
-    let flush = || wait(&mut d, Command::without_data(Op::Flush, Sector(0), 0));
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush)).unwrap_err();
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| d.flush())).unwrap_err();
     drop(d);
     let mut now = Open::new(storage.after_kill(storage.moments()));
     assert_eq!(now.zone(2), (Condition::Closed, 1, [7, 0, 0, 0]));
