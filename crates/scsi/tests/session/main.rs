@@ -9,7 +9,7 @@ mod loss;
 use cdb::{read_cdb, write_cdb};
 use common::{Fragments, Peer, WAIT_FOR_TARGET, word};
 use proptest::prelude::*;
-use zoneplug_scsi::iscsi::{Header, NO_TAG, opcode};
+use zoneplug_scsi::iscsi::{Header, NO_TAG, SessionConfig, opcode};
 
 pub(crate) const BLOCK: usize = 4096;
 
@@ -359,6 +359,27 @@ fn s4_numbers_and_tags_of_commands_are_checked() {
     peer.command(0x80, &[0; 16], 0, &[]);
     peer.exchange();
     assert!(peer.is_finished(), "a number is missing, and cannot come any more");
+}
+
+/// S4. A rejected command keeps no place in the window, and one for immediate delivery gives none back: however many are
+/// rejected, the next command is carried out.
+#[test]
+fn s4_a_rejected_command_keeps_no_place_in_the_window() {
+    let mut peer = Peer::log_in("InitialR2T=Yes\0ImmediateData=No\0", Fragments::whole());
+    let commands = u32::from(SessionConfig::default().commands);
+    let waits = peer.command(0xa0, &write_cdb(16, 1), BLOCK as u32, &[]);
+    for n in 0..commands {
+        let again = Header::new(opcode::COMMAND | if n % 2 == 0 { 0 } else { 0x40 });
+        let again = again.with_flags(0x80).with_word(16, waits).with_word(24, peer.cmd_sn);
+        peer.push(again, &[]);
+        peer.exchange();
+        peer.cmd_sn = peer.cmd_sn.wrapping_add(1 - n % 2);
+        let h = peer.take(opcode::REJECT).unwrap().header;
+        let places = word(&h, 32).wrapping_sub(word(&h, 28)).wrapping_add(1);
+        assert_eq!(places, commands - 1, "all but that of the write, after {} rejected", n + 1);
+    }
+    let next = peer.command_at(1, 0x80, &[0; 16], 0, &[]);
+    assert_eq!(peer.answer(next).status, 0);
 }
 
 /// S8. Memory is bounded: a command beyond it is told that the task set is full.
