@@ -101,6 +101,42 @@ fn s3_data_of_a_command_are_compared_and_repeated() {
     }
 }
 
+/// S1. CLOSE, FINISH and OPEN ZONE for all zones change the zones that the standard says: FINISH ZONE also fills those that
+/// are closed, and none of them an empty one.
+#[test]
+fn s1_an_action_for_all_zones_changes_open_and_closed_ones() {
+    const EMPTY: u8 = 1;
+    const IMPLICIT: u8 = 2;
+    const EXPLICIT: u8 = 3;
+    const CLOSED: u8 = 4;
+    const FULL: u8 = 14;
+    let manage = |peer: &mut Peer, action: u8, lba: u64, all: u8| {
+        let mut cdb = write_cdb(lba, 0);
+        (cdb[0], cdb[1], cdb[14]) = (0x94, action, all);
+        let tag = peer.command(0x80, &cdb, 0, &[]);
+        assert_eq!(peer.answer(tag).status, 0);
+    };
+    let conditions = |peer: &mut Peer| {
+        let mut report = read_cdb(16, 4096);
+        report[0] = 0x95;
+        let tag = peer.read(&report, 4096);
+        peer.answer(tag).data[64..].chunks(64).take(3).map(|zone| zone[1] >> 4).collect::<Vec<_>>()
+    };
+    for (action, conditions_after) in
+        [(1, [CLOSED, CLOSED, EMPTY]), (2, [FULL, FULL, EMPTY]), (3, [EXPLICIT, IMPLICIT, EMPTY])]
+    {
+        let mut peer = Peer::log_in("InitialR2T=No\0", Fragments::whole());
+        for lba in [16, 32] {
+            let tag = peer.write(&write_cdb(lba, 1), &pattern(1, 1));
+            assert_eq!(peer.answer(tag).status, 0);
+        }
+        manage(&mut peer, 1, 16, 0);
+        assert_eq!(conditions(&mut peer), [CLOSED, IMPLICIT, EMPTY]);
+        manage(&mut peer, action, 0, 1);
+        assert_eq!(conditions(&mut peer), conditions_after, "action {action}");
+    }
+}
+
 /// S1. READ FULL STATUS names the initiator port of each registration: `sg_persist --read-full-status` shows it.
 #[test]
 fn s1_the_full_status_of_reservations_names_initiators() {
