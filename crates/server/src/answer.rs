@@ -320,4 +320,24 @@ mod tests {
         let state = serving.state();
         assert_eq!(state.disks[0].set, BTreeMap::from([("zone_write_depth".into(), "3".into())]));
     }
+
+    /// U9, U15: the next server may have the state already, so what would change it is refused from then on, also while
+    /// the disks drain. If that server is refused, this one goes on as before.
+    #[test]
+    fn u15_what_is_set_after_another_server_has_asked_is_refused() {
+        let serving = Serving::of_spec("mem,zones=4,zone-size=1M,ordered=1");
+        let set = |value: &str| serving.set("ublkb0", "zone_write_depth", value);
+        assert_eq!(set("2").unwrap(), "1");
+        let (next, _) = UnixStream::pair().unwrap();
+        serving.hand_over.ask(next).unwrap();
+        let (mut pause, _draining) = (None, serving.hand_over.take().unwrap());
+        let request = Request::Pause { disk: "ublkb0".to_owned(), most_ms: 60_000 };
+        for refused in [set("3").map(drop), serving.answer(&request, &mut pause).map(drop)] {
+            let e = refused.unwrap_err().to_string();
+            assert!(e.contains("the disks are being left"), "{e}");
+        }
+        assert_eq!(serving.state().disks[0].set["zone_write_depth"], "2");
+        serving.hand_over.refused();
+        assert_eq!(set("3").unwrap(), "2");
+    }
 }
