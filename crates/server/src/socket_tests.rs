@@ -161,6 +161,22 @@ fn silent_clients_give_their_places_to_others() {
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
 }
 
+/// A pause ends when its time is over, though its client hangs: it neither asks for anything nor goes away.
+#[test]
+fn a_pause_ends_by_itself_while_its_client_hangs() {
+    let socket = server();
+    let mut client = UnixStream::connect(socket.path()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.write_all(b"{\"cmd\":\"pause\",\"disk\":\"ublkb0\",\"most_ms\":1}\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("the answer, and the end of the connection");
+    assert_eq!(answer, "{\"ok\":{}}\n");
+    // The disk goes on.
+    let disk = &socket.serving().unwrap().disks[0].disk;
+    let mut io = zoneplug_host::BlockingDisk::new(disk).unwrap();
+    io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
+}
+
 /// The time limit covers a whole request, not each byte.
 #[test]
 fn a_question_has_a_limit_as_a_whole() {
