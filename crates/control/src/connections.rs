@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// Longest request, in bytes.
 pub const MAX_QUESTION: u64 = 64 << 10;
 
+/// Time for a client to read an answer, however soon its pause ends.
+const LEAST: Duration = Duration::from_millis(100);
+
 /// The limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -263,7 +266,9 @@ fn converse<A: Answers>(
             return Ok(());
         }
         let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-        stream.get_mut().again(patience);
+        // A client that reads no answers does not prolong its pause.
+        pause = pause.filter(|p| !p.left().is_zero());
+        stream.get_mut().again(pause.as_ref().map_or(patience, |p| p.left().max(LEAST)));
         descriptors::send(stream.get_ref().stream(), &files)?;
         stream.get_mut().write_all(&text)?;
         if !whole || !place.enter(ConnectionPhase::Listening) {

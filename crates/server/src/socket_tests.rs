@@ -177,6 +177,25 @@ fn a_pause_ends_by_itself_while_its_client_hangs() {
     io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
 }
 
+/// A client that asks on and on and reads no answer does not prolong its pause.
+#[test]
+fn a_pause_ends_by_itself_while_its_client_reads_nothing() {
+    let socket = server();
+    let disk = &socket.serving().unwrap().disks[0].disk;
+    let mut io = zoneplug_host::BlockingDisk::new(disk).unwrap();
+    let mut client = UnixStream::connect(socket.path()).unwrap();
+    client.write_all(b"{\"cmd\":\"pause\",\"disk\":\"ublkb0\",\"most_ms\":500}\n").unwrap();
+    client.read_exact(&mut [0; 10]).unwrap();
+    let mut asks = client.try_clone().unwrap();
+    let asking =
+        std::thread::spawn(move || while asks.write_all(b"{\"cmd\":\"status\"}\n").is_ok() {});
+    let start = Instant::now();
+    io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    client.shutdown(std::net::Shutdown::Both).unwrap();
+    asking.join().unwrap();
+}
+
 /// The time limit covers a whole request, not each byte.
 #[test]
 fn a_question_has_a_limit_as_a_whole() {
