@@ -201,6 +201,8 @@ pub enum Bug {
     TagBackInSilence,
     /// A queue that lists a zone unlocks the list before the zone's plug has the ticket.
     TicketLate,
+    /// A turn goes on with a zone whose writes were aborted before it was listed.
+    ResumeOfAborted,
     /// The single writer finds no zone listed, and frees the token only the next time it has the lock.
     TokenFreedLate,
     /// A queue whose wait with the token is over goes on though another has gone on already.
@@ -355,7 +357,7 @@ impl Bug {
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the
     /// others.
-    pub const RACES: [Bug; 25] = [
+    pub const RACES: [Bug; 26] = [
         Bug::UnlockBeforePark,
         Bug::AdmitPastLock,
         Bug::CompletionStored,
@@ -375,6 +377,7 @@ impl Bug {
         Bug::OrphanUnarmed,
         Bug::TagBackInSilence,
         Bug::TicketLate,
+        Bug::ResumeOfAborted,
         Bug::TokenFreedLate,
         Bug::WaitGoesOn,
         Bug::PlaceFreedLate,

@@ -116,8 +116,9 @@ pub struct Plug {
     state: u8,
     /// Whether the plug's word is locked (`plug_lock.rs`). If not, `wp` and `state` may be out of date here.
     locked: bool,
-    /// The single writer's ticket: not 0 while the zone is in its list. Nothing of a listed zone is in flight (Q7).
-    pub(crate) ticket: u16,
+    /// The single writer's ticket. The bit [`LISTED`] says that the zone is in the list of the single writer, or that a queue
+    /// is about to list it; nothing of the zone is in flight then (Q7). The rest counts the aborts of such zones.
+    ticket: u16,
     /// While `PLUGGED`: the zone waits for a tag in the line of some queue. With one write in flight, nothing of the
     /// zone is at the device then. The writes that it waits with may have been aborted meanwhile.
     in_line: bool,
@@ -129,6 +130,9 @@ pub struct Plug {
 }
 
 const _: () = assert!(size_of::<Plug>() == 36);
+
+/// The bit of a ticket that says that its zone is listed.
+const LISTED: u16 = 1 << 15;
 
 impl Plug {
     /// Makes the plug of a zone as a report describes it, so the write pointer is known from the start (P4, A6).
@@ -208,6 +212,42 @@ impl Plug {
     pub(crate) fn get_in_line(&mut self) {
         debug_assert!(self.is_plugged(), "I4");
         self.in_line = true;
+    }
+
+    /// Returns the ticket with which the zone goes into the single writer's list. The zone has a waiting write, and nothing in
+    /// flight.
+    #[inline]
+    pub(crate) fn get_listed(&mut self) -> u16 {
+        debug_assert!(self.is_plugged(), "I4");
+        self.ticket |= LISTED;
+        self.ticket
+    }
+
+    /// Returns whether an entry of the single writer's list with this ticket is valid. If not, an abort has taken the writes
+    /// that it stood for.
+    #[inline]
+    pub(crate) fn is_listed_by(&self, ticket: u16) -> bool {
+        self.ticket == ticket
+    }
+
+    /// Notes that the zone is no longer listed, because its turn begins. Returns false, and changes nothing, if the entry
+    /// with this ticket is not valid.
+    #[inline]
+    pub(crate) fn leave_list(&mut self, ticket: u16) -> bool {
+        let valid = self.is_listed_by(ticket);
+        if valid {
+            self.ticket &= !LISTED;
+        }
+        valid
+    }
+
+    /// Takes an aborted zone out of the list: its entry is not valid from now on. Returns whether it was listed.
+    fn abort_listing(&mut self) -> bool {
+        let listed = self.ticket & LISTED != 0;
+        if listed {
+            self.ticket = self.ticket.wrapping_add(1) & !LISTED;
+        }
+        listed
     }
 
     /// Returns whether the write pointer is unknown. It still is while the layer asks the device for it.

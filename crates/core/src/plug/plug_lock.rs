@@ -7,14 +7,14 @@
 
 use super::state::PLUGGED;
 use super::word::{PlugPlace, Word, Words};
-use super::{Plug, Recovery, Shard};
+use super::{LISTED, Plug, Recovery, Shard};
 use std::sync::Arc;
 
 impl Plug {
     /// Returns whether write pointer, generation and `PLUGGED` describe a plug completely, in which no write waits.
     fn is_plain(&self) -> bool {
         self.state & !PLUGGED == 0
-            && self.ticket == 0
+            && self.ticket & LISTED == 0
             && !self.in_line
             && self.recovery == Recovery::None
             && self.in_flight == 0

@@ -342,7 +342,7 @@ impl Shard {
             at = self.slots.take(at, aborted);
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
-        if std::mem::take(&mut plug.ticket) != 0 {
+        if plug.abort_listing() {
             // The zone was listed, so nothing is in flight, and now nothing waits either. The next write lists the
             // zone again (Q7), or is sent at once if the single writer has been switched off.
             plug.state &= !PLUGGED;

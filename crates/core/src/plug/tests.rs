@@ -550,9 +550,11 @@ fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     let mut real = Real::new();
     real.write((1, 0, 1, 1, false, false), false, false).unwrap();
     let plug = &mut real.shard.plugs[0];
-    (plug.ticket, plug.wp) = (7, 1);
+    let ticket = plug.get_listed();
+    plug.wp = 1;
     real.shard.begin_change(0).reset(&mut real.aborted);
     assert_eq!(real.aborted.len(), 1);
+    assert!(!real.shard.plugs[0].leave_list(ticket), "its entry is not valid any more");
     assert!(real.shard.plugs[0].begin_management());
     real.shard.plugs[0].end_management();
     real.write((2, 0, 1, 1, false, false), false, true).unwrap();

@@ -11,8 +11,8 @@
 //!   (`writer_cell.rs`).
 //!
 //! `disk/dispatch/single_writer.rs` calls this with the [`SingleWriter`] locked. An entry is valid as long as the plug
-//! has its ticket. An abort takes the ticket away under the plug's own lock, and the entry is removed from the list
-//! afterwards (Q7).
+//! has its ticket (`plug/mod.rs`), which a queue takes when it parks the zone's first write. An abort changes the plug's
+//! ticket under the plug's own lock, and the entry is removed from the list afterwards (Q7).
 
 use super::policy::{Candidate, Policy, Turn, View};
 use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
@@ -86,8 +86,6 @@ pub(crate) struct SingleWriter {
     listed: Vec<Candidate>,
     /// The ticket of each waiting zone.
     tickets: Vec<u16>,
-    /// The last ticket that was given out: never 0.
-    ticket: u16,
     token: Token,
     /// The number of the last wait. It also grows when a wait is answered, so that a queue can tell whether its own
     /// wait still lasts.
@@ -116,15 +114,15 @@ pub(crate) struct SingleWriter {
 /// The next step of a queue that has listed a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Do nothing: another queue has the token. The number is the entry's ticket, here and in the next variant.
-    Queued(u16),
+    /// Do nothing: another queue has the token.
+    Queued,
     /// Take the token and call [`SingleWriter::next`].
-    Go(u16),
-    /// Send: the writer was waiting for this zone, and its turn goes on with this queue.
+    Go,
+    /// Take the token: the writer was waiting for this zone. Send, or call [`SingleWriter::next`] if the ticket is not valid.
     Resume,
     /// Take the token and wait for more writes of the last turn's zone, at most until `until`. `wait` is the number of
     /// this wait.
-    Wait { ticket: u16, wait: u64, until: Nanos },
+    Wait { wait: u64, until: Nanos },
 }
 
 impl SingleWriter {
@@ -133,8 +131,14 @@ impl SingleWriter {
         SingleWriter { head: start, span: Some(Sector(end.0 - start.0)), ..SingleWriter::default() }
     }
 
-    /// Lists a zone that has its first waiting write and nothing in flight.
-    pub(crate) fn list(&mut self, zone: ZoneNo, now: Nanos, params: &WriterParams) -> Listed {
+    /// Lists a zone that has its first waiting write and nothing in flight, with the ticket of its plug.
+    pub(crate) fn list(
+        &mut self,
+        zone: ZoneNo,
+        ticket: u16,
+        now: Nanos,
+        params: &WriterParams,
+    ) -> Listed {
         if self.token == Token::Waiting && self.last == Some(zone) {
             self.token = Token::Taken;
             self.waits += 1;
@@ -142,9 +146,9 @@ impl SingleWriter {
             self.counters.anticipated += 1;
             return Listed::Resume;
         }
-        let ticket = self.push(zone, now);
+        self.push(zone, ticket, now);
         if self.token != Token::Free {
-            return Listed::Queued(ticket);
+            return Listed::Queued;
         }
         self.token = Token::Taken;
         if params.anticipation.0 != 0
@@ -155,24 +159,22 @@ impl SingleWriter {
             && params.policy.stay()(&self.view(now, params))
         {
             let until = self.not_past_a_deadline(until, now, params);
-            return Listed::Wait { ticket, wait: self.begin_wait(), until };
+            return Listed::Wait { wait: self.begin_wait(), until };
         }
-        Listed::Go(ticket)
+        Listed::Go
     }
 
-    fn push(&mut self, zone: ZoneNo, now: Nanos) -> u16 {
-        self.ticket = self.ticket.checked_add(1).unwrap_or(1);
+    fn push(&mut self, zone: ZoneNo, ticket: u16, now: Nanos) {
         self.listed.push(Candidate { zone, sector: Sector(0), bytes: Bytes(0), since: now });
-        self.tickets.push(self.ticket);
-        self.ticket
+        self.tickets.push(ticket);
     }
 
     /// Ends the turn of a zone at sector `end` although the zone has more. If the turn has written everything that
     /// waited when it began, the zone goes to the end of the list. Otherwise it returns to its old place, so that the
     /// rest keeps its deadline.
-    pub(crate) fn list_again(&mut self, zone: ZoneNo, end: Sector, now: Nanos) -> u16 {
+    pub(crate) fn list_again(&mut self, zone: ZoneNo, ticket: u16, end: Sector, now: Nanos) {
         self.counters.cut_off += 1;
-        let ticket = self.push(zone, now);
+        self.push(zone, ticket, now);
         if end < self.until {
             let since = self.since;
             let at = self.listed.partition_point(|c| c.since <= since);
@@ -180,7 +182,6 @@ impl SingleWriter {
             self.tickets[at..].rotate_right(1);
             self.listed[at].since = since;
         }
-        ticket
     }
 
     fn begin_wait(&mut self) -> u64 {

@@ -214,7 +214,7 @@ mod tests {
         cell.begin_short_turn(A).expect("the token is free");
         let mut writer = cell.lock();
         assert_eq!(writer.state().0, Some(A));
-        assert!(matches!(writer.list(B, Nanos(0), &params), Listed::Queued(_)));
+        assert_eq!(writer.list(B, 0, Nanos(0), &params), Listed::Queued);
         drop(writer);
         assert!(!cell.is_short_turn(A) && !cell.end_short_turn(A, Sector(8)));
         let mut writer = cell.lock();
@@ -277,7 +277,7 @@ mod loom_tests {
             let other = thread::spawn(move || {
                 let params = WriterParams::default();
                 let mut writer = other.lock();
-                let go = matches!(writer.list(ZoneNo(1), Nanos(0), &params), Listed::Go(_));
+                let go = writer.list(ZoneNo(1), 0, Nanos(0), &params) == Listed::Go;
                 go && writer.next(Nanos(0), &params).is_some()
             });
             let passes_on = !cell.end_short_turn(ZoneNo(0), Sector(8));

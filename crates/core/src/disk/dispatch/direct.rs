@@ -12,7 +12,7 @@ impl QueueState {
         while let Some(mut cmd) = self.tags.take() {
             match self.backlog.ready.pop_front() {
                 Some(Work::Bio(bio)) => self.launch(layout, bio, cmd),
-                Some(Work::Zone(zone)) => {
+                Some(Work::Zone(zone) | Work::Listed(zone, _)) => {
                     let (mut shard, i) = shared.shard_of(zone);
                     let filled = shard.fill_from_line(i, layout.merge, &mut cmd);
                     shard.unlock_plug(i);

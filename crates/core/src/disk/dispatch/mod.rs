@@ -53,6 +53,9 @@ impl QueueState {
             }
             while let Some(work) = self.backlog.ready.pop_front() {
                 match work {
+                    Work::Listed(zone, ticket) => {
+                        self.enlist_with(shared, layout, zone, ticket, now);
+                    }
                     Work::Zone(zone) if layout.single_writer => {
                         self.enlist(shared, layout, zone, now);
                     }
@@ -90,7 +93,7 @@ impl QueueState {
                 Some(Work::Zone(zone)) if layout.zone_depth > 1 => {
                     self.send_in_order(shared, layout, zone, cmd);
                 }
-                Some(Work::Zone(zone)) => {
+                Some(Work::Zone(zone) | Work::Listed(zone, _)) => {
                     let _ = self.send_zone(shared, layout, zone, cmd);
                 }
                 None => self.tags.put_held(cmd),

@@ -80,7 +80,7 @@ impl QueueState {
             }
             let merged = match self.backlog.line.pop_front() {
                 Some(Work::Bio(bio)) => self.enqueue_bio(shared, layout, bio, now),
-                Some(Work::Zone(zone)) => {
+                Some(Work::Zone(zone) | Work::Listed(zone, _)) => {
                     Self::enqueue_zone(shared, layout, zone, now);
                     false
                 }

@@ -46,20 +46,40 @@ impl Shared {
 }
 
 impl QueueState {
-    /// Lists a zone that has its first waiting write and nothing in flight. If the queue with the token waits for more
-    /// writes of this zone, the turn continues instead, and this queue takes over the token (Q2).
+    /// Lists a zone that has its first waiting write and nothing in flight.
     pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
+        let (mut shard, i) = shared.shard_of(zone);
+        let ticket = shard.plugs[i].get_listed();
+        drop(shard);
+        self.enlist_with(shared, layout, zone, ticket, now);
+    }
+
+    /// Like [`QueueState::enlist`], with a ticket that the plug has given. If the queue with the token waits for more writes
+    /// of this zone, the turn continues instead, and this queue takes over the token (Q2).
+    pub(crate) fn enlist_with(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        zone: ZoneNo,
+        ticket: u16,
+        now: Nanos,
+    ) {
         let (mut writer, spindle) = shared.writer(zone);
-        let listed = writer.list(zone, now, &layout.writer_params);
-        if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait { ticket, .. } = listed {
-            let (mut shard, i) = shared.shard_of(zone);
-            shard.plugs[i].ticket = ticket;
-        }
-        match listed {
-            Listed::Queued(_) => {}
-            Listed::Go(_) => self.next_turn(shared, layout, (writer, spindle), now),
-            Listed::Resume => self.backlog.begin_turn(zone),
-            Listed::Wait { wait: number, until, .. } => {
+        match writer.list(zone, ticket, now, &layout.writer_params) {
+            Listed::Queued => {}
+            Listed::Go => self.next_turn(shared, layout, (writer, spindle), now),
+            Listed::Resume => {
+                let (mut shard, i) = shared.shard_of(zone);
+                let valid = shard.plugs[i].leave_list(ticket);
+                drop(shard);
+                if valid {
+                    self.backlog.begin_turn(zone);
+                } else {
+                    // The zone's writes were aborted meanwhile. Another queue may have a write of it in flight soon.
+                    self.next_turn(shared, layout, (writer, spindle), now);
+                }
+            }
+            Listed::Wait { wait: number, until } => {
                 self.waits.put(Wait { spindle, number, until });
             }
         }
@@ -80,11 +100,10 @@ impl QueueState {
         while let Some((zone, ticket)) = writer.next(now, &layout.writer_params) {
             debug_assert_eq!(shared.spindles.of(zone), spindle, "a token is for its own spindle");
             let (mut shard, i) = shared.shard_of(zone);
-            if shard.plugs[i].ticket != ticket {
+            if !shard.plugs[i].leave_list(ticket) {
                 // The writes of the zone were aborted, and this entry of the list has not been removed yet.
                 continue;
             }
-            shard.plugs[i].ticket = 0;
             let start = layout.geometry.zone_start(zone);
             let waiting = shard.extent(i, start).unwrap_or(start..start);
             writer.begin_turn(zone, waiting, now);
@@ -115,10 +134,10 @@ impl QueueState {
         if !writer.cuts_off(end, now, &layout.writer_params) {
             return self.backlog.line.push_back(Work::Zone(zone));
         }
-        let ticket = writer.list_again(zone, end, now);
         let (mut shard, i) = shared.shard_of(zone);
-        shard.plugs[i].ticket = ticket;
+        let ticket = shard.plugs[i].get_listed();
         drop(shard);
+        writer.list_again(zone, ticket, end, now);
         self.next_turn(shared, layout, (writer, spindle), now);
     }
 
@@ -178,7 +197,7 @@ impl QueueState {
                 c.sector = waiting.start;
                 c.bytes = Sector(waiting.end.0.saturating_sub(waiting.start.0)).to_bytes();
             }
-            shard.plugs[i].ticket == ticket
+            shard.plugs[i].is_listed_by(ticket)
         });
     }
 
@@ -188,7 +207,7 @@ impl QueueState {
         for writer in &shared.single_writers {
             writer.0.inspect().review(|c, ticket| {
                 let (shard, i) = shared.shard_of(c.zone);
-                shard.plugs[i].ticket == ticket
+                shard.plugs[i].is_listed_by(ticket)
             });
         }
     }

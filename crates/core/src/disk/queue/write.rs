@@ -167,8 +167,10 @@ impl QueueState {
         let cmd = if admit == Admit::Issue { self.tags.take() } else { None };
         let Some(mut cmd) = cmd else {
             self.mailbox.counts.0.parked(self.run.len());
+            let mut listed = None;
             if admit == Admit::Issue {
                 shard.plugs[i].get_in_line();
+                listed = layout.single_writer.then(|| shard.plugs[i].get_listed());
             }
             if whole {
                 shard.park(i, &mut self.run, total, self.id, kind);
@@ -180,7 +182,10 @@ impl QueueState {
             trace::add_to_plug(zone.0, sector.0, total, nr);
             if admit == Admit::Issue {
                 // The zone waits for a tag. Its BIOs hold none.
-                self.backlog.push_zone(zone);
+                match listed {
+                    Some(ticket) => self.backlog.push_listed(zone, ticket),
+                    None => self.backlog.push_zone(zone),
+                }
             }
             return;
         };

@@ -11,6 +11,8 @@ pub(crate) enum Work {
     Bio(Box<Bio>),
     /// A busy zone whose next write has not been sent. Its BIOs are parked in its plug and go on merging.
     Zone(ZoneNo),
+    /// Like `Zone`, on a disk with a single writer: a zone that is to be listed, with its ticket. Only `ready` has it.
+    Listed(ZoneNo, u16),
 }
 
 const _: () = assert!(size_of::<Work>() == 16);
@@ -90,6 +92,12 @@ impl Backlog {
         self.ready.push_back(Work::Zone(zone));
     }
 
+    /// Adds a zone that has a write to send when the single writer comes to it.
+    #[inline]
+    pub(crate) fn push_listed(&mut self, zone: ZoneNo, ticket: u16) {
+        self.ready.push_back(Work::Listed(zone, ticket));
+    }
+
     /// Adds a BIO that no plug orders.
     #[inline]
     pub(crate) fn push_bio(&mut self, bio: Box<Bio>) {
@@ -126,7 +134,7 @@ impl Backlog {
     pub(crate) fn take_zones(&mut self) -> Vec<ZoneNo> {
         let mut zones = Vec::new();
         self.line.retain(|work| match work {
-            Work::Zone(zone) => {
+            Work::Zone(zone) | Work::Listed(zone, _) => {
                 zones.push(*zone);
                 false
             }
@@ -150,7 +158,7 @@ mod tests {
 
     fn line(backlog: &Backlog) -> Vec<Option<u32>> {
         let name = |work: &Work| match work {
-            Work::Zone(zone) => Some(zone.0),
+            Work::Zone(zone) | Work::Listed(zone, _) => Some(zone.0),
             Work::Bio(_) => None,
         };
         backlog.line.iter().map(name).collect()
