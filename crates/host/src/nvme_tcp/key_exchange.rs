@@ -89,7 +89,7 @@ mod tests {
             jobs.put(worker, key, job);
         }
         jobs.cancel(0, 7);
-        let mut next = || jobs.next().map(|w| (w.worker, w.key, w.job));
+        let next = || jobs.next().map(|w| (w.worker, w.key, w.job));
         assert_eq!([next(), next()], [Some((1, 7, 'b')), Some((0, 8, 'c'))]);
         jobs.put(1, 9, 'd');
         jobs.stop();

@@ -3,7 +3,7 @@
 //! other requests for the next server, or they stay and begin the requests that have come meanwhile.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
@@ -14,7 +14,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which the server checks queues that leave.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The order that a server gives to the queues of a device.
+/// The step that a server orders the queues of a device to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum LeaveStep {
@@ -26,11 +26,20 @@ pub(super) enum LeaveStep {
     Go,
 }
 
-/// The step of a device's queues, and the wakers of their threads.
+/// A step, and the number of the order. A queue that has drained for one order has not for the next: it may have served
+/// in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaveOrder {
+    pub(super) step: LeaveStep,
+    number: u32,
+}
+
+/// The last order to a device's queues, and the wakers of their threads.
 pub(super) struct Leave {
-    step: AtomicU8,
-    /// Queues that have answered all requests that they had begun.
-    drained: AtomicUsize,
+    /// The number of the last order above its step.
+    order: AtomicU64,
+    /// The number of the last order above the count of queues that have answered all requests that they had begun.
+    drained: AtomicU64,
     wakers: Mutex<Vec<Waker>>,
     /// How long a server that ends waits for requests that the queues have begun.
     patience: Duration,
@@ -45,42 +54,49 @@ impl Default for Leave {
 impl Leave {
     /// A server that ends waits at most `patience` for requests that the queues have begun.
     pub(super) fn within(patience: Duration) -> Leave {
-        let (step, drained) = (AtomicU8::new(LeaveStep::Serve as u8), AtomicUsize::new(0));
-        Leave { step, drained, wakers: Mutex::default(), patience }
+        let order = AtomicU64::new(LeaveStep::Serve as u64);
+        Leave { order, drained: AtomicU64::new(0), wakers: Mutex::default(), patience }
     }
 
-    /// Adds a queue, which checks [`Leave::step`] each time that `waker` wakes it.
+    /// Adds a queue, which checks [`Leave::order`] each time that `waker` wakes it.
     pub(super) fn join(&self, waker: &Waker) {
         lock(&self.wakers).push(waker.clone());
     }
 
     /// Orders all queues to take this step.
     pub(super) fn tell(&self, step: LeaveStep) {
-        self.step.store(step as u8, Ordering::Release);
-        lock(&self.wakers).iter().for_each(Waker::wake_by_ref);
+        let wakers = lock(&self.wakers);
+        let number = u64::from(self.order().number.wrapping_add(1));
+        self.drained.store(number << 32, Ordering::Release);
+        self.order.store(number << 32 | step as u64, Ordering::Release);
+        wakers.iter().for_each(Waker::wake_by_ref);
     }
 
-    pub(super) fn step(&self) -> LeaveStep {
-        match self.step.load(Ordering::Acquire) {
+    pub(super) fn order(&self) -> LeaveOrder {
+        let order = self.order.load(Ordering::Acquire);
+        let step = match order as u32 {
             0 => LeaveStep::Serve,
             1 => LeaveStep::Drain,
             _ => LeaveStep::Go,
-        }
+        };
+        LeaveOrder { step, number: (order >> 32) as u32 }
     }
 
-    /// Counts a queue that has answered all requests that it had begun, and has passed the answers to the kernel.
-    pub(super) fn add_drained(&self) {
-        self.drained.fetch_add(1, Ordering::AcqRel);
+    pub(super) fn step(&self) -> LeaveStep {
+        self.order().step
     }
 
-    /// Removes a queue from that count: it serves again.
-    pub(super) fn remove_drained(&self) {
-        self.drained.fetch_sub(1, Ordering::AcqRel);
+    /// Counts a queue that has answered all requests that it had begun, and has passed the answers to the kernel. Counts
+    /// nothing if there is another order by now.
+    pub(super) fn add_drained(&self, order: LeaveOrder) {
+        let of_order = |count: u64| (count >> 32 == u64::from(order.number)).then_some(count + 1);
+        let _ = self.drained.fetch_update(Ordering::AcqRel, Ordering::Acquire, of_order);
     }
 
-    /// Whether all queues have answered all requests that they had begun.
+    /// Whether all queues have answered all requests that they had begun before the last order.
     pub(super) fn is_drained(&self) -> bool {
-        self.drained.load(Ordering::Acquire) >= lock(&self.wakers).len()
+        let count = self.drained.load(Ordering::Acquire) as u32;
+        count as usize >= lock(&self.wakers).len()
     }
 
     /// Whether a server that ends, and has waited since `since`, stops waiting.
@@ -105,5 +121,30 @@ impl Leave {
             std::thread::sleep(POLL_INTERVAL);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// U9. A queue that drained for a hand-over that was refused has to drain again for the next one, also if it has not seen yet
+    /// that it may serve.
+    #[test]
+    fn u9_a_queue_that_drained_for_one_order_has_not_for_the_next() {
+        let leave = Leave::default();
+        leave.join(Waker::noop());
+        leave.tell(LeaveStep::Drain);
+        let first = leave.order();
+        assert!(first.step == LeaveStep::Drain && !leave.is_drained());
+        leave.add_drained(first);
+        assert!(leave.is_drained());
+        leave.tell(LeaveStep::Serve);
+        leave.tell(LeaveStep::Drain);
+        assert!(!leave.is_drained(), "it may be serving");
+        leave.add_drained(first);
+        assert!(!leave.is_drained(), "it was slow to say so");
+        leave.add_drained(leave.order());
+        assert!(leave.is_drained());
     }
 }

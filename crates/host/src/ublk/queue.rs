@@ -326,7 +326,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
     /// were begun.
     #[cold]
     fn drain_to_leave(&mut self) -> io::Result<bool> {
-        let mut drained = false;
+        let mut drained = None;
         loop {
             while let Some(event) = self.driver.event()? {
                 match event {
@@ -341,21 +341,19 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             if self.take_done()? {
                 continue;
             }
-            match self.shared.leave.step() {
+            let order = self.shared.leave.order();
+            match order.step {
                 LeaveStep::Drain => {}
                 LeaveStep::Go => return self.submit().map(|()| true),
                 LeaveStep::Serve => break,
             }
-            if !drained && self.client.outstanding() == 0 && self.list.is_empty() {
+            if drained != Some(order) && self.client.outstanding() == 0 && self.list.is_empty() {
                 // The kernel must have the answers before this queue counts as drained.
                 self.submit()?;
-                self.shared.leave.add_drained();
-                drained = true;
+                self.shared.leave.add_drained(order);
+                drained = Some(order);
             }
             self.sleep()?;
-        }
-        if drained {
-            self.shared.leave.remove_drained();
         }
         self.leaving = false;
         for tag in std::mem::take(&mut self.waiting) {
