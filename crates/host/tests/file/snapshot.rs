@@ -338,15 +338,22 @@ fn a_copy_without_holes_is_copied_again() {
     changes_after_it_was_copied("snapshot-no-holes", false, refuse_holes);
 }
 
-/// From now on fallocate(2) fails in this thread, as on a file system that has no such operation.
+/// From now on fallocate(2) and the sharing of blocks (FICLONE) fail in this thread, as on a file system that has neither.
 fn refuse_holes() {
-    let op = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
-    let fallocate = libc::SYS_fallocate as u32;
+    let op = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = |at| op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
+    let is = |k, jt, jf| op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k, jt, jf);
+    let end = |how| op(libc::BPF_RET | libc::BPF_K, how, 0, 0);
+    // The offsets of the number of the call and of its second argument.
+    let (call, second) = (0, 24);
     let mut filter = [
-        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, fallocate, 1),
-        op(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32, 0),
-        op(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        load(call),
+        is(libc::SYS_fallocate as u32, 3, 0),
+        is(libc::SYS_ioctl as u32, 0, 3),
+        load(second),
+        is(libc::FICLONE as u32, 0, 1),
+        end(libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32),
+        end(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program lives across the call, which copies it.
