@@ -96,6 +96,9 @@ pub struct StateShown {
     /// The NVMe subsystem, if the server has one.
     #[serde(default)]
     pub subsystem: Option<StateOfSubsystem>,
+    /// The initiators without secrets for which the server reserves connections.
+    #[serde(default)]
+    pub known_initiators: Vec<KnownHostShown>,
     /// The process to which the server is handing its disks over.
     #[serde(default)]
     pub handed_over_to: Option<u32>,
@@ -120,9 +123,10 @@ pub struct StateOfSubsystem {
     pub known_hosts: Vec<KnownHostShown>,
 }
 
-/// A host for which a server reserves connections.
+/// A host, or an initiator, for which a server reserves connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownHostShown {
+    /// The NQN, or the name of the initiator.
     pub nqn: String,
     pub address: String,
 }

@@ -131,6 +131,7 @@ impl Serving {
             passes_on: true,
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64),
             subsystem: None,
+            known_initiators: Vec::new(),
             handed_over_to: self.hand_over.asked_by(),
         };
         self.of_clients.iter().for_each(|add| add(&mut state));

@@ -207,6 +207,7 @@ mod tests {
             passes_on: true,
             descriptors: 0,
             subsystem: None,
+            known_initiators: Vec::new(),
             handed_over_to: None,
         }
     }

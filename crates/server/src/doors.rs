@@ -8,6 +8,8 @@ use crate::once::{self, FileOrder, NamedAddress};
 use nvme_tcp::Plan;
 use ublk::{BlockDisk, Numbers, Planned};
 use zoneplug_control::Failure;
+use zoneplug_control::client::KnownHostShown;
+use zoneplug_host::nvme_tcp::KnownClient;
 
 /// The plans of the doors of the network.
 #[derive(Debug, Clone, Default)]
@@ -46,4 +48,14 @@ pub fn planned(
     network.nvme_tcp.as_ref().map_or(Ok(()), Plan::check_disks)?;
     network.iscsi.as_ref().map_or(Ok(()), iscsi::Plan::check_disks)?;
     Ok(planned)
+}
+
+/// A client for which a server reserves places, as the record for the next server has it.
+fn known_client(k: KnownClient) -> KnownHostShown {
+    KnownHostShown { nqn: k.name, address: k.address.to_string() }
+}
+
+/// The client of such a record. `None`: its address is invalid.
+fn known_client_of(k: &KnownHostShown) -> Option<KnownClient> {
+    Some(KnownClient { name: k.nqn.clone(), address: k.address.parse().ok()? })
 }

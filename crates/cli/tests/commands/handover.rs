@@ -4,7 +4,8 @@
 use super::nvme_host::{HOST, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -156,6 +157,48 @@ fn k3_a_host_is_known_to_the_next_server() {
     let of = ["--nvme-tcp", &address, &a, "--socket", &socket, "--takeover"];
     let (_next, _) = Server::start(&of);
     assert_eq!(known(), host);
+}
+
+/// S9. The next server keeps places for the initiators that the last one knew.
+#[test]
+fn s9_an_initiator_is_known_to_the_next_server() {
+    let (_dir, a, _, socket) = two_disks("handover-known-initiator");
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = at.to_string();
+    let args = ["serve", "--iscsi", &address, &a, "--iqn", IQN, "--socket", &socket];
+    let start = |more: &[&str]| {
+        let server = Command::new(&*ZONEPLUG).args(args).args(more).stdout(Stdio::piped()).spawn();
+        let mut server = Server::of(server.unwrap());
+        assert!(server.1.next().unwrap().unwrap().contains(IQN), "it serves");
+        server
+    };
+    let _first = start(&[]);
+    let known = || state(&socket)["known_initiators"].take();
+    assert_eq!(known(), serde_json::json!([]));
+    let initiator = log_in(at, "iqn.2026-11.test:known");
+    let all = serde_json::json!([{"nqn": "iqn.2026-11.test:known", "address": "127.0.0.1"}]);
+    assert_eq!(known(), all);
+    drop(initiator);
+    let _next = start(&["--takeover"]);
+    assert_eq!(known(), all);
+}
+
+const IQN: &str = "iqn.2026-11.dev.zoneplug:known";
+
+/// A session of iSCSI: one login request, which the target accepts.
+fn log_in(target: SocketAddr, initiator: &str) -> TcpStream {
+    let mut keys = format!("InitiatorName={initiator}\0TargetName={IQN}\0").into_bytes();
+    let mut request = vec![0; 48];
+    // A login for immediate delivery, which goes on to the full feature phase; the length of the keys; the ISID.
+    (request[0], request[1], request[7], request[8]) = (0x43, 0x87, keys.len() as u8, 0x40);
+    keys.resize(keys.len().next_multiple_of(4), 0);
+    request.extend(keys);
+    let mut stream = TcpStream::connect(target).unwrap();
+    stream.write_all(&request).unwrap();
+    let mut answer = [0; 48];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!((answer[0], &answer[36..38]), (0x23, &[0, 0][..]), "it is logged in");
+    stream
 }
 
 /// U16. What a server would need in vain is found before the running one is asked to leave, and that one goes on.

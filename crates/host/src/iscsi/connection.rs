@@ -2,6 +2,7 @@
 //! commands have come back from the disks.
 
 use super::Shared;
+use crate::network::known::ClientPlace;
 use crate::network::listeners::ConnectionSlot;
 use crate::network::queue_client::QueueClient;
 use crate::network::sys;
@@ -41,6 +42,8 @@ pub(super) struct Connection<T> {
     watches: u32,
     /// The sending direction was shut down, at the end of the server.
     shut: bool,
+    /// Its place among the initiators, once it has logged in.
+    place: Option<ClientPlace>,
     _slot: ConnectionSlot,
 }
 
@@ -48,6 +51,7 @@ pub(super) struct Connection<T> {
 struct SessionServer<'c, 'a> {
     ctx: &'c mut Context<'a>,
     stream: Option<&'c TcpStream>,
+    place: &'c mut Option<ClientPlace>,
 }
 
 impl<T: Timing> Connection<T> {
@@ -68,8 +72,18 @@ impl<T: Timing> Connection<T> {
             key,
             watches: sys::READ,
             shut: false,
+            place: None,
             _slot: slot,
         })
+    }
+
+    /// Returns the session, and its server for a call.
+    fn parts<'c, 'a>(
+        &'c mut self,
+        ctx: &'c mut Context<'a>,
+    ) -> (&'c mut Session<QueueClient<T>>, SessionServer<'c, 'a>) {
+        let Connection { session, stream, place, .. } = self;
+        (session, SessionServer { ctx, stream: stream.as_ref(), place })
     }
 
     pub(super) fn fd(&self) -> Option<RawFd> {
@@ -116,8 +130,8 @@ impl<T: Timing> Connection<T> {
     }
 
     fn run(&mut self, ctx: &mut Context<'_>) -> bool {
-        let Connection { session, stream, .. } = self;
-        session.run(&mut SessionServer { ctx, stream: stream.as_ref() })
+        let (session, mut server) = self.parts(ctx);
+        session.run(&mut server)
     }
 
     /// Sends output. Returns false if the connection is to be closed.
@@ -147,8 +161,8 @@ impl<T: Timing> Connection<T> {
 
     /// Takes no more commands, because the server ends.
     pub(super) fn stop(&mut self, ctx: &mut Context<'_>) -> bool {
-        let Connection { session, stream, .. } = self;
-        session.stop(&mut SessionServer { ctx, stream: stream.as_ref() });
+        let (session, mut server) = self.parts(ctx);
+        session.stop(&mut server);
         self.flush(ctx)
     }
 
@@ -164,23 +178,29 @@ impl<T: Timing> Connection<T> {
 
     /// Aborts the commands of a unit that was reset.
     pub(super) fn reset(&mut self, lun: u16, ctx: &mut Context<'_>) {
-        let Connection { session, stream, .. } = self;
-        session.reset(lun, &mut SessionServer { ctx, stream: stream.as_ref() });
+        let (session, mut server) = self.parts(ctx);
+        session.reset(lun, &mut server);
     }
 
     /// Closes the connection. Its commands at the disks go on.
     #[cold]
     pub(super) fn close(&mut self, ctx: &mut Context<'_>) {
-        self.session.end(&mut SessionServer { ctx, stream: None });
+        let (session, mut server) = self.parts(ctx);
+        session.end(&mut server);
         self.stream = None;
     }
 
     /// Ends the session for good.
     #[cold]
     pub(super) fn end(self, ctx: &mut Context<'_>) {
-        let epoll = ctx.epoll;
-        let clients = self.session.into_clients(&mut SessionServer { ctx, stream: None });
+        let Connection { session, mut place, .. } = self;
+        let (epoll, shared, now) = (ctx.epoll, ctx.shared, ctx.now);
+        let clients =
+            session.into_clients(&mut SessionServer { ctx, stream: None, place: &mut place });
         clients.into_iter().for_each(|client| client.close(epoll));
+        if let Some(place) = place {
+            lock(&shared.known).free_place(place, false, now);
+        }
     }
 }
 
@@ -247,6 +267,20 @@ impl<T: Timing> Server<QueueClient<T>> for SessionServer<'_, '_> {
         Some(bytes)
     }
 
+    fn take_place(&mut self, initiator: &str, is_session: bool, is_proven: bool) -> bool {
+        // Without an address the socket is closed.
+        let peer = self.stream.and_then(|s| s.peer_addr().ok());
+        let place = match peer {
+            Some(peer) if !is_proven => {
+                let mut known = lock(&self.ctx.shared.known);
+                known.enter(initiator, peer.ip(), is_session, self.ctx.now)
+            }
+            _ => Some(ClientPlace::Uncounted),
+        };
+        *self.place = place;
+        place.is_some()
+    }
+
     fn refused(&mut self, initiator: Option<&str>, why: LoginFailure) {
         self.ctx.shared.failed_logins.fetch_add(1, Ordering::Relaxed);
         let name = zoneplug_core::plain(initiator.unwrap_or("without a name")).into_owned();
@@ -267,6 +301,7 @@ fn said(why: LoginFailure) -> &'static str {
         LoginFailure::Authorization => "it may not use the target",
         LoginFailure::NotFound => "there is no target of the name that it asked for",
         LoginFailure::NoSession => "it named a session, and a session has one connection",
+        LoginFailure::NoRoom => "it has to wait: other initiators have all places",
         LoginFailure::Initiator | LoginFailure::Version | LoginFailure::Missing => {
             "its request is not one of RFC 7143"
         }

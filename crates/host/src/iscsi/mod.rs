@@ -20,6 +20,8 @@ mod units;
 mod worker;
 
 use crate::clock::Clock;
+pub use crate::network::known::KnownClient;
+use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, ConnectionSlot, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
@@ -84,6 +86,8 @@ struct Shared {
     latencies: Vec<Vec<Arc<LatencyLog>>>,
     /// The number of connections, and of ended ones whose commands are still being carried out.
     connections: Arc<ConnectionCount>,
+    /// The initiators for which places are reserved.
+    known: Mutex<KnownClients>,
     failed_logins: AtomicU64,
     /// Why a worker has ended without being stopped.
     failure: Mutex<Option<String>>,
@@ -217,6 +221,9 @@ impl Iscsi {
         let recovery =
             |d: &Disk| lost_writes::after_start(&d.disk, !d.spec.is_volatile(), clock.now()).0;
         let recovery = disks.iter().map(recovery).collect();
+        let max_connections = open_files::connections(options.max_connections)?;
+        let valid = options.known_initiators.iter().filter(|k| check_name(&k.name).is_ok());
+        let known = KnownClients::new(max_connections, valid, clock.now());
         let shared = Arc::new(Shared {
             session: SessionConfig {
                 max_transfer,
@@ -229,10 +236,9 @@ impl Iscsi {
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
             latencies: (0..threads).map(|_| timed.iter().map(log).collect()).collect(),
+            known: Mutex::new(known),
             failed_logins: AtomicU64::new(0),
-            connections: Arc::new(ConnectionCount::new(open_files::connections(
-                options.max_connections,
-            )?)),
+            connections: Arc::new(ConnectionCount::new(max_connections)),
             failure: Mutex::default(),
             fills_buffers: disks.iter().map(|d| d.spec.fills_buffers()).collect(),
             disks,
@@ -279,6 +285,12 @@ impl Iscsi {
     /// The connected initiators.
     pub fn initiators(&self) -> Vec<Initiator> {
         lock(&self.shared.target).initiators()
+    }
+
+    /// The initiators without a secret that have reserved places, for the next server
+    /// ([`IscsiOptions::known_initiators`]).
+    pub fn known_initiators(&self) -> Vec<KnownClient> {
+        lock(&self.shared.known).all()
     }
 
     /// The limit of connections at a time.

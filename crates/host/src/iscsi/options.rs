@@ -1,5 +1,6 @@
 //! Options of a server, and who may log in.
 
+use super::KnownClient;
 use crate::network::listeners::reachable;
 use crate::network::secret_file::{SecretFileError, read_secret};
 use std::collections::BTreeSet;
@@ -61,6 +62,8 @@ pub struct IscsiOptions {
     /// How long an initiator may be silent before it is asked for a sign of life. Its connection ends if none comes in
     /// the same time again. The server looks about each second.
     pub silence: Duration,
+    /// Initiators that the last server knew: [`Iscsi::known_initiators`](super::Iscsi::known_initiators).
+    pub known_initiators: Vec<KnownClient>,
     /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation).
     pub latencies: bool,
 }
@@ -81,6 +84,7 @@ impl IscsiOptions {
             threads: cpus.min(4),
             max_connections: MAX_CONNECTIONS,
             silence: Duration::from_secs(30),
+            known_initiators: Vec::new(),
             latencies: false,
         }
     }

@@ -5,6 +5,7 @@
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `mailbox.rs` | what threads tell each other |
 //! | `queue_client.rs` | a client of a disk for the commands of a connection |
+//! | `known.rs` | clients for which a server reserves places |
 //! | `open_files.rs` | how many connections the limit of open files allows |
 //! | `secret_file.rs` | the text of a file that holds a secret |
 //! | `calls.rs` | counters of system calls |
@@ -12,6 +13,7 @@
 
 #[cfg(feature = "nvme-tcp")]
 pub(crate) mod calls;
+pub(crate) mod known;
 pub(crate) mod listeners;
 pub(crate) mod mailbox;
 pub(crate) mod open_files;

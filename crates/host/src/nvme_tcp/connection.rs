@@ -3,7 +3,7 @@
 use super::Shared;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient, ServedDisks, ToTell};
-use super::known::HostPlace;
+use crate::network::known::ClientPlace;
 use crate::network::listeners::ConnectionSlot;
 use crate::network::sys;
 use crate::served::timing::Timing;
@@ -38,7 +38,7 @@ pub(super) struct Connection<T> {
     /// Identifies the connection for its worker and in mail.
     key: u64,
     /// Its place among the hosts, once it is a queue.
-    place: Option<HostPlace>,
+    place: Option<ClientPlace>,
     /// Whether epoll watches for room to write.
     watches_room: bool,
     _slot: ConnectionSlot,
@@ -50,7 +50,7 @@ struct ConnectionServer<'c, 'a, T> {
     stream: &'c TcpStream,
     to_tell: &'c RefCell<Vec<ToTell>>,
     key: u64,
-    place: &'c mut Option<HostPlace>,
+    place: &'c mut Option<ClientPlace>,
 }
 
 impl<T: Timing> Connection<T> {
@@ -304,10 +304,13 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
     fn take_place(&mut self, host: Option<&Nqn>, is_admin: bool) -> Option<bool> {
         // Without a name the target refuses the host; without an address its socket is closed.
         let place = match (host, self.stream.peer_addr()) {
-            (Some(host), Ok(peer)) => {
-                lock(&self.ctx.shared.known).enter(host, peer.ip(), is_admin, self.ctx.now)?
-            }
-            _ => HostPlace::Uncounted,
+            (Some(host), Ok(peer)) => lock(&self.ctx.shared.known).enter(
+                host.as_str(),
+                peer.ip(),
+                is_admin,
+                self.ctx.now,
+            )?,
+            _ => ClientPlace::Uncounted,
         };
         *self.place = Some(place);
         Some(place.is_kept())

@@ -12,7 +12,6 @@
 //! | `shown.rs` | what hosts know a server by |
 //! | `error.rs` | errors of the access of hosts, with fields for programs |
 //! | `admission.rs` | which hosts may connect, and their keys |
-//! | `known.rs` | hosts for which places are kept |
 //! | `key_exchange.rs` | the thread that computes values of Diffie-Hellman |
 //! | `journal.rs` | which appends hosts were told of, for the next server |
 //! | `mailbox.rs` | the messages of threads |
@@ -32,7 +31,6 @@ mod error;
 mod io_queue;
 mod journal;
 mod key_exchange;
-mod known;
 mod listeners;
 mod mailbox;
 mod options;
@@ -43,6 +41,8 @@ mod worker;
 use crate::clock::Clock;
 use crate::network::calls::Calls;
 pub use crate::network::calls::NetworkCalls as NvmeTcpCalls;
+pub use crate::network::known::KnownClient;
+use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, Listeners};
 use crate::network::open_files;
 use crate::os_error::{Attempt, os_error};
@@ -58,8 +58,6 @@ pub use admission::read_key;
 pub use error::AccessError;
 pub use journal::usual_records;
 use key_exchange::KeyExchange;
-pub use known::KnownHost;
-use known::KnownHosts;
 pub use listeners::NvmeTcpListeners;
 use mailbox::{Mail, Mailbox};
 pub use options::NvmeTcpOptions;
@@ -140,7 +138,7 @@ struct Shared {
     failed_authentications: AtomicU64,
     key_exchange: KeyExchange,
     /// Locked while the target is, or on its own.
-    known: Mutex<KnownHosts>,
+    known: Mutex<KnownClients>,
     /// Why a worker has ended without being stopped.
     failure: Mutex<Option<String>>,
 }
@@ -391,7 +389,8 @@ impl NvmeTcp {
             unjournaled.extend(why_not.map(|why| (d.spec.to_string(), why)));
         }
         let max_connections = open_files::connections(options.max_connections)?;
-        let known = KnownHosts::new(max_connections, &options.known_hosts, clock.now());
+        let valid = options.known_hosts.iter().filter(|k| Nqn::new(&k.name).is_ok());
+        let known = KnownClients::new(max_connections, valid, clock.now());
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             tcp: Config { max_data, ..bounds },
@@ -489,7 +488,7 @@ impl NvmeTcp {
     }
 
     /// The hosts without a key that have reserved places, for the next server ([`NvmeTcpOptions::known_hosts`]).
-    pub fn known_hosts(&self) -> Vec<KnownHost> {
+    pub fn known_hosts(&self) -> Vec<KnownClient> {
         lock(&self.shared.known).all()
     }
 

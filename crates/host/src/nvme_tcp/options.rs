@@ -1,6 +1,6 @@
 //! Options of a server.
 
-use super::known::KnownHost;
+use super::KnownClient;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use zoneplug_nvme::dhchap::{DhGroup, Key};
@@ -34,7 +34,7 @@ pub struct NvmeTcpOptions {
     /// is lower: [`NvmeTcp::max_connections`](super::NvmeTcp::max_connections).
     pub max_connections: usize,
     /// Hosts that the last server knew: [`NvmeTcp::known_hosts`](super::NvmeTcp::known_hosts).
-    pub known_hosts: Vec<KnownHost>,
+    pub known_hosts: Vec<KnownClient>,
     /// How hosts should use addresses at the start; *optimized* for those that are not named.
     pub ana_states: Vec<(SocketAddr, AnaState)>,
     /// A directory in memory (tmpfs) for the journals of durable disks. If this server is killed, the next one reads

@@ -4,7 +4,7 @@
 use crate::nvme_host::{BLOCK, HOST, Host, MEM, NQN, Queue, disk, options, pattern, soon};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use zoneplug_host::nvme_tcp::{KnownHost, NvmeTcp, NvmeTcpOptions};
+use zoneplug_host::nvme_tcp::{KnownClient, NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{Initiator, Options, connect};
 use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 
@@ -43,7 +43,7 @@ fn invented(server: &NvmeTcp, n: usize) -> Option<Queue> {
     }
 }
 
-fn flooded(known: Vec<KnownHost>) -> NvmeTcp {
+fn flooded(known: Vec<KnownClient>) -> NvmeTcp {
     let options =
         NvmeTcpOptions { threads: 2, max_connections: WIDE, known_hosts: known, ..options() };
     NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap()

@@ -29,6 +29,8 @@ pub enum LoginFailure {
     Missing = 0x0207,
     /// There is no such session.
     NoSession = 0x020a,
+    /// The target has no room for another connection of this initiator. The initiator may try again.
+    NoRoom = 0x0302,
 }
 
 /// The name and the secret of one side.

@@ -155,11 +155,16 @@ impl Target {
         self.units.values().map(|u| u.unit().max_transfer()).max().unwrap_or(0)
     }
 
+    /// Returns whether an initiator has a secret. Each of its sessions has proven that it knows it.
+    pub fn has_secret_of(&self, initiator: &str) -> bool {
+        self.access.secrets.iter().any(|(name, _)| name == initiator)
+    }
+
     /// Returns the connected initiators.
     pub fn initiators(&self) -> Vec<Initiator> {
         let of = |((name, _), port): (&(String, [u8; 6]), &Port)| {
             let (session, _) = port.session?;
-            let authenticated = self.access.secrets.iter().any(|(n, _)| n == name);
+            let authenticated = self.has_secret_of(name);
             Some(Initiator { name: name.clone(), authenticated, session })
         };
         self.ports.iter().filter_map(of).collect()

@@ -1,10 +1,11 @@
 //! The door of iSCSI: serves disks over the network as units of one target.
 
+use super::{known_client, known_client_of};
 use crate::compare::{Difference, WantedDisk, WantedDoor, is_of};
 use crate::door::Door;
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
-use crate::served::{Network, PassedDisk, Served};
+use crate::served::{AddClients, Network, PassedDisk, Served};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use zoneplug_control::client::{HostShown, StateShown};
@@ -214,10 +215,12 @@ impl Door for IscsiDoor {
     fn start(
         &mut self,
         disks: &OpenDisks,
-        _: &Inherited,
+        inherited: &Inherited,
         notifier: &Notifier,
     ) -> Result<(), Failure> {
         let Some(listeners) = &self.listeners else { return Ok(()) };
+        let known = inherited.states.iter().flat_map(|s| &s.known_initiators);
+        self.plan.options.known_initiators = known.filter_map(known_client_of).collect();
         let (mut all, mut passed) = (Vec::new(), Vec::new());
         for spec in &self.plan.specs {
             let Some(open) = disks.get(spec) else { continue };
@@ -236,6 +239,14 @@ impl Door for IscsiDoor {
 
     fn served(&self) -> Vec<Served> {
         self.server.iter().flat_map(Server::served).collect()
+    }
+
+    fn of_clients(&self) -> Option<AddClients> {
+        let server = self.server.as_ref()?.server.clone();
+        Some(Box::new(move |state| {
+            let known = server.known_initiators().into_iter().map(known_client);
+            state.known_initiators.extend(known);
+        }))
     }
 
     fn lines(&self) -> Vec<String> {
@@ -302,6 +313,7 @@ mod tests {
             passes_on: true,
             descriptors: 0,
             subsystem: None,
+            known_initiators: Vec::new(),
             handed_over_to: None,
         }
     }

@@ -5,6 +5,7 @@ mod clients;
 mod shown;
 mod stamp;
 
+use super::{known_client, known_client_of};
 use crate::compare::{Difference, MarkedDisk, WantedDisk, WantedDoor, is_of, refused};
 use crate::door::{Door, leave_disks_and_flush};
 use crate::inherited::Inherited;
@@ -147,7 +148,7 @@ impl Plan {
 
     /// Adds hosts for which another server reserves connections.
     fn set_known_hosts(&mut self, known: &[KnownHostShown]) {
-        self.options.known_hosts.extend(known.iter().filter_map(shown::known_host_of));
+        self.options.known_hosts.extend(known.iter().filter_map(known_client_of));
     }
 
     /// Sets the ANA states of addresses.
@@ -329,7 +330,7 @@ fn subsystem(server: &NvmeTcp, key_checks: &BTreeMap<String, String>) -> StateOf
         namespaces: namespaces.collect(),
         hosts: server.hosts().into_iter().map(shown::host).collect(),
         key_checks: key_checks.clone(),
-        known_hosts: server.known_hosts().into_iter().map(shown::known_host).collect(),
+        known_hosts: server.known_hosts().into_iter().map(known_client).collect(),
     }
 }
 

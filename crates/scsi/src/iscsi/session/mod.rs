@@ -149,6 +149,12 @@ pub trait Server<C> {
     /// Returns bytes that nobody can guess. `None`: the system has none, and nobody can log in.
     fn random(&mut self) -> Option<Random>;
 
+    /// Takes a place for the connection of this initiator, which has logged in. `is_session`: to use units, and not for
+    /// discovery alone. `is_proven`: the initiator has proven who it is. False: there is none, and the login fails.
+    fn take_place(&mut self, _initiator: &str, _is_session: bool, _is_proven: bool) -> bool {
+        true
+    }
+
     /// Called when a login has failed.
     fn refused(&mut self, _initiator: Option<&str>, _why: LoginFailure) {}
 }

@@ -128,9 +128,21 @@ impl<C: DiskClient> Session<C> {
         let same = header.0[8..14] == self.isid && header.is_immediate();
         match result {
             Ok(_) if !same => self.login_failed(header, LoginFailure::Initiator, server),
+            Ok(reply) if reply.done && !self.takes_place(server) => {
+                self.login_failed(header, LoginFailure::NoRoom, server);
+            }
             Ok(reply) => self.login_goes_on(header, &reply, server),
             Err(failure) => self.login_failed(header, failure, server),
         }
+    }
+
+    /// Takes a place at the server for an initiator that has logged in. Returns false if there is none.
+    fn takes_place<S: Server<C>>(&self, server: &mut S) -> bool {
+        let Phase::Login(login) = &self.phase else { return true };
+        let Some((initiator, target)) = login.names() else { return true };
+        let is_session = target.is_some();
+        let is_proven = is_session && server.target(|target| target.has_secret_of(initiator));
+        server.take_place(initiator, is_session, is_proven)
     }
 
     /// Makes the header of an answer to a login request.
