@@ -37,15 +37,10 @@ pub trait Answers: Send + Sync + 'static {
         Err(no_takeover())
     }
 
-    /// Leaves the disks to the process at the other end, which waits for an answer. Returns the connection if another
-    /// process has asked before.
-    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
-        Err(stream)
-    }
-
-    /// The process to which the server is leaving its disks.
-    fn left_to(&self) -> Option<u32> {
-        None
+    /// Leaves the disks to the process at the other end, which waits for an answer. Returns the connection and the reason if
+    /// the server cannot leave them by now, or another process has asked before.
+    fn hand_over(&self, stream: UnixStream) -> Result<(), (UnixStream, Failure)> {
+        Err((stream, no_takeover()))
     }
 }
 

@@ -257,8 +257,9 @@ fn converse<A: Answers>(
             Reply::Line(text, files) => (text, files),
             Reply::HandOver => {
                 let asked = serving.hand_over(stream.into_inner().into_stream());
-                let refusal = answer::refusal(&answer::being_left(serving.left_to()));
-                return asked.or_else(|by| Timed::new(by, patience).write_all(&refusal));
+                return asked.or_else(|(by, why)| {
+                    Timed::new(by, patience).write_all(&answer::refusal(&why))
+                });
             }
         };
         drop(serving);

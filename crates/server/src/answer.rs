@@ -143,6 +143,16 @@ impl Serving {
         Arc::strong_count(&self.pauses) > 1
     }
 
+    /// Counts a pause that is to begin, until the value is dropped. Refused once another server has asked for the disks: it
+    /// may ask only while none is counted.
+    fn count_pause(&self) -> Result<Arc<()>, Failure> {
+        let _set = lock(&self.set);
+        if self.hand_over.is_asked() {
+            return Err(being_left(self.hand_over.asked_by()));
+        }
+        Ok(self.pauses.clone())
+    }
+
     /// Whether a disk has an attribute at present.
     pub(crate) fn has(&self, disk: &str, name: &str) -> bool {
         named(&self.disks, disk).is_ok_and(|d| d.disk.disk().attribute(name).is_some())
@@ -207,12 +217,13 @@ impl Answers for Serving {
         Ok(())
     }
 
-    fn hand_over(&self, stream: UnixStream) -> Result<(), UnixStream> {
-        self.hand_over.ask(stream)
-    }
-
-    fn left_to(&self) -> Option<u32> {
-        self.hand_over.asked_by()
+    fn hand_over(&self, stream: UnixStream) -> Result<(), (UnixStream, Failure)> {
+        // No pause begins while `set` is locked.
+        let _set = lock(&self.set);
+        if let Err(why) = self.can_leave() {
+            return Err((stream, why));
+        }
+        self.hand_over.ask(stream).map_err(|by| (by, being_left(self.hand_over.asked_by())))
     }
 }
 
@@ -255,13 +266,10 @@ fn answer(
             Ok(serde_json::to_value(zone_table(disk, *first, *count, *cells))?)
         }
         Request::Pause { disk, most_ms } => {
-            if serving.hand_over.is_asked() {
-                return Err(being_left(serving.hand_over.asked_by()));
-            }
+            let counted = serving.count_pause()?;
             // A connection has one pause at a time: the previous one ends first.
             *pause = None;
             let most = std::time::Duration::from_millis(*most_ms);
-            let counted = serving.pauses.clone();
             *pause = Some(Pause::begin(&named(disks, disk)?.disk, most, counted)?);
             Ok(json!({}))
         }
@@ -307,8 +315,12 @@ mod tests {
         serving.answer(&request, &mut pause).unwrap();
         let e = serving.can_leave().unwrap_err().to_string();
         assert!(e.contains("a client has paused a disk"), "{e}");
+        // A pause that has begun since the server was asked whether it can leave hinders the hand-over too.
+        let (by, _next) = UnixStream::pair().unwrap();
+        let (by, e) = serving.hand_over(by).unwrap_err();
+        assert!(e.to_string().contains("a client has paused a disk"), "{e}");
         serving.answer(&Request::Resume {}, &mut pause).unwrap();
-        assert!(serving.can_leave().is_ok());
+        assert!(serving.can_leave().is_ok() && serving.hand_over(by).is_ok());
     }
 
     /// U9: the next server sets an attribute to the value that it had last.
