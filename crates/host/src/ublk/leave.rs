@@ -14,6 +14,10 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which the server checks queues that leave.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
+/// The parts of [`Leave::last`]: the number of an order is from this bit on, and below it one queue counts as much.
+const NUMBER_SHIFT: u32 = 32;
+const ONE_DRAINED: u64 = 1 << 8;
+
 /// The step that a server orders the queues of a device to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -36,10 +40,8 @@ pub(super) struct LeaveOrder {
 
 /// The last order to a device's queues, and the wakers of their threads.
 pub(super) struct Leave {
-    /// The number of the last order above its step.
-    order: AtomicU64,
-    /// The number of the last order above the count of queues that have answered all requests that they had begun.
-    drained: AtomicU64,
+    /// From the high bits: the number of the last order, how many queues have drained for it, and its step.
+    last: AtomicU64,
     wakers: Mutex<Vec<Waker>>,
     /// How long a server that ends waits for requests that the queues have begun.
     patience: Duration,
@@ -54,8 +56,8 @@ impl Default for Leave {
 impl Leave {
     /// A server that ends waits at most `patience` for requests that the queues have begun.
     pub(super) fn within(patience: Duration) -> Leave {
-        let order = AtomicU64::new(LeaveStep::Serve as u64);
-        Leave { order, drained: AtomicU64::new(0), wakers: Mutex::default(), patience }
+        let last = AtomicU64::new(LeaveStep::Serve as u64);
+        Leave { last, wakers: Mutex::default(), patience }
     }
 
     /// Adds a queue, which checks [`Leave::order`] each time that `waker` wakes it.
@@ -67,19 +69,18 @@ impl Leave {
     pub(super) fn tell(&self, step: LeaveStep) {
         let wakers = lock(&self.wakers);
         let number = u64::from(self.order().number.wrapping_add(1));
-        self.drained.store(number << 32, Ordering::Release);
-        self.order.store(number << 32 | step as u64, Ordering::Release);
+        self.last.store(number << NUMBER_SHIFT | step as u64, Ordering::Release);
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
     pub(super) fn order(&self) -> LeaveOrder {
-        let order = self.order.load(Ordering::Acquire);
-        let step = match order as u32 {
+        let last = self.last.load(Ordering::Acquire);
+        let step = match last & (ONE_DRAINED - 1) {
             0 => LeaveStep::Serve,
             1 => LeaveStep::Drain,
             _ => LeaveStep::Go,
         };
-        LeaveOrder { step, number: (order >> 32) as u32 }
+        LeaveOrder { step, number: (last >> NUMBER_SHIFT) as u32 }
     }
 
     pub(super) fn step(&self) -> LeaveStep {
@@ -89,14 +90,15 @@ impl Leave {
     /// Counts a queue that has answered all requests that it had begun, and has passed the answers to the kernel. Counts
     /// nothing if there is another order by now.
     pub(super) fn add_drained(&self, order: LeaveOrder) {
-        let of_order = |count: u64| (count >> 32 == u64::from(order.number)).then_some(count + 1);
-        let _ = self.drained.fetch_update(Ordering::AcqRel, Ordering::Acquire, of_order);
+        let is_last = |last: u64| last >> NUMBER_SHIFT == u64::from(order.number);
+        let add = |last| is_last(last).then_some(last + ONE_DRAINED);
+        let _ = self.last.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
     }
 
     /// Whether all queues have answered all requests that they had begun before the last order.
     pub(super) fn is_drained(&self) -> bool {
-        let count = self.drained.load(Ordering::Acquire) as u32;
-        count as usize >= lock(&self.wakers).len()
+        let drained = self.last.load(Ordering::Acquire) as u32 / ONE_DRAINED as u32;
+        drained as usize >= lock(&self.wakers).len()
     }
 
     /// Whether a server that ends, and has waited since `since`, stops waiting.
