@@ -34,6 +34,7 @@ impl NetworkWorld {
             (c.troubled, c.left) = (true, Some(since));
         }
         let mut end = ServerEnd::new(since);
+        self.waited_rounds = 0;
         loop {
             let answered = self.hosts_have_answers();
             if end.is_done(self.now, || answered) {

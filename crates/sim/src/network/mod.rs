@@ -118,8 +118,8 @@ pub(crate) struct NetworkWorld {
     seed: u64,
     rng: Random,
     now: Nanos,
-    /// The rounds since time has passed.
-    rounds_of_this_moment: u32,
+    /// The rounds of the present wait.
+    waited_rounds: u32,
     config: DiskConfig,
     network: NetworkConfig,
     emu: Arc<EmuDisk>,
@@ -215,23 +215,23 @@ impl NetworkWorld {
     /// Lets time pass.
     fn pass_for(&mut self, time: u64) {
         let until = self.now.plus(Nanos(time));
+        self.waited_rounds = 0;
         while self.now < until {
             self.pass_until(until);
         }
     }
 
-    /// Like [`NetworkWorld::pass`], if that does not take longer than `until`. Otherwise lets the time come.
+    /// Like [`NetworkWorld::pass`], if that does not take longer than `until`. Otherwise lets the time come. Each wait begins
+    /// with `waited_rounds` at 0.
     fn pass_until(&mut self, until: Nanos) {
-        let before = self.now;
         if self.next_moment().is_none_or(|at| at > until) && !self.round() {
             self.now = until;
             self.served.now.set(until);
         } else {
             self.pass();
         }
-        self.rounds_of_this_moment =
-            if self.now > before { 0 } else { self.rounds_of_this_moment + 1 };
-        assert!(self.rounds_of_this_moment < 20_000, "hang: something happens, and no time passes");
+        self.waited_rounds += 1;
+        assert!(self.waited_rounds < 20_000, "hang: something happens, and no time passes");
     }
 
     /// Runs both sides of each connection once, in random order. Returns false if nothing happened.

@@ -146,7 +146,7 @@ impl NetworkWorld {
         let mut world = NetworkWorld {
             seed,
             now: Nanos(0),
-            rounds_of_this_moment: 0,
+            waited_rounds: 0,
             config,
             network,
             emu,
