@@ -10,6 +10,7 @@ mod errors;
 mod found;
 #[path = "../common/one_command.rs"]
 mod one_command;
+mod open;
 mod owed;
 mod reader;
 mod snapshot;
