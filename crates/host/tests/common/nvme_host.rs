@@ -2,9 +2,13 @@
 
 #![allow(dead_code)]
 
+#[path = "soon.rs"]
+mod soon;
+
+pub(crate) use soon::soon;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{
@@ -140,14 +144,6 @@ pub(crate) fn replayed(server: &NvmeTcp) -> u64 {
 
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i / 512) as u8 ^ (i as u8) ^ seed).collect()
-}
-
-pub(crate) fn soon(what: &str, mut f: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !f() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A controller with one I/O queue.

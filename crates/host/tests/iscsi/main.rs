@@ -8,6 +8,8 @@ mod initiator;
 mod loss;
 #[path = "../common/lost_writes.rs"]
 mod lost_writes;
+#[path = "../common/soon.rs"]
+mod soon;
 
 use initiator::{Initiator, NAME, READ, WRITE, cdb, options, serve, serve_disks};
 use std::time::Duration;

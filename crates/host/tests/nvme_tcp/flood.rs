@@ -85,9 +85,13 @@ fn k3_all_hosts_get_in_after_a_takeover_during_a_flood() {
     let names = [HOST, "nqn.2014-08.org.example:second", "nqn.2014-08.org.example:third"];
     let hosts = names.map(|name| Host::new(&server, name));
     let _flood: Vec<Queue> = (0..WIDE).filter_map(|n| invented(&server, n)).collect();
-    let known = server.known_hosts();
+    let mut known = server.known_hosts();
+    // A name that is no NQN becomes no host.
+    let address = "192.0.2.9".parse().unwrap();
+    known.push(KnownClient { name: "no name".repeat(99), address });
     drop((hosts, server));
-    let server = flooded(known);
+    let server = flooded(known.clone());
+    assert_eq!(server.known_hosts(), known[..known.len() - 1]);
     let mut strangers: Vec<TcpStream> = (0..WIDE / 4).map(|_| stranger(&server)).collect();
     let _flood: Vec<Queue> = (0..2 * WIDE).filter_map(|n| invented(&server, n)).collect();
     let mut hosts = names.map(|name| {
