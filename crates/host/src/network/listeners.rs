@@ -204,11 +204,14 @@ mod tests {
     #[test]
     fn connections_above_the_limit_are_not_counted() {
         let count = Arc::new(ConnectionCount::new(2));
-        let (first, _second) = (count.enter().unwrap(), count.enter().unwrap());
+        let (first, second) = (count.enter().unwrap(), count.enter().unwrap());
         assert!(count.enter().is_none() && count.enter().is_none());
         drop(first);
         let third = count.enter();
         assert!(third.is_some() && count.enter().is_none(), "one place was free");
+        drop((second, third));
+        let both = (count.enter(), count.enter());
+        assert!(both.0.is_some() && both.1.is_some() && count.enter().is_none());
     }
 
     /// A socket of the last server is taken for its own address alone: a machine has several addresses, and one port at each.
