@@ -75,7 +75,7 @@ impl QueueState {
                 if valid {
                     self.backlog.begin_turn(zone);
                 } else {
-                    // The zone's writes were aborted meanwhile. Another queue may have a write of it in flight soon.
+                    // An abort has taken the zone's writes meanwhile. Its next write is listed anew, and waits for a turn of its own.
                     self.next_turn(shared, layout, (writer, spindle), now);
                 }
             }
