@@ -1,19 +1,24 @@
-//! In how many worlds of the simulation a planted bug is caught. `scripts/plant` copies this file to
+//! Which world of the simulation catches a planted bug first, or how many do. `scripts/plant` copies this file to
 //! `crates/sim/examples/hunt.rs` of its work tree; `scripts/planted` runs it.
 //!
-//!     hunt                  the names of the bugs that the simulation must catch
-//!     hunt NAME FIRST LAST  exit status 1 if no world of these seeds catches the bug
+//!     hunt                      the names of the bugs that the simulation must catch
+//!     hunt NAME FIRST LAST      until a world of these seeds catches the bug; exit status 1 if none does
+//!     hunt NAME FIRST LAST all  in every world of these seeds
 //!
-//! Of these it runs the worlds whose clients use what has the bug: those with a target have even seeds.
+//! Only those worlds run whose clients use what has the bug: a world with a target has an even seed.
 
 use zoneplug_core::planted::{Bug, plant};
 use zoneplug_sim::{Steps, run};
 
 fn main() -> std::process::ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [name, first, last] = &args[..] else {
-        Bug::ALL.iter().for_each(|b| println!("{}", b.name()));
-        return 0.into();
+    let (name, first, last, all) = match &args[..] {
+        [name, first, last] => (name, first, last, false),
+        [name, first, last, all] if all == "all" => (name, first, last, true),
+        _ => {
+            Bug::ALL.iter().for_each(|b| println!("{}", b.name()));
+            return 0.into();
+        }
     };
     let bug = Bug::from_name(name).unwrap_or_else(|| panic!("no bug is called {name}"));
     let seed = |text: &str| text.parse::<u64>().expect("a seed is a number");
@@ -27,6 +32,9 @@ fn main() -> std::process::ExitCode {
             if said.is_empty() {
                 let what: String = f.what.chars().take(80).collect();
                 said = format!("  first {seed}: {}", what.replace('\n', " "));
+            }
+            if !all {
+                break;
             }
         }
     }
