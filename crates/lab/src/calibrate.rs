@@ -1,12 +1,13 @@
 //! `zoneplug-lab calibrate`: the profile of a drive from measurements of it.
 
-use crate::bench::table::{Table, figure};
 use crate::confirm::Consent;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
+use crate::figures::figure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
 use crate::program::quoted;
+use crate::table::Table;
 use crate::zones::{count, numbers, size};
 use crate::{csv, json, term};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,21 +1,22 @@
 //! `zoneplug-lab demo`: the three cases of `zoneplug-lab bench` in ten seconds, as bars. Every figure comes from the run that
 //! prints it.
 
-use crate::bench::arena::Arena;
-use crate::bench::cases::append::{self, Append, AppendMode};
-use crate::bench::cases::order::{self, OrderFigures};
-use crate::bench::cases::tags::{self, Tags};
-use crate::bench::group::Latency;
-use crate::bench::progress::Progress;
-use crate::bench::report::{Build, failure_of};
-use crate::bench::table::{thousands, time};
+use crate::cases::append::{self, Append, AppendMode};
+use crate::cases::order::{self, OrderFigures};
+use crate::cases::tags::{self, Tags};
 use crate::failure::Failure;
+use crate::figures::{thousands, time};
+use crate::load::arena::Arena;
+use crate::load::latency::Latency;
+use crate::outcome::{Build, failure_of};
+use crate::progress::Progress;
 use crate::term::{self, paint};
 use crate::{interrupt, json, program};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::time::{Duration, Instant};
+use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
 
 /// Flags of `zoneplug-lab demo`.
@@ -26,8 +27,14 @@ pub(crate) struct Args {
     json: bool,
 
     /// Seconds for each figure: for tests
-    #[arg(long, value_name = "S", hide = true, default_value_t = 1.2, value_parser = crate::bench::seconds)]
+    #[arg(long, value_name = "S", hide = true, default_value_t = 1.2, value_parser = seconds)]
     seconds: f64,
+}
+
+/// Parses the seconds of a figure.
+pub(crate) fn seconds(text: &str) -> Result<f64, Error> {
+    let n = text.parse().ok().filter(|n| (0.001..=3600.0).contains(n));
+    n.ok_or_else(|| Error::invalid("not a number from 0.001 to 3600").hint("--seconds 0.5"))
 }
 
 /// Figures of the three cases.
@@ -35,7 +42,7 @@ const FIGURES: u32 = 8;
 /// Columns of a full bar.
 const BAR: usize = 26;
 
-/// Commands to try next. Each works in an empty directory without root, in a build without any feature.
+/// Commands to try next. Each works in an empty directory without root.
 const NEXT: [(&str, &str); 3] = [
     ("bench --disk mem,reorder=1 --iodepth 16 --verify", "a workload of your own"),
     ("reproduce smr30-seq --quick", "published figures of a 30 TB disk, and ours"),
@@ -154,8 +161,12 @@ fn append_text(all: &[Append]) -> String {
     bars("3. Zone append works on every disk", &lines.collect::<Vec<_>>(), &says)
 }
 
-/// The command by which this program was called, so that the suggested commands can be copied.
+/// The command by which this program was called, so that the suggested commands can be copied. A build that has the
+/// demonstration alone names cargo's alias for the whole program.
 fn program() -> String {
+    if !cfg!(feature = "models") {
+        return "cargo lab".to_owned();
+    }
     let name = std::env::args_os().next().unwrap_or_else(|| OsString::from("zoneplug-lab"));
     match name.into_string() {
         Ok(name) if !name.contains(char::is_whitespace) => name,

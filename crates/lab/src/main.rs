@@ -3,12 +3,16 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `main.rs` | commands and the way out |
+//! | `load/` | load on disks in real time |
+//! | `cases/` | three cases where plugging makes a plain difference |
 //! | `threads.rs` | threads that work together |
+//! | `outcome.rs` | the build that measured, the failure of a run |
+//! | `figures.rs`, `table.rs`, `progress.rs` | figures, aligned columns, a bar on a terminal |
 //! | `html/` | pages with plots |
 //! | `input.rs` | files that commands read |
 //! | `virtual_disk.rs` | disks in virtual time: the flags for ways to open them |
-//! | `bench/` | `zoneplug-lab bench` |
 //! | `demo.rs` | `zoneplug-lab demo` |
+//! | `bench/` | `zoneplug-lab bench` |
 //! | `reproduce/` | `zoneplug-lab reproduce` |
 //! | `replay/` | `zoneplug-lab replay` |
 //! | `calibrate.rs` | `zoneplug-lab calibrate` |
@@ -18,19 +22,33 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "models")]
 mod bench;
+#[cfg(feature = "models")]
 mod calibrate;
+mod cases;
 mod demo;
 mod examples;
+mod figures;
+#[cfg(feature = "models")]
 mod html;
+#[cfg(feature = "models")]
 mod input;
+mod load;
 #[cfg(feature = "worlds")]
 mod merge;
+mod outcome;
+mod progress;
+#[cfg(feature = "models")]
 mod replay;
+#[cfg(feature = "models")]
 mod reproduce;
 #[cfg(feature = "worlds")]
 mod sim;
+#[cfg(feature = "models")]
+mod table;
 mod threads;
+#[cfg(feature = "models")]
 mod virtual_disk;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
@@ -42,15 +60,17 @@ use zoneplug_command::pages::Pages;
 use zoneplug_command::program::{self, Program};
 use zoneplug_command::run::{self, Commands};
 use zoneplug_command::trace::Trace;
-use zoneplug_command::{
-    confirm, csv, disk, failure, interrupt, json, output, suggest, term, zones,
-};
+#[cfg(feature = "models")]
+use zoneplug_command::{confirm, csv, output, suggest, zones};
+use zoneplug_command::{disk, failure, interrupt, json, term};
+#[cfg(feature = "models")]
 use zoneplug_control::client as server_client;
 
 /// The features that are built.
-const FEATURES: [(&str, bool); 5] = [
+const FEATURES: [(&str, bool); 6] = [
     ("crypt", cfg!(feature = "crypt")),
     ("drives", cfg!(feature = "drives")),
+    ("models", cfg!(feature = "models")),
     ("probes", cfg!(feature = "probes")),
     ("trace", cfg!(feature = "trace")),
     ("worlds", cfg!(feature = "worlds")),
@@ -66,6 +86,14 @@ static PROGRAM: Program = Program {
     other: "zoneplug",
     others: &OPERATES,
     left_out: &[
+        #[cfg(not(feature = "models"))]
+        "bench",
+        #[cfg(not(feature = "models"))]
+        "calibrate",
+        #[cfg(not(feature = "models"))]
+        "replay",
+        #[cfg(not(feature = "models"))]
+        "reproduce",
         #[cfg(not(feature = "worlds"))]
         "merge",
         #[cfg(not(feature = "worlds"))]
@@ -114,10 +142,12 @@ enum Command {
     /// Show in ten seconds what zoneplug is for, on disks in memory
     Demo(demo::Args),
     /// Measure what plugging costs and show what it is for; or run a workload of one's own
+    #[cfg(feature = "models")]
     Bench(bench::Args),
     /// Print the published tables beside what the engine gives on models of the drives, and on this machine
     ///
     /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
+    #[cfg(feature = "models")]
     Reproduce(reproduce::Args),
     /// Send a block trace to models of drives, or to a drive: what each disk and policy gives
     ///
@@ -125,12 +155,14 @@ enum Command {
     /// time_us,op,offset,length, or whose columns --columns names. Its lines may stand in any order. A trace of a
     /// conventional disk is laid over zones: see --map. All in virtual time, so an hour of a trace takes seconds. With --real-time the trace goes to any disk by the clock: zeroes replace what is in
     /// the zones that it writes.
+    #[cfg(feature = "models")]
     Replay(replay::Args),
     /// Measure a drive and print the profile of a model that behaves like it
     ///
     /// Writes only zones that are named, and asks before that; what is in them is lost. Reads and writes for some minutes. Each number
     /// says how near it is, and some measurements are held back to show how well the profile predicts. Of a model, in virtual time, the
     /// numbers that it has are printed beside those that were found.
+    #[cfg(feature = "models")]
     Calibrate(calibrate::Args),
     /// Run the engine in virtual time, world after world, until one breaks a promise
     #[cfg(feature = "worlds")]
@@ -160,9 +192,13 @@ impl Commands for Cli {
         self.trace.start()?;
         match &self.command {
             Command::Demo(args) => demo::run(args, out),
+            #[cfg(feature = "models")]
             Command::Bench(args) => bench::run(args, out),
+            #[cfg(feature = "models")]
             Command::Reproduce(args) => reproduce::run(args, out),
+            #[cfg(feature = "models")]
             Command::Replay(args) => replay::run(args, out),
+            #[cfg(feature = "models")]
             Command::Calibrate(args) => calibrate::run(args, out),
             #[cfg(feature = "worlds")]
             Command::Sim(args) => sim::main(args, out),

@@ -16,22 +16,38 @@
 //! | `replay/` | a block trace on disks |
 //! | `reproduce/` | the published tables |
 //! | `status_key.rs` | counts with statuses as keys |
+//!
+//! Without the feature `virtual-time` there are only workloads and keys, which benchmarks in real time need.
 
+#[cfg(feature = "virtual-time")]
 pub mod calibrate;
+#[cfg(feature = "virtual-time")]
 mod expression;
+#[cfg(feature = "virtual-time")]
 pub mod measure;
+#[cfg(feature = "virtual-time")]
 mod own_policy;
+#[cfg(feature = "virtual-time")]
 mod policy_expression;
+#[cfg(feature = "virtual-time")]
 pub mod replay;
+#[cfg(feature = "virtual-time")]
 pub mod reproduce;
 mod status_key;
+#[cfg(feature = "virtual-time")]
 pub mod time;
+#[cfg(feature = "virtual-time")]
 mod virtual_disk;
+#[cfg(feature = "virtual-time")]
 mod watch;
 pub mod work;
+#[cfg(feature = "virtual-time")]
 mod workers;
 
+#[cfg(feature = "virtual-time")]
 pub use own_policy::{Choose, Own};
 pub use status_key::by_status;
+#[cfg(feature = "virtual-time")]
 pub use virtual_disk::{VirtualDisk, Way, Writer, layer_name, scheduler, ways};
+#[cfg(feature = "virtual-time")]
 pub use workers::Workers;

@@ -122,6 +122,7 @@ struct Slot {
 
 /// The seed of one of several disks, by its number. The first disk has the given seed, as a disk
 /// alone would.
+#[cfg(feature = "virtual-time")]
 pub(crate) fn seed_of_disk(seed: u64, disk: u32) -> u64 {
     seed + (u64::from(disk) << 32)
 }

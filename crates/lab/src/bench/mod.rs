@@ -3,30 +3,16 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `suite.rs` | the published workloads on two disks, in mode `plug` beside `none` |
-//! | `cases.rs`, `cases/` | three cases where the difference is plain |
 //! | `workload.rs` | one's own workload |
 //! | `virtual_time.rs`, `blkparse.rs` | the same in virtual time, on a disk with the times of a drive; what was sent |
-//! | `arena.rs` | memory for I/O, used again by every measurement |
-//! | `load.rs` | the load generator |
-//! | `group.rs` | the clients of one measurement, and its figures |
-//! | `verify.rs` | data that identifies the BIO that wrote it, read back |
 //! | `report.rs` | what a run found: as text, as JSON |
-//! | `table.rs` | aligned columns |
-//! | `progress.rs` | a bar on a terminal |
 //! | `watch.rs` | a socket on which it is watched |
 //!
 //! Every figure that is printed comes from the run that prints it.
 
-pub(crate) mod arena;
 mod blkparse;
-pub(crate) mod cases;
-pub(crate) mod group;
-mod load;
-pub(crate) mod progress;
 pub(crate) mod report;
 mod suite;
-pub(crate) mod table;
-pub(crate) mod verify;
 mod virtual_time;
 mod watch;
 mod workload;
@@ -144,7 +130,7 @@ pub(crate) struct Args {
     consent: crate::confirm::Consent,
 
     /// Seconds for each figure of the run without a workload: for tests
-    #[arg(long, value_name = "S", hide = true, default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "S", hide = true, default_value_t = 1.0, value_parser = crate::demo::seconds)]
     seconds: f64,
 }
 
@@ -187,11 +173,6 @@ fn duration(text: &str) -> Result<Duration, Error> {
             Error::invalid("not a time from 1ms to 24h")
                 .hint("a number and ms, s, m (minutes) or h, as in 500ms or 10s")
         })
-}
-
-pub(crate) fn seconds(text: &str) -> Result<f64, Error> {
-    let n = text.parse().ok().filter(|n| (0.001..=3600.0).contains(n));
-    n.ok_or_else(|| Error::invalid("not a number from 0.001 to 3600").hint("--seconds 0.5"))
 }
 
 impl Args {

@@ -1,37 +1,21 @@
 //! The results of a run: as text with aligned tables, and as JSON with all digits.
 
-use super::cases::append::{self, Append};
-use super::cases::order::{self, OrderFigures};
-use super::cases::tags::{self, Tags};
-use super::group::{Latency, Measure};
-use super::load::SAMPLE;
-use super::table::{Table, figure, thousands, time};
-use super::verify::Verified;
-use crate::failure::Failure;
-use crate::{csv, interrupt, program};
+use crate::cases::append::{self, Append};
+use crate::cases::order::{self, OrderFigures};
+use crate::cases::tags::{self, Tags};
+use crate::figures::{figure, thousands, time};
+use crate::load::generator::SAMPLE;
+use crate::load::group::Measure;
+use crate::load::latency::Latency;
+use crate::load::pattern::Verified;
+use crate::outcome::Build;
+use crate::table::Table;
+use crate::{csv, interrupt};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use zoneplug_core::Bytes;
 use zoneplug_models::work::Rw;
-
-/// The build and machine of a measurement.
-#[derive(Debug, Serialize)]
-pub(crate) struct Build {
-    pub(crate) zoneplug: &'static str,
-    pub(crate) profile: &'static str,
-    pub(crate) cores: usize,
-}
-
-impl Build {
-    pub(crate) fn this() -> Build {
-        Build {
-            zoneplug: env!("CARGO_PKG_VERSION"),
-            profile: program::PROFILE,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
-}
 
 impl fmt::Display for Build {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,25 +89,6 @@ pub(crate) struct Own {
     pub(crate) mode: &'static str,
     pub(crate) measure: Measure,
     pub(crate) verified: Option<Verified>,
-}
-
-/// The failure to report if BIOs failed or data was wrong. `plug`: whether the mode was `plug`, for the hint.
-pub(crate) fn failure_of(refused: u64, wrong: u64, plug: bool) -> Option<Failure> {
-    if wrong > 0 {
-        Some(
-            Failure::io(format!("{} BIOs were not read back as written", thousands(wrong)))
-                .hint("the same command again; if it fails again it is a bug in zoneplug"),
-        )
-    } else if refused > 0 {
-        let hint = if plug {
-            "the statuses in the output say why"
-        } else {
-            "--mode plug, which orders the writes of each zone"
-        };
-        Some(Failure::io(format!("{} BIOs failed", thousands(refused))).hint(hint))
-    } else {
-        None
-    }
 }
 
 /// A note if a polling thread had no core to itself.

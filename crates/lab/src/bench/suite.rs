@@ -2,15 +2,18 @@
 //! cases.
 
 use super::Args;
-use super::arena::Arena;
-use super::cases::{append, order, tags};
-use super::group::{Group, config, median};
-use super::progress::Progress;
-use super::report::{Build, DiskReport, Fresh, Report, Row, failure_of};
-use super::verify::{self, Enough, Verified};
+use super::report::{DiskReport, Fresh, Report, Row};
+use crate::cases::{append, order, tags};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
+use crate::load::arena::Arena;
+use crate::load::config;
+use crate::load::group::{Group, median};
+use crate::load::pattern::Verified;
+use crate::load::verify::{self, Enough};
+use crate::outcome::{Build, failure_of};
+use crate::progress::Progress;
 use crate::{json, term};
 use std::hint::black_box;
 use std::io::Write;

@@ -3,13 +3,14 @@
 
 use super::Args;
 use super::blkparse::Trace;
-use super::progress::Progress;
-use super::report::failure_of;
-use super::table::{Table, figure, thousands, time};
 use super::workload::NAMES;
 use crate::failure::Failure;
+use crate::figures::{figure, thousands, time};
 use crate::interrupt::{self, is_asked};
+use crate::outcome::failure_of;
 use crate::output::{Output, Over};
+use crate::progress::Progress;
+use crate::table::Table;
 use crate::virtual_disk::{short, warn_of_ways_that_never_wait, workers};
 use crate::{csv, json, term};
 use serde::Serialize;

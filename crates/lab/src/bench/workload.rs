@@ -1,16 +1,17 @@
 //! `zoneplug-lab bench` with a user's own workload.
 
 use super::Args;
-use super::arena::Arena;
-use super::group::Group;
-use super::progress::Progress;
-use super::report::{Build, Own, failure_of};
-use super::verify::{self, Enough};
+use super::report::Own;
 use super::watch::watch;
 use crate::confirm::Consent;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
+use crate::load::arena::Arena;
+use crate::load::group::Group;
+use crate::load::verify::{self, Enough};
+use crate::outcome::{Build, failure_of};
+use crate::progress::Progress;
 use crate::virtual_disk::warn_of_ways_that_never_wait;
 use crate::{json, term, zones};
 use std::io::Write;

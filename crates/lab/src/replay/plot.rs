@@ -2,7 +2,7 @@
 //! a place of its own below its name.
 
 use super::text::Report;
-use crate::bench::table::{figure, time};
+use crate::figures::{figure, time};
 use crate::html::svg::{COLOURS, Svg, WIDTH, decades, label, ticks};
 use crate::virtual_disk::short;
 use zoneplug_models::replay::{Kind, Latencies, Row};

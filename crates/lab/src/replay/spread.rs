@@ -1,6 +1,6 @@
 //! The spread of the repeats of rows, and which rows the repeats cannot tell apart.
 
-use crate::bench::table::{figure, time};
+use crate::figures::{figure, time};
 use crate::virtual_disk::short;
 use serde::Serialize;
 use zoneplug_models::replay::{Row, Spread};

@@ -3,10 +3,11 @@
 use super::Args;
 use super::files::{Files, MAX_MISSING};
 use super::spread::{self, FIGURES, Overlap, of_differences};
-use crate::bench::table::{Table, figure, thousands, time};
 use crate::csv;
 use crate::failure::Failure;
+use crate::figures::{figure, thousands, time};
 use crate::interrupt::{self, is_asked};
+use crate::table::Table;
 use crate::virtual_disk::short;
 use serde::Serialize;
 use std::collections::BTreeMap;

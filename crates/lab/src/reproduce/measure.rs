@@ -3,11 +3,11 @@
 //! because the place of their memory can change a figure by a third, and is compared with the first column. Rates are
 //! per second of processor time. The results hold for this machine and this build.
 
-use crate::bench::arena::Arena;
-use crate::bench::group::Group;
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
+use crate::load::arena::Arena;
+use crate::load::group::Group;
 use std::time::Duration;
 use zoneplug_models::layer_name;
 use zoneplug_models::reproduce::{

@@ -14,13 +14,13 @@ mod page;
 mod plot;
 mod text;
 
-use crate::bench::arena::Arena;
-use crate::bench::table::Table as Lines;
 use crate::failure::Failure;
 use crate::input::unreadable;
 use crate::interrupt::{self, is_asked};
+use crate::load::arena::Arena;
 use crate::output::{Output, Over};
 use crate::suggest::Suggest;
+use crate::table::Table as Lines;
 use crate::virtual_disk::workers;
 use crate::{csv, json, term};
 use clap::builder::StringValueParser;

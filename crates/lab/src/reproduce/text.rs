@@ -1,6 +1,6 @@
 //! The tables as text, for the terminal and the golden files.
 
-use crate::bench::table::Table;
+use crate::table::Table;
 use std::fmt::Write;
 use zoneplug_models::reproduce::{
     CellReport, ClaimReport, Headline, How, Layout, Report, TableReport, Verdict,

@@ -1,11 +1,12 @@
 //! Case 3: zone append. Eight clients append to one zone of a disk that takes a millisecond for a command.
 
-use super::super::arena::Arena;
-use super::super::group::Latency;
-use super::super::load::{histogram, nap};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
+use crate::load::arena::Arena;
+use crate::load::clock::nap;
+use crate::load::latency::Latency;
+use crate::load::latency::histogram;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, DiskQueue};
@@ -31,6 +32,7 @@ impl AppendMode {
     pub(crate) const ALL: [AppendMode; 3] =
         [AppendMode::OneByOne, AppendMode::Merged, AppendMode::Native];
 
+    #[cfg(feature = "models")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             AppendMode::OneByOne => "emulated, one by one (nomerges)",

@@ -1,16 +1,16 @@
 //! The clients of one measurement, and its figures.
 
 use super::arena::Arena;
-use super::load::{self, Slice, Tally, Worker};
-use super::watch::{Noted, Notes};
+use super::generator::{self, Slice, Tally, Worker};
+use super::latency::Latency;
+use super::notes::{Noted, Notes};
 use crate::disk::{Named, one};
 use crate::failure::Failure;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::{Bio, Op, Sector, Status};
 use zoneplug_host::{Client, HostedDisk};
 use zoneplug_models::by_status;
@@ -122,7 +122,7 @@ impl Group {
         o.limit(sectors);
         let queue = self.disk().open_polled_queue(work.depth, work.tags)?;
         let mut worker = Worker::new(queue, o, work, arena, named.device.is_timed())?;
-        load::fill(&mut worker);
+        generator::fill(&mut worker);
         match worker.tally.refused.first_key_value() {
             None => Ok(()),
             Some((status, _)) => Err(Failure::io(format!("filling the disk: {status}"))
@@ -138,10 +138,10 @@ impl Group {
     }
 
     /// Makes each client publish its counters from now on, and returns them.
-    pub(super) fn watch(&mut self) -> Vec<Arc<Noted>> {
+    pub(crate) fn watch(&mut self) -> Vec<Arc<Noted>> {
         let mut all = Vec::new();
         let mut new = || {
-            let (notes, noted) = Notes::new(load::SAMPLE);
+            let (notes, noted) = Notes::new(generator::SAMPLE);
             all.push(noted);
             notes
         };
@@ -164,8 +164,8 @@ impl Group {
     pub(crate) fn run_slice(&mut self, time: Duration, counts: bool) -> Result<(), Failure> {
         let merged_before = self.disk().counters().plugs.merged;
         let slice = match &mut self.clients {
-            Clients::Driven(_, workers) => load::run(workers, time)?,
-            Clients::Hosted(_, workers) => load::run_threads(workers, time)?,
+            Clients::Driven(_, workers) => generator::run(workers, time)?,
+            Clients::Hosted(_, workers) => generator::run_threads(workers, time)?,
         };
         if counts {
             self.merged += self.disk().counters().plugs.merged - merged_before;
@@ -191,8 +191,8 @@ impl Group {
     /// consumes the group.
     pub(crate) fn fill(mut self) -> f64 {
         let slice = match &mut self.clients {
-            Clients::Driven(_, workers) => workers.first_mut().map(load::fill),
-            Clients::Hosted(_, workers) => workers.first_mut().map(load::fill),
+            Clients::Driven(_, workers) => workers.first_mut().map(generator::fill),
+            Clients::Hosted(_, workers) => workers.first_mut().map(generator::fill),
         };
         slice.map_or(0.0, |s| s.wall_ns as f64 / s.bios.max(1) as f64)
     }
@@ -229,24 +229,6 @@ pub(crate) struct Measure {
     /// BIOs that failed before the measurement, by status. They are in no other figure.
     #[serde(serialize_with = "by_status")]
     pub(crate) refused_before: BTreeMap<&'static str, u64>,
-}
-
-/// Latency from the submission to the completion that the client sees.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Latency {
-    pub(crate) samples: u64,
-    pub(crate) p50_ns: u64,
-    pub(crate) p99_ns: u64,
-}
-
-impl Latency {
-    pub(crate) fn of(h: &Histogram<u64>) -> Latency {
-        Latency {
-            samples: h.len(),
-            p50_ns: h.value_at_quantile(0.5),
-            p99_ns: h.value_at_quantile(0.99),
-        }
-    }
 }
 
 /// The middle value of a list; 0 if it is empty.
@@ -300,14 +282,11 @@ impl Measure {
     }
 }
 
-/// The configuration of a disk for a mode. Only `plug` emulates append; the other modes use the device's.
-pub(crate) fn config(mode: Mode) -> DiskConfig {
-    DiskConfig { mode, emulate_append: mode == Mode::Plug, ..DiskConfig::default() }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::config;
     use super::*;
+    use zoneplug_core::disk::Mode;
     use zoneplug_core::zone::Condition;
 
     /// The clients pass many times over a small disk with limits: no BIO fails, and each slice leaves written zones empty

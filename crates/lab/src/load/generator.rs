@@ -7,12 +7,13 @@
 //! client of a Hosted disk, with a thread of its own.
 
 use super::arena::{Arena, Buffer};
-use super::watch::Notes;
+use super::clock::{nap, process_cpu, thread_cpu};
+use super::latency::histogram;
+use super::notes::Notes;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use crate::threads::together;
 use hdrhistogram::Histogram;
-use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use zoneplug_buf::Parts;
@@ -64,18 +65,6 @@ impl Port for Client {
     }
 }
 
-/// Sleeps while the next event is far off, so that a polling thread does not use up its share of a busy machine.
-/// Wakes early enough to poll in time, as a rule.
-pub(crate) fn nap(now: Nanos, deadline: Option<Nanos>) {
-    const EARLY: u64 = 150_000;
-    if let Some(deadline) = deadline {
-        let left = deadline.0.saturating_sub(now.0);
-        if left > EARLY * 4 / 3 {
-            std::thread::sleep(Duration::from_nanos(left - EARLY));
-        }
-    }
-}
-
 /// Counts and latencies of the BIOs of clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
@@ -101,34 +90,12 @@ impl Tally {
     }
 }
 
-/// Latencies in nanoseconds, to two digits, up to about a minute.
-pub(crate) fn histogram() -> Histogram<u64> {
-    // The constant bounds are valid.
-    Histogram::new_with_bounds(1, 1 << 36, 2).unwrap_or_else(|e| unreachable!("{e}"))
-}
-
 /// The BIOs and times of one stretch of work.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Slice {
     pub(crate) bios: u64,
     pub(crate) wall_ns: u64,
     pub(crate) cpu_ns: u64,
-}
-
-/// CPU time of this thread, in nanoseconds.
-pub(crate) fn thread_cpu() -> u64 {
-    cpu(ClockId::CLOCK_THREAD_CPUTIME_ID)
-}
-
-/// CPU time of this process, in nanoseconds.
-pub(crate) fn process_cpu() -> u64 {
-    cpu(ClockId::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-fn cpu(clock: ClockId) -> u64 {
-    // Every Linux kernel has both clocks.
-    let time = clock_gettime(clock).unwrap_or_else(|e| unreachable!("{e}"));
-    Duration::from(time).as_nanos() as u64
 }
 
 /// One client.

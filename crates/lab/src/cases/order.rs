@@ -1,12 +1,12 @@
 //! Case 1: the purpose of plugging. Several clients append to one log. Each chooses its offset and submits under one
 //! lock, so the disk gets the writes in order. The disk reorders commands in flight, as real ones do.
 
-use super::super::arena::{Arena, Buffer};
-use super::super::group::config;
-use super::super::verify::{self, Extent, Verified, pattern};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
+use crate::load::arena::{Arena, Buffer};
+use crate::load::config;
+use crate::load::pattern::{Extent, Verified, compare, pattern};
 use crate::threads::together;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -178,7 +178,7 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
     let extents: Vec<Extent> = results.into_iter().flat_map(|r| r.0).collect();
     let work =
         Work { rw: Rw::Read, block_sectors: BLOCK_SECTORS, depth: DEPTH, tags: DEPTH as u16 };
-    let mut verified = verify::compare(&disk, &extents, work, &mut bufs[..DEPTH as usize], false)?;
+    let mut verified = compare(&disk, &extents, work, &mut bufs[..DEPTH as usize], false)?;
     verified.refused = refused;
     let log = zoneplug_core::poison::unpoisoned(log.into_inner());
     Ok(OrderFigures {

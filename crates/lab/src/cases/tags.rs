@@ -1,12 +1,14 @@
 //! Case 2: tags. Random reads while a thousand writes to one zone wait. If waiting writes hold
 //! tags, reads find none.
 
-use super::super::arena::Arena;
-use super::super::group::{Latency, config};
-use super::super::load::{histogram, thread_cpu};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
+use crate::load::arena::Arena;
+use crate::load::clock::thread_cpu;
+use crate::load::config;
+use crate::load::latency::Latency;
+use crate::load::latency::histogram;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, Mode};
