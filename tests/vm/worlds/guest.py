@@ -575,8 +575,14 @@ class World:
 
 
 LIBC, OFFSET = ctypes.CDLL(None, use_errno=True), ctypes.c_int64
-if __name__ == "__main__":
+
+
+def main():
+    mode = sys.argv[1]
+    if mode == "compile":
+        # Python has written what it compiled this program to, so that no world does.
+        return
     try:
-        getattr(World(json.load(open("/srv/plan.json"))), sys.argv[1])()
+        getattr(World(json.load(open("/srv/plan.json"))), mode)()
     except BaseException as e:
         fail("the guest's own program:", repr(e), "in line", e.__traceback__.tb_next and e.__traceback__.tb_next.tb_lineno)
