@@ -1,11 +1,12 @@
-//! A child of a fork. In a file of its own, so that no other test runs in this process meanwhile.
+//! A child of a fork. In a file of its own, so that no test of another kind runs in this process meanwhile.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{message, op, open, poll, queue, submit, wait};
+use common::{Directory, message, op, open, poll, queue, submit, wait};
 use libc::EPERM;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zoneplug_capi::*;
 
 /// The child's calls with what it has inherited are refused in words, closing does nothing, and disks of its own work. The
@@ -61,4 +62,66 @@ fn a_child_is_refused_in_words_and_opens_its_own() {
         zp_close(other);
         zp_close(disk);
     }
+}
+
+/// A child opens the disk that a thread of its parent writes at the moment of the fork. That thread is not in the child, so
+/// whatever it had locked stays locked there.
+#[test]
+fn a_child_opens_the_disk_that_the_parent_writes() {
+    let d = Directory::new("fork");
+    let path = d.path("disk.zbd");
+    // SAFETY: numbers and a pointer; a path.
+    unsafe {
+        let zero: zp_create_options = std::mem::zeroed();
+        let options = zp_create_options {
+            struct_size: size_of_val(&zero),
+            zones: 8,
+            zone_size: 1 << 20,
+            ..zero
+        };
+        assert_eq!(zp_create(path.as_ptr(), &raw const options, std::ptr::null_mut()), 0);
+    }
+    let path = path.to_str().unwrap();
+    let read_only = std::ffi::CString::new(format!("{path},read-only=1")).unwrap();
+    let disk = open(path) as usize;
+    let (stop, written) = (AtomicBool::new(false), AtomicU32::new(0));
+    let failed = std::thread::scope(|s| {
+        s.spawn(|| {
+            let (disk, buf) = (disk as *mut zp_disk, [5u8; 4096]);
+            while !stop.load(Ordering::Relaxed) {
+                let n = written.fetch_add(1, Ordering::Relaxed) % 256;
+                // SAFETY: an open disk.
+                unsafe {
+                    assert!(n > 0 || zp_reset(disk, 0, 2048) == 0, "{}", message());
+                    let done = zp_write(disk, u64::from(n) * 8, buf.as_ptr().cast(), 4096, 0);
+                    assert_eq!(done, 0, "{}", message());
+                }
+            }
+        });
+        let child = |nth: u32| {
+            while written.load(Ordering::Relaxed) <= nth {
+                std::thread::yield_now();
+            }
+            // SAFETY: the child ends with `_exit` or by the alarm, and only its own thread exists there.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe {
+                    libc::alarm(10);
+                    let mut copy = std::ptr::null_mut();
+                    libc::_exit(i32::from(zp_open(read_only.as_ptr(), &raw mut copy) != 0));
+                }
+            }
+            let mut status = 0;
+            // SAFETY: the place of a number.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status
+        };
+        let failed = (0..16).map(child).find(|status| *status != 0);
+        stop.store(true, Ordering::Relaxed);
+        failed
+    });
+    // SAFETY: an open disk.
+    unsafe { zp_close(disk as *mut zp_disk) };
+    assert_eq!(failed, None, "14: a child waited for what no thread of its own has");
 }
