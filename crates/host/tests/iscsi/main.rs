@@ -94,8 +94,12 @@ fn s12_both_sides_prove_their_secrets() {
 #[test]
 fn s10_other_machines_need_permission() {
     let outside = IscsiOptions::new("192.0.2.1:3260".parse().unwrap(), NAME);
-    assert!(outside.check().unwrap_err().to_string().contains("any initiator could log in"));
+    let e = outside.check().unwrap_err();
+    assert!(e.to_string().contains("any initiator could log in"), "{e}");
     IscsiOptions { any_initiator: true, ..outside.clone() }.check().unwrap();
+    // An address that other machines reach counts, whichever it is.
+    let second = IscsiOptions { also_listen: vec![outside.listen], ..options() };
+    assert_eq!(second.check().unwrap_err().to_string(), e.to_string());
     let initiators = Some(vec!["iqn.2026-11.test:1".to_owned()]);
     IscsiOptions { initiators, ..outside.clone() }.check().unwrap();
     let secret = Secret::parse("twelve bytes").unwrap();

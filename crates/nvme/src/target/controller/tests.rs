@@ -300,7 +300,7 @@ fn an_event_is_announced_again_after_its_log_was_read() {
     ok(&mut t, id, Command(changed.0).with_cdw(10, changed.cdw(10) | RETAIN_EVENT));
     t.add_namespaces(&nqn(NQN), zoned(2)).unwrap();
     assert_eq!(completions(&mut t), [], "the event was retained");
-    assert_eq!(decode_namespace_list(&ok(&mut t, id, changed).1), [2, 3]);
+    assert_eq!(decode_namespace_list(&ok(&mut t, id, Command(changed.0)).1), [2, 3]);
     t.add_namespaces(&nqn(NQN), zoned(3)).unwrap();
     assert_eq!(completions(&mut t), [(id, 2, 0x4_0002)]);
     // A reset aborts the requests; otherwise the transport would keep them for ever.
@@ -314,10 +314,15 @@ fn an_event_is_announced_again_after_its_log_was_read() {
         })
         .collect();
     assert_eq!(aborted, [3, 4, 5].map(|cid| (id, cid, status::ABORTED | DNR)));
+    // What was enabled, announced and not read before the reset is forgotten.
     enable(&mut t, id, Configuration::START);
+    assert_eq!(ok(&mut t, id, get_feature(feature::ASYNC_EVENTS)).0, 0);
     ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 8));
-    t.add_namespaces(&nqn(NQN), zoned(4)).unwrap();
+    request_event(&mut t, id, 7);
     assert_eq!(completions(&mut t), []);
+    t.add_namespaces(&nqn(NQN), zoned(4)).unwrap();
+    assert_eq!(completions(&mut t), [(id, 7, 0x4_0002)]);
+    assert_eq!(decode_namespace_list(&ok(&mut t, id, changed).1), [5]);
 }
 
 #[test]
