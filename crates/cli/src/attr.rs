@@ -115,15 +115,17 @@ impl Target {
         }
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+    /// Sets an attribute. Returns what it was at that moment, which only a server tells.
+    fn set(&mut self, name: &str, value: &str) -> Result<Option<String>, Failure> {
         match self {
             Target::Own(opened) => opened.disk.set_attribute(name, value)?,
             Target::Live(server, disk) => {
                 let (disk, name, value) = (disk.clone(), name.to_owned(), value.to_owned());
-                server.ask(&Request::Set { disk, name, value })?;
+                let answer = server.ask(&Request::Set { disk, name, value })?;
+                return Ok(answer["was"].as_str().map(str::to_owned));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn plugs(&mut self) -> Result<String, Failure> {
@@ -200,7 +202,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         )));
     }
     if let Some(value) = &args.value {
-        target.set(name, value)?;
+        let was = target.set(name, value)?.or(was);
         let now = |other: &str| match name == other {
             true => Some(value.clone()),
             false => found(other),
@@ -230,7 +232,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
     }
     let Some(value) = was else {
         // The error of the look-up lists the attributes that exist.
-        return target.set(name, "");
+        return target.set(name, "").map(drop);
     };
     if args.json {
         return json::print(out, &one(args, name, &value, None));
