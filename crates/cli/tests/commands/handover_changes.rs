@@ -97,6 +97,8 @@ fn a_trace_goes_on_over_a_hand_over() {
     // A trace that cannot be made is known before the running server leaves.
     let elsewhere = format!("trace,file={none}@{a}");
     fails(&[&next[..], &[&elsewhere]].concat(), 1, "no such directory");
+    let check = ["serve", "--check-config", "--nvme-tcp", "127.0.0.1:0", &elsewhere];
+    fails(&check, 1, "no such directory");
     assert_eq!(last_is(&socket), first.0.id());
     // One that fails at the last step: the first server goes on, and its trace.
     let before = lines();
