@@ -107,6 +107,39 @@ fn a_commit_that_fails_changes_no_data() {
     }
 }
 
+/// A finish does what a flush does, and first. A zone that is full after a power cut, at whatever moment and whatever of
+/// the rest is left, has the data that was written before.
+#[test]
+fn a_finish_makes_data_durable_first() {
+    let mut d = Open::made();
+    d.storage.begin();
+    for block in 0..3 {
+        assert_eq!(d.write(2, block, block as u8 + 1), Status::Ok);
+    }
+    assert_eq!(d.write(17, 0, 9), Status::Ok);
+    assert_eq!(d.manage(Op::ZoneFinish, 2), Status::Ok);
+    let (mut full, mut closed, mut random) = (0, 0, 1u64);
+    for moment in 0..=d.storage.moments() {
+        for _ in 0..32 {
+            let mut pick = || {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if random >> 63 == 0 { Left::Nothing } else { Left::All }
+            };
+            let mut after = Open::new(d.storage.after_cut(moment, &mut pick));
+            let (condition, _, data) = after.zone(2);
+            if condition == Condition::Full {
+                assert_eq!(data, [1, 2, 3, 0], "after {moment} events");
+                full += 1;
+            } else {
+                closed += 1;
+            }
+        }
+    }
+    assert!(full >= 32 && closed >= 32, "{full} full, {closed} not");
+    let mut after = d.cut();
+    assert_eq!((after.zone(2).0, after.zone(17).2), (Condition::Full, [9, 0, 0, 0]));
+}
+
 /// Appends and a flush that fails, in every way that pages can be lost, for every sync of the flush. The next process
 /// shows only what is on the medium, in whatever order memory is short, and what it flushes stays.
 #[test]
