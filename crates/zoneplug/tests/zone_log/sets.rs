@@ -256,6 +256,36 @@ fn a_flush_that_fails_for_a_dropped_task_stops_all_logs_of_a_set() {
     }
 }
 
+/// A flush that another log had begun before says nothing of what was written since: a sync waits for the next one.
+#[test]
+fn a_sync_does_not_count_a_flush_that_began_before_it() {
+    let memory = Memory::new("mem,zones=6,zone-size=64K");
+    let flushes = Arc::new(AtomicU64::new(0));
+    let heard = flushes.clone();
+    let listener = move |e: &TapEvent| {
+        if (e.op, e.status) == (Op::Flush, None) {
+            heard.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let slow = FaultDisk::new(memory.0, &"flush/delay=20ms/skip=2/count=9".parse().unwrap()).unwrap();
+    let disk = open(TapDisk::new(slow, Arc::new(listener)));
+    block_on(async {
+        let logs = AsyncZoneLog::create_set(&disk, LogOptions::new(), 2).await.unwrap();
+        let [a, b] = logs.try_into().unwrap();
+        for log in [&a, &b] {
+            log.append(b"first").await.unwrap();
+        }
+        a.append(b"second").await.unwrap();
+        let before = flushes.load(Ordering::Relaxed);
+        let mut sync = pin!(a.sync());
+        assert!(sync.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        b.append(b"behind the flush").await.unwrap();
+        b.sync().await.unwrap();
+        assert_eq!(flushes.load(Ordering::Relaxed) - before, 2);
+        sync.await.unwrap();
+    });
+}
+
 /// The writes of four logs are at the device together; those of one log are one after the other.
 #[test]
 fn logs_of_a_set_do_not_wait_for_each_other() {
