@@ -101,6 +101,22 @@ fn s3_data_of_a_command_are_compared_and_repeated() {
     }
 }
 
+/// S8. A command whose data need a longer buffer than they came in counts for that one alone: a session with room for one
+/// such command carries out any number, one after the other.
+#[test]
+fn s8_a_command_with_a_longer_buffer_counts_once() {
+    let keys = "ImmediateData=Yes\0InitialR2T=No\0";
+    let mut peer = Peer::log_in_with(keys, 1 << 20, Fragments::random(11));
+    let (data, mut verify) = (pattern(3, 1), write_cdb(16, 3));
+    let tag = peer.write(&verify, &data);
+    assert_eq!(peer.answer(tag).status, 0);
+    (verify[0], verify[1]) = (0x8f, 2);
+    for n in 0..200 {
+        let tag = peer.write(&verify, &data);
+        assert_eq!(peer.answer(tag).status, 0, "the {n}th");
+    }
+}
+
 /// S1. CLOSE, FINISH and OPEN ZONE for all zones change the zones that the standard says: FINISH ZONE also fills those that
 /// are closed, and none of them an empty one.
 #[test]

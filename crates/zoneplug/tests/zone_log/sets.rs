@@ -267,7 +267,8 @@ fn a_sync_does_not_count_a_flush_that_began_before_it() {
             heard.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let slow = FaultDisk::new(memory.0, &"flush/delay=20ms/skip=2/count=9".parse().unwrap()).unwrap();
+    let slow =
+        FaultDisk::new(memory.0, &"flush/delay=20ms/skip=2/count=9".parse().unwrap()).unwrap();
     let disk = open(TapDisk::new(slow, Arc::new(listener)));
     block_on(async {
         let logs = AsyncZoneLog::create_set(&disk, LogOptions::new(), 2).await.unwrap();
