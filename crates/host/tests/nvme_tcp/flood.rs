@@ -49,7 +49,7 @@ fn flooded(known: Vec<KnownClient>) -> NvmeTcp {
     NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap()
 }
 
-/// K3. A Connect that is refused gives its place back.
+/// K3. A Connect that is refused gives its place back, and its host does not become a known one.
 #[test]
 fn k3_hosts_that_may_not_connect_take_no_places() {
     let only = Some(vec![HOST.to_owned()]);
@@ -58,6 +58,8 @@ fn k3_hosts_that_may_not_connect_take_no_places() {
     assert!((0..3 * MAX).all(|n| invented(&server, n).is_none()));
     let mut host = Host::new(&server, HOST);
     assert_eq!(host.write(0, &pattern(BLOCK as usize, 1)), 0);
+    let known: Vec<String> = server.known_hosts().into_iter().map(|k| k.name).collect();
+    assert_eq!(known, [HOST]);
 }
 
 /// K3. A peer that connects under invented names has its share of the places, and a host that was connected before gets in.
