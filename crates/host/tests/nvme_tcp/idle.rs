@@ -28,7 +28,7 @@ fn a_server_without_work_sleeps() {
 fn a_later_connection_is_woken_by_its_disk() {
     let server = server(&["delay,write=100ms@mem,zones=8,zone-size=4M"], 1);
     let (_admin, id) = Queue::admin(&server, Options::default());
-    let mut wait = |n| {
+    let wait = |n| {
         let mut q = Queue::io(&server, id, 1, Options::default());
         let begun = Instant::now();
         q.ok(write(1, n, pattern(4096, 1), BLOCK));
