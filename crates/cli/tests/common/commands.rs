@@ -55,7 +55,8 @@ pub(crate) fn program(args: &[&str]) -> &'static str {
     if is_lab { &ZONEPLUG_LAB } else { &ZONEPLUG }
 }
 
-/// Runs the command with `input` on its standard input.
+/// Runs the command with `input` on its standard input. One that goes on for minutes is killed, and fails the test: a server
+/// goes on that should have refused to start.
 pub(crate) fn feed(args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(program(args))
         .args(args)
@@ -67,7 +68,8 @@ pub(crate) fn feed(args: &[&str], input: &[u8]) -> Output {
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
     // A command that fails early does not read it all.
     let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
-    let out = child.wait_with_output().unwrap();
+    let limit = if args.first() == Some(&"serve") { 60 } else { 240 };
+    let out = end(child, Duration::from_secs(limit));
     let _ = writer.join().unwrap();
     out
 }
