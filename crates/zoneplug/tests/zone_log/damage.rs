@@ -136,6 +136,25 @@ fn a_zone_that_dies_is_named_and_left() {
     }
 }
 
+/// A zone that went offline under the log is no longer its oldest one, which would stop it from giving room back.
+#[test]
+fn a_zone_that_went_offline_does_not_keep_the_log_from_its_room() {
+    let memory = Memory::new("mem,zones=4,zone-size=64K");
+    let log = open_log(&memory);
+    log.append(b"first").unwrap();
+    memory.0.set_condition(ZoneNo(0), Condition::Offline);
+    log.append(b"second").unwrap_err();
+    let last = loop {
+        let at = log.append(&data(3, 20_000)).unwrap();
+        if at.sector() >= Sector(2 * 128) {
+            break at;
+        }
+    };
+    assert_eq!(log.trim(last).unwrap(), [ZoneNo(1)]);
+    while log.append(&data(4, 20_000)).unwrap().sector() >= Sector(2 * 128) {}
+    assert_eq!(log.reset_oldest().unwrap(), Some(ZoneNo(2)));
+}
+
 fn with_faults(plan: &str) -> (Memory, Arc<FaultDisk>, ZoneLog) {
     let memory = Memory::new("mem,zones=4,zone-size=64K");
     let faults = FaultDisk::new(memory.0.clone(), &FaultPlan::default()).unwrap();
