@@ -4,19 +4,12 @@
 
 mod common;
 
-use common::{Directory, hint, message, open, property, reason};
+use common::{Directory, hint, message, open, property, reason, small};
 use libc::{E2BIG, EBUSY, EINVAL, EOPNOTSUPP, c_char, c_void};
 use std::ffi::{CStr, CString};
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 use zoneplug_capi::*;
-
-/// Options of a disk of 8 zones of 1 MiB.
-fn small() -> zp_create_options {
-    // SAFETY: numbers and a pointer.
-    let zero: zp_create_options = unsafe { zeroed() };
-    zp_create_options { struct_size: size_of_val(&zero), zones: 8, zone_size: 1 << 20, ..zero }
-}
 
 fn text(of: &[c_char]) -> String {
     // SAFETY: ends with a zero byte.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Directory, message, op, open, poll, queue, submit, wait};
+use common::{Directory, message, op, open, poll, queue, small, submit, wait};
 use libc::EPERM;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zoneplug_capi::*;
@@ -70,17 +70,9 @@ fn a_child_is_refused_in_words_and_opens_its_own() {
 fn a_child_opens_the_disk_that_the_parent_writes() {
     let d = Directory::new("fork");
     let path = d.path("disk.zbd");
-    // SAFETY: numbers and a pointer; a path.
-    unsafe {
-        let zero: zp_create_options = std::mem::zeroed();
-        let options = zp_create_options {
-            struct_size: size_of_val(&zero),
-            zones: 8,
-            zone_size: 1 << 20,
-            ..zero
-        };
-        assert_eq!(zp_create(path.as_ptr(), &raw const options, std::ptr::null_mut()), 0);
-    }
+    let options = small();
+    // SAFETY: a path, and options.
+    assert_eq!(unsafe { zp_create(path.as_ptr(), &raw const options, std::ptr::null_mut()) }, 0);
     let path = path.to_str().unwrap();
     let read_only = std::ffi::CString::new(format!("{path},read-only=1")).unwrap();
     let disk = open(path) as usize;

@@ -7,6 +7,13 @@ use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 use zoneplug_capi::*;
 
+/// Options of a disk of 8 zones of 1 MiB.
+pub(crate) fn small() -> zp_create_options {
+    // SAFETY: numbers and a pointer.
+    let zero: zp_create_options = unsafe { std::mem::zeroed() };
+    zp_create_options { struct_size: size_of_val(&zero), zones: 8, zone_size: 1 << 20, ..zero }
+}
+
 /// Opens a disk.
 pub(crate) fn open(spec: &str) -> *mut zp_disk {
     let spec = CString::new(spec).unwrap();
