@@ -1,11 +1,13 @@
 //! Disks for logs, and ways to damage them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug::zone::Condition;
-use zoneplug::{AlignedBuf, BlockingDisk, HostedDisk, ZoneNo};
+use zoneplug::{AlignedBuf, BlockingDisk, HostedDisk, Op, ZoneNo};
 use zoneplug_core::Device;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+use zoneplug_devices::stack::{TapDisk, TapEvent};
 
 /// A disk in memory that can be opened again and again.
 pub(crate) struct Memory(pub(crate) Arc<EmuDisk>);
@@ -49,6 +51,21 @@ impl Memory {
 
 pub(crate) fn open(device: Arc<dyn Device>) -> HostedDisk {
     HostedDisk::open(device, DiskConfig::default()).unwrap()
+}
+
+/// A disk that counts the commands of each of `ops` that are sent to `device`.
+pub(crate) fn counting<const N: usize>(
+    device: Arc<dyn Device>,
+    ops: [Op; N],
+) -> (HostedDisk, Arc<[AtomicU64; N]>) {
+    let counts = Arc::new(ops.map(|_| AtomicU64::new(0)));
+    let heard = counts.clone();
+    let listener = move |e: &TapEvent| {
+        if let Some(nth) = ops.iter().position(|op| (*op, None) == (e.op, e.status)) {
+            heard[nth].fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    (open(TapDisk::new(device, Arc::new(listener))), counts)
 }
 
 /// Data of the record with this number.

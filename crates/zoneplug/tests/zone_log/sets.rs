@@ -1,19 +1,18 @@
 //! Sets of logs: they share zones, and nothing else.
 
-use super::common::{Memory, block_on, data, open};
+use super::common::{Memory, block_on, counting, data, open};
 use super::model::{Known, check_log, step};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use zoneplug::crash::{Crash, Random, Work};
 use zoneplug::zone_log::{AsyncZoneLog, LogAddress, LogError, LogOptions, ZoneLog};
 use zoneplug::{HostedDisk, Op, ZoneNo};
-use zoneplug_devices::stack::{FaultDisk, FaultPlan, TapDisk, TapEvent};
+use zoneplug_devices::stack::{FaultDisk, FaultPlan};
 
 fn set(disk: &HostedDisk, logs: u32) -> Vec<ZoneLog> {
     ZoneLog::open_set(disk, LogOptions::new(), logs).unwrap()
@@ -260,16 +259,9 @@ fn a_flush_that_fails_for_a_dropped_task_stops_all_logs_of_a_set() {
 #[test]
 fn a_sync_does_not_count_a_flush_that_began_before_it() {
     let memory = Memory::new("mem,zones=6,zone-size=64K");
-    let flushes = Arc::new(AtomicU64::new(0));
-    let heard = flushes.clone();
-    let listener = move |e: &TapEvent| {
-        if (e.op, e.status) == (Op::Flush, None) {
-            heard.fetch_add(1, Ordering::Relaxed);
-        }
-    };
     let slow =
         FaultDisk::new(memory.0, &"flush/delay=20ms/skip=2/count=9".parse().unwrap()).unwrap();
-    let disk = open(TapDisk::new(slow, Arc::new(listener)));
+    let (disk, flushes) = counting(slow, [Op::Flush]);
     block_on(async {
         let logs = AsyncZoneLog::create_set(&disk, LogOptions::new(), 2).await.unwrap();
         let [a, b] = logs.try_into().unwrap();
@@ -277,12 +269,12 @@ fn a_sync_does_not_count_a_flush_that_began_before_it() {
             log.append(b"first").await.unwrap();
         }
         a.append(b"second").await.unwrap();
-        let before = flushes.load(Ordering::Relaxed);
+        let before = flushes[0].load(Ordering::Relaxed);
         let mut sync = pin!(a.sync());
         assert!(sync.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         b.append(b"behind the flush").await.unwrap();
         b.sync().await.unwrap();
-        assert_eq!(flushes.load(Ordering::Relaxed) - before, 2);
+        assert_eq!(flushes[0].load(Ordering::Relaxed) - before, 2);
         sync.await.unwrap();
     });
 }
@@ -291,20 +283,13 @@ fn a_sync_does_not_count_a_flush_that_began_before_it() {
 #[test]
 fn logs_of_a_set_do_not_wait_for_each_other() {
     let memory = Memory::new("mem,zones=16,zone-size=64K,latency=20ms");
-    let sent = Arc::new(AtomicU64::new(0));
-    let heard = sent.clone();
-    let listener = move |e: &TapEvent| {
-        if (e.op, e.status) == (Op::Write, None) {
-            heard.fetch_add(1, Ordering::Relaxed);
-        }
-    };
-    let disk = open(TapDisk::new(memory.0, Arc::new(listener)));
+    let (disk, sent) = counting(memory.0, [Op::Write]);
     block_on(async {
         let logs = AsyncZoneLog::create_set(&disk, LogOptions::new(), 4).await.unwrap();
         for log in &logs {
             log.append_sync(b"first").await.unwrap();
         }
-        let before = sent.load(Ordering::Relaxed);
+        let before = sent[0].load(Ordering::Relaxed);
         let mut tasks: Vec<_> = logs.iter().map(|log| Box::pin(log.append(b"second"))).collect();
         let mut again = pin!(logs[0].append(b"third"));
         let mut cx = Context::from_waker(Waker::noop());
@@ -313,7 +298,7 @@ fn logs_of_a_set_do_not_wait_for_each_other() {
         }
         assert!(again.as_mut().poll(&mut cx).is_pending());
         // No write can have ended: a future sees that only when it is polled.
-        while sent.load(Ordering::Relaxed) < before + 4 {
+        while sent[0].load(Ordering::Relaxed) < before + 4 {
             std::thread::yield_now();
         }
         for task in tasks {

@@ -1,6 +1,6 @@
 //! Several threads and tasks on one log.
 
-use super::common::{Memory, block_on, data, open};
+use super::common::{Memory, block_on, counting, data, open};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -9,23 +9,6 @@ use std::task::{Context, Poll, Waker};
 use zoneplug::zone_log::{AsyncZoneLog, LogError, LogOptions, ZoneLog};
 use zoneplug_core::Op;
 use zoneplug_devices::stack::TapDisk;
-
-/// A log on a disk that counts its writes and flushes.
-fn counted(spec: &str) -> (Memory, zoneplug::HostedDisk, Arc<[AtomicU64; 2]>) {
-    let memory = Memory::new(spec);
-    let counts: Arc<[AtomicU64; 2]> = Arc::default();
-    let heard = counts.clone();
-    let listener = move |e: &zoneplug_devices::stack::TapEvent| {
-        let which = match (e.op, e.status) {
-            (Op::Write, None) => 0,
-            (Op::Flush, None) => 1,
-            _ => return,
-        };
-        heard[which].fetch_add(1, Ordering::Relaxed);
-    };
-    let disk = open(TapDisk::new(memory.0.clone(), Arc::new(listener)));
-    (memory, disk, counts)
-}
 
 /// A record that does not fit ends its zone early: reading does not go on to where the zone would be full.
 #[test]
@@ -89,7 +72,8 @@ fn threads_share_a_log() {
 /// Tasks that append at the same time share writes, and their syncs share flushes.
 #[test]
 fn tasks_share_writes_and_flushes() {
-    let (_memory, disk, counts) = counted("mem,zones=8,zone-size=1M");
+    let memory = Memory::new("mem,zones=8,zone-size=1M");
+    let (disk, counts) = counting(memory.0, [Op::Write, Op::Flush]);
     block_on(async {
         let log = AsyncZoneLog::open(&disk, LogOptions::new()).await.unwrap();
         log.append_sync(b"first").await.unwrap();
