@@ -85,20 +85,16 @@ static PROGRAM: Program = Program {
     note: "zoneplug makes, serves and operates disks.",
     other: "zoneplug",
     others: &OPERATES,
-    left_out: &[
-        #[cfg(not(feature = "models"))]
-        "bench",
-        #[cfg(not(feature = "models"))]
-        "calibrate",
-        #[cfg(not(feature = "models"))]
-        "replay",
-        #[cfg(not(feature = "models"))]
-        "reproduce",
-        #[cfg(not(feature = "worlds"))]
-        "merge",
-        #[cfg(not(feature = "worlds"))]
-        "sim",
-    ],
+    left_out: LEFT_OUT,
+};
+
+/// The commands that this build leaves out. A build with worlds has models.
+const LEFT_OUT: &[&str] = if cfg!(feature = "worlds") {
+    &[]
+} else if cfg!(feature = "models") {
+    &["merge", "sim"]
+} else {
+    &["bench", "calibrate", "merge", "replay", "reproduce", "sim"]
 };
 
 /// The commands of `zoneplug`.
