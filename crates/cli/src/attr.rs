@@ -115,7 +115,7 @@ impl Target {
         }
     }
 
-    /// Sets an attribute. Returns what it was at that moment, which only a server tells.
+    /// Sets an attribute. Returns its value before, if the disk is served: the server knows that of the very moment.
     fn set(&mut self, name: &str, value: &str) -> Result<Option<String>, Failure> {
         match self {
             Target::Own(opened) => opened.disk.set_attribute(name, value)?,

@@ -383,7 +383,7 @@ fn what_the_demo_says_to_try_next_works() {
     assert!(readme.contains("    cargo demo "), "its first command");
     let is_bar = |l: &&str| l.contains("% written") || l.contains("s/s, p99");
     for line in said.lines().filter(|l| !is_bar(l) && !l.contains(" build")) {
-        // What cargo builds for the README's first command has the demonstration alone, and names an alias.
+        // The README shows the build of its first command, which has the demonstration alone and names an alias.
         let line = line.replace(&**ZONEPLUG_LAB, "cargo lab");
         assert!(readme.contains(&line), "the README does not show: {line}");
     }

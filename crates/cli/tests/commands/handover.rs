@@ -366,13 +366,7 @@ os.kill(os.getpid(), signal.SIGSTOP)";
     }
     let began = Instant::now();
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
-    let status = loop {
-        match server.0.try_wait().unwrap() {
-            Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(10)),
-        }
-        assert!(began.elapsed() < Duration::from_secs(5), "it does not end");
-    };
+    let status = ends_within(&mut server.0, began + Duration::from_secs(5));
     assert!(status.success(), "{status}");
     let ended = next.try_wait().unwrap();
     if ended.is_none() {
@@ -460,13 +454,13 @@ pub(crate) fn wait_for(socket: &str) {
     }
 }
 
-/// The status of a process, which must end by then.
+/// The status of a process, which must end by `end`.
 fn ends_within(child: &mut Child, end: Instant) -> ExitStatus {
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(Instant::now() < end, "it goes on");
+        assert!(Instant::now() < end, "it does not end");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

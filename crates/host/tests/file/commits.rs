@@ -2,7 +2,7 @@
 
 use crate::open::{Open, options};
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Command, Commands, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Command, Commands, Nanos, Op, Random, Sector, Status, ZoneNo};
 use zoneplug_host::file::Storage;
 use zoneplug_host::file::testing::{CutStorage, Left};
 use zoneplug_host::file::{Access, CreateOptions};
@@ -107,8 +107,8 @@ fn a_commit_that_fails_changes_no_data() {
     }
 }
 
-/// A finish does what a flush does, and first. A zone that is full after a power cut, at whatever moment and whatever of
-/// the rest is left, has the data that was written before.
+/// A finish first makes data durable, as a flush does, and only then its zone full. So a zone that is full after a power
+/// cut has its data, whenever the power failed and whatever else the cut left.
 #[test]
 fn a_finish_makes_data_durable_first() {
     let mut d = Open::made();
@@ -118,13 +118,10 @@ fn a_finish_makes_data_durable_first() {
     }
     assert_eq!(d.write(17, 0, 9), Status::Ok);
     assert_eq!(d.manage(Op::ZoneFinish, 2), Status::Ok);
-    let (mut full, mut closed, mut random) = (0, 0, 1u64);
+    let (mut full, mut closed, mut random) = (0, 0, Random::new(1));
     for moment in 0..=d.storage.moments() {
         for _ in 0..32 {
-            let mut pick = || {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                if random >> 63 == 0 { Left::Nothing } else { Left::All }
-            };
+            let mut pick = || random.pick(&[Left::Nothing, Left::All]);
             let mut after = Open::new(d.storage.after_cut(moment, &mut pick));
             let (condition, _, data) = after.zone(2);
             if condition == Condition::Full {

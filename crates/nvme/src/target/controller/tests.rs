@@ -314,7 +314,7 @@ fn an_event_is_announced_again_after_its_log_was_read() {
         })
         .collect();
     assert_eq!(aborted, [3, 4, 5].map(|cid| (id, cid, status::ABORTED | DNR)));
-    // What was enabled, announced and not read before the reset is forgotten.
+    // The reset forgets which events the host had enabled, and which it had not read.
     enable(&mut t, id, Configuration::START);
     assert_eq!(ok(&mut t, id, get_feature(feature::ASYNC_EVENTS)).0, 0);
     ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 8));
