@@ -7,6 +7,7 @@ mod common;
 use common::{Directory, message, op, open, poll, queue, small, submit, wait};
 use libc::EPERM;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 use zoneplug_capi::*;
 
 /// The child's calls with what it has inherited are refused in words, closing does nothing, and disks of its own work. The
@@ -94,6 +95,8 @@ fn a_child_opens_the_disk_that_the_parent_writes() {
             while written.load(Ordering::Relaxed) <= nth {
                 std::thread::yield_now();
             }
+            // Each fork meets another moment of a write.
+            std::thread::sleep(Duration::from_micros(u64::from(nth) * 130));
             // SAFETY: the child ends with `_exit` or by the alarm, and only its own thread exists there.
             let child = unsafe { libc::fork() };
             if child == 0 {
