@@ -48,17 +48,25 @@ impl Unit {
 }
 
 /// Gives a BIO that has come back with its memory to its unit. The error is an append, a BIO that the device has made
-/// up, or one whose memory the device has kept; and the memory with which it came.
+/// up, or one whose memory the device has kept; the BIO still has the memory with which it came.
 #[inline(always)]
-fn take_back(units: &mut [Unit], mut bio: Box<Bio>) -> Result<&mut Unit, (Box<Bio>, IoRange)> {
+fn take_back(units: &mut [Unit], mut bio: Box<Bio>) -> Result<&mut Unit, Box<Bio>> {
     let buf = bio.take_buf();
     match units.get_mut(bio.token() as usize) {
         Some(unit) if unit.bio.is_none() && unit.lent == buf.range() => {
             unit.bio = Some(bio);
             Ok(unit)
         }
-        _ => Err((bio, buf.range())),
+        _ => Err(with_memory(bio, buf)),
     }
+}
+
+/// The BIO with its memory again. One pointer is an error that costs the completion of other requests nothing.
+#[cold]
+#[inline(never)]
+fn with_memory(mut bio: Box<Bio>, buf: IoBuf) -> Box<Bio> {
+    bio.set_buf(buf);
+    bio
 }
 
 /// Gives the BIO of an append to its unit, and notes where the data landed. The error is as for [`take_back`].
@@ -68,8 +76,9 @@ fn take_append<'a>(
     units: &'a mut [Unit],
     named: Option<&Vec<u64>>,
     device: &Device,
-    (mut bio, lent): (Box<Bio>, IoRange),
+    mut bio: Box<Bio>,
 ) -> Result<&'a mut Unit, Box<Bio>> {
+    let lent = bio.take_buf().range();
     let nth = bio.token() ^ APPEND;
     match (units.get_mut(nth as usize), named) {
         (Some(unit), Some(named)) if unit.bio.is_none() && unit.lent == lent => {
