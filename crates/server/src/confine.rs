@@ -104,8 +104,11 @@ const DENIED: &[i64] = &[
     libc::SYS_ioperm,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_kexec_file_load,
+    // `libc` names the call of this processor for glibc alone, and musl's has the same number.
+    #[cfg(target_arch = "aarch64")]
+    294,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_uselib,
 ];
