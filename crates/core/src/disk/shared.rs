@@ -194,11 +194,10 @@ impl Shared {
         for s in &self.shards {
             let mut shard = lock(&s.0);
             shard.keep_tracks(layout.zone_depth > 1);
-            // The code of arbitrated disks, and the counts of each zone, read the plug and not its word. Short turns
-            // use the word.
-            shard.keep_locked(
-                layout.arbitrated && !layout.short_turns || layout.config.zone_counters,
-            );
+            // The code of arbitrated disks, and the counts of each zone, read the plug and not its word. Short turns, and
+            // writes that pass a scheduler by, use the word.
+            let uses_words = layout.short_turns || layout.passes_scheduler;
+            shard.keep_locked(layout.arbitrated && !uses_words || layout.config.zone_counters);
         }
     }
 

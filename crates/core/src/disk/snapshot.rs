@@ -35,6 +35,9 @@ pub(crate) struct Layout {
     /// Whether a turn of one command needs no lock while no zone waits (`sched/writer_cell.rs`). A writer that waits for
     /// more, or whose policy is the program's own, needs to know more of each turn.
     pub(crate) short_turns: bool,
+    /// Whether a write that finds nothing waiting in the scheduler passes it by (`queue/past_scheduler.rs`). Such plugs
+    /// are in their words while no write waits.
+    pub(crate) passes_scheduler: bool,
     /// Most writes of a zone in flight. If it is more than 1, `arbitrated` is set too, so other disks need not count
     /// writes.
     pub(crate) zone_depth: u16,
@@ -111,6 +114,11 @@ impl Layout {
                 && config.anticipation.0 == 0
                 && !config.zone_counters
                 && !matches!(config.zoned_qd1_policy, Policy::Own(_)),
+            passes_scheduler: plugs
+                && scheduled
+                && !single_writer
+                && config.read_write_balance.is_none()
+                && !config.zone_counters,
             order_window: if plugs { config.order_window } else { Nanos(0) },
             timed: config.timeout.is_some()
                 || scheduled

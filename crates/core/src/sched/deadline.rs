@@ -79,6 +79,13 @@ impl Class {
         list[first..].iter().map(|e| e.1).find(|&i| may(t.get(i)))
     }
 
+    fn begin_batch(&mut self, dir: usize) {
+        self.batch = (dir, 1);
+        if dir == WRITE {
+            self.starved = 0;
+        }
+    }
+
     /// Returns the oldest request that may be sent.
     fn oldest(&self, t: &Table, dir: usize, may: &dyn Fn(&Request) -> bool) -> Option<u32> {
         t.iter(&self.fifo[dir]).find(|&i| may(t.get(i)))
@@ -181,11 +188,20 @@ impl Deadline {
         let oldest = oldest[dir]?;
         let late = now.0.saturating_sub(t.get(oldest).since.0) >= self.expire(dir).0;
         let next = if late { None } else { self.classes[c].upward(t, dir, may) };
-        let class = &mut self.classes[c];
-        class.batch = (dir, 1);
-        if dir == WRITE {
-            class.starved = 0;
-        }
+        self.classes[c].begin_batch(dir);
         Some(next.unwrap_or(oldest))
+    }
+
+    /// Does what follows from the choice of a request that is the only one.
+    pub(crate) fn pass(&mut self, r: &Request) {
+        let (class, dir) = (&mut self.classes[usize::from(r.class)], r.dir as usize);
+        let (batch_of, length) = class.batch;
+        let goes_on = length > 0 && length < self.config.fifo_batch;
+        if goes_on && batch_of == dir && r.sector >= class.at[dir] {
+            class.batch.1 += 1;
+        } else {
+            class.begin_batch(dir);
+        }
+        class.at[dir] = r.end();
     }
 }

@@ -134,6 +134,21 @@ impl Elevator {
         false
     }
 
+    /// Returns whether a request that comes now would be sent at once: nothing waits, and the device takes one more.
+    pub(crate) fn may_pass(&self) -> bool {
+        let takes = self.setup.depth == 0 || self.flying.iter().sum::<u32>() < self.setup.depth;
+        takes && self.waiting() == 0
+    }
+
+    /// Counts a request that is sent at once, without a balance and while [`Elevator::may_pass`]. What comes later is chosen as
+    /// if this one had been inserted and chosen.
+    pub(crate) fn pass(&mut self, request: &Request) {
+        if let Order::Deadline(d) = &mut self.order {
+            d.pass(request);
+        }
+        self.flying[request.dir as usize] += 1;
+    }
+
     fn merges(&self, i: u32, new: &Request, merge: Merge) -> bool {
         let old = self.table.get(i);
         old.lock == new.lock

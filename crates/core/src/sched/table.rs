@@ -1,7 +1,7 @@
 //! The requests that wait in a scheduler. They are in one table, so that schedulers work with numbers. Nothing is
 //! allocated once the table has grown to its final size.
 
-use crate::bio::{Bio, Op};
+use crate::bio::{Bio, MIXED, Op};
 use crate::plug::Kind;
 use crate::unit::{Nanos, Sector, ZoneNo};
 
@@ -57,6 +57,28 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// The next write of a plugged zone.
+    pub(crate) fn of_zone(
+        zone: ZoneNo,
+        sector: Sector,
+        len_sectors: u32,
+        class: u8,
+        since: Nanos,
+    ) -> Request {
+        Request {
+            sector,
+            len_sectors,
+            dir: Dir::Write,
+            class,
+            since,
+            lock: None,
+            owner: MIXED,
+            op: Op::Write,
+            kind: Kind::PLAIN,
+            content: RequestContent::Zone(zone),
+        }
+    }
+
     pub(crate) fn end(&self) -> Sector {
         self.sector.plus(u64::from(self.len_sectors))
     }

@@ -5,6 +5,7 @@ use super::table::{Dir, Request, RequestContent};
 use super::{Balance, DeadlineConfig, Scheduler};
 use crate::bio::{Bio, Op};
 use crate::plug::{Kind, Merge};
+use crate::random::Random;
 use crate::unit::{Nanos, Sector, ZoneNo};
 
 const MERGE: Merge = Merge { max_sectors: 24, max_zeroes_sectors: 24, max_bios: 3 };
@@ -259,6 +260,36 @@ fn every_request_leaves() {
                 break;
             }
             assert!(step < 10_000);
+        }
+    }
+}
+
+/// A request that passes leaves the scheduler as one that was inserted and chosen: what comes later has the same order.
+#[test]
+fn a_request_that_passes_is_as_one_that_was_chosen() {
+    let mut rng = Random::new(1);
+    let deadline = |s: &mut Setup| s.deadline.fifo_batch = 3;
+    let mut rigs = [rig(Scheduler::MqDeadline, deadline), rig(Scheduler::MqDeadline, deadline)];
+    for n in 0..20_000u64 {
+        let now = n * 1_000_000;
+        if rng.one_in(2) && rigs.iter().all(|r| r.0.may_pass()) {
+            let request = Request {
+                class: rng.below(3) as u8,
+                ..request(Op::Write, 8 * u64::from(rng.below(64)), now)
+            };
+            rigs[0].0.pass(&request);
+            rigs[1].put(request);
+            assert_eq!(rigs[1].next(now), Some(request.sector.0));
+        } else if rng.one_in(2) {
+            let op = rng.pick(&[Op::Read, Op::Write, Op::Write]);
+            let request = Request {
+                class: rng.below(3) as u8,
+                ..request(op, 8 * u64::from(rng.below(64)), now)
+            };
+            rigs.iter_mut().for_each(|r| r.put(request));
+        } else {
+            let [a, b] = rigs.each_mut().map(|r| r.next(now));
+            assert_eq!(a, b, "step {n}");
         }
     }
 }

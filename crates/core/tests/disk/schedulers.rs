@@ -70,6 +70,26 @@ fn requests_of_all_clients_are_sorted_together() {
     assert_eq!(log.lock().unwrap().most, 1, "the depth of the disk, whatever tags there are");
 }
 
+/// A write that would be the only one to choose from is sent at once; one that comes while others wait is sorted among them, and
+/// one that comes while the disk has its depth waits.
+#[test]
+fn a_write_passes_a_scheduler_in_which_nothing_waits() {
+    let (mut r, log) = rig(|c| c.queue_depth = 2, &[(64, 1), (64, 4), (64, 4)]);
+    r.submit(1, [write(512, 8)]);
+    assert_eq!((r.disk.scheduled(), r.disk.counters().plugs.parked), (0, 0));
+    r.finish();
+    // The first queue has one tag, so its second read waits while the disk has room for one more request.
+    r.submit(0, [read(0, 8), read(1000, 8)]);
+    assert_eq!(r.disk.scheduled(), 1);
+    r.submit(1, [write(520, 8)]);
+    assert_eq!((r.disk.scheduled(), r.disk.counters().plugs.parked), (1, 1));
+    r.submit(2, [write(1024, 8)]);
+    assert_eq!(r.disk.scheduled(), 2, "two requests are at the device");
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+    assert_eq!(sectors(&log), [512, 0, 1000, 520, 1024]);
+    assert_eq!(log.lock().unwrap().most, 2);
+}
+
 /// C2: whatever the scheduler does, a zone is written in order, one write at a time, and BIOs merge while they wait.
 #[test]
 fn c2_no_order_of_a_scheduler_breaks_a_zone() {

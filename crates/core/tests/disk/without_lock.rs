@@ -86,6 +86,8 @@ struct World {
     tokens: u64,
     /// Whether its device loses and exchanges BIOs.
     faulty: bool,
+    /// Whether a scheduler was on at some time.
+    had_scheduler: bool,
 }
 
 impl World {
@@ -116,7 +118,15 @@ impl World {
         }
         m.config.zone_counters = locked;
         let rig = if odd { Self::odd(m, seed, faulty, rng.one_in(2)) } else { m.rig() };
-        World { rig, rng, next: [0; ZONES as usize], said: Vec::new(), tokens: 0, faulty }
+        World {
+            rig,
+            rng,
+            next: [0; ZONES as usize],
+            said: Vec::new(),
+            tokens: 0,
+            faulty,
+            had_scheduler: false,
+        }
     }
 
     /// A disk on a device of odd queues.
@@ -186,8 +196,9 @@ impl World {
         let mut dump = String::new();
         self.rig.disk.zone_wplugs(&mut dump).unwrap();
         let mut counters = self.rig.disk.counters();
-        if counters.writer.turns > 0 {
-            // A short turn of the single writer parks nothing; with the lock, each of its writes waits in the plug first.
+        if counters.writer.turns > 0 || self.had_scheduler {
+            // A short turn of the single writer parks nothing, nor does a write that finds nothing waiting in a scheduler; with
+            // the lock, each such write waits in the plug first.
             counters.plugs.parked = 0;
         }
         let _ = write!(dump, "{counters:?}");
@@ -225,6 +236,7 @@ impl World {
                     }
                     assert!(rounds < 10_000, "the disk does not drain: {:?}", self.rig.queues);
                 }
+                self.had_scheduler |= value == "mq-deadline";
                 self.said.push(format!("{name}={value} after {rounds}"));
             }
         }

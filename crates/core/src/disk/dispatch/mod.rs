@@ -7,7 +7,7 @@
 mod direct;
 mod handoff;
 mod pipelined;
-mod scheduler;
+pub(crate) mod scheduler;
 pub(crate) mod single_writer;
 
 use crate::bio::{Bios, Command, Status};
@@ -23,12 +23,10 @@ impl QueueState {
     /// Sorts new work, handles the commands that have ended, and sends the work that may be sent.
     #[cold]
     pub(crate) fn dispatch(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        let ended = self.tags.any_ended();
-        if layout.scheduled && ended {
-            self.release_ended(shared, layout);
-        }
+        // Read only with a scheduler.
+        let mut may_take =
+            layout.scheduled && self.tags.any_ended() && self.release_ended(shared, layout);
         self.tags.hold();
-        let mut may_take = ended;
         // Only a queue whose device is watched for late commands can be down.
         let watched = self.late_commands.is_watched();
         if watched {

@@ -8,7 +8,7 @@
 //! stays idle, which a freeze relies on. No request is forgotten: while one waits, either another is at the device,
 //! or the queue that put it in had a tag to send it with.
 
-use crate::bio::{Bio, Command, Flags, MIXED, Op};
+use crate::bio::{Bio, Command, Flags, Op};
 use crate::disk::config::Mode;
 use crate::disk::queue_state::QueueState;
 use crate::disk::queue_state::backlog::Work;
@@ -22,7 +22,7 @@ use crate::unit::{Nanos, ZoneNo};
 use std::ops::Range;
 
 /// The priority class of a BIO: 0 is served first.
-fn class_of(flags: Flags) -> u8 {
+pub(crate) fn class_of(flags: Flags) -> u8 {
     if flags.contains(Flags::RT) {
         0
     } else if flags.contains(Flags::IDLE) {
@@ -34,8 +34,9 @@ fn class_of(flags: Flags) -> u8 {
 
 impl QueueState {
     /// Tells the scheduler which commands have ended. Their tags, their places at the device and their zone locks are
-    /// free again.
-    pub(crate) fn release_ended(&mut self, shared: &Shared, layout: &Layout) {
+    /// free again. Returns whether a request waits: a queue that puts one in later finds these places free.
+    #[inline(never)]
+    pub(crate) fn release_ended(&mut self, shared: &Shared, layout: &Layout) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         let mut elevator = lock(&shared.elevator.0);
         for cmd in self.tags.ended() {
@@ -43,10 +44,12 @@ impl QueueState {
             let locked = if locking { Self::lock_of(layout, cmd.sent_op, zone) } else { None };
             elevator.ended(cmd.sent_op, locked);
         }
+        let waits = elevator.waiting() != 0;
         drop(elevator);
         if locking {
             self.return_tags();
         }
+        waits
     }
 
     /// In `lock` mode: gives the places in the scheduler that ended commands had back to their owners.
@@ -135,18 +138,8 @@ impl QueueState {
         let Range { start: sector, end } = shard.extent(i, start).unwrap_or(start..start);
         let class = class_of(shard.next_flags(i));
         drop(shard);
-        let request = Request {
-            sector,
-            len_sectors: (end.0 - sector.0) as u32,
-            dir: Dir::Write,
-            class,
-            since: now,
-            lock: None,
-            owner: MIXED,
-            op: Op::Write,
-            kind: Kind::PLAIN,
-            content: RequestContent::Zone(zone),
-        };
+        let len_sectors = (end.0 - sector.0) as u32;
+        let request = Request::of_zone(zone, sector, len_sectors, class, now);
         lock(&shared.elevator.0).insert(request, None, layout.merge);
     }
 

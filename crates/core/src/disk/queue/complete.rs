@@ -124,6 +124,7 @@ impl QueueState {
         trace::landed(layout, &cmd.bios);
         let undisturbed = if ARBITRATED {
             layout.short_turns && self.end_short_turn(shared, layout, &cmd)
+                || layout.passes_scheduler && layout.words.complete(shared.place(ZoneNo(cmd.zone)))
         } else {
             layout.words.complete(shared.place(ZoneNo(cmd.zone)))
         };
@@ -222,6 +223,9 @@ impl QueueState {
         if ARBITRATED {
             if next == AfterWrite::Issue {
                 guard.plugs[i].get_in_line();
+            } else if layout.passes_scheduler && self.tags.nr_out() == 1 {
+                // Only a queue with nothing else in flight has writes that find nothing waiting.
+                guard.unlock_plug(i);
             }
             drop(guard);
             return self.finished_arbitrated(shared, layout, next, cmd, done);

@@ -118,6 +118,12 @@ impl QueueState {
             {
                 return;
             }
+            if layout.passes_scheduler
+                && layout.words.is_idle(place)
+                && self.send_past_scheduler(shared, layout, run)
+            {
+                return;
+            }
         } else if self.is_one_command(layout, run) {
             let end = || layout.geometry.sequential_capacity(run.zone);
             match layout.words.admit(place, run.offset, run.len_sectors, end) {
