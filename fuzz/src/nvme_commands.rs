@@ -308,8 +308,7 @@ fn apply(zones: &mut Zones, c: &Command, done: &Completion, fill: u8) {
             let one = (!all).then(|| (base + c.cdw_pair(10) as u32) / SIZE);
             for z in zones.sequential() {
                 // Finishing all zones leaves those that are empty or full.
-                let part =
-                    one.map_or(c.cdw(13) & 7 != 2 || !zones.is_empty(z), |one| z == one);
+                let part = one.map_or(c.cdw(13) & 7 != 2 || !zones.is_empty(z), |one| z == one);
                 match c.cdw(13) & 7 {
                     4 if part => zones.reset(z),
                     2 if part => zones.finish(z),
