@@ -23,7 +23,7 @@ impl QueueState {
     /// Sorts new work, handles the commands that have ended, and sends the work that may be sent.
     #[cold]
     pub(crate) fn dispatch(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        // Read only with a scheduler.
+        // Only a disk with a scheduler reads this.
         let mut may_take =
             layout.scheduled && self.tags.any_ended() && self.release_ended(shared, layout);
         self.tags.hold();

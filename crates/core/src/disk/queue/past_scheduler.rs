@@ -12,7 +12,8 @@ use crate::sync::lock;
 use crate::unit::{Nanos, Sector};
 
 impl QueueState {
-    /// Sends `self.run` to an idle zone, if it is all of its call and nothing waits in this queue or in the scheduler. Returns false if not: nothing has changed.
+    /// Sends `self.run` to an idle zone, if it [may go at once](QueueState::may_go_at_once) and nothing waits in the scheduler.
+    /// Returns false if not: nothing has changed.
     #[cold]
     #[inline(never)]
     pub(super) fn send_past_scheduler(
@@ -22,14 +23,10 @@ impl QueueState {
         run: Run,
     ) -> bool {
         let place = shared.place(run.zone);
-        let may = self.run.len() == self.call_bios
-            && self.backlog.is_empty()
-            && self.is_one_command(layout, run)
-            && !self.late_commands.is_down();
-        if !may {
+        if !self.may_go_at_once(layout, run) {
             return false;
         }
-        let Some(mut cmd) = self.tags.take_held() else { return false };
+        let Some(cmd) = self.tags.take_held() else { return false };
         let mut elevator = lock(&shared.elevator.0);
         let end = || layout.geometry.sequential_capacity(run.zone);
         let admission = if elevator.may_pass() {
@@ -42,17 +39,12 @@ impl QueueState {
             self.tags.put_held(cmd);
             return false;
         };
-        // What is sent when it comes has not waited, so the time does not count.
+        // A request that does not wait needs no time of arrival.
         let (sector, class) =
             (Sector(run.zone_start.0 + u64::from(offset)), class_of(self.run[0].flags));
         elevator.pass(&Request::of_zone(run.zone, sector, run.len_sectors, class, Nanos(0)));
         drop(elevator);
-        if run.offset.is_none() {
-            self.place_appends(layout, run.zone_start, offset);
-        }
-        self.begin_write(&mut cmd, run, generation);
-        std::mem::swap(&mut cmd.bios, &mut self.run);
-        self.send_write(cmd);
+        self.send_admitted(layout, run, cmd, offset, generation);
         true
     }
 }

@@ -24,15 +24,10 @@ impl QueueState {
     ) -> bool {
         let place = shared.place(run.zone);
         let (writer, _) = shared.single_writer(run.zone);
-        let may = self.run.len() == self.call_bios
-            && self.backlog.is_empty()
-            && self.is_one_command(layout, run)
-            && !self.late_commands.is_down()
-            && layout.words.is_idle(place);
-        if !may {
+        if !self.may_go_at_once(layout, run) || !layout.words.is_idle(place) {
             return false;
         }
-        let Some(mut cmd) = self.tags.take_held() else { return false };
+        let Some(cmd) = self.tags.take_held() else { return false };
         let Some(begun) = writer.begin_short_turn(run.zone) else {
             self.tags.put_held(cmd);
             return false;
@@ -46,12 +41,7 @@ impl QueueState {
             }
             return false;
         };
-        if run.offset.is_none() {
-            self.place_appends(layout, run.zone_start, offset);
-        }
-        self.begin_write(&mut cmd, run, generation);
-        std::mem::swap(&mut cmd.bios, &mut self.run);
-        self.send_write(cmd);
+        self.send_admitted(layout, run, cmd, offset, generation);
         true
     }
 

@@ -128,13 +128,8 @@ impl QueueState {
             let end = || layout.geometry.sequential_capacity(run.zone);
             match layout.words.admit(place, run.offset, run.len_sectors, end) {
                 LockFreeAdmission::Admitted { offset, generation } => {
-                    if run.offset.is_none() {
-                        self.place_appends(layout, run.zone_start, offset);
-                    }
-                    let mut cmd = self.tags.take().expect("a tag is free");
-                    self.begin_write(&mut cmd, run, generation);
-                    std::mem::swap(&mut cmd.bios, &mut self.run);
-                    return self.send_write(cmd);
+                    let cmd = self.tags.take().expect("a tag is free");
+                    return self.send_admitted(layout, run, cmd, offset, generation);
                 }
                 LockFreeAdmission::Locked => {}
                 LockFreeAdmission::Conventional => {
@@ -145,9 +140,37 @@ impl QueueState {
         self.send_run_locked(shared, layout, run, place);
     }
 
+    /// Returns whether `self.run` may go at once on an arbitrated disk: it is all of its call and one command, and nothing
+    /// waits in this queue.
+    #[inline]
+    pub(super) fn may_go_at_once(&self, layout: &Layout, run: Run) -> bool {
+        self.run.len() == self.call_bios
+            && self.backlog.is_empty()
+            && self.is_one_command(layout, run)
+            && !self.late_commands.is_down()
+    }
+
+    /// Sends `self.run`, which the word of its plug has admitted at `offset` in its zone.
+    #[inline(always)]
+    pub(super) fn send_admitted(
+        &mut self,
+        layout: &Layout,
+        run: Run,
+        mut cmd: Box<Command>,
+        offset: u32,
+        generation: u32,
+    ) {
+        if run.offset.is_none() {
+            self.place_appends(layout, run.zone_start, offset);
+        }
+        self.begin_write(&mut cmd, run, generation);
+        std::mem::swap(&mut cmd.bios, &mut self.run);
+        self.send_write(cmd);
+    }
+
     /// Returns whether `self.run` fits into one command.
     #[inline(always)]
-    pub(super) fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
+    fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
         let merge = &layout.merge;
         run.len_sectors <= merge.max_of(run.kind) && self.run.len() as u32 <= merge.max_bios
     }
@@ -227,7 +250,7 @@ impl QueueState {
 
     /// Fills in the command of `self.run`, all but its BIOs.
     #[inline(always)]
-    pub(super) fn begin_write(&self, cmd: &mut Command, run: Run, generation: u32) {
+    fn begin_write(&self, cmd: &mut Command, run: Run, generation: u32) {
         let Run { zone, kind, .. } = run;
         cmd.set(kind.op(), self.run[0].sector, run.len_sectors, kind.flags());
         cmd.generation = generation;
