@@ -35,7 +35,6 @@ pub(crate) fn class_of(flags: Flags) -> u8 {
 impl QueueState {
     /// Tells the scheduler which commands have ended. Their tags, their places at the device and their zone locks are
     /// free again. Returns whether a request waits: a queue that puts one in later finds these places free.
-    #[inline(never)]
     pub(crate) fn release_ended(&mut self, shared: &Shared, layout: &Layout) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         let mut elevator = lock(&shared.elevator.0);

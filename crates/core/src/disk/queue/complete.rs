@@ -123,8 +123,10 @@ impl QueueState {
         }
         trace::landed(layout, &cmd.bios);
         let undisturbed = if ARBITRATED {
+            if layout.passes_scheduler && self.tags.nr_out() == 1 {
+                return self.finished_alone(shared, layout, cmd, done);
+            }
             layout.short_turns && self.end_short_turn(shared, layout, &cmd)
-                || layout.passes_scheduler && layout.words.complete(shared.place(ZoneNo(cmd.zone)))
         } else {
             layout.words.complete(shared.place(ZoneNo(cmd.zone)))
         };
@@ -144,12 +146,23 @@ impl QueueState {
         cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
+        let (guard, plug) = self.next_of(shared, ZoneNo(cmd.zone));
+        self.follow_up::<ARBITRATED>(shared, layout, guard, plug, cmd, done);
+    }
+
+    /// Locks the shard of a zone whose write has succeeded. Returns the zone's plug, and what follows.
+    #[inline(always)]
+    pub(super) fn next_of<'s>(
+        &mut self,
+        shared: &'s Shared,
+        zone: ZoneNo,
+    ) -> (MutexGuard<'s, Shard>, (usize, AfterWrite)) {
+        let (mut guard, i) = shared.shard_of(zone);
         let next = guard.next(i);
         if next == AfterWrite::Idle && guard.plugs[i].awaits_report() {
-            self.written_before_report(shared, &mut guard, i, ZoneNo(cmd.zone));
+            self.written_before_report(shared, &mut guard, i, zone);
         }
-        self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
+        (guard, (i, next))
     }
 
     /// Handles the success of a write of plug `i` whose zone awaits a report.
@@ -211,7 +224,7 @@ impl QueueState {
     /// Handles what follows the end of `cmd`, a write of plug `i` of the shard: sends the writes that wait, or gives
     /// the plug back. Then delivers the BIOs, those that the plug has aborted first.
     #[inline(always)]
-    fn follow_up<const ARBITRATED: bool>(
+    pub(super) fn follow_up<const ARBITRATED: bool>(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -223,9 +236,6 @@ impl QueueState {
         if ARBITRATED {
             if next == AfterWrite::Issue {
                 guard.plugs[i].get_in_line();
-            } else if layout.passes_scheduler && self.tags.nr_out() == 1 {
-                // Only a queue with nothing else in flight has writes that find nothing waiting.
-                guard.unlock_plug(i);
             }
             drop(guard);
             return self.finished_arbitrated(shared, layout, next, cmd, done);

@@ -1,19 +1,21 @@
 //! Writes that find nothing waiting in the scheduler and their zone idle. The scheduler could only choose them, so they are sent
 //! at once: its lock is taken once instead of twice, and that of the plug not at all. `dispatch/scheduler.rs` handles all others.
+//! Such a write is the only command of its queue, so its end has a way of its own too.
 
 use super::write::Run;
+use crate::bio::{Bios, Command};
 use crate::disk::dispatch::scheduler::class_of;
 use crate::disk::queue_state::QueueState;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::plug::LockFreeAdmission;
+use crate::plug::{AfterWrite, LockFreeAdmission};
 use crate::sched::table::Request;
 use crate::sync::lock;
-use crate::unit::{Nanos, Sector};
+use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl QueueState {
-    /// Sends `self.run` to an idle zone, if it [may go at once](QueueState::may_go_at_once) and nothing waits in the scheduler.
-    /// Returns false if not: nothing has changed.
+    /// Sends `self.run`, which [may go at once](QueueState::may_go_at_once), if its zone is idle and nothing waits in the
+    /// scheduler. Returns false if not: nothing has changed.
     #[cold]
     #[inline(never)]
     pub(super) fn send_past_scheduler(
@@ -23,9 +25,6 @@ impl QueueState {
         run: Run,
     ) -> bool {
         let place = shared.place(run.zone);
-        if !self.may_go_at_once(layout, run) {
-            return false;
-        }
         let Some(cmd) = self.tags.take_held() else { return false };
         let mut elevator = lock(&shared.elevator.0);
         let end = || layout.geometry.sequential_capacity(run.zone);
@@ -46,5 +45,29 @@ impl QueueState {
         drop(elevator);
         self.send_admitted(layout, run, cmd, offset, generation);
         true
+    }
+    /// Handles the success of a plugged write that was the only command of its queue, on a disk whose writes may
+    /// [pass the scheduler](QueueState::send_past_scheduler). Its plug is unlocked if nothing waits there: only such a queue has
+    /// writes that find nothing waiting.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn finished_alone(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        let zone = ZoneNo(cmd.zone);
+        if layout.words.complete(shared.place(zone)) {
+            self.deliver(shared, &mut cmd, done);
+            return self.tags.put(cmd);
+        }
+        let (mut guard, plug) = self.next_of(shared, zone);
+        let (i, next) = plug;
+        if next != AfterWrite::Issue {
+            guard.unlock_plug(i);
+        }
+        self.follow_up::<true>(shared, layout, guard, plug, cmd, done);
     }
 }

@@ -119,6 +119,7 @@ impl QueueState {
                 return;
             }
             if layout.passes_scheduler
+                && self.may_go_at_once(layout, run)
                 && layout.words.is_idle(place)
                 && self.send_past_scheduler(shared, layout, run)
             {
