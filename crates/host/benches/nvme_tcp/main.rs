@@ -3,10 +3,12 @@
 //! `cargo bench -p zoneplug-host --bench nvme_tcp` prints rates, times and system calls; with `-- --disk SPEC` of a disk whose data
 //! may be destroyed. `-- --stalled` shows what a disk that stalls does to others.
 //! `-- --count SPEC CASE N` serves N commands of a case by a server that runs in turns with its host, on one thread, so
-//! that `scripts/nvme-cost` can count what the server alone executes. It prints the system calls of a command. With
-//! `timed-CASE` the server measures how long commands take.
+//! that `scripts/nvme-cost` can count what the server alone executes. With `timed-CASE` the server measures how long commands
+//! take.
 
+#[path = "../network/case.rs"]
 mod case;
+#[path = "../network/load.rs"]
 mod load;
 mod queue;
 mod stalled;
@@ -16,8 +18,8 @@ use load::Load;
 use queue::Host;
 use std::time::{Duration, Instant};
 use zoneplug_host::HostedDisk;
-use zoneplug_host::nvme_tcp::testing::SteppedServer;
-use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions};
+use zoneplug_host::nvme_tcp::testing::{SteppedServer, stepped};
+use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
 
 pub(crate) const NQN: &str = "nqn.2026-11.dev.zoneplug:bench";
 const NULL: &str = "null,zones=128,zone-size=2G";
@@ -35,20 +37,9 @@ pub(crate) fn options() -> NvmeTcpOptions {
     NvmeTcpOptions::new("127.0.0.1:0".parse().expect("an address"), NQN)
 }
 
-/// What [`count`] prints of `n` commands.
-fn per_command(calls: NvmeTcpCalls, before: NvmeTcpCalls, n: u64) -> String {
-    let per = |now: u64, before: u64| (now - before) as f64 / n as f64;
-    format!(
-        "{:.3} {:.3} {:.3}",
-        per(calls.waits, before.waits),
-        per(calls.receives, before.receives),
-        per(calls.sends, before.sends)
-    )
-}
-
 /// What a profiler counts.
 #[inline(never)]
-fn served_by_turns(server: &mut SteppedServer) {
+fn served_by_turns(server: &mut SteppedServer<NvmeTcp>) {
     server.step().expect("the server runs");
 }
 
@@ -62,18 +53,16 @@ fn count(spec: &str, name: &str, n: u64) {
     let (served, shape) = disk(spec);
     let disks = if waiting > 0 { vec![served, disk(stalled::NEVER).0] } else { vec![served] };
     let options = NvmeTcpOptions { latencies: timed.is_some(), ..options() };
-    let mut server = SteppedServer::new(&options, disks).expect("a server");
+    let mut server = stepped(&options, disks).expect("a server");
     let (at, queues) = (server.address(), case.queues + waiting);
     let host = Host::connect(at, NQN, queues, || server.step().expect("the server runs"));
     let mut host = host.expect("a host");
     for (zone, queue) in (0..).zip(&mut host.queues[usize::from(case.queues)..]) {
-        stalled::stall(queue, 2, zone, 1);
+        stalled::stall(queue, 1, zone, 1);
         server.step().expect("the server runs");
     }
     let mut load = Load::new(host, case, shape, false);
-    let before = server.calls();
     load.step(n, || served_by_turns(&mut server));
-    println!("{}", per_command(server.calls(), before, n));
     // A disk that never answers keeps its server from ending.
     std::process::exit(0);
 }

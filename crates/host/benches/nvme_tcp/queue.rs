@@ -1,6 +1,7 @@
 //! The host's side of an I/O queue, made to cost little: commands have no memory of their own, and what is read is not
 //! looked at. `zoneplug_nvme::initiator` checks more and copies more.
 
+use crate::case::{Access, BLOCK};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -121,11 +122,14 @@ impl Queue {
         usize::from(ENTRIES) - self.free.len()
     }
 
-    /// Queues a read or a write of so many bytes.
-    pub(crate) fn push(&mut self, c: Command, bytes: u32, begun: Option<Instant>) {
+    /// Queues a read or a write.
+    pub(crate) fn push(&mut self, access: Access, begun: Option<Instant>) {
         let cid = self.free.pop().expect("a free identifier");
+        let bytes = access.blocks * BLOCK;
         self.commands[usize::from(cid)] = (bytes, begun);
-        let c = c.with_cid(cid);
+        let op = if access.is_read { opcode::READ } else { opcode::WRITE };
+        let c = Command::new(op).with_nsid(access.disk + 1).with_cdw_pair(10, access.lba);
+        let c = c.with_cdw(12, access.blocks - 1).with_cid(cid);
         let in_capsule = c.opcode() == opcode::WRITE && bytes <= IN_CAPSULE_MAX;
         let pdu = if in_capsule {
             let c = c.with_data_in_capsule(bytes);

@@ -1,12 +1,11 @@
 //! One server with many disks, of which one does not answer for a while.
 
-use crate::case::{BLOCK, Case, Commands, Pattern};
+use crate::case::{Access, BLOCK, Case, Commands, Pattern};
 use crate::load::Load;
 use crate::queue::{Host, Queue};
 use crate::{NQN, disk, options, server_ran};
 use std::time::{Duration, Instant};
 use zoneplug_host::nvme_tcp::NvmeTcp;
-use zoneplug_nvme::spec::{Command, opcode};
 
 /// A disk that answers too late for any measurement.
 pub(crate) const NEVER: &str = "null,zones=128,zone-size=64M,fault=write/lost/p=1";
@@ -18,11 +17,10 @@ const WAITING: u16 = 64;
 const TIME: Duration = Duration::from_secs(3);
 
 /// Sends `n` writes of a block to a zone of 64 MiB or more of a disk that does not answer.
-pub(crate) fn stall(queue: &mut Queue, nsid: u32, zone: u64, n: u16) {
+pub(crate) fn stall(queue: &mut Queue, disk: u32, zone: u64, n: u16) {
     for block in 0..u64::from(n) {
         let lba = zone * (64 << 20) / u64::from(BLOCK) + block;
-        let write = Command::new(opcode::WRITE).with_nsid(nsid).with_cdw_pair(10, lba);
-        queue.push(write, BLOCK, None);
+        queue.push(Access { disk, is_read: false, lba, blocks: 1 }, None);
     }
     queue.send().expect("the server takes it");
 }
@@ -37,7 +35,7 @@ pub(crate) fn table() {
     let wait = || std::thread::sleep(Duration::from_micros(100));
     let host = Host::connect(server.address(), NQN, DISKS, wait).expect("a host");
     let case = Case { pattern: Pattern::Random, bytes: BLOCK, depth: 1, queues: 1 };
-    let commands = (1..DISKS).map(|n| Commands::new(case, shape, 0).on(u32::from(n)));
+    let commands = (0..DISKS - 1).map(|n| Commands::new(case, shape, 0).on(u32::from(n)));
     let mut load = Load::of(host, case, commands.collect(), true);
     load.run(u64::from(DISKS) * 100);
     println!(
@@ -50,7 +48,7 @@ pub(crate) fn table() {
     for waiting in [0, 0, WAITING] {
         load.percentiles([500]);
         if waiting > 0 {
-            stall(&mut load.host.queues[usize::from(DISKS) - 1], u32::from(DISKS), 0, waiting);
+            stall(&mut load.host.queues[usize::from(DISKS) - 1], u32::from(DISKS) - 1, 0, waiting);
         }
         let (begun, ran, calls, mut n) = (Instant::now(), server_ran(), server.calls(), 0);
         while begun.elapsed() < TIME {

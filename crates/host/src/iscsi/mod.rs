@@ -8,6 +8,7 @@
 //! | `units.rs` | disks as units of SCSI |
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and the session that it carries |
+//! | `testing.rs` | a server for benchmarks, without threads |
 //!
 //! The protocol is [`zoneplug_scsi`]'s: a [session](zoneplug_scsi::iscsi::Session) turns bytes into commands, and has them
 //! carried out. Each connection belongs to one worker for its life. The beginning of a command locks the target for a
@@ -16,6 +17,7 @@
 
 mod connection;
 mod options;
+pub mod testing;
 mod units;
 mod worker;
 
@@ -203,6 +205,27 @@ impl Iscsi {
         disks: Vec<Disk>,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<Iscsi, Error> {
+        let (mut server, workers) = Iscsi::prepare::<T>(listeners, options, disks, INTERVAL)?;
+        for (n, worker) in workers.into_iter().enumerate() {
+            let (ended, shared) = (ended.clone(), server.shared.clone());
+            let body = move || {
+                if let Err(e) = worker.run() {
+                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
+                    ended();
+                }
+            };
+            server.threads.push(threads::spawn(&format!("zoneplug-iscsi{n}"), body)?);
+        }
+        Ok(server)
+    }
+
+    /// A server whose threads have not begun, and their workers.
+    fn prepare<T: Timing>(
+        listeners: IscsiListeners,
+        options: &IscsiOptions,
+        disks: Vec<Disk>,
+        interval: Nanos,
+    ) -> Result<(Iscsi, Vec<Worker<T>>), Error> {
         let addresses = listeners.0.addresses().to_vec();
         let units = units::of(options, &disks)?;
         let uuids = units.iter().map(|(uuid, _)| *uuid).collect();
@@ -214,7 +237,7 @@ impl Iscsi {
         };
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
         let counters = || disks.iter().map(|_| Counters::default()).collect();
-        let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors(), INTERVAL));
+        let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors(), interval));
         let timed = if options.latencies { &disks[..] } else { &[] };
         let max_transfer = target.max_transfer();
         let clock = Clock::start();
@@ -248,18 +271,8 @@ impl Iscsi {
             .map(|n| Worker::new(shared.clone(), n, std::mem::take(&mut listeners)))
             .collect();
         let name = options.name.clone();
-        let mut server = Iscsi { shared, name, uuids, addresses, threads: Vec::new() };
-        for (n, worker) in workers.map_err(few)?.into_iter().enumerate() {
-            let (ended, shared) = (ended.clone(), server.shared.clone());
-            let body = move || {
-                if let Err(e) = worker.run() {
-                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
-                    ended();
-                }
-            };
-            server.threads.push(threads::spawn(&format!("zoneplug-iscsi{n}"), body)?);
-        }
-        Ok(server)
+        let server = Iscsi { shared, name, uuids, addresses, threads: Vec::new() };
+        Ok((server, workers.map_err(few)?))
     }
 
     /// The name of the target.

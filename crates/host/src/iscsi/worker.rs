@@ -25,8 +25,6 @@ const DEVICE: u64 = u64::MAX - 2;
 const SWEEP: Nanos = Nanos(1_000_000_000);
 /// Most memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
-/// The most descriptors that are handled after one wait, and the most connections that are accepted.
-const READY: usize = 64;
 /// The bits of a key above the index of a place and below the worker.
 const GENERATION: u32 = (1 << 24) - 1;
 
@@ -95,15 +93,15 @@ impl<T: Timing> Worker<T> {
 
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) -> io::Result<()> {
-        let mut ready = sys::Ready::new(READY);
-        while self.step(&mut ready)? {}
+        let mut ready = sys::Ready::default();
+        while self.step(&mut ready, None)? {}
         Ok(())
     }
 
-    /// Sleeps, and then does all work. Returns false if the worker has ended.
-    fn step(&mut self, ready: &mut sys::Ready) -> io::Result<bool> {
-        let millis = self.before_sleep();
-        let waited = self.epoll.wait(ready, millis);
+    /// Sleeps, for `millis` if that is given, and then does all work. Returns false if the worker has ended.
+    pub(super) fn step(&mut self, ready: &mut sys::Ready, millis: Option<i32>) -> io::Result<bool> {
+        let until = self.before_sleep();
+        let waited = self.epoll.wait(ready, millis.unwrap_or(until));
         self.mailbox.is_awake();
         waited?;
         self.now = self.shared.clock.now();
@@ -232,7 +230,7 @@ impl<T: Timing> Worker<T> {
     }
 
     fn accept(&mut self) {
-        for _ in 0..READY {
+        for _ in 0..sys::READY {
             match self.listeners.accept(&self.epoll, &self.shared.connections) {
                 Accepted::Connection(stream, slot) => {
                     let worker = self.next_worker % self.shared.workers.len();

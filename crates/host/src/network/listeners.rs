@@ -234,7 +234,7 @@ mod tests {
             all: vec![Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())],
             addresses: Vec::new(),
         });
-        let (epoll, mut ready) = (sys::Epoll::new().unwrap(), sys::Ready::new(4));
+        let (epoll, mut ready) = (sys::Epoll::new().unwrap(), sys::Ready::default());
         let _connection = TcpStream::connect(listeners.all[0].local_addr().unwrap()).unwrap();
         let mut is_ready = |millis| {
             epoll.wait(&mut ready, millis).unwrap();

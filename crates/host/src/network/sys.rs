@@ -22,12 +22,16 @@ pub(crate) struct Ready {
     len: usize,
 }
 
-impl Ready {
-    /// With room for `most` descriptors at a time.
-    pub(crate) fn new(most: usize) -> Ready {
-        Ready { events: vec![libc::epoll_event { events: 0, u64: 0 }; most], len: 0 }
-    }
+/// The most descriptors that a worker handles after one wait, and the most connections that it accepts.
+pub(crate) const READY: usize = 64;
 
+impl Default for Ready {
+    fn default() -> Ready {
+        Ready { events: vec![libc::epoll_event { events: 0, u64: 0 }; READY], len: 0 }
+    }
+}
+
+impl Ready {
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
         self.events[..self.len].iter().map(|e| e.u64)
     }
@@ -169,7 +173,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut b, _) = listener.accept().unwrap();
-        let (epoll, mut ready) = (Epoll::new().unwrap(), Ready::new(4));
+        let (epoll, mut ready) = (Epoll::new().unwrap(), Ready::default());
         epoll.add(b.as_raw_fd(), READ, 77).unwrap();
         epoll.wait(&mut ready, 0).unwrap();
         assert_eq!(ready.keys().count(), 0);

@@ -39,8 +39,6 @@ const KEEP_ALIVE: Nanos = Nanos(500_000_000);
 const TICK: Nanos = Nanos(crate::runtime::client::TICK.as_nanos() as u64);
 /// Most memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
-/// The most descriptors that are handled after one wait, and the most connections that are accepted.
-const READY: usize = 64;
 
 /// A place for a connection. The key of a connection is the generation above the index of the place, so that mail for
 /// an earlier connection does not reach it.
@@ -65,11 +63,6 @@ impl<T> ConnectionPlace<T> {
             listed: false,
         }
     }
-}
-
-/// The list into which [`Worker::step`] gets ready descriptors.
-pub(super) fn ready() -> sys::Ready {
-    sys::Ready::new(READY)
 }
 
 /// Collects the parts of a worker that it lends its connections. A macro, because it borrows some fields of the
@@ -161,7 +154,7 @@ impl<T: Timing> Worker<T> {
 
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) -> io::Result<()> {
-        let mut ready = ready();
+        let mut ready = sys::Ready::default();
         while self.step(&mut ready, None)? {}
         Ok(())
     }
@@ -430,7 +423,7 @@ impl<T: Timing> Worker<T> {
     }
 
     fn accept(&mut self) {
-        for _ in 0..READY {
+        for _ in 0..sys::READY {
             match self.listeners.accept(&self.epoll, &self.shared.connections) {
                 Accepted::Connection(stream, slot) => {
                     let worker = self.next_worker % self.shared.workers.len();

@@ -1,7 +1,5 @@
 //! A workload, by its name: `seqw4K16x8` writes each 4 KiB in order, 16 commands in flight on each of 8 connections.
 
-use zoneplug_nvme::spec::{Command, opcode};
-
 /// Bytes of a logical block.
 pub(crate) const BLOCK: u32 = 4096;
 
@@ -50,12 +48,22 @@ pub(crate) struct Shape {
     pub(crate) zone_blocks: u64,
 }
 
+/// A read or a write.
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    /// The number of the disk; the first is 0.
+    pub(crate) disk: u32,
+    pub(crate) is_read: bool,
+    pub(crate) lba: u64,
+    pub(crate) blocks: u32,
+}
+
 /// The commands of a connection.
 pub(crate) struct Commands {
     case: Case,
     shape: Shape,
     queue: u64,
-    nsid: u32,
+    disk: u32,
     sent: u64,
     random: u64,
 }
@@ -63,16 +71,16 @@ pub(crate) struct Commands {
 impl Commands {
     pub(crate) fn new(case: Case, shape: Shape, queue: u16) -> Commands {
         let random = 0x9e37_79b9 + u64::from(queue);
-        Commands { case, shape, queue: u64::from(queue), nsid: 1, sent: 0, random }
+        Commands { case, shape, queue: u64::from(queue), disk: 0, sent: 0, random }
     }
 
-    /// The same on another namespace.
-    pub(crate) fn on(self, nsid: u32) -> Commands {
-        Commands { nsid, ..self }
+    /// These commands on another disk.
+    pub(crate) fn on(self, disk: u32) -> Commands {
+        Commands { disk, ..self }
     }
 
     /// The next command.
-    pub(crate) fn command(&mut self) -> Command {
+    pub(crate) fn access(&mut self) -> Access {
         let Shape { zones, zone_blocks } = self.shape;
         let blocks = u64::from(self.case.bytes / BLOCK);
         // Zones of this connection, and commands that fit into one.
@@ -92,8 +100,11 @@ impl Commands {
         };
         assert!(zone < own && within < fit, "the disk is too small for so many commands");
         let zone = self.queue + zone * u64::from(self.case.queues);
-        let op = if self.case.pattern == Pattern::Read { opcode::READ } else { opcode::WRITE };
-        let lba = zone * zone_blocks + within * blocks;
-        Command::new(op).with_nsid(self.nsid).with_cdw_pair(10, lba).with_cdw(12, blocks as u32 - 1)
+        Access {
+            disk: self.disk,
+            is_read: self.case.pattern == Pattern::Read,
+            lba: zone * zone_blocks + within * blocks,
+            blocks: blocks as u32,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The commands of a host, and how long each took.
+//! The commands of a host or initiator, and how long each took. A benchmark brings the protocol along, as its module `queue`.
 
 use crate::case::{Case, Commands, Shape};
 use crate::queue::Host;
@@ -42,7 +42,7 @@ impl Load {
         let queue = &mut self.host.queues[q];
         while self.left > 0 && queue.in_flight() < self.case.depth {
             let begun = self.latencies.is_some().then(Instant::now);
-            queue.push(self.commands[q].command(), self.case.bytes, begun);
+            queue.push(self.commands[q].access(), begun);
             self.left -= 1;
         }
         queue.send().expect("the server takes it");
