@@ -33,6 +33,8 @@ fn a_disk_is_made_checked_and_copied() {
         last_zone_size: 512 << 10,
         last_zone_capacity: 256 << 10,
         lba_size: 512,
+        granularity: 4096,
+        zone_append_max: 32 << 10,
         conv: 2,
         max_open: 3,
         max_active: 4,
@@ -57,7 +59,15 @@ fn a_disk_is_made_checked_and_copied() {
     assert_eq!((of(c"nr_zones"), of(c"zone_sectors"), of(c"sectors")), (8, 2048, 7 * 2048 + 1024));
     assert_eq!((of(c"zone_capacity_sectors"), of(c"nr_conventional_zones")), (1536, 2));
     assert_eq!((of(c"max_open_zones"), of(c"max_active_zones")), (3, 4));
-    assert_eq!(of(c"logical_block_sectors"), 1);
+    assert_eq!((of(c"logical_block_sectors"), of(c"zone_append_max_sectors")), (1, 64));
+    assert_eq!(of(c"write_granularity_sectors"), 8);
+    // SAFETY: numbers, and room for a zone of an open disk.
+    let last = unsafe {
+        let mut zone: zp_zone = zeroed();
+        assert_eq!(zp_report(disk, of(c"sectors") - 1, &raw mut zone, 1, 0), 1);
+        zone
+    };
+    assert_eq!((last.start, last.len, last.capacity), (7 * 2048, 1024, 512));
     let data = [5u8; 4096];
     // SAFETY: plain data.
     let mut snapshot: zp_snapshot_report = unsafe { zeroed() };

@@ -172,6 +172,23 @@ fn errors_of_a_log_have_numbers_of_their_own() {
     }
 }
 
+/// A log writes to all of its zones and to no other.
+#[test]
+fn a_log_has_the_zones_that_it_is_given() {
+    let disk = open("mem,zones=8,zone-size=64K");
+    let log = log_in(disk, 0, 2..5, 0);
+    while append(log, &[7; 8192], 0).is_ok() {}
+    // SAFETY: an open log and disk, numbers, and room for 8 zones.
+    let written: Vec<bool> = unsafe {
+        zp_log_close(log);
+        let mut zones: [zp_zone; 8] = zeroed();
+        assert_eq!(zp_report(disk, 0, zones.as_mut_ptr(), 8, 0), 8);
+        zp_close(disk);
+        zones.iter().map(|z| z.wp > z.start).collect()
+    };
+    assert_eq!(written, [false, false, true, true, true, false, false, false]);
+}
+
 /// After a failed sync nobody knows what is durable, until the log is opened again.
 #[test]
 fn a_failed_sync_ends_the_log() {

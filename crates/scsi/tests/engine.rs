@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zoneplug_buf::{AlignedBuf, IoBuf};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bio, Bios, Nanos, ZoneNo};
+use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_scsi::spec::ScsiStatus;
 use zoneplug_scsi::spec::sense::CAPACITY_CHANGED;
@@ -473,6 +473,41 @@ fn an_initiator_learns_what_the_unit_is() {
     assert_eq!(m.run(&[0x15, 0x10, 0, 0, 24, 0], &[0; 24]), Err((5, 0x20, 0)), "MODE SELECT");
 }
 
+/// S1: the longest transfer and the longest WRITE SAME that a unit reports are the longest that it takes.
+#[test]
+fn s1_a_unit_takes_what_its_limits_say_and_no_more() {
+    let g = Geometry::new(ZONES, SIZE as u32 * 8, SIZE as u32 * 8).unwrap();
+    let mut limits = Limits { max_transfer_sectors: 24, ..Limits::default() };
+    (limits.max_write_zeroes_sectors, limits.logical_block_sectors) = (40, 8);
+    let unit = Unit::zoned(config(true), &g, &limits).unwrap();
+    let mut lu = LogicalUnit::new(Arc::new(unit));
+    lu.enter(NEXUS, Arc::default());
+    let mut begin = |cdb: &[u8], blocks: u32| {
+        let data = AlignedBuf::zeroed(blocks * BLOCK);
+        let (data_len, expected) = (data.len(), 1 << 20);
+        let arrived =
+            Arrived { nexus: NEXUS, cdb, data: Some(&data), data_len, expected, luns: &[0] };
+        lu.begin(arrived).1
+    };
+    let Step::Answer(answer) = begin(&[0x12, 1, 0xb0, 0, 64, 0], 0) else { panic!("it waits") };
+    let AnswerData::Bytes(page) = answer.data else { panic!("{answer:?}") };
+    let transfer = u32::from_be_bytes(page[8..12].try_into().unwrap());
+    let same = u64::from_be_bytes(page[36..44].try_into().unwrap());
+    assert_eq!((transfer, same), (3, 5), "in blocks");
+    let taken = |step: Step| match step {
+        Step::Submit(_) => Ok(()),
+        Step::Answer(a) => {
+            Err(a.sense.map(|s| (s.sense.key, s.sense.code, s.sense.qualifier)).unwrap())
+        }
+    };
+    for (opcode, most, brings) in [(0x8a, transfer, true), (0x93, same as u32, false)] {
+        for (blocks, result) in [(most, Ok(())), (most + 1, Err((5, 0x24, 0)))] {
+            let step = begin(&long(opcode, 0, 0, blocks), if brings { blocks } else { 1 });
+            assert_eq!(taken(step), result, "{opcode:#x} of {blocks}");
+        }
+    }
+}
+
 /// Each command of the list is known on its own, and a command without service actions is refused one.
 #[test]
 fn the_report_of_commands_agrees_with_itself() {
@@ -527,6 +562,43 @@ fn conventional_blocks_are_unmapped_and_others_not() {
     assert_eq!(m.run(&long(0x8f, 2, 2, 2), &bytes(&[5])), Err((5, 0x0e, 3)), "half of its data");
     assert_eq!(m.run(&long(0x8f, 4, 2, 2), &bytes(&[5])), Err((5, 0x24, 0)), "BYTCHK of one block");
     assert_eq!(m.run(&long(0x93, 0, 2, 0), &bytes(&[0])), Err((5, 0x24, 0)), "WSNZ");
+}
+
+/// S1: an initiator that stops a unit or synchronises its cache takes what was acknowledged before for durable, and so what it
+/// has written with FUA.
+#[test]
+fn s1_a_command_that_promises_durability_asks_the_disk_for_it() {
+    let mut m = Machine::new(true);
+    let mut asked = |cdb: &[u8]| {
+        let mut buffer = AlignedBuf::zeroed(BLOCK);
+        buffer.write(0, &bytes(&[5]));
+        let arrived = Arrived {
+            nexus: NEXUS,
+            cdb,
+            data: Some(&buffer),
+            data_len: BLOCK,
+            expected: BLOCK,
+            luns: &[0],
+        };
+        match m.lu.begin(arrived).1 {
+            Step::Submit(request) => Some((request.op, request.flags.contains(Flags::FUA))),
+            Step::Answer(answer) => {
+                assert_eq!(answer.status, ScsiStatus::Good, "{cdb:x?}");
+                None
+            }
+        }
+    };
+    let flush = Some((Op::Flush, false));
+    assert_eq!(asked(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]), flush, "SYNCHRONIZE CACHE(10)");
+    assert_eq!(asked(&long(0x91, 0, 0, 0)), flush, "SYNCHRONIZE CACHE(16)");
+    assert_eq!(asked(&[0x1b, 0, 0, 0, 0, 0]), flush, "START STOP UNIT, stop");
+    assert_eq!(asked(&[0x1b, 0, 0, 0, 1, 0]), None, "START STOP UNIT, start");
+    for (fua, second) in [(false, 0), (true, 8)] {
+        let write = Some((Op::Write, fua));
+        assert_eq!(asked(&[0x2a, second, 0, 0, 0, 0, 0, 0, 1, 0]), write, "WRITE(10)");
+        assert_eq!(asked(&[0xaa, second, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]), write, "WRITE(12)");
+        assert_eq!(asked(&long(0x8a, second, 0, 1)), write, "WRITE(16)");
+    }
 }
 
 /// A unit without zones is a plain disk: device type 0, and no command for zones.

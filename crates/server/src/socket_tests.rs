@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use zoneplug_control::client::{AttributeShown, Request, Server};
+use zoneplug_control::place::Id;
 use zoneplug_control::{Access, Bounds, LAST_ANSWERS, MAX_QUESTION, Socket};
 use zoneplug_core::Sector;
 use zoneplug_host::HostedDisk;
@@ -145,6 +146,23 @@ fn a_socket_is_private_is_not_taken_from_a_server_and_goes_with_it() {
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     drop(Socket::open(Some(&path), Access::default(), serving(Vec::new())).unwrap());
+}
+
+/// U16: a server that got its disks back makes its socket anew, and it is its own: it makes it again after the next hand-over
+/// that fails, and removes it at its end.
+#[test]
+fn u16_a_socket_that_was_made_anew_is_its_servers_own() {
+    let mut socket = server();
+    let path = socket.path().to_owned();
+    for _ in 0..2 {
+        let (from, access) = (Id::of(&path).unwrap(), Access::default());
+        drop(Socket::open_replacing(Some(&path), access, serving(Vec::new()), &[from]).unwrap());
+        assert!(!path.exists(), "the other server takes its socket along");
+        socket.restore().unwrap();
+        assert!(path.exists());
+    }
+    drop(socket);
+    assert!(!path.exists(), "a dead socket is left");
 }
 
 /// Silent clients must not keep other clients out.

@@ -201,6 +201,23 @@ mod tests {
         assert_eq!(SuperBlock::decode(&block), Err(NoSuperBlock::Checksum));
     }
 
+    /// Each field comes back, whatever the others are.
+    #[test]
+    fn each_field_comes_back_whatever_the_others_are() {
+        for set in 0..64 {
+            let given = |bit, value| if set >> bit & 1 == 1 { value } else { 0 };
+            let block = SuperBlock {
+                label: if set & 1 == 1 { "logs".into() } else { String::new() },
+                uuid: [given(1, 7) as u8; 16],
+                aggregate_conventional: set >> 2 & 1 == 1,
+                uid: given(3, 1000),
+                gid: given(4, 100),
+                mode: given(5, 0o640),
+            };
+            assert_eq!(SuperBlock::decode(&block.encode()), Ok(block));
+        }
+    }
+
     /// A field without its feature has the default value, whatever it holds.
     #[test]
     fn fields_count_only_with_their_features() {
