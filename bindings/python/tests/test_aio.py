@@ -74,6 +74,31 @@ def test_errors_and_cancelled_operations():
     asyncio.run(main())
 
 
+def test_a_range_means_what_it_means_to_a_disk():
+    """No length is a whole zone; a length of 0 is none, and changes nothing."""
+
+    async def main():
+        async with zoneplug.aio.Disk(SPEC) as disk:
+            for n in range(4):
+                await disk.append(n * 2048, bytes(4096))
+            for name in "reset", "finish", "open_zone", "close_zone":
+                outcomes = []
+                for zones in disk.disk, disk:
+                    try:
+                        ended = getattr(zones, name)(0, 0)
+                        outcomes.append(await ended if zones is disk else ended)
+                    except errors.Error as e:
+                        outcomes.append(type(e))
+                assert outcomes[0] == outcomes[1], name
+                assert disk.disk.zone(0).wp == 8, name
+            await disk.reset(2048, 4096)
+            assert [disk.disk.zone(n * 2048).wp for n in range(4)] == [8, 2048, 4096, 6152]
+            await disk.reset(0)
+            assert disk.disk.zone(0).wp == 0
+
+    asyncio.run(main())
+
+
 def test_a_buffer_is_with_the_disk_meanwhile():
     async def main():
         async with zoneplug.aio.Disk(SPEC + ",fault=any/delay=50ms/count=all") as disk:

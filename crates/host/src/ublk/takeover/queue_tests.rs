@@ -29,11 +29,13 @@ struct Blocks<'a> {
     answers: Vec<(i32, u64)>,
     /// Whether the device is left after the last request.
     leaves: bool,
+    /// Whether each request is durable when it is answered.
+    fua: bool,
 }
 
 impl<'a> Blocks<'a> {
     fn new(left: &'a [(u8, u64, u8)]) -> Blocks<'a> {
-        Blocks { left, answers: Vec::new(), leaves: false }
+        Blocks { left, answers: Vec::new(), leaves: false, fua: false }
     }
 }
 
@@ -43,7 +45,8 @@ impl BlockClient for Blocks<'_> {
         self.left = left;
         data.copy_from_slice(&block(*fill));
         let mut descriptor = [0; abi::IO_DESC_LEN];
-        descriptor[0] = *op;
+        let flags = if self.fua { abi::IO_F_FUA } else { 0 };
+        descriptor[..4].copy_from_slice(&(u32::from(*op) | flags).to_le_bytes());
         descriptor[4..8].copy_from_slice(&8u32.to_le_bytes());
         descriptor[8..16].copy_from_slice(&sector.to_le_bytes());
         Some(descriptor)
@@ -65,10 +68,18 @@ fn serve(
     (last, me): (u64, u64),
     requests: &[(u8, u64, u8)],
 ) -> Vec<(i32, u64)> {
+    serve_client(disk, place, (last, me), Blocks::new(requests))
+}
+
+fn serve_client(
+    disk: &HostedDisk,
+    place: &JournalDir,
+    (last, me): (u64, u64),
+    mut client: Blocks<'_>,
+) -> Vec<(i32, u64)> {
     let found = find(disk, 0..ZONES).unwrap();
     let journal = Journal::open(&place.record(), about(ZONES, 1), (last, me), &found).unwrap();
     let replay = recovery(disk, &found, Some(&journal), 8);
-    let mut client = Blocks::new(requests);
     let left = (Some(replay), Some(journal), Leave::default());
     serve_from(disk, 1, BLOCK, &mut client, left).unwrap();
     client.answers
@@ -129,6 +140,22 @@ fn u6_the_rest_of_a_write_that_was_cut_has_the_rest_of_its_data() {
     assert_eq!(answers, [(BLOCK as i32, 0)]);
     let read = io.read(Sector(0), 8).unwrap();
     assert_eq!(read.as_slice()[..], block(7));
+}
+
+/// U6. The rest of a write with FUA is durable when the write is answered. The disk has no FUA, so the engine flushes, which fails.
+#[test]
+fn u6_the_rest_of_a_durable_write_is_durable() {
+    let spec = "mem,zones=4,zone-size=1M,lba-size=512,write-cache=1,fua=0,fault=flush/io/count=all";
+    for (fua, result) in [(false, BLOCK as i32), (true, -libc::EIO)] {
+        let (disk, place) = (HostedDisk::open_spec(spec).unwrap(), JournalDir::new());
+        let zones = [0; ZONES as usize].into_iter();
+        let journal = Journal::create(&place.record(), about(ZONES, 1), 1, zones).unwrap();
+        journal.begin(&request(Op::Write, 0, 8));
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        io.write(Sector(0), AlignedBuf::from_slice(&block(7)[..BLOCK / 2])).unwrap();
+        let client = Blocks { fua, ..Blocks::new(&[(abi::OP_WRITE, 0, 7)]) };
+        assert_eq!(serve_client(&disk, &place, (1, 2), client), [(result, 0)], "fua {fua}");
+    }
 }
 
 /// U6. The dead server may have had a request for each tag of each queue. All of their appends are looked for, even
