@@ -297,10 +297,16 @@ mod tests {
         assert_eq!(ask(&running, &numbered([1, 0])), Ok(true));
         let e = ask(&running, &numbered([0, 1])).unwrap_err();
         assert!(e.contains("not as number"), "{e}");
-        // A disk with two devices.
-        let parts = [served("ublkb4", "/dev/none-a"), served("ublkb5", "/dev/none-a")];
-        let mut both = wanted(&["/dev/none-a"], &[]);
-        both[0].disks[0].id = Some(4);
-        assert_eq!(ask(&parts, &both), Ok(true));
+        // A disk of several devices has consecutive numbers.
+        let mut whole = wanted(&["/dev/none-a"], &[]);
+        whole[0].disks[0].id = Some(4);
+        let parts = |names: &[&str]| -> Vec<_> {
+            names.iter().map(|name| served(name, "/dev/none-a")).collect()
+        };
+        assert_eq!(ask(&parts(&["ublkb4", "ublkb5", "ublkb6", "ublkb7"]), &whole), Ok(true));
+        for other in [["ublkb5", "ublkb6"], ["ublkb4", "ublkb6"]] {
+            let e = ask(&parts(&other), &whole).unwrap_err();
+            assert!(e.contains("not as number"), "{other:?}: {e}");
+        }
     }
 }

@@ -53,6 +53,11 @@ impl Drop for Server {
 
 const RESUME: &str = r#"{"cmd":"resume"}"#;
 
+/// The UUID and the label of a disk.
+fn identity(of: &str) -> String {
+    ok(&["check", of]).lines().next().unwrap().split("UUID ").nth(1).unwrap().to_owned()
+}
+
 #[test]
 fn a_snapshot_of_a_disk_that_is_not_open() {
     let dir = Dir::new("snapshot");
@@ -63,11 +68,12 @@ fn a_snapshot_of_a_disk_that_is_not_open() {
     let said = ok(&["snapshot", &disk, &copy]);
     assert!(said.contains("a snapshot of") && !said.contains("waited"), "{said}");
     assert_eq!(ok_with(&["read", &copy], b""), data);
-    let of_check = |of: &str| {
-        ok(&["check", of]).lines().next().unwrap().split("UUID ").nth(1).unwrap().to_owned()
-    };
-    assert_ne!(of_check(&disk), of_check(&copy));
-    assert!(of_check(&copy).ends_with("label 'mine'"));
+    assert_ne!(identity(&disk), identity(&copy));
+    assert!(identity(&copy).ends_with("label 'mine'"));
+    let same = dir.path("same.zbd");
+    ok(&["snapshot", &disk, &same, "--keep-uuid"]);
+    assert_eq!(identity(&disk), identity(&same));
+    std::fs::remove_file(&same).unwrap();
     // It replaces nothing, and a disk must be in one file.
     fails(&["snapshot", &disk, &copy], 3, "exists");
     let other = dir.path("other.zbd");
@@ -87,13 +93,16 @@ fn a_snapshot_of_a_disk_that_is_served() {
     ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
     let data = noise(3 << 20, 2);
     ok_with(&["write", &disk], &data);
+    let own = identity(&disk);
     let server = Server::start(&dir, &format!("po2@{disk},timeout=30s"));
     // By its path, and by its name.
-    for of in [&disk, &server.name] {
-        let made = json(&["snapshot", of, &copy, "--socket", &server.socket, "--json"]);
+    for (of, keeps) in [(&disk, false), (&server.name, true)] {
+        let mut command = vec!["snapshot", of, &copy, "--socket", &server.socket, "--json"];
+        command.extend(keeps.then_some("--keep-uuid"));
+        let made = json(&command);
         assert!(made["pause_ns"].as_u64().is_some_and(|ns| ns > 0), "{made}");
         assert_eq!(ok_with(&["read", &copy], b""), data);
-        ok(&["check", &copy]);
+        assert_eq!(identity(&copy) == own, keeps);
         std::fs::remove_file(&copy).unwrap();
     }
     // Without a way to its server, the command sees a disk that another process has open.

@@ -131,6 +131,28 @@ fn a_flag_overrides_the_key_at_the_top_and_of_every_disk() {
     assert!(s.args.network.nvme_tcp.is_empty());
 }
 
+#[test]
+fn a_number_has_any_form_that_toml_has() {
+    for depth in ["128", "0x80", "0o200", "0b1000_0000", "1_28", "+128"] {
+        let disk = format!("depth = {depth}\n[[disk]]\nspec = \"mem\"\nublk = true\n");
+        let settings = read(&disk, &[]).unwrap_or_else(|e| panic!("{depth}: {e}"));
+        assert_eq!(settings.block[0].device.depth, 128, "{depth}");
+    }
+}
+
+#[test]
+fn the_key_of_a_disk_overrides_that_at_the_top() {
+    let text = "depth = 64\nqueues = 2\nno-recovery = true\n
+        [[disk]]\nspec = \"mem\"\nublk = true\ndepth = 32\nqueues = 1\nno-recovery = false\n
+        [[disk]]\nspec = \"null\"\nublk = true\n";
+    let s = read(text, &[]).unwrap();
+    let of = |n: usize| {
+        let d = &s.block[n].device;
+        (d.depth, d.queues, d.no_recovery)
+    };
+    assert_eq!([of(0), of(1)], [(32, Some(1), false), (64, Some(2), true)]);
+}
+
 /// The metrics are in the file, and the command line makes them public.
 #[test]
 fn a_flag_may_need_a_key_of_the_file() {
