@@ -92,7 +92,7 @@ def test_a_range_means_what_it_means_to_a_disk():
                 assert outcomes[0] == outcomes[1], name
                 assert disk.disk.zone(0).wp == 8, name
             await disk.reset(2048, 4096)
-            assert [disk.disk.zone(n * 2048).wp for n in range(4)] == [8, 2048, 4096, 6152]
+            assert [disk.disk.zone(n).wp for n in range(4)] == [8, 2048, 4096, 6152]
             await disk.reset(0)
             assert disk.disk.zone(0).wp == 0
 
