@@ -11,6 +11,8 @@ mod case;
 #[allow(dead_code)]
 #[path = "../network/load.rs"]
 mod load;
+#[path = "../network/pipe.rs"]
+mod pipe;
 mod queue;
 
 use case::{BLOCK, Case, Shape};

@@ -1,17 +1,15 @@
 //! An initiator that does as little as one can: it writes what does not change, and looks at nothing that it reads.
 
 use crate::case::{Access, BLOCK};
+use crate::pipe::{Packet, Pipe};
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 use zoneplug_scsi::iscsi::{HEADER_LEN, Header, opcode};
 
-/// What all writes write. The longest transfer.
-static DATA: [u8; 1 << 20] = [0x5a; 1 << 20];
 /// Most commands of a session.
 const COMMANDS: u32 = 128;
-const SLICES: usize = 64;
 /// FirstBurstLength and MaxRecvDataSegmentLength of Linux, which the target agrees to.
 const BURST: u32 = 256 << 10;
 /// Flags of a command.
@@ -19,27 +17,18 @@ const FINAL: u8 = 0x80;
 const READ: u8 = 0x40;
 const WRITE: u8 = 0x20;
 
-/// A PDU that is to be sent, followed by the first `body` bytes of [`DATA`], which is a multiple of 4.
-struct Pdu {
-    head: Header,
-    body: usize,
-}
-
 /// A session and its commands.
 pub(crate) struct Queue {
-    stream: TcpStream,
-    output: VecDeque<Pdu>,
-    /// Bytes of the first PDU that were sent.
-    sent: usize,
-    /// The header that is being read, and how much of it is there.
-    head: Header,
-    have: usize,
-    /// Bytes of data that come before the next header.
-    skip: usize,
-    /// By tag: when the command began.
-    commands: Vec<Option<Instant>>,
-    free: Vec<u32>,
+    pipe: Pipe<HEADER_LEN>,
+    commands: Commands,
     cmd_sn: u32,
+}
+
+/// The commands of a session, as far as answers concern them.
+struct Commands {
+    /// By tag: when the command began.
+    begun: Vec<Option<Instant>>,
+    free: Vec<u32>,
     exp_stat_sn: u32,
     /// The status of the login.
     login: Option<[u8; 2]>,
@@ -52,9 +41,7 @@ fn word(h: &Header, at: usize) -> u32 {
 impl Queue {
     /// Connects a socket, and logs in. `pump` has the server run.
     fn open(at: SocketAddr, target: &str, isid: u8, pump: &mut dyn FnMut()) -> io::Result<Queue> {
-        let mut stream = TcpStream::connect(at)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+        let mut pipe = Pipe::connect(at)?;
         let keys = format!(
             "InitiatorName=iqn.2026-11.dev.zoneplug:load{isid}\0TargetName={target}\0InitialR2T=No\0\
              MaxRecvDataSegmentLength={BURST}\0FirstBurstLength={BURST}\0"
@@ -64,41 +51,31 @@ impl Queue {
         h.0[13] = isid;
         h.0[5..8].copy_from_slice(&(keys.len() as u32).to_be_bytes()[1..]);
         let padded = [keys.as_bytes(), &[0; 3]].concat();
-        stream.write_all(&[&h.0[..], &padded[..keys.len().next_multiple_of(4)]].concat())?;
-        let mut queue = Queue {
-            stream,
-            output: VecDeque::new(),
-            sent: 0,
-            head: Header::new(0),
-            have: 0,
-            skip: 0,
-            commands: vec![None; COMMANDS as usize],
-            free: (0..COMMANDS).rev().collect(),
-            cmd_sn: 1,
-            exp_stat_sn: 0,
-            login: None,
-        };
+        pipe.stream.write_all(&[&h.0[..], &padded[..keys.len().next_multiple_of(4)]].concat())?;
+        let (begun, free) = (vec![None; COMMANDS as usize], (0..COMMANDS).rev().collect());
+        let commands = Commands { begun, free, exp_stat_sn: 0, login: None };
+        let mut queue = Queue { pipe, commands, cmd_sn: 1 };
         let mut scratch = [0; 4096];
-        while queue.login.is_none() {
+        while queue.commands.login.is_none() {
             pump();
             queue.receive(&mut scratch, &mut |_| ())?;
         }
-        assert_eq!(queue.login, Some([0, 0]), "the login failed");
+        assert_eq!(queue.commands.login, Some([0, 0]), "the login failed");
         Ok(queue)
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+        &self.pipe.stream
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        COMMANDS as usize - self.free.len()
+        COMMANDS as usize - self.commands.free.len()
     }
 
     /// Queues a read or a write.
     pub(crate) fn push(&mut self, access: Access, begun: Option<Instant>) {
-        let tag = self.free.pop().expect("a free tag");
-        self.commands[tag as usize] = begun;
+        let tag = self.commands.free.pop().expect("a free tag");
+        self.commands.begun[tag as usize] = begun;
         let bytes = access.blocks * BLOCK;
         let (way, op) = if access.is_read { (READ, 0x88) } else { (WRITE, 0x8a) };
         let body = if access.is_read { 0 } else { bytes.min(BURST) };
@@ -107,50 +84,22 @@ impl Queue {
             .with_word(16, tag)
             .with_word(20, bytes)
             .with_word(24, self.cmd_sn)
-            .with_word(28, self.exp_stat_sn);
+            .with_word(28, self.commands.exp_stat_sn);
         h.0[9] = access.disk as u8;
         h.0[32] = op;
         h.0[34..42].copy_from_slice(&access.lba.to_be_bytes());
         h.0[42..46].copy_from_slice(&access.blocks.to_be_bytes());
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
-        self.queue(h, body);
-    }
-
-    fn queue(&mut self, mut head: Header, body: u32) {
-        head.0[5..8].copy_from_slice(&body.to_be_bytes()[1..]);
-        self.output.push_back(Pdu { head, body: body as usize });
+        self.pipe.output.push_back(packet(h, body));
     }
 
     pub(crate) fn has_output(&self) -> bool {
-        !self.output.is_empty()
+        !self.pipe.output.is_empty()
     }
 
     /// Sends what there is room for.
     pub(crate) fn send(&mut self) -> io::Result<()> {
-        while !self.output.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let (mut filled, mut skip) = (0, self.sent);
-            for part in self.output.iter().flat_map(|p| [&p.head.0[..], &DATA[..p.body]]) {
-                let skipped = skip.min(part.len());
-                skip -= skipped;
-                if part.len() > skipped && filled < SLICES {
-                    slices[filled] = IoSlice::new(&part[skipped..]);
-                    filled += 1;
-                }
-            }
-            match self.stream.write_vectored(&slices[..filled]) {
-                Ok(n) => self.sent += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
-            }
-            while let Some(len) = self.output.front().map(|p| HEADER_LEN + p.body)
-                && self.sent >= len
-            {
-                self.sent -= len;
-                self.output.pop_front();
-            }
-        }
-        Ok(())
+        self.pipe.send()
     }
 
     /// Reads what there is. Calls `done` with the beginning of each command that is complete.
@@ -159,40 +108,25 @@ impl Queue {
         scratch: &mut [u8],
         done: &mut dyn FnMut(Option<Instant>),
     ) -> io::Result<()> {
-        loop {
-            let n = match self.stream.read(scratch) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(n) => n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
-            };
-            self.take(&scratch[..n], done);
-            if n < scratch.len() {
-                return Ok(());
-            }
-        }
+        let Queue { pipe, commands, .. } = self;
+        pipe.receive(scratch, &mut |head, output| commands.header(Header(*head), output, done))
     }
+}
 
-    fn take(&mut self, mut bytes: &[u8], done: &mut dyn FnMut(Option<Instant>)) {
-        while !bytes.is_empty() {
-            let data = self.skip.min(bytes.len());
-            (self.skip, bytes) = (self.skip - data, &bytes[data..]);
-            let n = (HEADER_LEN - self.have).min(bytes.len());
-            if data > 0 || n == 0 {
-                continue;
-            }
-            self.head.0[self.have..self.have + n].copy_from_slice(&bytes[..n]);
-            (self.have, bytes) = (self.have + n, &bytes[n..]);
-            if self.have == HEADER_LEN {
-                self.have = 0;
-                self.header(done);
-            }
-        }
-    }
+fn packet(mut head: Header, body: u32) -> Packet {
+    head.0[5..8].copy_from_slice(&body.to_be_bytes()[1..]);
+    Packet::new(&[&head.0], body as usize)
+}
 
-    fn header(&mut self, done: &mut dyn FnMut(Option<Instant>)) {
-        let h = self.head;
-        self.skip = h.data_len().next_multiple_of(4);
+impl Commands {
+    /// Takes a header. Returns how many bytes of data follow.
+    fn header(
+        &mut self,
+        h: Header,
+        output: &mut VecDeque<Packet>,
+        done: &mut dyn FnMut(Option<Instant>),
+    ) -> usize {
+        let data = h.data_len().next_multiple_of(4);
         // Data without a status carry no StatSN.
         let ends = match h.opcode() {
             opcode::RESPONSE => Some(h.0[3]),
@@ -201,7 +135,7 @@ impl Queue {
             opcode::LOGIN_RESPONSE => {
                 self.login = Some([h.0[36], h.0[37]]);
                 self.exp_stat_sn = word(&h, 24).wrapping_add(1);
-                return;
+                return data;
             }
             other => panic!("the target sent {other:#x}"),
         };
@@ -209,7 +143,7 @@ impl Queue {
             assert_eq!(status, 0, "{h:?}");
             self.exp_stat_sn = word(&h, 24).wrapping_add(1);
             self.free.push(h.task_tag());
-            done(self.commands[h.task_tag() as usize]);
+            done(self.begun[h.task_tag() as usize]);
         } else if h.opcode() == opcode::R2T {
             let (mut at, end) = (word(&h, 40), word(&h, 40) + word(&h, 44));
             for data_sn in 0.. {
@@ -222,13 +156,14 @@ impl Queue {
                     .with_word(28, self.exp_stat_sn)
                     .with_word(36, data_sn)
                     .with_word(40, at);
-                self.queue(out, len);
+                output.push_back(packet(out, len));
                 at += len;
                 if last {
                     break;
                 }
             }
         }
+        data
     }
 }
 

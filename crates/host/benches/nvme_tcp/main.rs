@@ -10,6 +10,8 @@
 mod case;
 #[path = "../network/load.rs"]
 mod load;
+#[path = "../network/pipe.rs"]
+mod pipe;
 mod queue;
 mod stalled;
 
