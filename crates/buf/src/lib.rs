@@ -6,7 +6,7 @@
 //!
 //! [`AlignedBuf`] lends itself without `unsafe`. Lending other memory is `unsafe`, and the function states the
 //! conditions. [`Parts`] hands out a buffer in parts, and [`Arena`] hands out buffers. [`Buffers`] keeps free memory for
-//! the next commands.
+//! the next commands. [`ReadAhead`] puts what a connection receives where it stays.
 //!
 //! This crate has the only `unsafe` code below `zoneplug-host`.
 
@@ -15,6 +15,7 @@ mod arena;
 mod buffers;
 mod io;
 mod parts;
+mod read_ahead;
 mod slice;
 
 pub use aligned::{AlignedBuf, Lent};
@@ -22,3 +23,4 @@ pub use arena::Arena;
 pub use buffers::Buffers;
 pub use io::{IoBuf, IoRange, Segment, Segments};
 pub use parts::Parts;
+pub use read_ahead::{ReadAhead, Shape};

@@ -1,13 +1,13 @@
 //! From the bytes of a command to its checked fields.
 //!
-//! [`parse`] looks the command up in the one table ([`OPERATIONS`]) and refuses bits that the table does not have. The
+//! [`parse`] looks the command up in the one table ([`OPERATIONS`](crate::spec::operation::OPERATIONS)) and refuses bits that the table does not have. The
 //! sense of a refusal points to the field. What a field means for a certain unit, such as the range of an address, is
 //! checked later.
 
 use crate::spec::bytes::{be16, be32, be64};
 use crate::spec::mode::{ModeForm, PageControl};
 use crate::spec::operation::{
-    Abilities, MAX_COMMAND_LEN, OPERATIONS, Operation, OperationInfo, command_len,
+    Abilities, MAX_COMMAND_LEN, Operation, OperationInfo, command_len, commands_of,
 };
 use crate::spec::sense::{INVALID_OPCODE, SenseData};
 use crate::spec::zone::{Reporting, ZoneAction};
@@ -199,19 +199,15 @@ pub fn parse(
     let mut c = [0; MAX_COMMAND_LEN];
     c[..len].copy_from_slice(&cdb[..len]);
     let info = find(opcode, c[1] & 0x1f, abilities)?;
-    for (at, byte) in c[..len].iter().enumerate() {
-        let reserved = byte & !info.usable_bits(at);
-        if reserved != 0 {
-            return Err(SenseData::field(at as u16, Some(reserved.ilog2() as u8)));
-        }
+    if let Some((byte, bit)) = info.reserved_bit(&c) {
+        return Err(SenseData::field(byte, Some(bit)));
     }
     Ok((fields(info, &c)?, info))
 }
 
 /// Finds the row of a command.
 fn find(opcode: u8, action: u8, abilities: Abilities) -> Result<&'static OperationInfo, SenseData> {
-    let mut rows =
-        OPERATIONS.iter().filter(|i| i.opcode == opcode && i.is_in(abilities)).peekable();
+    let mut rows = commands_of(opcode).iter().filter(|i| i.is_in(abilities)).peekable();
     if rows.peek().is_none() {
         return Err(INVALID_OPCODE.into());
     }
@@ -333,6 +329,7 @@ fn manage(action: ZoneAction, c: &[u8; MAX_COMMAND_LEN]) -> ScsiCommand {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::spec::operation::OPERATIONS;
     use proptest::prelude::*;
 
     const ALL: Abilities = Abilities { zoned: true, unmap: true, zeroes: true, reservations: true };

@@ -8,7 +8,7 @@ use crate::network::queue_client::QueueClient;
 use crate::network::sys;
 use crate::recovery::lost_writes::late_limit;
 use crate::served::timing::Timing;
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -102,7 +102,8 @@ impl<T: Timing> Connection<T> {
                 // The initiator reads its last answers. What it sends is for the next server.
                 stream.read(&mut [0; 4096]).map(|n| (n, true))
             } else if self.session.wants_input() {
-                self.session.receive_with(ctx.now, |slices| stream.read_vectored(slices))
+                let read = |slices: &mut [IoSliceMut<'_>]| stream.read_vectored(slices);
+                self.session.receive_with(ctx.buffers, ctx.now, read)
             } else {
                 break;
             };

@@ -127,6 +127,33 @@ impl Framer {
         if self.part == Part::Data { self.left } else { 0 }
     }
 
+    /// Returns how many bytes come before the next header, behind the data of [`Framer::data_left`]; less than 0 if the
+    /// framer has taken some of that header. `None`: not known.
+    pub fn before_header(&self) -> Option<isize> {
+        let digest = if self.limits.data_digest { DIGEST_LEN } else { 0 };
+        let behind = match self.part {
+            Part::Header => return Some(self.left as isize - HEADER_LEN as isize),
+            Part::Additional | Part::HeaderDigest => return None,
+            Part::Data => self.behind_data(),
+            Part::Padding => self.left + digest,
+            Part::DataDigest => self.left,
+        };
+        Some(behind as isize)
+    }
+
+    /// Returns how many bytes lie behind the data of the PDU: their pad and digest.
+    pub fn behind_data(&self) -> usize {
+        let data = Header(self.header).data_len();
+        let digest = if self.limits.data_digest && data > 0 { DIGEST_LEN } else { 0 };
+        data.next_multiple_of(4) - data + digest
+    }
+
+    /// Returns how many bytes the header of the PDU has, with additional headers and digest.
+    pub fn header_bytes(&self) -> usize {
+        let digest = if self.limits.header_digest { DIGEST_LEN } else { 0 };
+        HEADER_LEN + Header(self.header).additional_len() + digest
+    }
+
     /// Notes data that were read past the framer, at most [`Framer::data_left`].
     pub fn read_past(&mut self, data: &[u8]) {
         debug_assert!(data.len() <= self.data_left());
@@ -142,7 +169,9 @@ impl Framer {
                 match self.part {
                     Part::Header => {
                         let header = Header(self.header);
-                        self.crc = crc32c::crc32c(&self.header);
+                        if self.limits.header_digest {
+                            self.crc = crc32c::crc32c(&self.header);
+                        }
                         self.go_to(Part::Additional, header.additional_len());
                     }
                     Part::Additional if self.limits.header_digest => {

@@ -124,6 +124,8 @@ pub struct OperationInfo {
     pub access: Access,
     /// The bits in use. The operation code and the service action stand for themselves.
     pub usage: &'static [u8],
+    /// The bits that a command may set, its first byte in the highest eight.
+    usable: u128,
 }
 
 const fn row(
@@ -133,7 +135,17 @@ const fn row(
     (only, access): (Only, Access),
     usage: &'static [u8],
 ) -> OperationInfo {
-    OperationInfo { operation, opcode, action, name, only, access, usage }
+    let (mut usable, mut at) = (0, 0);
+    while at < usage.len() {
+        let bits = match (at, action) {
+            (0, _) => F,
+            (1, Some(_)) => usage[1] | 0x1f,
+            _ => usage[at],
+        };
+        usable |= (bits as u128) << (120 - 8 * at);
+        at += 1;
+    }
+    OperationInfo { operation, opcode, action, name, only, access, usage, usable }
 }
 
 use Access::{Free, Read, Write};
@@ -232,12 +244,35 @@ impl OperationInfo {
 
     /// Returns the bits of byte `at` that a command may set.
     pub fn usable_bits(&self, at: usize) -> u8 {
-        match (at, self.action) {
-            (0, _) => F,
-            (1, Some(_)) => self.usage[1] | 0x1f,
-            _ => self.usage[at],
-        }
+        (self.usable >> (120 - 8 * at)) as u8
     }
+
+    /// Returns the first bit of a command that it must not set: its byte, and its number in that.
+    pub fn reserved_bit(&self, cdb: &[u8; MAX_COMMAND_LEN]) -> Option<(u16, u8)> {
+        let reserved = u128::from_be_bytes(*cdb) & !self.usable;
+        let bit = 127 - reserved.checked_ilog2()?;
+        Some(((bit / 8) as u16, 7 - (bit % 8) as u8))
+    }
+}
+
+/// How many rows have smaller operation codes, for each code and one more.
+const BEFORE: [u8; 257] = {
+    let (mut before, mut row) = ([0; 257], 0);
+    while row < OPERATIONS.len() {
+        let mut code = OPERATIONS[row].opcode as usize + 1;
+        while code < before.len() {
+            before[code] += 1;
+            code += 1;
+        }
+        row += 1;
+    }
+    before
+};
+
+/// Returns the commands with an operation code, in the order of their service actions.
+pub fn commands_of(opcode: u8) -> &'static [OperationInfo] {
+    let opcode = usize::from(opcode);
+    &OPERATIONS[usize::from(BEFORE[opcode])..usize::from(BEFORE[opcode + 1])]
 }
 
 /// Encodes a descriptor of all commands (SPC-6, *Command descriptor*), 8 bytes, or 20 with a timeouts descriptor.

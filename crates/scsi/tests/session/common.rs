@@ -206,7 +206,7 @@ impl Peer {
                 let most = self.fragments.next();
                 let sent = &mut self.sent;
                 let (_, _) = session
-                    .receive_with(self.side.now, |slices| {
+                    .receive_with(&mut self.side.buffers, self.side.now, |slices| {
                         let mut n = 0;
                         for slice in slices.iter_mut() {
                             for byte in slice.iter_mut() {

@@ -58,6 +58,53 @@ proptest! {
         }
     }
 
+    /// S3. Writes that come together keep their data, as expected or not: of one length, then of others, with reads between.
+    #[test]
+    fn s3_writes_that_come_together_keep_their_data(
+        seed in prop::option::weighted(0.8, any::<u64>()),
+        digests in any::<bool>(),
+        blocks in prop::collection::vec(prop_oneof![8 => Just(1), 1 => Just(0), 2 => 2usize..6], 1..100),
+    ) {
+        let digest = if digests { "CRC32C" } else { "None" };
+        let keys = format!("HeaderDigest={digest}\0DataDigest={digest}\0InitialR2T=No\0");
+        let mut peer = Peer::log_in(&keys, seed.map_or(Fragments::whole(), Fragments::random));
+        let (mut lba, mut sent, mut refused, mut written) = (16, vec![], vec![], vec![]);
+        for (i, n) in blocks.into_iter().enumerate() {
+            if n == 0 {
+                sent.push(peer.read(&read_cdb(16, 1), BLOCK as u32));
+                continue;
+            }
+            if lba % 16 + n > 16 {
+                lba = lba.next_multiple_of(16);
+            }
+            if lba + n > 128 {
+                break;
+            }
+            let data = pattern(n, i as u8);
+            // Data of 4093 bytes and a pad are not those of a block, and the command is refused.
+            let short = i % 13 == 12;
+            let bytes = if short { &data[3..] } else { &data[..] };
+            let tag = peer.command(0xa0, &write_cdb(lba as u64, n as u32), bytes.len() as u32, bytes);
+            if short {
+                refused.push(tag);
+                continue;
+            }
+            sent.push(tag);
+            written.push((lba, data));
+            lba += n;
+        }
+        for tag in sent {
+            prop_assert_eq!(peer.answer(tag).status, 0);
+        }
+        for tag in refused {
+            prop_assert_eq!(peer.answer(tag).sense, Some((5, 0x0e, 3)), "fewer data than blocks");
+        }
+        for (lba, data) in written {
+            let tag = peer.read(&read_cdb(lba as u64, (data.len() / BLOCK) as u32), data.len() as u32);
+            prop_assert!(peer.answer(tag).data == data, "other data at {lba}");
+        }
+    }
+
     /// S3. Any bytes after a login are answered or end the connection.
     #[test]
     fn s3_hostile_bytes_end_the_connection_at_most(seed in any::<u64>(), headers in prop::collection::vec((any::<[u8; 48]>(), 0u8..9), 1..12)) {

@@ -5,7 +5,7 @@
 //! events again: commands may have waited for the memory of those whose answers were sent.
 //!
 //! * Data go from the socket to the memory of their command, and from there to the disk, without a copy. Only data
-//!   that were read ahead with a header are copied (`stage.rs`). Outgoing data leave from the memory that the disk
+//!   that were read ahead with a header are copied ([`ReadAhead`]). Outgoing data leave from the memory that the disk
 //!   filled.
 //! * Commands come up in the order of their capsules. A command whose data must be fetched comes up when they have
 //!   arrived.
@@ -20,7 +20,6 @@ mod ahead_tests;
 mod output;
 mod receive;
 mod slots;
-mod stage;
 #[cfg(test)]
 mod tests;
 
@@ -31,15 +30,11 @@ use crate::spec::{Command, Completion, status};
 use output::{Body, Output};
 use receive::Rx;
 use slots::{SlotState, Slots};
-use stage::{MAX_EXPECTED, Stage};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{IoSlice, IoSliceMut};
-use zoneplug_buf::{AlignedBuf, Buffers};
+use zoneplug_buf::{AlignedBuf, Buffers, ReadAhead};
 use zoneplug_core::Nanos;
-
-/// Pieces of memory that a read fills: the rest of data, headers and data in turn, and the bytes behind them.
-const SLICES: usize = 2 + 2 * MAX_EXPECTED;
 
 /// Limits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +138,7 @@ pub struct Connection {
     digests: Digests,
     /// HPDA: the alignment of outgoing data, in bytes.
     align: u32,
-    stage: Stage,
+    ahead: ReadAhead,
     rx: Rx,
     slots: Slots,
     /// Commands that are complete, or whose data must be fetched, in their order.
@@ -175,7 +170,7 @@ impl Connection {
             initialized: false,
             digests: Digests::default(),
             align: 4,
-            stage: Stage::new(),
+            ahead: ReadAhead::new(),
             rx: Rx::Header,
             slots: Slots::default(),
             ready: VecDeque::new(),
@@ -212,7 +207,7 @@ impl Connection {
     pub fn set_queue(&mut self, queue: Queue) {
         self.queue = Queue { entries: queue.entries.max(2), ..queue };
         self.handshake_until = None;
-        self.stage.grow();
+        self.ahead.grow();
     }
 
     /// Returns the end of the last answer in the byte stream to the peer: the number of bytes up to there.
@@ -239,7 +234,7 @@ impl Connection {
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
     ) -> Result<(usize, bool), E> {
         self.now = now;
-        let mut slices: [IoSliceMut<'_>; SLICES] =
+        let mut slices: [IoSliceMut<'_>; ReadAhead::SLICES] =
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (mut filled, mut data, mut before) = (0, 0, Some(0));
         match self.rx {
@@ -247,12 +242,12 @@ impl Connection {
             Rx::Data { slot, left, .. } => {
                 slices[0] = IoSliceMut::new(self.slots.rest_of_data(slot, left));
                 (filled, data) = (1, left as usize);
-                before = Some(if self.digests.data { DIGEST_LEN } else { 0 });
+                before = Some(if self.digests.data { DIGEST_LEN as isize } else { 0 });
             }
-            Rx::DataDigest { .. } => before = Some(DIGEST_LEN),
+            Rx::DataDigest { .. } => before = Some(DIGEST_LEN as isize),
             Rx::Discard { .. } => before = None,
         }
-        let (filled, room) = self.stage.space(before, buffers, &mut slices, filled);
+        let (filled, room) = self.ahead.space(before, buffers, &mut slices, filled);
         let read = read(&mut slices[..filled]);
         let n = *read.as_ref().unwrap_or(&0);
         let direct = n.min(data);
@@ -260,7 +255,7 @@ impl Connection {
             self.took_data(slot, direct);
         }
         let full = n == data + room;
-        self.stage.received(n - direct, full, buffers);
+        self.ahead.received(n - direct, full, buffers);
         read.map(|n| (n, full))
     }
 
@@ -293,7 +288,7 @@ impl Connection {
     pub fn next_event(&mut self, buffers: &mut Buffers) -> Option<Event> {
         loop {
             if let Some(ended) = self.ended {
-                self.stage.clear();
+                self.ahead.clear();
                 self.rx = Rx::Header;
                 return (!std::mem::replace(&mut self.ended_told, true))
                     .then_some(Event::Ended(ended));
@@ -302,7 +297,7 @@ impl Connection {
                 return Some(Event::Command(received));
             }
             if !self.step(buffers) {
-                let incomplete = !matches!(self.rx, Rx::Header) || !self.stage.is_empty();
+                let incomplete = !matches!(self.rx, Rx::Header) || !self.ahead.is_empty();
                 self.pdu_since = incomplete.then(|| self.pdu_since.unwrap_or(self.now));
                 if self.ended.is_none() && !self.can_admit() {
                     return None;

@@ -3,7 +3,6 @@
 
 use super::output::{self, Body};
 use super::slots::SlotState;
-use super::stage::Shape;
 use super::{Connection, Ended};
 use crate::spec::{COMMAND_LEN, Command, Completion};
 use crate::tcp::pdu::{
@@ -11,7 +10,7 @@ use crate::tcp::pdu::{
     Initialize, Kind, MAX_ALIGN, TERMINATE_LEN, TERMINATE_MAX, Transfer, fatal, field, flag,
 };
 use crate::tcp::{DIGEST_LEN, DataPointer, Digest, IN_CAPSULE_MAX};
-use zoneplug_buf::Buffers;
+use zoneplug_buf::{Buffers, Shape};
 
 /// The kind of bytes that come next.
 #[derive(Debug, Clone, Copy)]
@@ -56,24 +55,24 @@ struct Checked {
 impl Connection {
     /// Processes the next piece of input. Returns false if that needs more bytes.
     pub(super) fn step(&mut self, buffers: &mut Buffers) -> bool {
-        self.step_in_one_piece(buffers) || self.stage.join(buffers)
+        self.step_in_one_piece(buffers) || self.ahead.join(buffers)
     }
 
     fn step_in_one_piece(&mut self, buffers: &mut Buffers) -> bool {
         match self.rx {
             Rx::Header => self.header(buffers),
             Rx::Data { slot, left, .. } => {
-                if self.stage.bytes().is_empty() {
+                if self.ahead.bytes().is_empty() {
                     return false;
                 }
-                let bytes = self.stage.take(left as usize);
+                let bytes = self.ahead.take(left as usize);
                 let n = bytes.len();
                 self.slots.rest_of_data(slot, left)[..n].copy_from_slice(bytes);
                 self.took_data(slot, n);
                 true
             }
             Rx::DataDigest { slot, digest } => {
-                let Some(came) = self.stage.bytes().first_chunk::<DIGEST_LEN>() else {
+                let Some(came) = self.ahead.bytes().first_chunk::<DIGEST_LEN>() else {
                     return false;
                 };
                 if *came != digest.bytes()
@@ -81,12 +80,12 @@ impl Connection {
                 {
                     entry.spoilt = true;
                 }
-                self.stage.take(DIGEST_LEN);
+                self.ahead.take(DIGEST_LEN);
                 self.end_of_data(slot);
                 true
             }
             Rx::Discard { left } => {
-                let n = self.stage.take(left as usize).len() as u32;
+                let n = self.ahead.take(left as usize).len() as u32;
                 self.rx = if n == left { Rx::Header } else { Rx::Discard { left: left - n } };
                 if n == left {
                     self.pdu_since = None;
@@ -149,7 +148,7 @@ impl Connection {
     }
 
     fn header(&mut self, buffers: &mut Buffers) -> bool {
-        let bytes = self.stage.bytes();
+        let bytes = self.ahead.bytes();
         let Some(common) = bytes.first_chunk::<COMMON_LEN>() else { return false };
         let checked = match self.check(Common::decode(common)) {
             Ok(checked) => checked,
@@ -176,7 +175,7 @@ impl Connection {
         };
         match done {
             Ok(()) => {
-                self.stage.take(checked.head);
+                self.ahead.take(checked.head);
                 if matches!(self.rx, Rx::Header) {
                     self.pdu_since = None;
                 }
@@ -189,7 +188,7 @@ impl Connection {
     /// Ends the connection because of the next header. The peer is sent the header's first `len` bytes.
     #[cold]
     fn wrong(&mut self, error: FatalError, len: usize) -> bool {
-        let header = self.stage.bytes()[..len].to_vec();
+        let header = self.ahead.bytes()[..len].to_vec();
         self.fatal(error, &header);
         true
     }
@@ -242,7 +241,7 @@ impl Connection {
     }
 
     fn initialize(&mut self) -> Result<(), FatalError> {
-        let Some(bytes) = self.stage.bytes().first_chunk::<INITIALIZE_LEN>() else { return Ok(()) };
+        let Some(bytes) = self.ahead.bytes().first_chunk::<INITIALIZE_LEN>() else { return Ok(()) };
         let asked = Initialize::decode(bytes);
         if asked.version != 0 {
             return Err(FatalError { status: fatal::PARAMETER, info: field::PFV });
@@ -270,7 +269,7 @@ impl Connection {
     }
 
     fn command(&mut self, checked: &Checked, buffers: &mut Buffers) -> Result<(), FatalError> {
-        let bytes = self.stage.bytes();
+        let bytes = self.ahead.bytes();
         let Some(header) = bytes.first_chunk::<CAPSULE_COMMAND_LEN>() else { return Ok(()) };
         let mut command = Command([0; COMMAND_LEN]);
         command.0.copy_from_slice(&header[COMMON_LEN..]);
@@ -285,7 +284,7 @@ impl Connection {
         let slot = self.slots.take(command, state, len, self.queue.entries).ok_or(SEQUENCE)?;
         match pointer {
             Ok(DataPointer::InCapsule(len)) => {
-                let came = self.stage.data_behind(checked.head, len);
+                let came = self.ahead.data_behind(checked.head, len);
                 let (data, got) = came.unwrap_or_else(|| (buffers.take(len), 0));
                 if let Some(entry) = self.slots.get_mut(slot) {
                     entry.data = Some(data);
@@ -293,11 +292,11 @@ impl Connection {
                 self.rx = Rx::Data { slot, left: len, digest: Digest::default() };
                 self.took_data(slot, got as usize);
                 let tail = if self.digests.data { DIGEST_LEN } else { 0 };
-                self.stage.note_capsule(Shape { head: checked.head, len, tail });
+                self.ahead.note_write(Shape { head: checked.head, len, tail });
             }
             Ok(_) => {
                 self.ready.push_back(slot);
-                self.stage.note_other(false);
+                self.ahead.note_other(false);
             }
             Err(status) => {
                 self.fail(slot, status);
@@ -312,7 +311,7 @@ impl Connection {
 
     /// Handles H2CData, which must be the next part of a command's data (K4).
     fn data(&mut self, checked: &Checked) -> Result<(), FatalError> {
-        let Some(header) = self.stage.bytes().first_chunk::<DATA_LEN>() else { return Ok(()) };
+        let Some(header) = self.ahead.bytes().first_chunk::<DATA_LEN>() else { return Ok(()) };
         let transfer = Transfer::decode(header);
         let entry = self.slots.get(transfer.tag).filter(|e| e.state == SlotState::Fetching);
         let entry = entry.ok_or(wrong(field::TTAG))?;
@@ -333,12 +332,12 @@ impl Connection {
             return Err(wrong(field::FLAGS));
         }
         self.rx = Rx::Data { slot: transfer.tag, left: transfer.len, digest: Digest::default() };
-        self.stage.note_other(transfer.len > IN_CAPSULE_MAX);
+        self.ahead.note_other(transfer.len > IN_CAPSULE_MAX);
         Ok(())
     }
 
     fn terminated(&mut self) -> Result<(), FatalError> {
-        let header = self.stage.bytes().first_chunk::<TERMINATE_LEN>();
+        let header = self.ahead.bytes().first_chunk::<TERMINATE_LEN>();
         self.ended = header.map(|h| Ended::Terminated(FatalError::decode(h)));
         Ok(())
     }

@@ -53,15 +53,15 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use window::Window;
-use zoneplug_buf::Buffers;
+use zoneplug_buf::{Buffers, ReadAhead};
 use zoneplug_core::{BioPool, Bios, DiskClient, Nanos, Op, Sector, Sense};
 use zoneplug_recovery::{ClientKey, DiskRecovery, LateWait};
 
 /// Bytes of a challenge, and its number.
 pub type Random = [u8; CHALLENGE_LEN + 1];
 
-/// The bytes that are read at a time, but for data of commands, which go to their buffers.
-const STAGE_BYTES: usize = 32 << 10;
+/// The longest data that are expected with their commands. Of longer ones most bytes go to their buffers anyway.
+const EXPECTED_DATA: u32 = 16 << 10;
 /// A session reads no more while so many bytes wait to be sent.
 const MAX_OUTPUT: usize = 8 << 20;
 /// Places for commands of immediate delivery, which need no place of the window.
@@ -187,12 +187,12 @@ pub struct Session<C> {
     agreed: Negotiation,
     framer: Framer,
     incoming: Incoming,
-    stage: Vec<u8>,
-    /// Bytes of the stage that were received.
-    staged: usize,
+    ahead: ReadAhead,
     output: Output,
     window: Window,
     commands: Vec<Option<Command>>,
+    /// The tag of each command, apart from it, so that a search reads little; [`NO_TAG`] for none.
+    tags: Vec<u32>,
     free: Vec<u16>,
     /// A number for the next transfer tag, so that data for an earlier command of a slot are recognised.
     transfer: u16,
@@ -239,11 +239,11 @@ impl<C: DiskClient> Session<C> {
             agreed: Negotiation::default(),
             framer: Framer::new(limits),
             incoming: Incoming::default(),
-            stage: Vec::new(),
-            staged: 0,
+            ahead: ReadAhead::new(),
             output: Output::new(limits),
             window: Window::new(config.commands),
             commands: (0..slots).map(|_| None).collect(),
+            tags: vec![NO_TAG; usize::from(slots).next_multiple_of(8)],
             free: (0..slots).rev().collect(),
             transfer: 0,
             order: VecDeque::new(),
@@ -295,28 +295,39 @@ impl<C: DiskClient> Session<C> {
     /// have filled the slices.
     pub fn receive_with<E>(
         &mut self,
+        buffers: &mut Buffers,
         now: Nanos,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
     ) -> Result<(usize, bool), E> {
-        debug_assert!(self.staged == 0, "Session::run has taken all bytes");
-        if self.stage.is_empty() {
-            self.stage = vec![0; STAGE_BYTES];
+        let mut slices: [IoSliceMut<'_>; ReadAhead::SLICES] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (left, mut before) = (self.framer.data_left(), self.framer.before_header());
+        let (mut filled, mut direct) = (0, 0);
+        if left > 0 {
+            match self.incoming.buffer(&mut self.commands) {
+                Some(buf) => {
+                    slices[0] = IoSliceMut::new(&mut buf[..left]);
+                    (filled, direct) = (1, left);
+                }
+                None => before = None,
+            }
         }
-        let left = self.framer.data_left();
-        let direct = match self.incoming.buffer(&mut self.commands) {
-            Some(buf) => &mut buf[..left],
-            None => &mut [],
-        };
-        let most = direct.len() + self.stage.len();
-        let n = read(&mut [IoSliceMut::new(direct), IoSliceMut::new(&mut self.stage)])?;
-        let to_buffer = n.min(direct.len());
-        self.framer.read_past(&direct[..to_buffer]);
-        self.incoming.advance(to_buffer);
-        self.staged = n - to_buffer;
+        let (filled, room) = self.ahead.space(before, buffers, &mut slices, filled);
+        let read = read(&mut slices[..filled]);
+        let n = *read.as_ref().unwrap_or(&0);
+        let to_buffer = n.min(direct);
+        if to_buffer > 0
+            && let Some(buf) = self.incoming.buffer(&mut self.commands)
+        {
+            self.framer.read_past(&buf[..to_buffer]);
+            self.incoming.advance(to_buffer);
+        }
+        let full = n == direct + room;
+        self.ahead.received(n - to_buffer, full, buffers);
         if n > 0 {
             (self.heard, self.asked) = (now, false);
         }
-        Ok((n, n == most))
+        read.map(|n| (n, full))
     }
 
     /// Takes PDUs from the received bytes, begins commands, and takes results from the disks. Returns false if there

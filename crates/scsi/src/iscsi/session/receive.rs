@@ -2,11 +2,12 @@
 
 use super::command::{Command, Place};
 use super::resend::client_key;
-use super::{Phase, Server, Session};
+use super::{EXPECTED_DATA, Phase, Server, Session};
 use crate::iscsi::framer::{Frame, FrameLimits};
 use crate::iscsi::header::{Header, opcode};
 use crate::iscsi::login::{LoginFailure, LoginReply};
 use crate::iscsi::text::encode_text;
+use zoneplug_buf::{ReadAhead, Shape};
 use zoneplug_core::DiskClient;
 
 /// The PDU that arrives.
@@ -49,22 +50,66 @@ impl Incoming {
 impl<C: DiskClient> Session<C> {
     /// Takes all received bytes. Returns false if they are no part of a PDU that can be used yet.
     pub(super) fn take_bytes<S: Server<C>>(&mut self, server: &mut S) -> bool {
-        let stage = std::mem::take(&mut self.stage);
-        let mut input = &stage[..std::mem::take(&mut self.staged)];
+        let mut ahead = std::mem::take(&mut self.ahead);
         let mut progress = false;
         while !self.is_closing() {
-            match self.framer.next(&mut input) {
-                Ok(None) => break,
+            let bytes = ahead.bytes();
+            let mut input = bytes;
+            let frame = self.framer.next(&mut input);
+            let used = bytes.len() - input.len();
+            let header = match frame {
+                Ok(None) => {
+                    ahead.take(used);
+                    // The next bytes may be in memory of their own, and not those of the write that was expected there.
+                    if ahead.join(server.buffers()) {
+                        continue;
+                    }
+                    break;
+                }
                 Ok(Some(frame)) => self.take_frame(frame, server),
-                Err(_) => self.failed = true,
+                Err(_) => {
+                    self.failed = true;
+                    None
+                }
+            };
+            ahead.take(used);
+            if let Some(header) = header {
+                self.expect(&header, &mut ahead, server);
             }
             progress = true;
         }
-        self.stage = stage;
+        if matches!(self.phase, Phase::Full(_)) {
+            ahead.grow();
+        }
+        self.ahead = ahead;
         progress
     }
 
-    fn take_frame<S: Server<C>>(&mut self, frame: Frame<'_>, server: &mut S) {
+    /// Notes what has come, for the next read, and takes the data of a command that a read has put into memory of their own.
+    fn expect<S: Server<C>>(&mut self, h: &Header, ahead: &mut ReadAhead, server: &mut S) {
+        let len = h.data_len() as u32;
+        let whole = h.opcode() == opcode::COMMAND && len == h.word20() && len > 0;
+        let Place::Buffer(slot, 0) = self.incoming.place else {
+            return ahead.note_other(h.opcode() == opcode::DATA_OUT);
+        };
+        if !whole || len > EXPECTED_DATA {
+            return ahead.note_other(len > EXPECTED_DATA);
+        }
+        let (head, tail) = (self.framer.header_bytes(), self.framer.behind_data());
+        if let Some(c) = self.commands[usize::from(slot)].as_mut()
+            && let Some(own) = &c.data
+            && let Some((data, got)) = ahead.data_behind(0, len)
+        {
+            debug_assert_eq!(own.len(), data.len(), "one length has one class");
+            self.framer.read_past(&data.as_slice()[..got as usize]);
+            c.data.replace(data).into_iter().for_each(|own| server.buffers().put(own));
+            self.incoming.advance(got as usize);
+        }
+        ahead.note_write(Shape { head, len, tail });
+    }
+
+    /// Takes a part of a PDU. Returns the header if it is one.
+    fn take_frame<S: Server<C>>(&mut self, frame: Frame<'_>, server: &mut S) -> Option<Header> {
         match frame {
             Frame::Header(header) => {
                 self.incoming.header = header;
@@ -73,6 +118,7 @@ impl<C: DiskClient> Session<C> {
                     self.answered.acknowledge(header.exp_stat_sn());
                 }
                 self.incoming.place = self.place(&header, server);
+                return Some(header);
             }
             Frame::Data(bytes) => match self.incoming.place {
                 Place::Nowhere => {}
@@ -86,6 +132,7 @@ impl<C: DiskClient> Session<C> {
             },
             Frame::End => self.take_pdu(server),
         }
+        None
     }
 
     /// Returns the place of the data of a PDU.

@@ -1,36 +1,35 @@
-//! Bytes that were read ahead: headers, and data that came with them.
+//! Bytes of a connection that were read ahead: headers, and data that came with them.
 //!
-//! Writes of one length with data in their capsules arrive as header, data, header, data. A read that expects this
-//! puts the headers here and each write's data into its own memory, where they stay. If other bytes arrive instead, all
-//! are copied back into one piece.
+//! Writes of one length with their data arrive as header, data, header, data. A read that expects this puts the headers
+//! here and each write's data into its own memory, where they stay. If other bytes arrive instead, all are copied back
+//! into one piece.
 
+use crate::{AlignedBuf, Buffers};
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
-use zoneplug_buf::{AlignedBuf, Buffers};
 
-/// Bytes that are read ahead before a connection is a queue. A header with its pad fits.
+/// Bytes that are read ahead before a connection has commands. A header with its pad fits.
 const STAGE_FIRST: usize = 2048;
-/// Bytes that are read ahead on a queue.
+/// Bytes that are read ahead once it has.
 const STAGE: usize = 16 << 10;
-/// Bytes that are read ahead behind data that are too long for a capsule, and behind expected capsules: room for some
-/// headers. Data that arrive together with these headers must be copied.
+/// Bytes that are read ahead behind data that are long, and behind expected writes: room for some headers. Data that arrive together with these headers must be copied.
 const STAGE_SHORT: usize = 1024;
-/// Maximum number of capsules that a read expects.
-pub(super) const MAX_EXPECTED: usize = 16;
-/// After this many reads the number of expected capsules can shrink.
+/// The most writes that a read expects.
+const MAX_EXPECTED: usize = 16;
+/// After this many reads the number of expected writes can shrink.
 const WINDOW: u32 = 16;
 /// Reads without an expectation after a wrong one.
 const PAUSE: u32 = 32;
 
-/// A capsule with data, as a read expects it.
+/// A write with its data, as a read expects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    /// Bytes before the data.
-    pub(super) head: usize,
+pub struct Shape {
+    /// Bytes before the data: the header.
+    pub head: usize,
     /// Bytes of data.
-    pub(super) len: u32,
-    /// Bytes behind the data: their digest.
-    pub(super) tail: usize,
+    pub len: u32,
+    /// Bytes behind the data: their pad and digest.
+    pub tail: usize,
 }
 
 /// Data that a read has put into their own memory. In the stream they come before the byte `at` of the stage.
@@ -43,8 +42,23 @@ struct OwnData {
 }
 
 /// Bytes that were read ahead.
-#[derive(Debug)]
-pub(super) struct Stage {
+///
+/// ```
+/// use zoneplug_buf::{Buffers, ReadAhead, Shape};
+/// let (mut ahead, mut buffers) = (ReadAhead::new(), Buffers::new(1 << 20));
+/// ahead.grow();
+/// // A write came: 8 bytes of header, 4096 of data. Another is expected: its data land in memory of their own.
+/// ahead.note_write(Shape { head: 8, len: 4096, tail: 0 });
+/// let mut slices = [(); ReadAhead::SLICES].map(|()| std::io::IoSliceMut::new(&mut []));
+/// let (filled, _) = ahead.space(Some(0), &mut buffers, &mut slices, 0);
+/// slices[..filled].iter_mut().flat_map(|s| s.iter_mut()).take(4104).for_each(|b| *b = 7);
+/// ahead.received(4104, false, &mut buffers);
+/// assert_eq!(ahead.take(8), [7; 8]);
+/// let (data, got) = ahead.data_behind(0, 4096).unwrap();
+/// assert_eq!((data.as_slice(), got), (&[7; 4096][..], 4096));
+/// ```
+#[derive(Debug, Default)]
+pub struct ReadAhead {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
@@ -53,72 +67,64 @@ pub(super) struct Stage {
     apart: VecDeque<OwnData>,
     /// Bytes of data of each in `apart`.
     len: u32,
-    /// The capsules that the next read expects: the shape of the last ones, and how many.
+    /// The writes that the next read expects: the shape of the last ones, and how many.
     shape: Option<Shape>,
     expected: usize,
-    /// The number of capsules of `shape` in a row since the last read.
-    capsules: usize,
-    /// Whether the last read expected capsules and filled all its room.
+    /// The number of writes of `shape` in a row since the last read.
+    writes: usize,
+    /// Whether the last read expected writes and filled all its room.
     was_full: bool,
-    /// Reads of the present window, and the maximum number of capsules of one of them.
+    /// Reads of the present window, and the most writes of one of them.
     reads: u32,
     most: usize,
     pause: u32,
-    /// Whether the last data were too long for a capsule.
+    /// Whether the last data were too long to be expected.
     long: bool,
 }
 
-impl Stage {
-    pub(super) fn new() -> Stage {
-        Stage {
-            bytes: vec![0; STAGE_FIRST],
-            begin: 0,
-            end: 0,
-            apart: VecDeque::new(),
-            len: 0,
-            shape: None,
-            expected: 0,
-            capsules: 0,
-            was_full: false,
-            reads: 0,
-            most: 0,
-            pause: 0,
-            long: false,
-        }
+impl ReadAhead {
+    /// The most slices that [`ReadAhead::space`] fills, and one before them.
+    pub const SLICES: usize = 2 * MAX_EXPECTED + 2;
+
+    /// Makes room for the bytes of a new connection.
+    pub fn new() -> ReadAhead {
+        ReadAhead { bytes: vec![0; STAGE_FIRST], ..ReadAhead::default() }
     }
 
     /// Reads further ahead from now on.
-    pub(super) fn grow(&mut self) {
+    pub fn grow(&mut self) {
         self.bytes.resize(STAGE.max(self.end), 0);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether all bytes were taken.
+    pub fn is_empty(&self) -> bool {
         self.begin == self.end && self.apart.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Drops all bytes.
+    pub fn clear(&mut self) {
         (self.begin, self.end) = (0, 0);
         self.apart.clear();
     }
 
-    /// Notes that a capsule with data of this shape has come.
-    pub(super) fn note_capsule(&mut self, shape: Shape) {
-        self.capsules = if self.shape == Some(shape) { self.capsules + 1 } else { 1 };
+    /// Notes that a write with data of this shape has come.
+    pub fn note_write(&mut self, shape: Shape) {
+        self.writes = if self.shape == Some(shape) { self.writes + 1 } else { 1 };
         self.shape = Some(shape);
         self.long = false;
     }
 
-    /// Notes that something else has come: a capsule without data, or data in PDUs of their own. `long`: the data are too
-    /// long for a capsule.
-    pub(super) fn note_other(&mut self, long: bool) {
+    /// Notes that something else has come: a command without data, or data in PDUs of their own. `long`: the data are too
+    /// long to be expected.
+    pub fn note_other(&mut self, long: bool) {
         self.shape = None;
         self.long |= long;
     }
 
-    /// Decides how many capsules the next read expects. The number grows at once and shrinks to the maximum of
+    /// Decides how many writes the next read expects. The number grows at once and shrinks to the maximum of
     /// several reads.
     fn update_expected(&mut self) {
-        let came = std::mem::take(&mut self.capsules);
+        let came = std::mem::take(&mut self.writes);
         self.most = self.most.max(came);
         self.reads += 1;
         let mut expected = self.expected.max(came);
@@ -132,11 +138,11 @@ impl Stage {
     }
 
     /// Appends the memory for the next bytes to the first `filled` of `slices`. `before`: the number of bytes before the
-    /// next header; `None`: unknown, so no capsule is expected. Returns how many slices are filled now, and how many bytes the new ones hold.
+    /// next header, less than 0 if its owner has taken some of that header; `None`: unknown, so no write is expected. Returns how many slices are filled now, and how many bytes the new ones hold.
     #[inline(always)]
-    pub(super) fn space<'a>(
+    pub fn space<'a>(
         &'a mut self,
-        before: Option<usize>,
+        before: Option<isize>,
         buffers: &mut Buffers,
         slices: &mut [IoSliceMut<'a>],
         mut filled: usize,
@@ -158,7 +164,7 @@ impl Stage {
         let plan = before.zip(self.shape).filter(|_| self.pause == 0);
         self.pause = self.pause.saturating_sub(1);
         if let Some((before, shape)) = plan
-            && let Some(first) = (before + shape.head).checked_sub(self.end)
+            && let Ok(first) = usize::try_from(before + shape.head as isize - self.end as isize)
         {
             self.len = shape.len;
             for n in 0..self.expected.min((slices.len() - filled - 1) / 2) {
@@ -190,9 +196,9 @@ impl Stage {
         (filled + 1, room)
     }
 
-    /// Notes that `n` bytes were put into [`Stage::space`]. `full`: they fill all of it.
+    /// Notes that `n` bytes were put into [`ReadAhead::space`]. `full`: they fill all of it.
     #[inline(always)]
-    pub(super) fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
+    pub fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
         self.was_full = full && !self.apart.is_empty();
         let mut used = 0;
         for apart in &mut self.apart {
@@ -213,12 +219,13 @@ impl Stage {
     }
 
     /// Returns the next bytes, as far as they lie in one piece.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         let end = self.apart.front().map_or(self.end, |a| a.at);
         &self.bytes[self.begin..end]
     }
 
-    pub(super) fn take(&mut self, n: usize) -> &[u8] {
+    /// Takes the next `n` bytes, as far as they lie in one piece.
+    pub fn take(&mut self, n: usize) -> &[u8] {
         let n = n.min(self.bytes().len());
         self.begin += n;
         &self.bytes[self.begin - n..self.begin]
@@ -226,7 +233,7 @@ impl Stage {
 
     /// Takes the data behind the next `head` bytes, if a read has put them into their own memory, and how many
     /// arrived.
-    pub(super) fn data_behind(&mut self, head: usize, len: u32) -> Option<(AlignedBuf, u32)> {
+    pub fn data_behind(&mut self, head: usize, len: u32) -> Option<(AlignedBuf, u32)> {
         let next = self.apart.front()?;
         if next.at != self.begin + head || self.len != len {
             return None;
@@ -237,7 +244,7 @@ impl Stage {
     /// Copies data in their own memory back into the stream, because the bytes are not the expected ones. Returns
     /// false if there were none.
     #[cold]
-    pub(super) fn join(&mut self, buffers: &mut Buffers) -> bool {
+    pub fn join(&mut self, buffers: &mut Buffers) -> bool {
         if self.apart.is_empty() {
             return false;
         }
