@@ -114,11 +114,11 @@ impl ReadAhead {
         self.long = false;
     }
 
-    /// Notes that something else has come: a command without data, or data in PDUs of their own. `long`: the data are too
-    /// long to be expected.
-    pub fn note_other(&mut self, long: bool) {
+    /// Notes that something else has come: a command without data, or data in PDUs of their own. `long`: whether the data
+    /// of this write are too long to be expected, if it is a write.
+    pub fn note_other(&mut self, long: Option<bool>) {
         self.shape = None;
-        self.long |= long;
+        self.long = long.unwrap_or(self.long);
     }
 
     /// Decides how many writes the next read expects. The number grows at once and shrinks to the maximum of
@@ -188,7 +188,8 @@ impl ReadAhead {
                 slices[firsts + 2 * n + 1] = IoSliceMut::new(data);
             }
         }
-        if (self.long || has_apart) && rest.len() > STAGE_SHORT {
+        // Data that have no place are many bytes of the stage.
+        if (self.long && before.is_some() || has_apart) && rest.len() > STAGE_SHORT {
             rest = &mut rest[..STAGE_SHORT];
         }
         room += rest.len();

@@ -58,18 +58,27 @@ proptest! {
         }
     }
 
-    /// S3. Writes that come together keep their data, as expected or not: of one length, then of others, with reads between.
+    /// S3. Writes that come together keep their data, as expected or not: of one length, then of others, with reads and pings between.
     #[test]
     fn s3_writes_that_come_together_keep_their_data(
         seed in prop::option::weighted(0.8, any::<u64>()),
         digests in any::<bool>(),
-        blocks in prop::collection::vec(prop_oneof![8 => Just(1), 1 => Just(0), 2 => 2usize..6], 1..100),
+        blocks in prop::collection::vec(prop_oneof![8 => Just(1), 2 => Just(0), 2 => 2usize..6], 1..100),
     ) {
         let digest = if digests { "CRC32C" } else { "None" };
         let keys = format!("HeaderDigest={digest}\0DataDigest={digest}\0InitialR2T=No\0");
         let mut peer = Peer::log_in(&keys, seed.map_or(Fragments::whole(), Fragments::random));
         let (mut lba, mut sent, mut refused, mut written) = (16, vec![], vec![], vec![]);
+        let mut pings = 0;
         for (i, n) in blocks.into_iter().enumerate() {
+            if n == 0 && i % 2 == 0 {
+                // A ping with as many data as a write has.
+                let ping = Header::new(opcode::NOP_OUT | 0x40).with_flags(0x80);
+                let ping = ping.with_word(16, 1 << 31 | i as u32).with_word(20, NO_TAG);
+                peer.push(ping.with_word(24, peer.cmd_sn), &pattern(1, i as u8));
+                pings += 1;
+                continue;
+            }
             if n == 0 {
                 sent.push(peer.read(&read_cdb(16, 1), BLOCK as u32));
                 continue;
@@ -103,6 +112,9 @@ proptest! {
             let tag = peer.read(&read_cdb(lba as u64, (data.len() / BLOCK) as u32), data.len() as u32);
             prop_assert!(peer.answer(tag).data == data, "other data at {lba}");
         }
+        peer.exchange();
+        let pongs = peer.pdus.iter().filter(|p| p.header.opcode() == opcode::NOP_IN);
+        prop_assert_eq!(pongs.filter(|p| p.data.len() == BLOCK).count(), pings);
     }
 
     /// S3. Any bytes after a login are answered or end the connection.

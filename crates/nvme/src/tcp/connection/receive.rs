@@ -296,7 +296,7 @@ impl Connection {
             }
             Ok(_) => {
                 self.ready.push_back(slot);
-                self.ahead.note_other(false);
+                self.ahead.note_other(None);
             }
             Err(status) => {
                 self.fail(slot, status);
@@ -332,7 +332,7 @@ impl Connection {
             return Err(wrong(field::FLAGS));
         }
         self.rx = Rx::Data { slot: transfer.tag, left: transfer.len, digest: Digest::default() };
-        self.ahead.note_other(transfer.len > IN_CAPSULE_MAX);
+        self.ahead.note_other((transfer.len > IN_CAPSULE_MAX).then_some(true));
         Ok(())
     }
 

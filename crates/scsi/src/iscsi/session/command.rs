@@ -91,13 +91,18 @@ impl Command {
     }
 
     pub(super) fn writes(&self) -> bool {
-        self.header.flags() & 0x20 != 0
+        is_write(&self.header)
     }
 
     /// Returns the disk that has a BIO of the command.
     pub(super) fn disk(&self) -> Option<u32> {
         self.work.as_ref().map(|work| work.request.disk)
     }
+}
+
+/// Returns whether a command brings data (W).
+pub(super) fn is_write(h: &Header) -> bool {
+    h.flags() & 0x20 != 0
 }
 
 impl<C: DiskClient> Session<C> {
@@ -145,7 +150,7 @@ impl<C: DiskClient> Session<C> {
             self.reject(h, reason);
             return Place::Nowhere;
         }
-        let writes = h.flags() & 0x20 != 0;
+        let writes = is_write(h);
         let expected = if writes { h.word20() } else { 0 };
         let (brings, agreed) = (h.data_len() as u32, &self.agreed);
         let first = agreed.first_burst.min(expected);

@@ -1,6 +1,6 @@
 //! From PDUs to commands. Data of commands go to their buffers, those of other requests into a list of bytes.
 
-use super::command::{Command, Place};
+use super::command::{Command, Place, is_write};
 use super::resend::client_key;
 use super::{EXPECTED_DATA, Phase, Server, Session};
 use crate::iscsi::framer::{Frame, FrameLimits};
@@ -81,6 +81,10 @@ impl<C: DiskClient> Session<C> {
         if matches!(self.phase, Phase::Full(_)) {
             ahead.grow();
         }
+        if self.is_closing() {
+            ahead.join(server.buffers());
+            ahead.clear();
+        }
         self.ahead = ahead;
         progress
     }
@@ -88,12 +92,10 @@ impl<C: DiskClient> Session<C> {
     /// Notes what has come, for the next read, and takes the data of a command that a read has put into memory of their own.
     fn expect<S: Server<C>>(&mut self, h: &Header, ahead: &mut ReadAhead, server: &mut S) {
         let len = h.data_len() as u32;
-        let whole = h.opcode() == opcode::COMMAND && len == h.word20() && len > 0;
-        let Place::Buffer(slot, 0) = self.incoming.place else {
-            return ahead.note_other(h.opcode() == opcode::DATA_OUT);
-        };
-        if !whole || len > EXPECTED_DATA {
-            return ahead.note_other(len > EXPECTED_DATA);
+        let writes = h.opcode() == opcode::COMMAND && is_write(h);
+        let Place::Buffer(slot, 0) = self.incoming.place else { return ahead.note_other(None) };
+        if !writes || len != h.word20() || len == 0 || len > EXPECTED_DATA {
+            return ahead.note_other(writes.then_some(h.word20() > EXPECTED_DATA));
         }
         let (head, tail) = (self.framer.header_bytes(), self.framer.behind_data());
         if let Some(c) = self.commands[usize::from(slot)].as_mut()
