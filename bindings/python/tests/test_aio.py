@@ -74,6 +74,16 @@ def test_errors_and_cancelled_operations():
     asyncio.run(main())
 
 
+def test_what_is_refused_at_once_is_answered_at_once():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC) as disk:
+            for refused in (lambda: disk.read(0, 0), lambda: disk.read(0, 1 << 30), lambda: disk.append(0, b"")):
+                with pytest.raises(errors.OutOfRange):
+                    await asyncio.wait_for(refused(), 10)
+
+    asyncio.run(main())
+
+
 def test_a_range_means_what_it_means_to_a_disk():
     """No length is a whole zone; a length of 0 is none, and changes nothing."""
 
