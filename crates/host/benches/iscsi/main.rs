@@ -15,7 +15,7 @@ mod load;
 mod pipe;
 mod queue;
 
-use case::{BLOCK, Case, Shape};
+use case::{Case, Shape};
 use load::Load;
 use queue::Host;
 use zoneplug_host::HostedDisk;
@@ -26,13 +26,11 @@ const TARGET: &str = "iqn.2026-11.dev.zoneplug:bench";
 
 fn disk(spec: &str) -> (Disk, Shape) {
     let disk = HostedDisk::open_spec(spec).expect("the disk opens");
-    let g = disk.geometry();
-    let zone_blocks = u64::from(g.zone_capacity_sectors()) * 512 / u64::from(BLOCK);
-    let shape = Shape { zones: u64::from(g.nr_zones()), zone_blocks };
+    let shape = Shape::of(&disk);
     (Disk { disk, spec: spec.parse().expect("it was opened"), tags: None }, shape)
 }
 
-/// What a profiler counts.
+/// A profiler counts this.
 #[inline(never)]
 fn served_by_turns(server: &mut SteppedServer<Iscsi>) {
     server.step().expect("the server runs");

@@ -4,7 +4,7 @@ use crate::case::{Access, BLOCK};
 use crate::pipe::{Packet, Pipe};
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 use zoneplug_scsi::iscsi::{HEADER_LEN, Header, opcode};
 
@@ -19,7 +19,7 @@ const WRITE: u8 = 0x20;
 
 /// A session and its commands.
 pub(crate) struct Queue {
-    pipe: Pipe<HEADER_LEN>,
+    pub(crate) pipe: Pipe<HEADER_LEN>,
     commands: Commands,
     cmd_sn: u32,
 }
@@ -64,10 +64,6 @@ impl Queue {
         Ok(queue)
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.pipe.stream
-    }
-
     pub(crate) fn in_flight(&self) -> usize {
         COMMANDS as usize - self.commands.free.len()
     }
@@ -91,15 +87,6 @@ impl Queue {
         h.0[42..46].copy_from_slice(&access.blocks.to_be_bytes());
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         self.pipe.output.push_back(packet(h, body));
-    }
-
-    pub(crate) fn has_output(&self) -> bool {
-        !self.pipe.output.is_empty()
-    }
-
-    /// Sends what there is room for.
-    pub(crate) fn send(&mut self) -> io::Result<()> {
-        self.pipe.send()
     }
 
     /// Reads what there is. Calls `done` with the beginning of each command that is complete.

@@ -1,5 +1,7 @@
 //! A workload, by its name: `seqw4K16x8` writes each 4 KiB in order, 16 commands in flight on each of 8 connections.
 
+use zoneplug_host::HostedDisk;
+
 /// Bytes of a logical block.
 pub(crate) const BLOCK: u32 = 4096;
 
@@ -46,6 +48,14 @@ impl Case {
 pub(crate) struct Shape {
     pub(crate) zones: u64,
     pub(crate) zone_blocks: u64,
+}
+
+impl Shape {
+    pub(crate) fn of(disk: &HostedDisk) -> Shape {
+        let g = disk.geometry();
+        let zone_blocks = u64::from(g.zone_capacity_sectors()) * 512 / u64::from(BLOCK);
+        Shape { zones: u64::from(g.nr_zones()), zone_blocks }
+    }
 }
 
 /// A read or a write.

@@ -45,7 +45,7 @@ impl Load {
             queue.push(self.commands[q].access(), begun);
             self.left -= 1;
         }
-        queue.send().expect("the server takes it");
+        queue.pipe.send().expect("the server takes it");
     }
 
     pub(crate) fn receive(&mut self, q: usize) {
@@ -77,12 +77,16 @@ impl Load {
             .host
             .queues
             .iter()
-            .map(|q| libc::pollfd { fd: q.stream().as_raw_fd(), events: libc::POLLIN, revents: 0 })
+            .map(|q| libc::pollfd {
+                fd: q.pipe.stream.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            })
             .collect();
         (0..self.commands.len()).for_each(|q| self.send(q));
         while self.done < n {
             for (p, q) in watched.iter_mut().zip(&self.host.queues) {
-                let room = if q.has_output() { libc::POLLOUT } else { 0 };
+                let room = if q.pipe.has_output() { libc::POLLOUT } else { 0 };
                 (p.events, p.revents) = (libc::POLLIN | room, 0);
             }
             // SAFETY: `watched` lives across the call, and has so many entries.

@@ -55,6 +55,10 @@ impl<const HEAD: usize> Pipe<HEAD> {
         Ok(Pipe { stream, output, sent: 0, head, have: 0, skip: 0 })
     }
 
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
     /// Sends what there is room for.
     pub(crate) fn send(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {

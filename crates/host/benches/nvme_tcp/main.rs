@@ -29,9 +29,7 @@ const MEM: &str = "mem,zones=128,zone-size=8M";
 
 pub(crate) fn disk(spec: &str) -> (Disk, Shape) {
     let disk = HostedDisk::open_spec(spec).expect("the disk opens");
-    let g = disk.geometry();
-    let zone_blocks = u64::from(g.zone_capacity_sectors()) * 512 / u64::from(BLOCK);
-    let shape = Shape { zones: u64::from(g.nr_zones()), zone_blocks };
+    let shape = Shape::of(&disk);
     (Disk { disk, spec: spec.parse().expect("it was opened"), tags: None, known: None }, shape)
 }
 
@@ -39,7 +37,7 @@ pub(crate) fn options() -> NvmeTcpOptions {
     NvmeTcpOptions::new("127.0.0.1:0".parse().expect("an address"), NQN)
 }
 
-/// What a profiler counts.
+/// A profiler counts this.
 #[inline(never)]
 fn served_by_turns(server: &mut SteppedServer<NvmeTcp>) {
     server.step().expect("the server runs");

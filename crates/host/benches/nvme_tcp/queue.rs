@@ -5,7 +5,7 @@ use crate::case::{Access, BLOCK};
 use crate::pipe::{Packet, Pipe};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 use zoneplug_nvme::initiator::{Data, connect, set_queues};
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
@@ -30,7 +30,7 @@ fn packet(kind: Kind, rest: &[u8], body: usize, last: bool) -> Packet {
 
 /// A connection and its commands.
 pub(crate) struct Queue {
-    pipe: Pipe<DATA_LEN>,
+    pub(crate) pipe: Pipe<DATA_LEN>,
     commands: Commands,
 }
 
@@ -89,10 +89,6 @@ impl Queue {
         }
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.pipe.stream
-    }
-
     pub(crate) fn in_flight(&self) -> usize {
         usize::from(ENTRIES) - self.commands.free.len()
     }
@@ -113,15 +109,6 @@ impl Queue {
             packet(Kind::CapsuleCmd, &c.with_data_apart(bytes).0, 0, false)
         };
         self.pipe.output.push_back(pdu);
-    }
-
-    pub(crate) fn has_output(&self) -> bool {
-        !self.pipe.output.is_empty()
-    }
-
-    /// Sends what there is room for.
-    pub(crate) fn send(&mut self) -> io::Result<()> {
-        self.pipe.send()
     }
 
     /// Reads what there is. Calls `done` with the beginning of each command that is complete.

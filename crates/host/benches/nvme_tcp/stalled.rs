@@ -22,7 +22,7 @@ pub(crate) fn stall(queue: &mut Queue, disk: u32, zone: u64, n: u16) {
         let lba = zone * (64 << 20) / u64::from(BLOCK) + block;
         queue.push(Access { disk, is_read: false, lba, blocks: 1 }, None);
     }
-    queue.send().expect("the server takes it");
+    queue.pipe.send().expect("the server takes it");
 }
 
 /// Each disk has a connection, with one write in flight; then the last of them does not answer.

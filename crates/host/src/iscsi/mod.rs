@@ -21,19 +21,20 @@ pub mod testing;
 mod units;
 mod worker;
 
+use crate::Specification;
 use crate::clock::Clock;
 pub use crate::network::known::KnownClient;
 use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, ConnectionSlot, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
+use crate::network::workers::spawn_workers;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::lost_writes;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
 use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
-use crate::{Specification, threads};
 pub use options::{IscsiOptions, read_chap_secret};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -92,7 +93,7 @@ struct Shared {
     known: Mutex<KnownClients>,
     failed_logins: AtomicU64,
     /// Why a worker has ended without being stopped.
-    failure: Mutex<Option<String>>,
+    failure: Arc<Mutex<Option<String>>>,
 }
 
 /// The worker of a connection is in these bits of its key.
@@ -206,16 +207,8 @@ impl Iscsi {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<Iscsi, Error> {
         let (mut server, workers) = Iscsi::prepare::<T>(listeners, options, disks, INTERVAL)?;
-        for (n, worker) in workers.into_iter().enumerate() {
-            let (ended, shared) = (ended.clone(), server.shared.clone());
-            let body = move || {
-                if let Err(e) = worker.run() {
-                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
-                    ended();
-                }
-            };
-            server.threads.push(threads::spawn(&format!("zoneplug-iscsi{n}"), body)?);
-        }
+        let Iscsi { threads, shared, .. } = &mut server;
+        spawn_workers(threads, "iscsi", workers, Worker::run, &shared.failure, ended)?;
         Ok(server)
     }
 
@@ -262,7 +255,7 @@ impl Iscsi {
             known: Mutex::new(known),
             failed_logins: AtomicU64::new(0),
             connections: Arc::new(ConnectionCount::new(max_connections)),
-            failure: Mutex::default(),
+            failure: Arc::default(),
             fills_buffers: disks.iter().map(|d| d.spec.fills_buffers()).collect(),
             disks,
         });

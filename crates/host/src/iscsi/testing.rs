@@ -1,8 +1,8 @@
 //! For counting instructions: a server without threads, which runs step by step. No program uses this.
 
 use super::{Disk, Iscsi, IscsiListeners, IscsiOptions};
-pub use crate::network::stepped::SteppedServer;
 use crate::network::sys::Ready;
+pub use crate::network::workers::SteppedServer;
 use crate::served::timing::{SELDOM, Timed, Timing, Untimed};
 use zoneplug_core::Error;
 

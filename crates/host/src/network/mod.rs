@@ -9,8 +9,8 @@
 //! | `open_files.rs` | how many connections the limit of open files allows |
 //! | `secret_file.rs` | the text of a file that holds a secret |
 //! | `calls.rs` | counters of system calls |
-//! | `stepped.rs` | a server without threads, for tests and counting |
 //! | `sys.rs` | epoll, sending |
+//! | `workers.rs` | the threads of a server; a server without threads, for tests and counting |
 
 #[cfg(feature = "nvme-tcp")]
 pub(crate) mod calls;
@@ -20,5 +20,5 @@ pub(crate) mod mailbox;
 pub(crate) mod open_files;
 pub(crate) mod queue_client;
 pub(crate) mod secret_file;
-pub(crate) mod stepped;
 pub(crate) mod sys;
+pub(crate) mod workers;

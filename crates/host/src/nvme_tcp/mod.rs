@@ -45,6 +45,7 @@ pub use crate::network::known::KnownClient;
 use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, Listeners};
 use crate::network::open_files;
+use crate::network::workers::spawn_workers;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
 use crate::recovery::lost_writes;
@@ -140,7 +141,7 @@ struct Shared {
     /// Locked while the target is, or on its own.
     known: Mutex<KnownClients>,
     /// Why a worker has ended without being stopped.
-    failure: Mutex<Option<String>>,
+    failure: Arc<Mutex<Option<String>>>,
 }
 
 impl Shared {
@@ -271,16 +272,8 @@ struct Started<T> {
 impl<T: Timing> Started<T> {
     fn run(self, ended: impl Fn() + Clone + Send + 'static) -> Result<NvmeTcp, Error> {
         let Started { mut server, workers } = self;
-        for (n, worker) in workers.into_iter().enumerate() {
-            let (ended, shared) = (ended.clone(), server.shared.clone());
-            let body = move || {
-                if let Err(e) = worker.run() {
-                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
-                    ended();
-                }
-            };
-            server.threads.push(threads::spawn(&format!("zoneplug-nvme{n}"), body)?);
-        }
+        let NvmeTcp { threads, shared, .. } = &mut server;
+        spawn_workers(threads, "nvme", workers, Worker::run, &shared.failure, ended)?;
         Ok(server)
     }
 }
@@ -406,7 +399,7 @@ impl NvmeTcp {
             key_exchange: KeyExchange::default(),
             connections: Arc::new(ConnectionCount::new(max_connections)),
             known: Mutex::new(known),
-            failure: Mutex::default(),
+            failure: Arc::default(),
             expired: disks.iter().map(|_| AtomicU64::new(0)).collect(),
             recovery,
             journals,

@@ -2,8 +2,8 @@
 //! limits. No program uses this.
 
 use super::{Disk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions, Started};
-pub use crate::network::stepped::SteppedServer;
 use crate::network::sys::Ready;
+pub use crate::network::workers::SteppedServer;
 use crate::served::timing::{SELDOM, Timed, Timing, Untimed};
 use zoneplug_core::Error;
 use zoneplug_nvme::tcp::Config;
