@@ -23,4 +23,4 @@ pub use arena::Arena;
 pub use buffers::Buffers;
 pub use io::{IoBuf, IoRange, Segment, Segments};
 pub use parts::Parts;
-pub use read_ahead::{ReadAhead, Shape};
+pub use read_ahead::{ReadAhead, Received, Shape};

@@ -12,7 +12,8 @@ use std::io::IoSliceMut;
 const STAGE_FIRST: usize = 2048;
 /// Bytes that are read ahead once it has.
 const STAGE: usize = 16 << 10;
-/// Bytes that are read ahead behind data that are long, and behind expected writes: room for some headers. Data that arrive together with these headers must be copied.
+/// Bytes that are read ahead behind data that are long, and behind expected writes: room for some headers. Data that
+/// arrive together with these headers must be copied.
 const STAGE_SHORT: usize = 1024;
 /// The most writes that a read expects.
 const MAX_EXPECTED: usize = 16;
@@ -41,6 +42,17 @@ struct OwnData {
     got: u32,
 }
 
+/// What [`ReadAhead::receive`] has received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// All bytes.
+    pub bytes: usize,
+    /// Those that went past the read-ahead, into the memory of the data that come next.
+    pub direct: usize,
+    /// Whether they fill all memory that there was.
+    pub full: bool,
+}
+
 /// Bytes that were read ahead.
 ///
 /// ```
@@ -49,13 +61,16 @@ struct OwnData {
 /// ahead.grow();
 /// // A write came: 8 bytes of header, 4096 of data. Another is expected: its data land in memory of their own.
 /// ahead.note_write(Shape { head: 8, len: 4096, tail: 0 });
-/// let mut slices = [(); ReadAhead::SLICES].map(|()| std::io::IoSliceMut::new(&mut []));
-/// let (filled, _) = ahead.space(Some(0), &mut buffers, &mut slices, 0);
-/// slices[..filled].iter_mut().flat_map(|s| s.iter_mut()).take(4104).for_each(|b| *b = 7);
-/// ahead.received(4104, false, &mut buffers);
+/// let read = |slices: &mut [std::io::IoSliceMut<'_>]| {
+///     slices.iter_mut().flat_map(|s| s.iter_mut()).take(4104).for_each(|b| *b = 7);
+///     Ok::<_, ()>(4104)
+/// };
+/// let received = ahead.receive(&mut [], Some(0), &mut buffers, read)?;
+/// assert_eq!((received.bytes, received.direct, received.full), (4104, 0, false));
 /// assert_eq!(ahead.take(8), [7; 8]);
 /// let (data, got) = ahead.data_behind(0, 4096).unwrap();
 /// assert_eq!((data.as_slice(), got), (&[7; 4096][..], 4096));
+/// # Ok::<(), ()>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct ReadAhead {
@@ -82,10 +97,10 @@ pub struct ReadAhead {
     long: bool,
 }
 
-impl ReadAhead {
-    /// The most slices that [`ReadAhead::space`] fills, and one before them.
-    pub const SLICES: usize = 2 * MAX_EXPECTED + 2;
+/// Pieces of memory that a read fills: the data that come next, headers and data in turn, and the bytes behind them.
+const SLICES: usize = 2 + 2 * MAX_EXPECTED;
 
+impl ReadAhead {
     /// Makes room for the bytes of a new connection.
     pub fn new() -> ReadAhead {
         ReadAhead { bytes: vec![0; STAGE_FIRST], ..ReadAhead::default() }
@@ -114,8 +129,8 @@ impl ReadAhead {
         self.long = false;
     }
 
-    /// Notes that something else has come: a command without data, or data in PDUs of their own. `long`: whether the data
-    /// of this write are too long to be expected, if it is a write.
+    /// Notes that something else has come: a command without data, or data in PDUs of their own. `long` says of a write
+    /// whether its data are too long to be expected; `None` leaves what is known of the last write.
     pub fn note_other(&mut self, long: Option<bool>) {
         self.shape = None;
         self.long = long.unwrap_or(self.long);
@@ -137,10 +152,41 @@ impl ReadAhead {
         self.expected = expected.clamp(1, MAX_EXPECTED);
     }
 
-    /// Appends the memory for the next bytes to the first `filled` of `slices`. `before`: the number of bytes before the
-    /// next header, less than 0 if its owner has taken some of that header; `None`: unknown, so no write is expected. Returns how many slices are filled now, and how many bytes the new ones hold.
+    /// Receives bytes through `read`, which fills the slices in order and returns the number of bytes. They are `direct`, the
+    /// memory of the data that come next, then expected data, and a buffer for the bytes behind them. `before`: the number of
+    /// bytes between `direct` and the next header, less than 0 if the owner has taken some of that header already; `None`:
+    /// unknown, so no write is expected.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
     #[inline(always)]
-    pub fn space<'a>(
+    pub fn receive<E>(
+        &mut self,
+        direct: &mut [u8],
+        before: Option<isize>,
+        buffers: &mut Buffers,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<Received, E> {
+        let mut slices: [IoSliceMut<'_>; SLICES] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (len, mut filled) = (direct.len(), 0);
+        if len > 0 {
+            slices[0] = IoSliceMut::new(direct);
+            filled = 1;
+        }
+        let (filled, room) = self.space(before, buffers, &mut slices, filled);
+        let read = read(&mut slices[..filled]);
+        let bytes = *read.as_ref().unwrap_or(&0);
+        let (direct, full) = (bytes.min(len), bytes == len + room);
+        self.received(bytes - direct, full, buffers);
+        read.map(|bytes| Received { bytes, direct, full })
+    }
+
+    /// Appends the memory for the next bytes to the first `filled` of `slices`. Returns how many slices are filled now, and
+    /// how many bytes the new ones hold.
+    #[inline(always)]
+    fn space<'a>(
         &'a mut self,
         before: Option<isize>,
         buffers: &mut Buffers,
@@ -188,7 +234,7 @@ impl ReadAhead {
                 slices[firsts + 2 * n + 1] = IoSliceMut::new(data);
             }
         }
-        // Data that have no place are many bytes of the stage.
+        // Long data in front of an unknown header have no place of their own, so that all of them come here.
         if (self.long && before.is_some() || has_apart) && rest.len() > STAGE_SHORT {
             rest = &mut rest[..STAGE_SHORT];
         }
@@ -199,7 +245,7 @@ impl ReadAhead {
 
     /// Notes that `n` bytes were put into [`ReadAhead::space`]. `full`: they fill all of it.
     #[inline(always)]
-    pub fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
+    fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
         self.was_full = full && !self.apart.is_empty();
         let mut used = 0;
         for apart in &mut self.apart {

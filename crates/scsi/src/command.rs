@@ -1,8 +1,8 @@
 //! From the bytes of a command to its checked fields.
 //!
-//! [`parse`] looks the command up in the one table ([`OPERATIONS`](crate::spec::operation::OPERATIONS)) and refuses bits that the table does not have. The
-//! sense of a refusal points to the field. What a field means for a certain unit, such as the range of an address, is
-//! checked later.
+//! [`parse`] looks the command up in the one table, [`OPERATIONS`](crate::spec::operation::OPERATIONS), and refuses bits
+//! that the table does not have. The sense of a refusal points to the field. What a field means for a certain unit, such
+//! as the range of an address, is checked later.
 
 use crate::spec::bytes::{be16, be32, be64};
 use crate::spec::mode::{ModeForm, PageControl};

@@ -60,6 +60,11 @@ enum Part {
     DataDigest,
 }
 
+/// Returns how many bytes pad data to a multiple of four.
+fn padding(data: usize) -> usize {
+    data.next_multiple_of(4) - data
+}
+
 /// The place in the bytes of a connection.
 #[derive(Debug)]
 pub struct Framer {
@@ -130,12 +135,11 @@ impl Framer {
     /// Returns how many bytes come before the next header, behind the data of [`Framer::data_left`]; less than 0 if the
     /// framer has taken some of that header. `None`: not known.
     pub fn before_header(&self) -> Option<isize> {
-        let digest = if self.limits.data_digest { DIGEST_LEN } else { 0 };
         let behind = match self.part {
             Part::Header => return Some(self.left as isize - HEADER_LEN as isize),
             Part::Additional | Part::HeaderDigest => return None,
             Part::Data => self.behind_data(),
-            Part::Padding => self.left + digest,
+            Part::Padding => self.left + self.data_digest_len(),
             Part::DataDigest => self.left,
         };
         Some(behind as isize)
@@ -143,9 +147,13 @@ impl Framer {
 
     /// Returns how many bytes lie behind the data of the PDU: their pad and digest.
     pub fn behind_data(&self) -> usize {
-        let data = Header(self.header).data_len();
-        let digest = if self.limits.data_digest && data > 0 { DIGEST_LEN } else { 0 };
-        data.next_multiple_of(4) - data + digest
+        padding(Header(self.header).data_len()) + self.data_digest_len()
+    }
+
+    /// Returns the length of the digest of the PDU's data.
+    fn data_digest_len(&self) -> usize {
+        let any = Header(self.header).data_len() > 0;
+        if self.limits.data_digest && any { DIGEST_LEN } else { 0 }
     }
 
     /// Returns how many bytes the header of the PDU has, with additional headers and digest.
@@ -191,14 +199,11 @@ impl Framer {
                         return Ok(Some(Frame::Header(header)));
                     }
                     Part::Data => {
-                        let data = Header(self.header).data_len();
-                        self.go_to(Part::Padding, data.next_multiple_of(4) - data);
+                        self.go_to(Part::Padding, padding(Header(self.header).data_len()));
                     }
                     Part::Padding => {
-                        let any = Header(self.header).data_len() > 0;
-                        let digest = self.limits.data_digest && any;
-                        self.go_to(Part::DataDigest, if digest { DIGEST_LEN } else { 0 });
-                        if !digest {
+                        self.go_to(Part::DataDigest, self.data_digest_len());
+                        if self.left == 0 {
                             self.digest = self.crc.to_le_bytes();
                         }
                     }
@@ -265,7 +270,7 @@ impl Envelope {
             e.head[HEADER_LEN..].copy_from_slice(&crc32c::crc32c(&header.0).to_le_bytes());
             e.head_len += DIGEST_LEN as u8;
         }
-        let padding = data.len().next_multiple_of(4) - data.len();
+        let padding = padding(data.len());
         e.tail_len = padding as u8;
         if limits.data_digest && !data.is_empty() {
             let crc = crc32c::crc32c_append(crc32c::crc32c(data), &e.tail[..padding]);

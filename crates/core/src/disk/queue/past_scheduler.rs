@@ -46,9 +46,10 @@ impl QueueState {
         self.send_admitted(layout, run, cmd, offset, generation);
         true
     }
+
     /// Handles the success of a plugged write that was the only command of its queue, on a disk whose writes may
-    /// [pass the scheduler](QueueState::send_past_scheduler). Its plug is unlocked if nothing waits there: only such a queue has
-    /// writes that find nothing waiting.
+    /// [pass the scheduler](QueueState::send_past_scheduler). Unlocks its plug if nothing waits there: only such a queue has
+    /// writes that may pass.
     #[cold]
     #[inline(never)]
     pub(super) fn finished_alone(

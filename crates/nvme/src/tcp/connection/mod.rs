@@ -234,29 +234,21 @@ impl Connection {
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
     ) -> Result<(usize, bool), E> {
         self.now = now;
-        let mut slices: [IoSliceMut<'_>; ReadAhead::SLICES] =
-            std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let (mut filled, mut data, mut before) = (0, 0, Some(0));
+        let (mut direct, mut before): (&mut [u8], _) = (&mut [], Some(0));
         match self.rx {
             Rx::Header => {}
             Rx::Data { slot, left, .. } => {
-                slices[0] = IoSliceMut::new(self.slots.rest_of_data(slot, left));
-                (filled, data) = (1, left as usize);
+                direct = self.slots.rest_of_data(slot, left);
                 before = Some(if self.digests.data { DIGEST_LEN as isize } else { 0 });
             }
             Rx::DataDigest { .. } => before = Some(DIGEST_LEN as isize),
             Rx::Discard { .. } => before = None,
         }
-        let (filled, room) = self.ahead.space(before, buffers, &mut slices, filled);
-        let read = read(&mut slices[..filled]);
-        let n = *read.as_ref().unwrap_or(&0);
-        let direct = n.min(data);
+        let received = self.ahead.receive(direct, before, buffers, read)?;
         if let Rx::Data { slot, .. } = self.rx {
-            self.took_data(slot, direct);
+            self.took_data(slot, received.direct);
         }
-        let full = n == data + room;
-        self.ahead.received(n - direct, full, buffers);
-        read.map(|n| (n, full))
+        Ok((received.bytes, received.full))
     }
 
     /// Receives the beginning of `bytes`, at most `limit`, for callers that have them in memory. Returns how many it

@@ -112,13 +112,15 @@ impl<C: DiskClient> Session<C> {
 
     /// Returns the slot of the command with this tag.
     pub(super) fn slot_of(&self, tag: u32) -> Option<u16> {
-        // Eight at a time are compared by a few instructions.
-        let eight = self
-            .tags
-            .chunks_exact(8)
-            .position(|all| all.iter().fold(false, |found, t| found | (*t == tag)))?;
-        let found = self.tags[8 * eight..].iter().position(|t| *t == tag && tag != NO_TAG)?;
-        Some((8 * eight + found) as u16)
+        if tag == NO_TAG {
+            return None;
+        }
+        // A fold over eight tags has no branches, so that few instructions compare them.
+        let is = |t: &u32| *t == tag;
+        let has = |all: &[u32]| all.iter().fold(false, |found, t| found | is(t));
+        let first = 8 * self.tags.chunks_exact(8).position(has)?;
+        let n = first + self.tags[first..].iter().position(is)?;
+        Some(n as u16)
     }
 
     /// Takes the header of a command. Returns the place of its immediate data.

@@ -60,7 +60,7 @@ use zoneplug_recovery::{ClientKey, DiskRecovery, LateWait};
 /// Bytes of a challenge, and its number.
 pub type Random = [u8; CHALLENGE_LEN + 1];
 
-/// The longest data that are expected with their commands. Of longer ones most bytes go to their buffers anyway.
+/// The longest data that are expected with their commands. Most bytes of longer ones go to their buffers anyway.
 const EXPECTED_DATA: u32 = 16 << 10;
 /// A session reads no more while so many bytes wait to be sent.
 const MAX_OUTPUT: usize = 8 << 20;
@@ -299,35 +299,22 @@ impl<C: DiskClient> Session<C> {
         now: Nanos,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
     ) -> Result<(usize, bool), E> {
-        let mut slices: [IoSliceMut<'_>; ReadAhead::SLICES] =
-            std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let (left, mut before) = (self.framer.data_left(), self.framer.before_header());
-        let (mut filled, mut direct) = (0, 0);
-        if left > 0 {
-            match self.incoming.buffer(&mut self.commands) {
-                Some(buf) => {
-                    slices[0] = IoSliceMut::new(&mut buf[..left]);
-                    (filled, direct) = (1, left);
-                }
-                None => before = None,
-            }
-        }
-        let (filled, room) = self.ahead.space(before, buffers, &mut slices, filled);
-        let read = read(&mut slices[..filled]);
-        let n = *read.as_ref().unwrap_or(&0);
-        let to_buffer = n.min(direct);
-        if to_buffer > 0
+        let (left, before) = (self.framer.data_left(), self.framer.before_header());
+        let (direct, before): (&mut [u8], _) = match self.incoming.buffer(&mut self.commands) {
+            Some(buf) => (&mut buf[..left], before),
+            None => (&mut [], before.filter(|_| left == 0)),
+        };
+        let received = self.ahead.receive(direct, before, buffers, read)?;
+        if received.direct > 0
             && let Some(buf) = self.incoming.buffer(&mut self.commands)
         {
-            self.framer.read_past(&buf[..to_buffer]);
-            self.incoming.advance(to_buffer);
+            self.framer.read_past(&buf[..received.direct]);
+            self.incoming.advance(received.direct);
         }
-        let full = n == direct + room;
-        self.ahead.received(n - to_buffer, full, buffers);
-        if n > 0 {
+        if received.bytes > 0 {
             (self.heard, self.asked) = (now, false);
         }
-        read.map(|n| (n, full))
+        Ok((received.bytes, received.full))
     }
 
     /// Takes PDUs from the received bytes, begins commands, and takes results from the disks. Returns false if there

@@ -7,7 +7,7 @@ use crate::iscsi::framer::{Frame, FrameLimits};
 use crate::iscsi::header::{Header, opcode};
 use crate::iscsi::login::{LoginFailure, LoginReply};
 use crate::iscsi::text::encode_text;
-use zoneplug_buf::{ReadAhead, Shape};
+use zoneplug_buf::Shape;
 use zoneplug_core::DiskClient;
 
 /// The PDU that arrives.
@@ -32,6 +32,20 @@ impl Incoming {
         buf.as_mut_slice().get_mut(at..)
     }
 
+    /// Puts the next data where they belong.
+    fn put(&mut self, data: &[u8], commands: &mut [Option<Command>]) {
+        match self.place {
+            Place::Nowhere => {}
+            Place::List => self.list.extend(data),
+            Place::Buffer(..) => {
+                if let Some(buf) = self.buffer(commands) {
+                    buf[..data.len()].copy_from_slice(data);
+                }
+                self.advance(data.len());
+            }
+        }
+    }
+
     /// Notes that the next `n` bytes are in the buffer.
     pub(super) fn advance(&mut self, n: usize) {
         if let Place::Buffer(_, at) = &mut self.place {
@@ -50,91 +64,75 @@ impl Incoming {
 impl<C: DiskClient> Session<C> {
     /// Takes all received bytes. Returns false if they are no part of a PDU that can be used yet.
     pub(super) fn take_bytes<S: Server<C>>(&mut self, server: &mut S) -> bool {
-        let mut ahead = std::mem::take(&mut self.ahead);
         let mut progress = false;
         while !self.is_closing() {
-            let bytes = ahead.bytes();
+            let bytes = self.ahead.bytes();
             let mut input = bytes;
             let frame = self.framer.next(&mut input);
             let used = bytes.len() - input.len();
-            let header = match frame {
+            match frame {
+                Ok(Some(Frame::Header(header))) => {
+                    self.ahead.take(used);
+                    self.take_header(&header, server);
+                }
+                Ok(Some(Frame::Data(data))) => {
+                    self.incoming.put(data, &mut self.commands);
+                    self.ahead.take(used);
+                }
+                Ok(Some(Frame::End)) => {
+                    self.ahead.take(used);
+                    self.take_pdu(server);
+                }
                 Ok(None) => {
-                    ahead.take(used);
+                    self.ahead.take(used);
                     // The next bytes may be in memory of their own, and not those of the write that was expected there.
-                    if ahead.join(server.buffers()) {
+                    if self.ahead.join(server.buffers()) {
                         continue;
                     }
                     break;
                 }
-                Ok(Some(frame)) => self.take_frame(frame, server),
-                Err(_) => {
-                    self.failed = true;
-                    None
-                }
-            };
-            ahead.take(used);
-            if let Some(header) = header {
-                self.expect(&header, &mut ahead, server);
+                Err(_) => self.failed = true,
             }
             progress = true;
         }
-        if matches!(self.phase, Phase::Full(_)) {
-            ahead.grow();
-        }
         if self.is_closing() {
-            ahead.join(server.buffers());
-            ahead.clear();
+            self.ahead.join(server.buffers());
+            self.ahead.clear();
         }
-        self.ahead = ahead;
         progress
     }
 
+    fn take_header<S: Server<C>>(&mut self, header: &Header, server: &mut S) {
+        self.incoming.header = *header;
+        self.incoming.list.clear();
+        if matches!(self.phase, Phase::Full(_)) {
+            self.answered.acknowledge(header.exp_stat_sn());
+        }
+        self.incoming.place = self.place(header, server);
+        self.expect(header, server);
+    }
+
     /// Notes what has come, for the next read, and takes the data of a command that a read has put into memory of their own.
-    fn expect<S: Server<C>>(&mut self, h: &Header, ahead: &mut ReadAhead, server: &mut S) {
+    fn expect<S: Server<C>>(&mut self, h: &Header, server: &mut S) {
         let len = h.data_len() as u32;
         let writes = h.opcode() == opcode::COMMAND && is_write(h);
-        let Place::Buffer(slot, 0) = self.incoming.place else { return ahead.note_other(None) };
+        let Place::Buffer(slot, 0) = self.incoming.place else {
+            return self.ahead.note_other(None);
+        };
         if !writes || len != h.word20() || len == 0 || len > EXPECTED_DATA {
-            return ahead.note_other(writes.then_some(h.word20() > EXPECTED_DATA));
+            return self.ahead.note_other(writes.then_some(h.word20() > EXPECTED_DATA));
         }
         let (head, tail) = (self.framer.header_bytes(), self.framer.behind_data());
         if let Some(c) = self.commands[usize::from(slot)].as_mut()
             && let Some(own) = &c.data
-            && let Some((data, got)) = ahead.data_behind(0, len)
+            && let Some((data, got)) = self.ahead.data_behind(0, len)
         {
             debug_assert_eq!(own.len(), data.len(), "one length has one class");
             self.framer.read_past(&data.as_slice()[..got as usize]);
             c.data.replace(data).into_iter().for_each(|own| server.buffers().put(own));
             self.incoming.advance(got as usize);
         }
-        ahead.note_write(Shape { head, len, tail });
-    }
-
-    /// Takes a part of a PDU. Returns the header if it is one.
-    fn take_frame<S: Server<C>>(&mut self, frame: Frame<'_>, server: &mut S) -> Option<Header> {
-        match frame {
-            Frame::Header(header) => {
-                self.incoming.header = header;
-                self.incoming.list.clear();
-                if matches!(self.phase, Phase::Full(_)) {
-                    self.answered.acknowledge(header.exp_stat_sn());
-                }
-                self.incoming.place = self.place(&header, server);
-                return Some(header);
-            }
-            Frame::Data(bytes) => match self.incoming.place {
-                Place::Nowhere => {}
-                Place::List => self.incoming.list.extend(bytes),
-                Place::Buffer(..) => {
-                    if let Some(buf) = self.incoming.buffer(&mut self.commands) {
-                        buf[..bytes.len()].copy_from_slice(bytes);
-                    }
-                    self.incoming.advance(bytes.len());
-                }
-            },
-            Frame::End => self.take_pdu(server),
-        }
-        None
+        self.ahead.note_write(Shape { head, len, tail });
     }
 
     /// Returns the place of the data of a PDU.
@@ -229,6 +227,7 @@ impl<C: DiskClient> Session<C> {
             let member = server.target(|target| target.enter(&initiator, isid, key));
             answer.0[14..16].copy_from_slice(&member.tsih.to_be_bytes());
             self.phase = Phase::Full(member);
+            self.ahead.grow();
         }
         self.client_key = client_key(&initiator);
         self.initiator = Some(initiator);
