@@ -64,9 +64,9 @@ def profile(bench, disk, case, n, out):
         if line.startswith("cfn="):
             callee = line[4:].split("@")[0]
         elif line.startswith("calls="):
-            n = int(line[6:].split()[0])
-            allocations += n if ALLOCATES.fullmatch(callee) else 0
-            calls += n if CALLS.fullmatch(callee) else 0
+            made = int(line[6:].split()[0])
+            allocations += made if ALLOCATES.fullmatch(callee) else 0
+            calls += made if CALLS.fullmatch(callee) else 0
     return [instructions, allocations, calls]
 
 
