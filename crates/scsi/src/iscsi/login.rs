@@ -86,6 +86,8 @@ pub struct Login {
 
 const TRANSIT: u8 = 0x80;
 const CONTINUE: u8 = 0x40;
+/// The stage after a login.
+const FULL_FEATURE: u8 = 3;
 
 impl Login {
     /// Begins a login.
@@ -175,7 +177,7 @@ impl Login {
             return Err(LoginFailure::Initiator);
         }
         self.stage = next;
-        Ok(LoginReply { flags: TRANSIT | stage << 2 | next, pairs, done: next == 3 })
+        Ok(LoginReply { flags: TRANSIT | stage << 2 | next, pairs, done: next == FULL_FEATURE })
     }
 
     /// Takes the names of the first request.
@@ -191,8 +193,11 @@ impl Login {
             None | Some("Normal") => Some(value("TargetName").ok_or(LoginFailure::Missing)?),
             Some(_) => return Err(LoginFailure::Initiator),
         };
-        self.proofs = policy.proofs(initiator, target)?;
+        let proofs = policy.proofs(initiator, target);
+        // The log names an initiator that is refused, too. Requests in this stage are refused, so that it cannot go on.
         self.names = Some((initiator.to_owned(), target.map(str::to_owned)));
+        self.stage = FULL_FEATURE;
+        self.proofs = proofs?;
         Ok(())
     }
 
@@ -320,6 +325,19 @@ mod tests {
         let mut login = Login::new(OFFER);
         take(&mut login, false, 0x87, "InitiatorName=iqn.i\0SessionType=Discovery\0").unwrap();
         assert_eq!(login.names(), Some(("iqn.i", None)));
+    }
+
+    /// A login that was refused has the name of its initiator, for the log, and cannot go on.
+    #[test]
+    fn a_refused_login_has_a_name() {
+        let mut login = Login::new(OFFER);
+        let other = "InitiatorName=iqn.i\0TargetName=iqn.other\0";
+        assert_eq!(take(&mut login, false, 0x87, other).unwrap_err(), LoginFailure::NotFound);
+        assert_eq!(login.names(), Some(("iqn.i", Some("iqn.other"))));
+        for flags in [0x81, 0x87, 0x8f] {
+            let again = take(&mut login, false, flags, NAMES);
+            assert_eq!(again.unwrap_err(), LoginFailure::Initiator, "{flags:x}");
+        }
     }
 
     #[test]
