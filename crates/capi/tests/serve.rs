@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "../../host/tests/common/nvme_host.rs"]
+mod nvme_host;
 
 use common::{Directory, message};
 use libc::{EBUSY, EINVAL, ENOENT, c_char};
@@ -13,6 +15,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use zoneplug_capi::*;
+use zoneplug_nvme::initiator::{Options, connect};
 
 fn options() -> zp_serve_options {
     // SAFETY: numbers and pointers.
@@ -126,18 +129,90 @@ fn what_cannot_be_served_is_refused() {
     assert_eq!(wrong(&|o| o.nr_hosts = 1), (-EINVAL, "the array of hosts is NULL".to_owned()));
     assert_eq!(wrong(&|o| o.nr_host_keys = 1).0, -EINVAL);
     assert_eq!(wrong(&|o| o.flags = 2).0, -EINVAL);
-    let hosts = [c"nqn.2026-11.org.example:host".as_ptr()];
-    let allowed = zp_serve_options {
-        address: c"0.0.0.0:0".as_ptr(),
-        hosts: hosts.as_ptr(),
-        nr_hosts: 1,
-        ..options()
-    };
-    let served = serve(&[c"mem,zones=8"], &raw const allowed).unwrap();
-    // SAFETY: what is served, or NULL.
+    // SAFETY: NULL.
     unsafe {
-        zp_serving_close(served);
         assert!(zp_serving_address(null_mut()).is_null());
         assert_eq!(zp_serving_stop(null_mut()), -EINVAL);
     }
+}
+
+/// What a host finds: the status of its connect command, and whether it must authenticate.
+fn connects(served: *mut zp_serving, host: &str) -> (u16, bool) {
+    use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
+    // SAFETY: what is served.
+    let (address, nqn) =
+        unsafe { (said(zp_serving_address(served)), said(zp_serving_nqn(served))) };
+    let address = address.replace("0.0.0.0", "127.0.0.1").parse().unwrap();
+    let mut q = nvme_host::Queue::open_at(address, Options::default());
+    let done = q.run(connect(0, 32, ANY_CONTROLLER, (&nqn, host))).completion;
+    (done.status, done.result >> 17 & 1 == 1)
+}
+
+/// Each option has its effect on a host that connects.
+#[test]
+fn options_arrive() {
+    use std::os::unix::fs::PermissionsExt;
+    // Connect Invalid Host, with DNR.
+    const INVALID_HOST: u16 = 0x4184;
+    let (host, other) = ("nqn.2026-11.org.example:host", "nqn.2026-11.org.example:other");
+    let start = |change: &dyn Fn(&mut zp_serve_options)| {
+        let mut given = options();
+        given.address = c"0.0.0.0:0".as_ptr();
+        change(&mut given);
+        serve(&[c"mem,zones=8"], &raw const given).unwrap()
+    };
+    let listed =
+        [c"nqn.2026-11.org.example:first".as_ptr(), c"nqn.2026-11.org.example:host".as_ptr()];
+    let served = start(&|o| (o.hosts, o.nr_hosts) = (listed.as_ptr(), 2));
+    assert_eq!([host, other].map(|h| connects(served, h)), [(0, false), (INVALID_HOST, false)]);
+    // SAFETY: what is served.
+    unsafe { zp_serving_close(served) };
+    let served = start(&|o| o.flags = ZP_SERVE_ANY_HOST);
+    assert_eq!(connects(served, other), (0, false));
+    // SAFETY: the same.
+    unsafe { zp_serving_close(served) };
+
+    let directory = Directory::new("served-keys");
+    let file = |name: &str, text: &str| {
+        let path = directory.path(name);
+        let at = Path::new(path.to_str().unwrap());
+        std::fs::write(at, text).unwrap();
+        std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let key = file("key", "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+    let own = file(
+        "own",
+        "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:",
+    );
+    let keys = [zp_host_key { nqn: listed[1], path: key.as_ptr() }];
+    for (own_key, attach) in [(null(), false), (own.as_ptr(), true)] {
+        let served = start(&|o| {
+            (o.host_keys, o.nr_host_keys, o.own_key) = (keys.as_ptr(), 1, own_key);
+        });
+        assert_eq!([host, other].map(|h| connects(served, h)), [(0, true), (INVALID_HOST, false)]);
+        let mut line = [0; 256];
+        // SAFETY: what is served, and memory of that length.
+        unsafe {
+            assert!(zp_serving_line(served, 2, line.as_mut_ptr(), line.len()) > 0);
+            let text = said(line.as_ptr());
+            assert!(text.contains("--dhchap-secret"), "{text}");
+            assert_eq!(text.contains("--dhchap-ctrl-secret"), attach, "{text}");
+            zp_serving_close(served);
+        }
+    }
+    let served = start(&|o| {
+        (o.address, o.metrics) = (c"127.0.0.2:0".as_ptr(), c"127.0.0.1:0".as_ptr());
+    });
+    let lines = (0..9).map_while(|nth| {
+        let mut line = [0; 256];
+        // SAFETY: the same.
+        let n = unsafe { zp_serving_line(served, nth, line.as_mut_ptr(), line.len()) };
+        (n > 0).then(|| said(line.as_ptr()))
+    });
+    let lines: Vec<String> = lines.collect();
+    assert!(lines[0].starts_with("127.0.0.2:"), "{lines:?}");
+    assert!(lines.iter().any(|l| l.starts_with("metrics at http://127.0.0.1:")), "{lines:?}");
+    // SAFETY: the same.
+    unsafe { zp_serving_close(served) };
 }

@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Write};
+#[path = "../../host/tests/common/nvme_host.rs"]
+mod nvme_host;
+
+use nvme_host::{BLOCK, HOST, Queue, pattern};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use zoneplug::nvme_tcp::NvmeTcpOptions;
-use zoneplug::serve::{Serve, Serving};
+use zoneplug::serve::{Access, Serve, Serving};
 use zoneplug::{BlockingDisk, HostedDisk, Sector};
+use zoneplug_nvme::initiator::write;
 
 const NQN: &str = "nqn.2026-11.dev.zoneplug:library";
 
@@ -104,4 +109,63 @@ fn a_private_socket_is_gone_with_its_server() {
     first.stop().unwrap();
     drop(second);
     assert!(sockets.iter().all(|socket| !socket.parent().unwrap().exists()));
+}
+
+/// Each part of an access that a program gives as texts is in the options.
+#[test]
+fn an_access_arrives() {
+    use std::os::unix::fs::PermissionsExt;
+    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    const OTHER_KEY: &str =
+        "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
+    let dir = dir("access");
+    let file = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (key, own) = (file("key", KEY), file("own", OTHER_KEY));
+    let given = Access {
+        hosts: Some(vec!["nqn.a".to_owned()]),
+        any_host: true,
+        keys: vec![(HOST.to_owned(), key)],
+        own_key: Some(own),
+    };
+    let o = given.options("127.0.0.1:4420", NQN).unwrap();
+    assert_eq!((o.listen, &*o.nqn), ("127.0.0.1:4420".parse().unwrap(), NQN));
+    assert_eq!((o.hosts, o.any_host), (Some(vec!["nqn.a".to_owned()]), true));
+    let check = |text: &str| zoneplug::nvme_tcp::Key::parse(text).unwrap().check(HOST);
+    let keys: Vec<_> = o.dhchap_keys.iter().map(|(h, k)| (h.clone(), k.check(HOST))).collect();
+    assert_eq!(keys, [(HOST.to_owned(), check(KEY))]);
+    assert_eq!(o.dhchap_ctrl_key.map(|k| k.check(HOST)), Some(check(OTHER_KEY)));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A program that asks for metrics has them, with latencies; another reads no clock for them.
+#[test]
+fn metrics_and_latencies_are_there_if_they_are_wanted() {
+    for measured in [false, true] {
+        let options = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN);
+        let mut serve = Serve::new().nvme_tcp(options, ["mem,zones=4"]).private_socket();
+        if measured {
+            serve = serve.metrics("127.0.0.1:0".parse().unwrap());
+        }
+        let served = serve.start().unwrap();
+        let (_admin, mut io) = Queue::pair_at(&address(&served).to_string(), NQN);
+        io.ok(write(1, 0, pattern(BLOCK as usize, 1), BLOCK));
+        let status = ask(served.socket().unwrap(), r#"{"cmd":"status"}"#);
+        assert!(status.contains(r#""bytes":4096,"count":1,"errors":0,"latency":"#), "{status}");
+        assert_eq!(!status.contains(r#""latency":null"#), measured, "{status}");
+        let at = served.lines().iter().find_map(|l| l.strip_prefix("metrics at http://"));
+        assert_eq!(at.is_some(), measured);
+        if let Some(at) = at {
+            let mut stream = TcpStream::connect(at.trim_end_matches("/metrics")).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.contains("zoneplug_io_operations_total"), "{text}");
+        }
+        served.stop().unwrap();
+    }
 }

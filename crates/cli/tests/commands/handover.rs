@@ -48,6 +48,17 @@ impl Server {
         let lines = BufReader::new(server.stdout.take().unwrap()).lines();
         Server(server, lines)
     }
+
+    /// The next line with this text.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        let mut lines = self.1.by_ref().map(Result::unwrap);
+        lines.find(|line| line.contains(text)).unwrap_or_else(|| panic!("no line has {text}"))
+    }
+
+    /// The address in the next line with this name.
+    pub(crate) fn address_of(&mut self, name: &str) -> SocketAddr {
+        self.line_with(&format!("  {name}")).split_once("  ").unwrap().0.parse().unwrap()
+    }
 }
 
 impl Drop for Server {

@@ -17,6 +17,8 @@ mod handover;
 mod handover_changes;
 mod handover_races;
 mod hostile;
+#[path = "../../../host/tests/common/iscsi_initiator.rs"]
+mod initiator;
 mod interrupt;
 mod maintainer;
 mod metrics;
@@ -25,6 +27,8 @@ mod nvme_host;
 mod operating_page;
 mod reload;
 mod serve;
+mod serve_flags;
+mod serve_status;
 mod settings;
 mod snapshot;
 mod spec_page;

@@ -10,9 +10,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use zoneplug_host::HostedDisk;
-use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+use zoneplug_host::nvme_tcp::{Disk, Key, NvmeTcp, NvmeTcpOptions};
+use zoneplug_nvme::dhchap::Random;
 use zoneplug_nvme::initiator::{
-    Data, Done, Initiator, Options, connect, read, report_zones, set_queues, write, zone_append,
+    Authenticate, Data, Done, Initiator, Options, connect, read, report_zones, set_queues, write,
+    zone_append,
 };
 use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
@@ -36,6 +38,11 @@ pub(crate) fn options() -> NvmeTcpOptions {
 pub(crate) fn server(specs: &[&str], threads: usize) -> NvmeTcp {
     let options = NvmeTcpOptions { threads, ..options() };
     NvmeTcp::start(&options, specs.iter().map(|s| disk(s)).collect(), || ()).unwrap()
+}
+
+/// The command that makes a controller ready.
+pub(crate) fn enable() -> (Command, Data) {
+    (Command::property_set(property::CC, Configuration::START.encode()), Data::None)
 }
 
 /// A queue of a host.
@@ -93,6 +100,34 @@ impl Queue {
         done
     }
 
+    /// Authenticates the usual host, which knows the key `own`, and wants the controller to know `ctrl`. The error is what
+    /// the host or the server found wrong.
+    pub(crate) fn authenticate(&mut self, own: &str, ctrl: Option<&str>) -> Result<(), String> {
+        let mut bytes = [0; 132];
+        for (i, b) in bytes.iter_mut().enumerate() {
+            *b = (i as u8).wrapping_mul(37) ^ own.as_bytes()[i % own.len()];
+        }
+        let [own, ctrl] = [Some(own), ctrl].map(|text| text.map(|text| Key::parse(text).unwrap()));
+        let random = Random::new(&bytes);
+        let names = (NQN, HOST);
+        let mut steps = Authenticate::new(names, &own.unwrap(), ctrl.as_ref(), 5, random);
+        let mut received = Vec::new();
+        while let Some(command) = steps.next(&received)? {
+            received = self.ok(command).data;
+        }
+        Ok(())
+    }
+
+    /// Carries out the next `n` steps of authentication, from the first one or one without data received. Returns the data
+    /// of the last one.
+    pub(crate) fn carry_out(&mut self, steps: &mut Authenticate, n: usize) -> Vec<u8> {
+        let mut received = Vec::new();
+        for _ in 0..n {
+            received = self.ok(steps.next(&received).unwrap().unwrap()).data;
+        }
+        received
+    }
+
     /// An admin queue of the usual host whose controller is ready, and the number of that.
     pub(crate) fn admin(server: &NvmeTcp, options: Options) -> (Queue, u16) {
         Queue::admin_of(server, HOST, options)
@@ -115,8 +150,7 @@ impl Queue {
     /// Connects the admin queue of a subsystem and a host, and makes its controller ready.
     fn into_admin(mut self, names: (&str, &str)) -> (Queue, u16) {
         let id = self.ok(connect(0, 32, ANY_CONTROLLER, names)).completion.result as u16;
-        let start = Command::property_set(property::CC, Configuration::START.encode());
-        self.ok((start, Data::None));
+        self.ok(enable());
         self.ok(set_queues(16));
         (self, id)
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod flood;
+#[path = "../common/iscsi_initiator.rs"]
 mod initiator;
 mod loss;
 #[path = "../common/lost_writes.rs"]

@@ -2,7 +2,7 @@
 #![cfg(feature = "nvme-tcp")]
 
 use crate::kept_log::Kept;
-use crate::nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, options, pattern, soon};
+use crate::nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, enable, options, pattern, soon};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use zoneplug_nvme::dhchap::Random;
 use zoneplug_nvme::initiator::Authenticate;
 use zoneplug_nvme::initiator::{Data, Options, connect, read, set_queues, write};
 use zoneplug_nvme::spec::Command;
-use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
+use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, property};
 use zoneplug_nvme::tcp::Config;
 
 const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
@@ -52,23 +52,14 @@ fn steps(ctrl: Option<&str>) -> Authenticate {
     Authenticate::new((NQN, HOST), &key(KEY), ctrl.map(key).as_ref(), 5, random)
 }
 
-/// Carries out the first `n` steps. Returns the data of the last one.
-fn carry_out(steps: &mut Authenticate, q: &mut Queue, n: usize) -> Vec<u8> {
-    let mut received = Vec::new();
-    for _ in 0..n {
-        received = q.ok(steps.next(&received).unwrap().unwrap()).data;
-    }
-    received
-}
-
 /// An admin queue and an I/O queue of a host that has authenticated.
 fn admitted(server: &NvmeTcp, ctrl: Option<&str>) -> (Queue, Queue) {
     let (mut admin, result) = connected(server, 0, ANY_CONTROLLER);
-    authenticate(&mut admin, KEY, ctrl).unwrap();
-    admin.ok(start());
+    admin.authenticate(KEY, ctrl).unwrap();
+    admin.ok(enable());
     admin.ok(set_queues(4));
     let (mut q, _) = connected(server, 1, result as u16);
-    authenticate(&mut q, KEY, ctrl).unwrap();
+    q.authenticate(KEY, ctrl).unwrap();
     (admin, q)
 }
 
@@ -76,7 +67,7 @@ fn admitted(server: &NvmeTcp, ctrl: Option<&str>) -> (Queue, Queue) {
 fn computes(server: &NvmeTcp) -> Queue {
     let (mut stranger, _) = connected(server, 0, ANY_CONTROLLER);
     let mut steps = steps(None);
-    carry_out(&mut steps, &mut stranger, 1);
+    stranger.carry_out(&mut steps, 1);
     stranger.send(steps.next(&[]).unwrap().unwrap());
     stranger.flush();
     stranger
@@ -88,26 +79,6 @@ fn has_come(q: &Queue) -> bool {
     let n = q.stream.peek(&mut [0]);
     q.stream.set_nonblocking(false).unwrap();
     n.is_ok_and(|n| n > 0)
-}
-
-/// Authenticates on a queue. The error is what the host or the server found wrong.
-fn authenticate(q: &mut Queue, own: &str, ctrl: Option<&str>) -> Result<(), String> {
-    let mut bytes = [0; 132];
-    for (i, b) in bytes.iter_mut().enumerate() {
-        *b = (i as u8).wrapping_mul(37) ^ own.as_bytes()[i % own.len()];
-    }
-    let (own, ctrl) = (key(own), ctrl.map(key));
-    let random = Random::new(&bytes);
-    let mut a = Authenticate::new((NQN, HOST), &own, ctrl.as_ref(), 5, random);
-    let mut received = Vec::new();
-    while let Some(command) = a.next(&received)? {
-        received = q.ok(command).data;
-    }
-    Ok(())
-}
-
-fn start() -> (Command, Data) {
-    (Command::property_set(property::CC, Configuration::START.encode()), Data::None)
 }
 
 /// A queue that is connected, and the result of that.
@@ -131,12 +102,12 @@ fn a_host_that_knows_its_key_is_served() {
         let id = result as u16;
         assert_eq!(result, u64::from(id) | 1 << 17, "authentication is required");
         assert!(server.hosts().is_empty(), "it is not known yet who that is");
-        authenticate(&mut admin, KEY, ctrl).unwrap();
-        admin.ok(start());
+        admin.authenticate(KEY, ctrl).unwrap();
+        admin.ok(enable());
         admin.ok(set_queues(4));
         let (mut q, result) = connected(&server, 1, id);
         assert_eq!(result, u64::from(id) | 1 << 17, "each queue authenticates");
-        authenticate(&mut q, KEY, ctrl).unwrap();
+        q.authenticate(KEY, ctrl).unwrap();
         q.ok(write(1, 0, pattern(300 << 10, 3), BLOCK));
         assert!(q.ok(read(1, 0, 75, BLOCK)).data == pattern(300 << 10, 3));
         let hosts = server.hosts();
@@ -151,7 +122,7 @@ fn a_host_that_leaves_it_out_gets_nothing() {
     let server = keyed(None, DhGroup::Null);
     let (mut admin, result) = connected(&server, 0, ANY_CONTROLLER);
     let id = result as u16;
-    assert_eq!(admin.run(start()).completion.status, REQUIRED);
+    assert_eq!(admin.run(enable()).completion.status, REQUIRED);
     assert_eq!(admin.run(set_queues(4)).completion.status, REQUIRED);
     let get = (Command::property_get(property::CAP, 8), Data::None);
     assert_eq!(admin.run(get).completion.status, REQUIRED);
@@ -159,8 +130,8 @@ fn a_host_that_leaves_it_out_gets_nothing() {
     let refused = q.run(connect(1, 32, id, (NQN, HOST))).completion.status;
     // A Connect is never told to authenticate first; the controller is disabled until its host has.
     assert_eq!(refused, 0x4182, "no I/O queue before the admin queue has authenticated");
-    authenticate(&mut admin, KEY, None).unwrap();
-    admin.ok(start());
+    admin.authenticate(KEY, None).unwrap();
+    admin.ok(enable());
     admin.ok(set_queues(4));
     let (mut q, _) = connected(&server, 1, id);
     assert_eq!(q.run(write(1, 0, pattern(4096, 1), BLOCK)).completion.status, REQUIRED);
@@ -168,7 +139,7 @@ fn a_host_that_leaves_it_out_gets_nothing() {
     // More data than a message: the memory for them is not taken.
     let long = q.run(write(1, 0, pattern(64 << 10, 1), BLOCK)).completion.status;
     assert!(long != 0 && long != REQUIRED, "{long:x}");
-    authenticate(&mut q, KEY, None).unwrap();
+    q.authenticate(KEY, None).unwrap();
     assert!(q.ok(read(1, 0, 1, BLOCK)).data.iter().all(|b| *b == 0), "nothing was written");
     // Another host has no key, and may not connect at all.
     let mut q = Queue::open(&server, Options::default());
@@ -182,17 +153,17 @@ fn a_stranger_takes_no_queue() {
     let server = keyed(None, DhGroup::Null);
     let (mut admin, result) = connected(&server, 0, ANY_CONTROLLER);
     let id = result as u16;
-    authenticate(&mut admin, KEY, None).unwrap();
-    admin.ok(start());
+    admin.authenticate(KEY, None).unwrap();
+    admin.ok(enable());
     admin.ok(set_queues(4));
     let (mut stranger, _) = connected(&server, 1, id);
     let (mut silent, _) = connected(&server, 1, id);
     let (mut twice, _) = connected(&server, 1, id);
     let (mut q, _) = connected(&server, 1, id);
     assert_eq!(server.hosts()[0].queues, 0, "it is not known yet whose they are");
-    authenticate(&mut q, KEY, None).unwrap();
+    q.authenticate(KEY, None).unwrap();
     assert_eq!(server.hosts()[0].queues, 1);
-    assert!(authenticate(&mut stranger, OTHER_KEY, None).is_err());
+    assert!(stranger.authenticate(OTHER_KEY, None).is_err());
     assert!(is_closed(&mut stranger));
     assert_eq!(silent.run(read(1, 0, 1, BLOCK)).completion.status, REQUIRED);
     drop(silent);
@@ -210,7 +181,7 @@ fn a_stranger_takes_no_queue() {
     drop(q);
     soon("it has ended", || server.hosts()[0].queues == 0);
     let (mut q, _) = connected(&server, 1, id);
-    authenticate(&mut q, KEY, None).unwrap();
+    q.authenticate(KEY, None).unwrap();
     assert!(q.ok(read(1, 0, 1, BLOCK)).data == pattern(4096, 9));
 }
 
@@ -219,20 +190,20 @@ fn a_stranger_takes_no_queue() {
 fn a_wrong_key_ends_the_connection() {
     let server = keyed(Some(OTHER_KEY), DhGroup::Null);
     let (mut admin, _) = connected(&server, 0, ANY_CONTROLLER);
-    let error = authenticate(&mut admin, OTHER_KEY, None).unwrap_err();
+    let error = admin.authenticate(OTHER_KEY, None).unwrap_err();
     assert!(error.contains("code 1"), "{error}");
     assert!(is_closed(&mut admin));
     soon("it is counted", || server.failed_authentications() == 1);
     // The host finds that the server does not know its key.
     let (mut admin, _) = connected(&server, 0, ANY_CONTROLLER);
-    let error = authenticate(&mut admin, KEY, Some(KEY)).unwrap_err();
+    let error = admin.authenticate(KEY, Some(KEY)).unwrap_err();
     assert!(error.contains("does not know its key"), "{error}");
     assert!(is_closed(&mut admin));
     soon("it is counted", || server.failed_authentications() == 2);
     // A server without a key does not pretend.
     let server = keyed(None, DhGroup::Null);
     let (mut admin, _) = connected(&server, 0, ANY_CONTROLLER);
-    assert!(authenticate(&mut admin, KEY, Some(OTHER_KEY)).is_err());
+    assert!(admin.authenticate(KEY, Some(OTHER_KEY)).is_err());
     assert!(is_closed(&mut admin));
     assert!(server.hosts().is_empty());
 }
@@ -244,7 +215,7 @@ fn refused_hosts_are_logged() {
     let said = |line: &str| kept.lines(line).iter().any(|l| l == line);
     let server = keyed(None, DhGroup::Null);
     let (mut admin, _) = connected(&server, 0, ANY_CONTROLLER);
-    authenticate(&mut admin, OTHER_KEY, None).unwrap_err();
+    admin.authenticate(OTHER_KEY, None).unwrap_err();
     let line = format!(
         "WARN host-refused: the host {HOST} at 127.0.0.1 did not prove that it knows its key"
     );
@@ -320,18 +291,18 @@ fn k3_a_host_with_a_key_gets_in_during_a_flood() {
 fn a_host_authenticates_again() {
     let server = keyed(None, DhGroup::Null);
     let (mut admin, result) = connected(&server, 0, ANY_CONTROLLER);
-    authenticate(&mut admin, KEY, None).unwrap();
-    admin.ok(start());
+    admin.authenticate(KEY, None).unwrap();
+    admin.ok(enable());
     admin.ok(set_queues(4));
     let (mut q, _) = connected(&server, 1, result as u16);
-    authenticate(&mut q, KEY, None).unwrap();
+    q.authenticate(KEY, None).unwrap();
     for i in 0..3 {
-        authenticate(&mut admin, KEY, None).unwrap();
+        admin.authenticate(KEY, None).unwrap();
         q.ok(write(1, i, pattern(4096, i as u8), BLOCK));
-        authenticate(&mut q, KEY, None).unwrap();
+        q.authenticate(KEY, None).unwrap();
         assert!(q.ok(read(1, i, 1, BLOCK)).data == pattern(4096, i as u8));
     }
-    assert!(authenticate(&mut admin, OTHER_KEY, None).is_err());
+    assert!(admin.authenticate(OTHER_KEY, None).is_err());
     assert!(is_closed(&mut admin) && is_closed(&mut q));
     soon("the host is gone", || server.hosts().is_empty());
     assert_eq!(server.failed_authentications(), 1);
@@ -352,7 +323,7 @@ fn a_worker_does_not_wait_for_diffie_hellman() {
     assert!(reads > 5, "{reads} reads were answered meanwhile");
     // The queue from before authenticates again.
     let mut again = steps(None);
-    carry_out(&mut again, &mut q, 1);
+    q.carry_out(&mut again, 1);
     let challenge = q.send(again.next(&[]).unwrap().unwrap());
     let other = q.send(read(1, 0, 1, BLOCK));
     assert_eq!(q.next().completion.cid, other);
@@ -399,12 +370,12 @@ fn a_host_that_does_not_end_what_it_has_begun_again() {
     let server = hurried();
     let (mut admin, mut q) = admitted(&server, Some(OTHER_KEY));
     // Within its time, and long after.
-    authenticate(&mut admin, KEY, Some(OTHER_KEY)).unwrap();
+    admin.authenticate(KEY, Some(OTHER_KEY)).unwrap();
     std::thread::sleep(Duration::from_secs(3));
     q.ok(read(1, 0, 1, BLOCK));
     assert_eq!(server.failed_authentications(), 0);
     // An I/O queue is refused for itself.
-    carry_out(&mut steps(None), &mut q, 2);
+    q.carry_out(&mut steps(None), 2);
     soon("it is counted", || server.failed_authentications() == 1);
     assert_eq!(q.run(read(1, 0, 1, BLOCK)).completion.status, REQUIRED);
     let told = q.ok((Command::authentication_receive(64), Data::In(64))).data;
@@ -413,7 +384,7 @@ fn a_host_that_does_not_end_what_it_has_begun_again() {
     assert_eq!(server.hosts().len(), 1);
     // Success2 is the last message.
     let mut late = steps(Some(OTHER_KEY));
-    let success1 = carry_out(&mut late, &mut admin, 4);
+    let success1 = admin.carry_out(&mut late, 4);
     soon("it is counted", || server.failed_authentications() == 2);
     // The thread of the host counts before it ends the controller.
     soon("its controller has ended", || server.hosts().is_empty());
@@ -429,7 +400,7 @@ fn hosts_that_are_too_slow_to_authenticate_are_counted() {
     // The first is silent; the others stop before the last message.
     for (n, ctrl) in [(0, None), (1, None), (2, None), (4, Some(OTHER_KEY))] {
         let (mut slow, _) = connected(&server, 0, ANY_CONTROLLER);
-        carry_out(&mut steps(ctrl), &mut slow, n);
+        slow.carry_out(&mut steps(ctrl), n);
         queues.push(slow);
     }
     assert_eq!(server.failed_authentications(), 0);
@@ -437,7 +408,7 @@ fn hosts_that_are_too_slow_to_authenticate_are_counted() {
     soon("they are counted", || server.failed_authentications() >= 3);
     // A failure that was counted is not counted again when its connection ends.
     let (mut wrong, _) = connected(&server, 0, ANY_CONTROLLER);
-    carry_out(&mut steps(None), &mut wrong, 1);
+    wrong.carry_out(&mut steps(None), 1);
     wrong.ok((Command::authentication_send(8), Data::Out(vec![0; 8])));
     assert_eq!(server.failed_authentications(), 4);
     assert!(is_closed(&mut wrong));

@@ -1,7 +1,9 @@
 //! An initiator over sockets, and a server for it.
 
+#![allow(dead_code)]
+
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use zoneplug_host::iscsi::{Disk, Iscsi, IscsiOptions, Secret};
 use zoneplug_host::{HostedDisk, Specification};
 use zoneplug_scsi::iscsi::{
@@ -39,7 +41,11 @@ pub(crate) struct Initiator {
 
 impl Initiator {
     pub(crate) fn connect(server: &Iscsi) -> Initiator {
-        let stream = TcpStream::connect(server.address()).unwrap();
+        Initiator::connect_at(server.address())
+    }
+
+    pub(crate) fn connect_at(address: SocketAddr) -> Initiator {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         Initiator { stream, framer: Framer::new(LIMITS), bytes: Vec::new(), cmd_sn: 1 }
     }
@@ -132,7 +138,12 @@ impl Initiator {
 
     /// Logs in.
     pub(crate) fn logged_in(server: &Iscsi, initiator: &str) -> Initiator {
-        let mut i = Initiator::connect(server);
+        Initiator::logged_in_at(server.address(), initiator)
+    }
+
+    /// Logs in at an address.
+    pub(crate) fn logged_in_at(address: SocketAddr, initiator: &str) -> Initiator {
+        let mut i = Initiator::connect_at(address);
         assert_eq!(i.log_in(initiator, 1), [0, 0]);
         assert_eq!(i.command(0, &[0; 6], 0, &[]).unwrap().0, 0, "nothing is owed to a new session");
         i
