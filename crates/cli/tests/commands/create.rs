@@ -12,6 +12,51 @@ fn with_short_files(blocks: u32, args: &[&str]) -> Output {
     soon(command.args(["-c", &script, &ZONEPLUG]).args(args))
 }
 
+/// Each option of `create` is in the disk that the next command opens.
+#[test]
+fn every_option_is_in_the_disk() {
+    let dir = Dir::new("create-options");
+    let disk = dir.disk(
+        "--zones 8 --zone-size 1M --zone-capacity 768K --last-zone-size 512K --last-zone-capacity 256K --conv 2 \
+         --max-open 3 --max-active 4 --lba-size 512 --granularity 8K --zone-append-max 32K --label mine",
+    );
+    let v = json(&["info", "--json", &disk]);
+    let sizes = [
+        ("capacity_bytes", 7680 << 10),
+        ("zones", 8),
+        ("conventional_zones", 2),
+        ("zone_bytes", 1 << 20),
+        ("zone_capacity_bytes", 768 << 10),
+        ("last_zone_bytes", 512 << 10),
+        ("last_zone_capacity_bytes", 256 << 10),
+    ];
+    for (name, value) in sizes {
+        assert_eq!(v[name], value, "{name}");
+    }
+    let limits = [
+        ("logical_block_bytes", 512),
+        ("write_granularity_bytes", 8192),
+        ("native_append_max_bytes", 32 << 10),
+        ("max_open_zones", 3),
+        ("max_active_zones", 4),
+    ];
+    for (name, value) in limits {
+        assert_eq!(v["limits"][name], value, "{name}");
+    }
+    assert_eq!(v["identity"]["label"], "mine");
+    // A file without --preallocate has holes.
+    let allocated = |options: &[&str]| {
+        let path = dir.path("sized.zbd");
+        ok(&[&["create", &path, "--force"], options].concat());
+        let file = std::fs::metadata(&path).unwrap();
+        assert_eq!(json(&["info", "--json", &path])["capacity_bytes"], 16 << 20);
+        file.blocks() * 512 >= 16 << 20
+    };
+    let size = ["--size", "16M", "--zone-size", "4M"];
+    assert!(!allocated(&size));
+    assert!(allocated(&[&size[..], &["--preallocate"]].concat()));
+}
+
 #[test]
 fn an_old_disk_stays_if_a_new_one_cannot_be_made() {
     let dir = Dir::new("create-fails");
