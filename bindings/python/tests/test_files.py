@@ -23,6 +23,25 @@ def test_a_disk_is_made_used_and_checked(tmp_path):
     assert report and (report.problems, report.zones, report.left) == (0, 6, 0), str(report)
 
 
+def test_every_option_of_create_is_in_the_disk(tmp_path):
+    path, sized = tmp_path / "disk.zbd", tmp_path / "sized.zbd"
+    sizes = {"zone_size": "1M", "zone_capacity": "768K", "last_zone_size": "512K", "last_zone_capacity": "256K"}
+    limits = {"max_open": 3, "max_active": 4, "lba_size": 512, "granularity": "8K", "zone_append_max": "32K"}
+    zoneplug.create(path, zones=8, conv=2, label="mine", **sizes, **limits)
+    with zoneplug.Disk(path) as disk:
+        assert (disk.nr_zones, disk.zone_sectors, disk.zone_capacity_sectors) == (8, 2048, 1536)
+        assert (disk.nr_conventional_zones, disk.max_open_zones, disk.max_active_zones) == (2, 3, 4)
+        assert (disk.logical_block_sectors, disk.write_granularity_sectors) == (1, 16)
+        assert disk.zone_append_max_sectors == 64
+        last = disk.report()[-1]
+        assert (last.len, last.capacity) == (1024, 512)
+    for allocated in (False, True):
+        zoneplug.create(sized, size="16M", zone_size="4M", preallocate=allocated, force=True)
+        assert (sized.stat().st_blocks * 512 >= 16 << 20) == allocated
+    with zoneplug.Disk(sized) as disk:
+        assert (disk.nr_zones, disk.zone_sectors) == (4, 8192)
+
+
 def test_a_damaged_disk_is_found_and_repaired(tmp_path):
     path = tmp_path / "disk.zbd"
     zoneplug.create(path, zones=4, zone_size="1M")
