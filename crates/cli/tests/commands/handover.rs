@@ -1,6 +1,7 @@
 //! `zoneplug serve --takeover` over the network, which needs no kernel. With block devices it is proven in a virtual
 //! machine.
 
+use super::initiator::{Initiator, NAME};
 use super::nvme_host::{HOST, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
 use rustix::process::{Pid, Signal, kill_process};
@@ -176,17 +177,17 @@ fn s9_an_initiator_is_known_to_the_next_server() {
     let (_dir, a, _, socket) = two_disks("handover-known-initiator");
     let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = at.to_string();
-    let args = ["serve", "--iscsi", &address, &a, "--iqn", IQN, "--socket", &socket];
+    let args = ["serve", "--iscsi", &address, &a, "--iqn", NAME, "--socket", &socket];
     let start = |more: &[&str]| {
         let server = Command::new(&*ZONEPLUG).args(args).args(more).stdout(Stdio::piped()).spawn();
         let mut server = Server::of(server.unwrap());
-        assert!(server.1.next().unwrap().unwrap().contains(IQN), "it serves");
+        server.line_with(NAME);
         server
     };
     let _first = start(&[]);
     let known = || state(&socket)["known_initiators"].take();
     assert_eq!(known(), serde_json::json!([]));
-    let initiator = log_in(at, "iqn.2026-11.test:known");
+    let initiator = Initiator::logged_in_at(at, "iqn.2026-11.test:known");
     let all = serde_json::json!([{"nqn": "iqn.2026-11.test:known", "address": "127.0.0.1"}]);
     assert_eq!(known(), all);
     drop(initiator);
@@ -194,22 +195,28 @@ fn s9_an_initiator_is_known_to_the_next_server() {
     assert_eq!(known(), all);
 }
 
-const IQN: &str = "iqn.2026-11.dev.zoneplug:known";
-
-/// A session of iSCSI: one login request, which the target accepts.
-fn log_in(target: SocketAddr, initiator: &str) -> TcpStream {
-    let mut keys = format!("InitiatorName={initiator}\0TargetName={IQN}\0").into_bytes();
-    let mut request = vec![0; 48];
-    // A login for immediate delivery, which goes on to the full feature phase; the length of the keys; the ISID.
-    (request[0], request[1], request[7], request[8]) = (0x43, 0x87, keys.len() as u8, 0x40);
-    keys.resize(keys.len().next_multiple_of(4), 0);
-    request.extend(keys);
-    let mut stream = TcpStream::connect(target).unwrap();
-    stream.write_all(&request).unwrap();
-    let mut answer = [0; 48];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!((answer[0], &answer[36..38]), (0x23, &[0, 0][..]), "it is logged in");
-    stream
+/// S11. Initiators know a disk by its number, so that a take-over which would give it another one is refused.
+#[test]
+fn s11_a_takeover_that_would_swap_units_is_refused() {
+    let (_dir, a, b, socket) = two_disks("handover-units");
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let args = |disks: [&str; 2], more: &[&str]| {
+        let args =
+            ["serve", "--iscsi", &at, disks[0], disks[1], "--iqn", NAME, "--socket", &socket];
+        [&args[..], more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let start = |args: Vec<String>| {
+        let server = Command::new(&*ZONEPLUG).args(args).stdout(Stdio::piped()).spawn();
+        let mut server = Server::of(server.unwrap());
+        server.line_with(NAME);
+        server
+    };
+    let mut first = start(args([&a, &b], &[]));
+    let swapped = args([&b, &a], &["--takeover"]);
+    fails(&swapped.iter().map(String::as_str).collect::<Vec<_>>(), 3, "which would be LUN");
+    assert!(last_is_there(&socket));
+    let _next = start(args([&a, &b], &["--takeover"]));
+    assert!(first.0.wait().unwrap().success());
 }
 
 /// U16. What a server would need in vain is found before the running one is asked to leave, and that one goes on.
@@ -449,7 +456,8 @@ fn u9_a_host_is_not_locked_out_by_a_takeover() {
         ["--dhchap-key", &format!("{HOST}={key}")],
         ["--allow-host", "nqn.other"],
     ] {
-        fails(&[&next[..], &[&a], &more].concat(), 3, "could not connect so any more");
+        let what = format!("{}, and {HOST}, which is connected without a key, could not", nqn());
+        fails(&[&next[..], &[&a], &more].concat(), 3, &what);
         assert_eq!(last_is(&socket), server.0.id());
     }
     drop(host);

@@ -126,6 +126,12 @@ fn l13_a_disk_keeps_its_number_and_identifier_when_its_server_is_killed() {
     let [a, b, new] = ["a.zbd", "b.zbd", "new.zbd"].map(|name| place.create(name));
     let server = place.serve(&[&a, &b]);
     assert_eq!(server.namespaces(), ["1 a.zbd", "2 b.zbd"]);
+    // Hosts cannot know anything of a subsystem that is new.
+    assert!(
+        !server.lines.iter().any(|line| line.starts_with("hosts may find")),
+        "{:?}",
+        server.lines
+    );
     let uuids = [1, 2].map(|nsid| server.uuid(nsid));
     server.kill();
     // In another order, spelled in other ways, with a new disk in front.
