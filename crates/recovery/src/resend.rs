@@ -415,6 +415,31 @@ mod tests {
         assert_eq!(next(Outcome::Ended(Status::Ok)), ResendStep::Done(Sector(0)));
     }
 
+    /// L2. Each piece is compared with the data of its place in the command, and only whole.
+    #[test]
+    fn l2_a_piece_is_compared_with_its_own_data() {
+        let mut data = AlignedBuf::zeroed(3 * 4096);
+        let pieces = [1u8, 2, 3].map(|byte| {
+            data.write(u32::from(byte - 1) * 4096, &[byte; 4096]);
+            let mut piece = AlignedBuf::zeroed(4096);
+            piece.write(0, &[byte; 4096]);
+            piece
+        });
+        let is_equal = |nth: u32, found: Option<&AlignedBuf>, data: Option<&AlignedBuf>| {
+            let step = StepIo::compare(Sector(u64::from(nth) * 8), 8, nth * 8);
+            step.outcome((Status::Ok, 0), found, data) == Outcome::Compared(true)
+        };
+        for nth in 0..3 {
+            let found = pieces.each_ref().map(|piece| is_equal(nth, Some(piece), Some(&data)));
+            assert_eq!(found, [0, 1, 2].map(|n| n == nth), "piece {nth}");
+            assert!(!is_equal(nth, Some(&pieces[0]), None), "zeroes are other data");
+            assert!(is_equal(nth, Some(&AlignedBuf::zeroed(4096)), None));
+            assert!(!is_equal(nth, Some(&AlignedBuf::zeroed(512)), None), "it is too short");
+            assert!(!is_equal(nth, None, Some(&data)));
+        }
+        assert!(!is_equal(3, Some(&pieces[0]), Some(&data)), "behind the data");
+    }
+
     /// L14. A zone is not reported while a write of it that was given up may be carried out. A resent write that has waited too
     /// long is refused as the disk has refused it. The next attempt finds the note again.
     #[test]
