@@ -5,12 +5,11 @@ use super::format::{GROUP, NOTE, Note, Record, SECTOR, SESSION_AT, Session, enco
 use super::load::{self, Head, Zones, io_error};
 use super::open_file;
 use super::recover;
-use super::state::is_resettable;
 use super::storage::Storage;
 use super::{Identity, create};
 use std::path::Path;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bytes, Error, ZoneNo};
+use zoneplug_core::{Bytes, Error};
 
 /// The findings of a check, and its repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -284,28 +283,12 @@ fn space(
         return;
     }
     let mut bytes = 0;
-    let mut known = None;
-    for (zone, r) in (0..).zip(&zones.live) {
-        if !is_resettable(r.cond) {
-            continue;
+    recover::past_write_pointers(storage, head, zones, |at, past| {
+        bytes += past.end - at;
+        if repair {
+            let _ = storage.punch(past.start, past.end - past.start);
         }
-        let capacity = head.sup.geometry.zone_len_sectors(ZoneNo(zone));
-        let from = head.layout.data(zone, r.wp.min(capacity)).next_multiple_of(4096);
-        let end = head.layout.data(zone, 0) + head.layout.stride;
-        if from >= end {
-            continue;
-        }
-        // The answer holds for all zones up to the data that was found.
-        if known.is_none_or(|data| data < from) {
-            known = Some(storage.next_data(from).unwrap_or(u64::MAX));
-        }
-        if let Some(at) = known.filter(|at| *at < end) {
-            bytes += end - at;
-            if repair {
-                let _ = storage.punch(from, end - from);
-            }
-        }
-    }
+    });
     if bytes > 0 {
         let did = if repair { "given back" } else { "no problem; a repair gives it back" };
         report.lines.push(format!("up to {} past write pointers: {did}", Bytes(bytes)));

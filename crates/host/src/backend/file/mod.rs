@@ -352,6 +352,9 @@ impl FileDisk {
             true => recover::zones(&*storage, &head, what)?,
             false => load::zones(&*storage, &head).map_err(failed)?,
         };
+        if write && zones.is_unclean() {
+            recover::punch_past_write_pointers(&*storage, &head, &zones);
+        }
         let notices = check::notices(&head, &zones);
         let id = u64::from_le_bytes(create::random());
         let core = Core::new(storage, head, zones, write, id)

@@ -7,11 +7,13 @@
 //! the medium.
 
 use super::create::random;
-use super::format::{Debt, NOTE, SECTOR, SESSION_AT, Session};
+use super::format::{Debt, NOTE, PAGE, SECTOR, SESSION_AT, Session};
 use super::load::{self, Head, Zones};
+use super::state::is_resettable;
 use super::storage::Storage;
 use std::io;
-use zoneplug_core::Error;
+use std::ops::Range;
+use zoneplug_core::{Error, ZoneNo};
 
 /// Bytes that are written again at a time.
 const CHUNK: usize = 1 << 20;
@@ -52,6 +54,46 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
         zones = now;
     }
     Err(unsettled(what, io::Error::other("it is never the same twice")))
+}
+
+/// Calls `each` for every zone with data past its write pointer: where these begin, and the space from the write pointer to the
+/// end of the zone, in bytes of the file. Disks that keep their space have none.
+pub(super) fn past_write_pointers(
+    storage: &dyn Storage,
+    head: &Head,
+    zones: &Zones,
+    mut each: impl FnMut(u64, Range<u64>),
+) {
+    if head.sup.keeps_space {
+        return;
+    }
+    let mut known = None;
+    for (zone, r) in (0..).zip(&zones.live) {
+        if !is_resettable(r.cond) {
+            continue;
+        }
+        let capacity = head.sup.geometry.zone_len_sectors(ZoneNo(zone));
+        let from = head.layout.data(zone, r.wp.min(capacity)).next_multiple_of(PAGE);
+        let end = head.layout.data(zone, 0) + head.layout.stride;
+        if from >= end {
+            continue;
+        }
+        // The answer holds for all zones up to the data that was found.
+        if known.is_none_or(|data| data < from) {
+            known = Some(storage.next_data(from).unwrap_or(u64::MAX));
+        }
+        if let Some(at) = known.filter(|at| *at < end) {
+            each(at, from..end);
+        }
+    }
+}
+
+/// Gives back the space past write pointers in which a power cut or a kill has left data. What is written there from now on, and
+/// lost, is then a hole, by which the next opening finds the loss. An error leaves such a loss unnoticed.
+pub(super) fn punch_past_write_pointers(storage: &dyn Storage, head: &Head, zones: &Zones) {
+    past_write_pointers(storage, head, zones, |_, past| {
+        let _ = storage.punch(past.start, past.end - past.start);
+    });
 }
 
 /// Keeps a zone short if its data was a hole at the first reading: reading has put pages of the hole into the page
@@ -101,8 +143,8 @@ fn write_again(storage: &dyn Storage, head: &Head, zones: &Zones) -> io::Result<
     let notes = layout.notes + zones.live.len() as u64 * NOTE;
     again(storage, layout.notes, notes, &mut buf)?;
     for (n, (live, table)) in (0..).zip(zones.live.iter().zip(&zones.table)) {
-        let (from, to) = if head.sup.geometry.is_conventional(zoneplug_core::ZoneNo(n)) {
-            let all = head.sup.geometry.zone_len_sectors(zoneplug_core::ZoneNo(n));
+        let (from, to) = if head.sup.geometry.is_conventional(ZoneNo(n)) {
+            let all = head.sup.geometry.zone_len_sectors(ZoneNo(n));
             (0, if live.writes == table.writes { 0 } else { all })
         } else {
             (table.wp, live.wp)
