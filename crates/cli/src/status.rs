@@ -95,19 +95,29 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     Silent::failure(silent).map_or(Ok(()), Err)
 }
 
-/// The requested disks. If one disk is requested and found, servers that do not answer do not matter.
+/// The requested ones of all disks, and the servers that do not answer: these matter only if none is found.
+fn requested<D, S>(
+    mut disks: Vec<D>,
+    silent: Vec<S>,
+    is_requested: impl Fn(&D) -> bool,
+) -> (Vec<D>, Vec<S>) {
+    disks.retain(is_requested);
+    let matter = disks.is_empty();
+    (disks, if matter { silent } else { Vec::new() })
+}
+
+/// The requested disks.
 fn see(args: &Args, patience: Duration) -> Result<Seen, Failure> {
     let asked = server_client::disks_of_all(args.socket.as_deref(), patience);
     let mut disks: Vec<Shown> = asked.answered.into_iter().flat_map(|(_, disks)| disks).collect();
     disks.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     let Some(disk) = &args.disk else { return Ok(Seen { disks, silent: asked.silent }) };
-    disks.retain(|d| d.name == server_client::name_of(disk));
+    let name = server_client::name_of(disk);
+    let (disks, silent) = requested(disks, asked.silent, |d| d.name == name);
     if disks.is_empty() {
-        return Err(
-            Silent::failure(asked.silent).unwrap_or_else(|| server_client::not_served(disk))
-        );
+        return Err(Silent::failure(silent).unwrap_or_else(|| server_client::not_served(disk)));
     }
-    Ok(Seen { disks, silent: Vec::new() })
+    Ok(Seen { disks, silent })
 }
 
 /// The name by which users find a disk: the path of a block device, else the name.
@@ -185,6 +195,14 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// T7. A server that does not answer may have the disk that was not found, and has not the one that was.
+    #[test]
+    fn t7_servers_that_do_not_answer_matter_if_the_disk_is_not_found() {
+        let of = |name| requested(vec!["a", "b"], vec!["silent"], |d| *d == name);
+        assert_eq!(of("b"), (vec!["b"], vec![]));
+        assert_eq!(of("c"), (vec![], vec!["silent"]));
+    }
 
     #[test]
     fn a_hand_over_is_no_death() {

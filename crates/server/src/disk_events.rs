@@ -69,6 +69,13 @@ impl Watched {
         }
     }
 
+    /// Passes the events since the last call to `put`, and wakes `waker` at the next one. The waker is set before the events are
+    /// read, so that none comes in between.
+    fn watch(&mut self, waker: &Waker, put: &mut dyn FnMut(&str, &Event)) {
+        self.disk.wake_at_event(waker);
+        self.drain(put);
+    }
+
     /// Passes the events since the last call to `put`.
     fn drain(&mut self, put: &mut dyn FnMut(&str, &Event)) {
         for event in self.disk.events(self.last, EVENTS_KEPT) {
@@ -91,12 +98,8 @@ impl DiskEvents {
         let body = move || {
             let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
             loop {
-                // The waker is set before the events are read, so that a later event wakes this thread.
                 let over = told.load(Ordering::Acquire);
-                for disk in &mut disks {
-                    disk.disk.wake_at_event(&waker);
-                    disk.drain(&mut log_event);
-                }
+                disks.iter_mut().for_each(|disk| disk.watch(&waker, &mut log_event));
                 if over {
                     return;
                 }
@@ -250,6 +253,33 @@ mod tests {
                 "ublkb0: zone 1 has recovered: its write pointer is known again",
             ]
         );
+    }
+
+    /// An event that comes while earlier ones are passed on wakes the thread.
+    #[test]
+    fn an_event_beside_another_is_not_missed() {
+        struct Woken(AtomicBool);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let spec = "mem,zones=4,zone-size=1M,zone_recovery=client,fault=read/io/count=all";
+        let disk = HostedDisk::open_spec(spec).unwrap();
+        let mut watched =
+            Watched { name: "ublkb0".to_owned(), disk: disk.clone(), last: 0, changed: false };
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        let mut fails = |zone: u64| _ = io.read(Sector(zone * 2048), 8).unwrap_err();
+        fails(0);
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let mut seen = Vec::new();
+        watched.watch(&Waker::from(woken.clone()), &mut |_, e| {
+            seen.push(e.zone.unwrap().0);
+            fails(1);
+        });
+        assert!(woken.0.load(Ordering::Acquire) && seen == [0], "{seen:?}");
+        watched.drain(&mut |_, e| seen.push(e.zone.unwrap().0));
+        assert_eq!(seen, [0, 1]);
     }
 
     #[test]

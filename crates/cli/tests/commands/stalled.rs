@@ -189,3 +189,31 @@ fn accepts_again(door: &str) {
     let ended = late.read(&mut [0; 1]).map_err(|e| e.kind());
     assert_ne!(ended, Err(ErrorKind::WouldBlock), "{door}: no connection is accepted");
 }
+
+/// A server that has no file left for a client of its metrics answers that client once it may open files again.
+#[test]
+fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
+    let dir = Dir::new("no-file-left-metrics");
+    let socket = dir.path("s");
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let metrics = ["--metrics", &address.to_string()];
+    let disk = ["--nvme-tcp", "127.0.0.1:0", "mem,zones=4,zone-size=1M", "--socket", &socket];
+    let server = Server::start(&[&disk[..], &metrics].concat(), Stdio::null(), Stdio::null());
+    assert!(eventually(|| shown(&socket)));
+    let pid = server.0.id().to_string();
+    let is_open = |n: &u32| std::path::Path::new(&format!("/proc/{pid}/fd/{n}")).exists();
+    let may_open = |most: u32| {
+        let limit = ["--pid", &pid, &format!("--nofile={most}:")];
+        assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+    };
+    let free = (0..).find(|n| !is_open(n)).unwrap();
+    may_open(free);
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let answer = client.read(&mut [0; 1]).map_err(|e| e.kind());
+    assert_eq!(answer, Err(ErrorKind::WouldBlock), "it had a file");
+    may_open(1024);
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(client.read(&mut [0; 1]).map_err(|e| e.kind()), Ok(1));
+}
