@@ -168,7 +168,7 @@ impl Core {
         let done = failed.map_or_else(|| self.carry_out(&mut table, &plan), Err);
         if done.is_ok() {
             // Not earlier: until the table was durable, the old data was the content of the zone.
-            self.give_back(&plan.holes);
+            self.make_holes(&plan.holes);
         }
         plan.end(&mut self.state(), done.is_ok());
         done.err().unwrap_or(Status::Ok)

@@ -353,7 +353,7 @@ impl FileDisk {
             false => load::zones(&*storage, &head).map_err(failed)?,
         };
         if write && zones.is_unclean() {
-            recover::punch_past_write_pointers(&*storage, &head, &zones);
+            recover::clear_past_write_pointers(&*storage, &head, &zones);
         }
         let notices = check::notices(&head, &zones);
         let id = u64::from_le_bytes(create::random());

@@ -10,7 +10,7 @@ use super::create::random;
 use super::format::{Debt, NOTE, PAGE, SECTOR, SESSION_AT, Session};
 use super::load::{self, Head, Zones};
 use super::state::is_resettable;
-use super::storage::Storage;
+use super::storage::{Storage, make_hole};
 use std::io;
 use std::ops::Range;
 use zoneplug_core::{Error, ZoneNo};
@@ -57,16 +57,13 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
 }
 
 /// Calls `each` for every zone with data past its write pointer: where these begin, and the space from the write pointer to the
-/// end of the zone, in bytes of the file. Disks that keep their space have none.
+/// end of the zone, in bytes of the file.
 pub(super) fn past_write_pointers(
     storage: &dyn Storage,
     head: &Head,
     zones: &Zones,
     mut each: impl FnMut(u64, Range<u64>),
 ) {
-    if head.sup.keeps_space {
-        return;
-    }
     let mut known = None;
     for (zone, r) in (0..).zip(&zones.live) {
         if !is_resettable(r.cond) {
@@ -88,12 +85,11 @@ pub(super) fn past_write_pointers(
     }
 }
 
-/// Gives back the space past write pointers in which a power cut or a kill has left data. What is written there from now on, and
-/// lost, is then a hole, by which the next opening finds the loss. An error leaves such a loss unnoticed.
-pub(super) fn punch_past_write_pointers(storage: &dyn Storage, head: &Head, zones: &Zones) {
-    past_write_pointers(storage, head, zones, |_, past| {
-        let _ = storage.punch(past.start, past.end - past.start);
-    });
+/// Makes holes of the space past write pointers in which a power cut or a kill has left data. What is written there from now on,
+/// and lost, is then a hole, by which the next opening finds the loss.
+pub(super) fn clear_past_write_pointers(storage: &dyn Storage, head: &Head, zones: &Zones) {
+    let keeps_space = head.sup.keeps_space;
+    past_write_pointers(storage, head, zones, |_, past| make_hole(storage, keeps_space, past));
 }
 
 /// Keeps a zone short if its data was a hole at the first reading: reading has put pages of the hole into the page

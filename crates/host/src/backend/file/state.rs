@@ -7,9 +7,8 @@
 use super::FileChange;
 use super::format::{Debt, Layout, Note, Record, SECTOR, Session, Super};
 use super::load::{Head, Zones};
-use super::storage::Storage;
+use super::storage::{Storage, make_hole};
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub(super) use zoneplug_core::poison::lock;
@@ -244,12 +243,9 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Gives back the space of zones, each from a sector on. An error costs only space, because reads never show data
-    /// past the write pointer.
-    pub(super) fn give_back(&self, holes: &[(u32, u32)]) {
-        if self.sup.keeps_space {
-            return;
-        }
+    /// Makes holes of zones, each from a sector on. Reads never show data past the write pointer, but a hole shows that data were
+    /// lost which are written there later.
+    pub(super) fn make_holes(&self, holes: &[(u32, u32)]) {
         let range = |&(zone, from): &(u32, u32)| {
             self.layout.data(zone, from)..self.layout.data(zone, 0) + self.layout.stride
         };
@@ -259,16 +255,10 @@ impl Core {
             if next.start == hole.end && next.end - hole.start <= LONGEST_HOLE {
                 hole.end = next.end;
             } else {
-                self.punch(std::mem::replace(&mut hole, next));
+                make_hole(&*self.storage, self.sup.keeps_space, std::mem::replace(&mut hole, next));
             }
         }
-        self.punch(hole);
-    }
-
-    fn punch(&self, hole: Range<u64>) {
-        if !hole.is_empty() {
-            let _ = self.storage.punch(hole.start, hole.end - hole.start);
-        }
+        make_hole(&*self.storage, self.sup.keeps_space, hole);
     }
 
     /// Makes a range read as zeroes: as a hole if `hole` and the storage can, otherwise by writing.

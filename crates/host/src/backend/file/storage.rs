@@ -7,6 +7,7 @@ use crate::backend::ring::{Segments, transfer_now};
 use crate::held::HeldDisk;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -36,6 +37,9 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
 
     /// Makes a range zeroes and gives back its space. Fails with `Unsupported` if the storage cannot.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+
+    /// Makes a range zeroes that count as a hole, and keeps its space. Fails with `Unsupported` if the storage cannot.
+    fn unwrite(&self, at: u64, len: u64) -> io::Result<()>;
 
     /// Writes zeroes into a range.
     fn write_zeroes(&self, at: u64, len: u64) -> io::Result<()> {
@@ -345,6 +349,16 @@ fn boot_id() -> Option<[u8; 16]> {
     (n != 0).then(|| n.to_be_bytes())
 }
 
+/// Makes a range a hole, which keeps its space if the disk does. An error is no failure: no read shows what is there.
+pub(super) fn make_hole(storage: &dyn Storage, keeps_space: bool, range: Range<u64>) {
+    let len = range.end - range.start;
+    let _ = match (len, keeps_space) {
+        (0, _) => Ok(()),
+        (_, true) => storage.unwrite(range.start, len),
+        (_, false) => storage.punch(range.start, len),
+    };
+}
+
 impl Storage for FileStorage {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         // Readahead would put pages of holes into memory, and `next_hole` would take them for data.
@@ -364,6 +378,10 @@ impl Storage for FileStorage {
 
     fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         sys::punch(&self.meta, at, len)
+    }
+
+    fn unwrite(&self, at: u64, len: u64) -> io::Result<()> {
+        sys::unwrite(&self.meta, at, len)
     }
 
     fn next_data(&self, at: u64) -> Option<u64> {

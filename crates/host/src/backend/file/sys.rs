@@ -16,6 +16,11 @@ pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
 
+/// Makes a range read as zeroes and be a hole for SEEK_HOLE, and keeps its space.
+pub(super) fn unwrite(file: &File, at: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE, at, len)
+}
+
 /// Allocates space for a range without changing its content.
 pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_KEEP_SIZE, at, len)

@@ -454,6 +454,11 @@ impl Storage for CutStorage {
         Ok(())
     }
 
+    /// This model knows no space, only content.
+    fn unwrite(&self, at: u64, len: u64) -> io::Result<()> {
+        self.punch(at, len)
+    }
+
     fn next_data(&self, at: u64) -> Option<u64> {
         let s = self.lock();
         s.now.seen.0.range(at / SECTOR..).next().map(|(n, _)| (n * SECTOR).max(at))
