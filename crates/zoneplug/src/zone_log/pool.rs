@@ -175,3 +175,33 @@ impl Drop for Asleep<'_> {
         self.sleepers.remove(self.log);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log that asks while another one polls the flush may have had its wake-up, so the waiting logs are woken.
+    #[test]
+    fn a_flush_that_another_log_missed_wakes_the_waiting_logs() {
+        let pool = Arc::new(Pool::new(Vec::new()));
+        let begin = |asks: bool| {
+            let pool = pool.clone();
+            move || -> Flush {
+                let pool = pool.clone();
+                Box::pin(poll_fn(move |_| {
+                    let never = || -> Flush { Box::pin(std::future::pending()) };
+                    if asks {
+                        let (polled, _) = pool.work(&mut None, &never);
+                        assert!(polled.is_pending());
+                    }
+                    Poll::Pending
+                }))
+            }
+        };
+        let (polled, wakes) = pool.work(&mut None, &begin(true));
+        assert!(polled.is_pending() && wakes, "another log asked meanwhile");
+        let pool = Arc::new(Pool::new(Vec::new()));
+        let (polled, wakes) = pool.work(&mut None, &begin(false));
+        assert!(polled.is_pending() && !wakes, "no log asked");
+    }
+}
