@@ -173,7 +173,7 @@ fn u11_data_of_a_zone_that_was_reset_do_not_hide_a_loss() {
         let disk = open(&storage);
         write_bytes(&disk, 1);
         assert_eq!(flush(&disk), Status::Ok);
-        let reset = run(&*disk, Command::without_data(Op::ZoneReset, Sector(0), 128));
+        let reset = run(&disk, Command::without_data(Op::ZoneReset, Sector(0), 128));
         assert_eq!(reset.status, Status::Ok);
         drop(disk);
         lost_over_old_data(&storage);
