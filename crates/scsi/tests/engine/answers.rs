@@ -26,6 +26,39 @@ fn an_initiator_learns_what_the_unit_is() {
     assert_eq!(m.run(&[0x15, 0x10, 0, 0, 24, 0], &[0; 24]), Err((5, 0x20, 0)), "MODE SELECT");
 }
 
+/// S1. The sense data of a block that is none, or where no write may begin, name that block.
+#[test]
+fn s1_errors_name_their_block() {
+    let g = Geometry::new(ZONES, SIZE as u32 * 8, SIZE as u32 * 8).unwrap();
+    let limits = Limits {
+        logical_block_sectors: 8,
+        write_granularity_sectors: 16,
+        max_transfer_sectors: 64,
+        ..Limits::default()
+    };
+    let unit = Unit::zoned(config(true), &g, &limits).unwrap();
+    let mut lu = LogicalUnit::new(Arc::new(unit));
+    lu.enter(NEXUS, Arc::default());
+    let behind = u64::from(ZONES) * SIZE as u64;
+    for (cdb, code, block) in [
+        (long(0x88, 0, behind, 1), (0x21, 0), behind),
+        (long(0x88, 0, behind - 1, 2), (0x21, 0), behind - 1),
+        (long(0x8a, 0, 1, 1), (0x21, 4), 1),
+        (long(0x95, 0, behind, 64), (0x21, 0), behind),
+        (long(0x94, 3, behind, 0), (0x21, 0), behind),
+    ] {
+        let data = AlignedBuf::zeroed(2 * BLOCK);
+        let (data_len, expected) = (data.len(), 1 << 20);
+        let cdb = &cdb[..];
+        let arrived =
+            Arrived { nexus: NEXUS, cdb, data: Some(&data), data_len, expected, luns: &[0] };
+        let Step::Answer(answer) = lu.begin(arrived).1 else { panic!("{cdb:x?} is carried out") };
+        let sense = answer.sense.unwrap();
+        assert_eq!((sense.sense.code, sense.sense.qualifier), code, "{cdb:x?}");
+        assert_eq!(sense.information, Some(block), "{cdb:x?}");
+    }
+}
+
 /// S1: the longest transfer and the longest WRITE SAME that a unit reports are the longest that it takes.
 #[test]
 fn s1_a_unit_takes_what_its_limits_say_and_no_more() {
