@@ -283,7 +283,7 @@ fn space(
         return;
     }
     let mut bytes = 0;
-    recover::past_write_pointers(storage, head, zones, |at, past| {
+    recover::past_write_pointers(storage, head, zones, |_, at, past| {
         bytes += past.end - at;
         if repair {
             let _ = storage.punch(past.start, past.end - past.start);

@@ -352,13 +352,14 @@ impl FileDisk {
             true => recover::zones(&*storage, &head, what)?,
             false => load::zones(&*storage, &head).map_err(failed)?,
         };
-        if write && zones.is_unclean() {
-            recover::clear_past_write_pointers(&*storage, &head, &zones);
-        }
+        let holes =
+            if write { recover::holes_to_make(&*storage, &head, &zones) } else { Vec::new() };
         let notices = check::notices(&head, &zones);
         let id = u64::from_le_bytes(create::random());
         let core = Core::new(storage, head, zones, write, id)
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
+        // The session has begun, so that no notes of an earlier one count any more.
+        core.make_holes(&holes);
         let core = Arc::new(core);
         let epoll_waker = match engine {
             Engine::Inline | Engine::Threads => None,

@@ -7,10 +7,10 @@
 //! the medium.
 
 use super::create::random;
-use super::format::{Debt, NOTE, PAGE, SECTOR, SESSION_AT, Session};
+use super::format::{Debt, GROUP, NOTE, PAGE, SECTOR, SESSION_AT, Session};
 use super::load::{self, Head, Zones};
 use super::state::is_resettable;
-use super::storage::{Storage, make_hole};
+use super::storage::Storage;
 use std::io;
 use std::ops::Range;
 use zoneplug_core::{Error, ZoneNo};
@@ -56,13 +56,13 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
     Err(unsettled(what, io::Error::other("it is never the same twice")))
 }
 
-/// Calls `each` for every zone with data past its write pointer: where these begin, and the space from the write pointer to the
-/// end of the zone, in bytes of the file.
+/// Calls `each` for every zone with data past its write pointer: its number, where these begin, and the space from the page behind
+/// the write pointer to the end of the zone, in bytes of the file.
 pub(super) fn past_write_pointers(
     storage: &dyn Storage,
     head: &Head,
     zones: &Zones,
-    mut each: impl FnMut(u64, Range<u64>),
+    mut each: impl FnMut(u32, u64, Range<u64>),
 ) {
     let mut known = None;
     for (zone, r) in (0..).zip(&zones.live) {
@@ -80,16 +80,25 @@ pub(super) fn past_write_pointers(
             known = Some(storage.next_data(from).unwrap_or(u64::MAX));
         }
         if let Some(at) = known.filter(|at| *at < end) {
-            each(at, from..end);
+            each(zone, at, from..end);
         }
     }
 }
 
-/// Makes holes of the space past write pointers in which a power cut or a kill has left data. What is written there from now on,
-/// and lost, is then a hole, by which the next opening finds the loss.
-pub(super) fn clear_past_write_pointers(storage: &dyn Storage, head: &Head, zones: &Zones) {
-    let keeps_space = head.sup.keeps_space;
-    past_write_pointers(storage, head, zones, |_, past| make_hole(storage, keeps_space, past));
+/// The zones in which a power cut, a kill or a failed write has left data past the write pointer, and the sectors from which holes
+/// are to be made. What is written there later, and lost, is then a hole, by which the next opening finds the loss. Zones whose
+/// record may be an old one keep their data.
+pub(super) fn holes_to_make(storage: &dyn Storage, head: &Head, zones: &Zones) -> Vec<(u32, u32)> {
+    let mut holes = Vec::new();
+    if storage.tells_holes() {
+        past_write_pointers(storage, head, zones, |zone, _, past| {
+            if !zones.damaged.contains(&(zone / GROUP)) {
+                let sectors = (past.start - head.layout.data(zone, 0)) / SECTOR as u64;
+                holes.push((zone, sectors as u32));
+            }
+        });
+    }
+    holes
 }
 
 /// Keeps a zone short if its data was a hole at the first reading: reading has put pages of the hole into the page

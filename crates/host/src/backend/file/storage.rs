@@ -56,6 +56,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it is unknown.
     fn next_data(&self, at: u64) -> Option<u64>;
 
+    /// Whether [`Storage::next_hole`] knows holes.
+    fn tells_holes(&self) -> bool {
+        false
+    }
+
     /// The first byte from `at` on that is in a hole: neither on the medium nor in memory. Written data is never in a
     /// hole, nor are written zeroes. `None`: there is no hole, or it is unknown.
     fn next_hole(&self, _at: u64) -> Option<u64> {
@@ -381,11 +386,20 @@ impl Storage for FileStorage {
     }
 
     fn unwrite(&self, at: u64, len: u64) -> io::Result<()> {
-        sys::unwrite(&self.meta, at, len)
+        let done = sys::unwrite(&self.meta, at, len);
+        if done.is_err() {
+            // XFS gives the space back before it takes it again.
+            let _ = sys::preallocate(&self.meta, at, len);
+        }
+        done
     }
 
     fn next_data(&self, at: u64) -> Option<u64> {
         sys::next_data(&self.meta, at)
+    }
+
+    fn tells_holes(&self) -> bool {
+        self.tells_holes
     }
 
     fn next_hole(&self, at: u64) -> Option<u64> {

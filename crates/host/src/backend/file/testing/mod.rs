@@ -464,6 +464,10 @@ impl Storage for CutStorage {
         s.now.seen.0.range(at / SECTOR..).next().map(|(n, _)| (n * SECTOR).max(at))
     }
 
+    fn tells_holes(&self) -> bool {
+        true
+    }
+
     fn next_hole(&self, at: u64) -> Option<u64> {
         let s = self.lock();
         (at / SECTOR..s.len / SECTOR).find(|n| !s.now.seen.0.contains_key(n)).map(|n| n * SECTOR)
