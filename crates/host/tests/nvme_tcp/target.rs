@@ -261,6 +261,14 @@ fn j17_a_disk_is_taken_from_its_hosts_and_given_back() {
     assert_eq!(q.ok(read(1, 0, 1, BLOCK)).data, data);
 }
 
+/// L13. Hosts of an earlier server may know numbers up to this one.
+#[test]
+fn l13_new_disks_get_numbers_behind_the_last_one() {
+    let options = NvmeTcpOptions { last_nsid: 7, threads: 1, ..options() };
+    let server = NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap();
+    assert_eq!(server.namespaces()[0].0, 8);
+}
+
 #[test]
 fn hosts_that_are_not_listed_are_refused() {
     let listed = "nqn.2014-08.org.nvmexpress:uuid:1";

@@ -39,7 +39,7 @@ fn s1_errors_name_their_block() {
     let unit = Unit::zoned(config(true), &g, &limits).unwrap();
     let mut lu = LogicalUnit::new(Arc::new(unit));
     lu.enter(NEXUS, Arc::default());
-    let behind = u64::from(ZONES) * SIZE;
+    let behind = ZONES * SIZE;
     for (cdb, code, block) in [
         (long(0x88, 0, behind, 1), (0x21, 0), behind),
         (long(0x88, 0, behind - 1, 2), (0x21, 0), behind - 1),
