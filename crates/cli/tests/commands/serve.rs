@@ -1,10 +1,12 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
-use super::nvme_host::{BLOCK, NQN, Queue, ZONE, pattern};
+use super::nvme_host::{BLOCK, HOST, NQN, Queue, ZONE, pattern};
 use super::{Dir, ZONEPLUG, at_once, fails, ok, soon, text};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use zoneplug_nvme::initiator::{Options, connect};
+use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 
 /// U1.
 #[test]
@@ -368,6 +370,22 @@ fn a_server_of_a_file_logs_what_befalls_its_disks() {
 }
 
 /// A command that fails at the end of the server is logged before the process ends.
+/// T7. What repeats a line is held back for a second, and comes then although nothing else is logged.
+#[test]
+fn a_line_that_is_held_back_comes_by_itself() {
+    let dir = Dir::new("serve-repeats");
+    let text = "nvme-tcp = \"127.0.0.1:0\"\nnqn = \"nqn.2026-11.dev.zoneplug:test\"\nallow-host = [\"nqn.other\"]\n[[disk]]\nspec = \"null,zones=4\"\nnvme-tcp = true\n";
+    let mut server = FromFile::start(&dir, text, &[]);
+    let address = server.address();
+    for _ in 0..3 {
+        let mut q = Queue::open_at(address, Options::default());
+        assert_ne!(q.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.status, 0);
+    }
+    let (first, rest) = (server.said(), server.said());
+    assert!(first.contains(HOST) && !first.contains("more like this"), "{first}");
+    assert!(rest.contains(HOST) && rest.ends_with(", and 1 more like this"), "{rest}");
+}
+
 #[test]
 fn what_fails_at_the_end_is_logged_too() {
     let dir = Dir::new("serve-last");
