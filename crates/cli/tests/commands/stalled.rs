@@ -190,6 +190,16 @@ fn accepts_again(door: &str) {
     assert_ne!(ended, Err(ErrorKind::WouldBlock), "{door}: no connection is accepted");
 }
 
+/// What is there within some seconds.
+fn eventually_some<T>(mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    assert!(eventually(|| {
+        found = find();
+        found.is_some()
+    }));
+    found.unwrap()
+}
+
 /// A server that has no file left for a client of its metrics answers that client once it may open files again.
 #[test]
 fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
@@ -206,13 +216,15 @@ fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
         let limit = ["--pid", &pid, &format!("--nofile={most}:")];
         assert!(Command::new("prlimit").args(limit).status().unwrap().success());
     };
-    let free = (0..).find(|n| !is_open(n)).unwrap();
-    may_open(free);
-    let mut client = TcpStream::connect(address).unwrap();
-    client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let answer = client.read(&mut [0; 1]).map_err(|e| e.kind());
-    assert_eq!(answer, Err(ErrorKind::WouldBlock), "it had a file");
+    // A file that the server closes meanwhile is one for the client: then it is tried again.
+    let mut client = eventually_some(|| {
+        may_open((0..).find(|n| !is_open(n)).unwrap());
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let answer = client.read(&mut [0; 1]).map_err(|e| e.kind());
+        (answer == Err(ErrorKind::WouldBlock)).then_some(client)
+    });
     may_open(1024);
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(client.read(&mut [0; 1]).map_err(|e| e.kind()), Ok(1));
