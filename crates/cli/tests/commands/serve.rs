@@ -369,8 +369,7 @@ fn a_server_of_a_file_logs_what_befalls_its_disks() {
     assert!(!last.iter().any(|l| l.contains("error") || l.contains("warning")), "{last:?}");
 }
 
-/// A command that fails at the end of the server is logged before the process ends.
-/// T7. What repeats a line is held back for a second, and comes then although nothing else is logged.
+/// T7. A line like the last one is held back for a second, and comes then although nothing else is logged.
 #[test]
 fn a_line_that_is_held_back_comes_by_itself() {
     let dir = Dir::new("serve-repeats");
@@ -386,6 +385,7 @@ fn a_line_that_is_held_back_comes_by_itself() {
     assert!(rest.contains(HOST) && rest.ends_with(", and 1 more like this"), "{rest}");
 }
 
+/// A command that fails at the end of the server is logged before the process ends.
 #[test]
 fn what_fails_at_the_end_is_logged_too() {
     let dir = Dir::new("serve-last");
