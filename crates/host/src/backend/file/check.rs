@@ -5,7 +5,7 @@ use super::format::{GROUP, NOTE, Note, Record, SECTOR, SESSION_AT, Session, enco
 use super::load::{self, Head, Zones, io_error};
 use super::open_file;
 use super::recover;
-use super::storage::Storage;
+use super::storage::{Storage, make_hole};
 use super::{Identity, create};
 use std::path::Path;
 use zoneplug_core::zone::Condition;
@@ -286,7 +286,7 @@ fn space(
     recover::past_write_pointers(storage, head, zones, |_, at, past| {
         bytes += past.end - at;
         if repair {
-            let _ = storage.punch(past.start, past.end - past.start);
+            make_hole(storage, head.sup.keeps_space, past);
         }
     });
     if bytes > 0 {

@@ -168,7 +168,8 @@ impl Core {
         let done = failed.map_or_else(|| self.carry_out(&mut table, &plan), Err);
         if done.is_ok() {
             // Not earlier: until the table was durable, the old data was the content of the zone.
-            self.make_holes(&plan.holes);
+            let ends = plan.holes.iter();
+            self.make_holes(ends.map(|&(n, at)| self.layout.data(n, at)..self.layout.zone_end(n)));
         }
         plan.end(&mut self.state(), done.is_ok());
         done.err().unwrap_or(Status::Ok)

@@ -112,6 +112,11 @@ impl Layout {
     pub(super) fn data(&self, zone: u32, sectors: u32) -> u64 {
         self.data + u64::from(zone) * self.stride + (u64::from(sectors) << SECTOR_SHIFT)
     }
+
+    /// The first byte behind a zone and its padding.
+    pub(super) fn zone_end(&self, zone: u32) -> u64 {
+        self.data(zone, 0) + self.stride
+    }
 }
 
 /// The result of decoding a superblock.

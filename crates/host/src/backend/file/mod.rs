@@ -359,7 +359,7 @@ impl FileDisk {
         let core = Core::new(storage, head, zones, write, id)
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
         // The session has begun, so that no notes of an earlier one count any more.
-        core.make_holes(&holes);
+        core.make_holes(holes.into_iter());
         let core = Arc::new(core);
         let epoll_waker = match engine {
             Engine::Inline | Engine::Threads => None,

@@ -56,8 +56,8 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
     Err(unsettled(what, io::Error::other("it is never the same twice")))
 }
 
-/// Calls `each` for every zone with data past its write pointer: its number, where these begin, and the space from the page behind
-/// the write pointer to the end of the zone, in bytes of the file.
+/// Calls `each` for every zone with data past its write pointer: its number, the place of these data, and the space from the page
+/// behind the write pointer to the end of the zone, in bytes of the file.
 pub(super) fn past_write_pointers(
     storage: &dyn Storage,
     head: &Head,
@@ -71,7 +71,7 @@ pub(super) fn past_write_pointers(
         }
         let capacity = head.sup.geometry.zone_len_sectors(ZoneNo(zone));
         let from = head.layout.data(zone, r.wp.min(capacity)).next_multiple_of(PAGE);
-        let end = head.layout.data(zone, 0) + head.layout.stride;
+        let end = head.layout.zone_end(zone);
         if from >= end {
             continue;
         }
@@ -85,16 +85,15 @@ pub(super) fn past_write_pointers(
     }
 }
 
-/// The zones in which a power cut, a kill or a failed write has left data past the write pointer, and the sectors from which holes
-/// are to be made. What is written there later, and lost, is then a hole, by which the next opening finds the loss. Zones whose
-/// record may be an old one keep their data.
-pub(super) fn holes_to_make(storage: &dyn Storage, head: &Head, zones: &Zones) -> Vec<(u32, u32)> {
+/// The space past write pointers in which a power cut, a kill or a failed write has left data, as ranges of the file. If holes are made
+/// of it, later data there that are lost are holes, by which the next opening finds the loss. Zones whose record may be an old one
+/// keep their data.
+pub(super) fn holes_to_make(storage: &dyn Storage, head: &Head, zones: &Zones) -> Vec<Range<u64>> {
     let mut holes = Vec::new();
     if storage.tells_holes() {
         past_write_pointers(storage, head, zones, |zone, _, past| {
-            if !zones.damaged.contains(&(zone / GROUP)) {
-                let sectors = (past.start - head.layout.data(zone, 0)) / SECTOR as u64;
-                holes.push((zone, sectors as u32));
+            if zones.damaged.binary_search(&(zone / GROUP)).is_err() {
+                holes.push(past);
             }
         });
     }

@@ -9,6 +9,7 @@ use super::format::{Debt, Layout, Note, Record, SECTOR, Session, Super};
 use super::load::{Head, Zones};
 use super::storage::{Storage, make_hole};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub(super) use zoneplug_core::poison::lock;
@@ -243,15 +244,12 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Makes holes of zones, each from a sector on. Reads never show data past the write pointer, but a hole shows that data were
-    /// lost which are written there later.
-    pub(super) fn make_holes(&self, holes: &[(u32, u32)]) {
-        let range = |&(zone, from): &(u32, u32)| {
-            self.layout.data(zone, from)..self.layout.data(zone, 0) + self.layout.stride
-        };
+    /// Makes holes of the ends of zones, as ranges of the file in ascending order. Reads never show data past the write pointer, but
+    /// later data that are lost there are found only where there was a hole.
+    pub(super) fn make_holes(&self, ends: impl Iterator<Item = Range<u64>>) {
         // Adjacent zones become one hole: each hole is a transaction of the file system.
         let mut hole = 0..0;
-        for next in holes.iter().map(range) {
+        for next in ends {
             if next.start == hole.end && next.end - hole.start <= LONGEST_HOLE {
                 hole.end = next.end;
             } else {
