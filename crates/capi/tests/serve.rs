@@ -8,6 +8,7 @@ mod nvme_host;
 
 use common::{Directory, message};
 use libc::{EBUSY, EINVAL, ENOENT, c_char};
+use nvme_host::{INVALID_HOST, KEY, OTHER_KEY};
 use std::ffi::CStr;
 use std::io::{Read, Write};
 use std::mem::zeroed;
@@ -152,8 +153,6 @@ fn connects(served: *mut zp_serving, host: &str) -> (u16, bool) {
 #[test]
 fn options_arrive() {
     use std::os::unix::fs::PermissionsExt;
-    // Connect Invalid Host, with DNR.
-    const INVALID_HOST: u16 = 0x4184;
     let (host, other) = ("nqn.2026-11.org.example:host", "nqn.2026-11.org.example:other");
     let start = |change: &dyn Fn(&mut zp_serve_options)| {
         let mut given = options();
@@ -180,11 +179,7 @@ fn options_arrive() {
         std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600)).unwrap();
         path
     };
-    let key = file("key", "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
-    let own = file(
-        "own",
-        "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:",
-    );
+    let (key, own) = (file("key", KEY), file("own", OTHER_KEY));
     let keys = [zp_host_key { nqn: listed[1], path: key.as_ptr() }];
     for (own_key, attach) in [(null(), false), (own.as_ptr(), true)] {
         let served = start(&|o| {

@@ -5,7 +5,7 @@
 #[path = "../../host/tests/common/nvme_host.rs"]
 mod nvme_host;
 
-use nvme_host::{BLOCK, HOST, Queue, pattern};
+use nvme_host::{BLOCK, HOST, KEY, OTHER_KEY, Queue, pattern};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -115,9 +115,6 @@ fn a_private_socket_is_gone_with_its_server() {
 #[test]
 fn an_access_arrives() {
     use std::os::unix::fs::PermissionsExt;
-    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-    const OTHER_KEY: &str =
-        "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
     let dir = dir("access");
     let file = |name: &str, text: &str| {
         let path = dir.join(name);

@@ -2,7 +2,7 @@
 //! machine.
 
 use super::initiator::{Initiator, NAME};
-use super::nvme_host::{HOST, Queue};
+use super::nvme_host::{HOST, KEY, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -442,12 +442,8 @@ fn u11_a_disk_that_cannot_be_flushed_is_not_left() {
 /// U9. A host that is connected can connect to the next server, or nothing is taken over.
 #[test]
 fn u9_a_host_is_not_locked_out_by_a_takeover() {
-    use std::os::unix::fs::PermissionsExt;
-    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
     let (dir, a, _, socket) = two_disks("handover-locks-out");
-    let key = dir.path("key");
-    std::fs::write(&key, KEY).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let key = dir.private("key", KEY);
     let (server, address) = Server::start(&["--nvme-tcp", "127.0.0.1:0", &a, "--socket", &socket]);
     let host = Queue::pair_at(&address, nqn());
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];

@@ -1,7 +1,7 @@
 //! Paths, keys, files, attributes and names that change while a server hands its disks over.
 
 use super::handover::{Server, last_is, nqn, two_disks, wait_for};
-use super::nvme_host::{BLOCK, HOST, Queue};
+use super::nvme_host::{BLOCK, HOST, KEY, Queue};
 use super::{ZONEPLUG, fails, ok, soon, state, text};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -163,18 +163,11 @@ for question in 'state', 'hand-over':
 /// U9. A server says which key and group a host has, and never the key, so that the next one can compare them.
 #[test]
 fn u9_keys_of_hosts_are_compared() {
-    use std::os::unix::fs::PermissionsExt;
-    const KEYS: [&str; 2] = [
-        "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
-        "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
-    ];
     let (dir, a, _, socket) = two_disks("handover-keys");
-    let keys = ["key", "other"].map(|name| dir.path(name));
-    for (path, key) in keys.iter().zip(KEYS) {
-        std::fs::write(path, key).unwrap();
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    }
-    let [key, other] = keys.each_ref().map(|key| format!("{HOST}={key}"));
+    // The same secret, for another transformation.
+    let other = KEY.replace("DHHC-1:01:", "DHHC-1:00:");
+    let keys = [dir.private("key", KEY), dir.private("other", other)];
+    let [key, other] = keys.map(|key| format!("{HOST}={key}"));
     let (_server, address) = Server::start(&[
         "--nvme-tcp",
         "127.0.0.1:0",

@@ -1,6 +1,6 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
-use super::nvme_host::{BLOCK, HOST, NQN, Queue, ZONE, pattern};
+use super::nvme_host::{BLOCK, HOST, KEY, NQN, Queue, ZONE, pattern};
 use super::{Dir, ZONEPLUG, at_once, fails, ok, soon, text};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -126,7 +126,6 @@ fn s12_secrets_of_initiators_come_from_files_that_others_cannot_read() {
 #[test]
 fn keys_come_from_files_that_others_cannot_read() {
     use std::os::unix::fs::PermissionsExt;
-    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
     let dir = Dir::new("serve-keys");
     let file = dir.path("key");
     std::fs::write(&file, KEY).unwrap();

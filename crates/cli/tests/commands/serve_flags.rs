@@ -5,96 +5,61 @@
 
 use super::handover::Server;
 use super::initiator::{Initiator, NAME};
-use super::nvme_host::{BLOCK, HOST, NQN, Queue, pattern};
+use super::nvme_host::{BLOCK, HOST, INVALID_HOST, KEY, NQN, OTHER_KEY, Queue, pattern, steps};
 use super::{Dir, ZONEPLUG, json, ok};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use zoneplug_host::iscsi::Secret;
-use zoneplug_host::nvme_tcp::Key;
-use zoneplug_nvme::dhchap::Random;
-use zoneplug_nvme::initiator::{Authenticate, Options, connect, write};
+use zoneplug_nvme::initiator::{Options, connect, write};
 use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 use zoneplug_scsi::iscsi::{ChapHash, encode_binary};
 
-/// For each flag, where its effect is seen: `FILE: TEST`, or the file of a guest.
+/// For each flag, the place where its effect is seen: `FILE: TEST` of these tests, or a guest of `tests/vm`.
 const FLAGS: &[(&str, &str)] = &[
-    ("ublk", "tests/vm/guest/ublk"),
-    ("nvme-tcp", "crates/cli/tests/commands/serve.rs: a_disk_is_served_at_two_addresses"),
-    ("nqn", "crates/cli/tests/commands/serve.rs: a_disk_is_served_at_two_addresses"),
-    ("allow-host", "crates/cli/tests/commands/serve_flags.rs: hosts_connect_by_name"),
-    ("allow-any-host", "crates/cli/tests/commands/serve_flags.rs: hosts_connect_by_name"),
-    ("dhchap-key", "crates/cli/tests/commands/serve_flags.rs: hosts_and_servers_prove_their_keys"),
-    (
-        "dhchap-ctrl-key",
-        "crates/cli/tests/commands/serve_flags.rs: hosts_and_servers_prove_their_keys",
-    ),
-    (
-        "dhchap-dhgroup",
-        "crates/cli/tests/commands/serve_flags.rs: hosts_and_servers_prove_their_keys",
-    ),
-    ("iscsi", "crates/cli/tests/commands/serve_flags.rs: a_target_is_served_at_two_addresses"),
-    ("iqn", "crates/cli/tests/commands/serve_flags.rs: a_target_is_served_at_two_addresses"),
-    ("allow-initiator", "crates/cli/tests/commands/serve_flags.rs: initiators_log_in_by_name"),
-    ("allow-any-initiator", "crates/cli/tests/commands/serve_flags.rs: initiators_log_in_by_name"),
-    (
-        "conventional-only",
-        "crates/cli/tests/commands/serve_flags.rs: conventional_zones_are_a_plain_disk",
-    ),
-    (
-        "chap-secret",
-        "crates/cli/tests/commands/serve_flags.rs: initiators_and_targets_prove_their_secrets",
-    ),
-    (
-        "chap-target-secret",
-        "crates/cli/tests/commands/serve_flags.rs: initiators_and_targets_prove_their_secrets",
-    ),
-    ("id", "tests/vm/guest/ublk"),
-    ("queues", "tests/vm/guest/ublk"),
-    ("depth", "tests/vm/guest/ublk"),
-    ("no-recovery", "tests/vm/guest/ublk-recovery"),
-    ("metrics", "crates/cli/tests/commands/serve_flags.rs: metrics_are_shown_to_other_machines"),
-    (
-        "metrics-public",
-        "crates/cli/tests/commands/serve_flags.rs: metrics_are_shown_to_other_machines",
-    ),
-    ("latency", "crates/cli/tests/commands/serve_flags.rs: each_door_measures_latencies"),
-    ("takeover", "crates/cli/tests/commands/handover.rs: u9_a_server_hands_its_disks_over"),
-    ("remove-on-exit", "tests/vm/guest/ublk-handover"),
-    (
-        "background",
-        "crates/cli/tests/commands/serve.rs: a_server_in_the_background_lets_go_of_its_callers_output",
-    ),
-    (
-        "moved",
-        "crates/cli/tests/commands/stamp.rs: l13_a_disk_that_is_not_what_hosts_know_is_refused",
-    ),
+    ("ublk", "guest/ublk"),
+    ("nvme-tcp", "serve.rs: a_disk_is_served_at_two_addresses"),
+    ("nqn", "serve.rs: a_disk_is_served_at_two_addresses"),
+    ("allow-host", "serve_flags.rs: hosts_connect_by_name"),
+    ("allow-any-host", "serve_flags.rs: hosts_connect_by_name"),
+    ("dhchap-key", "serve_flags.rs: hosts_and_servers_prove_their_keys"),
+    ("dhchap-ctrl-key", "serve_flags.rs: hosts_and_servers_prove_their_keys"),
+    ("dhchap-dhgroup", "serve_flags.rs: hosts_and_servers_prove_their_keys"),
+    ("iscsi", "serve_flags.rs: a_target_is_served_at_two_addresses"),
+    ("iqn", "serve_flags.rs: a_target_is_served_at_two_addresses"),
+    ("allow-initiator", "serve_flags.rs: initiators_log_in_by_name"),
+    ("allow-any-initiator", "serve_flags.rs: initiators_log_in_by_name"),
+    ("conventional-only", "serve_flags.rs: conventional_zones_are_a_plain_disk"),
+    ("chap-secret", "serve_flags.rs: initiators_and_targets_prove_their_secrets"),
+    ("chap-target-secret", "serve_flags.rs: initiators_and_targets_prove_their_secrets"),
+    ("id", "guest/ublk"),
+    ("queues", "guest/ublk"),
+    ("depth", "guest/ublk"),
+    ("no-recovery", "guest/ublk-recovery"),
+    ("metrics", "serve_flags.rs: metrics_are_shown_to_other_machines"),
+    ("metrics-public", "serve_flags.rs: metrics_are_shown_to_other_machines"),
+    ("latency", "serve_flags.rs: each_door_measures_latencies"),
+    ("takeover", "handover.rs: u9_a_server_hands_its_disks_over"),
+    ("remove-on-exit", "guest/ublk-handover"),
+    ("background", "serve.rs: a_server_in_the_background_lets_go_of_its_callers_output"),
+    ("moved", "stamp.rs: l13_a_disk_that_is_not_what_hosts_know_is_refused"),
     (
         "forget-hosts",
-        "crates/cli/tests/commands/stamp.rs: l13_a_disk_keeps_its_number_and_identifier_when_its_server_is_killed",
+        "stamp.rs: l13_a_disk_keeps_its_number_and_identifier_when_its_server_is_killed",
     ),
-    ("join", "tests/vm/guest/ublk-many-zones"),
-    ("socket", "crates/cli/tests/commands/handover.rs: u9_a_server_hands_its_disks_over"),
-    (
-        "socket-owner",
-        "crates/cli/tests/commands/serve_flags.rs: the_socket_has_its_owner_and_rights",
-    ),
-    ("socket-group", "crates/cli/tests/commands/serve.rs: members_of_the_sockets_group_may_ask"),
-    (
-        "socket-mode",
-        "crates/cli/tests/commands/serve_flags.rs: the_socket_has_its_owner_and_rights",
-    ),
-    (
-        "log-level",
-        "crates/cli/tests/commands/serve.rs: the_level_of_the_log_comes_from_the_flag_the_variable_or_the_file",
-    ),
-    ("config", "crates/cli/tests/commands/serve.rs: a_file_is_checked_without_serving_it"),
-    ("check-config", "crates/cli/tests/commands/serve.rs: a_file_is_checked_without_serving_it"),
-    ("json", "crates/cli/tests/commands/serve.rs: a_file_is_checked_without_serving_it"),
-    ("remove", "tests/vm/guest/ublk-recovery"),
-    ("udev-rule", "crates/cli/tests/commands/serve.rs: the_rule_for_udev_is_printed"),
+    ("join", "guest/ublk-many-zones"),
+    ("socket", "handover.rs: u9_a_server_hands_its_disks_over"),
+    ("socket-owner", "serve_flags.rs: the_socket_has_its_owner_and_rights"),
+    ("socket-group", "serve.rs: members_of_the_sockets_group_may_ask"),
+    ("socket-mode", "serve_flags.rs: the_socket_has_its_owner_and_rights"),
+    ("log-level", "serve.rs: the_level_of_the_log_comes_from_the_flag_the_variable_or_the_file"),
+    ("config", "serve.rs: a_file_is_checked_without_serving_it"),
+    ("check-config", "serve.rs: a_file_is_checked_without_serving_it"),
+    ("json", "serve.rs: a_file_is_checked_without_serving_it"),
+    ("remove", "guest/ublk-recovery"),
+    ("udev-rule", "serve.rs: the_rule_for_udev_is_printed"),
 ];
 
 /// A new flag needs a line of [`FLAGS`], and a line needs a test that uses the flag, or its key in a file of settings.
@@ -110,25 +75,21 @@ fn each_flag_has_a_test_that_sees_its_effect() {
     assert!(["help", "no-progress", "quiet"].iter().filter(|f| flags.remove(**f)).count() > 0);
     let rows: BTreeSet<String> = FLAGS.iter().map(|(flag, _)| (*flag).to_owned()).collect();
     assert_eq!(flags, rows);
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-    let mut missing = Vec::new();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).unwrap();
     for (flag, place) in FLAGS {
-        let (file, test) = place.split_once(": ").unwrap_or((place, ""));
-        let text = std::fs::read_to_string(format!("{root}{file}")).unwrap();
-        let text = match test {
-            "" => &text[..],
-            _ => {
-                let start = text.find(&format!("fn {test}()"));
-                let text = &text[start.unwrap_or_else(|| panic!("{place} is not there"))..];
-                &text[..text.find("\n}\n").unwrap()]
+        let text = match place.split_once(": ") {
+            None => read(&format!("../../tests/vm/{place}")),
+            Some((file, test)) => {
+                let text = read(&format!("tests/commands/{file}"));
+                let (_, text) = text.split_once(&format!("fn {test}()")).unwrap();
+                text.split_once("\n}\n").unwrap().0.to_owned()
             }
         };
-        let uses = [format!("--{flag}"), format!("\n{flag} ="), format!("n{flag} =")];
-        if !uses.iter().any(|word| text.contains(word)) {
-            missing.push(format!("{place} does not use --{flag}"));
-        }
+        // A test writes a file of settings as a string, so that a key follows the escape of a newline.
+        let used = text.contains(&format!("--{flag}")) || text.contains(&format!("\\n{flag} ="));
+        assert!(used, "{place} does not use --{flag}");
     }
-    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 /// Starts a server with these arguments. Returns its first address.
@@ -142,14 +103,6 @@ pub(crate) fn serve(dir: &Dir, name: &str, args: &[&str]) -> (Server, SocketAddr
     let mut server = Server::of(server.unwrap());
     let address = server.address_of(name);
     (server, address)
-}
-
-/// A file that only its owner can read.
-pub(crate) fn private(dir: &Dir, name: &str, text: &str) -> String {
-    let path = dir.path(name);
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    path
 }
 
 /// An address of every network of this machine, as seen from this machine.
@@ -168,8 +121,6 @@ fn connects(address: SocketAddr, host: &str) -> u16 {
 
 #[test]
 fn hosts_connect_by_name() {
-    // Connect Invalid Host, with DNR.
-    const INVALID_HOST: u16 = 0x4184;
     let dir = Dir::new("flags-hosts");
     let disk = ["--nvme-tcp", "0.0.0.0:0", "mem,zones=4", "--nqn", NQN];
     let listed = [&disk[..], &["--allow-host", "nqn.other", "--allow-host", HOST]].concat();
@@ -183,36 +134,29 @@ fn hosts_connect_by_name() {
 
 #[test]
 fn hosts_and_servers_prove_their_keys() {
-    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-    const CTRL_KEY: &str =
-        "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
     let dir = Dir::new("flags-keys");
-    let key = format!("{HOST}={}", private(&dir, "key", KEY));
-    let ctrl = private(&dir, "ctrl", CTRL_KEY);
+    let key = format!("{HOST}={}", dir.private("key", KEY));
+    let ctrl = dir.private("ctrl", OTHER_KEY);
     let disk = ["--nvme-tcp", "127.0.0.1:0", "mem,zones=4", "--nqn", NQN, "--dhchap-key", &key];
     let proves = |at: SocketAddr, key: &str, ctrl: Option<&str>| {
-        let mut q = Queue::open_at(at, Options::default());
-        let required = q.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.result >> 17;
-        assert_eq!(required, 1, "authentication is required");
+        let (mut q, result) = Queue::connected_at(at, 0, ANY_CONTROLLER);
+        assert_eq!(result >> 17, 1, "authentication is required");
         q.authenticate(key, ctrl)
     };
     let (server, at) = serve(&dir, NQN, &disk);
     assert_eq!(proves(at, KEY, None), Ok(()));
-    assert!(proves(at, CTRL_KEY, None).is_err(), "another key");
-    assert!(proves(at, KEY, Some(CTRL_KEY)).is_err(), "a server without a key");
+    assert!(proves(at, OTHER_KEY, None).is_err(), "another key");
+    assert!(proves(at, KEY, Some(OTHER_KEY)).is_err(), "a server without a key");
     drop(server);
     let (server, at) = serve(&dir, NQN, &[&disk[..], &["--dhchap-ctrl-key", &ctrl]].concat());
-    assert_eq!(proves(at, KEY, Some(CTRL_KEY)), Ok(()));
+    assert_eq!(proves(at, KEY, Some(OTHER_KEY)), Ok(()));
     assert!(proves(at, KEY, Some(KEY)).is_err(), "a server with another key");
     drop(server);
     // The group is chosen by the server; each has its number in the challenge.
     for (group, number) in [("null", 0), ("ffdhe2048", 1), ("ffdhe3072", 2)] {
         let (_server, at) = serve(&dir, NQN, &[&disk[..], &["--dhchap-dhgroup", group]].concat());
-        let mut q = Queue::open_at(at, Options::default());
-        q.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST)));
-        let random = Random::new(&[7; 132]);
-        let mut steps = Authenticate::new((NQN, HOST), &Key::parse(KEY).unwrap(), None, 5, random);
-        assert_eq!(q.carry_out(&mut steps, 2)[9], number, "{group}");
+        let (mut q, _) = Queue::connected_at(at, 0, ANY_CONTROLLER);
+        assert_eq!(q.carry_out(&mut steps(None), 2)[9], number, "{group}");
     }
 }
 
@@ -266,8 +210,7 @@ fn initiators_log_in_by_name() {
 fn initiators_and_targets_prove_their_secrets() {
     const INITIATOR: &str = "iqn.2026-11.test:1";
     let dir = Dir::new("flags-secrets");
-    let named = |name: &str, text: &str| private(&dir, name, text);
-    let secret = format!("{INITIATOR}={}", named("secret", "secret of initiator"));
+    let secret = format!("{INITIATOR}={}", dir.private("secret", "secret of initiator"));
     let disk = ["--iscsi", "127.0.0.1:0", "mem,zones=4,zone-size=1M", "--iqn", NAME];
     let one_way = [&disk[..], &["--chap-secret", &secret]].concat();
     let secret = |text: &str| Secret::parse(text).unwrap();
@@ -279,7 +222,7 @@ fn initiators_and_targets_prove_their_secrets() {
     assert_eq!(prove(at, "secret of somebody", &[]).0, [2, 1]);
     assert_ne!(prove(at, "secret of initiator", &[7; 16]).0, [0, 0], "a target without a secret");
     drop(server);
-    let target = named("target", "secret of target");
+    let target = dir.private("target", "secret of target");
     let mutual = [&one_way[..], &["--chap-target-secret", &target]].concat();
     let (_server, at) = serve(&dir, NAME, &mutual);
     let (status, response) = prove(at, "secret of initiator", &[7; 16]);

@@ -2,22 +2,24 @@
 
 use super::handover::Server;
 use super::initiator::{Initiator, NAME};
-use super::nvme_host::{BLOCK, HOST, NQN, Queue, enable, pattern};
-use super::serve_flags::{private, serve};
+use super::nvme_host::{BLOCK, HOST, KEY, NQN, OTHER_KEY, Queue, enable, pattern};
+use super::serve_flags::serve;
 use super::{Dir, json, state};
 use serde_json::{Value, json as value};
+use std::net::SocketAddr;
 use zoneplug_host::iscsi::Secret;
-use zoneplug_nvme::initiator::{Data, Options, connect, read, set_queues, write};
+use zoneplug_nvme::initiator::{Data, read, set_queues, write};
 use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 use zoneplug_nvme::spec::identify::cns;
 use zoneplug_nvme::spec::{Command, admin as opcode};
 
-/// What is the same whichever door a disk is served by: two writes, one of two blocks, a read, a write at a wrong place, and a
-/// client that was refused.
-fn expected(door: Value) -> Value {
+/// The disk `name` at this address after two writes, one of two blocks, a read, and a write at a wrong place of a client that has
+/// authenticated, and another client that was refused. `of`: the subsystem or target.
+fn expected(at: SocketAddr, name: &str, of: &str, client: &str) -> Value {
     let operation = |op: &str, count: u64, bytes: u64, errors: u64| value!({"op": op, "count": count, "bytes": bytes, "errors": errors, "latency": null});
-    let mut all = value!({
+    value!({
         "aborted": 0,
+        "address": at.to_string(),
         "capacity_bytes": 4 << 20,
         "conditions": {
             "active": 1, "conventional": 0, "empty": 3, "full": 0, "offline": 0, "read_only": 0, "stale": 0,
@@ -33,10 +35,13 @@ fn expected(door: Value) -> Value {
         "held": 0,
         "held_expired": 0,
         "held_total": 0,
+        "hosts": [{"nqn": client, "queues": 1, "authenticated": true}],
         "issued": 2,
         "late": 0,
         "live_plugs": 1,
         "merged": 0,
+        "name": name,
+        "nqn": of,
         "operations": [operation("read", 1, 4096, 0), operation("write", 2, 12288, 1)],
         "others": 0,
         "parked": 0,
@@ -45,6 +50,7 @@ fn expected(door: Value) -> Value {
         "recovered": false,
         "replayed": 0,
         "slow_zones": [],
+        "spec": SPEC,
         "timeouts": 0,
         "waiting": 0,
         "waiting_zones": [],
@@ -52,9 +58,7 @@ fn expected(door: Value) -> Value {
         "written_bytes": 12288,
         "zone_bytes": 1 << 20,
         "zones": 4,
-    });
-    all.as_object_mut().unwrap().extend(door.as_object().unwrap().clone());
-    all
+    })
 }
 
 /// The disk that a server shows, without what differs from run to run.
@@ -82,38 +86,24 @@ const SPEC: &str = "mem,zones=4,zone-size=1M,order_window=0";
 
 #[test]
 fn a_namespace_is_shown_with_what_its_hosts_did() {
-    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-    const OTHER: &str =
-        "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
     let dir = Dir::new("status-namespace");
-    let key = format!("{HOST}={}", private(&dir, "key", KEY));
+    let key = format!("{HOST}={}", dir.private("key", KEY));
     let args = ["--nvme-tcp", "127.0.0.1:0", SPEC, "--nqn", NQN, "--dhchap-key", &key];
     let (server, at) = serve(&dir, NQN, &args);
-    let connected = |qid, id| {
-        let mut q = Queue::open_at(at, Options::default());
-        let result = q.ok(connect(qid, 32, id, (NQN, HOST))).completion.result;
-        (q, result as u16)
-    };
-    connected(0, ANY_CONTROLLER).0.authenticate(OTHER, None).unwrap_err();
+    let connected = |qid, id| Queue::connected_at(at, qid, id);
+    connected(0, ANY_CONTROLLER).0.authenticate(OTHER_KEY, None).unwrap_err();
     let (mut admin, id) = connected(0, ANY_CONTROLLER);
     admin.authenticate(KEY, None).unwrap();
     admin.ok(enable());
     admin.ok(set_queues(4));
-    let (mut io, _) = connected(1, id);
+    let (mut io, _) = connected(1, id as u16);
     io.authenticate(KEY, None).unwrap();
     io.ok(write(1, 0, pattern(4096, 1), BLOCK));
     io.ok(write(1, 1, pattern(8192, 2), BLOCK));
     assert_eq!(io.ok(read(1, 0, 1, BLOCK)).data, pattern(4096, 1));
     assert_ne!(io.run(write(1, 9, pattern(4096, 1), BLOCK)).completion.status, 0);
-    let host = value!({"nqn": HOST, "queues": 1, "authenticated": true});
-    let door = value!({
-        "address": at.to_string(),
-        "hosts": [host],
-        "name": format!("tcp{}n1", at.port()),
-        "nqn": NQN,
-        "spec": SPEC,
-    });
-    assert_eq!(shown(&dir, &server), expected(door));
+    let name = format!("tcp{}n1", at.port());
+    assert_eq!(shown(&dir, &server), expected(at, &name, NQN, HOST));
     let mut identify = Command::new(opcode::IDENTIFY).with_nsid(1);
     identify.0[40] = cns::NAMESPACE_DESCRIPTORS;
     assert!(hex(&admin.ok((identify, Data::In(4096))).data).contains(&uuid(&dir)));
@@ -123,7 +113,7 @@ fn a_namespace_is_shown_with_what_its_hosts_did() {
 fn a_unit_is_shown_with_what_its_initiators_did() {
     const INITIATOR: &str = "iqn.2026-11.test:1";
     let dir = Dir::new("status-unit");
-    let secret = format!("{INITIATOR}={}", private(&dir, "secret", "secret of initiator"));
+    let secret = format!("{INITIATOR}={}", dir.private("secret", "secret of initiator"));
     let args = ["--iscsi", "127.0.0.1:0", SPEC, "--iqn", NAME, "--chap-secret", &secret];
     let (server, at) = serve(&dir, NAME, &args);
     let prove = |i: &mut Initiator, text| i.prove(INITIATOR, &Secret::parse(text).unwrap(), &[]).0;
@@ -134,15 +124,8 @@ fn a_unit_is_shown_with_what_its_initiators_did() {
     assert_eq!(i.write(1, &pattern(8192, 2)).0, 0);
     assert_eq!(i.read(0, 1), pattern(4096, 1));
     assert_ne!(i.write(9, &pattern(4096, 1)).0, 0);
-    let initiator = value!({"nqn": INITIATOR, "queues": 1, "authenticated": true});
-    let door = value!({
-        "address": at.to_string(),
-        "hosts": [initiator],
-        "name": format!("iscsi{}l0", at.port()),
-        "nqn": NAME,
-        "spec": SPEC,
-    });
-    assert_eq!(shown(&dir, &server), expected(door));
+    let name = format!("iscsi{}l0", at.port());
+    assert_eq!(shown(&dir, &server), expected(at, &name, NAME, INITIATOR));
     let (status, designators) = i.command(0, &[0x12, 1, 0x83, 0, 255, 0], 255, &[]).unwrap();
     assert!(status == 0 && hex(&designators).contains(&uuid(&dir)));
 }

@@ -1,8 +1,8 @@
 //! `--check-config` refuses all that `zoneplug serve` would refuse, in the same words, before a disk is opened for writing.
 
 use super::handover::{Server, last_is, nqn, two_disks};
+use super::nvme_host::KEY;
 use super::{Dir, ZONEPLUG, fails, ok, soon, text};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 /// A file of settings, and the head that each needs.
@@ -403,10 +403,7 @@ fn a_missing_file_of_a_key_is_named() {
     let host = of(&format!("dhchap-key = \"nqn.a={none}\"\n"));
     file.refused(&host, 3, "4:1", "check the path");
     file.refused(&host, 3, "4:1", &format!("the key {none}: No such file"));
-    let (own, key) =
-        (dir.path("own"), "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
-    std::fs::write(&own, key).unwrap();
-    std::fs::set_permissions(&own, PermissionsExt::from_mode(0o600)).unwrap();
+    let own = dir.private("own", KEY);
     let both = of(&format!("dhchap-key = \"nqn.a={own}\"\ndhchap-ctrl-key = \"{none}\"\n"));
     file.refused(&both, 3, "5:1", &format!("the key {none}: No such file"));
 }

@@ -168,12 +168,8 @@ fn l13_a_disk_keeps_its_number_and_identifier_when_its_server_is_killed() {
 fn l13_a_disk_that_is_not_what_hosts_know_is_refused() {
     let place = StampedSubsystem::new("refused");
     let disk = place.create("a.zbd");
-    let (key, other_key) = (place.dir.path("key"), place.dir.path("other-key"));
-    for (path, seed) in [(&key, 1), (&other_key, 2)] {
-        std::fs::write(path, noise(64, seed)).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(path, mode).unwrap();
-    }
+    let key = place.dir.private("key", noise(64, 1));
+    let other_key = place.dir.private("other-key", noise(64, 2));
     let spec = format!("crypt,key-file={key}@{disk}");
     let backup = place.dir.path("backup.zbd");
     std::fs::copy(&disk, &backup).unwrap();

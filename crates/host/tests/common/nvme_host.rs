@@ -22,6 +22,13 @@ use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 pub(crate) const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
 pub(crate) const HOST: &str =
     "nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
+/// The key of the usual host.
+pub(crate) const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+/// A key of the server, or a wrong one.
+pub(crate) const OTHER_KEY: &str =
+    "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
+/// Connect Invalid Host, with DNR.
+pub(crate) const INVALID_HOST: u16 = 0x4184;
 pub(crate) const MEM: &str = "mem,zones=8,zone-size=4M";
 pub(crate) const BLOCK: u32 = 4096;
 pub(crate) const ZONE: u64 = (4 << 20) / BLOCK as u64;
@@ -43,6 +50,17 @@ pub(crate) fn server(specs: &[&str], threads: usize) -> NvmeTcp {
 /// The command that makes a controller ready.
 pub(crate) fn enable() -> (Command, Data) {
     (Command::property_set(property::CC, Configuration::START.encode()), Data::None)
+}
+
+/// The steps of the usual host, which knows the key `own` and wants the controller to know `ctrl`, with these random bytes.
+fn steps_with(own: &str, ctrl: Option<&str>, bytes: &[u8; 132]) -> Authenticate {
+    let key = |text| Key::parse(text).unwrap();
+    Authenticate::new((NQN, HOST), &key(own), ctrl.map(key).as_ref(), 5, Random::new(bytes))
+}
+
+/// The steps of the usual host with its key.
+pub(crate) fn steps(ctrl: Option<&str>) -> Authenticate {
+    steps_with(KEY, ctrl, &[7; 132])
 }
 
 /// A queue of a host.
@@ -100,6 +118,13 @@ impl Queue {
         done
     }
 
+    /// A queue of the usual host that is connected, and the result of that.
+    pub(crate) fn connected_at(address: SocketAddr, qid: u16, id: u16) -> (Queue, u64) {
+        let mut queue = Queue::open_at(address, Options::default());
+        let result = queue.ok(connect(qid, 32, id, (NQN, HOST))).completion.result;
+        (queue, result)
+    }
+
     /// Authenticates the usual host, which knows the key `own`, and wants the controller to know `ctrl`. The error is what
     /// the host or the server found wrong.
     pub(crate) fn authenticate(&mut self, own: &str, ctrl: Option<&str>) -> Result<(), String> {
@@ -107,10 +132,7 @@ impl Queue {
         for (i, b) in bytes.iter_mut().enumerate() {
             *b = (i as u8).wrapping_mul(37) ^ own.as_bytes()[i % own.len()];
         }
-        let [own, ctrl] = [Some(own), ctrl].map(|text| text.map(|text| Key::parse(text).unwrap()));
-        let random = Random::new(&bytes);
-        let names = (NQN, HOST);
-        let mut steps = Authenticate::new(names, &own.unwrap(), ctrl.as_ref(), 5, random);
+        let mut steps = steps_with(own, ctrl, &bytes);
         let mut received = Vec::new();
         while let Some(command) = steps.next(&received)? {
             received = self.ok(command).data;
@@ -118,7 +140,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Carries out the next `n` steps of authentication, from the first one or one without data received. Returns the data
+    /// Carries out the next `n` steps of authentication, the first of which needs no data of the controller. Returns the data
     /// of the last one.
     pub(crate) fn carry_out(&mut self, steps: &mut Authenticate, n: usize) -> Vec<u8> {
         let mut received = Vec::new();

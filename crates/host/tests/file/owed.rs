@@ -108,7 +108,7 @@ fn u11_a_hole_below_a_note_is_a_loss() {
     assert!(!disk.notices().is_empty() && disk.owes(7) && !disk.owes(7));
 }
 
-/// Pages of a write whose data are some of them lost.
+/// The pages of a write. A sync loses some of them.
 const PAGES: u32 = 8;
 
 fn write_bytes(disk: &FileDisk, byte: u8) {

@@ -2,23 +2,20 @@
 #![cfg(feature = "nvme-tcp")]
 
 use crate::kept_log::Kept;
-use crate::nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, enable, options, pattern, soon};
+use crate::nvme_host::{
+    BLOCK, HOST, KEY, MEM, NQN, OTHER_KEY, Queue, disk, enable, options, pattern, soon, steps,
+};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zoneplug_core::{ErrorKind, Nanos};
 use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcp, NvmeTcpOptions, read_key, testing};
-use zoneplug_nvme::dhchap::Random;
-use zoneplug_nvme::initiator::Authenticate;
 use zoneplug_nvme::initiator::{Data, Options, connect, read, set_queues, write};
 use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, property};
 use zoneplug_nvme::tcp::Config;
 
-const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-const OTHER_KEY: &str =
-    "DHHC-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:";
 const REQUIRED: u16 = 0x4191;
 
 fn key(text: &str) -> Key {
@@ -44,12 +41,6 @@ fn bounded(ctrl_key: Option<&str>, group: DhGroup, bounds: Config) -> NvmeTcp {
 fn hurried() -> NvmeTcp {
     let connect = Nanos(1_500_000_000);
     bounded(Some(OTHER_KEY), DhGroup::Null, Config { connect, ..Config::default() })
-}
-
-/// The steps of a host that wants to know its controller, or not.
-fn steps(ctrl: Option<&str>) -> Authenticate {
-    let random = Random::new(&[7; 132]);
-    Authenticate::new((NQN, HOST), &key(KEY), ctrl.map(key).as_ref(), 5, random)
 }
 
 /// An admin queue and an I/O queue of a host that has authenticated.
@@ -83,9 +74,7 @@ fn has_come(q: &Queue) -> bool {
 
 /// A queue that is connected, and the result of that.
 fn connected(server: &NvmeTcp, qid: u16, id: u16) -> (Queue, u64) {
-    let mut q = Queue::open(server, Options::default());
-    let result = q.ok(connect(qid, 32, id, (NQN, HOST))).completion.result;
-    (q, result)
+    Queue::connected_at(server.address(), qid, id)
 }
 
 fn is_closed(q: &mut Queue) -> bool {
@@ -168,7 +157,7 @@ fn a_stranger_takes_no_queue() {
     assert_eq!(silent.run(read(1, 0, 1, BLOCK)).completion.status, REQUIRED);
     drop(silent);
     // The queue is connected by now, although its host asks.
-    let mut steps = Authenticate::new((NQN, HOST), &key(KEY), None, 5, Random::new(&[7; 132]));
+    let mut steps = steps(None);
     let mut last = twice.run(steps.next(&[]).unwrap().unwrap());
     while last.completion.status == 0 {
         last = twice.run(steps.next(&last.data).unwrap().unwrap());
