@@ -3,18 +3,21 @@
 #![cfg(feature = "target")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/request_queue.rs"]
+mod request_queue;
+
 use proptest::prelude::*;
+use request_queue::RequestQueue;
 use std::sync::Arc;
-use zoneplug_buf::{AlignedBuf, IoBuf};
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::ZoneNo;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bio, Bios, Nanos, ZoneNo};
-use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::emu::{EmuConfig, EmuKind};
 use zoneplug_nvme::spec::zone::{
     PARTIAL_REPORT, SELECT_ALL, ZoneAction, ZoneDescriptor, ZoneReportHeader,
 };
 use zoneplug_nvme::spec::{Command, Sgl, SglKind, opcode, status};
-use zoneplug_nvme::target::io::{IoResult, Step, Task};
+use zoneplug_nvme::target::io::{Step, Task};
 use zoneplug_nvme::target::{Namespace, Namespaces, Nqn, SubsystemConfig, Target};
 
 const BLOCK: u32 = 4096;
@@ -25,8 +28,7 @@ const CAPACITY: u64 = 12;
 
 /// A disk with `conventional` more zones in front, and a host's way to it.
 struct Machine {
-    queue: DiskQueue,
-    now: Nanos,
+    queue: RequestQueue,
     namespaces: Arc<Namespaces>,
     /// The zoned namespace.
     nsid: u32,
@@ -39,17 +41,14 @@ impl Machine {
         let g = g.with_conventional((0..conventional).map(ZoneNo)).unwrap();
         let mut emu = EmuConfig::new(EmuKind::Mem, g);
         emu.limits = Limits { max_transfer_sectors: 32, ..Limits::default() };
-        let device = EmuDisk::new(emu).unwrap();
-        let disk =
-            Disk::open(device, DiskConfig::default(), &mut |due| due.unwrap_or(Nanos(0))).unwrap();
+        let (disk, queue) = RequestQueue::open(emu);
         let mut target = Target::new(vec![]);
         let nqn = Nqn::new("nqn.test").unwrap();
         target.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
         let namespaces = Namespace::of(0, [1; 16], &disk.geometry(), &disk.limits()).unwrap();
         let numbers = target.add_namespaces(&nqn, namespaces).unwrap();
         Machine {
-            queue: disk.open_polled_queue(16, 4).unwrap(),
-            now: Nanos(0),
+            queue,
             namespaces: target.namespaces(&nqn).unwrap(),
             nsid: *numbers.last().unwrap(),
         }
@@ -76,29 +75,7 @@ impl Machine {
                 }
                 Step::Submit(request) => request,
             };
-            let (offset, bytes) = request.memory;
-            let (lent, io) = match bytes {
-                0 => (None, IoBuf::empty()),
-                _ => {
-                    let (lent, io) = std::mem::replace(&mut buffer, AlignedBuf::zeroed(0))
-                        .lend_part(offset, bytes);
-                    (Some(lent), io)
-                }
-            };
-            let mut bio = Bio::with_buf(request.op, request.sector, request.len_sectors, io);
-            bio.flags = request.flags;
-            let mut list = Bios::from([bio]);
-            self.queue.submit(self.now, &mut list);
-            let mut done = Bios::new();
-            while done.is_empty() {
-                self.now = self.queue.next_deadline().unwrap_or(self.now).max(self.now);
-                self.queue.poll(self.now, &mut done);
-            }
-            let mut bio = done.pop_front().unwrap();
-            if let Some(lent) = lent {
-                buffer = lent.take_back(bio.take_buf()).unwrap();
-            }
-            let result = IoResult { status: bio.status, sector: bio.sector, zones: bio.result };
+            let result = self.queue.run(request, &mut buffer);
             step = task.next(result, Some(&mut buffer));
         }
     }

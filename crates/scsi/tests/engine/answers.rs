@@ -26,19 +26,33 @@ fn an_initiator_learns_what_the_unit_is() {
     assert_eq!(m.run(&[0x15, 0x10, 0, 0, 24, 0], &[0; 24]), Err((5, 0x20, 0)), "MODE SELECT");
 }
 
+/// A unit of sequential zones with these limits.
+fn unit_of(limits: &Limits) -> LogicalUnit {
+    let g = Geometry::new(ZONES, SIZE as u32 * 8, SIZE as u32 * 8).unwrap();
+    let unit = Unit::zoned(config(true), &g, limits).unwrap();
+    let mut lu = LogicalUnit::new(Arc::new(unit));
+    lu.enter(NEXUS, Arc::default());
+    lu
+}
+
+/// The first step of a command that brings so many blocks.
+fn first_step(lu: &mut LogicalUnit, cdb: &[u8], blocks: u32) -> Step {
+    let data = AlignedBuf::zeroed(blocks * BLOCK);
+    let (data_len, expected) = (data.len(), 1 << 20);
+    let arrived = Arrived { nexus: NEXUS, cdb, data: Some(&data), data_len, expected, luns: &[0] };
+    lu.begin(arrived).1
+}
+
 /// S1. The sense data of a block that is none, or where no write may begin, name that block.
 #[test]
 fn s1_errors_name_their_block() {
-    let g = Geometry::new(ZONES, SIZE as u32 * 8, SIZE as u32 * 8).unwrap();
     let limits = Limits {
         logical_block_sectors: 8,
         write_granularity_sectors: 16,
         max_transfer_sectors: 64,
         ..Limits::default()
     };
-    let unit = Unit::zoned(config(true), &g, &limits).unwrap();
-    let mut lu = LogicalUnit::new(Arc::new(unit));
-    lu.enter(NEXUS, Arc::default());
+    let mut lu = unit_of(&limits);
     let behind = ZONES * SIZE;
     for (cdb, code, block) in [
         (long(0x88, 0, behind, 1), (0x21, 0), behind),
@@ -47,12 +61,9 @@ fn s1_errors_name_their_block() {
         (long(0x95, 0, behind, 64), (0x21, 0), behind),
         (long(0x94, 3, behind, 0), (0x21, 0), behind),
     ] {
-        let data = AlignedBuf::zeroed(2 * BLOCK);
-        let (data_len, expected) = (data.len(), 1 << 20);
-        let cdb = &cdb[..];
-        let arrived =
-            Arrived { nexus: NEXUS, cdb, data: Some(&data), data_len, expected, luns: &[0] };
-        let Step::Answer(answer) = lu.begin(arrived).1 else { panic!("{cdb:x?} is carried out") };
+        let Step::Answer(answer) = first_step(&mut lu, &cdb, 2) else {
+            panic!("{cdb:x?} is carried out")
+        };
         let sense = answer.sense.unwrap();
         assert_eq!((sense.sense.code, sense.sense.qualifier), code, "{cdb:x?}");
         assert_eq!(sense.information, Some(block), "{cdb:x?}");
@@ -62,19 +73,10 @@ fn s1_errors_name_their_block() {
 /// S1: the longest transfer and the longest WRITE SAME that a unit reports are the longest that it takes.
 #[test]
 fn s1_a_unit_takes_what_its_limits_say_and_no_more() {
-    let g = Geometry::new(ZONES, SIZE as u32 * 8, SIZE as u32 * 8).unwrap();
     let mut limits = Limits { max_transfer_sectors: 24, ..Limits::default() };
     (limits.max_write_zeroes_sectors, limits.logical_block_sectors) = (40, 8);
-    let unit = Unit::zoned(config(true), &g, &limits).unwrap();
-    let mut lu = LogicalUnit::new(Arc::new(unit));
-    lu.enter(NEXUS, Arc::default());
-    let mut begin = |cdb: &[u8], blocks: u32| {
-        let data = AlignedBuf::zeroed(blocks * BLOCK);
-        let (data_len, expected) = (data.len(), 1 << 20);
-        let arrived =
-            Arrived { nexus: NEXUS, cdb, data: Some(&data), data_len, expected, luns: &[0] };
-        lu.begin(arrived).1
-    };
+    let mut lu = unit_of(&limits);
+    let mut begin = |cdb: &[u8], blocks: u32| first_step(&mut lu, cdb, blocks);
     let Step::Answer(answer) = begin(&[0x12, 1, 0xb0, 0, 64, 0], 0) else { panic!("it waits") };
     let AnswerData::Bytes(page) = answer.data else { panic!("{answer:?}") };
     let transfer = u32::from_be_bytes(page[8..12].try_into().unwrap());

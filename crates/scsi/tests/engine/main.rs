@@ -3,18 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+#[path = "../../../nvme/tests/common/request_queue.rs"]
+mod request_queue;
 
 use proptest::prelude::*;
+use request_queue::RequestQueue;
 use std::sync::Arc;
-use zoneplug_buf::{AlignedBuf, IoBuf};
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
+use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, ZoneNo};
-use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::{Flags, Op, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuKind};
 use zoneplug_scsi::spec::ScsiStatus;
 use zoneplug_scsi::spec::sense::CAPACITY_CHANGED;
 use zoneplug_scsi::unit::{
-    AnswerData, Arrived, IoResult, LogicalUnit, Nexus, Step, Unit, UnitConfig, answer_without_unit,
+    AnswerData, Arrived, LogicalUnit, Nexus, Step, Unit, UnitConfig, answer_without_unit,
     decode_lun,
 };
 
@@ -32,8 +34,7 @@ type Sense = (u8, u8, u8);
 
 /// A disk and an initiator's way to it.
 struct Machine {
-    queue: DiskQueue,
-    now: Nanos,
+    queue: RequestQueue,
     lu: LogicalUnit,
 }
 
@@ -58,15 +59,12 @@ impl Machine {
         let g = g.with_conventional((0..CONVENTIONAL as u32).map(ZoneNo)).unwrap();
         let mut emu = EmuConfig::new(EmuKind::Mem, g);
         emu.limits = Limits { max_open_zones: MAX_OPEN as u32, ..Limits::default() };
-        let device = EmuDisk::new(emu).unwrap();
-        let mut wait = |due: Option<Nanos>| due.unwrap_or(Nanos(0));
-        let disk = Disk::open(device, DiskConfig::default(), &mut wait).unwrap();
+        let (disk, queue) = RequestQueue::open(emu);
         let unit =
             Unit::zoned(config(unrestricted_reads), &disk.geometry(), &disk.limits()).unwrap();
         let mut lu = LogicalUnit::new(Arc::new(unit));
         lu.enter(NEXUS, Arc::default());
-        let mut machine =
-            Machine { queue: disk.open_polled_queue(16, 4).unwrap(), now: Nanos(0), lu };
+        let mut machine = Machine { queue, lu };
         assert_eq!(machine.run(&[0; 6], &[]), Ok(vec![]));
         machine
     }
@@ -108,33 +106,8 @@ impl Machine {
                     };
                 }
             };
-            let (offset, bytes) = request.memory;
-            let (lent, io) = match bytes {
-                0 => (None, IoBuf::empty()),
-                _ => {
-                    let whole = std::mem::replace(&mut buffer, AlignedBuf::zeroed(0));
-                    let (lent, io) = whole.lend_part(offset, bytes);
-                    (Some(lent), io)
-                }
-            };
-            let mut bio = Bio::with_buf(request.op, request.sector, request.len_sectors, io);
-            bio.flags = request.flags;
-            let mut list = Bios::from([bio]);
-            self.queue.submit(self.now, &mut list);
-            let mut done = Bios::new();
-            while done.is_empty() {
-                self.now = self.queue.next_deadline().unwrap_or(self.now).max(self.now);
-                self.queue.poll(self.now, &mut done);
-            }
-            let mut bio = done.pop_front().unwrap();
-            if let Some(lent) = lent {
-                buffer = lent.take_back(bio.take_buf()).unwrap();
-            }
-            step = task.next(
-                &unit,
-                IoResult { status: bio.status, sector: bio.sector, zones: bio.result },
-                Some(&mut buffer),
-            );
+            let result = self.queue.run(request, &mut buffer);
+            step = task.next(&unit, result, Some(&mut buffer));
         }
     }
 
