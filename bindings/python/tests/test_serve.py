@@ -65,7 +65,7 @@ def test_a_start_that_fails_says_why(tmp_path):
 
 
 def host_connects(served, host):
-    """What a host finds: the status of its connect command, and whether it must authenticate."""
+    """Connects as a host. Returns the status of the connect command, and whether the host must authenticate."""
     connection = socket.create_connection(("127.0.0.1", served.address[1]), timeout=5)
     with connection, connection.makefile("rb") as answers:
         connection.sendall(struct.pack("<BBBBIHBBI112x", 0, 0, 128, 0, 128, 0, 0, 0, 0))

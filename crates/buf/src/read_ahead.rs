@@ -42,12 +42,12 @@ struct OwnData {
     got: u32,
 }
 
-/// What [`ReadAhead::receive`] has received.
+/// The bytes that [`ReadAhead::receive`] has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// All bytes.
+    /// The number of all bytes.
     pub bytes: usize,
-    /// Those that went past the read-ahead, into the memory of the data that come next.
+    /// The number of bytes that went past the read-ahead, into the memory of the data that come next.
     pub direct: usize,
     /// Whether they fill all memory that there was.
     pub full: bool,
@@ -159,7 +159,7 @@ impl ReadAhead {
     ///
     /// # Errors
     ///
-    /// Those of `read`.
+    /// The errors of `read`.
     #[inline(always)]
     pub fn receive<E>(
         &mut self,

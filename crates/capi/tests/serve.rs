@@ -137,7 +137,7 @@ fn what_cannot_be_served_is_refused() {
     }
 }
 
-/// What a host finds: the status of its connect command, and whether it must authenticate.
+/// Connects as a host. Returns the status of the connect command, and whether the host must authenticate.
 fn connects(served: *mut zp_serving, host: &str) -> (u16, bool) {
     use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
     // SAFETY: what is served.

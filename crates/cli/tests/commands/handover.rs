@@ -6,7 +6,7 @@ use super::nvme_host::{HOST, KEY, Queue};
 use super::{Dir, ZONEPLUG, fails, ok, soon, state, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -68,6 +68,20 @@ impl Drop for Server {
         let _ = self.0.wait();
         let _ = std::fs::remove_file(format!("/run/zoneplug/{}.hosts", nqn()));
     }
+}
+
+/// Starts a server with these arguments, whose socket is `s` in the directory. Returns its first address at which `name`, a
+/// subsystem or target, is served.
+pub(crate) fn serve(dir: &Dir, name: &str, args: &[&str]) -> (Server, SocketAddr) {
+    let server = Command::new(&*ZONEPLUG)
+        .arg("serve")
+        .args(args)
+        .args(["--socket", &dir.path("s")])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut server = Server::of(server.unwrap());
+    let address = server.address_of(name);
+    (server, address)
 }
 
 /// U9: the last server ends well, and the next one serves the same at the same place.
@@ -174,48 +188,31 @@ fn k3_a_host_is_known_to_the_next_server() {
 /// S9. The next server keeps places for the initiators that the last one knew.
 #[test]
 fn s9_an_initiator_is_known_to_the_next_server() {
-    let (_dir, a, _, socket) = two_disks("handover-known-initiator");
-    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let address = at.to_string();
-    let args = ["serve", "--iscsi", &address, &a, "--iqn", NAME, "--socket", &socket];
-    let start = |more: &[&str]| {
-        let server = Command::new(&*ZONEPLUG).args(args).args(more).stdout(Stdio::piped()).spawn();
-        let mut server = Server::of(server.unwrap());
-        server.line_with(NAME);
-        server
-    };
-    let _first = start(&[]);
+    let (dir, a, _, socket) = two_disks("handover-known-initiator");
+    let disk = [&*a, "--iqn", NAME];
+    let (_first, at) = serve(&dir, NAME, &[&["--iscsi", "127.0.0.1:0"], &disk[..]].concat());
     let known = || state(&socket)["known_initiators"].take();
     assert_eq!(known(), serde_json::json!([]));
     let initiator = Initiator::logged_in_at(at, "iqn.2026-11.test:known");
     let all = serde_json::json!([{"nqn": "iqn.2026-11.test:known", "address": "127.0.0.1"}]);
     assert_eq!(known(), all);
     drop(initiator);
-    let _next = start(&["--takeover"]);
+    let next = ["--takeover", "--iscsi", &at.to_string()];
+    let _next = serve(&dir, NAME, &[&next[..], &disk].concat());
     assert_eq!(known(), all);
 }
 
 /// S11. Initiators know a disk by its number, so that a take-over which would give it another one is refused.
 #[test]
 fn s11_a_takeover_that_would_swap_units_is_refused() {
-    let (_dir, a, b, socket) = two_disks("handover-units");
-    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let args = |disks: [&str; 2], more: &[&str]| {
-        let args =
-            ["serve", "--iscsi", &at, disks[0], disks[1], "--iqn", NAME, "--socket", &socket];
-        [&args[..], more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let start = |args: Vec<String>| {
-        let server = Command::new(&*ZONEPLUG).args(args).stdout(Stdio::piped()).spawn();
-        let mut server = Server::of(server.unwrap());
-        server.line_with(NAME);
-        server
-    };
-    let mut first = start(args([&a, &b], &[]));
-    let swapped = args([&b, &a], &["--takeover"]);
-    fails(&swapped.iter().map(String::as_str).collect::<Vec<_>>(), 3, "which would be LUN");
+    let (dir, a, b, socket) = two_disks("handover-units");
+    let (mut first, at) = serve(&dir, NAME, &["--iscsi", "127.0.0.1:0", &a, &b, "--iqn", NAME]);
+    let at = at.to_string();
+    let next = ["--takeover", "--iqn", NAME, "--iscsi", &at];
+    let swapped = [&["serve", "--socket", &socket], &next[..], &[&*b, &*a]].concat();
+    fails(&swapped, 3, "which would be LUN");
     assert!(last_is_there(&socket));
-    let _next = start(args([&a, &b], &["--takeover"]));
+    let _next = serve(&dir, NAME, &[&next[..], &[&*a, &*b]].concat());
     assert!(first.0.wait().unwrap().success());
 }
 

@@ -164,7 +164,7 @@ for question in 'state', 'hand-over':
 #[test]
 fn u9_keys_of_hosts_are_compared() {
     let (dir, a, _, socket) = two_disks("handover-keys");
-    // The same secret, for another transformation.
+    // One secret, for two transformations.
     let other = KEY.replace("DHHC-1:01:", "DHHC-1:00:");
     let keys = [dir.private("key", KEY), dir.private("other", other)];
     let [key, other] = keys.map(|key| format!("{HOST}={key}"));

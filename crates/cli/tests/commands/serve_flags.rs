@@ -3,15 +3,14 @@
 //! [`FLAGS`] names for each flag the tests or the guest that see its effect. Flags that are refused in a line prove only that they
 //! are read.
 
-use super::handover::Server;
+use super::handover::serve;
 use super::initiator::{Initiator, NAME};
 use super::nvme_host::{BLOCK, HOST, INVALID_HOST, KEY, NQN, OTHER_KEY, Queue, pattern, steps};
-use super::{Dir, ZONEPLUG, json, ok};
+use super::{Dir, json, ok};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
 use zoneplug_host::iscsi::Secret;
 use zoneplug_nvme::initiator::{Options, connect, write};
 use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
@@ -90,19 +89,6 @@ fn each_flag_has_a_test_that_sees_its_effect() {
         let used = text.contains(&format!("--{flag}")) || text.contains(&format!("\\n{flag} ="));
         assert!(used, "{place} does not use --{flag}");
     }
-}
-
-/// Starts a server with these arguments. Returns its first address.
-pub(crate) fn serve(dir: &Dir, name: &str, args: &[&str]) -> (Server, SocketAddr) {
-    let server = Command::new(&*ZONEPLUG)
-        .arg("serve")
-        .args(args)
-        .args(["--socket", &dir.path("s")])
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut server = Server::of(server.unwrap());
-    let address = server.address_of(name);
-    (server, address)
 }
 
 /// An address of every network of this machine, as seen from this machine.

@@ -1,9 +1,8 @@
-//! What `zoneplug status` shows of a disk is what its clients did, through each door.
+//! `zoneplug status` shows of a disk what its clients did, through each door.
 
-use super::handover::Server;
+use super::handover::{Server, serve};
 use super::initiator::{Initiator, NAME};
 use super::nvme_host::{BLOCK, HOST, KEY, NQN, OTHER_KEY, Queue, enable, pattern};
-use super::serve_flags::serve;
 use super::{Dir, json, state};
 use serde_json::{Value, json as value};
 use std::net::SocketAddr;

@@ -190,16 +190,6 @@ fn accepts_again(door: &str) {
     assert_ne!(ended, Err(ErrorKind::WouldBlock), "{door}: no connection is accepted");
 }
 
-/// What is there within some seconds.
-fn eventually_some<T>(mut find: impl FnMut() -> Option<T>) -> T {
-    let mut found = None;
-    assert!(eventually(|| {
-        found = find();
-        found.is_some()
-    }));
-    found.unwrap()
-}
-
 /// A server that has no file left for a client of its metrics answers that client once it may open files again.
 #[test]
 fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
@@ -217,14 +207,15 @@ fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
         assert!(Command::new("prlimit").args(limit).status().unwrap().success());
     };
     // A file that the server closes meanwhile is one for the client: then it is tried again.
-    let mut client = eventually_some(|| {
+    let mut client = TcpStream::connect(address).unwrap();
+    let waits = || {
         may_open((0..).find(|n| !is_open(n)).unwrap());
-        let mut client = TcpStream::connect(address).unwrap();
+        client = TcpStream::connect(address).unwrap();
         client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        let answer = client.read(&mut [0; 1]).map_err(|e| e.kind());
-        (answer == Err(ErrorKind::WouldBlock)).then_some(client)
-    });
+        client.read(&mut [0; 1]).map_err(|e| e.kind()) == Err(ErrorKind::WouldBlock)
+    };
+    assert!(eventually(waits));
     may_open(1024);
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(client.read(&mut [0; 1]).map_err(|e| e.kind()), Ok(1));

@@ -1,4 +1,4 @@
-//! What single commands answer, and what they ask of the disk.
+//! The answers of single commands, and their requests to the disk.
 
 use super::*;
 
