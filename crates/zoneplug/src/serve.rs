@@ -21,6 +21,7 @@ use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use zoneplug_core::{Error, ErrorKind};
@@ -81,13 +82,16 @@ struct PrivateDirectory(PathBuf);
 
 impl PrivateDirectory {
     fn new() -> Result<PrivateDirectory, Error> {
-        let mut nr = 0u32;
+        // A path that the program still knows from a server that ended leads to no other one.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let mut tries = 10_000;
         loop {
+            let nr = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("zoneplug-{}-{nr}", std::process::id());
             let path = std::env::temp_dir().join(name);
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(PrivateDirectory(path)),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && nr < 10_000 => nr += 1,
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && tries > 0 => tries -= 1,
                 Err(e) => {
                     let what = format!("cannot make the directory {}", path.display());
                     let hint = "a directory that this user may write, in TMPDIR";

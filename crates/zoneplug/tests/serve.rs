@@ -109,6 +109,9 @@ fn a_private_socket_is_gone_with_its_server() {
     first.stop().unwrap();
     drop(second);
     assert!(sockets.iter().all(|socket| !socket.parent().unwrap().exists()));
+    // A path of a server that ended leads to no other one.
+    let third = start();
+    assert!(sockets.iter().all(|socket| socket != third.socket().unwrap()));
 }
 
 /// Each part of an access that a program gives as texts is in the options.
