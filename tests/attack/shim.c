@@ -207,7 +207,10 @@ int fallocate(int fd, int mode, off_t at, off_t len) {
     int file = file_of(fd);
     // Space that is found ahead changes nothing that is read.
     if (file < 0 || mode == FALLOC_FL_KEEP_SIZE) return REAL(fallocate)(fd, mode, at, len);
-    if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) stop("another mode of fallocate");
+    int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    // Zeroes with space and zeroes without are one to a reader, and the memory under these files has no zeroes with space.
+    if (mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE)) mode = hole;
+    if (mode != hole) stop("another mode of fallocate");
     uint64_t id = begin('P', file, at, len, NULL, 0);
     int r = REAL(fallocate)(fd, mode, at, len);
     if (r) stop("no hole can be punched here");
