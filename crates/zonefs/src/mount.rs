@@ -126,7 +126,11 @@ impl Mount {
             // An aborted connection leaves a dead mount behind.
             drop(at.unmount());
             ended();
-            served.map_err(MountError::Connection)?;
+            match served {
+                // The kernel ended the connection while a thread took a request from it, such as the close of the last file.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                served => served.map_err(MountError::Connection)?,
+            }
             closed.map_err(MountError::Close)
         })?;
         Ok(Mount { place, volume, thread })

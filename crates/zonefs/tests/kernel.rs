@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_host::HostedDisk;
-use zoneplug_zonefs::{Mount, MountError, SuperBlock, Volume};
+use zoneplug_zonefs::{Group, Mount, MountError, SuperBlock, Volume};
 
 /// A mount in a directory of its own, which is unmounted at the end.
 struct Mounted {
@@ -226,6 +226,28 @@ fn f4_buffered_lets_plain_programs_append() {
     drop(file);
     let mut m = m;
     m.mount.take().unwrap().wait().unwrap();
+}
+
+/// The last close ends a mount that was detached. Linux may end the connection while that close is on its way to a thread.
+#[test]
+fn f4_a_detached_mount_ends_without_an_error_and_has_what_was_written() {
+    for round in 0..100 {
+        let Some(mut m) = Mounted::of("detached", "mem,zones=2,zone-size=1M", "", "buffered")
+        else {
+            return;
+        };
+        let mut file = OpenOptions::new().append(true).open(m.path("seq/0")).unwrap();
+        io::Write::write_all(&mut file, b"waits").unwrap();
+        let mount = m.mount.take().unwrap();
+        let volume = mount.shared_volume();
+        mount.unmount().unwrap();
+        drop(file);
+        mount.wait().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let file = volume.file(Group::Sequential, 0).unwrap();
+        let block = volume.read(file, 0, 8192).unwrap();
+        let block = block.as_slice();
+        assert!(block.len() == 4096 && block.starts_with(b"waits\0"), "round {round}");
+    }
 }
 
 /// After an error mount(8) shows that the volume is read-only, although a file was open for writing.

@@ -78,13 +78,17 @@ impl Volume {
             let n = s.tail.len();
             self.warn(format!("zone {}: the last {n} bytes are not written yet: {e}", f.zone));
         }
-        let closed = match std::mem::take(&mut s.zone_open) {
+        written.and(self.give_back_zone(f, &mut s))
+    }
+
+    /// Ends the explicit open of a file's zone, if it has one.
+    fn give_back_zone(&self, f: &ZoneFile, s: &mut State) -> Result<(), Errno> {
+        match std::mem::take(&mut s.zone_open) {
             // A closed zone without data would stay active, so it is reset instead.
             true if s.written == 0 => self.zone(f, Op::ZoneReset),
             true if s.written < f.capacity => self.zone(f, Op::ZoneClose),
             _ => Ok(()),
-        };
-        written.and(closed)
+        }
     }
 
     /// Truncates a sequential file: to 0, which resets its zone, or to its capacity, which finishes
@@ -165,10 +169,8 @@ impl Volume {
                 let n = s.tail.len();
                 self.warn(format!("zone {}: the last {n} bytes are lost: {e}", f.zone));
             }
-            if std::mem::take(&mut s.zone_open) {
-                // If this fails the zone stays open; the next mount closes it.
-                let _ = self.zone(f, Op::ZoneClose);
-            }
+            // If this fails the zone stays open; the next mount closes it.
+            let _ = self.give_back_zone(f, &mut s);
             result = result.and(written);
         }
         if self.disk.limits().read_only {

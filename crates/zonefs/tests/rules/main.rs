@@ -338,6 +338,18 @@ fn f10_explicit_open_opens_zones_within_the_limit() {
     assert_eq!((cond(&disk, 5), volume.open_for_writing()), (Condition::Full, 0));
 }
 
+/// A mount that ends does what the close of its files would have done, which the kernel may keep to itself.
+#[test]
+fn f10_an_end_without_closes_leaves_no_zone_active_without_data() {
+    let (disk, volume, _) = volume_of(&format!("{DISK},max-open=2"), "", "explicit-open");
+    let (a, b) = (seq(&volume, 0), seq(&volume, 1));
+    volume.open_file(a, true).unwrap();
+    volume.open_file(b, true).unwrap();
+    volume.write(a, 0, &[1; 4096], WriteMode::DIRECT).unwrap();
+    volume.close().unwrap();
+    assert_eq!((cond(&disk, 3), cond(&disk, 4)), (Condition::Closed, Condition::Empty));
+}
+
 /// Without limits nothing is reserved; without the option no zone is opened explicitly.
 #[test]
 fn f10_explicit_open_needs_limits_and_the_option() {
