@@ -206,16 +206,20 @@ fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
         let limit = ["--pid", &pid, &format!("--nofile={most}:")];
         assert!(Command::new("prlimit").args(limit).status().unwrap().success());
     };
-    // A file that the server closes meanwhile is one for the client: then it is tried again.
-    let mut client = TcpStream::connect(address).unwrap();
+    // A file that the server closes meanwhile is one for the client: then another client tries.
+    let mut waiting = None;
     let waits = || {
         may_open((0..).find(|n| !is_open(n)).unwrap());
-        client = TcpStream::connect(address).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        client.read(&mut [0; 1]).map_err(|e| e.kind()) == Err(ErrorKind::WouldBlock)
+        // The end of an answer says that its file is closed, and not counted as open next time.
+        let answer = client.read_to_end(&mut Vec::new()).map_err(|e| e.kind());
+        waiting = Some(client);
+        answer == Err(ErrorKind::WouldBlock)
     };
     assert!(eventually(waits));
+    let mut client = waiting.unwrap();
     may_open(1024);
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(client.read(&mut [0; 1]).map_err(|e| e.kind()), Ok(1));
