@@ -33,6 +33,9 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _zoneplug {
     #[pymodule_export]
+    #[expect(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
     use crate::buffer::Buffer;
     #[pymodule_export]
     use crate::crash::{_crash, PyPower, PyWork};

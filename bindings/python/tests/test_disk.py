@@ -3,6 +3,7 @@
 import array
 import errno
 import gc
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -20,6 +21,10 @@ SPEC = "mem,zones=8,zone-size=1M,conv=1"
 def disk():
     with zoneplug.Disk(SPEC) as disk:
         yield disk
+
+
+def test_the_version_is_that_of_the_package():
+    assert zoneplug.__version__ == importlib.metadata.version("zoneplug")
 
 
 def test_data_goes_there_and_back(disk):

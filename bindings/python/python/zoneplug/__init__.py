@@ -15,6 +15,7 @@ are about models of drives, in virtual time.
 
 from . import _zoneplug, errors, files
 from ._zoneplug import Buffer, LogAddress
+from ._zoneplug import __version__ as __version__
 from .errors import Error, IoError
 from .events import Event
 from .files import CheckReport, Identity, Snapshot, check, create

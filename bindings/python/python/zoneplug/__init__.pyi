@@ -9,6 +9,7 @@ from . import crash as crash
 from . import errors as errors
 from ._zoneplug import Buffer as Buffer
 from ._zoneplug import LogAddress as LogAddress
+from ._zoneplug import __version__ as __version__
 from .errors import Error as Error
 from .errors import IoError as IoError
 from .events import Event as Event

@@ -9,9 +9,11 @@ from typing_extensions import Buffer as _Buffer
 from typing_extensions import disjoint_base
 
 __all__ = [
-    "Buffer", "Disk", "Log", "LogAddress", "LogRecords", "Opened", "Power", "Queue", "Served", "View", "Work", "_check", "_crash",
-    "_create", "_measure", "_open_logs", "_replay", "_reproduce", "_simulate",
+    "Buffer", "Disk", "Log", "LogAddress", "LogRecords", "Opened", "Power", "Queue", "Served", "View", "Work", "__version__",
+    "_check", "_crash", "_create", "_measure", "_open_logs", "_replay", "_reproduce", "_simulate",
 ]
+
+__version__: str
 
 @final
 class Buffer:
