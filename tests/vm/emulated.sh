@@ -3,7 +3,8 @@ qemu=${ZONEPLUG_QEMU:-qemu-system-x86_64}
 
 emulated_ready() { command -v "$qemu" >/dev/null || fail "there is no $qemu" "apt-get install qemu-system-x86"; }
 
-# emulated_command KERNEL: sets `machine`, the command that runs the guest of `boot`, and `own` to its console of its own words.
+# emulated_command KERNEL: sets `machine`, the command that runs the guest of `boot`. Its serial ports are what the kernel says, what the
+# test prints, and the test's status.
 emulated_command() {
     local folder size options option nth=0
     machine=("$qemu" -accel "tcg,thread=multi,tb-size=512")
@@ -13,7 +14,7 @@ emulated_command() {
         -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable random.trust_cpu=on nowatchdog rcupdate.rcu_expedited=1"
         -drive "file=$vm/root.ext4,if=none,id=root,format=raw,readonly=on,file.locking=off"
         -device "virtio-blk-pci,drive=root,serial=root"
-        -serial "file:$t/console" -serial stdio -serial "file:$t/status")
+        -serial "file:$t/console" -serial "file:$t/out" -serial "file:$t/status")
     for folder in "${!folders[@]}"; do
         machine+=(-fsdev "local,id=$folder,path=${folders[$folder]},security_model=none,multidevs=remap"
             -device "virtio-9p-pci,fsdev=$folder,mount_tag=$folder")
