@@ -454,13 +454,15 @@ class World:
             return
         if self.room() != int(words[2]):
             fail(f"lost: the file system had grown to {words[2]} bytes, and has {self.room()}")
+        if words[3] != "ack":
+            return
         _, path, data = self.grown()
         try:
             with open(f"{MOUNTED}/{path}", "rb") as f:
                 same = f.read() == data
         except OSError as e:
             same = fail(f"{path}: {e}")
-        if words[3] == "ack" and not same:
+        if not same:
             fail(f"lost: {path}, which was written when the file system had grown")
 
     def run(self):
