@@ -64,6 +64,30 @@ fn a_table_may_have_byte_order_marks_quotes_and_any_separator() {
     assert!(reader.next_event().unwrap().is_some() && reader.format() == Format::Csv);
 }
 
+/// Titles further down are those of another table. If they say that its lines are read otherwise, the trace is refused.
+#[test]
+fn tables_that_were_joined_have_the_same_columns() {
+    let first = "time_us,op,offset,length\n0,write,0,65536\n";
+    for other in [
+        "time_ms,op,sector,sectors\n1,read,16,8\n",
+        "time_us,op,length,offset\n1,read,4096,8192\n",
+        "time_ms,op,offset,length\n1,read,4096,4096\n",
+    ] {
+        let joined = format!("{first}{other}");
+        let e = read(Reader::new(joined.as_bytes(), Events::Queued, None)).unwrap_err().to_string();
+        let titles = other.lines().next().unwrap();
+        assert!(e.contains("line 3") && e.contains(titles), "{e}");
+    }
+    // Titles mean nothing where the caller has named the columns.
+    let named = "5,read,4096,4096\ntime_ms,op,sector,sectors\n6,write,0,512\n";
+    let (events, seen) = with("time_us,op,offset,length", named);
+    assert_eq!((events.len(), seen.unknown), (2, 0));
+    // Words without a number are no titles: the lines are counted.
+    let (events, seen) = all(&format!("{first}N/A,N/A,N/A,N/A\nnan,total,nan,nan\n9,read,0,512\n"));
+    assert_eq!((events.len(), seen.strange), (2, 2));
+    assert_eq!(seen.first_strange, Some((3, "N/A".to_owned())));
+}
+
 /// (columns, lines, microseconds from the first to the second): traces that are public, and what tools print.
 #[test]
 fn a_table_without_titles_has_the_columns_that_the_caller_names() {

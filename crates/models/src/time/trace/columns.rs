@@ -74,6 +74,8 @@ pub struct Columns {
     roles: Vec<Option<Role>>,
     units: [u64; ROLES],
     separator: u8,
+    /// The caller has named them: titles in the table mean nothing.
+    named: bool,
 }
 
 impl Columns {
@@ -82,7 +84,7 @@ impl Columns {
     /// or if a required column is missing.
     pub fn parse(names: &str) -> Result<Columns, Error> {
         let wrong = |what: String| Err(Error::invalid(what).hint(TRY));
-        let mut columns = Columns::none(b',');
+        let mut columns = Columns { named: true, ..Columns::none(b',') };
         for (i, name) in names.split(',').map(str::trim).enumerate() {
             if matches!(name, "" | "-") {
                 continue;
@@ -137,6 +139,15 @@ impl Columns {
         !has_digits || title(time).is_some()
     }
 
+    /// Whether a line further down has titles, as that of another table that was appended to this one: `Some(true)` if
+    /// they are those of this table, `Some(false)` if they say that the lines below are read otherwise.
+    pub(super) fn titles_again(&self, line: &[u8]) -> Option<bool> {
+        Fields::of(line, self.separator).any(|f| title(f).is_some()).then(|| {
+            let same = |other: Columns| other.roles == self.roles && other.units == self.units;
+            self.named || Columns::of(line).is_some_and(same)
+        })
+    }
+
     /// Returns the fields of a line by their roles.
     #[inline]
     pub(super) fn find<'a>(&self, line: &'a [u8]) -> Found<'a> {
@@ -160,7 +171,7 @@ impl Columns {
     }
 
     fn none(separator: u8) -> Columns {
-        Columns { roles: Vec::new(), units: [1; ROLES], separator }
+        Columns { roles: Vec::new(), units: [1; ROLES], separator, named: false }
     }
 
     fn set(&mut self, i: usize, role: Role, unit: u64) {
@@ -219,7 +230,7 @@ fn known(titles: &[u8], separator: u8) -> Option<Columns> {
         with.split(',').all(|t| fields.next().is_some_and(|f| f.eq_ignore_ascii_case(t.as_bytes())))
     };
     let (_, columns) = KNOWN.iter().find(|(with, _)| begins(with))?;
-    Some(Columns { separator, ..Columns::parse(columns).ok()? })
+    Some(Columns { separator, named: false, ..Columns::parse(columns).ok()? })
 }
 
 /// The fields of a line, without the blanks and the quotes around them.
@@ -347,7 +358,7 @@ mod tests {
             ),
         ] {
             let separator = if titles.contains(',') { b',' } else { b' ' };
-            let named = Columns { separator, ..Columns::parse(are).unwrap() };
+            let named = Columns { separator, named: false, ..Columns::parse(are).unwrap() };
             assert_eq!(with(titles), Some(named), "{titles}");
         }
         for none in

@@ -97,8 +97,14 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
         return Ok(Line::Completion(device, at()?));
     }
     let Some(kind) = kind else {
-        // Titles again, of another file that was appended to this one.
-        return Ok(if c.is_heading(text) { Line::Skipped } else { Line::UnknownOp(word) });
+        return match c.titles_again(text) {
+            Some(true) => Ok(Line::Skipped),
+            Some(false) => {
+                let what = format!("{} are other titles than those of the first line", shown(text));
+                Err((what, "tables with the same columns, or a replay for each"))
+            }
+            None => Ok(Line::UnknownOp(word)),
+        };
     };
     let Some(op) = kind.op else { return Ok(Line::PassThrough) };
     let (fua, preflush) = (kind.fua, kind.preflush);
