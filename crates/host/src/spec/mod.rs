@@ -40,7 +40,7 @@ use meaning::{Base, Meaning};
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{ATTRIBUTES, DiskConfig, TAGS};
-use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::zone::{Geometry, Limits, MAX_ZONES};
 use zoneplug_core::{Device, Error};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
@@ -136,8 +136,14 @@ fn put_on(
     let mut devices = Vec::new();
     let mut stack = Vec::new();
     let mut meanings = Vec::new();
+    let mut nr_zones = u64::from(below.device.geometry().nr_zones());
     for other in others {
+        // `JoinDisk::linear` refuses so many; each further disk would take memory first.
+        if linear && nr_zones > MAX_ZONES {
+            break;
+        }
         let other = open_bare(other, purpose, opened)?;
+        nr_zones += u64::from(other.device.geometry().nr_zones());
         devices.push(other.device);
         stack.extend(other.stack);
         meanings.push(other.meaning);

@@ -56,6 +56,14 @@ fn what_is_wrong_in_a_stack_is_named() {
     }
 }
 
+/// Once the zones are too many, no further device is made.
+#[test]
+fn a_join_of_too_many_zones_stops_there() {
+    let half = "mem,zones=2000001,zone-size=1M";
+    let e = error(&format!("linear@{half}%/nonexistent/a.zbd%{half}"));
+    assert!(e.contains("4000002 zones: 1 to 4000000 are possible"), "{e}");
+}
+
 /// Devices that are joined are written one after the other.
 #[test]
 fn devices_are_joined_by_a_percent_sign() {
