@@ -74,7 +74,7 @@ pub struct Columns {
     roles: Vec<Option<Role>>,
     units: [u64; ROLES],
     separator: u8,
-    /// The caller has named them: titles in the table mean nothing.
+    /// The caller gives them, whatever the titles of the table are.
     named: bool,
 }
 
@@ -84,7 +84,7 @@ impl Columns {
     /// or if a required column is missing.
     pub fn parse(names: &str) -> Result<Columns, Error> {
         let wrong = |what: String| Err(Error::invalid(what).hint(TRY));
-        let mut columns = Columns { named: true, ..Columns::none(b',') };
+        let mut columns = Columns::none(b',');
         for (i, name) in names.split(',').map(str::trim).enumerate() {
             if matches!(name, "" | "-") {
                 continue;
@@ -123,10 +123,11 @@ impl Columns {
         })
     }
 
-    /// Returns these columns with the separator of a table with this first line.
+    /// Returns these columns as those that the caller gives for a table with this first line, and so with its separator.
     pub(super) fn separated_as(mut self, first: &[u8]) -> Columns {
         let has_all = |s: &&u8| Fields::of(first, **s).count() >= self.roles.len();
         self.separator = SEPARATORS.iter().find(has_all).copied().unwrap_or(b',');
+        self.named = true;
         self
     }
 
@@ -139,9 +140,10 @@ impl Columns {
         !has_digits || title(time).is_some()
     }
 
-    /// Whether a line further down has titles, as that of another table that was appended to this one: `Some(true)` if
-    /// they are those of this table, `Some(false)` if they say that the lines below are read otherwise.
-    pub(super) fn titles_again(&self, line: &[u8]) -> Option<bool> {
+    /// Whether the titles in a line further down leave these columns as they are. `None`: the line has no titles.
+    ///
+    /// A table that was appended to this one begins with its titles.
+    pub(super) fn titles_agree(&self, line: &[u8]) -> Option<bool> {
         Fields::of(line, self.separator).any(|f| title(f).is_some()).then(|| {
             let same = |other: Columns| other.roles == self.roles && other.units == self.units;
             self.named || Columns::of(line).is_some_and(same)
@@ -230,7 +232,7 @@ fn known(titles: &[u8], separator: u8) -> Option<Columns> {
         with.split(',').all(|t| fields.next().is_some_and(|f| f.eq_ignore_ascii_case(t.as_bytes())))
     };
     let (_, columns) = KNOWN.iter().find(|(with, _)| begins(with))?;
-    Some(Columns { separator, named: false, ..Columns::parse(columns).ok()? })
+    Some(Columns { separator, ..Columns::parse(columns).ok()? })
 }
 
 /// The fields of a line, without the blanks and the quotes around them.
@@ -358,7 +360,7 @@ mod tests {
             ),
         ] {
             let separator = if titles.contains(',') { b',' } else { b' ' };
-            let named = Columns { separator, named: false, ..Columns::parse(are).unwrap() };
+            let named = Columns { separator, ..Columns::parse(are).unwrap() };
             assert_eq!(with(titles), Some(named), "{titles}");
         }
         for none in

@@ -97,7 +97,7 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
         return Ok(Line::Completion(device, at()?));
     }
     let Some(kind) = kind else {
-        return match c.titles_again(text) {
+        return match c.titles_agree(text) {
             Some(true) => Ok(Line::Skipped),
             Some(false) => {
                 let what = format!("{} are other titles than those of the first line", shown(text));
