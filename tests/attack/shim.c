@@ -208,7 +208,7 @@ int fallocate(int fd, int mode, off_t at, off_t len) {
     // Space that is found ahead changes nothing that is read.
     if (file < 0 || mode == FALLOC_FL_KEEP_SIZE) return REAL(fallocate)(fd, mode, at, len);
     int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    // Zeroes with space and zeroes without are one to a reader, and the memory under these files has no zeroes with space.
+    // A reader cannot tell a hole from zeroes that keep their space. These files are on tmpfs, which has holes alone.
     if (mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE)) mode = hole;
     if (mode != hole) stop("another mode of fallocate");
     uint64_t id = begin('P', file, at, len, NULL, 0);

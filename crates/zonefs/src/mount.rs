@@ -127,7 +127,7 @@ impl Mount {
             drop(at.unmount());
             ended();
             match served {
-                // The kernel ended the connection while a thread took a request from it, such as the close of the last file.
+                // A connection that the kernel ends while a thread takes a request from it, such as the last close.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 served => served.map_err(MountError::Connection)?,
             }

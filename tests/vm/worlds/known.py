@@ -16,9 +16,9 @@ files; none of 48 with xxhash | in user-mode Linux all file systems are made wit
 | btrfs-progs | 7.3 | `btrfs check` takes zones for an error that were written after the last superblock, for block groups that the power cut has \
 undone. The kernel resets them when it needs them | the commands at the disk: the first write of these zones is after the last write of a superblock | \
 takes no other error of the checker |
-| XFS | 7.2 | when a zoned file system becomes full, its thread xfs_zoned_gcd may take the processor without end, and sends nothing to the \
-disk: always after it has grown | perf of the guest, in world 3012, and in world 1756 without a growth | ends when the kernel alone runs; a grown XFS is not \
-filled |
+| XFS | 7.2 | when a zoned file system becomes full, most of all after it has grown, its thread xfs_zoned_gcd may take the processor without \
+end, and sends nothing to the disk | perf of the guest: in world 3012 after a growth, in world 1756 without one | ends when no program of the guest runs any more; \
+a grown XFS is not filled |
 | XFS | 7.2 | a growth writes the other superblocks before its transaction is in the log on the disk. After a power cut in between they agree on the \
 larger size, and `xfs_repair -n` would change the first one and looks no further | the commands at the disk, in world 4038: the other superblocks are \
 written, and nothing of the log before them | takes no other complaint of the checker |
@@ -39,7 +39,7 @@ jbd2_journal_commit_transaction | there are no such errors below ext4 |
 
 import re
 
-# (name, file system, what a guest says)
+# (name, file system, what a guest says, or scripts/kernel-worlds of a guest that does not end)
 KNOWN = (
     ("ENOSPC at a rename", "btrfs", r"^FAIL replace of .*\[Errno 28\]"),
     (
@@ -57,7 +57,7 @@ KNOWN = (
     ("no replay on a full disk", "btrfs", r"^FAIL mount of .*parent transid verify failed on .*failed to read log tree"),
 )
 
-# What Linux says when it gives a command up that it could not send: a status of its own, which no target gives.
+# Linux gives up a command that it could not send. The status is Linux's own, and no target gives it.
 UNSENT = re.compile(
     r"^(?:nvme nvme0: failed to send request -\d+\r?\n){6,}nvme0n1: I/O Cmd\(0x[0-9a-f]+\) .* I/O Error \(sct 0x3 / sc 0x70\)", re.M
 )
@@ -65,7 +65,7 @@ UNSENT = re.compile(
 
 def of(fs, line, before):
     """The name of the known fault that a line of a guest tells of, or None. `before`: what the guest has said before it."""
-    # The file system has ended by then: nothing in this boot goes on.
+    # Such an error ends a file system, so its later operations fail too.
     if UNSENT.search(before):
         return "a write given up unsent"
     return next((name for name, its_fs, said in KNOWN if its_fs == fs and re.search(said, line)), None)

@@ -213,7 +213,7 @@ fn metrics_of_a_server_that_had_no_file_left_are_there_again() {
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        // The end of an answer says that its file is closed, and not counted as open next time.
+        // At the end of an answer the server has closed its connection, which the next try must not count as open.
         let answer = client.read_to_end(&mut Vec::new()).map_err(|e| e.kind());
         waiting = Some(client);
         answer == Err(ErrorKind::WouldBlock)

@@ -138,7 +138,7 @@ fn put_on(
     let mut meanings = Vec::new();
     let mut nr_zones = u64::from(below.device.geometry().nr_zones());
     for other in others {
-        // `JoinDisk::linear` refuses so many; each further disk would take memory first.
+        // `JoinDisk::linear` refuses so many. A stripe has as many zones of each disk as the smallest one, which may be the last.
         if linear && nr_zones > MAX_ZONES {
             break;
         }
