@@ -264,11 +264,7 @@ pub unsafe extern "C" fn zp_attribute(
         // SAFETY: an open disk and a string, says the header.
         let (disk, name) = unsafe { (self::disk(disk)?.hosted()?, text(name, "the name")?) };
         let Some(value) = disk.disk().attribute(name) else {
-            return Err(Failure::new(
-                libc::ENOENT,
-                &format!("this disk has no attribute {name:?}"),
-                "zp_attribute_name lists them",
-            ));
+            return Err(disk.disk().no_attribute(name).into());
         };
         // SAFETY: `buf` has that size, says the header.
         unsafe { copy_text(&value, buf, size) }

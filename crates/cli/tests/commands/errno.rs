@@ -247,3 +247,36 @@ fn doctor_says_what_a_command_would_say() {
     let limits = without(libc::SYS_prlimit64 as u32, libc::EPERM, &["doctor", "--json"]);
     assert_eq!(check(&document(&limits), "open files")["state"], "limited");
 }
+
+/// What is there without being a disk, by a name without a slash, is called what it is.
+#[test]
+fn a_pipe_and_a_directory_are_no_unknown_kinds() {
+    let dir = Dir::new("errno-names");
+    assert!(Command::new("mkfifo").arg(dir.path("pipe")).status().unwrap().success());
+    std::fs::create_dir(dir.path("folder")).unwrap();
+    for (name, what) in [("pipe", "it is a pipe"), ("folder", "it is a directory")] {
+        let mut command = Command::new(&*ZONEPLUG);
+        let out = soon(command.args(["info", name]).current_dir(&dir.0));
+        let err = text(&out.stderr);
+        assert!(err.contains(&format!("{name} is no disk: {what}")), "{err}");
+    }
+}
+
+/// An attribute that other disks have is not unknown, and the error says which disks.
+#[test]
+fn an_attribute_of_other_disks_says_of_which() {
+    for (attribute, with) in [
+        ("fifo_batch", "scheduler=mq-deadline"),
+        ("queue_depth", "a scheduler"),
+        ("spindles", "zoned_qd1_writes=1 and several drives"),
+    ] {
+        let what = format!("this disk has no {attribute}: it is an attribute of disks with {with}");
+        for value in [None, Some("1")] {
+            let args: Vec<&str> =
+                ["attr", "null,zones=4", attribute].into_iter().chain(value).collect();
+            fails(&args, 3, &what);
+        }
+    }
+    let zones = ["attr", "null,zones=4,scheduler=mq-deadline,mode=lock", "zone_recovery", "auto"];
+    fails(&zones, 3, "it is an attribute of disks with mode=plug");
+}

@@ -2,7 +2,7 @@
 //! outlive the process, and which take writes. Also the error for a name that is neither a kind nor a file.
 //!
 //! One rule distinguishes a file from a kind of device. An unquoted name that equals the name of a kind is that kind.
-//! Any other name is a path if it is quoted, contains a `/`, ends in `.zbd`, or if a file of that name exists. A path
+//! Any other name is a path if it is quoted, contains a `/`, ends in `.zbd`, or if something of that name exists. A path
 //! that leads to a device node is a drive.
 
 use super::drives::is_protected;
@@ -27,7 +27,7 @@ impl SpecPart {
     pub fn file(&self) -> Option<&Path> {
         let name = self.name();
         let is_path = self.kind().is_none()
-            && (self.is_quoted() || is_clearly_path(name) || Path::new(name).is_file());
+            && (self.is_quoted() || is_clearly_path(name) || Path::new(name).exists());
         (is_path && !is_drive(name)).then(|| Path::new(name))
     }
 

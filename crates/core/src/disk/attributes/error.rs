@@ -26,6 +26,13 @@ pub enum AttributeError {
         /// The attributes of the disk.
         known: Vec<&'static str>,
     },
+    /// Other disks have the attribute.
+    Absent {
+        /// The attribute.
+        name: &'static str,
+        /// What those disks have, as the end of a sentence: `scheduler=mq-deadline`.
+        with: &'static str,
+    },
     /// The attribute shows a property of the disk and cannot be set.
     ReadOnly {
         /// The attribute.
@@ -71,6 +78,9 @@ impl fmt::Display for AttributeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttributeError::Unknown { name, .. } => write!(f, "there is no attribute {name}"),
+            AttributeError::Absent { name, with } => {
+                write!(f, "this disk has no {name}: it is an attribute of disks with {with}")
+            }
             AttributeError::ReadOnly { name, .. } => {
                 write!(f, "the attribute {name} cannot be changed")
             }
@@ -96,7 +106,7 @@ impl std::error::Error for AttributeError {}
 impl ErrorDetail for AttributeError {
     fn kind(&self) -> ErrorKind {
         match self {
-            AttributeError::Unknown { .. } => ErrorKind::NotFound,
+            AttributeError::Unknown { .. } | AttributeError::Absent { .. } => ErrorKind::NotFound,
             AttributeError::Drains { .. } | AttributeError::Pending { .. } => ErrorKind::Busy,
             AttributeError::ZoneDepth { .. } => ErrorKind::NotSupported,
             _ => ErrorKind::Invalid,
@@ -108,6 +118,7 @@ impl ErrorDetail for AttributeError {
             AttributeError::Unknown { known, .. } => {
                 format!("attributes: {}", known.join(", ")).into()
             }
+            AttributeError::Absent { with, .. } => format!("a disk with {with}").into(),
             AttributeError::ReadOnly { writable, .. } => {
                 format!("writable attributes: {}", writable.join(", ")).into()
             }

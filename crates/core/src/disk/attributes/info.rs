@@ -23,8 +23,16 @@ pub struct AttributeInfo {
     pub(super) config: Option<(Get, Set)>,
     /// Computes the shown value, if that is not the configured one.
     pub(super) shown: Option<fn(&View<'_>) -> Value>,
-    /// Whether a disk has the attribute.
-    pub(super) when: fn(&View<'_>) -> bool,
+    /// The disks that have the attribute.
+    pub(super) when: When,
+}
+
+/// The disks that have an attribute.
+#[derive(Debug)]
+pub(super) struct When {
+    pub(super) holds: fn(&View<'_>) -> bool,
+    /// What such a disk has, as the end of a sentence.
+    pub(super) with: &'static str,
 }
 
 /// Reads an attribute from a configuration; `None` where the configuration leaves it to the layer.

@@ -128,7 +128,7 @@ impl Disk {
     pub fn attributes(&self) -> Vec<Attribute> {
         let layout = self.layout();
         let view = View { layout: &layout, spindles: self.shared.spindles.count() };
-        let here = ATTRIBUTES.iter().filter(|a| (a.when)(&view));
+        let here = ATTRIBUTES.iter().filter(|a| (a.when.holds)(&view));
         here.map(|a| Attribute {
             name: a.key.name,
             value: a.text(&view),
@@ -141,7 +141,28 @@ impl Disk {
     pub fn attribute(&self, name: &str) -> Option<String> {
         let layout = self.layout();
         let view = View { layout: &layout, spindles: self.shared.spindles.count() };
-        find_attribute(name).filter(|a| (a.when)(&view)).map(|a| a.text(&view))
+        find_attribute(name).filter(|a| (a.when.holds)(&view)).map(|a| a.text(&view))
+    }
+
+    /// The error for the name of an attribute that this disk does not have.
+    ///
+    /// ```
+    /// # use zoneplug_core::disk::{Disk, DiskConfig};
+    /// # use zoneplug_core::Nanos;
+    /// # use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+    /// # let device = EmuDisk::new("null,zones=4,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
+    /// let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    /// let why = "this disk has no fifo_batch: it is an attribute of disks with scheduler=mq-deadline";
+    /// assert_eq!(disk.no_attribute("fifo_batch").what(), why);
+    /// assert_eq!(disk.no_attribute("speed").what(), "there is no attribute speed");
+    /// ```
+    pub fn no_attribute(&self, name: &str) -> Error {
+        if let Some(of_others) = find_attribute(name) {
+            return AttributeError::Absent { name: of_others.key.name, with: of_others.when.with }
+                .into();
+        }
+        let known = self.attributes().iter().map(|a| a.name).collect();
+        AttributeError::Unknown { name: name.to_owned(), known }.into()
     }
 
     /// Begins to change an attribute of a disk in use.
@@ -197,8 +218,7 @@ impl Disk {
         let known = self.attributes();
         let here = |a: &&AttributeInfo| known.iter().any(|k| k.name == a.key.name);
         let Some(attribute) = find_attribute(name).filter(here) else {
-            let known = known.iter().map(|a| a.name).collect();
-            return Err(AttributeError::Unknown { name: name.to_owned(), known }.into());
+            return Err(self.no_attribute(name));
         };
         if !attribute.is_writable() {
             let writable = known.iter().filter(|a| a.writable).map(|a| a.name).collect();

@@ -1,6 +1,6 @@
 //! The table of attributes: the only place for their names, ranges, units and defaults.
 
-use super::info::{AttributeInfo, Change, Get, Set, View};
+use super::info::{AttributeInfo, Change, Get, Set, View, When};
 use crate::disk::config::{MAX_TAGS, MAX_ZONE_WRITES, Mode, ZoneRecovery};
 use crate::disk::snapshot::Layout;
 use crate::form::{DefaultValue, Form, Key, MS, US, Value};
@@ -125,7 +125,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |v| Value::Number(v.spindles as u64),
     )
     // A number is needed only if there is more than one spindle, and only with a single writer.
-    .when(|v| v.layout.single_writer && v.spindles > 1),
+    .when(SPINDLES),
     in_use(
         "nomerges",
         &[],
@@ -154,7 +154,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c, v| c.zoned_qd1_writes = Some(v.number() == 1),
     )
     .drained()
-    .when(has_plugs)
+    .when(PLUGS)
     .shown(|v| number(u32::from(v.layout.single_writer))),
     in_use(
         "zoned_qd1_policy",
@@ -165,7 +165,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| index(&Policy::ALL, c.zoned_qd1_policy),
         |c, v| c.zoned_qd1_policy = Policy::ALL[v.number() as usize],
     )
-    .when(has_plugs)
+    .when(PLUGS)
     // A program's own policy has no number.
     .shown(|v| Value::Text(v.layout.writer_params.policy.name().to_owned())),
     in_use(
@@ -177,7 +177,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| span(c.anticipation),
         |c, v| c.anticipation = Nanos(v.number()),
     )
-    .when(has_plugs),
+    .when(PLUGS),
     in_use(
         "zone_deadline_ms",
         &["zone-deadline-ms"],
@@ -187,7 +187,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| span(c.zone_deadline),
         |c, v| c.zone_deadline = Nanos(v.number()),
     )
-    .when(has_plugs),
+    .when(PLUGS),
     in_use(
         "zone_write_depth",
         &["zone-write-depth"],
@@ -198,7 +198,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c, v| c.zone_write_depth = v.number() as u16,
     )
     .drained()
-    .when(has_plugs)
+    .when(PLUGS)
     .shown(|v| number(u32::from(v.layout.zone_depth))),
     in_use(
         "zone_recovery",
@@ -209,7 +209,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| c.zone_recovery.and_then(|r| index(&ZoneRecovery::ALL, r)),
         |c, v| c.zone_recovery = Some(ZoneRecovery::ALL[v.number() as usize]),
     )
-    .when(has_plugs)
+    .when(PLUGS)
     .shown(|v| number(u32::from(!v.layout.zone_recovery))),
     in_use(
         "order_window",
@@ -220,7 +220,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| span(c.order_window),
         |c, v| c.order_window = Nanos(v.number()),
     )
-    .when(has_plugs),
+    .when(PLUGS),
     in_use(
         "scheduler",
         &[],
@@ -244,7 +244,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| Some(Value::Number(u64::from(c.queue_depth))),
         |c, v| c.queue_depth = v.number() as u32,
     )
-    .when(|v| v.layout.scheduled),
+    .when(SCHEDULED),
     in_use(
         "read_write_balance",
         &[],
@@ -262,7 +262,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
             };
         },
     )
-    .when(|v| v.layout.scheduled),
+    .when(SCHEDULED),
     in_use(
         "read_expire",
         &[],
@@ -272,7 +272,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| span(c.deadline.read_expire),
         |c, v| c.deadline.read_expire = Nanos(v.number()),
     )
-    .when(has_deadlines),
+    .when(DEADLINES),
     in_use(
         "write_expire",
         &[],
@@ -282,7 +282,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| span(c.deadline.write_expire),
         |c, v| c.deadline.write_expire = Nanos(v.number()),
     )
-    .when(has_deadlines),
+    .when(DEADLINES),
     in_use(
         "fifo_batch",
         &[],
@@ -292,7 +292,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| Some(Value::Number(u64::from(c.deadline.fifo_batch))),
         |c, v| c.deadline.fifo_batch = v.number() as u32,
     )
-    .when(has_deadlines),
+    .when(DEADLINES),
     in_use(
         "writes_starved",
         &[],
@@ -302,7 +302,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| Some(Value::Number(u64::from(c.deadline.writes_starved))),
         |c, v| c.deadline.writes_starved = v.number() as u32,
     )
-    .when(has_deadlines),
+    .when(DEADLINES),
     in_use(
         "prio_aging_expire",
         &[],
@@ -312,7 +312,7 @@ pub static ATTRIBUTES: [AttributeInfo; 33] = [
         |c| span(c.deadline.prio_aging_expire),
         |c, v| c.deadline.prio_aging_expire = Nanos(v.number()),
     )
-    .when(has_deadlines),
+    .when(DEADLINES),
 ];
 
 /// The index of `none` among the values of `zone_append`.
@@ -343,15 +343,31 @@ fn reachable(l: &Layout, limit: u32) -> Value {
     number(if limit >= sequential { 0 } else { limit })
 }
 
-/// Attributes of zones and of the single writer exist on a disk with plugs and sequential zones (Q9).
-fn has_plugs(v: &View<'_>) -> bool {
-    let g = &v.layout.geometry;
-    v.layout.config.mode == Mode::Plug && g.nr_conventional() < g.nr_zones()
-}
+const ALWAYS: When = When { holds: |_| true, with: "" };
 
-fn has_deadlines(v: &View<'_>) -> bool {
-    v.layout.scheduler() == Scheduler::MqDeadline
-}
+/// Attributes of zones and of the single writer exist on a disk with plugs and sequential zones (Q9).
+const PLUGS: When = When {
+    holds: |v| {
+        let g = &v.layout.geometry;
+        v.layout.config.mode == Mode::Plug && g.nr_conventional() < g.nr_zones()
+    },
+    with: "mode=plug",
+};
+
+const SCHEDULED: When = When {
+    holds: |v| v.layout.scheduled,
+    with: "a scheduler or a single writer, such as scheduler=mq-deadline",
+};
+
+const DEADLINES: When = When {
+    holds: |v| v.layout.scheduler() == Scheduler::MqDeadline,
+    with: "scheduler=mq-deadline",
+};
+
+const SPINDLES: When = When {
+    holds: |v| v.layout.single_writer && v.spindles > 1,
+    with: "zoned_qd1_writes=1 and several drives that turn",
+};
 
 fn number(n: u32) -> Value {
     Value::Number(u64::from(n))
@@ -393,7 +409,7 @@ const fn device(
         change: Change::Never,
         config: None,
         shown: Some(shown),
-        when: |_| true,
+        when: ALWAYS,
     }
 }
 
@@ -412,7 +428,7 @@ const fn at_open(
         change: Change::AtOpen,
         config: Some((get, set)),
         shown: None,
-        when: |_| true,
+        when: ALWAYS,
     }
 }
 
@@ -436,8 +452,8 @@ impl AttributeInfo {
         AttributeInfo { change: Change::Drained, ..self }
     }
 
-    /// Marks an attribute that exists only on disks for which `when` is true.
-    const fn when(self, when: fn(&View<'_>) -> bool) -> AttributeInfo {
+    /// Marks an attribute that exists only on some disks.
+    const fn when(self, when: When) -> AttributeInfo {
         AttributeInfo { when, ..self }
     }
 
