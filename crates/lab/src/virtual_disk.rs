@@ -86,8 +86,8 @@ impl Ways {
 
     /// Combines the flags into ways to open a disk, in each of `modes`. A flag that was not given leaves what `base`, the
     /// configuration of the disk's specification, has.
-    pub(crate) fn of(&self, base: &DiskConfig, modes: &[Mode]) -> Vec<Way> {
-        ways(base, modes, &self.scheduler, &self.policy.concat())
+    pub(crate) fn of(&self, base: &DiskConfig, modes: &[Mode]) -> Result<Vec<Way>, Failure> {
+        Ok(ways(base, modes, &self.scheduler, &self.policy.concat())?)
     }
 }
 

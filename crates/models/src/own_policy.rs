@@ -42,7 +42,7 @@ pub trait Choose: Send + Sync {
 /// let mut load = Workload::new(&disk, Rw::Randwrite);
 /// load.last(Nanos(100_000_000));
 /// let writer = Writer::Own(Own::new("last", Arc::new(Last)));
-/// let way = ways(&disk.config, &[], &[], &[writer]).remove(0);
+/// let way = ways(&disk.config, &[], &[], &[writer]).unwrap().remove(0);
 /// let row = load.run(&disk, &way, &Workers::all(&|| false), None).unwrap();
 /// assert_eq!(row.layer, "plug none qd1 last");
 /// ```

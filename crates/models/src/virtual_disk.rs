@@ -367,6 +367,9 @@ pub fn scheduler(text: &str) -> Result<Scheduler, Error> {
     })
 }
 
+/// Most ways to open a disk that are compared at a time.
+const MOST_WAYS: usize = 10_000;
+
 /// Combines every writer with every scheduler in every mode: ways to open a disk that are compared.
 /// An empty list means the value in `base`. Only mode `plug` has a single writer, so the other
 /// modes have no row for each writer.
@@ -375,16 +378,26 @@ pub fn scheduler(text: &str) -> Result<Scheduler, Error> {
 /// use zoneplug_core::disk::DiskConfig;
 /// use zoneplug_models::{Writer, ways};
 /// let writers = [Writer::Off, Writer::parse("clook+300us").unwrap()];
-/// let all = ways(&DiskConfig::default(), &[], &[], &writers);
+/// let all = ways(&DiskConfig::default(), &[], &[], &writers).unwrap();
 /// let names: Vec<String> = all.iter().map(|way| way.name(true)).collect();
 /// assert_eq!(names, ["plug none", "plug none qd1 clook +300us"]);
 /// ```
+///
+/// # Errors
+///
+/// More than 10,000 ways: each is a row of its own, and would be measured by itself.
 pub fn ways(
     base: &DiskConfig,
     modes: &[Mode],
     schedulers: &[Scheduler],
     writers: &[Writer],
-) -> Vec<Way> {
+) -> Result<Vec<Way>, Error> {
+    let all = [modes.len(), schedulers.len(), writers.len()];
+    let count = all.iter().fold(1, |all: usize, n| all.saturating_mul((*n).max(1)));
+    if count > MOST_WAYS {
+        return Err(Error::invalid(format!("{count} ways to open a disk, more than {MOST_WAYS}"))
+            .hint("fewer modes, policies or schedulers at a time"));
+    }
     let modes = if modes.is_empty() { vec![base.mode] } else { modes.to_vec() };
     let schedulers = if schedulers.is_empty() { vec![base.scheduler] } else { schedulers.to_vec() };
     let mut all: Vec<Way> = Vec::new();
@@ -406,7 +419,7 @@ pub fn ways(
             }));
         }
     }
-    all
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -437,12 +450,13 @@ mod tests {
     #[test]
     fn an_expression_has_times_and_keeps_its_commas() {
         let all = Writer::parse_list("fifo,[ min(wait_us,\tbytes); 1 ]+300us/4s,[0]").unwrap();
-        let names = ways(&DiskConfig::default(), &[], &[], &all);
+        let names = ways(&DiskConfig::default(), &[], &[], &all).unwrap();
         let names: Vec<String> = names.iter().map(|way| way.name(true)).collect();
         let is = ["fifo", "[ min(wait_us, bytes); 1 ] +300us 4000ms", "[0]"];
         assert_eq!(names, is.map(|name| format!("plug none qd1 {name}")));
         let never: Vec<bool> = ["[0]", "[0; 1]", "[0; 1]+1us"]
-            .map(|p| ways(&DiskConfig::default(), &[], &[], &[Writer::parse(p).unwrap()]).remove(0))
+            .map(|p| ways(&DiskConfig::default(), &[], &[], &[Writer::parse(p).unwrap()]).unwrap())
+            .map(|mut ways| ways.remove(0))
             .map(|way| way.never_waits().is_some())
             .into();
         assert_eq!(never, [false, true, false]);
@@ -468,14 +482,24 @@ mod tests {
         let writers = [Writer::Off, Writer::parse("clook").unwrap()];
         let schedulers = [Scheduler::None, Scheduler::MqDeadline];
         let names = |modes: &[Mode]| -> Vec<String> {
-            let all = ways(&DiskConfig::default(), modes, &schedulers, &writers);
+            let all = ways(&DiskConfig::default(), modes, &schedulers, &writers).unwrap();
             all.iter().map(|way| way.name(true)).collect()
         };
         let plug =
             ["plug none", "plug none qd1 clook", "plug mq-deadline", "plug mq-deadline qd1 clook"];
         assert_eq!(names(&[]), plug);
         assert_eq!(names(&[Mode::Lock]), ["lock none", "lock mq-deadline"]);
-        assert_eq!(ways(&DiskConfig::default(), &[], &[], &[]), [DiskConfig::default().into()]);
+        let one = ways(&DiskConfig::default(), &[], &[], &[]).unwrap();
+        assert_eq!(one, [DiskConfig::default().into()]);
+        // A hundred million ways would be gigabytes, and a year of work.
+        let many = ways(
+            &DiskConfig::default(),
+            &[],
+            &[Scheduler::None; 10_000],
+            &vec![Writer::Off; 10_000],
+        );
+        let e = many.unwrap_err();
+        assert_eq!(e.what(), "100000000 ways to open a disk, more than 10000");
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn row(spec: &str, zones: u32, zone_lock: bool, policy: &str) -> (String, Row) {
     (load.work.block_sectors, load.work.depth, load.jobs) = (2048, 8, 4);
     (load.zones, load.zone_lock) = (Some(zones), zone_lock);
     load.last(Nanos(4_000_000_000));
-    let way = ways(&disk.config, &[], &[], &[Writer::parse(policy).unwrap()]).remove(0);
+    let way = ways(&disk.config, &[], &[], &[Writer::parse(policy).unwrap()]).unwrap().remove(0);
     let mut row = load.run(&disk, &way, &Workers::all(&|| false), None).unwrap();
     (std::mem::take(&mut row.layer), row)
 }

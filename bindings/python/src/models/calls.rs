@@ -192,7 +192,7 @@ pub(crate) fn _measure<'py>(
         let schedulers: Vec<Scheduler> =
             scheduling.map(scheduler).transpose()?.into_iter().collect();
         let modes: Vec<Mode> = order.map(mode).transpose()?.into_iter().collect();
-        let way = ways(&disk.config, &modes, &schedulers, &writers).swap_remove(0);
+        let way = ways(&disk.config, &modes, &schedulers, &writers)?.swap_remove(0);
         let (geometry, limits) = (disk.geometry(), disk.limits());
         check(load.work, geometry, limits, way.config.mode, &NAMES)?;
         load.run(&disk, &way, workers, None)
@@ -254,8 +254,8 @@ pub(crate) fn _replay<'py>(
         let columns = columns.map(Columns::parse).transpose()?;
         let trace = Trace::new(&open, events, device).with_columns(columns.as_ref());
         let replay = Replay::of(&trace, &disks, workers)?;
-        let ways: Vec<_> =
-            disks.iter().map(|d| ways(&d.config, &modes, &schedulers, &writers)).collect();
+        let ways = disks.iter().map(|d| ways(&d.config, &modes, &schedulers, &writers));
+        let ways = ways.collect::<Result<Vec<_>, _>>()?;
         replay.rows(&ways, map, replay.pace(speed, iodepth), 1, workers)
     })?;
     plain(py, &rows)

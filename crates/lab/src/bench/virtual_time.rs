@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     let start = Instant::now();
     let load = workload(args, modelled);
     let work = load.work;
-    let ways = args.ways.of(&modelled.config, &args.mode);
+    let ways = args.ways.of(&modelled.config, &args.mode)?;
     if args.verify {
         return Err(Failure::usage("--verify in virtual time, where disks keep no data")
             .hint("--real-time with data=1 in the specification, or --disk mem"));

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     args.ways.check_real_time()?;
     let named = Named::of(&forced(args.disk.as_deref().unwrap_or("null"), args.consent)?)?;
     let work = work(args, &named);
-    let ways = args.ways.of(&named.config, &args.mode);
+    let ways = args.ways.of(&named.config, &args.mode)?;
     let [way] = &ways[..] else {
         return Err(Failure::usage("more than one mode, policy or scheduler in real time")
             .hint("one at a time, or a disk in virtual time, such as --disk sim-smr30"));

@@ -164,10 +164,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let trace = Trace::new(&open, events, args.device.as_deref());
     let trace = trace.with_columns(args.columns.as_ref());
     let (ways, turns): (Vec<_>, Vec<_>) = match &real {
-        Some(real) => (real.ways(args), real.rotational()),
+        Some(real) => (real.ways(args)?, real.rotational()),
         None => {
-            let ways = |d: &VirtualDisk| (args.ways.of(&d.config, &args.mode), d.rotational());
-            disks.iter().map(ways).unzip()
+            let ways = disks.iter().map(|d| args.ways.of(&d.config, &args.mode));
+            let ways = ways.collect::<Result<Vec<_>, Failure>>()?;
+            (ways, disks.iter().map(VirtualDisk::rotational).collect())
         }
     };
     // A replay in real time has no repeats.

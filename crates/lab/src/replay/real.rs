@@ -58,7 +58,7 @@ impl Disks {
     }
 
     /// The ways to open each disk.
-    pub(super) fn ways(&self, args: &Args) -> Vec<Vec<Way>> {
+    pub(super) fn ways(&self, args: &Args) -> Result<Vec<Vec<Way>>, Failure> {
         self.configs.iter().map(|c| args.ways.of(c, &args.mode)).collect()
     }
 
