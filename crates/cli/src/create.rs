@@ -122,10 +122,9 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
     };
     let mut new = NewDisk::begin(&args.path, &options, args.force).map_err(in_flags)?;
     new.write()?;
+    let g = *new.geometry();
     interrupt::completes();
     let identity = new.finish()?;
-    let disk = file::FileDisk::open(&args.path, file::Access::ReadOnly)?;
-    let g = *zoneplug_core::Device::geometry(&*disk);
     let created = Created {
         path: args.path.display().to_string(),
         identity,

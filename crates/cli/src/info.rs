@@ -15,8 +15,8 @@ use zoneplug_core::disk::Disk;
 use zoneplug_core::plain;
 use zoneplug_core::zone::Limits;
 use zoneplug_core::{Bytes, Sector};
-use zoneplug_host::file::{Access, FileDisk, Identity};
-use zoneplug_host::{Level, Specification};
+use zoneplug_host::Level;
+use zoneplug_host::file::Identity;
 
 /// Flags of `zoneplug info`.
 #[derive(Debug, clap::Args)]
@@ -129,18 +129,14 @@ impl Declared {
     }
 }
 
-/// The identity of a durable disk; `None` for another device.
-fn identity(spec: &Specification) -> Result<Option<Identity>, Failure> {
-    let Some(path) = spec.file() else { return Ok(None) };
-    Ok(Some(FileDisk::open(path, Access::ReadOnly)?.identity()))
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disk = Opened::new(&args.spec, Use::Look)?;
     let g = disk.geometry;
     let zones = disk.report(0..g.nr_zones())?;
     let (spec, stack) = (disk.spec, disk.stack);
+    // A disk that is joined of several has no identity.
+    let identity = spec.file().and_then(|_| disk.disk.identities().next());
     let disk = disk.disk.disk();
     let mut conditions = BTreeMap::new();
     let mut map: Vec<Run> = Vec::new();
@@ -156,7 +152,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let last = zones.last();
     let info = Info {
         spec: args.spec.clone(),
-        identity: identity(&spec)?,
+        identity,
         capacity_bytes: g.capacity_bytes().0,
         zones: g.nr_zones(),
         conventional_zones: g.nr_conventional(),

@@ -56,7 +56,7 @@ impl Named {
 
     /// Opens the device as a Driven disk.
     pub fn driven(&self, config: DiskConfig) -> Result<Disk, Failure> {
-        check_zone_memory(self.device.geometry())?;
+        check_zone_memory(self.device.geometry().memory())?;
         let start = Instant::now();
         let mut clock = |_| Nanos(start.elapsed().as_nanos() as u64);
         Ok(Disk::open(self.device.clone(), config, &mut clock)?)
@@ -138,14 +138,15 @@ impl Opened {
     /// Opens the disk of a specification.
     pub fn of(spec: Specification, usage: Use) -> Result<Opened, Failure> {
         tell(&spec);
-        let named = match usage {
+        let mut named = match usage {
             Use::Look => spec.open_to_look()?,
             Use::Change => spec.open()?,
         };
-        let disk = HostedDisk::open(named.device, named.config)?;
+        let stack = std::mem::take(&mut named.stack);
+        let disk = HostedDisk::open_named(named)?;
         let io = BlockingDisk::new(&disk)?;
         let geometry = disk.disk().geometry();
-        Ok(Opened { spec, stack: named.stack, disk, io, geometry })
+        Ok(Opened { spec, stack, disk, io, geometry })
     }
 
     /// Reports the zones of a range.

@@ -1,30 +1,41 @@
-//! Checks that there is memory for the zones of a large disk.
+//! Checks that there is memory for the zones of large disks.
 //!
-//! Linux grants memory that it does not have, and kills a process that uses it. So a disk with too many zones is
-//! refused before its plugs are made.
+//! Linux grants memory that it does not have, and kills a process that uses it. Where the process has a limit, an
+//! allocation fails, and Rust ends the process. So a disk with too many zones is refused before the device below it,
+//! and its plugs, are made.
 
 use zoneplug_core::Error;
 use zoneplug_core::unit::Bytes;
-use zoneplug_core::zone::Geometry;
+use zoneplug_core::zone::ZoneMemory;
 
-/// Disks with fewer zones are not checked: their zones take 19 MB at most.
-const MANY_ZONES: u32 = 200_000;
+/// Disks with fewer zones are not checked: their zones take 19 MB at most, and what the device keeps.
+const MANY_ZONES: u64 = 200_000;
 
-/// Fails if the zones of a disk take more memory than the machine, or the process's control group, has left. Passes
-/// if neither is known.
-pub fn check_zone_memory(g: &Geometry) -> Result<(), Error> {
-    if g.nr_zones() <= MANY_ZONES {
+/// Bytes of each zone that a program keeps of its own: a list of them, or a part of a report.
+const PROGRAM: u64 = 24;
+
+/// The addresses that glibc reserves for what threads allocate: 64 MiB for each of the first two that do.
+const ARENAS: u64 = 128 << 20;
+
+/// Fails if zones take more memory than there is: of the machine, of the process's control group, or below the
+/// process's own limits (`ulimit -v`, `ulimit -d`). Passes if nothing of that is known.
+pub fn check_zone_memory(needed: ZoneMemory) -> Result<(), Error> {
+    if needed.zones <= MANY_ZONES {
         return Ok(());
     }
+    let needed = needed.with_device(PROGRAM);
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let group = control_group(&read("/proc/self/cgroup")).unwrap_or_default();
     let of_group = |file| read(&format!("/sys/fs/cgroup{group}/{file}"));
-    fits(g, available(&read("/proc/meminfo"), &of_group("memory.max"), &of_group("memory.current")))
+    let machine = machine(&read("/proc/meminfo"));
+    let group = left(&of_group("memory.max"), &of_group("memory.current"));
+    let process = process(&read("/proc/self/limits"), &read("/proc/self/status"));
+    fits(needed, [machine, group, process].into_iter().flatten().min())
 }
 
-fn fits(g: &Geometry, available: Option<u64>) -> Result<(), Error> {
+fn fits(needed: ZoneMemory, available: Option<u64>) -> Result<(), Error> {
     match available {
-        Some(n) if n < g.memory().0 => Err(g.too_large(Some(Bytes(n)))),
+        Some(n) if n < needed.total().0 => Err(needed.too_much(Some(Bytes(n)))),
         _ => Ok(()),
     }
 }
@@ -35,31 +46,65 @@ fn control_group(groups: &str) -> Option<String> {
     Some(path.trim_end_matches('/').to_owned())
 }
 
-/// The bytes that are available according to these files: `MemAvailable` of the machine, and the limit of the control
-/// group less its current use.
-fn available(meminfo: &str, max: &str, current: &str) -> Option<u64> {
+/// The number of KiB in a line such as `MemAvailable:  1000 kB`, in bytes.
+fn kib(text: &str, title: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(title))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The bytes that are available according to `/proc/meminfo`.
+fn machine(meminfo: &str) -> Option<u64> {
+    kib(meminfo, "MemAvailable:")
+}
+
+/// A limit less its current use. `None`: there is no limit.
+fn left(max: &str, current: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();
-    let machine = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"))
-        .and_then(|kib| number(kib)?.checked_mul(1024));
-    let group = number(max).map(|max| max.saturating_sub(number(current).unwrap_or(0)));
-    machine.into_iter().chain(group).min()
+    number(max).map(|max| max.saturating_sub(number(current).unwrap_or(0)))
+}
+
+/// The address space, and the memory for data, that `/proc/self/limits` leaves to a process with this
+/// `/proc/self/status`. [`ARENAS`] of the address space do not count.
+fn process(limits: &str, status: &str) -> Option<u64> {
+    // The soft limit is the first word behind the title.
+    let soft = |title: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(title))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let left = |title: &str, used: &str, other: u64| {
+        Some(soft(title)?.saturating_sub(kib(status, used).unwrap_or(0)).saturating_sub(other))
+    };
+    let addresses = left("Max address space", "VmSize:", ARENAS);
+    let both = [addresses, left("Max data size", "VmData:", 0)];
+    both.into_iter().flatten().min()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoneplug_core::zone::Geometry;
 
     const MEMINFO: &str = "MemTotal:       4020000 kB\nMemFree:  10 kB\nMemAvailable:    1000 kB\n";
 
+    const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
+        Max data size             unlimited            unlimited            bytes     \n\
+        Max address space         200000000            unlimited            bytes     \n";
+
     #[test]
-    fn the_tighter_limit_counts() {
-        assert_eq!(available(MEMINFO, "max\n", "5\n"), Some(1_024_000));
-        assert_eq!(available(MEMINFO, "1000000\n", "900000\n"), Some(100_000));
-        assert_eq!(available(MEMINFO, "2000000\n", "900000\n"), Some(1_024_000));
-        assert_eq!(available("", "10\n", "20\n"), Some(0));
-        assert_eq!(available("", "", ""), None);
+    fn what_is_left_is_read() {
+        assert_eq!(machine(MEMINFO), Some(1_024_000));
+        assert_eq!(machine(""), None);
+        assert_eq!(left("max\n", "5\n"), None);
+        assert_eq!(left("1000000\n", "900000\n"), Some(100_000));
+        assert_eq!(left("10\n", "20\n"), Some(0));
+        assert_eq!(left("", ""), None);
+        assert_eq!(
+            process(LIMITS, "VmSize:\t     100 kB\nVmData: 1 kB\n"),
+            Some(200_000_000 - 102_400 - ARENAS)
+        );
+        let of_data = LIMITS.replace("unlimited            unlimited", "2048 4096");
+        assert_eq!(process(&of_data, "VmSize: 1 kB\nVmData: 1 kB\n"), Some(1024));
+        assert_eq!(process("", ""), None);
         assert_eq!(
             control_group("1:name=x:/old\n0::/user.slice\n"),
             Some("/user.slice".to_owned())
@@ -71,15 +116,15 @@ mod tests {
     /// A refusal names the memory that the zones take, the memory that is available, and what to try.
     #[test]
     fn a_disk_that_does_not_fit_is_refused() {
-        let g = Geometry::new(1_000_000, 8, 8).unwrap();
-        fits(&g, None).unwrap();
-        fits(&g, Some(96_000_000)).unwrap();
-        let e = fits(&g, Some(50 << 20)).unwrap_err();
+        let needed = Geometry::new(1_000_000, 8, 8).unwrap().memory();
+        fits(needed, None).unwrap();
+        fits(needed, Some(96_000_000)).unwrap();
+        let e = fits(needed, Some(50 << 20)).unwrap_err();
         assert_eq!(
             e.to_string(),
             "1000000 zones take 92M of memory, 96 bytes each, and 50M are available; \
              try: fewer zones, or more memory"
         );
-        check_zone_memory(&Geometry::new(200_000, 8, 8).unwrap()).unwrap();
+        check_zone_memory(Geometry::new(200_000, 8, 8).unwrap().memory()).unwrap();
     }
 }

@@ -109,6 +109,10 @@ impl Rng {
     }
 }
 
+/// The bytes that [`Offsets`] keep of each zone.
+#[cfg(feature = "virtual-time")]
+pub(crate) const ZONE_BYTES: u64 = size_of::<Slot>() as u64;
+
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     start: u64,
@@ -159,19 +163,18 @@ impl Offsets {
         max_open: u32,
         seed: u64,
     ) -> Self {
-        let all: Vec<ZoneNo> =
-            (0..g.nr_zones()).map(ZoneNo).filter(|&z| !g.is_conventional(z)).collect();
-        let (n, i, clients) = (all.len(), index as usize, clients as usize);
-        let zones: Vec<Slot> = all[n * i / clients..n * (i + 1) / clients]
-            .iter()
-            .map(|&z| Slot {
-                start: g.zone_start(z).0,
-                len: g.zone_len_sectors(z),
-                capacity: g.capacity_of(z),
-                used: 0,
-                refused: false,
-            })
-            .collect();
+        let (n, i, clients) =
+            ((g.nr_zones() - g.nr_conventional()) as usize, index as usize, clients as usize);
+        let mine = n * i / clients..n * (i + 1) / clients;
+        let all = (0..g.nr_zones()).map(ZoneNo).filter(|&z| !g.is_conventional(z));
+        let mut zones = Vec::with_capacity(mine.len());
+        zones.extend(all.skip(mine.start).take(mine.len()).map(|z| Slot {
+            start: g.zone_start(z).0,
+            len: g.zone_len_sectors(z),
+            capacity: g.capacity_of(z),
+            used: 0,
+            refused: false,
+        }));
         let limit = if max_open == 0 { RANDOM_ZONES } else { RANDOM_ZONES.min(max_open) };
         let max_open = (limit as usize / clients).max(1).min(zones.len());
         // The last zone may be shorter. Reads use as much of each zone as the shortest has.

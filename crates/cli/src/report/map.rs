@@ -92,45 +92,42 @@ impl Map<'_> {
         let digits = (self.first as usize + self.zones.len()).to_string().len();
         let room = columns.saturating_sub(digits + 3).max(8);
         let width = if room >= 16 { room / 8 * 8 } else { room };
+        // Every zone with a glyph of its own, if the folded map is short.
         let mut per_cell = 1;
-        let mut rows = self.rows(per_cell, width);
-        if folded(&rows) > ROWS {
+        if !Folded::of(self.rows(per_cell, width)).fit() {
             per_cell = self.zones.len().div_ceil(width * ROWS).max(2);
-            rows = self.rows(per_cell, width);
         }
         let mut text = String::new();
-        let mut i = 0;
-        while i < rows.len() {
-            let same = rows[i..].iter().take_while(|r| **r == rows[i]).count();
-            let at = self.first as usize + i * width * per_cell;
-            text += &format!("  {at:>digits$} {}\n", line(&rows[i], colours));
-            if same > FOLD {
-                text += &format!("  {:>digits$} {} more rows like it\n", "*", same - 1);
-                i += same;
-            } else {
-                i += 1;
+        let mut at = self.first as usize;
+        for (row, same) in Folded::of(self.rows(per_cell, width)) {
+            let folds = same > FOLD;
+            for n in 0..if folds { 1 } else { same } {
+                let at = at + n * width * per_cell;
+                text += &format!("  {at:>digits$} {}\n", line(&row, colours));
             }
+            if folds {
+                text += &format!("  {:>digits$} {} more rows like it\n", "*", same - 1);
+            }
+            at += same * width * per_cell;
         }
         text + "\n" + &self.legend(per_cell, colours)
     }
 
-    fn rows(&self, per_cell: usize, width: usize) -> Vec<Vec<Cell>> {
-        let zones = self.zones.chunks(per_cell).zip(self.shown.chunks(per_cell));
-        let cells: Vec<Cell> = zones.map(|(z, s)| cell(z, s)).collect();
-        cells.chunks(width).map(<[Cell]>::to_vec).collect()
+    /// The rows of the picture. A disk may have so many that they are never all in memory.
+    fn rows(&self, per_cell: usize, width: usize) -> impl Iterator<Item = Vec<Cell>> {
+        let in_row = per_cell * width;
+        self.zones.chunks(in_row).zip(self.shown.chunks(in_row)).map(move |(zones, shown)| {
+            let cells = zones.chunks(per_cell).zip(shown.chunks(per_cell));
+            cells.map(|(z, s)| cell(z, s)).collect()
+        })
     }
 
     fn legend(&self, per_cell: usize, colours: bool) -> String {
         let mut text = String::new();
         for (cond, style, name) in CONDITIONS.iter().rev() {
-            let mine: Vec<&ZoneInfo> = self
-                .zones
-                .iter()
-                .zip(self.shown)
-                .filter(|(z, s)| **s && z.cond == *cond)
-                .map(|(z, _)| z)
-                .collect();
-            if mine.is_empty() {
+            let zones = self.zones.iter().zip(self.shown);
+            let mine = zones.filter(|(z, s)| **s && z.cond == *cond).count();
+            if mine == 0 {
                 continue;
             }
             let glyph = match cond {
@@ -143,7 +140,7 @@ impl Map<'_> {
             };
             let pad = " ".repeat(3 - glyph.chars().count());
             let glyph = paint(glyph, style, colours) + &pad;
-            text += &format!("  {glyph} {name:<17} {}\n", count(mine.len(), "zone"));
+            text += &format!("  {glyph} {name:<17} {}\n", count(mine, "zone"));
         }
         let data: u64 = self.zones.iter().map(written).sum();
         let room: u64 = self
@@ -162,9 +159,32 @@ impl Map<'_> {
     }
 }
 
-/// The number of rows after folding.
-fn folded(rows: &[Vec<Cell>]) -> usize {
-    rows.chunk_by(|a, b| a == b).map(|same| if same.len() > FOLD { 2 } else { same.len() }).sum()
+/// Rows of a picture, each with the number of times that it is there in sequence.
+struct Folded<I: Iterator>(std::iter::Peekable<I>);
+
+impl<I: Iterator<Item: PartialEq>> Folded<I> {
+    fn of(rows: I) -> Folded<I> {
+        Folded(rows.peekable())
+    }
+
+    /// Whether the folded rows are at most [`ROWS`].
+    fn fit(self) -> bool {
+        let mut rows = self.map(|(_, same)| if same > FOLD { 2 } else { same });
+        rows.try_fold(0, |all, more| (all + more <= ROWS).then_some(all + more)).is_some()
+    }
+}
+
+impl<I: Iterator<Item: PartialEq>> Iterator for Folded<I> {
+    type Item = (I::Item, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.0.next()?;
+        let mut same = 1;
+        while self.0.next_if_eq(&row).is_some() {
+            same += 1;
+        }
+        Some((row, same))
+    }
 }
 
 fn line(cells: &[Cell], colours: bool) -> String {

@@ -10,9 +10,7 @@ const MEMORY: u32 = 2 << 20;
 
 /// The command with so much memory at most.
 fn bounded(args: &[&str]) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {MEMORY}; exec \"$@\""), "sh", &ZONEPLUG]).args(args);
-    command
+    within(MEMORY, args)
 }
 
 /// Fails soon, and within the memory, with a line for what is wrong.
@@ -114,4 +112,34 @@ fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
     // A variable that says so much is bounded as a terminal is.
     let out = soon(bounded(&["report", "--map", &disk]).env("COLUMNS", "99999999999"));
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+}
+
+/// Where memory is short, a disk of many zones is refused with a line that says so. An allocation that fails would end
+/// the program with a signal.
+#[test]
+fn a_disk_of_many_zones_is_refused_where_memory_is_short() {
+    let dir = Dir::new("short");
+    let mem = "mem,zones=250000,max-open=14";
+    let file = dir.disk("--zones 250000 --zone-size 1M");
+    for args in [["info", mem], ["info", &file], ["check", &file]] {
+        let works = (0..6).map(|step| works_within(50_000 + step * 50_000, &args));
+        let works: Vec<bool> = works.collect();
+        assert!(!works[0] && works[5] && works.is_sorted(), "{args:?}: {works:?}");
+    }
+}
+
+/// Making a disk takes no memory for its zones, so that a disk that is replaced is never lost for want of it.
+#[test]
+fn a_disk_of_many_zones_is_made_in_little_memory() {
+    let dir = Dir::new("made");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    let create = ["create", &disk, "--force", "--zones", "1000000", "--zone-size", "1M"];
+    let out = soon(&mut within(60_000, &create));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("1000000 zones of 1M"), "{}", text(&out.stdout));
+    let names: Vec<_> = std::fs::read_dir(dir.0.as_path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    let check = ["check", &disk];
+    let out = soon(&mut bounded(&check));
+    assert!(text(&out.stdout).contains("1000000 zones, 0 problems"), "{}", text(&out.stdout));
 }

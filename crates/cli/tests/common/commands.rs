@@ -106,6 +106,24 @@ pub(crate) fn assert_failed(out: &Output, code: i32, what: &str, args: &str) {
     assert!(lines.contains(what), "{args}: {what} is not in {lines}");
 }
 
+/// The command with at most so many KiB of memory.
+pub(crate) fn within(kib: u32, args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -v {kib}; exec \"$@\""), "sh", program(args)]).args(args);
+    command
+}
+
+/// Whether a command works with at most so many KiB of memory. Where it does not, it says that memory is what it lacks.
+pub(crate) fn works_within(kib: u32, args: &[&str]) -> bool {
+    let out = soon(&mut within(kib, args));
+    let err = text(&out.stderr);
+    match out.status.code() {
+        Some(0) => true,
+        Some(4) if err.contains("memory") && err.contains("\ntry: ") => false,
+        _ => panic!("{args:?} with {kib} KiB: {}: {err}", out.status),
+    }
+}
+
 /// Runs a command that must end soon, whatever it is given. Returns its output.
 pub(crate) fn soon(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

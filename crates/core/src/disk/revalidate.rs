@@ -144,7 +144,7 @@ impl Revalidation {
         let more = (self.geometry.nr_zones() as usize).saturating_sub(self.zones.len()).max(got);
         if self.zones.try_reserve_exact(more).is_err() {
             queue.state.own_report.put(cmd);
-            return Some(Err(self.geometry.too_large(None)));
+            return Some(Err(self.geometry.memory().too_much(None)));
         }
         self.zones.extend_from_slice(&cmd.report);
         queue.state.own_report.put(cmd);
@@ -185,7 +185,7 @@ impl Revalidation {
         // Held writes were checked, and cut into parts, for the limits that held before.
         let same = current.geometry == self.geometry && current.limits == limits;
         let words = shared.room_for_plugs(self.zones.len());
-        let words = words.ok_or_else(|| self.geometry.too_large(None))?;
+        let words = words.ok_or_else(|| self.geometry.memory().too_much(None))?;
         let early = shared.early_before();
         shared.rebuild_plugs(&words, &self.zones, per_zone, &mut queue.state.aborted);
         let layout = Arc::new(Layout::new(self.geometry, limits, config, words));

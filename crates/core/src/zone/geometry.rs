@@ -1,7 +1,7 @@
 //! The layout of a disk.
 
 use super::condition::ZoneType;
-use crate::error::{Error, ErrorKind};
+use super::memory::{ZONE_BYTES, ZoneMemory};
 use crate::poison::lock_soon;
 use crate::status::Status;
 use crate::unit::{Bytes, Sector, ZoneNo};
@@ -11,10 +11,6 @@ use std::sync::Mutex;
 
 /// Most zones of a disk. Each takes [`ZONE_BYTES`] of memory, written or not.
 pub const MAX_ZONES: u64 = 4_000_000;
-
-/// The most bytes of memory that a zone takes while a disk is opened: its plug, its word, and its record of the first report,
-/// which is given back then. About half of that stays while the disk is open.
-pub const ZONE_BYTES: u64 = 96;
 
 /// Where zones start, and how much of each can be written. A zone may have any size below 2^32 sectors. Dividing by
 /// the zone size is a shift if it is a power of two, otherwise a multiplication by a reciprocal.
@@ -112,24 +108,9 @@ impl fmt::Display for GeometryError {
 impl std::error::Error for GeometryError {}
 
 impl Geometry {
-    /// Returns the most memory that the zones take while a disk is opened.
-    pub fn memory(&self) -> Bytes {
-        Bytes(u64::from(self.nr_zones) * ZONE_BYTES)
-    }
-
-    /// Returns the error of a disk whose zones take more memory than there is. `available`: how much there is, if
-    /// that is known.
-    pub fn too_large(&self, available: Option<Bytes>) -> Error {
-        // In whole MiB, for people.
-        let whole = |bytes: u64| Bytes(bytes >> 20 << 20);
-        let there = available.map(|n| format!(", and {} are available", whole(n.0)));
-        let what = format!(
-            "{} zones take {} of memory, {ZONE_BYTES} bytes each{}",
-            self.nr_zones,
-            whole(self.memory().0 + (1 << 20) - 1),
-            there.unwrap_or_default()
-        );
-        Error::new(ErrorKind::NotSupported, what).hint("fewer zones, or more memory")
+    /// Returns the memory that the engine takes for the zones while a disk is opened.
+    pub fn memory(&self) -> ZoneMemory {
+        ZoneMemory { zones: u64::from(self.nr_zones), each: ZONE_BYTES }
     }
 
     /// A disk of `nr_zones` sequential zones of `zone_sectors`, of which `zone_capacity_sectors` can be written.

@@ -6,10 +6,12 @@ mod geometry;
 mod info;
 mod limits;
 pub mod machine;
+mod memory;
 mod spindles;
 
 pub use condition::{Condition, ZoneType};
-pub use geometry::{Geometry, GeometryError, MAX_ZONES, ZONE_BYTES};
+pub use geometry::{Geometry, GeometryError, MAX_ZONES};
 pub use info::{ZONE_RECORD_LEN, ZoneInfo};
 pub use limits::Limits;
+pub use memory::{ZONE_BYTES, ZoneMemory};
 pub use spindles::Spindles;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use zoneplug_core::Error;
 use zoneplug_core::form::Time;
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
-use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::zone::{Geometry, Limits, ZoneMemory};
 
 /// The place of an emulated disk's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,18 @@ impl EmuConfig {
             reorder: None,
             paranoid: false,
         }
+    }
+
+    /// Returns the memory that the zones take while a disk on this device is opened. Data come on top, when they are
+    /// written.
+    pub fn zone_memory(&self) -> ZoneMemory {
+        // The state of a zone and its place in the list of open ones, the time at which a model lets it go on, and the
+        // chunks of its data.
+        let kept = match self.kind {
+            EmuKind::Null => 8 + 8 + 8,
+            EmuKind::Mem => 8 + 8 + 8 + 40,
+        };
+        self.geometry.memory().with_device(kept)
     }
 
     /// Checks that the parts agree with each other. Fails with an error of kind *invalid* that names the first that

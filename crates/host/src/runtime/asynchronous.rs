@@ -1,7 +1,7 @@
 //! The async adapter: any number of operations at a time as futures, buffers by value. Runs in any executor.
 
 use crate::runtime::batch::whole_sectors;
-use crate::runtime::blocking::{ZONES_PER_REPORT, decode_zones};
+use crate::runtime::blocking::{ZONES_PER_REPORT, decode_zones, room_for_report};
 use crate::runtime::futures::AsyncShared;
 use crate::runtime::hosted::HostedDisk;
 use crate::runtime::io_error::IoError;
@@ -337,7 +337,7 @@ async fn report(
     flags: Flags,
 ) -> Result<Vec<ZoneInfo>, IoError> {
     let op = Op::ReportZones;
-    let mut zones: Vec<ZoneInfo> = Vec::new();
+    let mut zones = room_for_report(disk.geometry(), sector, nr);
     while (zones.len() as u32) < nr {
         let ask = (nr - zones.len() as u32).min(ZONES_PER_REPORT);
         let buf = AlignedBuf::zeroed(ask * ZONE_RECORD_LEN as u32);

@@ -267,7 +267,7 @@ impl BlockingDisk {
         nr: u32,
         flags: Flags,
     ) -> Result<Vec<ZoneInfo>, IoError> {
-        let mut zones: Vec<ZoneInfo> = Vec::new();
+        let mut zones = room_for_report(self.geometry(), sector, nr);
         while (zones.len() as u32) < nr {
             let ask = (nr - zones.len() as u32).min(ZONES_PER_REPORT);
             let buf = AlignedBuf::zeroed(ask * ZONE_RECORD_LEN as u32);
@@ -303,6 +303,12 @@ impl BlockingDisk {
     fn wait(&mut self, id: OpId) -> Result<Done, IoError> {
         self.batch.wait_for(id, self.timeout, self.give_up)
     }
+}
+
+/// A list for `nr` zones from `sector`, as far as the disk has them: a list that grows may take twice the memory.
+pub(crate) fn room_for_report(g: Geometry, sector: Sector, nr: u32) -> Vec<ZoneInfo> {
+    let left = g.nr_zones().saturating_sub(g.zone_of(sector).0.0);
+    Vec::with_capacity(nr.min(left) as usize)
 }
 
 /// Appends the `count` zones of a report that asked for `ask`. Returns where the next report begins, if there is one.

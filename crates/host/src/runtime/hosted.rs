@@ -89,7 +89,7 @@ impl HostedDisk {
         let config = DiskConfig { survive_panics, ..config };
         let deadlines = config.timeout.is_some();
         let clock = Clock::start();
-        check_zone_memory(device.geometry())?;
+        check_zone_memory(device.geometry().memory())?;
         let disk = Disk::open(device, config, &mut |_| clock.now())?;
         Ok(HostedDisk {
             shared: Handle::first(disk, clock, deadlines),
@@ -189,6 +189,18 @@ impl HostedDisk {
     #[cfg(feature = "file")]
     pub fn closing(&self) -> Closing {
         Closing(self.files.iter().map(|file| file.closed()).collect())
+    }
+
+    /// The identities of the disks in files below this disk.
+    ///
+    /// ```
+    /// # use zoneplug_host::HostedDisk;
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// assert_eq!(disk.identities().count(), 0, "a disk in memory has none");
+    /// ```
+    #[cfg(feature = "file")]
+    pub fn identities(&self) -> impl Iterator<Item = crate::file::Identity> {
+        self.files.iter().map(|file| file.identity())
     }
 
     /// Whether the disk stands on files.

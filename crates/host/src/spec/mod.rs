@@ -27,6 +27,7 @@ use crate::backend::data_path::DataPath;
 use crate::backend::file::FileDisk;
 use crate::backend::trace::trace;
 use crate::held::HeldDisks;
+use crate::zone_memory::check_zone_memory;
 #[cfg(not(feature = "crypt"))]
 pub(crate) use absent::crypt::CryptDisk;
 #[cfg(not(feature = "file"))]
@@ -69,6 +70,7 @@ fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     spec.finish()?;
     let mut config = EmuConfig::new(kind, profile.geometry()?);
     config.limits = Limits { keeps_write_order: ordered, ..profile.limits() };
+    check_zone_memory(config.zone_memory())?;
     Ok((EmuDisk::timed_with(&profile, config)?, profile.queue_depth))
 }
 
@@ -334,6 +336,7 @@ impl DiskSpec {
             if part.kind().is_some_and(|kind| matches!(kind.name, "null" | "mem")) {
                 let emu = EmuConfig::from_spec(&mut spec)?;
                 spec.finish()?;
+                check_zone_memory(emu.zone_memory())?;
                 other(EmuDisk::new(emu)?, part.name())
             } else if part.drive().is_some() {
                 let (drive, data_path) = drives::open(&mut spec, purpose, opened)?;

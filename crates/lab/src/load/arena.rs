@@ -1,10 +1,10 @@
 //! Memory for the BIOs of a measurement.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use std::sync::{Arc, Mutex};
 use zoneplug_buf::{AlignedBuf, Parts};
-use zoneplug_core::IoBuf;
 use zoneplug_core::poison::lock;
+use zoneplug_core::{Bytes, IoBuf};
 
 /// Memory for I/O, used again by every measurement. It is never given back to the allocator, so addresses stay the
 /// same.
@@ -14,6 +14,13 @@ pub(crate) struct Arena {
     zeroes: &'static [u8],
     /// Buffers that are not in use.
     free: Arc<Mutex<Vec<IoBuf>>>,
+}
+
+/// The failure to get memory for `n` buffers of `len` bytes.
+fn no_memory(n: u32, len: u32) -> Failure {
+    let all = Bytes(u64::from(n) * u64::from(len));
+    Failure::new(Kind::NotSupported, format!("there is no memory for {all} of buffers"))
+        .hint("a smaller bs or iodepth, or more memory")
 }
 
 impl Arena {
@@ -29,7 +36,7 @@ impl Arena {
     pub(crate) fn zeroes(&mut self, sectors: u32) -> Result<&'static [u8], Failure> {
         let len = Self::len(1, sectors)?;
         if self.zeroes.len() < len as usize {
-            self.zeroes = AlignedBuf::zeroed(len).leak();
+            self.zeroes = AlignedBuf::try_zeroed(len).ok_or_else(|| no_memory(1, len))?.leak();
         }
         Ok(&self.zeroes[..len as usize])
     }
@@ -39,10 +46,15 @@ impl Arena {
         let len = Self::len(n, sectors)?;
         let mut free = lock(&self.free);
         let mut take = || match free.iter().position(|b| b.len() == len) {
-            Some(i) => free.swap_remove(i),
-            None => IoBuf::leaked(len),
+            Some(i) => Ok(free.swap_remove(i)),
+            // The loan is dropped, so the memory is never freed.
+            None => match AlignedBuf::try_zeroed(len) {
+                Some(memory) => Ok(memory.lend().1),
+                None => Err(no_memory(n, len)),
+            },
         };
-        Ok((0..n).map(|_| Buffer { whole: take(), cut: None, home: self.free.clone() }).collect())
+        let buffer = |whole| Buffer { whole, cut: None, home: self.free.clone() };
+        (0..n).map(|_| take().map(buffer)).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bounds;
 mod calibrate;
 #[path = "../../../cli/tests/common/commands.rs"]
 mod common;

@@ -18,6 +18,7 @@ use zoneplug_core::{Bios, Device, Error, ErrorKind, Nanos, Queue, ZoneNo};
 use zoneplug_devices::emu::timing::{DriveStats, Profile};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
+use zoneplug_host::check_zone_memory;
 
 /// A function that puts layers on a device.
 type PutOn = dyn Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync;
@@ -145,11 +146,24 @@ impl Run {
         }
     }
 
-    /// Creates the drives of this many disks.
-    fn drives(&self, disks: u32) -> Result<Vec<Arc<EmuDisk>>, Error> {
+    /// The description of each drive.
+    fn drive(&self) -> Result<EmuConfig, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
         config.paranoid = self.paranoid;
+        Ok(config)
+    }
+
+    /// Fails if there is too little memory for the zones of all disks, and for `clients` bytes of each zone that the
+    /// clients keep.
+    pub(crate) fn check_memory(&self, clients: u64) -> Result<(), Error> {
+        let drives = self.drives.max(1).saturating_mul(self.disks.max(1));
+        check_zone_memory(self.drive()?.zone_memory().with_device(clients).of_disks(drives))
+    }
+
+    /// Creates the drives of this many disks.
+    fn drives(&self, disks: u32) -> Result<Vec<Arc<EmuDisk>>, Error> {
+        let config = self.drive()?;
         let drive = || EmuDisk::timed_with(&self.profile, config.clone());
         (0..self.drives.max(1) * disks).map(|_| drive()).collect()
     }
@@ -171,6 +185,7 @@ impl Run {
 
     /// Runs as [`Run::go`] does, with clients that the caller keeps.
     pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
+        self.check_memory(0)?;
         let disks = self.disks.max(1) as usize;
         let drives = self.drives(disks as u32)?;
         let devices = self.devices(&drives)?;

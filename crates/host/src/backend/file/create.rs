@@ -10,7 +10,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, Hint, ZoneNo};
+
+/// Bytes that are written at a time before the data of a new disk.
+const AT_ONCE: usize = 1 << 20;
 
 /// Random bytes for identities and sessions. They are no secrets.
 pub(super) fn random<const N: usize>() -> [u8; N] {
@@ -59,19 +63,23 @@ pub(super) fn renew(storage: &dyn Storage, head: &Head) -> io::Result<Super> {
 pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
     let layout = Layout::of(&sup.geometry);
     let nr = sup.geometry.nr_zones();
-    // Writes every byte before the data, so that later changes of the table need no space.
-    let notes_end = layout.notes + u64::from(nr) * NOTE;
-    let mut head = vec![0; (notes_end.next_multiple_of(4096) - SESSION_AT) as usize];
-    for group in 0..layout.groups {
-        let zones = group * GROUP..nr.min((group + 1) * GROUP);
-        let records: Vec<_> =
-            zones.map(|z| Record::new(sup.geometry.is_conventional(ZoneNo(z)))).collect();
-        let at = (layout.table(group, 0) - SESSION_AT) as usize;
-        let sector = encode_table(&sup.uuid, group, 0, &records);
-        head[at..at + SECTOR].copy_from_slice(&sector);
-    }
-    for (i, part) in head.chunks(1 << 20).enumerate() {
-        storage.write_at(SESSION_AT + ((i as u64) << 20), part)?;
+    // Writes every byte before the data, so that later changes of the table need no space. A part at a time: a disk
+    // may have more zones than this machine has memory for.
+    let end = (layout.notes + u64::from(nr) * NOTE).next_multiple_of(4096);
+    let mut groups = (0..layout.groups).map(|group| (layout.table(group, 0), group)).peekable();
+    let mut part = vec![0; AT_ONCE];
+    for start in (SESSION_AT..end).step_by(AT_ONCE) {
+        let part = &mut part[..(end - start).min(AT_ONCE as u64) as usize];
+        part.fill(0);
+        let ends = start + part.len() as u64;
+        while let Some((at, group)) = groups.next_if(|(at, _)| *at < ends) {
+            let zones = group * GROUP..nr.min((group + 1) * GROUP);
+            let records: Vec<_> =
+                zones.map(|z| Record::new(sup.geometry.is_conventional(ZoneNo(z)))).collect();
+            let sector = encode_table(&sup.uuid, group, 0, &records);
+            part[(at - start) as usize..][..SECTOR].copy_from_slice(&sector);
+        }
+        storage.write_at(start, part)?;
     }
     storage.sync()?;
     for at in layout.supers() {
@@ -121,6 +129,11 @@ impl NewDisk {
         let storage = FileStorage::of(file, part.path(), true);
         let storage = storage.map_err(|e| cannot_make(path, e))?;
         Ok(NewDisk { sup, storage, part, path: path.to_owned(), old, is_written: false })
+    }
+
+    /// Returns the zones that the disk gets.
+    pub fn geometry(&self) -> &Geometry {
+        &self.sup.geometry
     }
 
     /// Writes the disk and makes it durable, without a name. This is the longer part of making a disk.

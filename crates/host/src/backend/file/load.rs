@@ -8,6 +8,7 @@ use super::format::{
 };
 use super::storage::Storage;
 use crate::os_error::{Attempt, os_error};
+use crate::zone_memory::check_zone_memory;
 use std::io;
 use std::ops::Range;
 use zoneplug_core::zone::Condition;
@@ -17,6 +18,10 @@ use zoneplug_core::{Error, ZoneNo};
 const AT_ONCE: u32 = 2048;
 /// Attempts to read something that may change while it is read.
 const TRIES: u32 = 4;
+
+/// The most bytes of memory that a disk in a file takes for a zone while it is opened: its records as they are in the
+/// file and as they count, its state, and its place in the list of open zones.
+const ZONE_BYTES: u64 = 152;
 
 /// The error of a failed access to the storage. `what`: the attempt.
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
@@ -34,7 +39,7 @@ pub(super) struct Head {
     pub(super) first: Box<[u8; SECTOR]>,
 }
 
-/// Reads the superblock. `what` names the file in errors.
+/// Reads the superblock. `what` names the file in errors. Fails if there is too little memory for the zones.
 pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
     let failed = |e| io_error(format!("cannot read {what}"), e);
     let len = storage.len().map_err(failed)?;
@@ -71,6 +76,7 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         let path = what.to_owned();
         return Err(FileError::Truncated { path, len, needed: layout.len }.into());
     }
+    check_zone_memory(sup.geometry.memory().with_device(ZONE_BYTES))?;
     Ok(Head { sup: *sup, layout, copies, first: bytes })
 }
 
@@ -205,6 +211,10 @@ impl Reader<'_> {
 
     fn all(&self, groups: Range<u32>, session: Option<Session>) -> io::Result<Zones> {
         let mut all = Zones::none(session);
+        // Room for all at once: lists that grow may take twice as much.
+        all.seqs.reserve_exact(groups.len());
+        all.table.reserve_exact(groups.len() * GROUP as usize);
+        all.live.reserve_exact(groups.len() * GROUP as usize);
         for first in groups.clone().step_by(AT_ONCE as usize) {
             let end = groups.end.min(first + AT_ONCE);
             all.append(self.checked(first..end, session)?);
