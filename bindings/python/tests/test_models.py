@@ -270,6 +270,13 @@ def test_a_trace_may_be_a_path_a_file_or_a_text(tmp_path):
         assert zoneplug.replay(trace, disk="sim-smr30") == rows
 
 
+def test_an_open_file_that_never_ends_is_no_trace(monkeypatch):
+    monkeypatch.setattr("zoneplug.models._MOST", 1 << 20)
+    with open("/dev/zero", "rb") as endless, pytest.raises(zoneplug.Error, match="more than 1G of trace") as e:
+        zoneplug.replay(endless, disk="sim-smr30")
+    assert e.value.hint == "the path of the file"
+
+
 def test_a_table_may_have_any_order_and_columns_that_are_named():
     lines = ["9000000,W,131072,65536", "7000000,W,0,65536", "8000000,W,65536,65536"]
     names = "time_us,op,offset,length"

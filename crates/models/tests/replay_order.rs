@@ -102,12 +102,13 @@ const FORMS: [Form; 8] = [
 ];
 
 /// A number in a unit of so many microseconds, with a fraction.
-fn point(us: u64, unit: u64) -> String {
+fn point(us: i128, unit: u128) -> String {
     let digits = unit.ilog10() as usize;
-    format!("{}.{:0digits$}", us / unit, us % unit)
+    let (sign, us) = (if us < 0 { "-" } else { "" }, us.unsigned_abs());
+    format!("{sign}{}.{:0digits$}", us / unit, us % unit)
 }
 
-fn line(form: Form, o: &Operation, us: u64) -> String {
+fn line(form: Form, o: &Operation, us: i128) -> String {
     let Operation { op, sector, sectors, .. } = o;
     let time = match form {
         Form::Seconds => point(us, 1_000_000),
@@ -134,7 +135,7 @@ fn line(form: Form, o: &Operation, us: u64) -> String {
 }
 
 /// A record of version 7.
-fn record(o: &Operation, us: u64) -> Vec<u8> {
+fn record(o: &Operation, us: i128) -> Vec<u8> {
     let categories = match o.op {
         "R" => 1,
         "W" => 1 << 1,
@@ -145,7 +146,7 @@ fn record(o: &Operation, us: u64) -> Vec<u8> {
     for word in [0x6561_7407u32, 1] {
         bytes.extend(word.to_le_bytes());
     }
-    for long in [us * 1_000, o.sector] {
+    for long in [us as u64 * 1_000, o.sector] {
         bytes.extend(long.to_le_bytes());
     }
     for word in [o.sectors as u32 * 512, 1 | categories << 16, 7, 8 << 20, 0, 0] {
@@ -155,10 +156,12 @@ fn record(o: &Operation, us: u64) -> Vec<u8> {
 }
 
 /// The files of a trace.
-fn write(form: Form, lines: &[Operation], epoch: u64) -> Vec<Vec<u8>> {
+fn write(form: Form, lines: &[Operation], epoch: i128) -> Vec<Vec<u8>> {
     if form == Form::Blktrace {
         let (first, second) = lines.split_at(lines.len() / 2);
-        let file = |part: &[Operation]| part.iter().flat_map(|o| record(o, epoch + o.us)).collect();
+        let file = |part: &[Operation]| {
+            part.iter().flat_map(|o| record(o, epoch + i128::from(o.us))).collect()
+        };
         return vec![file(first), file(second)];
     }
     let head = match form {
@@ -171,7 +174,7 @@ fn write(form: Form, lines: &[Operation], epoch: u64) -> Vec<Vec<u8>> {
     };
     let mut text = head.to_owned();
     for o in lines {
-        text += &line(form, o, epoch + o.us);
+        text += &line(form, o, epoch + i128::from(o.us));
         text.push('\n');
     }
     vec![text.into_bytes()]
@@ -253,12 +256,17 @@ fn the_order_and_the_epoch_of_a_trace_do_not_matter() {
             lines.iter_mut().zip(0..).for_each(|(o, i)| o.us += i);
         }
         let want = replay(&write(Form::Microseconds, &lines, 0), Form::Microseconds, 1 << 20);
-        // Nanoseconds of 64 bits end in 2554.
-        let epoch = match random.below(4) {
+        // Nanoseconds of 64 bits end in 2554. Those of a table may begin in any year, before the clock's own too.
+        let is_table = !matches!(form, Form::Blkparse | Form::Iolog | Form::Blktrace);
+        let epoch = match random.below(if is_table { 7 } else { 4 }) {
             0 => 0,
-            1 => random.below(1 << 30),
-            2 => 1_700_000_000_000_000 + random.below(1 << 50),
-            _ => random.below(u64::MAX / 1_000 - (1 << 30)),
+            1 => random.below(1 << 30).into(),
+            2 => i128::from(1_700_000_000_000_000 + random.below(1 << 50)),
+            3 => random.below(u64::MAX / 1_000 - (1 << 30)).into(),
+            4 => -i128::from(random.below(1 << 20)),
+            5 => -i128::from(random.below(1 << 50)),
+            // Since the year 1, as .NET counts.
+            _ => 62_135_596_800_000_000 + i128::from(random.below(1 << 51)),
         };
         let (how, lines) = reorder(&mut random, &lines);
         let room = [1, 7, 40, 1 << 20][random.below(4) as usize];

@@ -88,6 +88,56 @@ fn tables_that_were_joined_have_the_same_columns() {
     assert_eq!(seen.first_strange, Some((3, "N/A".to_owned())));
 }
 
+/// The first line of a table may be a comment, or the end of a line that was cut off. The caller's columns are then
+/// separated as in the first line that is an operation. Each has two lines before those of [`TWO`].
+#[test]
+fn the_first_line_does_not_say_how_named_columns_are_separated() {
+    let columns = "time_us,op,offset,length";
+    for head in ["# of a, b, and c, d\n# 2026-11-30, by hand, 1, 2\n", "ite,4096;8192\n36;40\n"] {
+        for text in [
+            "1,write,0,65536\n2.5,read,4096,4096\n",
+            "1;write;0;65536\n2,5;read;4096;4096\n",
+            "1,0;write;0;65536\n2,5;read;4096;4096\n",
+            "1\twrite\t0\t65536\n2.5\tread\t4096\t4096\n",
+            "1 write 0 65536\n2.5 read 4096 4096\n",
+        ] {
+            let (events, seen) = with(columns, &format!("{head}{text}"));
+            assert_eq!(what(&events), TWO, "{head}{text}");
+            // Words in the place of numbers are taken for titles.
+            assert!(seen.unknown + seen.strange >= 1, "{head}{text}: {seen:?}");
+        }
+    }
+    // Once a line has been an operation, what is wrong is an error.
+    let columns = Columns::parse(columns).unwrap();
+    let reader = Reader::new(&b"1,write,0,65536\nx,read,0,512\n"[..], Events::Queued, None);
+    let e = read(reader.and_then(|r| r.with_columns(&columns))).unwrap_err().to_string();
+    assert!(e.contains("line 2") && e.contains("'x' is no time"), "{e}");
+}
+
+/// A clock may count from any year, with more than 64 bits of nanoseconds, or begin below 0. Lines may be out of order.
+#[test]
+fn a_clock_may_begin_in_the_year_1_or_below_zero() {
+    for (title, times) in [
+        ("time_100ns", ["638000000000000000", "638000000000000015"]),
+        ("time_us", ["-1", "0.5"]),
+        ("time_s", ["-62135596800", "-62135596799.9999985"]),
+        ("time_us", ["-0.75", "7.5e-1"]),
+    ] {
+        let lines = ["write,0,65536", "read,4096,4096"].iter().zip(times);
+        let lines: Vec<String> = lines.map(|(line, time)| format!("{time},{line}\n")).collect();
+        for (first, second) in [(0, 1), (1, 0)] {
+            let text = format!("{title},op,offset,length\n{}{}", lines[first], lines[second]);
+            let (events, seen) = all(&text);
+            assert_eq!(what(&events), TWO, "{text}");
+            assert_eq!(seen.backwards, first as u64, "{text}");
+        }
+    }
+    // A century and a half before the first line is another clock.
+    let text = "time_s,op,offset,length\n0,write,0,512\n-5000000000,read,0,512\n";
+    let e = read(Reader::new(text.as_bytes(), Events::Queued, None)).unwrap_err().to_string();
+    assert!(e.contains("line 3") && e.contains("'-5000000000' is no time"), "{e}");
+}
+
 /// (columns, lines, microseconds from the first to the second): traces that are public, and what tools print.
 #[test]
 fn a_table_without_titles_has_the_columns_that_the_caller_names() {
@@ -204,8 +254,9 @@ fn lines_are_sorted_by_time() {
     let small = |text| Reader::new(text, Events::Queued, None).map(|r| r.with_window(1));
     let (events, seen) = read(small(text.as_bytes())).unwrap();
     assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [0, 0, 0, 0]);
-    assert_eq!((seen.backwards, seen.late, seen.earliest), (3, 3, Some(Nanos(10_000))));
-    let lines = small(text.as_bytes()).map(|r| r.in_order_of_lines(Nanos(10_000)));
+    assert_eq!((seen.backwards, seen.late), (3, 3));
+    let earliest = seen.earliest.unwrap();
+    let lines = small(text.as_bytes()).map(|r| r.in_order_of_lines(earliest));
     let (events, _) = read(lines).unwrap();
     assert_eq!(events.iter().map(|e| e.at.0).collect::<Vec<_>>(), [20_000, 0, 0, 10_000]);
     // A completion may stand before what it completes, and before the first operation.

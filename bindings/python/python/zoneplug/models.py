@@ -173,10 +173,16 @@ def _several(names):
     return [names] if isinstance(names, str) or not hasattr(names, "__iter__") else list(names)
 
 
+# The longest trace that is read from an open file, in bytes or characters: it is in memory as a whole.
+_MOST = 1 << 30
+
+
 def _source(trace):
     """A trace as a path or as bytes."""
     if hasattr(trace, "read"):
-        trace = trace.read()
+        trace = trace.read(_MOST + 1)
+        if len(trace) > _MOST:
+            raise Error._of(22, "more than 1G of trace in an open file", "the path of the file")
         return None, trace.encode() if isinstance(trace, str) else bytes(trace)
     if isinstance(trace, (bytes, bytearray, memoryview)):
         return None, bytes(trace)

@@ -31,14 +31,18 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Finds the files of the trace `path`. `-` is standard input.
-    pub(super) fn of(path: &Path, bar: ProgressBar) -> Result<Files, Failure> {
+    /// Finds the files of the trace `path`. `-` is standard input. `begins` refuses what does not begin as a trace.
+    pub(super) fn of(
+        path: &Path,
+        bar: ProgressBar,
+        begins: impl Fn(&[u8]) -> Result<(), Error>,
+    ) -> Result<Files, Failure> {
         let mut files =
             Files { paths: Vec::new(), copied: None, missing: Vec::new(), bytes: 0, bar };
         if path == Path::new("-") {
             let input = io::stdin().as_fd().try_clone_to_owned();
             let input = input.map_err(|e| unreadable(path, &e))?;
-            return files.keep(path, File::from(input));
+            return files.keep(path, File::from(input), begins);
         }
         let mut paths = vec![path.to_owned()];
         if let Some(PerProcessor { base, by_processor }) = siblings(path)?
@@ -54,7 +58,7 @@ impl Files {
             if meta.file_type().is_fifo() || path == Path::new("/dev/stdin") {
                 let pipe = interrupt::while_waiting(|| File::open(&path));
                 let pipe = pipe.map_err(|e| unreadable(&path, &e))?;
-                return files.keep(&path, pipe);
+                return files.keep(&path, pipe, begins);
             }
             if !meta.is_file() {
                 return Err(Failure::usage(format!("{} is no file", path.display()))
@@ -71,7 +75,12 @@ impl Files {
     }
 
     /// Copies a pipe to an unnamed temporary file. Standard input that is a file is used as it is.
-    fn keep(mut self, path: &Path, mut input: File) -> Result<Files, Failure> {
+    fn keep(
+        mut self,
+        path: &Path,
+        mut input: File,
+        begins: impl Fn(&[u8]) -> Result<(), Error>,
+    ) -> Result<Files, Failure> {
         let meta = input.metadata().map_err(|e| unreadable(path, &e))?;
         if meta.is_dir() {
             return Err(Failure::usage(format!("{} is no file", path.display()))
@@ -87,7 +96,7 @@ impl Files {
         }
         let mut file = scratch_file().map_err(|e| no_room(path, &e))?;
         // The writer of the pipe decides when it ends, so the first signal ends the process.
-        self.bytes = interrupt::while_waiting(|| copy(path, &mut input, &mut file))?;
+        self.bytes = interrupt::while_waiting(|| copy(path, &mut input, &mut file, begins))?;
         self.copied = Some((Arc::new(file), 0));
         Ok(self)
     }
@@ -135,11 +144,24 @@ impl Read for ReadAt {
     }
 }
 
+/// Bytes of a pipe that are looked at before the rest is copied: what never ends would fill the disk.
+const HEAD: usize = 256 << 10;
+
 /// Copies a pipe to its end. Returns the number of bytes.
-fn copy(path: &Path, from: &mut File, to: &mut File) -> Result<u64, Failure> {
-    let mut piece = vec![0; 256 << 10];
+fn copy(
+    path: &Path,
+    from: &mut File,
+    to: &mut File,
+    begins: impl Fn(&[u8]) -> Result<(), Error>,
+) -> Result<u64, Failure> {
+    let mut piece = vec![0; HEAD];
     let mut bytes = 0;
+    let mut is_checked = false;
     loop {
+        if bytes >= HEAD as u64 && !std::mem::replace(&mut is_checked, true) {
+            to.read_exact_at(&mut piece, 0).map_err(|e| no_room(path, &e))?;
+            begins(&piece)?;
+        }
         let n = match from.read(&mut piece) {
             Ok(0) => return Ok(bytes),
             Ok(n) => n,

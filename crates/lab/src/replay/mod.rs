@@ -28,7 +28,7 @@ use text::Report;
 use zoneplug_core::disk::Mode;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::replay::{MAX_REPEAT, Map, Replay, Speed, Trace};
-use zoneplug_models::time::trace::{Columns, Events};
+use zoneplug_models::time::trace::{Columns, Events, check_beginning};
 
 /// Flags of `zoneplug-lab replay`.
 #[derive(Debug, clap::Args)]
@@ -153,7 +153,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     };
     // indicatif draws on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(0);
-    let files = Files::of(&args.file, bar.clone())?;
+    let (device, columns) = (args.device.as_deref(), args.columns.as_ref());
+    let begins = |head: &[u8]| check_beginning(head, events, device, columns);
+    let files = Files::of(&args.file, bar.clone(), begins)?;
     // If the page cannot be made, the command fails at once, not after minutes of work. The page must not replace the
     // trace.
     let html = args.html.as_ref().map(|p| Output::create(p, Over::Files, files.paths()));
@@ -161,8 +163,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let document = json::flag(args.json, args.csv);
     let has_stdout = Output::have_stdout(&[("--html", html.as_ref())], document)?;
     let open = || files.open();
-    let trace = Trace::new(&open, events, args.device.as_deref());
-    let trace = trace.with_columns(args.columns.as_ref());
+    let trace = Trace::new(&open, events, device).with_columns(columns);
     let (ways, turns): (Vec<_>, Vec<_>) = match &real {
         Some(real) => (real.ways(args)?, real.rotational()),
         None => {

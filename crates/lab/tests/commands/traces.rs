@@ -122,6 +122,13 @@ fn a_trace_may_come_through_a_pipe() {
     assert_eq!(of_file(&pipe, &[])["rows"], rows);
     writer.join().unwrap().unwrap();
     fails(&[&["replay", "-"], &DISK[..]].concat(), 2, "the trace is empty");
+    // What never ends, and cannot be a trace, does not fill the disk.
+    for endless in ["cat /dev/zero", "yes"] {
+        let script = format!("{endless} | \"$0\" replay - --disk sim-smr30");
+        let out = soon(Command::new("sh").args(["-c", &script, &ZONEPLUG_LAB]));
+        assert_eq!(out.status.code(), Some(2), "{endless}: {}", text(&out.stderr));
+        assert!(text(&out.stderr).contains("\ntry: "), "{endless}: {}", text(&out.stderr));
+    }
     // Data may be lost, and no answer can come.
     let real = ["replay", "-", "--real-time", "--disk"];
     let disk = dir.path("disk");

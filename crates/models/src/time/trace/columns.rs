@@ -1,7 +1,7 @@
 //! The meaning of the columns of a table: from its line of titles, or from the caller's names.
 
-use super::number::shown;
-use zoneplug_core::Error;
+use super::number::{shown, wide};
+use zoneplug_core::{Error, Nanos};
 
 /// The meaning of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,13 @@ pub struct Columns {
     separator: u8,
     /// The caller gives them, whatever the titles of the table are.
     named: bool,
+    /// The time from which times count, once a line has told it.
+    epoch: Option<i128>,
 }
+
+/// The nanoseconds by which times may be earlier than that of the first line: 146 years. Those of a clock that counts
+/// from the year 1 (.NET), or that begins below 0, have more than 64 bits.
+const BEFORE: i128 = 1 << 62;
 
 impl Columns {
     /// Parses the names of columns, separated by commas, for a table without titles. `-` stands for
@@ -123,12 +129,47 @@ impl Columns {
         })
     }
 
-    /// Returns these columns as those that the caller gives for a table with this first line, and so with its separator.
+    /// Returns these columns as those that the caller gives for a table with this first line. Its separator is a guess
+    /// until a line [settles](Columns::settle) it: the first line may be a comment, or cut off.
     pub(super) fn separated_as(mut self, first: &[u8]) -> Columns {
         let has_all = |s: &&u8| Fields::of(first, **s).count() >= self.roles.len();
         self.separator = SEPARATORS.iter().find(has_all).copied().unwrap_or(b',');
         self.named = true;
         self
+    }
+
+    /// Takes what the first operation of the table tells: the separator, if the caller named the columns, and when
+    /// times begin. `operation` returns the time of a line whose fields are an operation.
+    pub(super) fn settle(
+        &mut self,
+        line: &[u8],
+        operation: impl Fn(&Columns, &Found<'_>) -> Option<i128>,
+    ) {
+        let of = |columns: &Columns| operation(columns, &columns.find(line));
+        let others = SEPARATORS.iter().filter(|_| self.named);
+        let others = others.map(|separator| Columns { separator: *separator, ..self.clone() });
+        let found = std::iter::once(self.clone()).chain(others).find_map(|c| Some((of(&c)?, c)));
+        if let Some((time, columns)) = found {
+            *self = Columns { epoch: Some(time - BEFORE), ..columns };
+        }
+    }
+
+    /// Whether a line has settled the columns.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        self.epoch.is_some()
+    }
+
+    /// The caller gives the columns, and no line has been an operation yet.
+    pub(super) fn is_guess(&self) -> bool {
+        self.named && !self.is_settled()
+    }
+
+    /// Parses a time, as nanoseconds since the epoch of the table. `None`: it is no number, or more than a century away.
+    #[inline]
+    pub(super) fn time(&self, word: &[u8]) -> Option<Nanos> {
+        let time = wide(word, self.unit(Role::Time))? - self.epoch.unwrap_or(0);
+        u64::try_from(time).ok().map(Nanos)
     }
 
     /// Whether a line has titles and no values: neither its time nor its place is a number.
@@ -173,7 +214,7 @@ impl Columns {
     }
 
     fn none(separator: u8) -> Columns {
-        Columns { roles: Vec::new(), units: [1; ROLES], separator, named: false }
+        Columns { roles: Vec::new(), units: [1; ROLES], separator, named: false, epoch: None }
     }
 
     fn set(&mut self, i: usize, role: Role, unit: u64) {

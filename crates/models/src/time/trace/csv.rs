@@ -11,10 +11,10 @@
 //! | `action` | `Q`, `D` or `C`, as blkparse has it: selects the events taken |
 
 use super::columns::{Columns, Found, Role};
-use super::number::{scaled, shown, touched, whole};
+use super::number::{shown, touched, whole, wide};
 use super::rwbs::OpWithFlags;
 use super::{Line, MAX_SECTOR, Raw, Wrong};
-use zoneplug_core::{Nanos, Op};
+use zoneplug_core::Op;
 
 /// Operations by their names.
 const NAMES: [(&[u8], Op); 11] = [
@@ -59,11 +59,31 @@ fn by_direction(word: &[u8]) -> Option<OpWithFlags> {
     Some(OpWithFlags { op: Some(op), preflush: false, fua: false })
 }
 
+/// Finds the word that names an operation, and the operation.
+fn operation<'a>(found: &Found<'a>) -> Option<(&'a [u8], Option<OpWithFlags>)> {
+    match (found[Role::Op as usize], found[Role::IsWrite as usize]) {
+        (Some(word), _) => Some((word, kind(word))),
+        (None, Some(word)) => Some((word, by_direction(word))),
+        (None, None) => None,
+    }
+}
+
+/// Lets the first operation of a table tell what its columns leave open.
+pub(super) fn settle(c: &mut Columns, text: &[u8]) {
+    c.settle(text, |c, found| {
+        operation(found)?.1?;
+        wide(found[Role::Time as usize]?, c.unit(Role::Time))
+    });
+}
+
 /// Parses a line other than the titles. `wanted` is the action whose events are taken, if the table
 /// has actions.
 pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'a>, Wrong> {
     if text.trim_ascii().is_empty() {
         return Ok(Line::Skipped);
+    }
+    if text.trim_ascii_start().starts_with(b"#") {
+        return Ok(Line::NotOfFormat);
     }
     let found = c.find(text);
     let of = |role: Role| found[role as usize];
@@ -78,13 +98,9 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
             return Ok(Line::Skipped);
         }
     }
-    let (word, kind) = match (of(Role::Op), of(Role::IsWrite)) {
-        (Some(word), _) => (word, kind(word)),
-        (None, Some(word)) => (word, by_direction(word)),
-        (None, None) => return Ok(Line::NotOfFormat),
-    };
+    let Some((word, kind)) = operation(&found) else { return Ok(Line::NotOfFormat) };
     let at = || {
-        scaled(time, c.unit(Role::Time)).map(Nanos).ok_or_else(|| {
+        c.time(time).ok_or_else(|| {
             let what = format!("{} is no time", shown(time));
             (what, "a number in the unit of the title, as in 12.5")
         })
@@ -141,6 +157,7 @@ fn place(found: &Found<'_>, c: &Columns) -> Result<Option<(u64, u64)>, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoneplug_core::Nanos;
 
     fn columns(titles: &str) -> Columns {
         Columns::of(titles.as_bytes()).unwrap()
@@ -222,6 +239,7 @@ mod tests {
         let c = columns("time_us,op,offset,length");
         for (text, is) in [
             ("", Line::Skipped),
+            ("# 1,read,0,512", Line::NotOfFormat),
             ("time_us,op,offset,length", Line::Skipped),
             ("1,read,0,0", Line::Empty),
             ("1,fly,0,512", Line::UnknownOp(b"fly")),

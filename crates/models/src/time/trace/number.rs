@@ -56,6 +56,34 @@ pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
     Some(parts)
 }
 
+/// Parses a number as [`scaled`] does, which may be negative, or too large for 64 bits when it is multiplied.
+pub(super) fn wide(word: &[u8], unit: u64) -> Option<i128> {
+    match scaled(word, unit) {
+        Some(n) => Some(n.into()),
+        None => beyond(word, unit),
+    }
+}
+
+#[cold]
+fn beyond(word: &[u8], unit: u64) -> Option<i128> {
+    if let Some(word) = word.strip_prefix(b"-") {
+        let is_number = word.first().is_some_and(u8::is_ascii_digit);
+        return is_number.then(|| wide(word, unit))?.map(|n| -n);
+    }
+    let (whole, fraction) = split_fraction(word);
+    // So many digits, and any unit, fit into 128 bits.
+    let whole = Some(whole).filter(|digits| matches!(digits.len(), 1..=28))?;
+    let whole = whole
+        .iter()
+        .try_fold(0i128, |n, b| Some(n * 10 + b.is_ascii_digit().then(|| i128::from(b - b'0'))?))?;
+    let whole = whole.checked_mul(unit.into())?;
+    let fraction = match fraction {
+        b"" => 0,
+        digits => scaled(&[b"0.", digits].concat(), unit)?,
+    };
+    Some(whole + i128::from(fraction))
+}
+
 /// Parses a number with an exponent, as Python writes small ones (`5e-06`), and multiplies it by `unit`.
 #[cold]
 fn with_exponent(word: &[u8], unit: u64) -> Option<u64> {
@@ -139,6 +167,29 @@ mod tests {
             (".0", None),
         ] {
             assert_eq!(whole(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_may_be_negative_or_wide() {
+        for (text, unit, is) in [
+            ("12.5", 10, Some(125)),
+            ("-12.5", 10, Some(-125)),
+            ("-0x10", 1, Some(-16)),
+            ("-5e-06", 1_000_000_000, Some(-5_000)),
+            // Ticks of .NET, from the year 1 on.
+            ("638000000000000000", 100, Some(63_800_000_000_000_000_000)),
+            ("638000000000000000,25", 100, Some(63_800_000_000_000_000_025)),
+            ("-638000000000000000", 100, Some(-63_800_000_000_000_000_000)),
+            ("--1", 1, None),
+            ("-", 1, None),
+            ("-x", 1, None),
+            ("638000000000000000.x", 100, None),
+            ("63800000000000000000", 1, Some(63_800_000_000_000_000_000)),
+            ("99999999999999999999999999999", 1, None),
+            ("9999999999999999999999999999", u64::MAX, None),
+        ] {
+            assert_eq!(wide(text.as_bytes(), unit), is, "{text}");
         }
     }
 

@@ -265,7 +265,16 @@ impl<R: BufRead> Reader<R> {
                 Parser::Blkparse => blkparse::line(&self.line, self.events.letter()),
                 Parser::Iolog2 => iolog::line(&self.line, false),
                 Parser::Iolog3 => iolog::line(&self.line, true),
-                Parser::Csv(columns) => csv::line(&self.line, columns, self.events.letter()),
+                Parser::Csv(columns) => {
+                    if !columns.is_settled() {
+                        csv::settle(columns, &self.line);
+                    }
+                    match csv::line(&self.line, columns, self.events.letter()) {
+                        // What the first lines have may be no operation at all.
+                        Err(_) if columns.is_guess() => Ok(Line::NotOfFormat),
+                        read => read,
+                    }
+                }
             };
             match read.and_then(possible).map_err(|e| in_line(unit, n, e))? {
                 Line::Event(device, raw) => {

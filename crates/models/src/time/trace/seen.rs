@@ -48,7 +48,8 @@ pub struct Seen {
     pub furthest_back: Nanos,
     /// Events that came too late for the window, and got the time of the event before them.
     pub late: u64,
-    /// The earliest time of an event, from the epoch of the trace.
+    /// The earliest time of an event, as a reader of the same trace counts it: what
+    /// [`Reader::in_order_of_lines`](super::Reader::in_order_of_lines) takes. Only differences of such times have a meaning.
     pub earliest: Option<Nanos>,
     /// The time from the earliest event to the last completion. Known at the end.
     pub last_completion: Option<Nanos>,
