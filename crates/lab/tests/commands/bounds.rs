@@ -7,8 +7,9 @@ use crate::*;
 #[test]
 fn drives_and_buffers_are_refused_where_memory_is_short() {
     let shelf = ["bench", "--disk", "sim-smr30,zones=250000", "--drives", "8", "--runtime", "1ms"];
-    let works = [250_000, 300_000, 2_000_000].map(|kib| works_within(kib, &shelf));
-    assert_eq!(works, [false, false, true]);
+    let works = [250_000, 300_000, 350_000, 400_000, 450_000, 2_000_000];
+    let works = works.map(|kib| works_within(kib, &shelf));
+    assert_eq!(works, [false, false, false, false, false, true]);
     let large = ["bench", "--disk", "mem", "--bs", "512M", "--runtime", "1ms"];
     assert!(!works_within(400_000, &large));
 }
