@@ -8,13 +8,14 @@ use zoneplug_core::Error;
 use zoneplug_core::unit::Bytes;
 use zoneplug_core::zone::ZoneMemory;
 
-/// Disks with fewer zones are not checked: their zones take 19 MB at most, and what the device keeps.
-const MANY_ZONES: u64 = 200_000;
+/// Disks with fewer zones are not checked: theirs take 3 MB at most.
+const MANY_ZONES: u64 = 10_000;
 
 /// Bytes of each zone that a program keeps of its own: a list of them, or a part of a report.
 const PROGRAM: u64 = 24;
 
-/// The addresses that glibc reserves for what threads allocate: 64 MiB for each of the first two that do.
+/// The addresses that glibc reserves for what threads allocate: 64 MiB for each of the first two that do. It does
+/// without where they are short, so a small disk needs only some of them.
 const ARENAS: u64 = 128 << 20;
 
 /// Fails if zones take more memory than there is: of the machine, of the process's control group, or below the
@@ -29,7 +30,8 @@ pub fn check_zone_memory(needed: ZoneMemory) -> Result<(), Error> {
     let of_group = |file| read(&format!("/sys/fs/cgroup{group}/{file}"));
     let machine = machine(&read("/proc/meminfo"));
     let group = left(&of_group("memory.max"), &of_group("memory.current"));
-    let process = process(&read("/proc/self/limits"), &read("/proc/self/status"));
+    let arenas = ARENAS.min(needed.total().0 * 4);
+    let process = process(&read("/proc/self/limits"), &read("/proc/self/status"), arenas);
     fits(needed, [machine, group, process].into_iter().flatten().min())
 }
 
@@ -64,8 +66,8 @@ fn left(max: &str, current: &str) -> Option<u64> {
 }
 
 /// The address space, and the memory for data, that `/proc/self/limits` leaves to a process with this
-/// `/proc/self/status`. [`ARENAS`] of the address space do not count.
-fn process(limits: &str, status: &str) -> Option<u64> {
+/// `/proc/self/status`. `arenas` of the address space do not count.
+fn process(limits: &str, status: &str, arenas: u64) -> Option<u64> {
     // The soft limit is the first word behind the title.
     let soft = |title: &str| {
         let line = limits.lines().find_map(|line| line.strip_prefix(title))?;
@@ -74,7 +76,7 @@ fn process(limits: &str, status: &str) -> Option<u64> {
     let left = |title: &str, used: &str, other: u64| {
         Some(soft(title)?.saturating_sub(kib(status, used).unwrap_or(0)).saturating_sub(other))
     };
-    let addresses = left("Max address space", "VmSize:", ARENAS);
+    let addresses = left("Max address space", "VmSize:", arenas);
     let both = [addresses, left("Max data size", "VmData:", 0)];
     both.into_iter().flatten().min()
 }
@@ -99,12 +101,12 @@ mod tests {
         assert_eq!(left("10\n", "20\n"), Some(0));
         assert_eq!(left("", ""), None);
         assert_eq!(
-            process(LIMITS, "VmSize:\t     100 kB\nVmData: 1 kB\n"),
+            process(LIMITS, "VmSize:\t     100 kB\nVmData: 1 kB\n", ARENAS),
             Some(200_000_000 - 102_400 - ARENAS)
         );
         let of_data = LIMITS.replace("unlimited            unlimited", "2048 4096");
-        assert_eq!(process(&of_data, "VmSize: 1 kB\nVmData: 1 kB\n"), Some(1024));
-        assert_eq!(process("", ""), None);
+        assert_eq!(process(&of_data, "VmSize: 1 kB\nVmData: 1 kB\n", 0), Some(1024));
+        assert_eq!(process("", "", 0), None);
         assert_eq!(
             control_group("1:name=x:/old\n0::/user.slice\n"),
             Some("/user.slice".to_owned())
@@ -125,6 +127,6 @@ mod tests {
             "1000000 zones take 92M of memory, 96 bytes each, and 50M are available; \
              try: fewer zones, or more memory"
         );
-        check_zone_memory(Geometry::new(200_000, 8, 8).unwrap().memory()).unwrap();
+        check_zone_memory(Geometry::new(10_000, 8, 8).unwrap().memory()).unwrap();
     }
 }

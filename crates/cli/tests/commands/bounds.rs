@@ -120,8 +120,10 @@ fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
 fn a_disk_of_many_zones_is_refused_where_memory_is_short() {
     let dir = Dir::new("short");
     let mem = "mem,zones=250000,max-open=14";
+    let joined = ["mem,zones=60000"; 4].join("%");
+    let joined = format!("linear@{joined}");
     let file = dir.disk("--zones 250000 --zone-size 1M");
-    for args in [["info", mem], ["info", &file], ["check", &file]] {
+    for args in [["info", mem], ["info", &joined], ["info", &file], ["check", &file]] {
         let works = (0..6).map(|step| works_within(50_000 + step * 50_000, &args));
         let works: Vec<bool> = works.collect();
         assert!(!works[0] && works[5] && works.is_sorted(), "{args:?}: {works:?}");

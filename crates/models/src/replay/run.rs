@@ -4,7 +4,7 @@ use super::Map;
 use super::order::Ordered;
 use super::row::{Changed, First, Kind, Refused, Row};
 use crate::time::trace::Fit;
-use crate::time::{Adapted, Pace, Place, Replayed, TraceClient};
+use crate::time::{Adapted, PLACE_BYTES, Pace, Place, Replayed, TraceClient};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use hdrhistogram::Histogram;
@@ -188,6 +188,7 @@ pub(super) fn in_virtual_time(
     run.warm_up = Nanos(0);
     run.length = Nanos(u64::MAX >> 2);
     run.keep_latencies = false;
+    run.check_memory(PLACE_BYTES)?;
     let (outcome, report) =
         Outcome::of(trace, sent, workers, |client| way.during(|| run.go_with(&mut [client])))?;
     let turns = disk.rotational();

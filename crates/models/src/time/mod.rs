@@ -38,6 +38,7 @@ pub mod trace;
 mod workload;
 
 pub use adapter::Adapter;
+pub(crate) use client::PLACE_BYTES;
 pub use client::{
     Adapted, Pace, Place, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,
 };

@@ -8,6 +8,7 @@ mod seq;
 mod trace;
 mod zones;
 
+pub(crate) use place::PLACE_BYTES;
 pub use place::{Adapted, Place};
 pub use read::RandomReader;
 pub use seq::SeqWriter;

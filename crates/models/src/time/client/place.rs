@@ -59,6 +59,9 @@ pub(super) struct Part {
     pub(super) token: u32,
 }
 
+/// The most bytes that are kept of each zone while its writes are few: its entry in the map, and a queue of four parts.
+pub(crate) const PLACE_BYTES: u64 = 2 * size_of::<Zone>() as u64 + 4 * size_of::<Part>() as u64;
+
 #[derive(Debug, Default)]
 struct Zone {
     wp: u32,
