@@ -78,10 +78,23 @@ fn tables_that_were_joined_have_the_same_columns() {
         let titles = other.lines().next().unwrap();
         assert!(e.contains("line 3") && e.contains(titles), "{e}");
     }
-    // Titles mean nothing where the caller has named the columns.
+    // Where the caller has named the columns, titles further down are counted: nothing says that they mean the same.
     let named = "5,read,4096,4096\ntime_ms,op,sector,sectors\n6,write,0,512\n";
     let (events, seen) = with("time_us,op,offset,length", named);
-    assert_eq!((events.len(), seen.unknown), (2, 0));
+    assert_eq!((events.len(), seen.unknown, seen.strange), (2, 0, 1));
+    // A name in a line of values is no title.
+    for columns in [None, Some("time_us,op,offset,length")] {
+        let lines = "1,write,0,4096,x\n2,verify,4096,4096,disk\n3,write,4096,4096,x\n";
+        let (events, seen) = match columns {
+            Some(columns) => with(columns, lines),
+            None => all(&format!("time_us,op,offset,length,who\n{lines}")),
+        };
+        assert_eq!((events.len(), seen.unknown, seen.strange), (2, 0, 1), "{columns:?}");
+        assert_eq!(
+            seen.first_strange,
+            Some((if columns.is_some() { 2 } else { 3 }, "verify".into()))
+        );
+    }
     // Words without a number are no titles: the lines are counted.
     let (events, seen) = all(&format!("{first}N/A,N/A,N/A,N/A\nnan,total,nan,nan\n9,read,0,512\n"));
     assert_eq!((events.len(), seen.strange), (2, 2));
@@ -107,7 +120,26 @@ fn the_first_line_does_not_say_how_named_columns_are_separated() {
             assert!(seen.unknown + seen.strange >= 1, "{head}{text}: {seen:?}");
         }
     }
+    // A first line without a number is titles only where it could be: not a comment, and not an operation.
+    for (head, counted) in
+        [("# made by hand, of a, b, c", 1), ("NA,write,NA,NA", 1), ("Time,Kind,Start,Len", 0)]
+    {
+        let (events, seen) = with("time_us,op,offset,length", &format!("{head}\n1,write,0,512\n"));
+        assert_eq!((events.len(), seen.unknown + seen.strange), (1, counted), "{head}: {seen:?}");
+    }
+    // Blanks would give these lines other places.
+    let columns = "time_s,op,-,offset,length";
+    for text in [
+        "1.5\tR\t\t4096\t512\t99\n2.5\tR\t\t8192\t512\t99\n",
+        "1.5\tR\tfio\t4096\t512\n2.5\tR\tworker 7\t8192\t512\n",
+        "1.5\tR\tDOM Worker\t4096\t512\n2.5\tR\tfio\t8192\t512\n",
+    ] {
+        let (events, _) = with(columns, &format!("# exported from the box on monday\n{text}"));
+        let is = [(0, Op::Read, 8, 1), (1_000_000_000, Op::Read, 16, 1)];
+        assert_eq!(what(&events), is, "{text}");
+    }
     // Once a line has been an operation, what is wrong is an error.
+    let columns = "time_us,op,offset,length";
     let columns = Columns::parse(columns).unwrap();
     let reader = Reader::new(&b"1,write,0,65536\nx,read,0,512\n"[..], Events::Queued, None);
     let e = read(reader.and_then(|r| r.with_columns(&columns))).unwrap_err().to_string();
@@ -122,6 +154,10 @@ fn a_clock_may_begin_in_the_year_1_or_below_zero() {
         ("time_us", ["-1", "0.5"]),
         ("time_s", ["-62135596800", "-62135596799.9999985"]),
         ("time_us", ["-0.75", "7.5e-1"]),
+        // As numpy, R and awk write numbers.
+        ("time_us", ["1.000000000000000000e+00", "2.500000000000000000e+00"]),
+        ("time_100ns", ["6.38e17", "638000000000000015"]),
+        ("time_ms", [".0005", ".002"]),
     ] {
         let lines = ["write,0,65536", "read,4096,4096"].iter().zip(times);
         let lines: Vec<String> = lines.map(|(line, time)| format!("{time},{line}\n")).collect();
@@ -132,6 +168,12 @@ fn a_clock_may_begin_in_the_year_1_or_below_zero() {
             assert_eq!(seen.backwards, first as u64, "{text}");
         }
     }
+    let (events, _) = all("time_us,op,offset,length\n0,write,1e+05,4096.0\n");
+    assert_eq!(what(&events), [(0, Op::Write, 195, 9)]);
+    // A completion without an operation may be the first line.
+    let text = "time_100ns,action,op,offset,length\n638000000000000000,C,,0,4096\n638000000000000010,Q,write,0,4096\n";
+    let (events, seen) = all(text);
+    assert_eq!((events.len(), seen.unknown, seen.earliest), (1, 0, Some(Nanos((1 << 62) + 1_000))));
     // A century and a half before the first line is another clock.
     let text = "time_s,op,offset,length\n0,write,0,512\n-5000000000,read,0,512\n";
     let e = read(Reader::new(text.as_bytes(), Events::Queued, None)).unwrap_err().to_string();
@@ -335,7 +377,7 @@ fn numbers_may_be_those_of_a_floating_point_program() {
     for (line, says) in [
         ("0,write,4.096,4096", "is no place"),
         ("0,write,8.000,4096", "is no place"),
-        ("0,write,0,1e3", "is no place"),
+        ("0,write,0,1.5e0", "is no place"),
         ("1e99,write,0,4096", "is no time"),
     ] {
         assert!(e(line).contains(says), "{line}: {}", e(line));

@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use text::Report;
 use zoneplug_core::disk::Mode;
 use zoneplug_models::VirtualDisk;
-use zoneplug_models::replay::{MAX_REPEAT, Map, Replay, Speed, Trace};
-use zoneplug_models::time::trace::{Columns, Events, check_beginning};
+use zoneplug_models::replay::{MAX_REPEAT, Map, Replay, Speed, Trace, check_beginning};
+use zoneplug_models::time::trace::{Columns, Events};
 
 /// Flags of `zoneplug-lab replay`.
 #[derive(Debug, clap::Args)]

@@ -123,7 +123,16 @@ fn a_trace_may_come_through_a_pipe() {
     writer.join().unwrap().unwrap();
     fails(&[&["replay", "-"], &DISK[..]].concat(), 2, "the trace is empty");
     // What never ends, and cannot be a trace, does not fill the disk.
-    for endless in ["cat /dev/zero", "yes"] {
+    let words = "$(printf %01000d 0)";
+    for endless in [
+        "cat /dev/zero",
+        "yes",
+        "yes ''",
+        &format!("yes {words}"),
+        "yes | gzip",
+        "{ printf '\\037\\213'; cat /dev/urandom; }",
+        "{ printf '\\007\\164\\141\\145'; cat /dev/zero; }",
+    ] {
         let script = format!("{endless} | \"$0\" replay - --disk sim-smr30");
         let out = soon(Command::new("sh").args(["-c", &script, &ZONEPLUG_LAB]));
         assert_eq!(out.status.code(), Some(2), "{endless}: {}", text(&out.stderr));

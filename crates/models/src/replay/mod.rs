@@ -22,6 +22,7 @@
 //! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
 //! ```
 
+mod beginning;
 mod input;
 mod order;
 mod real;
@@ -29,6 +30,7 @@ mod row;
 mod run;
 mod spread;
 
+pub use beginning::check_beginning;
 pub use real::RealDisk;
 pub use row::{Changed, First, Kind, Latencies, Refused, Row, Spread};
 pub use spread::{MAX_REPEAT, rates};

@@ -139,16 +139,17 @@ impl Columns {
     }
 
     /// Takes what the first operation of the table tells: the separator, if the caller named the columns, and when
-    /// times begin. `operation` returns the time of a line whose fields are an operation.
+    /// times begin. `operation` returns the time of a line whose fields are one.
     pub(super) fn settle(
         &mut self,
         line: &[u8],
         operation: impl Fn(&Columns, &Found<'_>) -> Option<i128>,
     ) {
-        let of = |columns: &Columns| operation(columns, &columns.find(line));
-        let others = SEPARATORS.iter().filter(|_| self.named);
-        let others = others.map(|separator| Columns { separator: *separator, ..self.clone() });
-        let found = std::iter::once(self.clone()).chain(others).find_map(|c| Some((of(&c)?, c)));
+        let of = |columns: Columns| Some((operation(&columns, &columns.find(line))?, columns));
+        let found = match self.named {
+            true => SEPARATORS.iter().find_map(|s| of(Columns { separator: *s, ..self.clone() })),
+            false => of(self.clone()),
+        };
         if let Some((time, columns)) = found {
             *self = Columns { epoch: Some(time - BEFORE), ..columns };
         }
@@ -172,22 +173,28 @@ impl Columns {
         u64::try_from(time).ok().map(Nanos)
     }
 
-    /// Whether a line has titles and no values: neither its time nor its place is a number.
+    /// Whether a line has titles and no values: neither its time nor its place is a number. A comment has none.
     pub(super) fn is_heading(&self, line: &[u8]) -> bool {
         let found = self.find(line);
-        let Some(time) = found[Role::Time as usize].filter(|t| !t.is_empty()) else { return false };
-        let numbers = [Some(time), found[Role::Begin as usize], found[Role::Length as usize]];
+        let numbers = [Role::Time, Role::Begin, Role::Length].map(|role| found[role as usize]);
+        let [Some(time), Some(_), Some(_)] = numbers else { return false };
         let has_digits = numbers.iter().flatten().any(|n| n.iter().any(u8::is_ascii_digit));
-        !has_digits || title(time).is_some()
+        !time.is_empty() && !line.starts_with(b"#") && (!has_digits || title(time).is_some())
+    }
+
+    /// The caller has named the columns, so that titles mean nothing.
+    pub(super) fn is_named(&self) -> bool {
+        self.named
     }
 
     /// Whether the titles in a line further down leave these columns as they are. `None`: the line has no titles.
     ///
     /// A table that was appended to this one begins with its titles.
     pub(super) fn titles_agree(&self, line: &[u8]) -> Option<bool> {
-        Fields::of(line, self.separator).any(|f| title(f).is_some()).then(|| {
+        let has_titles = Fields::of(line, self.separator).any(|f| title(f).is_some());
+        (has_titles && self.is_heading(line)).then(|| {
             let same = |other: Columns| other.roles == self.roles && other.units == self.units;
-            self.named || Columns::of(line).is_some_and(same)
+            Columns::of(line).is_some_and(same)
         })
     }
 

@@ -25,13 +25,11 @@
 //! | `rwbs.rs` | the letters by which Linux denotes an operation |
 //! | `blktrace.rs` | binary records |
 //! | `number.rs` | numbers and words of a line |
-//! | `beginning.rs` | whether data that go on can be a trace |
 //! | `reader.rs`, `window.rs` | lines and records to events, in the order of their times |
 //! | `seen.rs` | counts of what was read and left out |
 //! | `survey.rs` | the content of a trace, and whether it is from a zoned disk |
 //! | `changes.rs` | the zones that it changes |
 
-mod beginning;
 mod blkparse;
 mod blktrace;
 mod changes;
@@ -47,9 +45,9 @@ mod seen;
 mod survey;
 mod window;
 
-pub use beginning::check_beginning;
 pub use changes::Changes;
 pub use columns::Columns;
+pub(crate) use reader::no_trace;
 pub use reader::{Reader, WINDOW};
 pub use seen::Seen;
 pub use survey::{Fit, Misplaced, MisplacedWhy, Survey};

@@ -24,10 +24,13 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |n, b| Some(n << 4 | u64::from(char::from(*b).to_digit(16)?)))
 }
 
-/// Parses a whole number. Accepts a final `.0`, which programs write after a floating-point number without a fraction. Refuses
-/// `.000`, which may be a group of thousands.
+/// Parses a whole number. Accepts a final `.0`, which programs write after a floating-point number without a fraction, and an
+/// exponent (`1e+05`). Refuses `.000`, which may be a group of thousands.
 pub(super) fn whole(text: &[u8]) -> Option<u64> {
-    number(text).or_else(|| decimal(text.strip_suffix(b".0")?))
+    number(text).or_else(|| decimal(text.strip_suffix(b".0")?)).or_else(|| {
+        let exact = Exact::of(text).filter(|n| n.has_exponent && n.shift >= 0)?;
+        u64::try_from(exact.times(1)?).ok()
+    })
 }
 
 /// Splits a number at its point or comma, which both parts lack. Without one the second part is empty.
@@ -41,14 +44,24 @@ fn split_fraction(word: &[u8]) -> (&[u8], &[u8]) {
 /// Parses a number with an optional fraction after a point or a comma and an optional exponent after `e`, and multiplies it by
 /// `unit`. Rounds down.
 pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
+    in_64_bits(word, unit).or_else(|| u64::try_from(exact(word, unit)?).ok())
+}
+
+/// Parses a number as [`scaled`] does, which may be negative, or too large for 64 bits when it is multiplied.
+pub(super) fn wide(word: &[u8], unit: u64) -> Option<i128> {
+    match in_64_bits(word, unit) {
+        Some(n) => Some(n.into()),
+        None => signed(word, unit),
+    }
+}
+
+/// The usual number: digits, and perhaps a fraction.
+#[inline]
+fn in_64_bits(word: &[u8], unit: u64) -> Option<u64> {
     let (whole, fraction) = split_fraction(word);
-    let Some(whole) = number(whole) else { return with_exponent(word, unit) };
-    let mut parts = whole.checked_mul(unit)?;
+    let mut parts = number(whole)?.checked_mul(unit)?;
     let mut place = unit;
     for digit in fraction {
-        if matches!(digit, b'e' | b'E') {
-            return with_exponent(word, unit);
-        }
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         place /= 10;
         parts = parts.checked_add(digit * place)?;
@@ -56,56 +69,63 @@ pub(super) fn scaled(word: &[u8], unit: u64) -> Option<u64> {
     Some(parts)
 }
 
-/// Parses a number as [`scaled`] does, which may be negative, or too large for 64 bits when it is multiplied.
-pub(super) fn wide(word: &[u8], unit: u64) -> Option<i128> {
-    match scaled(word, unit) {
-        Some(n) => Some(n.into()),
-        None => beyond(word, unit),
-    }
+#[cold]
+fn signed(word: &[u8], unit: u64) -> Option<i128> {
+    let size = word.strip_prefix(b"-").unwrap_or(word);
+    let size = match number(size) {
+        Some(n) => u128::from(n) * u128::from(unit),
+        None => exact(size, unit)?,
+    };
+    let size = i128::try_from(size).ok()?;
+    Some(if word.starts_with(b"-") { -size } else { size })
 }
 
+/// Parses any decimal number that is not negative, and multiplies it by `unit`. Rounds down.
 #[cold]
-fn beyond(word: &[u8], unit: u64) -> Option<i128> {
-    if let Some(word) = word.strip_prefix(b"-") {
-        let is_number = word.first().is_some_and(u8::is_ascii_digit);
-        return is_number.then(|| wide(word, unit))?.map(|n| -n);
-    }
-    let (whole, fraction) = split_fraction(word);
-    // So many digits, and any unit, fit into 128 bits.
-    let whole = Some(whole).filter(|digits| matches!(digits.len(), 1..=28))?;
-    let whole = whole
-        .iter()
-        .try_fold(0i128, |n, b| Some(n * 10 + b.is_ascii_digit().then(|| i128::from(b - b'0'))?))?;
-    let whole = whole.checked_mul(unit.into())?;
-    let fraction = match fraction {
-        b"" => 0,
-        digits => scaled(&[b"0.", digits].concat(), unit)?,
-    };
-    Some(whole + i128::from(fraction))
+fn exact(word: &[u8], unit: u64) -> Option<u128> {
+    Exact::of(word)?.times(unit)
 }
 
-/// Parses a number with an exponent, as Python writes small ones (`5e-06`), and multiplies it by `unit`.
-#[cold]
-fn with_exponent(word: &[u8], unit: u64) -> Option<u64> {
-    /// A floating-point number has fewer digits. The product of so many digits and `unit` fits into 128 bits.
-    const DIGITS: usize = 18;
-    let e = word.iter().position(|b| matches!(b, b'e' | b'E'))?;
-    let exponent: i32 = std::str::from_utf8(&word[e + 1..]).ok()?.parse().ok()?;
-    let (whole, fraction) = split_fraction(&word[..e]);
-    if whole.is_empty() || whole.len() + fraction.len() > DIGITS {
-        return None;
+/// A decimal number: digits, and the power of ten by which they are shifted.
+struct Exact {
+    digits: u128,
+    shift: i32,
+    has_exponent: bool,
+}
+
+impl Exact {
+    /// Parses a number such as `12`, `.5`, `1,25` or `5e-06`.
+    fn of(word: &[u8]) -> Option<Exact> {
+        /// So many digits, multiplied by a unit, fit into 128 bits.
+        const DIGITS: usize = 28;
+        let e = word.iter().position(|b| matches!(b, b'e' | b'E'));
+        let exponent: i32 = match e {
+            Some(e) => std::str::from_utf8(&word[e + 1..]).ok()?.parse().ok()?,
+            None => 0,
+        };
+        let (whole, fraction) = split_fraction(&word[..e.unwrap_or(word.len())]);
+        // What is behind the last digit that fits is less than any unit.
+        let fraction = &fraction[..fraction.len().min(DIGITS.saturating_sub(whole.len()))];
+        if whole.len() > DIGITS || whole.len() + fraction.len() == 0 {
+            return None;
+        }
+        let digits = whole.iter().chain(fraction).try_fold(0u128, |n, b| {
+            Some(n * 10 + b.is_ascii_digit().then(|| u128::from(b - b'0'))?)
+        })?;
+        let shift = exponent.checked_sub(fraction.len() as i32)?;
+        Some(Exact { digits, shift, has_exponent: e.is_some() })
     }
-    let digits = decimal(&[whole, fraction].concat())?;
-    let parts = u128::from(digits) * u128::from(unit);
-    let shift = exponent.checked_sub(fraction.len() as i32)?;
-    let ten = 10u128.checked_pow(shift.unsigned_abs());
-    let parts = match (shift < 0, ten) {
-        _ if digits == 0 => 0,
-        (true, None) => 0,
-        (true, Some(ten)) => parts / ten,
-        (false, ten) => parts.checked_mul(ten?)?,
-    };
-    u64::try_from(parts).ok()
+
+    fn times(&self, unit: u64) -> Option<u128> {
+        let parts = self.digits.checked_mul(unit.into())?;
+        let ten = 10u128.checked_pow(self.shift.unsigned_abs());
+        match (self.shift < 0, ten) {
+            _ if parts == 0 => Some(0),
+            (true, None) => Some(0),
+            (true, Some(ten)) => Some(parts / ten),
+            (false, ten) => parts.checked_mul(ten?),
+        }
+    }
 }
 
 /// The first sector that a range of bytes touches, and the number of sectors.
@@ -162,6 +182,10 @@ mod tests {
             ("4.096", None),
             ("4.000", None),
             ("4,0", None),
+            ("1e+05", Some(100_000)),
+            ("1.5e3", Some(1_500)),
+            ("1.5e0", None),
+            ("5e-1", None),
             ("4096.5", None),
             ("0x10.0", None),
             (".0", None),
@@ -181,6 +205,9 @@ mod tests {
             ("638000000000000000", 100, Some(63_800_000_000_000_000_000)),
             ("638000000000000000,25", 100, Some(63_800_000_000_000_000_025)),
             ("-638000000000000000", 100, Some(-63_800_000_000_000_000_000)),
+            ("6.3800000000001e17", 100, Some(63_800_000_000_001_000_000)),
+            ("6e+17", 100, Some(60_000_000_000_000_000_000)),
+            ("-.5", 10, Some(-5)),
             ("--1", 1, None),
             ("-", 1, None),
             ("-x", 1, None),
@@ -203,7 +230,10 @@ mod tests {
             ("0x10", 1_000, Some(16_000)),
             ("1.", 10, Some(10)),
             ("1.2.3", 10, None),
-            (".5", 10, None),
+            (".5", 10, Some(5)),
+            (".", 10, None),
+            ("1.500000000000000000e+00", 1_000_000_000, Some(1_500_000_000)),
+            ("0.12345678901234567890123456789012345", 1_000_000_000, Some(123_456_789)),
             ("18446744073.8", 1_000_000_000, None),
             ("5e-06", 1_000_000_000, Some(5_000)),
             ("1.25E+3", 1_000, Some(1_250_000)),

@@ -193,7 +193,7 @@ impl<R: BufRead> Reader<R> {
         while self.line.trim_ascii().is_empty() && self.read_line()? {}
         let columns = columns.clone().separated_as(&self.line);
         // The caller's names replace the titles.
-        self.again = !columns.is_heading(&self.line);
+        self.again = !csv::is_heading(&columns, &self.line);
         self.parser = Parser::Csv(columns);
         Ok(self)
     }
@@ -219,6 +219,11 @@ impl<R: BufRead> Reader<R> {
             Parser::Iolog3 => Format::Iolog3,
             Parser::Csv(_) => Format::Csv,
         }
+    }
+
+    /// Whether any line or record so far was one of the format.
+    pub(crate) fn has_known(&self) -> bool {
+        self.known > 0
     }
 
     /// The counts of lines and operations so far.
@@ -464,7 +469,7 @@ fn in_line(unit: &str, line: u64, (what, hint): Wrong) -> Error {
 }
 
 /// The error for a file without operations.
-pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
+pub(crate) fn no_trace(format: Format, seen: &Seen) -> Error {
     let unit = format.unit();
     if seen.elsewhere > 0 {
         let what = format!("{} operations, and none of that device", seen.elsewhere);
