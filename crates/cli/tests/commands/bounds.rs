@@ -119,12 +119,12 @@ fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
 #[test]
 fn a_disk_of_many_zones_is_refused_where_memory_is_short() {
     let dir = Dir::new("short");
-    let mem = "mem,zones=250000,max-open=14";
-    let joined = ["mem,zones=60000"; 4].join("%");
+    let mem = "mem,zones=100000,max-open=14";
+    let joined = ["mem,zones=25000"; 4].join("%");
     let joined = format!("linear@{joined}");
-    let file = dir.disk("--zones 250000 --zone-size 1M");
+    let file = dir.disk("--zones 100000 --zone-size 1M");
     for args in [["info", mem], ["info", &joined], ["info", &file], ["check", &file]] {
-        let works = (0..6).map(|step| works_within(50_000 + step * 50_000, &args));
+        let works = (0..6).map(|step| works_within(50_000 + step * 40_000, &args));
         let works: Vec<bool> = works.collect();
         assert!(!works[0] && works[5] && works.is_sorted(), "{args:?}: {works:?}");
     }
