@@ -156,8 +156,21 @@ impl IoBuf {
     /// Makes an `IoBuf` of `len` zero bytes, aligned to 4096, that are never freed. No other `IoBuf` covers these
     /// bytes. For tests.
     pub fn leaked(len: u32) -> Self {
+        Self::of_leaked(AlignedBuf::zeroed(len))
+    }
+
+    /// Like [`IoBuf::leaked`]. `None`: there is not enough memory.
+    ///
+    /// ```
+    /// assert_eq!(zoneplug_buf::IoBuf::try_leaked(4096).expect("there is memory").len(), 4096);
+    /// ```
+    pub fn try_leaked(len: u32) -> Option<Self> {
+        AlignedBuf::try_zeroed(len).map(Self::of_leaked)
+    }
+
+    fn of_leaked(memory: AlignedBuf) -> Self {
         // The loan is dropped, so the memory is never freed.
-        AlignedBuf::zeroed(len).lend().1
+        memory.lend().1
     }
 }
 

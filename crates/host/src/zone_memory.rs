@@ -24,7 +24,7 @@ pub fn check_zone_memory(needed: ZoneMemory) -> Result<(), Error> {
     if needed.zones <= MANY_ZONES {
         return Ok(());
     }
-    let needed = needed.with_device(PROGRAM);
+    let needed = needed.and_each(PROGRAM);
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let group = control_group(&read("/proc/self/cgroup")).unwrap_or_default();
     let of_group = |file| read(&format!("/sys/fs/cgroup{group}/{file}"));
@@ -73,11 +73,11 @@ fn process(limits: &str, status: &str, arenas: u64) -> Option<u64> {
         let line = limits.lines().find_map(|line| line.strip_prefix(title))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
-    let left = |title: &str, used: &str, other: u64| {
+    let below = |title: &str, used: &str, other: u64| {
         Some(soft(title)?.saturating_sub(kib(status, used).unwrap_or(0)).saturating_sub(other))
     };
-    let addresses = left("Max address space", "VmSize:", arenas);
-    let both = [addresses, left("Max data size", "VmData:", 0)];
+    let addresses = below("Max address space", "VmSize:", arenas);
+    let both = [addresses, below("Max data size", "VmData:", 0)];
     both.into_iter().flatten().min()
 }
 

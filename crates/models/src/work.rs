@@ -111,7 +111,7 @@ impl Rng {
 
 /// The bytes that [`Offsets`] keep of each zone.
 #[cfg(feature = "virtual-time")]
-pub(crate) const ZONE_BYTES: u64 = size_of::<Slot>() as u64;
+pub(crate) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {

@@ -248,7 +248,7 @@ fn doctor_says_what_a_command_would_say() {
     assert_eq!(check(&document(&limits), "open files")["state"], "limited");
 }
 
-/// What is there without being a disk, by a name without a slash, is called what it is.
+/// A pipe and a directory are called that, also by a name without a slash.
 #[test]
 fn a_pipe_and_a_directory_are_no_unknown_kinds() {
     let dir = Dir::new("errno-names");

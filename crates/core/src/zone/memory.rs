@@ -15,7 +15,7 @@ pub const ZONE_BYTES: u64 = 96;
 /// let one = Geometry::new(1000, 8, 8).unwrap().memory();
 /// assert_eq!(one.total(), Bytes(1000 * ZONE_BYTES));
 /// // A device that keeps 8 bytes of each zone, and 20 such disks.
-/// assert_eq!(one.with_device(8).of_disks(20).total(), Bytes(20_000 * (ZONE_BYTES + 8)));
+/// assert_eq!(one.and_each(8).of_disks(20).total(), Bytes(20_000 * (ZONE_BYTES + 8)));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneMemory {
@@ -26,8 +26,8 @@ pub struct ZoneMemory {
 }
 
 impl ZoneMemory {
-    /// Adds the `bytes` that the device keeps of each zone.
-    pub fn with_device(self, bytes: u64) -> ZoneMemory {
+    /// Adds the `bytes` that a device, or a program, keeps of each zone.
+    pub fn and_each(self, bytes: u64) -> ZoneMemory {
         ZoneMemory { each: self.each + bytes, ..self }
     }
 

@@ -70,7 +70,7 @@ impl EmuConfig {
             EmuKind::Null => 8 + 8 + 8,
             EmuKind::Mem => 8 + 8 + 8 + 40,
         };
-        self.geometry.memory().with_device(kept)
+        self.geometry.memory().and_each(kept)
     }
 
     /// Checks that the parts agree with each other. Fails with an error of kind *invalid* that names the first that

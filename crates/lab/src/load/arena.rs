@@ -47,11 +47,7 @@ impl Arena {
         let mut free = lock(&self.free);
         let mut take = || match free.iter().position(|b| b.len() == len) {
             Some(i) => Ok(free.swap_remove(i)),
-            // The loan is dropped, so the memory is never freed.
-            None => match AlignedBuf::try_zeroed(len) {
-                Some(memory) => Ok(memory.lend().1),
-                None => Err(no_memory(n, len)),
-            },
+            None => IoBuf::try_leaked(len).ok_or_else(|| no_memory(n, len)),
         };
         let buffer = |whole| Buffer { whole, cut: None, home: self.free.clone() };
         (0..n).map(|_| take().map(buffer)).collect()

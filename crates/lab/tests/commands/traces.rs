@@ -122,7 +122,7 @@ fn a_trace_may_come_through_a_pipe() {
     assert_eq!(of_file(&pipe, &[])["rows"], rows);
     writer.join().unwrap().unwrap();
     fails(&[&["replay", "-"], &DISK[..]].concat(), 2, "the trace is empty");
-    // What never ends, and cannot be a trace, does not fill the disk.
+    // Endless data that cannot be a trace do not fill the disk.
     let words = "$(printf %01000d 0)";
     for endless in [
         "cat /dev/zero",

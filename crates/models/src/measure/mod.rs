@@ -23,7 +23,7 @@ pub use row::{Latency, Part, Row, Shelf};
 use crate::time::{Adapter, Client, HostTimes, MAX_BYTES, ZoneWriter};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::watch::Watch;
-use crate::work::{Offsets, RANDOM_ZONES, Rw, Work, ZONE_BYTES, max_open, seed_of_disk};
+use crate::work::{Offsets, RANDOM_ZONES, Rw, SLOT_BYTES, Work, max_open, seed_of_disk};
 use crate::workers::Workers;
 use job::Job;
 use zoneplug_core::disk::Mode;
@@ -151,7 +151,7 @@ impl Workload {
         let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);
         (run.disks, run.adapter) = (self.disks.max(1), self.adapter);
-        run.check_memory(ZONE_BYTES * (1 + u64::from(self.reads.is_some())))?;
+        run.check_memory(SLOT_BYTES * (1 + u64::from(self.reads.is_some())))?;
         // A run assigns its clients to the disks in turns.
         let seeds = |disk| seed_of_disk(self.seed, disk);
         let mut clients: Vec<Box<dyn Client + '_>> = Vec::new();

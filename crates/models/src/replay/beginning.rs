@@ -1,13 +1,13 @@
 //! Looks at the beginning of a trace, before the rest of a pipe is copied.
 
 use super::input;
-use crate::time::trace::{Columns, Events, Format, Reader, no_trace};
+use crate::time::trace::{Columns, Events, Reader, no_trace};
 use std::io::Read;
 use std::sync::Arc;
 use zoneplug_core::Error;
 
-/// Fails if data that begin with `head`, and go on for long, are no trace: nothing in it is a line of a trace, or a
-/// record. What is compressed by gzip is unpacked.
+/// Fails if data that begin with `head`, and go on for long, are no trace: `head` has no line of a trace, and no record.
+/// Data that are compressed by gzip are unpacked.
 ///
 /// ```
 /// use zoneplug_models::replay::check_beginning;
@@ -23,15 +23,13 @@ pub fn check_beginning(
     device: Option<&str>,
     columns: Option<&Columns>,
 ) -> Result<(), Error> {
-    // Of compressed data the end is missing, which ends the unpacking with an error.
+    // The unpacking of compressed data ends with an error, because their end is missing.
     let mut unpacked = Vec::new();
     let bytes = input::reader(Box::new(head), None, 4096, &Arc::default())?;
     let _ = bytes.take(head.len() as u64).read_to_end(&mut unpacked);
-    let head = &unpacked[..];
-    // The last line may be cut off.
-    let whole = head.iter().rposition(|b| *b == b'\n').map_or(head, |end| &head[..=end]);
-    let binary = Reader::new(head, events, device)?.format() == Format::Blktrace;
-    let mut reader = Reader::new(if binary { head } else { whole }, events, device)?;
+    // The last line may be cut off. A record that is cut off is no error.
+    let whole = unpacked.iter().rposition(|b| *b == b'\n').map_or(unpacked.len(), |end| end + 1);
+    let mut reader = Reader::new(&unpacked[..whole], events, device)?;
     if let Some(columns) = columns {
         reader = reader.with_columns(columns)?;
     }

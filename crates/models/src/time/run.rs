@@ -158,7 +158,7 @@ impl Run {
     /// clients keep.
     pub(crate) fn check_memory(&self, clients: u64) -> Result<(), Error> {
         let drives = self.drives.max(1).saturating_mul(self.disks.max(1));
-        check_zone_memory(self.drive()?.zone_memory().with_device(clients).of_disks(drives))
+        check_zone_memory(self.drive()?.zone_memory().and_each(clients).of_disks(drives))
     }
 
     /// Creates the drives of this many disks.

@@ -30,7 +30,7 @@ pub enum AttributeError {
     Absent {
         /// The attribute.
         name: &'static str,
-        /// What those disks have, as the end of a sentence: `scheduler=mq-deadline`.
+        /// The setting of those disks, as the end of a sentence: `scheduler=mq-deadline`.
         with: &'static str,
     },
     /// The attribute shows a property of the disk and cannot be set.

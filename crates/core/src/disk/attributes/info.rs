@@ -31,7 +31,7 @@ pub struct AttributeInfo {
 #[derive(Debug)]
 pub(super) struct When {
     pub(super) holds: fn(&View<'_>) -> bool,
-    /// What such a disk has, as the end of a sentence.
+    /// The setting of such a disk, as the end of a sentence.
     pub(super) with: &'static str,
 }
 

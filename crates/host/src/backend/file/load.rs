@@ -21,7 +21,7 @@ const TRIES: u32 = 4;
 
 /// The most bytes of memory that a disk in a file takes for a zone while it is opened: its records as they are in the
 /// file and as they count, its state, and its place in the list of open zones.
-const ZONE_BYTES: u64 = 152;
+const FILE_ZONE_BYTES: u64 = 152;
 
 /// The error of a failed access to the storage. `what`: the attempt.
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
@@ -76,7 +76,7 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         let path = what.to_owned();
         return Err(FileError::Truncated { path, len, needed: layout.len }.into());
     }
-    check_zone_memory(sup.geometry.memory().with_device(ZONE_BYTES))?;
+    check_zone_memory(sup.geometry.memory().and_each(FILE_ZONE_BYTES))?;
     Ok(Head { sup: *sup, layout, copies, first: bytes })
 }
 

@@ -145,14 +145,16 @@ impl Columns {
         line: &[u8],
         operation: impl Fn(&Columns, &Found<'_>) -> Option<i128>,
     ) {
-        let of = |columns: Columns| Some((operation(&columns, &columns.find(line))?, columns));
-        let found = match self.named {
-            true => SEPARATORS.iter().find_map(|s| of(Columns { separator: *s, ..self.clone() })),
-            false => of(self.clone()),
-        };
-        if let Some((time, columns)) = found {
-            *self = Columns { epoch: Some(time - BEFORE), ..columns };
+        let first_guess = self.separator;
+        let tried = if self.named { &SEPARATORS[..] } else { &[first_guess] };
+        for separator in tried {
+            self.separator = *separator;
+            if let Some(time) = operation(self, &self.find(line)) {
+                self.epoch = Some(time - BEFORE);
+                return;
+            }
         }
+        self.separator = first_guess;
     }
 
     /// Whether a line has settled the columns.
@@ -161,7 +163,7 @@ impl Columns {
         self.epoch.is_some()
     }
 
-    /// The caller gives the columns, and no line has been an operation yet.
+    /// Whether the caller has named the columns, and no line has been an operation yet.
     pub(super) fn is_guess(&self) -> bool {
         self.named && !self.is_settled()
     }
@@ -173,8 +175,8 @@ impl Columns {
         u64::try_from(time).ok().map(Nanos)
     }
 
-    /// Whether a line has titles and no values: neither its time nor its place is a number. A comment has none.
-    pub(super) fn is_heading(&self, line: &[u8]) -> bool {
+    /// Whether a line has words where values are numbers: neither its time nor its place is one. A comment has no fields.
+    pub(super) fn has_words_for_numbers(&self, line: &[u8]) -> bool {
         let found = self.find(line);
         let numbers = [Role::Time, Role::Begin, Role::Length].map(|role| found[role as usize]);
         let [Some(time), Some(_), Some(_)] = numbers else { return false };
@@ -182,17 +184,18 @@ impl Columns {
         !time.is_empty() && !line.starts_with(b"#") && (!has_digits || title(time).is_some())
     }
 
-    /// The caller has named the columns, so that titles mean nothing.
+    /// Whether the caller has named the columns, so that titles mean nothing.
     pub(super) fn is_named(&self) -> bool {
         self.named
     }
 
-    /// Whether the titles in a line further down leave these columns as they are. `None`: the line has no titles.
+    /// Whether the titles in a line further down leave these columns as they are. `None`: the line has no titles, or the
+    /// caller has named the columns.
     ///
     /// A table that was appended to this one begins with its titles.
     pub(super) fn titles_agree(&self, line: &[u8]) -> Option<bool> {
         let has_titles = Fields::of(line, self.separator).any(|f| title(f).is_some());
-        (has_titles && self.is_heading(line)).then(|| {
+        (!self.named && has_titles && self.has_words_for_numbers(line)).then(|| {
             let same = |other: Columns| other.roles == self.roles && other.units == self.units;
             Columns::of(line).is_some_and(same)
         })
@@ -426,8 +429,11 @@ mod tests {
         let found = msr.clone().separated_as(line).find(line);
         assert_eq!(found[Role::Op as usize], Some(&b"Read"[..]));
         assert_eq!(found[Role::Device as usize], Some(&b"0"[..]));
-        assert!(!msr.is_heading(line) && msr.is_heading(b"Timestamp,Host,Disk,Type,Offset,Size"));
-        assert!(!msr.is_heading(b"x,hm,0,Read,383496192,32768"));
+        assert!(
+            !msr.has_words_for_numbers(line)
+                && msr.has_words_for_numbers(b"Timestamp,Host,Disk,Type,Offset,Size")
+        );
+        assert!(!msr.has_words_for_numbers(b"x,hm,0,Read,383496192,32768"));
         assert_eq!(msr.clone().separated_as(b"1\tb\t3\tR\t5\t6").separator, b'\t');
         assert_eq!(msr.separated_as(b"  1  b  3  R  5  6").separator, b' ');
         assert!(Columns::parse("time_s,sector,sectors,is_write,device").is_ok());

@@ -70,7 +70,8 @@ fn operation<'a>(found: &Found<'a>) -> Option<(&'a [u8], Option<OpWithFlags>)> {
 
 /// Whether a line has titles: words in the place of numbers, and no operation.
 pub(super) fn is_heading(c: &Columns, text: &[u8]) -> bool {
-    c.is_heading(text) && operation(&c.find(text)).is_some_and(|(_, kind)| kind.is_none())
+    c.has_words_for_numbers(text)
+        && operation(&c.find(text)).is_some_and(|(_, kind)| kind.is_none())
 }
 
 /// Lets the first operation of a table tell what its columns leave open.
@@ -122,7 +123,7 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
         return Ok(Line::Completion(device, at()?));
     }
     let Some(kind) = kind else {
-        return match c.titles_agree(text).filter(|_| !c.is_named()) {
+        return match c.titles_agree(text) {
             Some(true) => Ok(Line::Skipped),
             Some(false) => {
                 let what = format!("{} are other titles than those of the first line", shown(text));

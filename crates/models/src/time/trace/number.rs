@@ -104,7 +104,7 @@ impl Exact {
             None => 0,
         };
         let (whole, fraction) = split_fraction(&word[..e.unwrap_or(word.len())]);
-        // What is behind the last digit that fits is less than any unit.
+        // Digits behind the last one that fits are less than any unit.
         let fraction = &fraction[..fraction.len().min(DIGITS.saturating_sub(whole.len()))];
         if whole.len() > DIGITS || whole.len() + fraction.len() == 0 {
             return None;

@@ -275,7 +275,7 @@ impl<R: BufRead> Reader<R> {
                         csv::settle(columns, &self.line);
                     }
                     match csv::line(&self.line, columns, self.events.letter()) {
-                        // What the first lines have may be no operation at all.
+                        // A first line may be a comment, or the end of one that was cut off.
                         Err(_) if columns.is_guess() => Ok(Line::NotOfFormat),
                         read => read,
                     }
