@@ -320,7 +320,7 @@ static TABLE: &[Row] = &[
         &[],
         ErrorKind::Busy,
         "",
-        "more processes for this user (ulimit -u), or a higher pids limit of the container or service (TasksMax= in a unit)",
+        "more processes for this user (ulimit -u) or address space (ulimit -v), or a higher pids limit of the container or service (TasksMax= in a unit)",
     ),
     row(
         &[Address],

@@ -6,10 +6,14 @@ pub mod ublk;
 
 use crate::once::{self, FileOrder, NamedAddress};
 use nvme_tcp::Plan;
+use std::collections::HashSet;
 use ublk::{BlockDisk, Numbers, Planned};
 use zoneplug_control::Failure;
 use zoneplug_control::client::KnownHostShown;
+use zoneplug_core::zone::ZoneMemory;
+use zoneplug_core::{Device, Error};
 use zoneplug_host::nvme_tcp::KnownClient;
+use zoneplug_host::{Specification, check_zone_memory};
 
 /// The plans of the doors of the network.
 #[derive(Debug, Clone, Default)]
@@ -44,10 +48,38 @@ pub fn planned(
         network.iscsi.iter().flat_map(|plan| plan.specs()).collect(),
     ];
     once::disks(&specs, order).map_err(|(spec, f)| f.of_disk(spec))?;
-    let planned = ublk::planned(blocks, numbers, order)?;
-    network.nvme_tcp.as_ref().map_or(Ok(()), Plan::check_disks)?;
-    network.iscsi.as_ref().map_or(Ok(()), iscsi::Plan::check_disks)?;
+    let mut looks = Looks::default();
+    let planned = ublk::planned(blocks, numbers, order, &mut looks)?;
+    network.nvme_tcp.as_ref().map_or(Ok(()), |plan| plan.check_disks(&mut looks))?;
+    network.iscsi.as_ref().map_or(Ok(()), |plan| plan.check_disks(&mut looks))?;
     Ok(planned)
+}
+
+/// Opens the disks of a server to look at them, and refuses disks whose zones together take more memory than there is.
+#[derive(Default)]
+struct Looks {
+    /// The disks that are counted. Several doors may have one.
+    seen: HashSet<String>,
+    /// The zones of these disks, without what a device keeps of them.
+    zones: ZoneMemory,
+}
+
+impl Looks {
+    /// Opens a disk, which is closed again at the end of `check`. Each failure names the disk.
+    fn at<R>(
+        &mut self,
+        spec: &Specification,
+        check: impl FnOnce(&dyn Device) -> Result<R, Error>,
+    ) -> Result<R, Failure> {
+        let looked = spec.open_to_look().and_then(|look| {
+            if self.seen.insert(spec.to_string()) {
+                self.zones = self.zones.and(look.device.geometry().memory());
+                check_zone_memory(self.zones)?;
+            }
+            check(&*look.device)
+        });
+        looked.map_err(|e| Failure::from(e).of_disk(spec))
+    }
 }
 
 /// A client for which a server reserves places, as the record for the next server has it.

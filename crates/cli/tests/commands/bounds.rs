@@ -88,6 +88,29 @@ fn many_disks_are_checked_soon() {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
 }
 
+/// Each of these disks fits into the memory, and all of them do not. What a disk keeps is counted once, however many doors
+/// have it.
+#[test]
+fn the_disks_of_a_server_are_weighed_together() {
+    let dir = Dir::new("together");
+    let path = dir.path("all.toml");
+    let check = |count: usize| {
+        let mut text = "nvme-tcp = \"127.0.0.1:0\"\niscsi = \"127.0.0.1:0\"\n".to_owned();
+        for n in 0..count {
+            let spec = format!("null,zones=200000,zone-size={}M", n + 1);
+            let _ = writeln!(text, "[[disk]]\nspec = \"{spec}\"\nnvme-tcp = true\niscsi = true");
+        }
+        std::fs::write(&path, text).unwrap();
+    };
+    check(60);
+    let out = soon(&mut bounded(&["serve", "--check-config", &path]));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    check(1000);
+    for how in ["--check-config", "--config"] {
+        refused(&["serve", how, &path], 4, "zones take ");
+    }
+}
+
 /// A terminal says itself how large it is.
 #[cfg(feature = "top")]
 #[test]

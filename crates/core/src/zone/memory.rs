@@ -16,8 +16,9 @@ pub const ZONE_BYTES: u64 = 96;
 /// assert_eq!(one.total(), Bytes(1000 * ZONE_BYTES));
 /// // A device that keeps 8 bytes of each zone, and 20 such disks.
 /// assert_eq!(one.and_each(8).of_disks(20).total(), Bytes(20_000 * (ZONE_BYTES + 8)));
+/// assert_eq!(one.and(one.of_disks(2)), one.of_disks(3));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ZoneMemory {
     /// The zones of all disks.
     pub zones: u64,
@@ -34,6 +35,12 @@ impl ZoneMemory {
     /// The memory of so many such disks.
     pub fn of_disks(self, disks: u32) -> ZoneMemory {
         ZoneMemory { zones: self.zones * u64::from(disks), ..self }
+    }
+
+    /// Adds the zones of other disks. Each zone of both then counts as much as the dearer ones.
+    pub fn and(self, other: ZoneMemory) -> ZoneMemory {
+        let each = self.each.max(other.each);
+        ZoneMemory { zones: self.zones.saturating_add(other.zones), each }
     }
 
     /// Returns the bytes of all zones.

@@ -1,6 +1,6 @@
 //! The door of iSCSI: serves disks over the network as units of one target.
 
-use super::{known_client, known_client_of};
+use super::{Looks, known_client, known_client_of};
 use crate::compare::{Difference, WantedDisk, WantedDoor, is_of};
 use crate::door::Door;
 use crate::inherited::Inherited;
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use zoneplug_control::client::{HostShown, StateShown};
 use zoneplug_control::{Failure, Kind};
-use zoneplug_core::{Sector, plain};
+use zoneplug_core::{Device, Sector, plain};
 use zoneplug_host::iscsi::{self, Disk, Initiator, Iscsi, IscsiListeners, IscsiOptions};
 use zoneplug_host::signals::Notifier;
 use zoneplug_host::{DiskMark, Specification};
@@ -48,12 +48,9 @@ impl Plan {
     }
 
     /// Checks that each disk can be shown as a unit. Opens none for writing.
-    pub(super) fn check_disks(&self) -> Result<(), Failure> {
-        self.specs.iter().try_for_each(|spec| {
-            let device = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?.device;
-            let checked = iscsi::check(device.geometry(), device.limits(), &self.options);
-            checked.map_err(|e| Failure::from(e).of_disk(spec))
-        })
+    pub(super) fn check_disks(&self, looks: &mut Looks) -> Result<(), Failure> {
+        let check = |d: &dyn Device| iscsi::check(d.geometry(), d.limits(), &self.options);
+        self.specs.iter().try_for_each(|spec| looks.at(spec, check))
     }
 
     /// Compares what initiators know of a running server with what they would find: the number and the identifier of

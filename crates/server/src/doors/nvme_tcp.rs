@@ -5,7 +5,7 @@ mod clients;
 mod shown;
 mod stamp;
 
-use super::{known_client, known_client_of};
+use super::{Looks, known_client, known_client_of};
 use crate::compare::{Difference, MarkedDisk, WantedDisk, WantedDoor, is_of, refused};
 use crate::door::{Door, leave_disks_and_flush};
 use crate::inherited::Inherited;
@@ -112,12 +112,9 @@ impl Plan {
     }
 
     /// Checks that each disk can be shown as namespaces. Opens none for writing.
-    pub(super) fn check_disks(&self) -> Result<(), Failure> {
-        self.specs.iter().try_for_each(|spec| {
-            let device = spec.open_to_look().map_err(|e| Failure::from(e).of_disk(spec))?.device;
-            let checked = nvme_tcp::check(device.geometry(), device.limits());
-            checked.map_err(|e| Failure::from(e).of_disk(spec))
-        })
+    pub(super) fn check_disks(&self, looks: &mut Looks) -> Result<(), Failure> {
+        let mut check = |spec| looks.at(spec, |d| nvme_tcp::check(d.geometry(), d.limits()));
+        self.specs.iter().try_for_each(&mut check)
     }
 
     /// The namespaces that hosts would see for these disks.

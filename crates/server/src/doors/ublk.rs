@@ -3,6 +3,7 @@
 mod join;
 mod numbers;
 
+use super::Looks;
 use crate::compare::{WantedDisk, WantedDoor};
 use crate::door::Door;
 use crate::inherited::Inherited;
@@ -72,15 +73,14 @@ pub(super) fn planned(
     disks: &[BlockDisk],
     mut next: Numbers,
     order: &FileOrder<'_>,
+    looks: &mut Looks,
 ) -> Result<Vec<Planned>, Failure> {
     let mut all = Vec::new();
     for of in disks {
-        let open_geometry = || {
-            let device = of.spec.open_to_look()?.device;
+        let geometry = looks.at(&of.spec, |device| {
             ublk::check(device.geometry(), device.limits())?;
             Ok(*device.geometry())
-        };
-        let geometry = open_geometry().map_err(|f: Failure| f.of_disk(&of.spec))?;
+        })?;
         all.push(Planned { of: of.clone(), id: next.first(of), geometry });
         next.take(of, slices(&geometry).len() as u32);
     }
