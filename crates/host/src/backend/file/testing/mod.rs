@@ -74,6 +74,8 @@ struct Inner {
     len: u64,
     /// The boot id is unknown.
     no_boot_id: bool,
+    /// The file system tells no holes.
+    no_holes: bool,
     /// The next sync panics.
     panics: bool,
     /// Bytes that were read.
@@ -271,6 +273,11 @@ impl CutStorage {
         self.lock().no_boot_id = true;
     }
 
+    /// The file system tells no holes from now on.
+    pub fn without_holes(&self) {
+        self.lock().no_holes = true;
+    }
+
     /// The storage after the first `moment` events, as another process sees it while the power stays on.
     pub fn after_kill(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
@@ -329,6 +336,7 @@ impl CutStorage {
             boot,
             len: of.len,
             no_boot_id: of.no_boot_id,
+            no_holes: of.no_holes,
             ..Inner::default()
         };
         Arc::new(CutStorage { layout: self.layout, inner: Mutex::new(inner) })
@@ -465,11 +473,14 @@ impl Storage for CutStorage {
     }
 
     fn tells_holes(&self) -> bool {
-        true
+        !self.lock().no_holes
     }
 
     fn next_hole(&self, at: u64) -> Option<u64> {
         let s = self.lock();
+        if s.no_holes {
+            return None;
+        }
         (at / SECTOR..s.len / SECTOR).find(|n| !s.now.seen.0.contains_key(n)).map(|n| n * SECTOR)
     }
 
