@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use zoneplug_control::names::name_of;
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
 use zoneplug_core::sched::Policy;
@@ -98,7 +99,7 @@ enum Target {
 impl Target {
     fn open(disk: &str, socket: Option<&Path>) -> Result<Target, Failure> {
         Ok(match server_client::find(disk, socket)? {
-            Some(server) => Target::Live(server, server_client::name_of(disk).to_owned()),
+            Some(server) => Target::Live(server, name_of(disk).to_owned()),
             None => Target::Own(Box::new(Opened::new(disk, Use::Look)?)),
         })
     }

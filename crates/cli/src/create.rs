@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, FailureParts, Kind};
 use crate::zones::{parse_bytes, size};
-use crate::{interrupt, json, server_client, term};
+use crate::{interrupt, json, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ struct Created {
 /// Makes a disk.
 pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let spec = Specification::of_new_file(&args.path)?;
-    if args.path.to_str().is_some_and(server_client::is_name) {
+    if args.path.to_str().is_some_and(zoneplug_control::names::is_name) {
         let name = args.path.display();
         return Err(Failure::usage(format!("{name} is the name of a served disk"))
             .hint(format!("{name}.zbd")));

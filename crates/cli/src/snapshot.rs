@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zoneplug_control::names::{is_name, name_of};
 use zoneplug_core::form;
 use zoneplug_core::plain;
 use zoneplug_core::{Bytes, Error, ErrorKind};
@@ -162,11 +163,11 @@ fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duratio
 
 /// Finds the file of the disk, and its server if there is one.
 fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
-    if server_client::is_name(&args.disk) {
+    if is_name(&args.disk) {
         let Some(mut server) = server_client::find(&args.disk, args.socket.as_deref())? else {
             return Err(server_client::not_served(&args.disk));
         };
-        let name = server_client::name_of(&args.disk).to_owned();
+        let name = name_of(&args.disk).to_owned();
         let disks = server.disks()?;
         let Some(shown) = disks.iter().find(|d| d.name == name) else {
             return Err(server_client::not_served(&args.disk));

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use zoneplug_control::figures::about;
+use zoneplug_control::names::name_of;
 use zoneplug_core::Bytes;
 use zoneplug_core::plain;
 
@@ -112,7 +113,7 @@ fn see(args: &Args, patience: Duration) -> Result<Seen, Failure> {
     let mut disks: Vec<Shown> = asked.answered.into_iter().flat_map(|(_, disks)| disks).collect();
     disks.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     let Some(disk) = &args.disk else { return Ok(Seen { disks, silent: asked.silent }) };
-    let name = server_client::name_of(disk);
+    let name = name_of(disk);
     let (disks, silent) = requested(disks, asked.silent, |d| d.name == name);
     if disks.is_empty() {
         return Err(Silent::failure(silent).unwrap_or_else(|| server_client::not_served(disk)));

@@ -11,6 +11,7 @@ pub mod zones;
 
 use crate::descriptors;
 use crate::failure::{Failure, Kind};
+use crate::names::{is_name, name_of};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
@@ -345,20 +346,6 @@ impl AttributeShown {
     }
 }
 
-/// The name of a disk, without `/dev/`.
-pub fn name_of(disk: &str) -> &str {
-    disk.strip_prefix("/dev/").unwrap_or(disk)
-}
-
-/// Whether an argument can only name a served disk.
-pub fn is_name(disk: &str) -> bool {
-    let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
-    let name = name_of(disk);
-    let namespace = name.strip_prefix("tcp").and_then(|rest| rest.split_once('n'));
-    name.strip_prefix("ublkb").is_some_and(is_number)
-        || namespace.is_some_and(|(port, nsid)| is_number(port) && is_number(nsid))
-}
-
 /// A connection to a server.
 pub struct Server {
     stream: BufReader<Timed>,
@@ -512,18 +499,6 @@ pub fn not_served(disk: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_device_names_are_served_disks() {
-        for name in ["ublkb0", "/dev/ublkb12", "tcp4420n1"] {
-            assert!(is_name(name), "{name}");
-        }
-        for spec in
-            ["mem,zones=8", "ublkb", "disk.zbd", "/dev/sda", "ublkb0.zbd", "null", "tcp1", "tcpn1"]
-        {
-            assert!(!is_name(spec), "{spec}");
-        }
-    }
 
     #[test]
     fn requests_are_lines_that_a_person_can_write() {

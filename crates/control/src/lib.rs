@@ -9,6 +9,7 @@
 //! | `socket.rs`, `place.rs`, `access.rs`, `connections.rs` | the end that answers: where it is, who may use it, its clients |
 //! | `answer.rs`, `zone_table.rs`, `pause.rs` | from a line to its answer; the zones of a disk; disks that wait while they are copied |
 //! | `said.rs`, `outbox.rs` | text for stdout and stderr that no server waits for |
+//! | `names.rs` | the forms of names of served disks |
 //! | `html.rs`, `figures.rs` | pages of HTML without scripts; rounded figures |
 //! | `failure.rs` | why something failed, what to try, and the exit code of a command |
 
@@ -24,6 +25,7 @@ mod descriptors;
 mod failure;
 pub mod figures;
 pub mod html;
+pub mod names;
 mod outbox;
 mod pause;
 pub mod place;

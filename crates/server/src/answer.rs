@@ -10,7 +10,8 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
-use zoneplug_control::client::{self, AttributeShown, Request, Shown, StateOfDisk, StateShown};
+use zoneplug_control::client::{AttributeShown, Request, Shown, StateOfDisk, StateShown};
+use zoneplug_control::names::name_of;
 use zoneplug_control::{Answers, Pause, being_left, no_pause, no_takeover, zone_table};
 use zoneplug_control::{Attempt, Failure, Kind};
 use zoneplug_core::plain;
@@ -228,7 +229,7 @@ impl Answers for Serving {
 }
 
 fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
-    disks.iter().find(|d| d.name == client::name_of(disk)).ok_or_else(|| {
+    disks.iter().find(|d| d.name == name_of(disk)).ok_or_else(|| {
         let all: Vec<&str> = disks.iter().map(|d| &*d.name).collect();
         Failure::new(Kind::Device, format!("{disk} is not served here"))
             .hint(format!("served: {}", all.join(", ")))

@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use theme::Theme;
+use zoneplug_control::names::is_name;
 use zoneplug_core::form;
 
 /// The longest wait for keys. Samples and signals are checked between waits.
@@ -74,9 +75,7 @@ fn interval(text: &str) -> Result<Duration, zoneplug_core::Error> {
 impl Args {
     fn source(&self) -> Source {
         match &self.disk {
-            Some(d) if !server_client::is_name(d) && self.socket.is_none() => {
-                Source::Disk { spec: d.clone() }
-            }
+            Some(d) if !is_name(d) && self.socket.is_none() => Source::Disk { spec: d.clone() },
             disk => Source::Servers { socket: self.socket.clone(), disk: disk.clone() },
         }
     }

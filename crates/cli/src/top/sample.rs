@@ -7,6 +7,7 @@ use crate::server_client::{self, Asked, Measured, Request, Server, Shown};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use zoneplug_control::names::name_of;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Sector, ZoneNo};
 use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
@@ -58,8 +59,7 @@ impl Sampler {
         let mut sample = Sample { trouble, remedy, ..Sample::default() };
         for (server, disks) in answered {
             let mut server = server.with_patience(PATIENCE);
-            let wanted =
-                |d: &Shown| disk.as_ref().is_none_or(|name| d.name == server_client::name_of(name));
+            let wanted = |d: &Shown| disk.as_ref().is_none_or(|name| d.name == name_of(name));
             for shown in disks.into_iter().filter(wanted) {
                 // The key has no process or socket, because a restarted server has new ones.
                 let key =

@@ -3,12 +3,13 @@
 use crate::failure::{Failure, Kind};
 use crate::load::notes::Noted;
 use crate::server_client::{
-    AttributeShown, LatencyShown, Measured, OperationShown, Request, Shown, name_of,
+    AttributeShown, LatencyShown, Measured, OperationShown, Request, Shown,
 };
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zoneplug_control::names::name_of;
 use zoneplug_control::{Access, Answers, Pause, Socket, zone_table};
 use zoneplug_core::Sector;
 use zoneplug_core::disk::Disk;

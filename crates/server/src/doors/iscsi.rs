@@ -9,6 +9,7 @@ use crate::served::{AddClients, Network, PassedDisk, Served};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use zoneplug_control::client::{HostShown, StateShown};
+use zoneplug_control::names::LOGICAL_UNIT;
 use zoneplug_control::{Failure, Kind};
 use zoneplug_core::{Device, Sector, plain};
 use zoneplug_host::iscsi::{self, Disk, Initiator, Iscsi, IscsiListeners, IscsiOptions};
@@ -67,7 +68,7 @@ impl Plan {
         for disk in state.disks.iter().filter(|d| d.door() == NAME) {
             let Some(n) = marks.iter().position(|mark| is_of(disk, *mark)) else { continue };
             let name = plain(&disk.name);
-            if !disk.name.ends_with(&lun_suffix(n)) {
+            if LOGICAL_UNIT.disk(&disk.name) != Some(n as u64) {
                 return Err(Difference::new(
                     format!("{name}, which would be LUN {n}"),
                     "the disks in the same order",
@@ -82,11 +83,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// The end of the name of a disk in `zoneplug status`.
-fn lun_suffix(lun: usize) -> String {
-    format!("l{lun}")
 }
 
 /// The running server with its disks.
@@ -105,9 +101,9 @@ fn shown(i: Initiator) -> HostShown {
 }
 
 impl Server {
-    /// The name of a disk in `zoneplug status`: `iscsi3260l0` for LUN 0 at port 3260.
+    /// The name of a disk in `zoneplug status`.
     fn name(&self, lun: usize) -> String {
-        format!("iscsi{}{}", self.server.address().port(), lun_suffix(lun))
+        LOGICAL_UNIT.name(self.server.address().port(), lun as u64)
     }
 
     fn served(&self) -> Vec<Served> {

@@ -21,6 +21,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use zoneplug_control::client::{KnownHostShown, PathShown, StateOfSubsystem};
+use zoneplug_control::names::NAMESPACE;
 use zoneplug_control::{Failure, Kind};
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
@@ -304,10 +305,10 @@ impl Server {
     }
 }
 
-/// The name of a disk in `zoneplug status`: `tcp4420n1` for namespace 1 at port 4420.
+/// The name of a disk in `zoneplug status`.
 fn name(server: &NvmeTcp, known: &KnownDisk) -> Option<String> {
     let nsid = known.nsids.first()?;
-    Some(format!("tcp{}n{nsid}", server.address().port()))
+    Some(NAMESPACE.name(server.address().port(), (*nsid).into()))
 }
 
 /// The subsystem, as hosts know it.
