@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use zoneplug_core::one_line;
-use zoneplug_core::{Error, ErrorKind, Spelling, Status};
+use zoneplug_core::{Error, ErrorKind, Hint, Spelling, Status};
 pub use zoneplug_host::Attempt;
 use zoneplug_host::{IoError, os_error};
 
@@ -13,11 +13,18 @@ pub struct Failure {
     kind: Kind,
     exit: u8,
     what: String,
-    hint: Option<String>,
+    hint: Option<Remedy>,
     /// The specification of the disk that caused the failure, if one did.
     disk: Option<String>,
     /// Whether a printed JSON document contains the failure.
     in_json: bool,
+}
+
+/// A hint, and its text on the command line.
+#[derive(Debug)]
+struct Remedy {
+    hint: Hint,
+    text: String,
 }
 
 /// The parts of a failure that are shown.
@@ -103,9 +110,15 @@ impl Failure {
     }
 
     /// Sets the hint: what to try.
-    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
-        self.hint = Some(hint.into());
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Failure {
+        let hint = hint.into();
+        self.hint = Some(Remedy { text: hint.spelled(&CommandSpelling), hint });
         self
+    }
+
+    /// The text of the hint.
+    fn remedy(&self) -> &str {
+        self.hint.as_ref().map_or("zoneplug --help", |remedy| &remedy.text)
     }
 
     /// Sets the disk that caused the failure, by its specification.
@@ -120,8 +133,7 @@ impl Failure {
 
     /// The kind, the cause and the hint.
     pub fn parts(&self) -> FailureParts<'_> {
-        let hint = self.hint.as_deref().unwrap_or("zoneplug --help");
-        FailureParts { kind: self.kind, what: &self.what, hint }
+        FailureParts { kind: self.kind, what: &self.what, hint: self.remedy() }
     }
 
     /// The exit code of a command with this failure.
@@ -157,7 +169,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The text may come from a file, a drive or a socket.
         writeln!(f, "error: {}", one_line(&self.what))?;
-        writeln!(f, "try: {}", one_line(self.hint.as_deref().unwrap_or("zoneplug --help")))
+        writeln!(f, "try: {}", one_line(self.remedy()))
     }
 }
 
@@ -178,8 +190,8 @@ impl From<Error> for Failure {
             ErrorKind::NotSupported => Kind::NotSupported,
             _ => Kind::Io,
         };
-        let hint = e.what_to_try_in(&CommandSpelling);
-        Failure { hint, ..Failure::new(kind, e.what()) }
+        let failure = Failure::new(kind, e.what());
+        e.remedy().cloned().into_iter().fold(failure, Failure::hint)
     }
 }
 
@@ -192,7 +204,7 @@ impl From<Failure> for Error {
             Kind::Io | Kind::Interrupted | Kind::BrokenPipe => ErrorKind::Io,
         };
         let error = Error::new(kind, f.what);
-        f.hint.into_iter().fold(error, Error::hint)
+        f.hint.into_iter().map(|remedy| remedy.hint).fold(error, Error::hint)
     }
 }
 
@@ -268,7 +280,6 @@ impl From<serde_json::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zoneplug_core::Hint;
 
     #[test]
     fn a_failure_is_two_lines_whatever_it_was_made_from() {
@@ -277,6 +288,9 @@ mod tests {
         let hint = Hint::from("say ").option("force").text(", or ").option_with("id", "7");
         let f = Failure::from(Error::invalid("no").hint(hint));
         assert_eq!(f.parts().hint, "say --force, or --id 7");
+        // A program that serves disks has an error of it, and another language than the command line.
+        assert_eq!(Error::from(f).what_to_try(), Some("say 'force', or 'id' 7"));
+        let f = Failure::from(Error::invalid("no"));
         assert_eq!(f.kind, Kind::Usage);
         let pipe = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(pipe.kind as u8, 0);

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoneplug_core::plain;
+use zoneplug_core::{Hint, plain};
 
 /// How long a socket that ends waits for requests that are being answered.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -33,8 +33,9 @@ fn no_socket(path: &Path, e: io::Error) -> Failure {
     let is_wrong = matches!(e.kind(), E::AlreadyExists | E::InvalidInput | E::NotADirectory);
     let kind = if is_wrong { Kind::Usage } else { Kind::Device };
     let path = path.display().to_string();
-    Failure::new(kind, format!("no socket at {}: {e}", plain(&path)))
-        .hint("--socket PATH, in an existing directory where this user may make a socket")
+    let hint = Hint::from("").option_with("socket", "PATH");
+    let hint = hint.text(", in an existing directory where this user may make a socket");
+    Failure::new(kind, format!("no socket at {}: {e}", plain(&path))).hint(hint)
 }
 
 /// Checks whether a socket can be made at a path.

@@ -189,6 +189,11 @@ impl Error {
         Some(&self.hint.as_ref()?.text)
     }
 
+    /// Returns the hint, for another error of the same cause.
+    pub fn remedy(&self) -> Option<&Hint> {
+        Some(&self.hint.as_ref()?.hint)
+    }
+
     /// Returns what to try in the words of a language, if there is something.
     pub fn what_to_try_in(&self, language: &dyn Spelling) -> Option<String> {
         Some(self.hint.as_ref()?.hint.spelled(language))

@@ -88,6 +88,9 @@ fn a_start_that_fails_says_why() {
     drop(taken);
     let e = Serve::new().start().unwrap_err().to_string();
     assert!(e.contains("no disk"), "{e}");
+    // A hint names options without the dashes of a command line.
+    let e = serve("mem,zones=8", "127.0.0.1:0", &dir.join("none/s")).unwrap_err();
+    assert!(e.what_to_try().unwrap().starts_with("'socket' PATH, in an existing"), "{e}");
     let options = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN);
     let twice = Serve::new().nvme_tcp(options, ["mem,zones=8", "mem,zones=8"]).start();
     assert!(twice.unwrap_err().to_string().contains("twice"));

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zoneplug_core::form::Key;
-use zoneplug_core::plain;
+use zoneplug_core::{Hint, plain};
 use zoneplug_devices::spec::nearest;
 use zoneplug_host::{Specification, read_text};
 
@@ -274,12 +274,7 @@ impl Reader {
     }
 
     /// A failure at the place of a key or a value.
-    fn wrong<T>(
-        &self,
-        at: &Spanned<T>,
-        what: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Failure {
+    fn wrong<T>(&self, at: &Spanned<T>, what: impl Into<String>, hint: impl Into<Hint>) -> Failure {
         Failure::usage(what).hint(hint).at(&self.place(at.span().start))
     }
 
