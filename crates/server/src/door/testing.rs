@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::{compare::WantedDisk, served::Network, served::OpenDisk};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::{io::Read, io::Write, net::SocketAddr, net::TcpStream};
 use zoneplug_core::Sector;
 use zoneplug_host::BlockingDisk;
 
