@@ -1,9 +1,8 @@
 //! The load generator.
 
 use crate::port::Port;
-use crate::random::Random;
 use crate::threads::{Progress, Work};
-use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Op, Sector};
+use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Op, Random, Sector};
 
 /// 16 GiB.
 pub(crate) const ZONE_SECTORS: u32 = 16 << 21;

@@ -8,7 +8,6 @@
 mod cpus;
 mod load;
 mod port;
-mod random;
 #[path = "../../../core/benches/cost/slices.rs"]
 mod slices;
 mod threads;

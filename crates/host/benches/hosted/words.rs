@@ -2,12 +2,12 @@
 
 use crate::load::ZONE_SECTORS;
 use crate::port::Port;
-use crate::random::Random;
 use crate::slices::Alone;
 use crate::threads::{Progress, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::Bios;
+use zoneplug_core::Random;
 
 /// Words that threads share, on a cache line each. Words belong together in groups, as the word of a plug and the write
 /// pointer that an emulated disk keeps of the same zone do.

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Error, Hint, ZoneNo};
+use zoneplug_core::{Error, Hint, Random, ZoneNo};
 
 /// Bytes that are written at a time before the data of a new disk.
 const AT_ONCE: usize = 1 << 20;
@@ -20,11 +20,9 @@ const AT_ONCE: usize = 1 << 20;
 pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut b = [0; N];
     if getrandom::fill(&mut b).is_err() {
-        let mut n = now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
-        for byte in &mut b {
-            n = n.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            *byte = (n >> 56) as u8;
-        }
+        let seed = now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
+        let mut random = Random::new(seed);
+        b.fill_with(|| random.draw() as u8);
     }
     b
 }

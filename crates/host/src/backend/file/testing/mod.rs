@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use zoneplug_core::Error;
+use zoneplug_core::{Error, Random};
 
 /// The state of a sector that was being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,9 +107,7 @@ impl Inner {
 
 /// Whether `seed` draws this page; 0 draws all.
 fn drawn(seed: u64, page: u64) -> bool {
-    let mut z = seed.wrapping_add(page).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    seed == 0 || (z ^ (z >> 31)) & 1 == 1
+    seed == 0 || Random::new(seed.wrapping_add(page)).draw() & 1 == 1
 }
 
 /// The places of a disk's structures, in bytes of its storage, for tests that damage them.
