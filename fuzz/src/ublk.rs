@@ -88,7 +88,7 @@ pub fn ublk_requests(data: &[u8]) {
 
 /// The ranges that a client was told of, by zone, each with its moment.
 #[derive(Default)]
-struct Told {
+struct AcknowledgedAppends {
     /// Moment, start and end.
     ranges: BTreeMap<u32, Vec<(u32, u32, u32)>>,
     /// The moments at which the resets in flight of a zone began.
@@ -146,10 +146,10 @@ fn request(op: u8, sector: u64, len: u32) -> Option<Request> {
 }
 
 fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
-    check(journal, shape, &Told::default(), written);
+    check(journal, shape, &AcknowledgedAppends::default(), written);
     let zones = shape.geometry.nr_zones();
     let all = vec![ZONE; zones as usize];
-    let mut told = Told::default();
+    let mut told = AcknowledgedAppends::default();
     for _ in 0..64 {
         if s.is_empty() {
             break;
@@ -207,7 +207,7 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
     }
 }
 
-fn check(journal: &Journal, shape: &Shape, told: &Told, written: &[u32]) {
+fn check(journal: &Journal, shape: &Shape, told: &AcknowledgedAppends, written: &[u32]) {
     let unacked = journal.unacked(written);
     assert!(unacked.is_sorted_by(|a, b| a.0.0 < b.0.0), "{unacked:?}");
     for (zone, ranges) in unacked {

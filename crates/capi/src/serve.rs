@@ -68,7 +68,7 @@ pub struct zp_serving {
 
 /// The disks to serve and how, as a C program has given them.
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only a build that serves reads it"))]
-struct Wanted {
+struct WantedServer {
     specs: Vec<String>,
     address: String,
     nqn: String,
@@ -91,8 +91,8 @@ mod built {
     /// `None`: stopped.
     pub(super) type Running = Mutex<Option<Serving>>;
 
-    pub(super) fn start(wanted: Wanted) -> Outcome<zp_serving> {
-        let Wanted { specs, address, nqn, hosts, any_host, keys, own_key, socket, metrics } =
+    pub(super) fn start(wanted: WantedServer) -> Outcome<zp_serving> {
+        let WantedServer { specs, address, nqn, hosts, any_host, keys, own_key, socket, metrics } =
             wanted;
         let options = Access { hosts, any_host, keys, own_key }.options(&address, &nqn)?;
         let mut serve = Serve::new().nvme_tcp(options, specs);
@@ -132,7 +132,7 @@ mod built {
 
     pub(super) type Running = std::convert::Infallible;
 
-    pub(super) fn start(_: Wanted) -> Outcome<zp_serving> {
+    pub(super) fn start(_: WantedServer) -> Outcome<zp_serving> {
         let hint = "a build with FEATURES=\"file drives crypt serve\"";
         Err(Failure::new(libc::EOPNOTSUPP, "this build serves no disks", hint))
     }
@@ -183,7 +183,7 @@ unsafe fn wanted(
     specs: *const *const c_char,
     nr: u32,
     given: &zp_serve_options,
-) -> Outcome<Wanted> {
+) -> Outcome<WantedServer> {
     let or = |one: *const c_char, what: &str, default: &str| match one.is_null() {
         true => Ok::<_, Failure>(default.to_owned()),
         // SAFETY: a string, says the caller.
@@ -210,7 +210,7 @@ unsafe fn wanted(
         return Err(Failure::invalid("no disk to serve", "a specification, such as mem,zones=8"));
     }
     let default = format!("nqn.2026-11.org.example:c-{}", std::process::id());
-    Ok(Wanted {
+    Ok(WantedServer {
         specs,
         address: or(given.address, "the address", "127.0.0.1:0")?,
         nqn: or(given.nqn, "the NQN", &default)?,

@@ -28,7 +28,7 @@ pub trait Answers: Send + Sync + 'static {
     fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure>;
 
     /// The open files of the disks below a served one with their number for each disk, or the sockets of the server.
-    fn pass(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
+    fn open_files(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
         Err(no_takeover())
     }
 
@@ -107,7 +107,7 @@ pub fn respond(
             Err(f) => Err(f),
         },
         Request::Pass { disk } => {
-            serving.pass(disk.as_deref()).map(|(counts, files)| (json!(counts), files))
+            serving.open_files(disk.as_deref()).map(|(counts, files)| (json!(counts), files))
         }
         request => serving.answer(request, pause).map(|value| (value, Vec::new())),
     };

@@ -183,7 +183,7 @@ impl Answers for Serving {
         answer(request, self, pause)
     }
 
-    fn pass(&self, disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
+    fn open_files(&self, disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
         let (counts, further): (_, std::io::Result<Vec<OwnedFd>>) = match disk {
             Some(disk) => {
                 let held = &named(&self.disks, disk)?.passed.held;

@@ -193,7 +193,7 @@ impl Deadline {
     }
 
     /// Does what follows from the choice of a request that is the only one.
-    pub(crate) fn pass(&mut self, r: &Request) {
+    pub(crate) fn sent_at_once(&mut self, r: &Request) {
         let (class, dir) = (&mut self.classes[usize::from(r.class)], r.dir as usize);
         let (batch_of, length) = class.batch;
         let goes_on = length > 0 && length < self.config.fifo_batch;

@@ -142,9 +142,9 @@ impl Elevator {
 
     /// Counts a request that is sent at once, without a balance and while [`Elevator::may_pass`]. What comes later is chosen as
     /// if this one had been inserted and chosen.
-    pub(crate) fn pass(&mut self, request: &Request) {
+    pub(crate) fn sent_at_once(&mut self, request: &Request) {
         if let Order::Deadline(d) = &mut self.order {
-            d.pass(request);
+            d.sent_at_once(request);
         }
         self.flying[request.dir as usize] += 1;
     }

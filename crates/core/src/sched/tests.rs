@@ -277,7 +277,7 @@ fn a_request_that_passes_is_as_one_that_was_chosen() {
                 class: rng.below(3) as u8,
                 ..request(Op::Write, 8 * u64::from(rng.below(64)), now)
             };
-            rigs[0].0.pass(&request);
+            rigs[0].0.sent_at_once(&request);
             rigs[1].put(request);
             assert_eq!(rigs[1].next(now), Some(request.sector.0));
         } else if rng.one_in(2) {

@@ -39,7 +39,7 @@ struct Job {
 impl Drop for Job {
     /// After the end of a job, fio uses its memory for something else, so the job waits for its devices.
     fn drop(&mut self) {
-        self.settle();
+        self.await_devices();
     }
 }
 
@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn open_file(td: *mut c_void, f: *mut c_void) -> c_
 /// fio frees its buffers after its units, so this is the last moment to wait for requests in flight.
 pub(super) unsafe extern "C" fn io_u_free(td: *mut c_void, _u: *mut c_void) {
     // SAFETY: called by fio.
-    unsafe { with_job(td, (), Job::settle) }
+    unsafe { with_job(td, (), Job::await_devices) }
 }
 
 pub(super) unsafe extern "C" fn cleanup(td: *mut c_void) {
@@ -215,8 +215,8 @@ impl Job {
     }
 
     /// Waits until no device uses memory of this job.
-    fn settle(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::settle);
+    fn await_devices(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::await_device);
         self.queued = false;
     }
 

@@ -335,7 +335,7 @@ impl Lane {
     }
 
     /// Waits until the device uses no memory of the job.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn await_device(&mut self) {
         self.unannounced = 0;
         while let Some(mut bio) = self.batch.pop_front() {
             // An append that was not submitted has not landed anywhere.

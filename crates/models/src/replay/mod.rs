@@ -32,7 +32,7 @@ mod spread;
 
 pub use beginning::check_beginning;
 pub use real::RealDisk;
-pub use row::{Changed, First, Kind, Latencies, Refused, Row, Spread};
+pub use row::{Changed, FirstRefused, Kind, Latencies, Refused, Row, Spread};
 pub use spread::{MAX_REPEAT, rates};
 
 use crate::time::Pace;

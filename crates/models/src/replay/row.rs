@@ -40,12 +40,12 @@ pub struct Refused {
     #[serde(serialize_with = "by_status")]
     pub by_status: BTreeMap<&'static str, u64>,
     /// The first of them in the trace.
-    pub first: Option<First>,
+    pub first: Option<FirstRefused>,
 }
 
 /// The first operation that failed.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct First {
+pub struct FirstRefused {
     /// Its line in the trace.
     pub line: u64,
     /// Its kind.

@@ -2,7 +2,7 @@
 
 use super::Map;
 use super::order::Ordered;
-use super::row::{Changed, First, Kind, Refused, Row};
+use super::row::{Changed, FirstRefused, Kind, Refused, Row};
 use crate::time::trace::Fit;
 use crate::time::{Adapted, PLACE_BYTES, Pace, Place, Replayed, TraceClient};
 use crate::virtual_disk::{VirtualDisk, Way};
@@ -84,7 +84,7 @@ impl Tally {
     fn refused(&mut self, r: &Replayed) {
         self.refused.operations += 1;
         *self.refused.by_status.entry(r.status.name()).or_default() += 1;
-        let first = First {
+        let first = FirstRefused {
             line: r.event.line,
             operation: r.event.op.name(),
             sector: r.event.sector,

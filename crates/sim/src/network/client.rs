@@ -45,7 +45,7 @@ impl NetworkWorld {
                 self.pass_for(u64::from(time));
             }
             _ => {
-                self.pass();
+                self.run_to_next_event();
             }
         }
     }
@@ -90,7 +90,7 @@ impl NetworkWorld {
             let len = self.block * self.rng.range(1, most);
             self.write(c, z, len);
             if self.rng.one_in(3) {
-                self.pass();
+                self.run_to_next_event();
             }
             let zone = &self.zones[z];
             if zone.unsure || zone.managed > 0 {
@@ -149,7 +149,7 @@ impl NetworkWorld {
             let what = What::Append { zone: z, generation: zone.generation, len, stamp };
             self.send(c, what, command, Data::Out(stamp_bytes(len, stamp)));
             if self.rng.one_in(3) {
-                self.pass();
+                self.run_to_next_event();
             }
             let zone = &self.zones[z];
             if zone.unsure || zone.managed > 0 {

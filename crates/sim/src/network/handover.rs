@@ -93,7 +93,7 @@ impl NetworkWorld {
     fn next_server(&mut self) {
         let mut rounds = 0;
         while !self.closing.is_empty() || self.freeze.is_some() || self.served.needs_polls() {
-            let any = self.pass();
+            let any = self.run_to_next_event();
             rounds += 1;
             assert!(any && rounds < 20_000, "hang: the server does not end: {:?}", self.served);
         }

@@ -198,7 +198,10 @@ impl NetworkWorld {
                 }
                 None => self.awaited.insert(id, None),
             };
-            assert!(self.pass(), "hang: nothing happens, and {command:?} is not answered");
+            assert!(
+                self.run_to_next_event(),
+                "hang: nothing happens, and {command:?} is not answered"
+            );
         }
         panic!("hang: {command:?} is not answered");
     }

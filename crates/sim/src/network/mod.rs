@@ -184,7 +184,7 @@ impl NetworkWorld {
         match self.rng.below(5) {
             0..=1 => self.act(),
             n => (0..n).for_each(|_| {
-                self.pass();
+                self.run_to_next_event();
             }),
         }
     }
@@ -196,7 +196,7 @@ impl NetworkWorld {
     }
 
     /// Runs until an event occurs, or the time of the next one has come. Returns false if no event will ever come.
-    fn pass(&mut self) -> bool {
+    fn run_to_next_event(&mut self) -> bool {
         for _ in 0..2 {
             if self.round() || self.served.run_for_clients() {
                 return true;
@@ -228,7 +228,7 @@ impl NetworkWorld {
             self.now = until;
             self.served.now.set(until);
         } else {
-            self.pass();
+            self.run_to_next_event();
         }
         self.waited_rounds += 1;
         assert!(self.waited_rounds < 20_000, "hang: something happens, and no time passes");

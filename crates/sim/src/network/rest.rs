@@ -20,7 +20,7 @@ impl NetworkWorld {
             if !busy && self.zones.iter().all(|z| !z.unsure) {
                 break;
             }
-            let any = self.pass();
+            let any = self.run_to_next_event();
             rounds += 1;
             let hang = rounds > 20_000 || !any && self.next_moment().is_none();
             let unsure: Vec<_> = self.zones.iter().filter(|z| z.unsure).collect();

@@ -161,7 +161,7 @@ impl Image {
             for (zone, to) in self.zones.iter_mut().zip(covers.acknowledged) {
                 zone.durable = zone.durable.max(to.min(zone.written()));
             }
-            self.settle(g, covers.at);
+            self.make_durable(g, covers.at);
         }
         let (zone, offset) = g.zone_of(c.sector);
         match c.op {
@@ -174,7 +174,7 @@ impl Image {
                         unflushed.acknowledged = Some(at);
                     }
                     if fua {
-                        self.settle(g, at + 1);
+                        self.make_durable(g, at + 1);
                     }
                 } else {
                     let zone = &mut self.zones[zone.0 as usize];
@@ -193,7 +193,7 @@ impl Image {
     }
 
     /// Makes durable the writes to conventional zones that were acknowledged before event `before`.
-    fn settle(&mut self, g: &Geometry, before: usize) {
+    fn make_durable(&mut self, g: &Geometry, before: usize) {
         let durable = |l: &Unflushed| l.acknowledged.is_some_and(|at| at < before);
         // Up to the last durable write: earlier writes are overwritten or durable too.
         let last = self.unflushed.iter().rposition(durable).map_or(0, |i| i + 1);

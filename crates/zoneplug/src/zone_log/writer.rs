@@ -12,7 +12,7 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{Op, Sector, ZoneNo};
 
 /// A record of the group that is not written yet.
-struct Wanted {
+struct UnwrittenRecord {
     /// The index of its request in the group.
     request: usize,
     data: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list
             Ask::ResetOldest => return group.answer(id, reset(&*shared, None).await),
             Ask::Append { records, sync } => {
                 let request = ids.len();
-                wanted.extend(records.into_iter().map(|data| Wanted { request, data }));
+                wanted.extend(records.into_iter().map(|data| UnwrittenRecord { request, data }));
                 syncs.push(sync);
             }
             Ask::Sync => syncs.push(true),
@@ -95,7 +95,7 @@ async fn flush<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
 /// Writes as many records as fit into the head and into one batch, at least one.
 async fn write_some<I: Io>(
     shared: &Shared<I>,
-    records: &[Wanted],
+    records: &[UnwrittenRecord],
 ) -> Result<Vec<LogAddress>, LogError> {
     if lock(&shared.table).suspect {
         find_end(shared).await?;

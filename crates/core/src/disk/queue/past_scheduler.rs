@@ -41,7 +41,13 @@ impl QueueState {
         // A request that does not wait needs no time of arrival.
         let (sector, class) =
             (Sector(run.zone_start.0 + u64::from(offset)), class_of(self.run[0].flags));
-        elevator.pass(&Request::of_zone(run.zone, sector, run.len_sectors, class, Nanos(0)));
+        elevator.sent_at_once(&Request::of_zone(
+            run.zone,
+            sector,
+            run.len_sectors,
+            class,
+            Nanos(0),
+        ));
         drop(elevator);
         self.send_admitted(layout, run, cmd, offset, generation);
         true

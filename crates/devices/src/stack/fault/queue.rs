@@ -179,7 +179,7 @@ impl FaultQueue {
         self.below += before - self.out.len();
     }
 
-    fn came_back(&mut self, now: Nanos, mut c: Box<Command>) {
+    fn completed(&mut self, now: Nanos, mut c: Box<Command>) {
         self.below = self.below.saturating_sub(1);
         let was_cut = self.below_at_cut > 0;
         self.below_at_cut = self.below_at_cut.saturating_sub(1);
@@ -267,7 +267,7 @@ impl Queue for FaultQueue {
         let mut back = std::mem::take(&mut self.back);
         self.inner.poll(now, &mut back);
         for c in back.drain(..) {
-            self.came_back(now, c);
+            self.completed(now, c);
         }
         self.back = back;
         let mut i = 0;

@@ -127,7 +127,7 @@ impl FanOuts {
 
     /// Takes back a command from a part, and returns the next step. If the command is not one of this layer's own,
     /// returns it as `Err`.
-    pub(super) fn came_back(
+    pub(super) fn completed(
         &mut self,
         map: &Map,
         part: usize,

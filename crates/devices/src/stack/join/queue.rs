@@ -122,7 +122,7 @@ impl Queue for JoinQueue {
             self.lower[part].queue.poll(now, &mut back);
             for mut c in back.drain(..) {
                 if !self.fan_outs.is_empty() {
-                    match self.fan_outs.came_back(&self.map, part, c, &mut self.lower) {
+                    match self.fan_outs.completed(&self.map, part, c, &mut self.lower) {
                         Ok(step) => {
                             self.follow(step);
                             continue;

@@ -31,7 +31,7 @@ pub(super) fn transfer(
         // These fields are read only now, so that the function has enough registers.
         let (sector, len) = (at(), unit.xfer_buflen() as u32);
         // SAFETY: fio keeps the buffer until it has the unit's event, which it gets only after the buffer is
-        // back; `settle` waits for units whose events fio did not ask for. Meanwhile fio may read the buffer of a
+        // back; `await_device` waits for units whose events fio did not ask for. Meanwhile fio may read the buffer of a
         // write, and does not touch that of a read.
         let buf = unsafe {
             match op {

@@ -140,7 +140,7 @@ impl Columns {
 
     /// Takes what the first operation of the table tells: the separator, if the caller named the columns, and when
     /// times begin. `operation` returns the time of a line whose fields are one.
-    pub(super) fn settle(
+    pub(super) fn take_first_operation(
         &mut self,
         line: &[u8],
         operation: impl Fn(&Columns, &Found<'_>) -> Option<i128>,

@@ -75,8 +75,8 @@ pub(super) fn is_heading(c: &Columns, text: &[u8]) -> bool {
 }
 
 /// Lets the first operation of a table tell what its columns leave open.
-pub(super) fn settle(c: &mut Columns, text: &[u8]) {
-    c.settle(text, |c, found| {
+pub(super) fn settle_columns(c: &mut Columns, text: &[u8]) {
+    c.take_first_operation(text, |c, found| {
         let time = wide(found[Role::Time as usize]?, c.unit(Role::Time))?;
         if c.is_named() {
             // Words that are no operation show another separator.

@@ -272,7 +272,7 @@ impl<R: BufRead> Reader<R> {
                 Parser::Iolog3 => iolog::line(&self.line, true),
                 Parser::Csv(columns) => {
                     if !columns.is_settled() {
-                        csv::settle(columns, &self.line);
+                        csv::settle_columns(columns, &self.line);
                     }
                     match csv::line(&self.line, columns, self.events.letter()) {
                         // A first line may be a comment, or the end of one that was cut off.
