@@ -246,6 +246,15 @@ fn log_replays_reset_full_zones_and_finish_old_ones() {
     let d = replay(&p, &text, Place::Log, ASAP);
     assert!(d.all.iter().all(|r| r.status == Status::Ok));
     assert_eq!(d.adapted.wrapped, 2);
+    // What would be between the capacity of a zone and its end is written, too.
+    for ops in
+        [[("write", 0, 4096), ("write", 4, 2044)], [("write", 1020, 8), ("write", 2000, 1500)]]
+    {
+        let d = replay(&p, &iolog(&ops), Place::Log, ASAP);
+        assert!(d.all.iter().all(|r| r.status == Status::Ok));
+        let all: u64 = ops.iter().map(|(_, _, kib)| kib * 2).sum();
+        assert_eq!(d.report.written_sectors, all, "{ops:?}");
+    }
 }
 
 /// M2: a reset that was recorded waits for the writes before it, and writes behind it wait for it, on a disk that is

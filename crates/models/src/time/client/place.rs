@@ -216,8 +216,8 @@ impl Placing {
                     let mut most = max;
                     if self.log {
                         is_short |= !n.is_multiple_of(unit);
-                        n = n.next_multiple_of(unit).min(g.capacity_of(zone));
-                        most = max.min(self.append_max) / unit * unit;
+                        n = n.next_multiple_of(unit);
+                        most = max.min(self.append_max).min(g.capacity_of(zone)) / unit * unit;
                     }
                     while n > 0 {
                         let one = n.min(most.max(1));
@@ -238,16 +238,15 @@ impl Placing {
                         n = blocks as u32;
                         is_short |= n != len;
                     }
-                    if self.log {
-                        // Reads stay below the capacity.
-                        let capacity = g.capacity_of(zone);
-                        n = n.min(capacity);
-                        o = o.min(capacity - n);
-                    }
+                    // Parts of a log stay below the capacity. An operation that is longer goes on at the start of the
+                    // zone: a write behind a reset, like each that does not fit.
+                    let end = if self.log { g.capacity_of(zone) } else { u32::MAX };
+                    o = o.min(end - n.min(end));
                     let queued = op != Op::Read && !conventional;
                     let unit = max / self.granularity * self.granularity;
                     while n > 0 {
-                        let one = n.min(unit.max(1));
+                        o = if o == end { 0 } else { o };
+                        let one = n.min(unit.max(1)).min(end - o);
                         put(op, o, one, queued);
                         o += one;
                         n -= one;
