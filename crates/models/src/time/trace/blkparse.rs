@@ -73,11 +73,11 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
         });
     };
     let place = || Some((number(sector)?, number(sectors)?));
-    let (sector, sectors) =
-        place().filter(|&(s, n)| s < MAX_SECTOR && n < MAX_SECTOR).ok_or_else(|| {
-            let what = format!("{} + {} is no place on a disk", shown(sector), shown(sectors));
-            (what, "a sector and a number of sectors, as in 2048 + 8")
-        })?;
+    let is_place = |&(s, n): &(u64, u64)| n == 0 || s < MAX_SECTOR && n < MAX_SECTOR;
+    let (sector, sectors) = place().filter(is_place).ok_or_else(|| {
+        let what = format!("{} + {} is no place on a disk", shown(sector), shown(sectors));
+        (what, "a sector and a number of sectors, as in 2048 + 8")
+    })?;
     if kind.op == Some(Op::Flush) || sectors == 0 && kind.preflush {
         return Ok(Line::Event(device, flush));
     }

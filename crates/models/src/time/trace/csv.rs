@@ -138,8 +138,8 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
     if matches!(op, Op::Flush | Op::ZoneResetAll) {
         return Ok(Line::Event(device, raw));
     }
-    let Some((sector, sectors)) = place(&found, c)? else { return Ok(Line::NotOfFormat) };
     let is_zone = op.is_zone_management();
+    let Some((sector, sectors)) = place(&found, c, is_zone)? else { return Ok(Line::NotOfFormat) };
     if sectors == 0 && !is_zone {
         let flush = Raw { op: Op::Flush, fua: false, preflush: false, ..raw };
         return Ok(if preflush { Line::Event(device, flush) } else { Line::Empty });
@@ -147,17 +147,28 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns, wanted: u8) -> Result<Line<'
     Ok(Line::Event(device, Raw { sector, sectors, ..raw }))
 }
 
-/// The sectors that an operation touches; `None` if the line is cut off.
-fn place(found: &Found<'_>, c: &Columns) -> Result<Option<(u64, u64)>, Wrong> {
+/// Whether a cell has no number: programs write tables with such cells.
+fn is_missing(word: &[u8]) -> bool {
+    [&b""[..], b"-", b"nan", b"na", b"null"].iter().any(|none| word.eq_ignore_ascii_case(none))
+}
+
+/// The sectors that an operation touches; `None` if the line is cut off. An operation without a length has no place, whatever
+/// its line says: a kernel writes -1, or 2^64 - 1, as the sector of a flush. `is_zone`: the operation is one of a zone, which
+/// needs a place.
+fn place(found: &Found<'_>, c: &Columns, is_zone: bool) -> Result<Option<(u64, u64)>, Wrong> {
     let (Some(begin), Some(length)) = (found[Role::Begin as usize], found[Role::Length as usize])
     else {
         return Ok(None);
     };
     let bytes = |word, role| whole(word)?.checked_mul(c.unit(role)).filter(|n| n >> 9 < MAX_SECTOR);
-    match bytes(begin, Role::Begin).zip(bytes(length, Role::Length)) {
-        Some((begin, 0)) => Ok(Some((begin >> 9, 0))),
-        Some((begin, length)) => Ok(Some(touched(begin, length))),
-        None => {
+    match (bytes(begin, Role::Begin), bytes(length, Role::Length)) {
+        (Some(begin), Some(0)) => Ok(Some((begin >> 9, 0))),
+        (Some(begin), Some(length)) => Ok(Some(touched(begin, length))),
+        (None, Some(0)) if !is_zone && (is_missing(begin) || wide(begin, 1).is_some()) => {
+            Ok(Some((0, 0)))
+        }
+        (None, None) if !is_zone && is_missing(begin) && is_missing(length) => Ok(Some((0, 0))),
+        _ => {
             let what = format!("{} {} is no place on a disk", shown(begin), shown(length));
             Err((what, "an offset and a length in the units of the titles, as in 4096,65536"))
         }
@@ -177,6 +188,24 @@ mod tests {
         match line(text.as_bytes(), c, b'Q') {
             Ok(Line::Event(device, raw)) => (String::from_utf8_lossy(device).into_owned(), raw),
             other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_operation_without_a_length_needs_no_place() {
+        let c = columns("TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)");
+        for nowhere in ["18446744073709551615 0", "-1 0", "- 0", "nan nan", "null -"] {
+            let of = |op: &str| format!("0.0002 jbd2/sda1-8 411 sda {op} {nowhere} 0.11");
+            assert!(matches!(line(of("R").as_bytes(), &c, b'Q'), Ok(Line::Empty)), "{nowhere}");
+            assert_eq!(event(&of("FWS"), &c).1.op, Op::Flush);
+            assert!(line(of("ZR").as_bytes(), &c, b'Q').is_err(), "a reset of {nowhere}");
+        }
+        let c = columns("time_us,op,offset,length");
+        assert!(matches!(line(b"3,WFS,,", &c, b'Q'), Ok(Line::Empty)));
+        for wrong in
+            ["3,R,-1,4096", "3,R,,4096", "3,R,nan,4096", "3,R,4096,", "3,R,4096,nan", "3,R,x,0"]
+        {
+            assert!(line(wrong.as_bytes(), &c, b'Q').is_err(), "{wrong}");
         }
     }
 
