@@ -314,6 +314,11 @@ fn e6_a_report_while_a_reset_in_doubt_is_noted() {
 /// E10: the mark of a resync of many zones does not make the answer to another one count that is from before a write.
 #[test]
 fn e10_a_resync_of_many_zones_beside_another() {
+    // On a busy machine the other thread may be at the last zone first.
+    (0..4).for_each(|_| resync_beside_another());
+}
+
+fn resync_beside_another() {
     let mut r = make(MANY.into(), 64, 64).queues(&[(8, 8), (8, 8), (8, 8)]).rig();
     let resyncs = |q: &mut DiskQueue, now| {
         let all = flags(report(0, MANY), Flags::RESYNC);

@@ -59,8 +59,11 @@ fn the_reactor_does_not_spin_for_a_deadline_that_has_passed() {
     client.submit(&mut Bios::from([Bio::with_buf(Op::Read, Sector(0), 8, IoBuf::leaked(4096))]));
     // The first rounds may be spent awake.
     std::thread::sleep(Duration::from_millis(20));
-    let polls = polls_in_50_ms(&bad);
-    assert!(polls <= 110, "{polls} polls in 50 ms, at a tick of 500 us");
+    // Where other threads have the processors, a thread that spins comes to few polls, too.
+    for _ in 0..6 {
+        let polls = polls_in_50_ms(&bad);
+        assert!(polls <= 110, "{polls} polls in 50 ms, at a tick of 500 us");
+    }
 }
 
 /// A freeze waits for a command that takes long: it sleeps between its looks.
