@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             Some(_) => "",
             None => "; --socket PATH asks a server that has its socket elsewhere",
         };
-        let text = "nothing is served; zoneplug serve --ublk SPEC serves a disk";
+        let text = "nothing is served; zoneplug serve serves a disk";
         return term::print(out, &format!("{text}{elsewhere}\n"));
     }
     for d in &disks {

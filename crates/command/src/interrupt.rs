@@ -5,10 +5,11 @@
 //! [is about to be done](completes). In each case incomplete files are removed, and the exit code is 128 plus the
 //! number of the signal: 130 after Ctrl-C.
 
-use crate::exit;
 use crate::failure::Failure;
+use crate::{exit, json};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::channel;
+use zoneplug_control::said::{self, To};
 use zoneplug_host::remove_parts;
 use zoneplug_host::signals::{EndRequest, Held, SignalEvent, Signals};
 
@@ -129,7 +130,12 @@ fn end_with_a_word() -> ! {
     if ENDS.swap(true, Ordering::SeqCst) {
         wait_for_end();
     }
-    let _ = exit::report(&failure("nothing more was done"), false);
+    let failure = failure("nothing more was done");
+    // A command that waits has not begun its document yet, and its thread holds the lock of stdout.
+    if WAITS.load(Ordering::SeqCst) && json::is_wanted(&std::env::args_os().collect::<Vec<_>>()) {
+        said::write(To::Stdout, json::of_failure(&failure).as_bytes());
+    }
+    let _ = exit::report(&failure, false);
     end(SIGNAL.load(Ordering::Relaxed))
 }
 

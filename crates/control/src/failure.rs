@@ -251,7 +251,10 @@ impl From<IoError> for Failure {
             Status::InvalidTransition => {
                 (Kind::Io, "zoneplug report shows the condition of the zone")
             }
-            Status::NoSpace => (Kind::Io, "make room on the file system below the disk"),
+            Status::NoSpace => (
+                Kind::Io,
+                "make room on the file system below the disk; or a higher limit of the length of files (ulimit -f)",
+            ),
             Status::ZoneReadOnly | Status::ZoneOffline => (Kind::Io, "another zone"),
             _ => {
                 (Kind::Io, "zoneplug report shows the zones; zoneplug check looks at a disk's file")

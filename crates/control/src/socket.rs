@@ -34,7 +34,11 @@ fn no_socket(path: &Path, e: io::Error) -> Failure {
     let kind = if is_wrong { Kind::Usage } else { Kind::Device };
     let path = path.display().to_string();
     let hint = Hint::from("").option_with("socket", "PATH");
-    let hint = hint.text(", in an existing directory where this user may make a socket");
+    let hint = hint.text(match e.kind() {
+        E::AddrInUse => " of its own: another process answers at this one",
+        E::AlreadyExists => " where nothing is yet, or another socket",
+        _ => ", in an existing directory where this user may make a socket",
+    });
     Failure::new(kind, format!("no socket at {}: {e}", plain(&path))).hint(hint)
 }
 

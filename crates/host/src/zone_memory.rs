@@ -32,12 +32,18 @@ pub fn check_zone_memory(needed: ZoneMemory) -> Result<(), Error> {
     let group = left(&of_group("memory.max"), &of_group("memory.current"));
     let arenas = ARENAS.min(needed.total().0 * 4);
     let process = process(&read("/proc/self/limits"), &read("/proc/self/status"), arenas);
-    fits(needed, [machine, group, process].into_iter().flatten().min())
+    let limits = [
+        (machine, "fewer zones, or more memory"),
+        (group, "fewer zones, or a higher limit of the control group (MemoryMax= in a unit)"),
+        (process, "fewer zones, or a higher limit of this process (ulimit -v, ulimit -d)"),
+    ];
+    fits(needed, limits.into_iter().filter_map(|(left, hint)| Some((left?, hint))).min())
 }
 
-fn fits(needed: ZoneMemory, available: Option<u64>) -> Result<(), Error> {
+/// `available`: what the lowest limit leaves, and what to try if that is too little.
+fn fits(needed: ZoneMemory, available: Option<(u64, &str)>) -> Result<(), Error> {
     match available {
-        Some(n) if n < needed.total().0 => Err(needed.too_much(Some(Bytes(n)))),
+        Some((n, hint)) if n < needed.total().0 => Err(needed.too_much(Some(Bytes(n))).hint(hint)),
         _ => Ok(()),
     }
 }
@@ -120,12 +126,12 @@ mod tests {
     fn a_disk_that_does_not_fit_is_refused() {
         let needed = Geometry::new(1_000_000, 8, 8).unwrap().memory();
         fits(needed, None).unwrap();
-        fits(needed, Some(96_000_000)).unwrap();
-        let e = fits(needed, Some(50 << 20)).unwrap_err();
+        fits(needed, Some((96_000_000, ""))).unwrap();
+        let e = fits(needed, Some((50 << 20, "a higher limit"))).unwrap_err();
         assert_eq!(
             e.to_string(),
             "1000000 zones take 92M of memory, 96 bytes each, and 50M are available; \
-             try: fewer zones, or more memory"
+             try: a higher limit"
         );
         check_zone_memory(Geometry::new(10_000, 8, 8).unwrap().memory()).unwrap();
     }

@@ -50,6 +50,34 @@ fn a_label_cannot_speak_to_the_terminal() {
     }
 }
 
+/// The name of a file, and a label, cannot forge a line.
+#[test]
+fn a_name_with_two_lines_is_shown_in_one() {
+    let dir = Dir::new("lines");
+    let disk = dir.path("a\nforged: 4 zones: 0 problems; 0 repaired.zbd");
+    let label = "b\nforged";
+    let made = feed(&["create", &disk, "--zones", "4", "--label", label], b"");
+    let [copy, gone] = ["c\nforged.zbd", "d\nforged.zbd"].map(|name| dir.path(name));
+    let all = [
+        &["info", &disk][..],
+        &["check", &disk],
+        &["check", "--repair", &disk],
+        &["report", &disk],
+        &["attr", &disk],
+        &["zone-wplugs", &disk],
+        &["resync", &disk],
+        &["snapshot", &disk, &copy],
+        &["create", &disk, "--zones", "4"],
+        &["check", &gone],
+        &["read", &gone, "-"],
+        &["serve", "--check-config", "--nvme-tcp", "127.0.0.1:0", &disk],
+    ];
+    for out in std::iter::once(made).chain(all.iter().map(|args| feed(args, b""))) {
+        let shown = text(&out.stdout) + &text(&out.stderr);
+        assert!(!shown.lines().any(|line| line.starts_with("forged")), "{shown}");
+    }
+}
+
 #[test]
 fn a_server_cannot_speak_to_the_terminal() {
     let dir = Dir::new("socket");

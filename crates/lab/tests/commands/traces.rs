@@ -326,6 +326,31 @@ fn columns_that_are_none_are_refused() {
     with("time_us,op,offset,length", "binary records of blktrace have no columns");
 }
 
+/// A signal while the trace is still awaited leaves a document, too.
+#[test]
+fn a_replay_that_waits_for_its_trace_ends_with_a_document() {
+    let mut child = Command::new(&*ZONEPLUG_LAB)
+        .args(["replay", "-", "--json"])
+        .args(DISK)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take();
+    std::thread::sleep(Duration::from_millis(300));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let out = end(child, Duration::from_secs(20));
+    drop(stdin);
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(document["error"]["kind"], "interrupted", "{document}");
+    assert_eq!((out.status.code(), text(&out.stderr).lines().count()), (Some(130), 2));
+}
+
 /// A length beyond every disk took all memory, and no signal ended it.
 #[test]
 fn a_length_beyond_the_disk_costs_nothing() {

@@ -138,6 +138,7 @@ impl CryptDisk {
         let Some(made) = Key::new(key) else {
             let what = match key.len() {
                 32 | 64 => "a key for crypt whose halves are equal".to_owned(),
+                n if n > 64 => "a key of more than 64 bytes for crypt".to_owned(),
                 n => format!("a key of {n} bytes for crypt"),
             };
             return Err(Error::invalid(what).hint(

@@ -9,7 +9,7 @@ use super::storage::{Storage, make_hole};
 use super::{Identity, create};
 use std::path::Path;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bytes, Error};
+use zoneplug_core::{Bytes, Error, plain};
 
 /// The findings of a check, and its repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -143,8 +143,11 @@ pub(super) fn check_in(
     let mut report = CheckReport { zones: zones.table.len() as u32, ..CheckReport::default() };
     let id = head.sup.identity(zones.session.map_or(0, |s| s.opened));
     report.lines.push(format!(
-        "{what}: format version {}, UUID {}, label '{}'",
-        id.version, id.uuid, id.label
+        "{}: format version {}, UUID {}, label '{}'",
+        plain(what),
+        id.version,
+        id.uuid,
+        plain(&id.label)
     ));
     report.lines.push(closed(storage, &zones));
     let found = notices(&head, &zones);
