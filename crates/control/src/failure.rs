@@ -116,6 +116,15 @@ impl Failure {
         self
     }
 
+    /// Appends to what to try.
+    pub fn and_try(self, more: impl Into<Hint>) -> Failure {
+        let hint = match &self.hint {
+            Some(first) => first.hint.clone().text("; ").then(more),
+            None => more.into(),
+        };
+        self.hint(hint)
+    }
+
     /// The text of the hint.
     fn remedy(&self) -> &str {
         self.hint.as_ref().map_or("zoneplug --help", |remedy| &remedy.text)

@@ -139,9 +139,13 @@ fn one_disk(d: &StateOfDisk, wanted: &[WantedDoor<'_>], nth_part: u32) -> Result
             let hint = "the disk that it serves at that path again, or its new path";
             return Err(Difference::new("and another disk is at its path now", hint));
         }
+        // A door of the network has an address in front of its disks.
+        let at = d.address.as_ref().map_or_else(String::new, |at| format!("{} ", plain(at)));
         return Err(Difference::new(
             "which this one would not serve in that way",
-            format!("--{way} {spec} too: a server hands over all or nothing"),
+            format!(
+                "--{way} {at}{spec} too, or a [[disk]] of it in the file: a server hands over all or nothing"
+            ),
         ));
     };
     if !d.outlives {
@@ -164,7 +168,7 @@ fn one_disk(d: &StateOfDisk, wanted: &[WantedDoor<'_>], nth_part: u32) -> Result
         let address = plain(address);
         return Err(Difference::new(
             format!("at {address}, where this one would not listen"),
-            format!("--{way} {address} {spec}"),
+            format!("--{way} {address} {spec}, or this address in the file"),
         ));
     }
     if let Some(id) = w.id.filter(|id| number_of(&d.name) != Some(id + nth_part)) {

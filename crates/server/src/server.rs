@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use zoneplug_control::Socket;
 use zoneplug_control::place;
 use zoneplug_control::{Attempt, Failure, FailureParts};
-use zoneplug_core::plain;
+use zoneplug_core::{Hint, plain};
 use zoneplug_host::signals::{EndRequest, SignalEvent, Signals};
 
 /// How long a server that takes over waits for the disks before it looks again for the server that has them.
@@ -127,8 +127,14 @@ impl Server {
                 self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited, patience))
             });
             match unused {
+                Ok(()) => return Ok(inherited),
                 Err(_) if may_start => {}
-                unused => return unused.map(|()| inherited),
+                // Servers are found by their sockets.
+                Err(f) if self.config.takeover != Takeover::No && is_alone => {
+                    let hint = Hint::from("").option_with("socket", "PATH");
+                    return Err(f.and_try(hint.text(" as the server has it that is to hand over")));
+                }
+                Err(f) => return Err(f),
             }
         }
     }

@@ -124,6 +124,13 @@ fn u9_a_server_hands_its_disks_over() {
         "/none.zbd",
     );
     assert!(last_is_there(&socket));
+    // The server is not found where it has no socket.
+    fails(
+        &["serve", "--takeover", "--socket", &dir.path("t"), "--nvme-tcp", "127.0.0.1:0", &disk],
+        3,
+        "--socket PATH as the server has it that is to hand over",
+    );
+    assert!(last_is_there(&socket));
     // It has no disk of the one that is running, and so does not touch it; but the address is taken.
     fails(
         &["serve", "--takeover", "--socket", &dir.path("t"), "--nvme-tcp", &address, &other],
