@@ -123,20 +123,24 @@ impl Server {
             let may_start =
                 self.config.takeover == Takeover::Any && is_alone && Instant::now() < end;
             let patience = if may_start { STARTS } else { DISAPPEAR_TIMEOUT };
-            let unused = opening::check_unused(&self.doors, &inherited, patience).and_then(|()| {
+            let unused = opening::check_unused(&self.doors, &inherited, patience);
+            let unused = unused.map_err(|f| self.or_elsewhere(f, is_alone)).and_then(|()| {
                 self.doors.iter_mut().try_for_each(|door| door.claim_name(&inherited, patience))
             });
             match unused {
-                Ok(()) => return Ok(inherited),
                 Err(_) if may_start => {}
-                // Servers are found by their sockets.
-                Err(f) if self.config.takeover != Takeover::No && is_alone => {
-                    let hint = Hint::from("").option_with("socket", "PATH");
-                    return Err(f.and_try(hint.text(" as the server has it that is to hand over")));
-                }
-                Err(f) => return Err(f),
+                unused => return unused.map(|()| inherited),
             }
         }
+    }
+
+    /// Adds to the failure of a disk that another process has: servers are found by their sockets. `is_alone`: none was found.
+    fn or_elsewhere(&self, failure: Failure, is_alone: bool) -> Failure {
+        if self.config.takeover == Takeover::No || !is_alone {
+            return failure;
+        }
+        let hint = Hint::from("").option_with("socket", "PATH");
+        failure.and_try(hint.text(" as the server has it that is to hand over"))
     }
 
     /// Serves until the end: all disks or none, because a restart starts all of them. Errors of a disk show before
