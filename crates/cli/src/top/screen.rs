@@ -57,10 +57,13 @@ fn failed(e: &io::Error) -> Failure {
     Failure::io(format!("the terminal: {e}")).hint("zoneplug top --once needs none")
 }
 
-/// The part of a terminal to draw on: all of it, up to `MOST_COLUMNS` and `MOST_ROWS`.
+/// The part of a terminal to draw on: all of it, up to `MOST_COLUMNS` and `MOST_ROWS`. A serial console does not know its size
+/// and says 0; it is taken for the usual one.
 fn area(backend: &impl Backend<Error = io::Error>) -> io::Result<Rect> {
     let size = backend.size()?;
-    Ok(Rect::new(0, 0, size.width.min(MOST_COLUMNS), size.height.min(MOST_ROWS)))
+    let known = |n: u16, usual| if n == 0 { usual } else { n };
+    let (width, height) = (known(size.width, 80), known(size.height, 24));
+    Ok(Rect::new(0, 0, width.min(MOST_COLUMNS), height.min(MOST_ROWS)))
 }
 
 fn in_area(area: Rect) -> TerminalOptions {

@@ -117,8 +117,27 @@ fn the_disks_of_a_server_are_weighed_together() {
 fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
     let dir = Dir::new("large");
     let disk = dir.disk("--zones 4 --zone-size 1M");
-    let (mut pty, side) = pty::open(u16::MAX, u16::MAX);
-    let mut command = bounded(&["top", &disk]);
+    top_at_a_terminal(&disk, u16::MAX, u16::MAX);
+    // A variable that says so much is bounded as a terminal is.
+    let out = soon(bounded(&["report", "--map", &disk]).env("COLUMNS", "99999999999"));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+}
+
+/// A serial console says that its size is 0.
+#[cfg(feature = "top")]
+#[test]
+fn a_terminal_without_a_size_is_drawn_on() {
+    let dir = Dir::new("serial");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    let seen = top_at_a_terminal(&disk, 0, 0);
+    assert!(text(&seen).contains("disk.zbd"), "{}", text(&seen));
+}
+
+/// Shows a disk in `top` until the first key. Returns what the terminal was given.
+#[cfg(feature = "top")]
+fn top_at_a_terminal(disk: &str, rows: u16, columns: u16) -> Vec<u8> {
+    let (mut pty, side) = pty::open(rows, columns);
+    let mut command = bounded(&["top", disk]);
     command.env("TERM", "xterm-256color").stdin(side()).stdout(side()).stderr(side());
     let mut child = command.spawn().unwrap();
     // Reading ends once nothing has the other side.
@@ -132,9 +151,7 @@ fn a_terminal_of_65535_columns_and_rows_is_drawn_on() {
     let status = child.wait().unwrap();
     let end = &seen[seen.len().saturating_sub(1000)..];
     assert_eq!(status.code(), Some(0), "{status}: {}", text(end));
-    // A variable that says so much is bounded as a terminal is.
-    let out = soon(bounded(&["report", "--map", &disk]).env("COLUMNS", "99999999999"));
-    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    seen
 }
 
 /// Where memory is short, a disk of many zones is refused with a line that says so. An allocation that fails would end
