@@ -119,7 +119,7 @@ impl Failure {
     /// Appends to what to try.
     pub fn and_try(self, more: impl Into<Hint>) -> Failure {
         let hint = match &self.hint {
-            Some(first) => first.hint.clone().text("; ").then(more),
+            Some(first) => first.hint.clone().and_try(more),
             None => more.into(),
         };
         self.hint(hint)

@@ -133,7 +133,7 @@ impl Error {
     #[must_use]
     pub fn and_try(self, more: impl Into<Hint>) -> Error {
         let hint = match &self.hint {
-            Some(first) => first.hint.clone().text("; ").then(more),
+            Some(first) => first.hint.clone().and_try(more),
             None => more.into(),
         };
         self.hint(hint)

@@ -155,6 +155,12 @@ impl Hint {
         self
     }
 
+    /// Appends another thing to try.
+    #[must_use]
+    pub fn and_try(self, more: impl Into<Hint>) -> Hint {
+        self.text("; ").then(more)
+    }
+
     /// Returns the text of the hint in a language: one line, safe to show although it may quote a path or a label.
     pub fn spelled(&self, language: &dyn Spelling) -> String {
         let part = |part: &Part| match part {
