@@ -149,12 +149,12 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
     check(journal, shape, &AcknowledgedAppends::default(), written);
     let zones = shape.geometry.nr_zones();
     let all = vec![ZONE; zones as usize];
-    let mut told = AcknowledgedAppends::default();
+    let mut appends = AcknowledgedAppends::default();
     for _ in 0..64 {
         if s.is_empty() {
             break;
         }
-        told.now += 1;
+        appends.now += 1;
         let (what, zone) = (s.byte(), u32::from(s.byte()) % zones);
         let start = u64::from(zone) * u64::from(ZONE);
         match what % 6 {
@@ -163,25 +163,25 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
                 let from = u32::from(s.byte()) % ZONE;
                 let len = 1 + u32::from(s.byte()) % (ZONE - from);
                 journal.record((what >> 7).into(), Sector(start + u64::from(from)), len);
-                told.ranges.entry(zone).or_default().push((told.now, from, from + len));
+                appends.ranges.entry(zone).or_default().push((appends.now, from, from + len));
             }
             // A reset begins.
             2 => {
                 let Some(r) = request(15, start, 0) else { continue };
                 journal.begin(&r);
-                told.resets.entry(zone).or_default().push(told.now);
+                appends.resets.entry(zone).or_default().push(appends.now);
             }
             // The oldest reset of a zone ends.
             3 => {
                 let Some(r) = request(15, start, 0) else { continue };
-                let resets = told.resets.entry(zone).or_default();
+                let resets = appends.resets.entry(zone).or_default();
                 if resets.is_empty() {
                     continue;
                 }
                 let (begun, succeeded) = (resets.remove(0), what & 8 != 0);
                 journal.end(&r, succeeded);
                 if succeeded {
-                    told.ranges.entry(zone).or_default().retain(|r| r.0 > begun);
+                    appends.ranges.entry(zone).or_default().retain(|r| r.0 > begun);
                 }
             }
             // Any other operation, anywhere.
@@ -203,11 +203,11 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
                 assert!(!journal.only_appends(ZoneNo(zone)), "it was written");
             }
         }
-        check(journal, shape, &told, &all);
+        check(journal, shape, &appends, &all);
     }
 }
 
-fn check(journal: &Journal, shape: &Shape, told: &AcknowledgedAppends, written: &[u32]) {
+fn check(journal: &Journal, shape: &Shape, appends: &AcknowledgedAppends, written: &[u32]) {
     let unacked = journal.unacked(written);
     assert!(unacked.is_sorted_by(|a, b| a.0.0 < b.0.0), "{unacked:?}");
     for (zone, ranges) in unacked {
@@ -217,7 +217,7 @@ fn check(journal: &Journal, shape: &Shape, told: &AcknowledgedAppends, written: 
             assert!(end <= r.start && r.start < r.end, "{ranges:?}");
             assert!(r.end <= written[zone.0 as usize], "{ranges:?}");
             end = r.end;
-            for (_, from, to) in told.ranges.get(&zone.0).into_iter().flatten() {
+            for (_, from, to) in appends.ranges.get(&zone.0).into_iter().flatten() {
                 assert!(
                     *to <= r.start || r.end <= *from,
                     "{zone:?}: told of {from}..{to}, {r:?} is not"

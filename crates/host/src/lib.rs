@@ -82,4 +82,4 @@ pub use spec::{
     DiskSpec, KINDS, Kind, LAYERS, Level, SpecNode, SpecPart, Specification, TimedLayers,
     disk_keys, open_device, take_config, take_profile,
 };
-pub use zone_memory::check_zone_memory;
+pub use zone_memory::{MemoryLimits, check_zone_memory};

@@ -18,32 +18,71 @@ const PROGRAM: u64 = 24;
 /// without where they are short, so a small disk needs only some of them.
 const ARENAS: u64 = 128 << 20;
 
-/// Fails if zones take more memory than there is: of the machine, of the process's control group, or below the
-/// process's own limits (`ulimit -v`, `ulimit -d`). Passes if nothing of that is known.
+/// Fails if zones take more memory than there is now, as [`MemoryLimits::check`] does.
 pub fn check_zone_memory(needed: ZoneMemory) -> Result<(), Error> {
-    if needed.zones <= MANY_ZONES {
-        return Ok(());
-    }
-    let needed = needed.and_each(PROGRAM);
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let group = control_group(&read("/proc/self/cgroup")).unwrap_or_default();
-    let of_group = |file| read(&format!("/sys/fs/cgroup{group}/{file}"));
-    let machine = machine(&read("/proc/meminfo"));
-    let group = left(&of_group("memory.max"), &of_group("memory.current"));
-    let arenas = ARENAS.min(needed.total().0 * 4);
-    let process = process(&read("/proc/self/limits"), &read("/proc/self/status"), arenas);
-    let limits = [
-        (machine, "fewer zones, or more memory"),
-        (group, "fewer zones, or a higher limit of the control group (MemoryMax= in a unit)"),
-        (process, "fewer zones, or a higher limit of this process (ulimit -v, ulimit -d)"),
-    ];
-    fits(needed, limits.into_iter().filter_map(|(left, hint)| Some((left?, hint))).min())
+    // Few zones need no limits to be read.
+    if needed.zones <= MANY_ZONES { Ok(()) } else { MemoryLimits::now().check(needed) }
 }
 
-/// `available`: what the lowest limit leaves, and what to try if that is too little.
-fn fits(needed: ZoneMemory, available: Option<(u64, &str)>) -> Result<(), Error> {
+/// What limits leave of memory: those of the machine, of the process's control group, and the process's own
+/// (`ulimit -v`, `ulimit -d`).
+#[derive(Debug)]
+pub struct MemoryLimits {
+    machine: Option<u64>,
+    group: Option<u64>,
+    /// `/proc/self/limits` and `/proc/self/status`.
+    process: [String; 2],
+}
+
+impl MemoryLimits {
+    /// Reads what is left now. What is unknown limits nothing.
+    pub fn now() -> MemoryLimits {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let group = control_group(&read("/proc/self/cgroup")).unwrap_or_default();
+        let of_group = |file| read(&format!("/sys/fs/cgroup{group}/{file}"));
+        MemoryLimits {
+            machine: machine(&read("/proc/meminfo")),
+            group: left(&of_group("memory.max"), &of_group("memory.current")),
+            process: [read("/proc/self/limits"), read("/proc/self/status")],
+        }
+    }
+
+    /// Fails if zones take more memory than the lowest limit left.
+    ///
+    /// ```
+    /// use zoneplug_core::zone::Geometry;
+    /// use zoneplug_host::MemoryLimits;
+    /// let (one, limits) = (Geometry::new(100_000, 8, 8).unwrap().memory(), MemoryLimits::now());
+    /// assert!(limits.check(one).is_ok() && limits.check(one.of_disks(10_000_000)).is_err());
+    /// ```
+    pub fn check(&self, needed: ZoneMemory) -> Result<(), Error> {
+        if needed.zones <= MANY_ZONES {
+            return Ok(());
+        }
+        let needed = needed.and_each(PROGRAM);
+        let [limits, status] = &self.process;
+        let process = process(limits, status, ARENAS.min(needed.total().0 * 4));
+        let limits = [
+            (self.machine, None),
+            (
+                self.group,
+                Some("fewer zones, or a higher limit of the control group (MemoryMax= in a unit)"),
+            ),
+            (
+                process,
+                Some("fewer zones, or a higher limit of this process (ulimit -v, ulimit -d)"),
+            ),
+        ];
+        fits(needed, limits.into_iter().filter_map(|(left, hint)| Some((left?, hint))).min())
+    }
+}
+
+/// `available`: what the lowest limit leaves, and what else than [`ZoneMemory::too_much`] says to try.
+fn fits(needed: ZoneMemory, available: Option<(u64, Option<&str>)>) -> Result<(), Error> {
     match available {
-        Some((n, hint)) if n < needed.total().0 => Err(needed.too_much(Some(Bytes(n))).hint(hint)),
+        Some((n, hint)) if n < needed.total().0 => {
+            Err(hint.into_iter().fold(needed.too_much(Some(Bytes(n))), Error::hint))
+        }
         _ => Ok(()),
     }
 }
@@ -126,13 +165,14 @@ mod tests {
     fn a_disk_that_does_not_fit_is_refused() {
         let needed = Geometry::new(1_000_000, 8, 8).unwrap().memory();
         fits(needed, None).unwrap();
-        fits(needed, Some((96_000_000, ""))).unwrap();
-        let e = fits(needed, Some((50 << 20, "a higher limit"))).unwrap_err();
+        fits(needed, Some((96_000_000, None))).unwrap();
+        let refused = |hint| fits(needed, Some((50 << 20, hint))).unwrap_err();
         assert_eq!(
-            e.to_string(),
+            refused(None).to_string(),
             "1000000 zones take 92M of memory, 96 bytes each, and 50M are available; \
-             try: a higher limit"
+             try: fewer zones, or more memory"
         );
+        assert_eq!(refused(Some("a higher limit")).what_to_try(), Some("a higher limit"));
         check_zone_memory(Geometry::new(10_000, 8, 8).unwrap().memory()).unwrap();
     }
 }

@@ -246,7 +246,7 @@ fn log_replays_reset_full_zones_and_finish_old_ones() {
     let d = replay(&p, &text, Place::Log, ASAP);
     assert!(d.all.iter().all(|r| r.status == Status::Ok));
     assert_eq!(d.adapted.wrapped, 2);
-    // What would be between the capacity of a zone and its end is written, too.
+    // A log also writes what would be between the capacity of a zone and its end.
     for ops in
         [[("write", 0, 4096), ("write", 4, 2044)], [("write", 1020, 8), ("write", 2000, 1500)]]
     {

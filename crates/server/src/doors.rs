@@ -13,7 +13,7 @@ use zoneplug_control::client::KnownHostShown;
 use zoneplug_core::zone::ZoneMemory;
 use zoneplug_core::{Device, Error};
 use zoneplug_host::nvme_tcp::KnownClient;
-use zoneplug_host::{Specification, check_zone_memory};
+use zoneplug_host::{MemoryLimits, Specification};
 
 /// The plans of the doors of the network.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ pub fn planned(
         network.iscsi.iter().flat_map(|plan| plan.specs()).collect(),
     ];
     once::disks(&specs, order).map_err(|(spec, f)| f.of_disk(spec))?;
-    let mut looks = Looks::default();
+    let mut looks = Looks::new();
     let planned = ublk::planned(blocks, numbers, order, &mut looks)?;
     network.nvme_tcp.as_ref().map_or(Ok(()), |plan| plan.check_disks(&mut looks))?;
     network.iscsi.as_ref().map_or(Ok(()), |plan| plan.check_disks(&mut looks))?;
@@ -56,8 +56,9 @@ pub fn planned(
 }
 
 /// Opens the disks of a server to look at them, and refuses disks whose zones together take more memory than there is.
-#[derive(Default)]
 struct Looks {
+    /// What was left before the first disk was opened.
+    memory: MemoryLimits,
     /// The disks that are counted. Several doors may have one.
     seen: HashSet<String>,
     /// The zones of these disks, without what a device keeps of them.
@@ -65,6 +66,10 @@ struct Looks {
 }
 
 impl Looks {
+    fn new() -> Looks {
+        Looks { memory: MemoryLimits::now(), seen: HashSet::new(), zones: ZoneMemory::default() }
+    }
+
     /// Opens a disk, which is closed again at the end of `check`. Each failure names the disk.
     fn at<R>(
         &mut self,
@@ -74,7 +79,7 @@ impl Looks {
         let looked = spec.open_to_look().and_then(|look| {
             if self.seen.insert(spec.to_string()) {
                 self.zones = self.zones.and(look.device.geometry().memory());
-                check_zone_memory(self.zones)?;
+                self.memory.check(self.zones)?;
             }
             check(&*look.device)
         });

@@ -134,7 +134,8 @@ impl Server {
         }
     }
 
-    /// Adds to the failure of a disk that another process has: servers are found by their sockets. `is_alone`: none was found.
+    /// Adds a hint to the failure of a disk that another process has: that process may be a server with its socket elsewhere.
+    /// `is_alone`: no server was found.
     fn or_elsewhere(&self, failure: Failure, is_alone: bool) -> Failure {
         if self.config.takeover == Takeover::No || !is_alone {
             return failure;

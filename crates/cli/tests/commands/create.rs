@@ -1,6 +1,6 @@
 //! `zoneplug create`: a new disk has its name when it is whole, and what had the name before stays until then.
 
-use crate::interrupt::{signal, start};
+use crate::interrupt::start;
 use crate::*;
 use rustix::process::Signal;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

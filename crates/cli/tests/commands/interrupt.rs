@@ -1,7 +1,7 @@
 //! Ctrl-C: what is known is printed and called partial, a second one ends the process, nothing half made is left.
 
 use crate::*;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::process::Child;
 
@@ -15,10 +15,6 @@ pub(crate) fn start(args: &[&str]) -> Child {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command.spawn().unwrap()
-}
-
-pub(crate) fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// Starts a command that takes long, and sends it a signal after a while. A replay looks at its trace first, and has

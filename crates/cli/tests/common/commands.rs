@@ -56,16 +56,16 @@ pub(crate) fn program(args: &[&str]) -> &'static str {
     if is_lab { &ZONEPLUG_LAB } else { &ZONEPLUG }
 }
 
+/// Starts a command whose input and outputs are pipes.
+pub(crate) fn piped(command: &mut Command) -> Child {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    piped.spawn().unwrap()
+}
+
 /// Runs the command with `input` on its standard input. One that goes on for minutes is killed, and fails the test: a server
 /// goes on that should have refused to start.
 pub(crate) fn feed(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(program(args))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = piped(Command::new(program(args)).args(args));
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
     // A command that fails early does not read it all.
     let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
@@ -126,8 +126,7 @@ pub(crate) fn works_within(kib: u32, args: &[&str]) -> bool {
 
 /// Runs a command that must end soon, whatever it is given. Returns its output.
 pub(crate) fn soon(command: &mut Command) -> Output {
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = child.spawn().unwrap();
+    let mut child = piped(command);
     let end = Instant::now() + Duration::from_secs(30);
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > end {
@@ -137,6 +136,11 @@ pub(crate) fn soon(command: &mut Command) -> Output {
         std::thread::sleep(Duration::from_millis(5));
     }
     child.wait_with_output().unwrap()
+}
+
+/// Sends a command a signal.
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// Waits for a command that was sent a signal and must end within a time. Returns its output, and reads it all along: a

@@ -6,8 +6,7 @@ use crate::slices::Alone;
 use crate::threads::{Progress, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zoneplug_core::Bios;
-use zoneplug_core::Random;
+use zoneplug_core::{Bios, Random};
 
 /// Words that threads share, on a cache line each. Words belong together in groups, as the word of a plug and the write
 /// pointer that an emulated disk keeps of the same zone do.

@@ -329,21 +329,10 @@ fn columns_that_are_none_are_refused() {
 /// A signal while the trace is still awaited leaves a document, too.
 #[test]
 fn a_replay_that_waits_for_its_trace_ends_with_a_document() {
-    let mut child = Command::new(&*ZONEPLUG_LAB)
-        .args(["replay", "-", "--json"])
-        .args(DISK)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = piped(Command::new(&*ZONEPLUG_LAB).args(["replay", "-", "--json"]).args(DISK));
     let stdin = child.stdin.take();
     std::thread::sleep(Duration::from_millis(300));
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&child),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    signal(&child, rustix::process::Signal::INT);
     let out = end(child, Duration::from_secs(20));
     drop(stdin);
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();

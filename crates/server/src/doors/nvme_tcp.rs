@@ -25,7 +25,7 @@ use zoneplug_control::names::NAMESPACE;
 use zoneplug_control::{Failure, Kind};
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
-use zoneplug_core::{Nanos, Sector};
+use zoneplug_core::{Device, Nanos, Sector};
 use zoneplug_host::nvme_tcp::{
     self, AnaState, Disk, DiskShape, Key, KnownDisk, NvmeTcp, NvmeTcpListeners, NvmeTcpOptions,
     ShownSubsystem,
@@ -114,8 +114,8 @@ impl Plan {
 
     /// Checks that each disk can be shown as namespaces. Opens none for writing.
     pub(super) fn check_disks(&self, looks: &mut Looks) -> Result<(), Failure> {
-        let mut check = |spec| looks.at(spec, |d| nvme_tcp::check(d.geometry(), d.limits()));
-        self.specs.iter().try_for_each(&mut check)
+        let check = |d: &dyn Device| nvme_tcp::check(d.geometry(), d.limits());
+        self.specs.iter().try_for_each(|spec| looks.at(spec, check))
     }
 
     /// The namespaces that hosts would see for these disks.

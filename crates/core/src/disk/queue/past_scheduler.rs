@@ -41,13 +41,8 @@ impl QueueState {
         // A request that does not wait needs no time of arrival.
         let (sector, class) =
             (Sector(run.zone_start.0 + u64::from(offset)), class_of(self.run[0].flags));
-        elevator.sent_at_once(&Request::of_zone(
-            run.zone,
-            sector,
-            run.len_sectors,
-            class,
-            Nanos(0),
-        ));
+        let request = Request::of_zone(run.zone, sector, run.len_sectors, class, Nanos(0));
+        elevator.sent_at_once(&request);
         drop(elevator);
         self.send_admitted(layout, run, cmd, offset, generation);
         true

@@ -239,7 +239,7 @@ impl Placing {
                         is_short |= n != len;
                     }
                     // Parts of a log stay below the capacity. An operation that is longer goes on at the start of the
-                    // zone: a write behind a reset, like each that does not fit.
+                    // zone; a write then finds no room, and has the zone reset.
                     let end = if self.log { g.capacity_of(zone) } else { u32::MAX };
                     o = o.min(end - n.min(end));
                     let queued = op != Op::Read && !conventional;
