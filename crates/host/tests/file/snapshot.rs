@@ -268,6 +268,75 @@ fn a_snapshot_after_a_death_has_what_was_acknowledged() {
     assert_eq!(last_write(&to, (n, n)), n);
 }
 
+/// Makes `dir` read-only for this thread alone: other threads see it as it was. False: this process may not.
+fn seen_read_only(dir: &Path) -> bool {
+    let dir = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).unwrap();
+    let mount = |what: &std::ffi::CStr, flags| {
+        let (at, none) = (what.as_ptr(), std::ptr::null());
+        // SAFETY: both names end with a zero byte; the other pointers may be null.
+        unsafe { libc::mount(at, at, none, flags, none.cast()) }
+    };
+    // SAFETY: the call takes a number and changes what this thread sees of file systems.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    let private = mount(c"/", libc::MS_REC | libc::MS_PRIVATE);
+    let bound = mount(&dir, libc::MS_BIND);
+    let made = mount(&dir, libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY);
+    (private, bound, made) == (0, 0, 0)
+}
+
+/// A disk that cannot be opened for writing is copied as its last writer left it, unless a writer comes meanwhile.
+#[test]
+fn a_disk_on_a_read_only_file_system_is_copied() {
+    let (dir, copies) = (Dir::new("snapshot-read-only"), Dir::new("snapshot-of-read-only"));
+    let (path, left) = (dir.path("disk.zbd"), dir.path("left.zbd"));
+    made(&path, false);
+    let disk = hosted(&path);
+    let (record, stop) = (Record::default(), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        threads.spawn(|| write(&disk, &record, &stop));
+        while record.acknowledged.load(Ordering::SeqCst) < 100 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    std::fs::copy(&path, &left).unwrap();
+    let n = record.acknowledged.load(Ordering::SeqCst);
+    let (ask, asked) = std::sync::mpsc::channel();
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let (ask, answered) = (ask, answered);
+            let to = |name| copies.path(name);
+            if !seen_read_only(&dir.0) {
+                println!("skipped: this process may not mount");
+                return;
+            }
+            let busy = Snapshot::begin(&path, &to("of.zbd"), WritesPrevented::ByLock).unwrap_err();
+            assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
+            let mut snapshot =
+                Snapshot::begin(&left, &to("of.zbd"), WritesPrevented::ByLock).unwrap();
+            snapshot.copy_rest().unwrap();
+            snapshot.finish(true).unwrap();
+            assert_eq!(last_write(&to("of.zbd"), (n, n)), n);
+            // A writer that comes and goes while the copy is made.
+            let mut snapshot =
+                Snapshot::begin(&left, &to("of-old.zbd"), WritesPrevented::ByLock).unwrap();
+            ask.send(()).unwrap();
+            answered.recv().unwrap();
+            let late = snapshot.copy_rest().unwrap_err();
+            assert!(late.to_string().contains("was opened for writing"), "{late}");
+            drop(snapshot);
+            assert!(!to("of-old.zbd").exists());
+        });
+        if asked.recv().is_ok() {
+            drop(FileDisk::open(&left, Access::ReadWrite).unwrap());
+            answer.send(()).unwrap();
+        }
+    });
+}
+
 #[test]
 fn what_a_snapshot_refuses_and_leaves() {
     let dir = Dir::new("snapshot-refused");

@@ -5,16 +5,19 @@
 //! not reset meanwhile, only what was added. The record of a zone shows both: its write pointer and the number of its
 //! resets.
 
-use super::format::{PAGE, Record};
+use super::format::{PAGE, Record, Session};
 use super::load::{self, Head, io_error};
 use super::storage::{FileStorage, Storage};
-use super::{Access, FileDisk, FileError, Identity, create, new_uuid, open_file, recover};
+use super::{
+    Access, FileDisk, FileError, Identity, check_unused, create, new_uuid, open_file, recover,
+};
 use crate::os_error::cannot_make;
 use crate::part::Part;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use zoneplug_core::{Error, ZoneNo};
+use std::time::Duration;
+use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// The disk stays in use while more bytes than this are left to copy; the rest is copied during the pause.
 const LITTLE: u64 = 16 << 20;
@@ -26,7 +29,8 @@ const CHUNK: usize = 1 << 20;
 /// How writes are prevented while the last part is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritesPrevented {
-    /// The snapshot takes the writer's lock: no process has the disk open for writing.
+    /// The snapshot takes the writer's lock: no process has the disk open for writing. On a read-only file system, where nothing can
+    /// take that lock, the snapshot fails if a process had the disk open for writing elsewhere.
     ByLock,
     /// The caller prevents writes during [`Snapshot::copy_rest`].
     ByCaller,
@@ -70,6 +74,25 @@ pub struct Snapshot {
     shared: Option<bool>,
     copied_state: Option<CopiedState>,
     copied: u64,
+    /// What a disk on a read-only file system was when the copy began.
+    read_only: Option<AsFound>,
+}
+
+/// A disk that cannot be locked or changed: its file system is read-only, here or everywhere.
+#[derive(Debug)]
+struct AsFound {
+    session: Option<Session>,
+    /// The error of making durable what the last writer left.
+    unsettled: Option<io::Error>,
+}
+
+impl AsFound {
+    fn of(source: &FileStorage, head: &Head, what: &str) -> Result<AsFound, Error> {
+        let failed = |e| io_error(format!("cannot read {what}"), e);
+        let zones = load::zones(source, head).map_err(failed)?;
+        let unsettled = if zones.is_unclean() { source.sync().err() } else { None };
+        Ok(AsFound { session: zones.session, unsettled })
+    }
 }
 
 /// A snapshot that was made.
@@ -100,8 +123,26 @@ impl Snapshot {
         if std::fs::symlink_metadata(to).is_ok() {
             return Err(exists(to));
         }
-        let source = open_file(from, writes_prevented == WritesPrevented::ByLock)?;
-        Snapshot::of(source, from.display().to_string(), to, writes_prevented)
+        let what = from.display().to_string();
+        if writes_prevented == WritesPrevented::ByCaller {
+            return Snapshot::of(open_file(from, false)?, what, to);
+        }
+        match open_file(from, true) {
+            Ok(source) => {
+                // From here on the state that the last writer left is on the medium, or discarded.
+                recover::zones(&source, &load::head(&source, &what)?, &what)?;
+                Snapshot::of(source, what, to)
+            }
+            Err(e) if e.errno() == libc::EROFS => {
+                let source = open_file(from, false)?;
+                check_unused(from, Duration::ZERO)?;
+                let mut snapshot = Snapshot::of(source, what, to)?;
+                let found = AsFound::of(&snapshot.source, &snapshot.head, &snapshot.what)?;
+                snapshot.read_only = Some(found);
+                Ok(snapshot)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Begins a snapshot of an open disk, whatever file is at its path by now. The caller prevents writes during
@@ -114,20 +155,11 @@ impl Snapshot {
         let held = held.ok_or_else(|| Error::invalid(format!("{} is in no file", disk.path)))?;
         let failed = |e| io_error(format!("cannot read {}", disk.path), e);
         let source = FileStorage::of_held(held.duplicate().map_err(failed)?).map_err(failed)?;
-        Snapshot::of(source, disk.path.clone(), to, WritesPrevented::ByCaller)
+        Snapshot::of(source, disk.path.clone(), to)
     }
 
-    fn of(
-        source: FileStorage,
-        what: String,
-        to: &Path,
-        writes_prevented: WritesPrevented,
-    ) -> Result<Snapshot, Error> {
+    fn of(source: FileStorage, what: String, to: &Path) -> Result<Snapshot, Error> {
         let head = load::head(&source, &what)?;
-        if writes_prevented == WritesPrevented::ByLock {
-            // From here on the state that the last writer left is on the medium, or discarded.
-            recover::zones(&source, &head, &what)?;
-        }
         let (part, file) = Part::beside(to, 0o600).map_err(|e| cannot_make(to, e))?;
         let copy = FileStorage::of(file, part.path(), true);
         let copy = copy.map_err(|e| io_error(format!("cannot make {}", to.display()), e))?;
@@ -141,6 +173,7 @@ impl Snapshot {
             shared: None,
             copied_state: None,
             copied: 0,
+            read_only: None,
         })
     }
 
@@ -167,6 +200,23 @@ impl Snapshot {
 
     /// Copies the rest. Nothing may write to the disk meanwhile.
     pub fn copy_rest(&mut self) -> Result<(), Error> {
+        self.copy_still()?;
+        let Some(found) = &self.read_only else { return Ok(()) };
+        let failed = |e| io_error(format!("cannot copy {}", self.what), e);
+        let now = load::zones(&self.source, &self.head).map_err(failed)?;
+        if self.source.is_written_elsewhere().map_err(failed)? || now.session != found.session {
+            let what = format!("{} was opened for writing while it was copied", self.what);
+            return Err(Error::new(ErrorKind::Busy, what)
+                .hint("again, where its file system is not mounted read-only"));
+        }
+        if let Some(e) = &found.unsettled {
+            // Pages of the last writer may be lost although reads still see them.
+            recover::void(&self.copy, found.session, recover::errno(e)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn copy_still(&mut self) -> Result<(), Error> {
         if self.share()? {
             return Ok(());
         }
