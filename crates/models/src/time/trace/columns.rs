@@ -74,10 +74,21 @@ pub struct Columns {
     roles: Vec<Option<Role>>,
     units: [u64; ROLES],
     separator: u8,
+    /// A column whose fields may have blanks although blanks separate the fields.
+    spaced: Option<Spaced>,
     /// The caller gives them, whatever the titles of the table are.
     named: bool,
     /// The time from which times count, once a line has told it.
     epoch: Option<i128>,
+}
+
+/// A column of names, such as those of processes: `jbd2 sda1`. A line has more fields than titles if its name has blanks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spaced {
+    /// The number of the column behind it.
+    end: usize,
+    /// The number of titles.
+    titles: usize,
 }
 
 /// The nanoseconds by which times may be earlier than that of the first line: 146 years. Those of a clock that counts
@@ -205,11 +216,16 @@ impl Columns {
     #[inline]
     pub(super) fn find<'a>(&self, line: &'a [u8]) -> Found<'a> {
         let mut found = [None; ROLES];
-        for (role, field) in self.roles.iter().zip(Fields::of(line, self.separator)) {
-            if let Some(role) = role {
-                found[*role as usize] = Some(field);
-            }
+        let mut fields = Fields::of(line, self.separator);
+        let mut roles = &self.roles[..];
+        if let Some(Spaced { end, titles }) = self.spaced {
+            let excess = Fields::of(line, self.separator).count().saturating_sub(titles);
+            let (first, behind) = roles.split_at(end);
+            take(first, fields.by_ref().take(end), &mut found);
+            fields.by_ref().take(excess).for_each(drop);
+            roles = behind;
         }
+        take(roles, fields, &mut found);
         found
     }
 
@@ -224,7 +240,8 @@ impl Columns {
     }
 
     fn none(separator: u8) -> Columns {
-        Columns { roles: Vec::new(), units: [1; ROLES], separator, named: false, epoch: None }
+        let roles = Vec::new();
+        Columns { roles, units: [1; ROLES], separator, spaced: None, named: false, epoch: None }
     }
 
     fn set(&mut self, i: usize, role: Role, unit: u64) {
@@ -240,6 +257,16 @@ impl Columns {
         let needed = [Role::Time, Role::Op, Role::Begin, Role::Length];
         let is_there = |r: &Role| self.has(*r) || *r == Role::Op && self.has(Role::IsWrite);
         needed.into_iter().find(|r| !is_there(r))
+    }
+}
+
+/// Takes the fields of these columns that have roles.
+#[inline]
+fn take<'a>(roles: &[Option<Role>], fields: impl Iterator<Item = &'a [u8]>, found: &mut Found<'a>) {
+    for (role, field) in roles.iter().zip(fields) {
+        if let Some(role) = role {
+            found[*role as usize] = Some(field);
+        }
     }
 }
 
@@ -283,7 +310,11 @@ fn known(titles: &[u8], separator: u8) -> Option<Columns> {
         with.split(',').all(|t| fields.next().is_some_and(|f| f.eq_ignore_ascii_case(t.as_bytes())))
     };
     let (_, columns) = KNOWN.iter().find(|(with, _)| begins(with))?;
-    Some(Columns { separator, ..Columns::parse(columns).ok()? })
+    let titles: Vec<&[u8]> = Fields::of(titles, separator).collect();
+    let name = titles.iter().position(|t| t.eq_ignore_ascii_case(b"comm"));
+    let spaced = name.filter(|_| separator == b' ');
+    let spaced = spaced.map(|at| Spaced { end: at + 1, titles: titles.len() });
+    Some(Columns { separator, spaced, ..Columns::parse(columns).ok()? })
 }
 
 /// The fields of a line, without the blanks and the quotes around them.
@@ -410,8 +441,10 @@ mod tests {
                 "time_s,-,-,device,op,sector,length",
             ),
         ] {
-            let separator = if titles.contains(',') { b',' } else { b' ' };
-            let named = Columns { separator, ..Columns::parse(are).unwrap() };
+            let comm = Spaced { end: 2, titles: 9 };
+            let (separator, spaced) =
+                if titles.contains(',') { (b',', None) } else { (b' ', Some(comm)) };
+            let named = Columns { separator, spaced, ..Columns::parse(are).unwrap() };
             assert_eq!(with(titles), Some(named), "{titles}");
         }
         for none in

@@ -210,6 +210,19 @@ mod tests {
     }
 
     #[test]
+    fn names_of_processes_may_have_blanks() {
+        let c = columns("TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)");
+        for name in ["jbd2", "jbd2 sda1", "VM Thread 1 W 7"] {
+            let text = format!("0.0002 {name} 411 sdb W 2048 4096 0.11");
+            let (device, raw) = event(&text, &c);
+            assert_eq!((&*device, raw.op), ("sdb", Op::Write), "{name}");
+            assert_eq!((raw.sector, raw.sectors), (2048, 8), "{name}");
+        }
+        // A line that has been cut off within its name.
+        assert!(matches!(line(b"0.0002 VM Thread", &c, b'Q'), Ok(Line::NotOfFormat)));
+    }
+
+    #[test]
     fn the_titles_say_what_the_columns_are() {
         let c = columns("time_us,op,offset,length\r\n");
         let (_, raw) = event("12.5,write,4096,65536", &c);
