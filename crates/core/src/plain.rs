@@ -13,8 +13,12 @@ use std::borrow::Cow;
 pub fn is_plain(c: char) -> bool {
     // The escapes of a debug output are for unprintable characters (Unicode's Cc, Cf, Zl and others), and for three
     // others.
-    matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
+    let is_printable = matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1;
+    is_printable && !BLANK_LETTERS.contains(&c)
 }
+
+/// Characters that Unicode has among the letters and symbols and that show nothing: fillers of Hangul and the empty pattern of Braille.
+const BLANK_LETTERS: [char; 5] = ['\u{115f}', '\u{1160}', '\u{3164}', '\u{ffa0}', '\u{2800}'];
 
 /// Returns `text` on one line, with unprintable characters as `\u{1b}`. Text that is plain already stays unchanged.
 ///
@@ -58,7 +62,8 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     for c in text.chars() {
         match is_kept(c) {
             true => out.push(c),
-            false => out.extend(c.escape_debug()),
+            false if c.is_ascii() => out.extend(c.escape_default()),
+            false => out.extend(c.escape_unicode()),
         }
     }
     Cow::Owned(out)
@@ -99,7 +104,10 @@ mod tests {
             .chain('\u{2066}'..='\u{2069}')
             .chain([
                 '\u{200b}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{2028}', '\u{2029}', '\u{feff}',
-            ]);
+            ])
+            .chain(BLANK_LETTERS)
+            // Blanks of other widths.
+            .chain(['\u{a0}', '\u{2003}', '\u{3000}']);
         for c in all {
             let text = plain(&c.to_string()).into_owned();
             assert!(text.starts_with('\\') && text.is_ascii(), "{:x} is {text}", u32::from(c));
