@@ -83,18 +83,22 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a text from a regular file of at most `most` bytes.
+/// Reads a text from a regular file of at most `most` bytes. A byte order mark, which some editors write, is no part of it.
 ///
 /// ```
 /// let here = std::path::Path::new("Cargo.toml");
 /// assert!(zoneplug_host::read_text(here, 1 << 20).unwrap().contains("[package]"));
 /// ```
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read_regular(path, most)?).map_err(|e| {
+    let mut text = String::from_utf8(read_regular(path, most)?).map_err(|e| {
         let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = good.split(|byte| *byte == b'\n').count();
         io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is no text in UTF-8"))
-    })
+    })?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
 }
 
 /// Whether a file belongs to another user, or cannot be examined. Messages do not quote the contents of such a file:
@@ -152,6 +156,8 @@ mod tests {
         std::fs::write(&file, b"a\nb\nna\xefve\n").unwrap();
         let e = read_text(&file, 10).unwrap_err().to_string();
         assert_eq!(e, "line 3 is no text in UTF-8");
+        std::fs::write(&file, "\u{feff}a\u{feff}").unwrap();
+        assert_eq!(read_text(&file, 10).unwrap(), "a\u{feff}");
         assert!(!is_foreign(&file) && is_foreign(&dir.join("none")));
         std::fs::remove_dir_all(&dir).unwrap();
     }
