@@ -180,10 +180,6 @@ impl Disk {
 /// Checks the settings, and shows what a server would serve.
 pub(super) fn run(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     let checked = checked(settings)?;
-    if checked.disks.is_empty() {
-        return Err(Failure::usage("no disk is named")
-            .hint("--check-config FILE, or the flags that zoneplug serve is to be given"));
-    }
     if settings.args.json {
         return json::print(out, &checked);
     }

@@ -111,9 +111,17 @@ pub(super) struct ClientAccess {
 fn flags() -> Command {
     let all = Command::new("serve").bin_name("zoneplug serve").no_binary_name(true);
     let all = Args::augment_args(all.disable_help_flag(true));
-    let all = MetricsArgs::require(IscsiArgs::require(NetworkArgs::require(all)));
-    let instead = ["remove", "udev_rule", "nvme_tcp", "iscsi", "config", "check_config"];
-    all.mut_arg("ublk", |arg| arg.required_unless_present_any(instead))
+    MetricsArgs::require(IscsiArgs::require(NetworkArgs::require(all)))
+}
+
+/// The failure of a server without disks. `file`: its settings.
+fn no_disk(file: Option<&Path>) -> Failure {
+    let Some(file) = file else {
+        return Failure::usage("zoneplug serve needs a disk")
+            .hint("--ublk, --nvme-tcp or --iscsi, and a disk; or --config FILE");
+    };
+    Failure::usage(format!("{} has no disk", file.display()))
+        .hint("[[disk]] with spec = \"disk.zbd\" and ublk = true")
 }
 
 /// The parser of the flags of a block device.
@@ -321,11 +329,8 @@ impl Settings {
         settings.args.network.nvme_tcp = settings.over_network(&read, &NVME_TCP, network)?;
         let scsi = std::mem::take(&mut settings.args.scsi.iscsi);
         settings.args.scsi.iscsi = settings.over_network(&read, &ISCSI, scsi)?;
-        if let Some(path) = file.filter(|_| read.disks.is_empty()) {
-            let what = format!("{} has no disk", path.display());
-            return Err(
-                Failure::usage(what).hint("[[disk]] with spec = \"disk.zbd\" and ublk = true")
-            );
+        if read.disks.is_empty() {
+            return Err(no_disk(file.map(PathBuf::as_path)));
         }
         Ok(settings)
     }
