@@ -20,8 +20,8 @@
 //! | 0 | done |
 //! | 1 | data read back was not what was written, I/O failed, or a figure is outside of its band |
 //! | 2 | wrong usage, or an impossible device specification |
-//! | 3 | a device is busy, or a device or file does not exist |
-//! | 4 | not supported by this device or build |
+//! | 3 | a device or address is busy, or a device or file does not exist |
+//! | 4 | not supported by this device or build, or not permitted to this user |
 //! | 130 | ended by Ctrl-C; 128 and the number of the signal, after another one |
 
 #![forbid(unsafe_code)]

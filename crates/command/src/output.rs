@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zoneplug_core::Error;
 use zoneplug_host::file::Claim;
-use zoneplug_host::{Part, cannot_make, is_disk_file, take_after};
+use zoneplug_host::{Attempt, Part, cannot_make, is_disk_file, os_error, take_after};
 
 /// The things that a command may overwrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +68,8 @@ impl Output {
             return Ok(stdout());
         }
         let fail = |e: io::Error| {
-            Failure::usage(format!("{name}: {e}"))
-                .hint("a file that can be written, or - for stdout")
+            let e = os_error(Attempt::NewFile, &name, e);
+            Failure::from(e.and_try("- for stdout"))
         };
         let there = match std::fs::metadata(path) {
             Ok(meta) => Some(meta),
@@ -119,13 +119,11 @@ impl Output {
                 .hint(hint(over, "a file, or - for stdout")));
         }
         let flags = rustix::fs::OFlags::EXCL.bits() as i32;
-        OpenOptions::new().write(true).custom_flags(flags).open(path).map_err(|e| {
-            let what = match e.kind() {
-                io::ErrorKind::ResourceBusy => format!("{name} is in use"),
-                _ => format!("{name}: {e}"),
-            };
-            Failure::new(Kind::Device, what).hint("a device that is not mounted, as root")
-        })
+        OpenOptions::new()
+            .write(true)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(|e| Failure::from(os_error(Attempt::Drive, name, e)))
     }
 
     fn beside(
@@ -139,7 +137,7 @@ impl Output {
             let what = format!("{name}: a file beside it cannot be made: {}", e.what());
             let way = "a file is made beside and then renamed; or - for stdout";
             Failure::from(
-                Error::invalid(what).hint(e.what_to_try().unwrap_or_default()).and_try(way),
+                Error::new(e.kind(), what).hint(e.what_to_try().unwrap_or_default()).and_try(way),
             )
         };
         let (part, file) = Part::beside(&place, 0o666).map_err(fail)?;

@@ -9,8 +9,8 @@ Exit codes:
   1  I/O failed, data read back is not what was written, or a figure is outside
      of its band
   2  wrong usage, or an impossible specification of a disk
-  3  a device is busy, or a device or file does not exist
-  4  not supported by this device or build
+  3  a device or address is busy, or a device or file does not exist
+  4  not supported by this device or build, or not permitted to this user
   130  ended by Ctrl-C; 128 and the number of the signal, after another one";
 
 /// A program, and the other one, to which it refers its users.

@@ -29,9 +29,12 @@ pub struct Socket<A: Answers> {
 /// The failure to make a socket at a path.
 fn no_socket(path: &Path, e: io::Error) -> Failure {
     use io::ErrorKind as E;
-    // The path is unusable for later starts too.
-    let is_wrong = matches!(e.kind(), E::AlreadyExists | E::InvalidInput | E::NotADirectory);
-    let kind = if is_wrong { Kind::Usage } else { Kind::Device };
+    let kind = match e.kind() {
+        // The path is unusable for later starts too.
+        E::AlreadyExists | E::InvalidInput | E::NotADirectory => Kind::Usage,
+        E::PermissionDenied => Kind::NotSupported,
+        _ => Kind::Device,
+    };
     let path = path.display().to_string();
     let hint = Hint::from("").option_with("socket", "PATH");
     let hint = hint.text(match e.kind() {

@@ -158,12 +158,12 @@ static TABLE: &[Row] = &[
         &[libc::EROFS],
         ErrorKind::Busy,
         "",
-        "mount -o remount,rw for that file system (dmesg says why it is read-only); or read-only=1, to read only",
+        "mount -o remount,rw for that file system (dmesg says why it is read-only); or read-only=1, to read only; or zoneplug snapshot, to copy the disk elsewhere",
     ),
     row(
         &[DiskFile],
         DENIED,
-        ErrorKind::Io,
+        ErrorKind::NotSupported,
         "",
         "check the permissions of the file and its directories (ls -l, lsattr): as its owner, or as root",
     ),
@@ -194,7 +194,7 @@ static TABLE: &[Row] = &[
     row(
         &[NewFile],
         DENIED,
-        ErrorKind::Io,
+        ErrorKind::NotSupported,
         "",
         "a directory in which this user may make files (ls -ld); or as root",
     ),
@@ -255,7 +255,7 @@ static TABLE: &[Row] = &[
     row(
         &[ReadFile],
         DENIED,
-        ErrorKind::NotFound,
+        ErrorKind::NotSupported,
         "",
         "the path of a file that this user may read (ls -l)",
     ),
@@ -275,7 +275,14 @@ static TABLE: &[Row] = &[
         "",
         "run as root, or be of the group that owns the device",
     ),
-    row(&[Drive], &[libc::EROFS], ErrorKind::NotSupported, "", "open it with read-only=1"),
+    row(
+        &[Drive],
+        &[libc::EBUSY],
+        ErrorKind::Busy,
+        "it is mounted, or another program has it",
+        "another device; lsblk and fuser -v name what uses it",
+    ),
+    row(&[Drive], &[libc::EROFS], ErrorKind::Busy, "", "open it with read-only=1"),
     row(&[Drive], &[], ErrorKind::Io, "", "dmesg may say more"),
     // The driver of ublk.
     row(
@@ -325,28 +332,28 @@ static TABLE: &[Row] = &[
     row(
         &[Address],
         &[libc::EADDRINUSE],
-        ErrorKind::Io,
+        ErrorKind::Busy,
         "",
         "another port, or end what listens there (ss -ltnp names it)",
     ),
     row(
         &[Address],
         &[libc::EADDRNOTAVAIL],
-        ErrorKind::Io,
+        ErrorKind::NotFound,
         "no interface of this machine has it",
         "an address of this machine (ip address lists them)",
     ),
     row(
         &[Address],
         DENIED,
-        ErrorKind::Io,
+        ErrorKind::NotSupported,
         "ports below 1024 are for processes with CAP_NET_BIND_SERVICE",
         "a port from 1024 on, or as root",
     ),
     row(
         &[Address],
         &[libc::EAFNOSUPPORT],
-        ErrorKind::Io,
+        ErrorKind::NotSupported,
         "this machine or a filter allows no addresses of this kind",
         "an IPv4 address; RestrictAddressFamilies= in a unit",
     ),
@@ -423,6 +430,11 @@ pub fn cannot_make(path: &Path, e: io::Error) -> Error {
             .hint(format!("mkdir -p {}", dir.display()))
             .source(e);
     }
+    if let (libc::ENOENT, Some(dir)) = (number(&e), dir) {
+        let what =
+            format!("cannot create {shown}: the file system of {} makes no files", dir.display());
+        return Error::new(ErrorKind::NotFound, what).hint("another directory").source(e);
+    }
     if number(&e) == libc::ENOTDIR
         && let Some(file) = path.ancestors().skip(1).find(|p| p.exists())
     {
@@ -435,6 +447,7 @@ pub fn cannot_make(path: &Path, e: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const ALL: [Attempt; 11] = [
         FileRing,
@@ -465,6 +478,19 @@ mod tests {
                 assert!(!way.is_empty(), "{at:?} {errno}");
             }
             assert!(TABLE.iter().any(|row| row.at.contains(&at) && row.errno.is_empty()), "{at:?}");
+        }
+    }
+
+    /// A script that acts on the exit code need not know which step the system refused. EINVAL is left out: the kernel lacks a feature
+    /// of rings, or a path is no file.
+    #[test]
+    fn one_number_has_one_kind() {
+        let named: BTreeSet<i32> = TABLE.iter().flat_map(|row| row.errno).copied().collect();
+        for errno in named.into_iter().filter(|n| *n != libc::EINVAL) {
+            let is_named = |row: &Row| row.errno.contains(&errno);
+            let kinds = ALL.map(|at| find(at, errno, || 0)).into_iter().filter(|row| is_named(row));
+            let kinds: Vec<ErrorKind> = kinds.map(|row| row.kind).collect();
+            assert!(kinds.windows(2).all(|pair| pair[0] == pair[1]), "{errno}: {kinds:?}");
         }
     }
 

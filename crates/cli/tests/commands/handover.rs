@@ -241,9 +241,9 @@ fn u16_a_server_that_could_not_serve_takes_nothing() {
     ok(&[&check[..], &["--nvme-tcp", &address, &a, "--nqn", nqn()]].concat());
     for (more, code, what) in [
         (&["--nqn", "nqn.2026-11.dev.zoneplug:other"][..], 3, "would have the name"),
-        (&["--nqn", nqn(), "--metrics", &taken], 1, "no metrics at"),
-        (&["--nqn", nqn(), "--nvme-tcp", &taken], 1, "cannot listen"),
-        (&["--nqn", nqn(), "--nvme-tcp", "192.0.2.1:4420", "--allow-any-host"], 1, "cannot listen"),
+        (&["--nqn", nqn(), "--metrics", &taken], 3, "no metrics at"),
+        (&["--nqn", nqn(), "--nvme-tcp", &taken], 3, "cannot listen"),
+        (&["--nqn", nqn(), "--nvme-tcp", "192.0.2.1:4420", "--allow-any-host"], 3, "cannot listen"),
     ] {
         fails(&[&next, more].concat(), code, what);
         assert!(ok(&["status", "--socket", &socket]).contains(&pid), "{what}");

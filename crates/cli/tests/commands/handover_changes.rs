@@ -47,7 +47,7 @@ for a, b in zip(sys.argv[2::2], sys.argv[3::2]): shutil.move(a, b)";
     let wrong =
         ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     // Another disk is there, so this is no take-over: its address is in use.
-    fails(&[&wrong[..], &[&spec]].concat(), 1, &address);
+    fails(&[&wrong[..], &[&spec]].concat(), 3, &address);
     assert_eq!(last_is(&socket), server.0.id());
     let (_next, _) = Server::start(&[&wrong[3..], &[&new]].concat());
     assert!(holds());
@@ -96,9 +96,9 @@ fn a_trace_goes_on_over_a_hand_over() {
     let next = ["serve", "--nqn", nqn(), "--takeover", "--socket", &socket, "--nvme-tcp", &address];
     // A trace that cannot be made is known before the running server leaves.
     let elsewhere = format!("trace,file={none}@{a}");
-    fails(&[&next[..], &[&elsewhere]].concat(), 1, "no such directory");
+    fails(&[&next[..], &[&elsewhere]].concat(), 3, "there is no directory");
     let check = ["serve", "--check-config", "--nvme-tcp", "127.0.0.1:0", &elsewhere];
-    fails(&check, 1, "no such directory");
+    fails(&check, 3, "there is no directory");
     assert_eq!(last_is(&socket), first.0.id());
     // One that fails at the last step: the first server goes on, and its trace.
     let before = lines();

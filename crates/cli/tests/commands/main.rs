@@ -333,7 +333,7 @@ fn what_is_wrong_is_said_in_two_lines_with_its_exit_code() {
         ("append mem --bs 99M", 2, "a multiple of 4096 bytes up to"),
         ("append mem -o 8", 2, "--offset 0"),
         ("read mem -o 2097144 -l 16", 2, "--len 4096"),
-        ("read mem /nix/nix", 2, "/nix/nix"),
+        ("read mem /nix/nix", 3, "/nix/nix"),
         ("check mem", 4, "no file to check"),
         ("check nix", 3, "nix"),
         ("flush nix.zbd", 3, "nix.zbd"),

@@ -277,7 +277,7 @@ fn addresses_that_are_no_good_are_refused() {
     serve(&["--metrics-public"], 2, "--metrics");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    serve(&["--metrics", &taken], 1, "no metrics at");
+    serve(&["--metrics", &taken], 3, "no metrics at");
 }
 
 /// A block for each interval.

@@ -37,7 +37,7 @@ fn what_cannot_be_served_over_the_network_is_refused_in_a_line() {
     serve(&["127.0.0.1:0", "mem", "--nqn", "disk"], 2, "no NVMe qualified name");
     serve(&["127.0.0.1:0", "mem", "mem"], 2, "named twice");
     serve(&["127.0.0.1:0", "mem", "--allow-any-host", "--allow-host", "nqn.x"], 2, "--allow");
-    serve(&["192.0.2.1:0", "mem", "--allow-any-host"], 1, "cannot listen");
+    serve(&["192.0.2.1:0", "mem", "--allow-any-host"], 3, "cannot listen");
     serve(&["127.0.0.1:0", "--nvme-tcp", "127.0.0.2:0"], 2, "names no disk");
     serve(&["127.0.0.1:0", "mem", "--nvme-tcp", "127.0.0.2:0", "null"], 2, "second address");
     serve(&["127.0.0.1:0", "mem", "--nvme-tcp", "0.0.0.0:0"], 2, "--allow-host");
@@ -468,7 +468,7 @@ fn a_file_is_checked_without_serving_it() {
     fails(&["serve", "--check-config", &file, "--config", &file], 2, "both name a file");
     fails(&["serve", "--json", "--ublk", "mem"], 2, "--check-config");
     for json in [&["serve", "--check-config"][..], &["serve", "--check-config", "--json"]] {
-        fails(json, 2, "no disk is named");
+        fails(json, 2, "zoneplug serve needs a disk");
     }
 }
 

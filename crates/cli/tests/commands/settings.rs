@@ -247,7 +247,7 @@ fn an_address_of_another_machine_is_named_by_the_check() {
     assert_eq!(out.status.code(), Some(0), "{err}");
     let says = "192.0.2.77:4420: no interface of this machine has that address now: a start fails";
     assert!(err.contains(says) && err.lines().count() == 1, "{err}");
-    assert_eq!(file.run(&[]).status.code(), Some(1));
+    assert_eq!(file.run(&[]).status.code(), Some(3));
 }
 
 /// The place of a socket is looked at before a disk is opened.

@@ -7,8 +7,9 @@ use crate::program::{EXIT_CODES, name, program};
 use clap::Command;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use zoneplug_core::plain;
+use zoneplug_host::cannot_make;
 
 /// Flags of `man`.
 #[derive(Debug, clap::Args)]
@@ -34,10 +35,7 @@ pub(super) fn man(
         return Ok(out.write_all(specifications().as_bytes())?);
     }
     let Some(dir) = &args.dir else { return page(command, out) };
-    let fail = |path: &Path, e: std::io::Error| {
-        Failure::io(format!("{}: {e}", path.display())).hint("a directory that can be written")
-    };
-    std::fs::create_dir_all(dir).map_err(|e| fail(dir, e))?;
+    std::fs::create_dir_all(dir).map_err(|e| cannot_make(dir, e))?;
     let commands: Vec<Command> = command.get_subcommands().cloned().collect();
     let path = dir.join("zoneplug-spec.5");
     Output::create(&path, Over::Files, [])?.end_with(specifications().as_bytes())?;

@@ -6,9 +6,10 @@
 //! failure of the device or the process. Reports are left out, because blktrace has none. When a server hands its
 //! disk over or takes it back, the next process appends to the file and continues its times and numbers.
 
+use crate::cannot_make;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use zoneplug_core::{Device, Error, ErrorKind, Flags, Nanos, Op};
@@ -121,7 +122,7 @@ pub(crate) fn trace(
         TraceState { file: None, over: false, nr: 0, began: Nanos(0), line: String::new() };
     if path.exists() {
         let opened = OpenOptions::new().read(true).append(true).open(path);
-        let file = opened.map_err(|e| refused(path, &e.to_string()))?;
+        let file = opened.map_err(|e| refused(path, e))?;
         (state.nr, state.began) = last_line(&file).unwrap_or_default();
         state.file = Some(file);
     }
@@ -132,22 +133,24 @@ pub(crate) fn trace(
 /// Checks that a trace can be made in a file, or continued there. Creates nothing.
 pub(crate) fn can_be_made(path: &Path, goes_on: bool) -> Result<(), Error> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.exists() && goes_on {
+        return OpenOptions::new().append(true).open(path).map(drop).map_err(|e| refused(path, e));
+    }
     if path.exists() {
-        return match goes_on {
-            true => OpenOptions::new().append(true).open(path).map(drop).map_err(|e| e.to_string()),
-            false => Err("it is there already".to_owned()),
-        }
-        .map_err(|why| refused(path, &why));
+        let what = format!("the trace {} cannot be made: it is there already", path.display());
+        return Err(Error::new(ErrorKind::Busy, what).hint(WAY));
     }
     match dir.is_dir() {
         true => Ok(()),
-        false => Err(refused(path, "there is no such directory")),
+        false => Err(refused(path, io::Error::from_raw_os_error(libc::ENOENT))),
     }
 }
 
-fn refused(path: &Path, why: &str) -> Error {
-    let what = format!("the trace {} cannot be made: {why}", path.display());
-    Error::new(ErrorKind::Io, what).hint("trace,file=PATH names a file that does not exist yet")
+/// What to try with another trace than this one.
+const WAY: &str = "trace,file=PATH names a file that does not exist yet";
+
+fn refused(path: &Path, e: io::Error) -> Error {
+    cannot_make(path, e).and_try(WAY)
 }
 
 /// The number and the time of the last line of a trace.

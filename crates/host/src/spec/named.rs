@@ -201,7 +201,7 @@ impl Specification {
     ///
     /// ```
     /// let spec = zoneplug_host::Specification::parse("trace,file=/none/t@mem")?;
-    /// assert!(spec.check_traces(false).unwrap_err().to_string().contains("no such directory"));
+    /// assert!(spec.check_traces(false).unwrap_err().to_string().contains("there is no directory"));
     /// # Ok::<(), zoneplug_core::Error>(())
     /// ```
     ///

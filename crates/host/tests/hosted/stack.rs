@@ -49,7 +49,7 @@ fn what_is_wrong_in_a_stack_is_named() {
         ("delay@mem", "delay of nothing"),
         ("delay,write=2@mem", "write is a time"),
         ("trace@mem", "trace without a file"),
-        ("trace,file=/nonexistent/t@mem", "/nonexistent/t cannot be made"),
+        ("trace,file=/nonexistent/t@mem", "there is no directory /nonexistent"),
     ] {
         let e = error(text);
         assert!(e.contains(what), "{text}: {e}");

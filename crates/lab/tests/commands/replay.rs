@@ -250,7 +250,7 @@ fn a_page_goes_only_where_it_may() {
     let to = |html: &str, code, what: &str| {
         fails(&["replay", &trace, "--disk", "sim-zns1", "--html", html], code, what);
     };
-    to(&dir.path("none/p.html"), 2, "cannot be made");
+    to(&dir.path("none/p.html"), 3, "cannot be made");
     to(&trace, 2, "is what is read");
     to(&disk, 3, "is a zoneplug disk");
     assert_eq!(

@@ -406,12 +406,12 @@ fn a_device_that_the_trace_lacks_brings_the_names_of_those_that_it_has() {
     let dir = Dir::new("lacks");
     let path = dir.path("t\nu.csv");
     let mut table = "time_s,op,offset,length,device\n".to_owned();
-    for device in ["8:16", "sdb", "8:16", "x\u{7}"] {
+    for device in ["8:16", "sdb", "8:16", "x\u{7}", "sd a"] {
         table.push_str(&format!("0.5,write,0,4096,{device}\n"));
     }
     std::fs::write(&path, table).unwrap();
-    let what = "error: 4 operations, and none of that device\n\
-                try: --device 8:16, sdb or x\\u{7}: the trace has operations of it\n";
+    let what = "error: 5 operations, and none of that device\n\
+                try: --device 8:16, sdb, x\\u{7} or 'sd a': the trace has operations of it\n";
     fails(&[&["replay", &path, "--device", "8,32"], &DISK[..]].concat(), 2, what);
     // A name of two lines stays on the line that names the trace.
     let said = ok(&[&["replay", &path, "--device", "sdb"], &DISK[..]].concat());

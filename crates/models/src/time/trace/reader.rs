@@ -473,10 +473,15 @@ pub(crate) fn no_trace(format: Format, seen: &Seen) -> Error {
     let unit = format.unit();
     if seen.elsewhere > 0 {
         let what = format!("{} operations, and none of that device", seen.elsewhere);
-        let mut devices: Vec<_> = seen.other_devices.iter().map(|d| plain(d)).collect();
+        // A name with blanks, or none, is one word of a command line only between quotes.
+        let named = |d: &String| match d.is_empty() || d.contains(' ') {
+            true => format!("'{}'", plain(d)),
+            false => plain(d).into_owned(),
+        };
+        let mut devices: Vec<_> = seen.other_devices.iter().map(named).collect();
         let last = devices.pop().unwrap_or_default();
         let names = match devices.is_empty() {
-            true => last.into_owned(),
+            true => last,
             false => format!("{} or {last}", devices.join(", ")),
         };
         return Error::invalid(what).hint(
