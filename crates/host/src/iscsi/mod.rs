@@ -28,6 +28,7 @@ use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, ConnectionSlot, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
+use crate::network::places::worker_of;
 use crate::network::workers::spawn_workers;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::lost_writes;
@@ -96,9 +97,6 @@ struct Shared {
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// The worker of a connection is in these bits of its key.
-const WORKER_SHIFT: u32 = 56;
-
 impl Shared {
     /// Sends events of the target to the workers of the sessions that they are for.
     fn deliver(&self, events: Vec<TargetEvent>) {
@@ -107,7 +105,7 @@ impl Shared {
                 TargetEvent::Close(key) | TargetEvent::Run(key) => key,
                 TargetEvent::Reset(key, _) | TargetEvent::Notify(key, ..) => key,
             };
-            if let Some(worker) = self.workers.get((key >> WORKER_SHIFT) as usize) {
+            if let Some(worker) = self.workers.get(worker_of(key)) {
                 worker.put(Mail::Event(event));
             }
         }

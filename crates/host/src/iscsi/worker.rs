@@ -2,13 +2,13 @@
 //! first worker also accepts connections, and gives them to all workers in turn.
 
 use super::connection::{Connection, Context};
-use super::{END, Mail, Shared, WORKER_SHIFT};
+use super::{END, Mail, Shared};
 use crate::network::listeners::{Accepted, ConnectionSlot, Listeners};
 use crate::network::mailbox::Mailbox;
+use crate::network::places::Places;
 use crate::network::queue_client::{QueueClient, arm};
 use crate::network::sys;
 use crate::served::timing::Timing;
-use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -25,17 +25,6 @@ const DEVICE: u64 = u64::MAX - 2;
 const SWEEP: Nanos = Nanos(1_000_000_000);
 /// Most memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
-/// The bits of a key above the index of a place and below the worker.
-const GENERATION: u32 = (1 << 24) - 1;
-
-/// A place for a connection. The key of a connection has the generation of its place, so that mail for an earlier
-/// connection does not reach it.
-struct Place<T> {
-    generation: u32,
-    connection: Option<Box<Connection<T>>>,
-    /// The place is in [`Worker::busy`].
-    listed: bool,
-}
 
 /// A worker.
 pub(super) struct Worker<T> {
@@ -45,12 +34,8 @@ pub(super) struct Worker<T> {
     waker: Waker,
     epoll: sys::Epoll,
     listeners: Listeners,
-    places: Vec<Place<T>>,
-    free: Vec<usize>,
-    /// Keys of connections whose initiators had not logged in at the last check, in order of arrival.
-    strangers: VecDeque<u64>,
-    /// Places of connections with commands at a disk.
-    busy: Vec<usize>,
+    /// The connections. An initiator is a stranger until it has logged in.
+    places: Places<Box<Connection<T>>>,
     /// Memory for mail.
     mail: Vec<Mail>,
     buffers: Buffers,
@@ -58,8 +43,6 @@ pub(super) struct Worker<T> {
     ends: Option<Nanos>,
     now: Nanos,
     next_sweep: Nanos,
-    /// The worker of the next connection.
-    next_worker: usize,
 }
 
 impl<T: Timing> Worker<T> {
@@ -77,16 +60,12 @@ impl<T: Timing> Worker<T> {
             mailbox,
             epoll,
             listeners,
-            places: Vec::new(),
-            free: Vec::new(),
-            strangers: VecDeque::new(),
-            busy: Vec::new(),
+            places: Places::new(number),
             mail: Vec::new(),
             buffers: Buffers::new(FREE_BYTES),
             ends: None,
             now: shared.clock.now(),
             next_sweep: Nanos(0),
-            next_worker: 0,
             shared,
         })
     }
@@ -105,10 +84,12 @@ impl<T: Timing> Worker<T> {
         self.mailbox.is_awake();
         waited?;
         self.now = self.shared.clock.now();
-        for n in 0..self.busy.len() {
-            if let Some(c) = &mut self.places[self.busy[n]].connection {
+        let mut i = 0;
+        while let Some(n) = self.places.busy(i) {
+            if let Some(c) = self.places.at_mut(n) {
                 c.session().clients().for_each(QueueClient::disarm);
             }
+            i += 1;
         }
         for key in ready.keys() {
             match key {
@@ -128,13 +109,15 @@ impl<T: Timing> Worker<T> {
     /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
     fn before_sleep(&mut self) -> i32 {
         let (mut sleeps, mut watched) = (self.mailbox.will_sleep(), self.ends.is_some());
-        for n in 0..self.busy.len() {
-            if let Some(c) = &mut self.places[self.busy[n]].connection {
+        let mut i = 0;
+        while let Some(n) = self.places.busy(i) {
+            if let Some(c) = self.places.at_mut(n) {
                 // A device that answers a command late wakes no thread.
                 watched |= c.session().waits_for_late();
                 let clients = c.session().busy_clients();
                 sleeps &= arm(clients, &self.waker, &self.epoll, DEVICE, &mut watched);
             }
+            i += 1;
         }
         // After arming, the connections are run once more: this sees what finished before; later completions wake.
         sleeps &= !self.turn_disks();
@@ -144,27 +127,17 @@ impl<T: Timing> Worker<T> {
         if watched {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
-        let any = self.places.len() > self.free.len()
+        let any = self.places.has_any()
             || self.listeners.are_unwatched()
             || self.buffers.free_bytes() > 0;
         let at = any.then_some(self.next_sweep);
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
     }
 
-    fn key(&self, n: usize) -> u64 {
-        let generation = u64::from(self.places[n].generation);
-        (self.number as u64) << WORKER_SHIFT | generation << 32 | n as u64
-    }
-
     /// Calls `f` with the connection of a key, and closes the connection if `f` returns false. It stays until its commands
     /// have come back.
     fn with(&mut self, key: u64, f: impl FnOnce(&mut Connection<T>, &mut Context<'_>) -> bool) {
-        let n = key as u32 as usize;
-        let Some(place) = self.places.get_mut(n) else { return };
-        if place.generation != (key >> 32) as u32 & GENERATION {
-            return;
-        }
-        let Some(connection) = place.connection.as_deref_mut() else { return };
+        let Some(connection) = self.places.get_mut(key) else { return };
         let mut ctx = Context {
             shared: &self.shared,
             worker: self.number,
@@ -175,34 +148,23 @@ impl<T: Timing> Worker<T> {
         if !f(connection, &mut ctx) {
             connection.close(&mut ctx);
         }
-        let session = connection.session();
-        if session.is_drained() {
-            place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
-            place.generation = place.generation.wrapping_add(1) & GENERATION;
-            self.free.push(n);
-        } else if !place.listed && session.is_busy() {
-            place.listed = true;
-            self.busy.push(n);
+        if connection.session().is_drained() {
+            self.places.remove(key).into_iter().for_each(|c| c.end(&mut ctx));
+        } else {
+            self.places.list(key, |c| c.session().is_busy());
         }
     }
 
     /// Takes results of disks for busy connections. Returns false if there were none.
     fn turn_disks(&mut self) -> bool {
-        let (mut progress, mut n) = (false, 0);
-        while let Some(at) = self.busy.get(n).copied() {
-            let key = self.key(at);
-            self.with(key, |c, ctx| {
+        let (mut progress, mut i) = (false, 0);
+        while let Some(n) = self.places.busy(i) {
+            self.with(self.places.key(n), |c, ctx| {
                 let (some, lives) = c.turn_disks(ctx);
                 progress |= some;
                 lives
             });
-            let place = &mut self.places[at];
-            if place.connection.as_mut().is_some_and(|c| c.session().is_busy()) {
-                n += 1;
-            } else {
-                place.listed = false;
-                self.busy.swap_remove(n);
-            }
+            i += usize::from(!self.places.unlist_unless(i, |c| c.session().is_busy()));
         }
         progress
     }
@@ -231,15 +193,13 @@ impl<T: Timing> Worker<T> {
 
     fn accept(&mut self) {
         for _ in 0..sys::READY {
-            match self.listeners.accept(&self.epoll, &self.shared.connections) {
-                Accepted::Connection(stream, slot) => {
-                    let worker = self.next_worker % self.shared.workers.len();
-                    self.next_worker = worker + 1;
-                    if worker == self.number {
-                        self.add(stream, slot);
-                    } else {
-                        self.shared.workers[worker].put(Mail::Connection(stream, slot));
-                    }
+            let workers = &self.shared.workers;
+            match self.listeners.accept(&self.epoll, &self.shared.connections, workers.len()) {
+                Accepted::Connection(n, stream, slot) if n == self.number => {
+                    self.add(stream, slot);
+                }
+                Accepted::Connection(n, stream, slot) => {
+                    workers[n].put(Mail::Connection(stream, slot));
                 }
                 Accepted::Refused => {}
                 Accepted::None => return,
@@ -256,24 +216,13 @@ impl<T: Timing> Worker<T> {
             return;
         }
         self.make_room();
-        let n = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, connection: None, listed: false });
-            self.places.len() - 1
+        let is_only_one = self.places.add(|key| -> io::Result<_> {
+            let connection = Connection::new(stream, slot, key, &self.shared, self.now)?;
+            connection.fd().map_or(Ok(()), |fd| self.epoll.add(fd, sys::READ, key))?;
+            Ok(Box::new(connection))
         });
-        let key = self.key(n);
-        let added = Connection::new(stream, slot, key, &self.shared, self.now).and_then(|c| {
-            c.fd().map_or(Ok(()), |fd| self.epoll.add(fd, sys::READ, key))?;
-            Ok(c)
-        });
-        match added {
-            Ok(connection) => {
-                if self.places.len() - self.free.len() == 1 {
-                    self.next_sweep = self.now.plus(SWEEP);
-                }
-                self.places[n].connection = Some(Box::new(connection));
-                self.strangers.push_back(key);
-            }
-            Err(_) => self.free.push(n),
+        if is_only_one.is_ok_and(|only| only) {
+            self.next_sweep = self.now.plus(SWEEP);
         }
     }
 
@@ -281,9 +230,7 @@ impl<T: Timing> Worker<T> {
     /// ([`ConnectionCount::is_crowded_by`](crate::network::listeners::ConnectionCount::is_crowded_by)).
     fn make_room(&mut self) {
         let workers = self.shared.workers.len();
-        while self.shared.connections.is_crowded_by(self.strangers.len(), workers)
-            && let Some(key) = self.strangers.pop_front()
-        {
+        while let Some(key) = self.places.next_crowding(&self.shared.connections, workers) {
             self.with(key, |c, _| !c.session().is_stranger());
         }
     }
@@ -294,18 +241,10 @@ impl<T: Timing> Worker<T> {
         self.buffers.trim();
         for n in 0..self.places.len() {
             let now = self.now;
-            self.with(self.key(n), |c, ctx| c.session().expire(now) && c.turn_disks(ctx).1);
+            let key = self.places.key(n);
+            self.with(key, |c, ctx| c.session().expire(now) && c.turn_disks(ctx).1);
         }
-        let mut strangers = std::mem::take(&mut self.strangers);
-        strangers.retain(|key| {
-            let mut is = false;
-            self.with(*key, |c, _| {
-                is = c.session().is_stranger();
-                true
-            });
-            is
-        });
-        self.strangers = strangers;
+        self.places.retain_strangers(|c| c.session().is_stranger());
         self.listeners.watch_again(&self.epoll, LISTENERS);
     }
 
@@ -315,7 +254,7 @@ impl<T: Timing> Worker<T> {
         self.listeners.close();
         self.ends = Some(self.shared.clock.now().plus(END));
         for n in 0..self.places.len() {
-            self.with(self.key(n), Connection::stop);
+            self.with(self.places.key(n), Connection::stop);
         }
     }
 
@@ -323,10 +262,9 @@ impl<T: Timing> Worker<T> {
     #[cold]
     fn continue_end(&mut self) -> bool {
         for n in 0..self.places.len() {
-            self.with(self.key(n), |c, _| c.continue_end());
+            self.with(self.places.key(n), |c, _| c.continue_end());
         }
-        let any = self.places.iter().any(|p| p.connection.is_some());
-        if any && self.ends.is_some_and(|at| self.now < at) {
+        if self.places.has_any() && self.ends.is_some_and(|at| self.now < at) {
             return false;
         }
         for n in 0..self.places.len() {
@@ -337,7 +275,7 @@ impl<T: Timing> Worker<T> {
                 buffers: &mut self.buffers,
                 now: self.now,
             };
-            if let Some(mut connection) = self.places[n].connection.take() {
+            if let Some(mut connection) = self.places.remove(self.places.key(n)) {
                 connection.close(&mut ctx);
                 connection.end(&mut ctx);
             }

@@ -113,7 +113,8 @@ impl Drop for ConnectionSlot {
 /// The result of an attempt to accept a connection.
 #[derive(Debug)]
 pub(crate) enum Accepted {
-    Connection(TcpStream, ConnectionSlot),
+    /// A connection, for the worker of this number.
+    Connection(usize, TcpStream, ConnectionSlot),
     /// A connection above the limit was closed at once.
     Refused,
     /// No connection waits.
@@ -128,11 +129,13 @@ pub(crate) struct Listeners {
     all: Vec<Arc<TcpListener>>,
     /// Whether epoll watches them. Not while too many files are open.
     watched: bool,
+    /// The worker of the next connection.
+    next_worker: usize,
 }
 
 impl Listeners {
     pub(crate) fn new(listeners: Sockets) -> Listeners {
-        Listeners { all: listeners.all, watched: false }
+        Listeners { all: listeners.all, watched: false, next_worker: 0 }
     }
 
     /// Whether there are sockets that epoll does not watch.
@@ -164,11 +167,20 @@ impl Listeners {
         *self = Listeners::default();
     }
 
-    /// Accepts the next connection at any of the sockets, and counts it.
-    pub(crate) fn accept(&mut self, epoll: &sys::Epoll, count: &Arc<ConnectionCount>) -> Accepted {
+    /// Accepts the next connection at any of the sockets, and counts it. The workers get connections in turn.
+    pub(crate) fn accept(
+        &mut self,
+        epoll: &sys::Epoll,
+        count: &Arc<ConnectionCount>,
+        workers: usize,
+    ) -> Accepted {
         match self.accept_any() {
             Ok(Some(stream)) => match count.enter() {
-                Some(slot) => Accepted::Connection(stream, slot),
+                Some(slot) => {
+                    let worker = self.next_worker % workers;
+                    self.next_worker = worker + 1;
+                    Accepted::Connection(worker, stream, slot)
+                }
                 None => Accepted::Refused,
             },
             Ok(None) => Accepted::None,

@@ -285,7 +285,7 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
         let (result, queue) = f(&mut target);
         if let Some(queue) = queue {
             // The route is added before another thread can have mail for the connection.
-            shared.add_route(queue, self.ctx.worker, self.key);
+            shared.add_route(queue, self.key);
         }
         shared.deliver(target.take_events());
         // A command may have set the first keep alive time.
@@ -362,11 +362,11 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
     }
 
     fn compute(&mut self, job: Job) {
-        self.ctx.shared.key_exchange.put(self.ctx.worker, self.key, job);
+        self.ctx.shared.key_exchange.put(self.key, job);
     }
 
     fn cancel_computation(&mut self) {
-        self.ctx.shared.key_exchange.cancel(self.ctx.worker, self.key);
+        self.ctx.shared.key_exchange.cancel(self.key);
     }
 
     fn authentication_failed(&mut self, host: &Nqn) {

@@ -2,14 +2,14 @@
 //! key, so no worker computes them.
 
 use super::mailbox::{Mail, Mailbox};
+use crate::network::places::worker_of;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::target::auth::Job;
 
-/// A value to compute, and the connection that waits for it: its worker and its key.
+/// A value to compute, and the key of the connection that waits for it.
 struct Waiting<J> {
-    worker: usize,
     key: u64,
     job: J,
 }
@@ -36,14 +36,14 @@ impl<J> Default for KeyExchange<J> {
 
 impl<J> KeyExchange<J> {
     /// Adds a job of a connection. The result comes by mail.
-    pub(super) fn put(&self, worker: usize, key: u64, job: J) {
-        lock(&self.queue).waiting.push_back(Waiting { worker, key, job });
+    pub(super) fn put(&self, key: u64, job: J) {
+        lock(&self.queue).waiting.push_back(Waiting { key, job });
         self.changed.notify_one();
     }
 
     /// Removes the job of a connection that has ended.
-    pub(super) fn cancel(&self, worker: usize, key: u64) {
-        lock(&self.queue).waiting.retain(|w| (w.worker, w.key) != (worker, key));
+    pub(super) fn cancel(&self, key: u64) {
+        lock(&self.queue).waiting.retain(|w| w.key != key);
     }
 
     /// Ends the thread after its current job.
@@ -70,8 +70,8 @@ impl<J> KeyExchange<J> {
 impl KeyExchange {
     /// Computes until `stop` is called.
     pub(super) fn run(&self, workers: &[Arc<Mailbox>]) {
-        while let Some(Waiting { worker, key, job }) = self.next() {
-            workers[worker].put(Mail::Computed(key, Box::new(job.run())));
+        while let Some(Waiting { key, job }) = self.next() {
+            workers[worker_of(key)].put(Mail::Computed(key, Box::new(job.run())));
         }
     }
 }
@@ -80,19 +80,16 @@ impl KeyExchange {
 mod tests {
     use super::*;
 
-    /// Each worker has keys of its own, so two connections may have the same key. The end of one leaves the job of the
-    /// other.
     #[test]
     fn the_end_of_a_connection_removes_its_own_job() {
         let jobs = KeyExchange::default();
-        for (worker, key, job) in [(0, 7, 'a'), (1, 7, 'b'), (0, 8, 'c')] {
-            jobs.put(worker, key, job);
+        for (key, job) in [(7, 'a'), (9, 'b'), (8, 'c')] {
+            jobs.put(key, job);
         }
-        jobs.cancel(0, 7);
-        let left: Vec<_> =
-            lock(&jobs.queue).waiting.iter().map(|w| (w.worker, w.key, w.job)).collect();
-        assert_eq!(left, [(1, 7, 'b'), (0, 8, 'c')]);
-        jobs.put(1, 9, 'd');
+        jobs.cancel(7);
+        let left: Vec<_> = lock(&jobs.queue).waiting.iter().map(|w| (w.key, w.job)).collect();
+        assert_eq!(left, [(9, 'b'), (8, 'c')]);
+        jobs.put(9, 'd');
         jobs.stop();
         assert!(jobs.next().is_none(), "no job begins after the end");
     }

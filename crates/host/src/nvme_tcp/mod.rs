@@ -45,6 +45,7 @@ pub use crate::network::known::KnownClient;
 use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, Listeners};
 use crate::network::open_files;
+use crate::network::places::worker_of;
 use crate::network::workers::spawn_workers;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::journal::Journal;
@@ -129,7 +130,7 @@ struct Shared {
     calls: Vec<Calls>,
     /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or on its
     /// own.
-    routes: Mutex<BTreeMap<(u16, u16), (usize, u64)>>,
+    routes: Mutex<BTreeMap<(u16, u16), u64>>,
     /// Whether the first worker checks keep alive times. Changed while the target is locked.
     keeps_alive: AtomicBool,
     /// The number of connections, and of queues without one whose commands are still being carried out.
@@ -156,8 +157,13 @@ impl Shared {
         }
     }
 
-    fn add_route(&self, queue: QueueId, worker: usize, key: u64) {
-        lock(&self.routes).insert((queue.controller, queue.qid), (worker, key));
+    /// Sends mail for the connection of a key to its worker.
+    fn post(&self, key: u64, mail: Mail) {
+        self.workers[worker_of(key)].put(mail);
+    }
+
+    fn add_route(&self, queue: QueueId, key: u64) {
+        lock(&self.routes).insert((queue.controller, queue.qid), key);
     }
 
     /// Removes the route of a connection's queue. False: another connection has the queue now, or the target has
@@ -165,7 +171,7 @@ impl Shared {
     fn remove_route(&self, queue: QueueId, key: u64) -> bool {
         let mut routes = lock(&self.routes);
         let id = (queue.controller, queue.qid);
-        let own = routes.get(&id).is_some_and(|(_, k)| *k == key);
+        let own = routes.get(&id) == Some(&key);
         if own {
             routes.remove(&id);
         }
@@ -192,8 +198,8 @@ impl Shared {
     fn ask(&self, queues: &[QueueId]) {
         let routes = lock(&self.routes);
         for queue in queues {
-            if let Some((worker, key)) = routes.get(&(queue.controller, queue.qid)) {
-                self.workers[*worker].put(Mail::Asked(*key));
+            if let Some(key) = routes.get(&(queue.controller, queue.qid)) {
+                self.post(*key, Mail::Asked(*key));
             }
         }
     }
@@ -214,13 +220,13 @@ impl Shared {
         for event in events {
             match event {
                 Event::Complete(id, completion) => {
-                    if let Some((worker, key)) = routes.get(&(id, 0)) {
-                        self.workers[*worker].put(Mail::Complete(*key, completion));
+                    if let Some(key) = routes.get(&(id, 0)) {
+                        self.post(*key, Mail::Complete(*key, completion));
                     }
                 }
                 Event::Namespaces(id, all) => {
-                    for (worker, key) in routes.range((id, 1)..=(id, u16::MAX)).map(|(_, r)| r) {
-                        self.workers[*worker].put(Mail::Namespaces(*key, all.clone()));
+                    for (_, key) in routes.range((id, 1)..=(id, u16::MAX)) {
+                        self.post(*key, Mail::Namespaces(*key, all.clone()));
                     }
                 }
                 Event::CloseIo(id) => self.close(&mut routes, (id, 1)),
@@ -230,12 +236,10 @@ impl Shared {
     }
 
     /// Closes the connections of a controller, from this queue on.
-    fn close(&self, routes: &mut BTreeMap<(u16, u16), (usize, u64)>, from: (u16, u16)) {
-        let gone: Vec<_> =
-            routes.range(from..=(from.0, u16::MAX)).map(|(id, r)| (*id, *r)).collect();
-        for (id, (worker, key)) in gone {
-            routes.remove(&id);
-            self.workers[worker].put(Mail::Close(key));
+    fn close(&self, routes: &mut BTreeMap<(u16, u16), u64>, from: (u16, u16)) {
+        let gone = routes.extract_if(from..=(from.0, u16::MAX), |_, _| true);
+        for (_, key) in gone {
+            self.post(key, Mail::Close(key));
         }
     }
 }

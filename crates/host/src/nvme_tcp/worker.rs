@@ -10,11 +10,11 @@ use super::io_queue::{ClosingQueue, QueueClient};
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue};
 use crate::network::listeners::{Accepted, ConnectionSlot, Listeners};
+use crate::network::places::Places;
 use crate::network::sys;
 use crate::served::timing::Timing;
 use ending::Ending;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const MAIL: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 1;
 /// The device of a queue whose connection has ended.
 const DEVICE: u64 = u64::MAX - 2;
-/// This bit and the key of a connection: the device of its queue. No generation has the bit.
+/// This bit and the key of a connection: the device of its queue. No key has the bit.
 const DEVICE_OF: u64 = 1 << 63;
 
 /// The interval at which deadlines of connections are checked and unused memory is freed; that of keep alive times.
@@ -40,28 +40,18 @@ const TICK: Nanos = Nanos(crate::runtime::client::TICK.as_nanos() as u64);
 /// Most memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
 
-/// A place for a connection. The key of a connection is the generation above the index of the place, so that mail for
-/// an earlier connection does not reach it.
-struct ConnectionPlace<T> {
-    generation: u32,
-    connection: Option<Box<Connection<T>>>,
+/// A connection, and how the worker waits for the disks of its queue.
+struct WaitingConnection<T> {
+    connection: Box<Connection<T>>,
     /// Wakes the worker when a disk has done work of the connection. Made when it first waits.
     waker: Option<(Arc<ConnectionWaker>, Waker)>,
     /// The connection's clients are armed. The worker runs it when it is woken.
     armed: bool,
-    /// The place is in [`Worker::busy`].
-    listed: bool,
 }
 
-impl<T> ConnectionPlace<T> {
-    fn new() -> ConnectionPlace<T> {
-        ConnectionPlace {
-            generation: 0,
-            connection: None,
-            waker: None,
-            armed: false,
-            listed: false,
-        }
+impl<T: Timing> WaitingConnection<T> {
+    fn is_busy(&self) -> bool {
+        self.connection.association().is_busy()
     }
 }
 
@@ -91,12 +81,8 @@ pub(super) struct Worker<T> {
     waker: Waker,
     epoll: sys::Epoll,
     listeners: Listeners,
-    places: Vec<ConnectionPlace<T>>,
-    free: Vec<usize>,
-    /// Keys of connections whose hosts were not admitted at the last check, in order of arrival.
-    strangers: VecDeque<u64>,
-    /// Places of connections with work at a disk whose clients are not armed.
-    busy: Vec<usize>,
+    /// The connections. A host is a stranger until it is admitted. The busy ones have work at a disk, and clients that are not armed.
+    places: Places<WaitingConnection<T>>,
     /// Keys of armed connections that wait for a descriptor. It does not report everything, so they are run each
     /// TICK.
     watched: Vec<u64>,
@@ -114,8 +100,6 @@ pub(super) struct Worker<T> {
     /// The next check of connections, if there are any, and of hosts, if one has a keep alive time.
     next_sweep: Nanos,
     keep_alive: Option<Nanos>,
-    /// The worker of the next connection.
-    next_worker: usize,
 }
 
 impl<T: Timing> Worker<T> {
@@ -133,10 +117,7 @@ impl<T: Timing> Worker<T> {
             mailbox,
             epoll,
             listeners,
-            places: Vec::new(),
-            free: Vec::new(),
-            strangers: VecDeque::new(),
-            busy: Vec::new(),
+            places: Places::new(number),
             watched: Vec::new(),
             next_tick: Nanos(0),
             leaving: Vec::new(),
@@ -147,7 +128,6 @@ impl<T: Timing> Worker<T> {
             now: shared.clock.now(),
             next_sweep: Nanos(0),
             keep_alive: None,
-            next_worker: 0,
             shared,
         })
     }
@@ -195,10 +175,6 @@ impl<T: Timing> Worker<T> {
         Ok(self.ending.is_none() || !self.continue_end())
     }
 
-    fn place(&self, n: usize) -> Option<&Connection<T>> {
-        self.places.get(n)?.connection.as_deref()
-    }
-
     /// Calls `f` with the connection of a key, and closes the connection if `f` returns false. Its clients are then
     /// not armed.
     fn with(
@@ -206,72 +182,59 @@ impl<T: Timing> Worker<T> {
         key: u64,
         f: impl FnOnce(&mut Connection<T>, &mut WorkerContext<'_, T>) -> bool,
     ) {
-        let n = key as u32 as usize;
-        let Some(place) = self.places.get_mut(n) else { return };
-        if u64::from(place.generation) != key >> 32 {
+        let Some(WaitingConnection { connection, armed, .. }) = self.places.get_mut(key) else {
             return;
-        }
-        let Some(connection) = place.connection.as_deref_mut() else { return };
-        if std::mem::take(&mut place.armed)
+        };
+        if std::mem::take(armed)
             && let Some(clients) = connection.association().clients()
         {
             clients.for_each(QueueClient::disarm);
         }
         let mut ctx = context!(self);
         if !f(connection, &mut ctx) {
-            place.connection.take().into_iter().for_each(|c| c.end(&mut ctx));
-            place.waker = None;
-            place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
-            self.free.push(n);
-        } else if !place.listed && connection.association().is_busy() {
-            place.listed = true;
-            self.busy.push(n);
+            self.places.remove(key).into_iter().for_each(|c| c.connection.end(&mut ctx));
+        } else {
+            self.places.list(key, |c| c.is_busy());
         }
-    }
-
-    /// The connection of a key, if it is open.
-    fn connection(&self, key: u64) -> Option<&Connection<T>> {
-        let place = self.places.get(key as u32 as usize)?;
-        place.connection.as_deref().filter(|_| u64::from(place.generation) == key >> 32)
     }
 
     /// Whether the connection of a key is open.
     fn lives(&self, key: u64) -> bool {
-        self.connection(key).is_some()
-    }
-
-    fn key(&self, n: usize) -> u64 {
-        u64::from(self.places[n].generation) << 32 | n as u64
+        self.places.get(key).is_some()
     }
 
     /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
     fn before_sleep(&mut self) -> i32 {
         let mut sleeps = self.mailbox.will_sleep();
-        let (mut n, mut waits_watched) = (0, false);
-        while let Some(place) = self.busy.get(n).copied() {
-            let (armed, watched) = self.arm(place);
+        let (mut i, mut waits_watched) = (0, false);
+        while let Some(n) = self.places.busy(i) {
+            let key = self.places.key(n);
+            let (can_wait, watched) = self.arm(key);
             // After arming, the connection is run once more: this sees what finished before; later completions wake.
-            let progress = self.turn_disk(self.key(place));
-            if self.unlist_if_idle(n) {
+            let progress = self.turn_disk(key);
+            if self.places.unlist_unless(i, |c| c.is_busy()) {
                 sleeps &= !progress;
-            } else if armed && !progress && self.waits(place) {
+                continue;
+            }
+            let Some(c) = self.places.get_mut(key).filter(|_| can_wait && !progress) else {
+                (sleeps, i) = (false, i + 1);
+                continue;
+            };
+            c.armed = true;
+            let association = c.connection.association();
+            if association.waits() {
                 // The connection stays listed: another queue wakes the worker when it can continue. A device that
                 // answers a command late wakes no one.
-                self.places[place].armed = true;
-                let late = self.place(place).is_some_and(|c| c.association().waits_for_late());
-                (waits_watched, n) = (waits_watched | watched | late, n + 1);
-            } else if armed && !progress {
-                let key = self.key(place);
-                (self.places[place].armed, self.places[place].listed) = (true, false);
-                self.busy.swap_remove(n);
-                if watched {
-                    if self.watched.is_empty() {
-                        self.next_tick = self.now.plus(TICK);
-                    }
-                    self.watched.push(key);
+                waits_watched |= watched | association.waits_for_late();
+                i += 1;
+                continue;
+            }
+            self.places.unlist(i);
+            if watched {
+                if self.watched.is_empty() {
+                    self.next_tick = self.now.plus(TICK);
                 }
-            } else {
-                (sleeps, n) = (false, n + 1);
+                self.watched.push(key);
             }
         }
         let mut watched = waits_watched
@@ -288,7 +251,7 @@ impl<T: Timing> Worker<T> {
         if watched {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
-        let any = self.places.len() > self.free.len()
+        let any = self.places.has_any()
             || self.listeners.are_unwatched()
             || self.buffers.free_bytes() > 0;
         let sweep = any.then_some(self.next_sweep);
@@ -296,21 +259,14 @@ impl<T: Timing> Worker<T> {
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
     }
 
-    /// Whether commands of a connection wait for other queues.
-    fn waits(&self, n: usize) -> bool {
-        self.place(n).is_some_and(|c| c.association().waits())
-    }
-
     /// Arms the clients of a busy connection. Returns whether the connection can wait until it is woken, and whether
     /// it waits for a descriptor.
-    fn arm(&mut self, n: usize) -> (bool, bool) {
-        let key = self.key(n);
-        let place = &mut self.places[n];
-        let Some(clients) = place.connection.as_deref_mut().and_then(Connection::busy_clients)
-        else {
+    fn arm(&mut self, key: u64) -> (bool, bool) {
+        let Some(WaitingConnection { connection, waker, .. }) = self.places.get_mut(key) else {
             return (false, false);
         };
-        let (connection_waker, waker) = place.waker.get_or_insert_with(|| {
+        let Some(clients) = connection.busy_clients() else { return (false, false) };
+        let (connection_waker, waker) = waker.get_or_insert_with(|| {
             let waker = ConnectionWaker::new(self.mailbox.clone(), key, Mail::Ready);
             (waker.clone(), Waker::from(waker))
         });
@@ -323,10 +279,10 @@ impl<T: Timing> Worker<T> {
 
     /// Takes results of disks for busy connections that are not armed. False: there were none.
     fn turn_disks(&mut self) -> bool {
-        let (mut progress, mut n) = (false, 0);
-        while let Some(place) = self.busy.get(n).copied() {
-            progress |= self.turn_disk(self.key(place));
-            n += usize::from(!self.unlist_if_idle(n));
+        let (mut progress, mut i) = (false, 0);
+        while let Some(n) = self.places.busy(i) {
+            progress |= self.turn_disk(self.places.key(n));
+            i += usize::from(!self.places.unlist_unless(i, |c| c.is_busy()));
         }
         progress | self.turn_closing()
     }
@@ -351,17 +307,6 @@ impl<T: Timing> Worker<T> {
             lives
         });
         progress
-    }
-
-    /// Removes the `n`th of the busy places from their list if it is no longer busy.
-    fn unlist_if_idle(&mut self, n: usize) -> bool {
-        let place = self.busy[n];
-        if self.place(place).is_some_and(|c| c.association().is_busy()) {
-            return false;
-        }
-        self.busy.swap_remove(n);
-        self.places[place].listed = false;
-        true
     }
 
     /// Takes results of disks for queues whose connections have ended. False: there were none.
@@ -424,15 +369,13 @@ impl<T: Timing> Worker<T> {
 
     fn accept(&mut self) {
         for _ in 0..sys::READY {
-            match self.listeners.accept(&self.epoll, &self.shared.connections) {
-                Accepted::Connection(stream, slot) => {
-                    let worker = self.next_worker % self.shared.workers.len();
-                    self.next_worker = worker + 1;
-                    if worker == self.number {
-                        self.add(stream, slot);
-                    } else {
-                        self.shared.workers[worker].put(Mail::Connection(stream, slot));
-                    }
+            let workers = &self.shared.workers;
+            match self.listeners.accept(&self.epoll, &self.shared.connections, workers.len()) {
+                Accepted::Connection(n, stream, slot) if n == self.number => {
+                    self.add(stream, slot);
+                }
+                Accepted::Connection(n, stream, slot) => {
+                    workers[n].put(Mail::Connection(stream, slot));
                 }
                 Accepted::Refused => {}
                 Accepted::None => return,
@@ -449,25 +392,13 @@ impl<T: Timing> Worker<T> {
             return;
         }
         self.make_room();
-        let n = self.free.pop().unwrap_or_else(|| {
-            self.places.push(ConnectionPlace::new());
-            self.places.len() - 1
+        let is_only_one = self.places.add(|key| -> io::Result<_> {
+            let connection = Connection::new(stream, slot, key, &self.shared, self.now)?;
+            self.epoll.add(connection.fd(), sys::READ, key)?;
+            Ok(WaitingConnection { connection: Box::new(connection), waker: None, armed: false })
         });
-        let key = self.key(n);
-        let connection = Connection::new(stream, slot, key, &self.shared, self.now);
-        let added = connection.and_then(|c| {
-            self.epoll.add(c.fd(), sys::READ, key)?;
-            Ok(c)
-        });
-        match added {
-            Ok(connection) => {
-                if self.places.len() - self.free.len() == 1 {
-                    self.next_sweep = self.now.plus(SWEEP);
-                }
-                self.places[n].connection = Some(Box::new(connection));
-                self.strangers.push_back(key);
-            }
-            Err(_) => self.free.push(n),
+        if is_only_one.is_ok_and(|only| only) {
+            self.next_sweep = self.now.plus(SWEEP);
         }
     }
 
@@ -476,9 +407,7 @@ impl<T: Timing> Worker<T> {
     /// may have three quarters of the table.
     fn make_room(&mut self) {
         let workers = self.shared.workers.len();
-        while self.shared.connections.is_crowded_by(self.strangers.len(), workers)
-            && let Some(key) = self.strangers.pop_front()
-        {
+        while let Some(key) = self.places.next_crowding(&self.shared.connections, workers) {
             self.with(key, |connection, _| !connection.association().is_stranger());
         }
     }
@@ -488,12 +417,9 @@ impl<T: Timing> Worker<T> {
         self.next_sweep = self.now.plus(SWEEP);
         self.buffers.trim();
         for n in 0..self.places.len() {
-            self.with(self.key(n), Connection::expire);
+            self.with(self.places.key(n), Connection::expire);
         }
-        let mut strangers = std::mem::take(&mut self.strangers);
-        strangers
-            .retain(|key| self.connection(*key).is_some_and(|c| c.association().is_stranger()));
-        self.strangers = strangers;
+        self.places.retain_strangers(|c| c.connection.association().is_stranger());
         self.listeners.watch_again(&self.epoll, LISTENERS);
     }
 

@@ -3,7 +3,7 @@
 //! wait for them. The reason: when one connection ends, a Linux host discards what it has received on its other
 //! connections and not read yet.
 
-use super::{Connection, Timing, Worker, WorkerContext, context};
+use super::{Connection, Timing, WaitingConnection, Worker, WorkerContext, context};
 use std::sync::atomic::Ordering;
 use zoneplug_nvme::association::ServerEnd;
 
@@ -21,7 +21,7 @@ impl<T: Timing> Worker<T> {
     pub(super) fn begin_end(&mut self) {
         self.listeners.close();
         for n in 0..self.places.len() {
-            self.with(self.key(n), Connection::stop);
+            self.with(self.places.key(n), Connection::stop);
         }
         self.ending = Some(Ending { end: ServerEnd::new(self.shared.clock.now()), ready: false });
     }
@@ -31,7 +31,7 @@ impl<T: Timing> Worker<T> {
     fn answered(&mut self) -> Option<bool> {
         let mut ctx = context!(self);
         let mut appended = false;
-        for c in self.places.iter_mut().filter_map(|p| p.connection.as_deref_mut()) {
+        for WaitingConnection { connection: c, .. } in self.places.iter_mut() {
             if !c.is_answered(&mut ctx) {
                 return None;
             }
@@ -56,7 +56,7 @@ impl<T: Timing> Worker<T> {
         }
         for n in 0..self.places.len() {
             // False: the connection closes.
-            self.with(self.key(n), |_, _| false);
+            self.with(self.places.key(n), |_, _| false);
         }
         self.closing.drain(..).for_each(|c| c.queue.abandon());
         true

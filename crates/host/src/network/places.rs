@@ -1,0 +1,248 @@
+//! The connections of a worker: their keys, which of them have work at a disk, and which are of peers that have not yet shown who they
+//! are.
+
+use super::listeners::ConnectionCount;
+use std::collections::VecDeque;
+
+/// The worker of a connection is in the bits of its key from this one on. No key has the highest bit.
+const WORKER_SHIFT: u32 = 56;
+/// The bits of a key above the index of a place and below the worker.
+const GENERATION: u32 = (1 << 24) - 1;
+
+/// The number of the worker that has the connection of a key.
+pub(crate) fn worker_of(key: u64) -> usize {
+    (key >> WORKER_SHIFT) as usize
+}
+
+/// The index of the place of a key.
+fn index(key: u64) -> usize {
+    key as u32 as usize
+}
+
+/// A place for a connection. The key of a connection has the generation of its place, so that mail for an earlier
+/// connection does not reach it.
+#[derive(Debug)]
+struct Place<C> {
+    generation: u32,
+    connection: Option<C>,
+    /// The place is in [`Places::busy`].
+    is_busy: bool,
+}
+
+/// The connections of a worker.
+#[derive(Debug)]
+pub(crate) struct Places<C> {
+    /// The number of the worker, below 128.
+    worker: usize,
+    all: Vec<Place<C>>,
+    free: Vec<usize>,
+    /// Keys of connections whose peers were strangers at the last check, in order of arrival.
+    strangers: VecDeque<u64>,
+    /// Places with work at a disk.
+    busy: Vec<usize>,
+}
+
+impl<C> Places<C> {
+    pub(crate) fn new(worker: usize) -> Places<C> {
+        let (all, free, strangers, busy) = (Vec::new(), Vec::new(), VecDeque::new(), Vec::new());
+        Places { worker, all, free, strangers, busy }
+    }
+
+    /// Adds a connection, which `make` makes for its key. Returns whether it is the only one now.
+    pub(crate) fn add<E>(&mut self, make: impl FnOnce(u64) -> Result<C, E>) -> Result<bool, E> {
+        let n = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Place { generation: 0, connection: None, is_busy: false });
+            self.all.len() - 1
+        });
+        let key = self.key(n);
+        let connection = make(key).inspect_err(|_| self.free.push(n))?;
+        self.all[n].connection = Some(connection);
+        self.strangers.push_back(key);
+        Ok(self.all.len() - self.free.len() == 1)
+    }
+
+    /// Removes the connection of a key. The key means nothing from now on.
+    pub(crate) fn remove(&mut self, key: u64) -> Option<C> {
+        self.get(key)?;
+        let place = &mut self.all[index(key)];
+        place.generation = place.generation.wrapping_add(1) & GENERATION;
+        self.free.push(index(key));
+        place.connection.take()
+    }
+
+    /// The number of places, with a connection or without.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is a connection.
+    pub(crate) fn has_any(&self) -> bool {
+        self.all.len() > self.free.len()
+    }
+
+    /// The connections.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
+        self.all.iter_mut().filter_map(|place| place.connection.as_mut())
+    }
+
+    /// The key of the connection in a place.
+    #[inline]
+    pub(crate) fn key(&self, n: usize) -> u64 {
+        let generation = u64::from(self.all[n].generation);
+        (self.worker as u64) << WORKER_SHIFT | generation << 32 | n as u64
+    }
+
+    /// The connection of a key, unless it has ended.
+    pub(crate) fn get(&self, key: u64) -> Option<&C> {
+        let place = self.all.get(index(key))?;
+        place.connection.as_ref().filter(|_| place.generation == (key >> 32) as u32 & GENERATION)
+    }
+
+    /// The connection of a key, unless it has ended.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut C> {
+        let place = self.all.get_mut(index(key))?;
+        let generation = place.generation;
+        place.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION)
+    }
+
+    /// The connection in a place.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, n: usize) -> Option<&mut C> {
+        self.all.get_mut(n)?.connection.as_mut()
+    }
+
+    /// The `i`th of the busy places.
+    #[inline]
+    pub(crate) fn busy(&self, i: usize) -> Option<usize> {
+        self.busy.get(i).copied()
+    }
+
+    /// Lists the place of a key as busy, if it is not listed and its connection has work.
+    #[inline]
+    pub(crate) fn list(&mut self, key: u64, has_work: impl FnOnce(&mut C) -> bool) {
+        let place = &mut self.all[index(key)];
+        if !place.is_busy && place.connection.as_mut().is_some_and(has_work) {
+            place.is_busy = true;
+            self.busy.push(index(key));
+        }
+    }
+
+    /// Removes the `i`th of the busy places from their list. Another one has its number then.
+    pub(crate) fn unlist(&mut self, i: usize) {
+        let n = self.busy.swap_remove(i);
+        self.all[n].is_busy = false;
+    }
+
+    /// Removes the `i`th of the busy places from their list if its connection has no work or has ended.
+    #[inline]
+    pub(crate) fn unlist_unless(
+        &mut self,
+        i: usize,
+        has_work: impl FnOnce(&mut C) -> bool,
+    ) -> bool {
+        let has_work = self.at_mut(self.busy[i]).is_some_and(has_work);
+        if !has_work {
+            self.unlist(i);
+        }
+        !has_work
+    }
+
+    /// The key of the stranger that has waited longest, while strangers crowd the table ([`ConnectionCount::is_crowded_by`]). Each
+    /// call returns another one.
+    pub(crate) fn next_crowding(&mut self, count: &ConnectionCount, workers: usize) -> Option<u64> {
+        let is_crowded = count.is_crowded_by(self.strangers.len(), workers);
+        if is_crowded { self.strangers.pop_front() } else { None }
+    }
+
+    /// Forgets those who are strangers no more.
+    pub(crate) fn retain_strangers(&mut self, is_stranger: impl Fn(&mut C) -> bool) {
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|key| self.get_mut(*key).is_some_and(&is_stranger));
+        self.strangers = strangers;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn places(worker: usize) -> Places<char> {
+        let mut places = Places::new(worker);
+        for c in ['a', 'b', 'c'] {
+            assert_eq!(places.add(|_| Ok::<_, ()>(c)), Ok(c == 'a'));
+        }
+        places
+    }
+
+    #[test]
+    fn a_key_means_one_connection_of_one_worker() {
+        let mut places = places(63);
+        let key = places.key(1);
+        assert_eq!((worker_of(key), places.get(key), key >> 63), (63, Some(&'b'), 0));
+        assert_ne!(key, Places::<char> { worker: 62, ..self::places(62) }.key(1));
+        assert_eq!((places.remove(key), places.remove(key)), (Some('b'), None));
+        // The next one has the place, and another key. One that cannot be made takes no place.
+        assert_eq!(places.add(|_| Err('x')), Err('x'));
+        let mut with = 0;
+        places
+            .add(|key| {
+                Ok::<_, ()>({
+                    with = key;
+                    'd'
+                })
+            })
+            .unwrap();
+        assert_eq!((places.len(), with as u32, places.get(with)), (3, 1, Some(&'d')));
+        assert!(places.get(key).is_none() && places.get_mut(key).is_none());
+        for n in 0..3 {
+            places.remove(places.key(n));
+        }
+        assert!(!places.has_any() && places.iter_mut().count() == 0);
+    }
+
+    #[test]
+    fn the_generation_of_a_place_begins_anew_and_leaves_the_worker_alone() {
+        let mut places = places(5);
+        places.all[0].generation = GENERATION;
+        let last = places.key(0);
+        assert_eq!((places.get(last), worker_of(last)), (Some(&'a'), 5));
+        places.remove(last);
+        assert_eq!((places.key(0) >> 32 & u64::from(GENERATION), worker_of(places.key(0))), (0, 5));
+    }
+
+    #[test]
+    fn a_busy_place_is_listed_once() {
+        let mut places = places(0);
+        let keys = [places.key(0), places.key(2)];
+        for key in [keys[0], keys[1], keys[0]] {
+            places.list(key, |_| true);
+        }
+        places.list(places.key(1), |_| false);
+        assert_eq!((places.busy(0), places.busy(1), places.busy(2)), (Some(0), Some(2), None));
+        assert!(!places.unlist_unless(0, |_| true));
+        // One whose connection has ended, and the connection that follows it there.
+        places.remove(keys[0]);
+        places.add(|_| Ok::<_, ()>('d')).unwrap();
+        places.list(places.key(0), |_| true);
+        assert_eq!(places.busy(2), None);
+        assert!(places.unlist_unless(0, |_| false));
+        assert_eq!((places.busy(0), places.busy(1)), (Some(2), None));
+        places.list(places.key(0), |_| true);
+        assert_eq!(places.busy(1), Some(0));
+    }
+
+    #[test]
+    fn strangers_go_in_the_order_of_their_arrival_while_they_crowd_the_table() {
+        let count = Arc::new(ConnectionCount::new(8));
+        let mut places = places(0);
+        places.retain_strangers(|c| *c != 'b');
+        assert_eq!(places.next_crowding(&count, 1), None);
+        let _open: Vec<_> = (0..7).map(|_| count.enter().unwrap()).collect();
+        assert_eq!(places.next_crowding(&count, 1), Some(places.key(0)));
+        // One of eight may stay.
+        assert_eq!(places.next_crowding(&count, 1), None);
+        assert_eq!(places.strangers, [places.key(2)]);
+    }
+}
