@@ -134,7 +134,7 @@ fn u9_a_server_hands_its_disks_over() {
     // It has no disk of the one that is running, and so does not touch it; but the address is taken.
     fails(
         &["serve", "--takeover", "--socket", &dir.path("t"), "--nvme-tcp", &address, &other],
-        1,
+        3,
         &address,
     );
     assert!(last_is_there(&socket));

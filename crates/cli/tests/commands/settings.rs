@@ -186,9 +186,9 @@ fn a_trace_that_cannot_be_made_is_refused_by_the_check() {
     let traced = File::disk(&format!("trace,file=/none/t@{b}"));
     file.refused(
         &format!("{}{}{traced}", file.head, File::disk(&a)),
-        1,
+        3,
         "7:1",
-        "no such directory",
+        "there is no directory",
     );
     assert!(std::fs::read(&a).unwrap() == before, "the disk was opened for writing");
 }

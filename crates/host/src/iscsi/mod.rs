@@ -23,12 +23,12 @@ mod worker;
 
 use crate::Specification;
 use crate::clock::Clock;
+use crate::network::connection_table::worker_of;
 pub use crate::network::known::KnownClient;
 use crate::network::known::KnownClients;
 use crate::network::listeners::{ConnectionCount, ConnectionSlot, Listeners, Sockets};
 use crate::network::mailbox::Mailbox;
 use crate::network::open_files;
-use crate::network::places::worker_of;
 use crate::network::workers::spawn_workers;
 use crate::os_error::{Attempt, os_error};
 use crate::recovery::lost_writes;

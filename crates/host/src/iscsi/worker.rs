@@ -3,9 +3,9 @@
 
 use super::connection::{Connection, Context};
 use super::{END, Mail, Shared};
+use crate::network::connection_table::ConnectionTable;
 use crate::network::listeners::{Accepted, ConnectionSlot, Listeners};
 use crate::network::mailbox::Mailbox;
-use crate::network::places::Places;
 use crate::network::queue_client::{QueueClient, arm};
 use crate::network::sys;
 use crate::served::timing::Timing;
@@ -35,7 +35,7 @@ pub(super) struct Worker<T> {
     epoll: sys::Epoll,
     listeners: Listeners,
     /// The connections. An initiator is a stranger until it has logged in.
-    places: Places<Box<Connection<T>>>,
+    table: ConnectionTable<Box<Connection<T>>>,
     /// Memory for mail.
     mail: Vec<Mail>,
     buffers: Buffers,
@@ -60,7 +60,7 @@ impl<T: Timing> Worker<T> {
             mailbox,
             epoll,
             listeners,
-            places: Places::new(number),
+            table: ConnectionTable::new(number),
             mail: Vec::new(),
             buffers: Buffers::new(FREE_BYTES),
             ends: None,
@@ -85,8 +85,8 @@ impl<T: Timing> Worker<T> {
         waited?;
         self.now = self.shared.clock.now();
         let mut i = 0;
-        while let Some(n) = self.places.busy(i) {
-            if let Some(c) = self.places.at_mut(n) {
+        while let Some(n) = self.table.busy(i) {
+            if let Some(c) = self.table.at_mut(n) {
                 c.session().clients().for_each(QueueClient::disarm);
             }
             i += 1;
@@ -110,8 +110,8 @@ impl<T: Timing> Worker<T> {
     fn before_sleep(&mut self) -> i32 {
         let (mut sleeps, mut watched) = (self.mailbox.will_sleep(), self.ends.is_some());
         let mut i = 0;
-        while let Some(n) = self.places.busy(i) {
-            if let Some(c) = self.places.at_mut(n) {
+        while let Some(n) = self.table.busy(i) {
+            if let Some(c) = self.table.at_mut(n) {
                 // A device that answers a command late wakes no thread.
                 watched |= c.session().waits_for_late();
                 let clients = c.session().busy_clients();
@@ -127,9 +127,8 @@ impl<T: Timing> Worker<T> {
         if watched {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
-        let any = self.places.has_any()
-            || self.listeners.are_unwatched()
-            || self.buffers.free_bytes() > 0;
+        let any =
+            self.table.has_any() || self.listeners.are_unwatched() || self.buffers.free_bytes() > 0;
         let at = any.then_some(self.next_sweep);
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
     }
@@ -137,7 +136,7 @@ impl<T: Timing> Worker<T> {
     /// Calls `f` with the connection of a key, and closes the connection if `f` returns false. It stays until its commands
     /// have come back.
     fn with(&mut self, key: u64, f: impl FnOnce(&mut Connection<T>, &mut Context<'_>) -> bool) {
-        let Some(connection) = self.places.get_mut(key) else { return };
+        let Some(connection) = self.table.get_mut(key) else { return };
         let mut ctx = Context {
             shared: &self.shared,
             worker: self.number,
@@ -149,22 +148,22 @@ impl<T: Timing> Worker<T> {
             connection.close(&mut ctx);
         }
         if connection.session().is_drained() {
-            self.places.remove(key).into_iter().for_each(|c| c.end(&mut ctx));
+            self.table.remove(key).into_iter().for_each(|c| c.end(&mut ctx));
         } else {
-            self.places.list(key, |c| c.session().is_busy());
+            self.table.list(key, |c| c.session().is_busy());
         }
     }
 
     /// Takes results of disks for busy connections. Returns false if there were none.
     fn turn_disks(&mut self) -> bool {
         let (mut progress, mut i) = (false, 0);
-        while let Some(n) = self.places.busy(i) {
-            self.with(self.places.key(n), |c, ctx| {
+        while let Some(n) = self.table.busy(i) {
+            self.with(self.table.key(n), |c, ctx| {
                 let (some, lives) = c.turn_disks(ctx);
                 progress |= some;
                 lives
             });
-            i += usize::from(!self.places.unlist_unless(i, |c| c.session().is_busy()));
+            i += usize::from(!self.table.unlist_unless(i, |c| c.session().is_busy()));
         }
         progress
     }
@@ -216,7 +215,7 @@ impl<T: Timing> Worker<T> {
             return;
         }
         self.make_room();
-        let is_only_one = self.places.add(|key| -> io::Result<_> {
+        let is_only_one = self.table.add(|key| -> io::Result<_> {
             let connection = Connection::new(stream, slot, key, &self.shared, self.now)?;
             connection.fd().map_or(Ok(()), |fd| self.epoll.add(fd, sys::READ, key))?;
             Ok(Box::new(connection))
@@ -230,7 +229,7 @@ impl<T: Timing> Worker<T> {
     /// ([`ConnectionCount::is_crowded_by`](crate::network::listeners::ConnectionCount::is_crowded_by)).
     fn make_room(&mut self) {
         let workers = self.shared.workers.len();
-        while let Some(key) = self.places.next_crowding(&self.shared.connections, workers) {
+        while let Some(key) = self.table.next_crowding(&self.shared.connections, workers) {
             self.with(key, |c, _| !c.session().is_stranger());
         }
     }
@@ -239,12 +238,12 @@ impl<T: Timing> Worker<T> {
     fn sweep(&mut self) {
         self.next_sweep = self.now.plus(SWEEP);
         self.buffers.trim();
-        for n in 0..self.places.len() {
+        for n in 0..self.table.len() {
             let now = self.now;
-            let key = self.places.key(n);
+            let key = self.table.key(n);
             self.with(key, |c, ctx| c.session().expire(now) && c.turn_disks(ctx).1);
         }
-        self.places.retain_strangers(|c| c.session().is_stranger());
+        self.table.retain_strangers(|c| c.session().is_stranger());
         self.listeners.watch_again(&self.epoll, LISTENERS);
     }
 
@@ -253,21 +252,21 @@ impl<T: Timing> Worker<T> {
     fn begin_end(&mut self) {
         self.listeners.close();
         self.ends = Some(self.shared.clock.now().plus(END));
-        for n in 0..self.places.len() {
-            self.with(self.places.key(n), Connection::stop);
+        for n in 0..self.table.len() {
+            self.with(self.table.key(n), Connection::stop);
         }
     }
 
     /// Continues the end. Returns true if the worker has ended: all initiators have their answers, or it is too late.
     #[cold]
     fn continue_end(&mut self) -> bool {
-        for n in 0..self.places.len() {
-            self.with(self.places.key(n), |c, _| c.continue_end());
+        for n in 0..self.table.len() {
+            self.with(self.table.key(n), |c, _| c.continue_end());
         }
-        if self.places.has_any() && self.ends.is_some_and(|at| self.now < at) {
+        if self.table.has_any() && self.ends.is_some_and(|at| self.now < at) {
             return false;
         }
-        for n in 0..self.places.len() {
+        for n in 0..self.table.len() {
             let mut ctx = Context {
                 shared: &self.shared,
                 worker: self.number,
@@ -275,7 +274,7 @@ impl<T: Timing> Worker<T> {
                 buffers: &mut self.buffers,
                 now: self.now,
             };
-            if let Some(mut connection) = self.places.remove(self.places.key(n)) {
+            if let Some(mut connection) = self.table.remove(self.table.key(n)) {
                 connection.close(&mut ctx);
                 connection.end(&mut ctx);
             }

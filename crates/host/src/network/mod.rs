@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `mailbox.rs` | what threads tell each other |
-//! | `places.rs` | the connections of a worker, and their keys |
+//! | `connection_table.rs` | the connections of a worker, and their keys |
 //! | `queue_client.rs` | a client of a disk for the commands of a connection |
 //! | `known.rs` | clients for which a server reserves places |
 //! | `open_files.rs` | how many connections the limit of open files allows |
@@ -15,11 +15,11 @@
 
 #[cfg(feature = "nvme-tcp")]
 pub(crate) mod calls;
+pub(crate) mod connection_table;
 pub(crate) mod known;
 pub(crate) mod listeners;
 pub(crate) mod mailbox;
 pub(crate) mod open_files;
-pub(crate) mod places;
 pub(crate) mod queue_client;
 pub(crate) mod secret_file;
 pub(crate) mod sys;

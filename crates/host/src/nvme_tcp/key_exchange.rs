@@ -2,7 +2,7 @@
 //! key, so no worker computes them.
 
 use super::mailbox::{Mail, Mailbox};
-use crate::network::places::worker_of;
+use crate::network::connection_table::worker_of;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use zoneplug_core::poison::lock;

@@ -9,8 +9,8 @@ use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient};
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue};
+use crate::network::connection_table::ConnectionTable;
 use crate::network::listeners::{Accepted, ConnectionSlot, Listeners};
-use crate::network::places::Places;
 use crate::network::sys;
 use crate::served::timing::Timing;
 use ending::Ending;
@@ -82,7 +82,7 @@ pub(super) struct Worker<T> {
     epoll: sys::Epoll,
     listeners: Listeners,
     /// The connections. A host is a stranger until it is admitted. The busy ones have work at a disk, and clients that are not armed.
-    places: Places<WaitingConnection<T>>,
+    table: ConnectionTable<WaitingConnection<T>>,
     /// Keys of armed connections that wait for a descriptor. It does not report everything, so they are run each
     /// TICK.
     watched: Vec<u64>,
@@ -117,7 +117,7 @@ impl<T: Timing> Worker<T> {
             mailbox,
             epoll,
             listeners,
-            places: Places::new(number),
+            table: ConnectionTable::new(number),
             watched: Vec::new(),
             next_tick: Nanos(0),
             leaving: Vec::new(),
@@ -182,7 +182,7 @@ impl<T: Timing> Worker<T> {
         key: u64,
         f: impl FnOnce(&mut Connection<T>, &mut WorkerContext<'_, T>) -> bool,
     ) {
-        let Some(WaitingConnection { connection, armed, .. }) = self.places.get_mut(key) else {
+        let Some(WaitingConnection { connection, armed, .. }) = self.table.get_mut(key) else {
             return;
         };
         if std::mem::take(armed)
@@ -192,31 +192,31 @@ impl<T: Timing> Worker<T> {
         }
         let mut ctx = context!(self);
         if !f(connection, &mut ctx) {
-            self.places.remove(key).into_iter().for_each(|c| c.connection.end(&mut ctx));
+            self.table.remove(key).into_iter().for_each(|c| c.connection.end(&mut ctx));
         } else {
-            self.places.list(key, |c| c.is_busy());
+            self.table.list(key, |c| c.is_busy());
         }
     }
 
     /// Whether the connection of a key is open.
     fn lives(&self, key: u64) -> bool {
-        self.places.get(key).is_some()
+        self.table.get(key).is_some()
     }
 
     /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
     fn before_sleep(&mut self) -> i32 {
         let mut sleeps = self.mailbox.will_sleep();
         let (mut i, mut waits_watched) = (0, false);
-        while let Some(n) = self.places.busy(i) {
-            let key = self.places.key(n);
+        while let Some(n) = self.table.busy(i) {
+            let key = self.table.key(n);
             let (can_wait, watched) = self.arm(key);
             // After arming, the connection is run once more: this sees what finished before; later completions wake.
             let progress = self.turn_disk(key);
-            if self.places.unlist_unless(i, |c| c.is_busy()) {
+            if self.table.unlist_unless(i, |c| c.is_busy()) {
                 sleeps &= !progress;
                 continue;
             }
-            let Some(c) = self.places.get_mut(key).filter(|_| can_wait && !progress) else {
+            let Some(c) = self.table.get_mut(key).filter(|_| can_wait && !progress) else {
                 (sleeps, i) = (false, i + 1);
                 continue;
             };
@@ -229,7 +229,7 @@ impl<T: Timing> Worker<T> {
                 i += 1;
                 continue;
             }
-            self.places.unlist(i);
+            self.table.unlist(i);
             if watched {
                 if self.watched.is_empty() {
                     self.next_tick = self.now.plus(TICK);
@@ -251,9 +251,8 @@ impl<T: Timing> Worker<T> {
         if watched {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
-        let any = self.places.has_any()
-            || self.listeners.are_unwatched()
-            || self.buffers.free_bytes() > 0;
+        let any =
+            self.table.has_any() || self.listeners.are_unwatched() || self.buffers.free_bytes() > 0;
         let sweep = any.then_some(self.next_sweep);
         let at = sweep.into_iter().chain(self.keep_alive).min();
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
@@ -262,7 +261,7 @@ impl<T: Timing> Worker<T> {
     /// Arms the clients of a busy connection. Returns whether the connection can wait until it is woken, and whether
     /// it waits for a descriptor.
     fn arm(&mut self, key: u64) -> (bool, bool) {
-        let Some(WaitingConnection { connection, waker, .. }) = self.places.get_mut(key) else {
+        let Some(WaitingConnection { connection, waker, .. }) = self.table.get_mut(key) else {
             return (false, false);
         };
         let Some(clients) = connection.busy_clients() else { return (false, false) };
@@ -280,9 +279,9 @@ impl<T: Timing> Worker<T> {
     /// Takes results of disks for busy connections that are not armed. False: there were none.
     fn turn_disks(&mut self) -> bool {
         let (mut progress, mut i) = (false, 0);
-        while let Some(n) = self.places.busy(i) {
-            progress |= self.turn_disk(self.places.key(n));
-            i += usize::from(!self.places.unlist_unless(i, |c| c.is_busy()));
+        while let Some(n) = self.table.busy(i) {
+            progress |= self.turn_disk(self.table.key(n));
+            i += usize::from(!self.table.unlist_unless(i, |c| c.is_busy()));
         }
         progress | self.turn_closing()
     }
@@ -392,7 +391,7 @@ impl<T: Timing> Worker<T> {
             return;
         }
         self.make_room();
-        let is_only_one = self.places.add(|key| -> io::Result<_> {
+        let is_only_one = self.table.add(|key| -> io::Result<_> {
             let connection = Connection::new(stream, slot, key, &self.shared, self.now)?;
             self.epoll.add(connection.fd(), sys::READ, key)?;
             Ok(WaitingConnection { connection: Box::new(connection), waker: None, armed: false })
@@ -407,7 +406,7 @@ impl<T: Timing> Worker<T> {
     /// may have three quarters of the table.
     fn make_room(&mut self) {
         let workers = self.shared.workers.len();
-        while let Some(key) = self.places.next_crowding(&self.shared.connections, workers) {
+        while let Some(key) = self.table.next_crowding(&self.shared.connections, workers) {
             self.with(key, |connection, _| !connection.association().is_stranger());
         }
     }
@@ -416,10 +415,10 @@ impl<T: Timing> Worker<T> {
     fn sweep(&mut self) {
         self.next_sweep = self.now.plus(SWEEP);
         self.buffers.trim();
-        for n in 0..self.places.len() {
-            self.with(self.places.key(n), Connection::expire);
+        for n in 0..self.table.len() {
+            self.with(self.table.key(n), Connection::expire);
         }
-        self.places.retain_strangers(|c| c.connection.association().is_stranger());
+        self.table.retain_strangers(|c| c.connection.association().is_stranger());
         self.listeners.watch_again(&self.epoll, LISTENERS);
     }
 

@@ -20,8 +20,8 @@ impl<T: Timing> Worker<T> {
     /// Begins the end, after the worker was told to stop.
     pub(super) fn begin_end(&mut self) {
         self.listeners.close();
-        for n in 0..self.places.len() {
-            self.with(self.places.key(n), Connection::stop);
+        for n in 0..self.table.len() {
+            self.with(self.table.key(n), Connection::stop);
         }
         self.ending = Some(Ending { end: ServerEnd::new(self.shared.clock.now()), ready: false });
     }
@@ -31,7 +31,7 @@ impl<T: Timing> Worker<T> {
     fn answered(&mut self) -> Option<bool> {
         let mut ctx = context!(self);
         let mut appended = false;
-        for WaitingConnection { connection: c, .. } in self.places.iter_mut() {
+        for WaitingConnection { connection: c, .. } in self.table.iter_mut() {
             if !c.is_answered(&mut ctx) {
                 return None;
             }
@@ -54,9 +54,9 @@ impl<T: Timing> Worker<T> {
         if !all_ready && !end.is_late(now) {
             return false;
         }
-        for n in 0..self.places.len() {
+        for n in 0..self.table.len() {
             // False: the connection closes.
-            self.with(self.places.key(n), |_, _| false);
+            self.with(self.table.key(n), |_, _| false);
         }
         self.closing.drain(..).for_each(|c| c.queue.abandon());
         true

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// The worker of a connection is in the bits of its key from this one on. No key has the highest bit.
 const WORKER_SHIFT: u32 = 56;
-/// The bits of a key above the index of a place and below the worker.
+/// The bits of a key above the index of its entry and below the worker.
 const GENERATION: u32 = (1 << 24) - 1;
 
 /// The number of the worker that has the connection of a key.
@@ -14,44 +14,44 @@ pub(crate) fn worker_of(key: u64) -> usize {
     (key >> WORKER_SHIFT) as usize
 }
 
-/// The index of the place of a key.
+/// The index of the entry of a key.
 fn index(key: u64) -> usize {
     key as u32 as usize
 }
 
-/// A place for a connection. The key of a connection has the generation of its place, so that mail for an earlier
+/// An entry for a connection. The key of a connection has the generation of its entry, so that mail for an earlier
 /// connection does not reach it.
 #[derive(Debug)]
-struct Place<C> {
+struct Entry<C> {
     generation: u32,
     connection: Option<C>,
-    /// The place is in [`Places::busy`].
+    /// The entry is in [`ConnectionTable::busy`].
     is_busy: bool,
 }
 
 /// The connections of a worker.
 #[derive(Debug)]
-pub(crate) struct Places<C> {
+pub(crate) struct ConnectionTable<C> {
     /// The number of the worker, below 128.
     worker: usize,
-    all: Vec<Place<C>>,
+    all: Vec<Entry<C>>,
     free: Vec<usize>,
     /// Keys of connections whose peers were strangers at the last check, in order of arrival.
     strangers: VecDeque<u64>,
-    /// Places with work at a disk.
+    /// Indexes of entries whose connections have work at a disk.
     busy: Vec<usize>,
 }
 
-impl<C> Places<C> {
-    pub(crate) fn new(worker: usize) -> Places<C> {
+impl<C> ConnectionTable<C> {
+    pub(crate) fn new(worker: usize) -> ConnectionTable<C> {
         let (all, free, strangers, busy) = (Vec::new(), Vec::new(), VecDeque::new(), Vec::new());
-        Places { worker, all, free, strangers, busy }
+        ConnectionTable { worker, all, free, strangers, busy }
     }
 
     /// Adds a connection, which `make` makes for its key. Returns whether it is the only one now.
     pub(crate) fn add<E>(&mut self, make: impl FnOnce(u64) -> Result<C, E>) -> Result<bool, E> {
         let n = self.free.pop().unwrap_or_else(|| {
-            self.all.push(Place { generation: 0, connection: None, is_busy: false });
+            self.all.push(Entry { generation: 0, connection: None, is_busy: false });
             self.all.len() - 1
         });
         let key = self.key(n);
@@ -64,13 +64,13 @@ impl<C> Places<C> {
     /// Removes the connection of a key. The key means nothing from now on.
     pub(crate) fn remove(&mut self, key: u64) -> Option<C> {
         self.get(key)?;
-        let place = &mut self.all[index(key)];
-        place.generation = place.generation.wrapping_add(1) & GENERATION;
+        let entry = &mut self.all[index(key)];
+        entry.generation = entry.generation.wrapping_add(1) & GENERATION;
         self.free.push(index(key));
-        place.connection.take()
+        entry.connection.take()
     }
 
-    /// The number of places, with a connection or without.
+    /// The number of entries, with a connection or without.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -82,10 +82,10 @@ impl<C> Places<C> {
 
     /// The connections.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
-        self.all.iter_mut().filter_map(|place| place.connection.as_mut())
+        self.all.iter_mut().filter_map(|entry| entry.connection.as_mut())
     }
 
-    /// The key of the connection in a place.
+    /// The key of the connection in a entry.
     #[inline]
     pub(crate) fn key(&self, n: usize) -> u64 {
         let generation = u64::from(self.all[n].generation);
@@ -94,47 +94,47 @@ impl<C> Places<C> {
 
     /// The connection of a key, unless it has ended.
     pub(crate) fn get(&self, key: u64) -> Option<&C> {
-        let place = self.all.get(index(key))?;
-        place.connection.as_ref().filter(|_| place.generation == (key >> 32) as u32 & GENERATION)
+        let entry = self.all.get(index(key))?;
+        entry.connection.as_ref().filter(|_| entry.generation == (key >> 32) as u32 & GENERATION)
     }
 
     /// The connection of a key, unless it has ended.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut C> {
-        let place = self.all.get_mut(index(key))?;
-        let generation = place.generation;
-        place.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION)
+        let entry = self.all.get_mut(index(key))?;
+        let generation = entry.generation;
+        entry.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION)
     }
 
-    /// The connection in a place.
+    /// The connection in a entry.
     #[inline]
     pub(crate) fn at_mut(&mut self, n: usize) -> Option<&mut C> {
         self.all.get_mut(n)?.connection.as_mut()
     }
 
-    /// The `i`th of the busy places.
+    /// The `i`th of the busy entries.
     #[inline]
     pub(crate) fn busy(&self, i: usize) -> Option<usize> {
         self.busy.get(i).copied()
     }
 
-    /// Lists the place of a key as busy, if it is not listed and its connection has work.
+    /// Lists the entry of a key as busy, if it is not listed and its connection has work.
     #[inline]
     pub(crate) fn list(&mut self, key: u64, has_work: impl FnOnce(&mut C) -> bool) {
-        let place = &mut self.all[index(key)];
-        if !place.is_busy && place.connection.as_mut().is_some_and(has_work) {
-            place.is_busy = true;
+        let entry = &mut self.all[index(key)];
+        if !entry.is_busy && entry.connection.as_mut().is_some_and(has_work) {
+            entry.is_busy = true;
             self.busy.push(index(key));
         }
     }
 
-    /// Removes the `i`th of the busy places from their list. Another one has its number then.
+    /// Removes the `i`th of the busy entries from their list. Another one has its number then.
     pub(crate) fn unlist(&mut self, i: usize) {
         let n = self.busy.swap_remove(i);
         self.all[n].is_busy = false;
     }
 
-    /// Removes the `i`th of the busy places from their list if its connection has no work or has ended.
+    /// Removes the `i`th of the busy entries from their list if its connection has no work or has ended.
     #[inline]
     pub(crate) fn unlist_unless(
         &mut self,
@@ -168,81 +168,78 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn places(worker: usize) -> Places<char> {
-        let mut places = Places::new(worker);
+    fn table(worker: usize) -> ConnectionTable<char> {
+        let mut table = ConnectionTable::new(worker);
         for c in ['a', 'b', 'c'] {
-            assert_eq!(places.add(|_| Ok::<_, ()>(c)), Ok(c == 'a'));
+            assert_eq!(table.add(|_| Ok::<_, ()>(c)), Ok(c == 'a'));
         }
-        places
+        table
     }
 
     #[test]
     fn a_key_means_one_connection_of_one_worker() {
-        let mut places = places(63);
-        let key = places.key(1);
-        assert_eq!((worker_of(key), places.get(key), key >> 63), (63, Some(&'b'), 0));
-        assert_ne!(key, Places::<char> { worker: 62, ..self::places(62) }.key(1));
-        assert_eq!((places.remove(key), places.remove(key)), (Some('b'), None));
-        // The next one has the place, and another key. One that cannot be made takes no place.
-        assert_eq!(places.add(|_| Err('x')), Err('x'));
+        let mut table = table(63);
+        let key = table.key(1);
+        assert_eq!((worker_of(key), table.get(key), key >> 63), (63, Some(&'b'), 0));
+        assert_ne!(key, self::table(62).key(1));
+        assert_eq!((table.remove(key), table.remove(key)), (Some('b'), None));
+        // The next one has the entry, and another key. One that cannot be made takes no entry.
+        assert_eq!(table.add(|_| Err('x')), Err('x'));
         let mut with = 0;
-        places
-            .add(|key| {
-                Ok::<_, ()>({
-                    with = key;
-                    'd'
-                })
-            })
-            .unwrap();
-        assert_eq!((places.len(), with as u32, places.get(with)), (3, 1, Some(&'d')));
-        assert!(places.get(key).is_none() && places.get_mut(key).is_none());
+        let make = |key| {
+            with = key;
+            Ok::<_, ()>('d')
+        };
+        table.add(make).unwrap();
+        assert_eq!((table.len(), with as u32, table.get(with)), (3, 1, Some(&'d')));
+        assert!(table.get(key).is_none() && table.get_mut(key).is_none());
         for n in 0..3 {
-            places.remove(places.key(n));
+            table.remove(table.key(n));
         }
-        assert!(!places.has_any() && places.iter_mut().count() == 0);
+        assert!(!table.has_any() && table.iter_mut().count() == 0);
     }
 
     #[test]
-    fn the_generation_of_a_place_begins_anew_and_leaves_the_worker_alone() {
-        let mut places = places(5);
-        places.all[0].generation = GENERATION;
-        let last = places.key(0);
-        assert_eq!((places.get(last), worker_of(last)), (Some(&'a'), 5));
-        places.remove(last);
-        assert_eq!((places.key(0) >> 32 & u64::from(GENERATION), worker_of(places.key(0))), (0, 5));
+    fn the_generation_of_an_entry_begins_anew_and_leaves_the_worker_alone() {
+        let mut table = table(5);
+        table.all[0].generation = GENERATION;
+        let last = table.key(0);
+        assert_eq!((table.get(last), worker_of(last)), (Some(&'a'), 5));
+        table.remove(last);
+        assert_eq!((table.key(0) >> 32 & u64::from(GENERATION), worker_of(table.key(0))), (0, 5));
     }
 
     #[test]
-    fn a_busy_place_is_listed_once() {
-        let mut places = places(0);
-        let keys = [places.key(0), places.key(2)];
+    fn a_busy_entry_is_listed_once() {
+        let mut table = table(0);
+        let keys = [table.key(0), table.key(2)];
         for key in [keys[0], keys[1], keys[0]] {
-            places.list(key, |_| true);
+            table.list(key, |_| true);
         }
-        places.list(places.key(1), |_| false);
-        assert_eq!((places.busy(0), places.busy(1), places.busy(2)), (Some(0), Some(2), None));
-        assert!(!places.unlist_unless(0, |_| true));
+        table.list(table.key(1), |_| false);
+        assert_eq!((table.busy(0), table.busy(1), table.busy(2)), (Some(0), Some(2), None));
+        assert!(!table.unlist_unless(0, |_| true));
         // One whose connection has ended, and the connection that follows it there.
-        places.remove(keys[0]);
-        places.add(|_| Ok::<_, ()>('d')).unwrap();
-        places.list(places.key(0), |_| true);
-        assert_eq!(places.busy(2), None);
-        assert!(places.unlist_unless(0, |_| false));
-        assert_eq!((places.busy(0), places.busy(1)), (Some(2), None));
-        places.list(places.key(0), |_| true);
-        assert_eq!(places.busy(1), Some(0));
+        table.remove(keys[0]);
+        table.add(|_| Ok::<_, ()>('d')).unwrap();
+        table.list(table.key(0), |_| true);
+        assert_eq!(table.busy(2), None);
+        assert!(table.unlist_unless(0, |_| false));
+        assert_eq!((table.busy(0), table.busy(1)), (Some(2), None));
+        table.list(table.key(0), |_| true);
+        assert_eq!(table.busy(1), Some(0));
     }
 
     #[test]
     fn strangers_go_in_the_order_of_their_arrival_while_they_crowd_the_table() {
         let count = Arc::new(ConnectionCount::new(8));
-        let mut places = places(0);
-        places.retain_strangers(|c| *c != 'b');
-        assert_eq!(places.next_crowding(&count, 1), None);
+        let mut table = table(0);
+        table.retain_strangers(|c| *c != 'b');
+        assert_eq!(table.next_crowding(&count, 1), None);
         let _open: Vec<_> = (0..7).map(|_| count.enter().unwrap()).collect();
-        assert_eq!(places.next_crowding(&count, 1), Some(places.key(0)));
+        assert_eq!(table.next_crowding(&count, 1), Some(table.key(0)));
         // One of eight may stay.
-        assert_eq!(places.next_crowding(&count, 1), None);
-        assert_eq!(places.strangers, [places.key(2)]);
+        assert_eq!(table.next_crowding(&count, 1), None);
+        assert_eq!(table.strangers, [table.key(2)]);
     }
 }
