@@ -185,7 +185,7 @@ fn a_quick_run_fails_nothing() {
 fn a_page_that_cannot_be_made_is_refused_at_once() {
     let start = std::time::Instant::now();
     let out = reproduce("--html /nowhere/at/all.html");
-    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(3), 0));
     assert!(text(&out.stderr).contains("/nowhere/at/all.html"));
     assert!(start.elapsed().as_secs() < 20, "all tables take minutes");
 }

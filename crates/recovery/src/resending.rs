@@ -126,3 +126,36 @@ pub fn rest_of(r: &IoRequest, done: u32) -> IoRequest {
         ..*r
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::data_hash;
+    use crate::last_server::WINDOW;
+    use crate::resend::{ResendStep, Sent};
+    use zoneplug_core::Sector;
+    use zoneplug_core::zone::Geometry;
+
+    /// L4. The connection of a resent append ends while its place is compared: the note is kept no longer than without that.
+    #[test]
+    fn l4_a_comparison_ends_with_its_connection() {
+        let disk = DiskRecovery::new(Geometry::new(4, 0x800, 0x800).unwrap());
+        let (client, buf) = (ClientKey(1), AlignedBuf::zeroed(4096));
+        let hash = Some(data_hash(&buf, 4096));
+        let landed = Landed { at: Sector(0x808), len_sectors: 8, hash };
+        disk.with(|ledger| ledger.lose_append(client, landed));
+        let sector = Sector(0x800);
+        let r = IoRequest { sector, len_sectors: 8, ..IoRequest::new(0, Op::ZoneAppend) };
+        let begun = disk.begin(r.op, Sent::of(client, &r), Some(&buf), Nanos(0));
+        let Some((resend, ResendStep::Ask(io))) = begun else { panic!("it is not found") };
+        let mut resending = Resending::asking(resend, io, None);
+        resending.lose(client, &r, disk.resets(sector), &disk);
+        let has_appends = |at| {
+            disk.with(|ledger| {
+                ledger.is_back(client, at);
+                ledger.has_appends()
+            })
+        };
+        assert!(has_appends(Nanos(0)) && !has_appends(WINDOW));
+    }
+}

@@ -63,3 +63,57 @@ pub(crate) fn wait(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::WantedDoor;
+    use crate::inherited::Inherited;
+    use crate::open_disks::OpenDisks;
+    use crate::served::Served;
+    use zoneplug_host::Specification;
+
+    /// A door that has ended by itself, or goes on.
+    struct EndedDoor(bool);
+
+    impl Door for EndedDoor {
+        fn specs(&self) -> Vec<&Specification> {
+            Vec::new()
+        }
+
+        fn wanted(&self) -> WantedDoor<'_> {
+            WantedDoor::new("ended", Vec::new())
+        }
+
+        fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn served(&self) -> Vec<Served> {
+            Vec::new()
+        }
+
+        fn check_running(&self) -> Result<(), Failure> {
+            if self.0 { Err(Failure::io("its thread has ended")) } else { Ok(()) }
+        }
+
+        fn leave_disks(&mut self) {}
+    }
+
+    /// A server of several doors ends as soon as one of them does, whichever that is.
+    #[test]
+    fn each_door_is_asked_whether_it_goes_on() {
+        let signals = Signals::none().unwrap();
+        let stopper = Stopper::new(signals.notifier());
+        let hand_over = HandOver::new(|| {});
+        for n in 0..2 {
+            let doors: Vec<Box<dyn Door>> =
+                (0..2).map(|i| Box::new(EndedDoor(i == n)) as _).collect();
+            signals.notifier().notify();
+            let e = wait(&signals, &doors, &hand_over, &stopper).unwrap_err().to_string();
+            assert!(e.contains("its thread has ended"), "{n}: {e}");
+        }
+        stopper.stop();
+        assert!(matches!(wait(&signals, &[], &hand_over, &stopper), Ok(End::Stopped)));
+    }
+}

@@ -138,8 +138,31 @@ pub(crate) fn ends_within(process: &OwnedFd, most: Timespec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
     use std::process::Command;
+    use zoneplug_control::answer_line;
+
+    /// A server that could not close its disks may write to them until its process has ended.
+    #[test]
+    fn u9_a_server_that_keeps_its_disks_open_is_waited_for() {
+        let name = format!("zoneplug-keeps-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut child = Command::new("sleep").arg("0.5").spawn().unwrap();
+        let server = Server::connect(&path).unwrap();
+        let mut running = Running::new(server, Pid::from_child(&child)).unwrap().unwrap();
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            stream.write_all(&answer_line(json!({"ends": true}))).unwrap();
+        });
+        assert!(running.make_leave_disks(&Signals::none().unwrap()).unwrap().is_none());
+        assert!(child.try_wait().unwrap().is_some(), "its process has not ended");
+        answers.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
 
     /// A server may end between its answer and the next step of the server that takes over.
     #[test]

@@ -193,9 +193,9 @@ impl Requests {
         flags: OpenFlags,
     ) -> Result<usize, rustix::io::Errno> {
         let n = self.volume.write(file, offset, data, how)?;
-        let flags = rustix::fs::OFlags::from_bits_retain(flags.0 as u32);
         let sequential = self.volume.group_of(file) == Group::Sequential;
-        if sequential && flags.contains(rustix::fs::OFlags::DSYNC) {
+        // O_SYNC has the bit of O_DSYNC. In rustix the constants of both are O_SYNC.
+        if sequential && flags.0 & libc::O_DSYNC != 0 {
             self.volume.sync(file)?;
         }
         Ok(n)

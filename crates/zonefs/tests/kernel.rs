@@ -270,22 +270,21 @@ fn f9_a_volume_that_became_read_only_shows_it() {
     m.end().unwrap();
 }
 
-/// What is written with `O_DSYNC` is durable when the call returns, or the call fails.
+/// What is written with `O_DSYNC` or `O_SYNC` is durable when the call returns, or the call fails.
 #[test]
 fn f11_dsync_flushes() {
-    // The first flush is that of the format.
-    let spec = "mem,zones=4,zone-size=1M,write-cache=1,fault=flush/io/skip=1";
-    let Some(m) = Mounted::of("dsync", spec, "", "errors=repair") else { return };
-    let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
-    let open = || {
+    for sync in [libc::O_DSYNC, libc::O_SYNC] {
+        // The first flush is that of the format.
+        let spec = "mem,zones=4,zone-size=1M,write-cache=1,fault=flush/io/skip=1";
+        let Some(m) = Mounted::of("dsync", spec, "", "errors=repair") else { return };
         let mut options = OpenOptions::new();
-        options.write(true).custom_flags(flags.bits() as i32).open(m.path("seq/0"))
-    };
-    let file = open().unwrap();
-    assert_eq!(errno(file.write_at(&block(1, 4096), 0)), Some(Errno::IO));
-    assert_eq!(file.write_at(&block(1, 4096), 4096).unwrap(), 4096);
-    drop(file);
-    m.end().unwrap();
+        let options = options.write(true).custom_flags(libc::O_DIRECT | sync);
+        let file = options.open(m.path("seq/0")).unwrap();
+        assert_eq!(errno(file.write_at(&block(1, 4096), 0)), Some(Errno::IO), "{sync:o}");
+        assert_eq!(file.write_at(&block(1, 4096), 4096).unwrap(), 4096);
+        drop(file);
+        m.end().unwrap();
+    }
 }
 
 /// Unmounting makes durable what was written, and says so if it cannot.

@@ -267,6 +267,29 @@ fn hostile_clients_of_the_port_disturb_nothing() {
     drop(held);
 }
 
+/// U16. The next server answers at the address of the metrics from then on: it takes the socket of the last one.
+#[test]
+fn u16_the_metrics_go_on_over_a_hand_over() {
+    let dir = Dir::new("metrics-handover");
+    let disk = dir.disk("--size 64M --zone-size 8M");
+    let mut first = Server::start("metrics-last", &disk);
+    let args = ["--nvme-tcp", &first.nvme, &disk, "--nqn", NQN, "--metrics", &first.metrics];
+    let mut next = Command::new(&*ZONEPLUG)
+        .args(["serve", "--takeover", "--socket", &first.socket])
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(next.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let said = lines.any(|line| line.contains(&format!("metrics at http://{}", first.metrics)));
+    let ended = first.process.wait().unwrap();
+    let text = said.then(|| get(&first.metrics));
+    next.kill().unwrap();
+    next.wait().unwrap();
+    assert!(said && ended.success(), "{ended}");
+    assert!(text.unwrap().contains("zoneplug_build_info"));
+}
+
 #[test]
 fn addresses_that_are_no_good_are_refused() {
     let serve = |args: &[&str], code, what| {

@@ -19,6 +19,7 @@ impl Server {
         let socket = dir.path("s");
         let mut process = Command::new(&*ZONEPLUG)
             .args(["serve", "--nvme-tcp", "127.0.0.1:0", spec, "--socket", &socket])
+            .current_dir(dir.path(""))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -109,6 +110,32 @@ fn a_snapshot_of_a_disk_that_is_served() {
     fails(&["snapshot", &disk, &copy], 3, "is open for writing in another process");
     assert!(!std::path::Path::new(&copy).exists());
     fails(&["snapshot", &disk, &copy, "--pause", "2m"], 2, "not a time from 1ms to 60s");
+}
+
+/// U14. A copy of a served file has the UUID of the disk, and is another disk: it is not served.
+#[test]
+fn u14_a_copy_of_a_served_file_is_another_disk() {
+    let dir = Dir::new("snapshot-of-copy");
+    let (disk, same, copy) = (dir.path("d.zbd"), dir.path("same.zbd"), dir.path("copy.zbd"));
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    std::fs::copy(&disk, &same).unwrap();
+    let data = noise(3 << 20, 4);
+    ok_with(&["write", &same], &data);
+    let server = Server::start(&dir, &disk);
+    let made = json(&["snapshot", &same, &copy, "--socket", &server.socket, "--json"]);
+    assert!(made["pause_ns"].is_null(), "{made}");
+    assert_eq!(ok_with(&["read", &copy], b""), data);
+}
+
+/// U14. A server names its disk by a path that begins in its own directory.
+#[test]
+fn u14_a_relative_path_begins_where_its_server_is() {
+    let dir = Dir::new("snapshot-relative");
+    let (disk, copy) = (dir.path("d.zbd"), dir.path("copy.zbd"));
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "8M"]);
+    let server = Server::start(&dir, "./d.zbd");
+    let made = json(&["snapshot", &disk, &copy, "--socket", &server.socket, "--json"]);
+    assert!(made["pause_ns"].as_u64().is_some_and(|ns| ns > 0), "{made}");
 }
 
 /// U14. The file of the disk was renamed, and another disk is at its path.

@@ -381,6 +381,24 @@ fn a_host_that_does_not_end_what_it_has_begun_again() {
     assert_eq!(refused, 0x400c);
 }
 
+/// J13. All messages of a second authentication have one time limit, however fast each comes after the last.
+#[test]
+fn a_host_that_takes_its_time_for_each_message_of_a_second_authentication() {
+    let server = hurried();
+    let (_admin, mut q) = admitted(&server, Some(OTHER_KEY));
+    let (mut again, mut data) = (steps(None), Vec::new());
+    for n in 0..4 {
+        std::thread::sleep(Duration::from_millis(if n == 0 { 0 } else { 1200 }));
+        let Ok(Some(c)) = again.next(&data) else { break };
+        let done = q.run(c);
+        if done.completion.status != 0 {
+            break;
+        }
+        data = done.data;
+    }
+    soon("it is counted", || server.failed_authentications() == 1);
+}
+
 /// J13. Of the hosts that the time limit ends before they are admitted, those that had begun count.
 #[test]
 fn hosts_that_are_too_slow_to_authenticate_are_counted() {

@@ -2,7 +2,7 @@
 #![cfg(feature = "nvme-tcp")]
 
 use crate::lost_writes::lose_writes;
-use crate::nvme_host::{BLOCK, HOST, Host, ZONE, options, pattern, replayed, soon};
+use crate::nvme_host::{BLOCK, HOST, Host, ZONE, options, pattern, replayed, server, soon};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::file::{CreateOptions, create};
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
-use zoneplug_nvme::initiator::{Data, reset_zone, zone_append};
+use zoneplug_nvme::initiator::{Data, reset_zone, write, zone_append};
 use zoneplug_nvme::spec::{Command, opcode};
 
 const INVALID_WRITE: u16 = 0x41bc;
@@ -150,6 +150,39 @@ fn l9_an_append_that_the_last_server_carried_out_is_found() {
         threads.spawn(|| find_append(false, true));
         threads.spawn(|| find_append(true, false));
     });
+}
+
+/// L9. What a host has written where it likes is no append of the last server, also zeroes: an append with the same data is a new one.
+#[test]
+fn l9_what_was_written_is_not_found_for_an_append() {
+    let zeroes = Command::new(opcode::WRITE_ZEROES).with_nsid(1).with_cdw_pair(10, ZONE);
+    let zeroes = (zeroes.with_cdw(12, 1), Data::None);
+    for (n, (written, data)) in
+        [(write(1, ZONE, pattern(8192, 1), BLOCK), pattern(8192, 1)), (zeroes, vec![0; 8192])]
+            .into_iter()
+            .enumerate()
+    {
+        let dir = Memory::new(&format!("written-{n}"));
+        let first = dir.serve("");
+        Host::new(&first, HOST).io.ok(written);
+        drop(first);
+        let next = dir.serve("");
+        let mut host = Host::new(&next, HOST);
+        assert_eq!(host.append(ZONE, &data), ZONE + 2, "{n}");
+        assert_eq!(replayed(&next), 0, "{n}");
+    }
+}
+
+/// L11. One host that may still look at the answer to an append is enough for a server to wait, whatever the others had.
+#[test]
+fn l11_a_server_waits_for_each_host_that_was_told_of_an_append() {
+    let server = server(&["mem,zones=8,zone-size=4M"], 1);
+    let mut first = Host::new(&server, HOST);
+    assert_eq!(first.append(ZONE, &pattern(4096, 1)), ZONE);
+    let _second = Host::new(&server, &HOST.replace("5a5a5a5a-", "6b6b6b6b-"));
+    let begun = Instant::now();
+    drop(server);
+    assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
 /// L9. After a reset that failed, data that hosts were told of are theirs as before: the next server does not take them for

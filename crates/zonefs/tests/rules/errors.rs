@@ -53,6 +53,19 @@ fn f9_errors_zone_offline() {
     assert_eq!(volume.write(seq(&volume, 1), 0, &[1; 4096], WriteMode::DIRECT), Ok(4096));
 }
 
+/// A file of several zones is what the worst of them allows.
+#[test]
+fn f9_each_zone_of_a_file_is_looked_at() {
+    let spec = format!("{DISK},fault=write/readonly/zone=2");
+    let (_, volume, _) = volume_of(&spec, "aggr_cnv", "errors=repair");
+    let file = cnv(&volume, 0);
+    assert_eq!(volume.write(file, 0, &[1; 4096], WriteMode::DIRECT), Ok(4096));
+    assert!(volume.write(file, 64 << 10, &[1; 4096], WriteMode::DIRECT).is_err());
+    assert_eq!(volume.attributes(file).mode, 0o440);
+    assert_eq!(volume.write(file, 0, &[1; 4096], WriteMode::DIRECT), Err(Errno::PERM));
+    assert_eq!(volume.read(file, 0, 4096).unwrap().as_slice(), [1; 4096]);
+}
+
 /// The file is what the zone is, and goes on.
 #[test]
 fn f9_errors_repair() {

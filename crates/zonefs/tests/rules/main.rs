@@ -338,6 +338,27 @@ fn f10_explicit_open_opens_zones_within_the_limit() {
     assert_eq!((cond(&disk, 5), volume.open_for_writing()), (Condition::Full, 0));
 }
 
+/// A zone that is closed without data counts as active on a real drive, so it is reset. An emulated one becomes empty either way, and
+/// a trace shows the command.
+#[test]
+fn f10_a_zone_without_data_is_reset_and_not_closed() {
+    let path = std::env::temp_dir().join(format!("zoneplug-f10-{}", std::process::id()));
+    let (disk, volume, _) =
+        volume_of(&format!("trace,file={}@{DISK},max-open=2", path.display()), "", "explicit-open");
+    let commands = |op: &str| {
+        let trace = std::fs::read_to_string(&path).unwrap();
+        let fields = trace.lines().map(|line| line.split_whitespace().skip(5));
+        fields.filter(|fields| fields.clone().take(2).eq(["D", op])).count()
+    };
+    let before = commands("ZR");
+    volume.open_file(seq(&volume, 0), true).unwrap();
+    volume.close_file(seq(&volume, 0), true).unwrap();
+    let all = ["ZO", "ZR", "ZC"].map(commands);
+    assert_eq!(all, [1, before + 1, 0], "{}", std::fs::read_to_string(&path).unwrap());
+    drop((volume, disk));
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// The kernel need not tell of the last closes of a mount that ends, so the end gives back the zones that are open.
 #[test]
 fn f10_an_end_without_closes_gives_zones_back() {

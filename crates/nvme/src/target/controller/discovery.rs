@@ -53,3 +53,23 @@ fn address(port: SocketAddr, local: SocketAddr) -> DiscoveryEntry {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A socket for IPv6 also takes hosts that come over IPv4. They could not use an address that maps theirs.
+    #[test]
+    fn an_entry_has_the_address_at_which_its_host_came_in() {
+        for (port, local, family, shown) in [
+            ("192.0.2.1:4420", "192.0.2.1:4420", FAMILY_IPV4, "192.0.2.1"),
+            ("0.0.0.0:4420", "192.0.2.7:4420", FAMILY_IPV4, "192.0.2.7"),
+            ("[::]:4420", "[2001:db8::7]:4420", FAMILY_IPV6, "2001:db8::7"),
+            ("[::]:4420", "[::ffff:192.0.2.7]:4420", FAMILY_IPV4, "192.0.2.7"),
+        ] {
+            let entry = address(port.parse().unwrap(), local.parse().unwrap());
+            assert_eq!(entry.adrfam, family, "{port} {local}");
+            assert_eq!(entry.traddr, text(shown, b' '), "{port} {local}");
+        }
+    }
+}
