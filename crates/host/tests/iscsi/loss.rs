@@ -11,6 +11,8 @@ const INITIATOR: &str = "iqn.2026-11.test:1";
 const OTHER: &str = "iqn.2026-11.test:2";
 const UNALIGNED: (u8, Option<(u8, u8, u8)>) = (2, Some((5, 0x21, 4)));
 const GOOD: (u8, Option<(u8, u8, u8)>) = (0, None);
+/// WRITE SAME (10).
+const WRITE_SAME: u8 = 0x41;
 /// The first block of the second zone.
 const ZONE: u32 = 256;
 
@@ -87,6 +89,26 @@ fn s13_a_write_that_the_last_server_carried_out_is_recognised() {
     drop(server);
     let server = serve("mem");
     assert_eq!(Initiator::logged_in(&server, INITIATOR).write(0, &pattern(2, 0)), UNALIGNED);
+}
+
+/// S13. WRITE SAME is written in pieces of 1 MiB. The connection is cut while the second is at the disk: the whole command comes again,
+/// and all of it is recognised.
+#[test]
+fn s13_all_pieces_of_a_write_same_are_recognised() {
+    const BLOCKS: u16 = 384;
+    let server = serve_disks(&options(), &["delay,write=300ms@mem,zones=8,zone-size=4M"]);
+    let (same, block) = (cdb(WRITE_SAME, 0, BLOCKS), pattern(1, 7));
+    let mut first = Initiator::logged_in(&server, INITIATOR);
+    first.begin(0, &same, 4096, &block);
+    while server.counters(0).writes == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    drop(first);
+    let mut next = Initiator::logged_in(&server, INITIATOR);
+    let told = next.command(0, &same, 4096, &block).unwrap();
+    assert_eq!((told.0, replayed(&server)), (0, 2), "a request for each piece: {told:?}");
+    assert!(next.read(0, BLOCKS) == block.repeat(usize::from(BLOCKS)));
 }
 
 /// S13. The deadline of the disk passes for a write whose connection is cut, and the device carries it out late. Its next
