@@ -112,7 +112,7 @@ fn a_snapshot_of_a_disk_that_is_served() {
     fails(&["snapshot", &disk, &copy, "--pause", "2m"], 2, "not a time from 1ms to 60s");
 }
 
-/// U14. A copy of a served file has the UUID of the disk, and is another disk: it is not served.
+/// U14. A copy of a served file has the UUID of the disk, and is another disk: it is not served, also where the disk was.
 #[test]
 fn u14_a_copy_of_a_served_file_is_another_disk() {
     let dir = Dir::new("snapshot-of-copy");
@@ -122,9 +122,16 @@ fn u14_a_copy_of_a_served_file_is_another_disk() {
     let data = noise(3 << 20, 4);
     ok_with(&["write", &same], &data);
     let server = Server::start(&dir, &disk);
-    let made = json(&["snapshot", &same, &copy, "--socket", &server.socket, "--json"]);
-    assert!(made["pause_ns"].is_null(), "{made}");
-    assert_eq!(ok_with(&["read", &copy], b""), data);
+    let snapshot = |of: &str| {
+        let made = json(&["snapshot", of, &copy, "--socket", &server.socket, "--json"]);
+        assert!(made["pause_ns"].is_null(), "{made}");
+        assert_eq!(ok_with(&["read", &copy], b""), data);
+        std::fs::remove_file(&copy).unwrap();
+    };
+    snapshot(&same);
+    std::fs::rename(&disk, dir.path("away.zbd")).unwrap();
+    std::fs::rename(&same, &disk).unwrap();
+    snapshot(&disk);
 }
 
 /// U14. A server names its disk by a path that begins in its own directory.
