@@ -115,9 +115,7 @@ mod tests {
             let doors: Vec<Box<dyn Door>> = (0..2).map(|i| Box::new(door(i)) as _).collect();
             signals.notifier().notify();
             match wait(&signals, &doors, &hand_over, &stopper) {
-                Err(e) => {
-                    assert!(n < 2 && e.to_string().contains("its thread has ended"), "{n}: {e}")
-                }
+                Err(e) => assert!(n < 2 && e.to_string().contains("has ended"), "{n}: {e}"),
                 Ok(End::Stopped) => assert_eq!(n, 2, "all doors went on"),
                 Ok(End::Asked(_)) => panic!("no server has asked"),
             }
