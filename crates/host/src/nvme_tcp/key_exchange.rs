@@ -86,9 +86,9 @@ mod tests {
         for (key, job) in [(7, 'a'), (9, 'b'), (8, 'c')] {
             jobs.put(key, job);
         }
-        jobs.cancel(7);
+        jobs.cancel(9);
         let left: Vec<_> = lock(&jobs.queue).waiting.iter().map(|w| (w.key, w.job)).collect();
-        assert_eq!(left, [(9, 'b'), (8, 'c')]);
+        assert_eq!(left, [(7, 'a'), (8, 'c')]);
         jobs.put(9, 'd');
         jobs.stop();
         assert!(jobs.next().is_none(), "no job begins after the end");
