@@ -85,7 +85,7 @@ impl<C> ConnectionTable<C> {
         self.all.iter_mut().filter_map(|entry| entry.connection.as_mut())
     }
 
-    /// The key of the connection in a entry.
+    /// The key of the connection in an entry.
     #[inline]
     pub(crate) fn key(&self, n: usize) -> u64 {
         let generation = u64::from(self.all[n].generation);
@@ -106,7 +106,7 @@ impl<C> ConnectionTable<C> {
         entry.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION)
     }
 
-    /// The connection in a entry.
+    /// The connection in an entry.
     #[inline]
     pub(crate) fn at_mut(&mut self, n: usize) -> Option<&mut C> {
         self.all.get_mut(n)?.connection.as_mut()
