@@ -24,7 +24,7 @@ pub fn check_zone_memory(needed: ZoneMemory) -> Result<(), Error> {
     if needed.zones <= MANY_ZONES { Ok(()) } else { MemoryLimits::now().check(needed) }
 }
 
-/// What limits leave of memory: those of the machine, of the process's control group, and the process's own
+/// The memory that limits leave: those of the machine, of the process's control group, and the process's own
 /// (`ulimit -v`, `ulimit -d`).
 #[derive(Debug)]
 pub struct MemoryLimits {

@@ -216,6 +216,6 @@ impl Drop for Starting {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

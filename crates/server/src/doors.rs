@@ -57,7 +57,7 @@ pub fn planned(
 
 /// Opens the disks of a server to look at them, and refuses disks whose zones together take more memory than there is.
 struct Looks {
-    /// What was left before the first disk was opened.
+    /// The memory that was left before the first disk was opened.
     memory: MemoryLimits,
     /// The disks that are counted. Several doors may have one.
     seen: HashSet<String>,

@@ -67,53 +67,25 @@ pub(crate) fn wait(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::WantedDoor;
-    use crate::inherited::Inherited;
-    use crate::open_disks::OpenDisks;
-    use crate::served::Served;
-    use zoneplug_host::Specification;
-
-    /// A door that has ended by itself, or goes on. One that goes on ends the server, so that no test waits for ever.
-    struct EndedDoor {
-        is_over: bool,
-        stopper: Stopper,
-    }
-
-    impl Door for EndedDoor {
-        fn specs(&self) -> Vec<&Specification> {
-            Vec::new()
-        }
-
-        fn wanted(&self) -> WantedDoor<'_> {
-            WantedDoor::new("ended", Vec::new())
-        }
-
-        fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
-            Ok(())
-        }
-
-        fn served(&self) -> Vec<Served> {
-            Vec::new()
-        }
-
-        fn check_running(&self) -> Result<(), Failure> {
-            self.stopper.stop();
-            if self.is_over { Err(Failure::io("its thread has ended")) } else { Ok(()) }
-        }
-
-        fn leave_disks(&mut self) {}
-    }
+    use crate::door::testing::StubDoor;
+    use std::time::Duration;
 
     /// A server of several doors ends as soon as one of them does, whichever that is.
     #[test]
     fn each_door_is_asked_whether_it_goes_on() {
-        let signals = Signals::none().unwrap();
         let hand_over = HandOver::new(|| {});
         for n in 0..3 {
+            let signals = Signals::none().unwrap();
             let stopper = Stopper::new(signals.notifier());
-            let door = |i| EndedDoor { is_over: i == n, stopper: stopper.clone() };
+            let door = |i| Arc::new(StubDoor { has_ended: i == n, ..StubDoor::default() });
             let doors: Vec<Box<dyn Door>> = (0..2).map(|i| Box::new(door(i)) as _).collect();
             signals.notifier().notify();
+            // A server whose doors all go on waits for its end.
+            let (later, after) = (stopper.clone(), if n == 2 { 100 } else { 10_000 });
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(after));
+                later.stop();
+            });
             match wait(&signals, &doors, &hand_over, &stopper) {
                 Err(e) => assert!(n < 2 && e.to_string().contains("has ended"), "{n}: {e}"),
                 Ok(End::Stopped) => assert_eq!(n, 2, "all doors went on"),

@@ -274,17 +274,12 @@ pub(crate) fn close(disks: Vec<NamedDisk>, devices: &[Weak<dyn Below>]) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::WantedDoor;
-    use crate::inherited::Inherited;
-    use crate::open_disks::OpenDisks;
-    use crate::served::Served;
+    use crate::door::testing::StubDoor;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::Ordering::Relaxed;
     use zoneplug_buf::IoBuf;
     use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
-    use zoneplug_host::Specification;
     use zoneplug_host::file::{CreateOptions, create};
-    use zoneplug_host::signals::Notifier;
 
     /// U11: a server does not leave data that it cannot make durable.
     #[test]
@@ -295,53 +290,13 @@ mod tests {
         assert!(drain(&serving, &[]).is_ok(), "the next flush succeeds");
     }
 
-    /// Counts how often it was asked to leave and told to stay.
-    #[derive(Default)]
-    struct CountingDoor {
-        name: Option<String>,
-        asked: AtomicU32,
-        stays: AtomicU32,
-    }
-
-    impl Door for Arc<CountingDoor> {
-        fn specs(&self) -> Vec<&Specification> {
-            Vec::new()
-        }
-
-        fn wanted(&self) -> WantedDoor<'_> {
-            WantedDoor::new("counting", Vec::new())
-        }
-
-        fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
-            Ok(())
-        }
-
-        fn served(&self) -> Vec<Served> {
-            Vec::new()
-        }
-
-        fn ask_to_leave(&self) {
-            self.asked.fetch_add(1, Relaxed);
-        }
-
-        fn drains_until(&self, _: Instant) -> Result<(), String> {
-            self.name.clone().map_or(Ok(()), Err)
-        }
-
-        fn stay(&self) {
-            self.stays.fetch_add(1, Relaxed);
-        }
-
-        fn leave_disks(&mut self) {}
-    }
-
     /// U9: the requests of no door wait for ever if the disk of one door does not answer.
     #[test]
     fn u9_all_doors_go_on_if_one_of_them_does_not_drain() {
         let serving = Serving::of_spec("mem,zones=4,zone-size=1M");
-        let counts = |door: &CountingDoor| (door.asked.load(Relaxed), door.stays.load(Relaxed));
-        let (drains, hangs) = (CountingDoor::default(), CountingDoor::default());
-        let hangs = CountingDoor { name: Some("ublkb7".to_owned()), ..hangs };
+        let counts = |door: &StubDoor| (door.asked.load(Relaxed), door.stays.load(Relaxed));
+        let (drains, hangs) = (StubDoor::default(), StubDoor::default());
+        let hangs = StubDoor { hangs: Some("ublkb7".to_owned()), ..hangs };
         let both = [drains, hangs].map(Arc::new);
         let doors = both.clone().map(|door| Box::new(door) as Box<dyn Door>);
         assert!(drain(&serving, &doors[..1]).is_ok());

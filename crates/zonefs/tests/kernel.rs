@@ -270,7 +270,7 @@ fn f9_a_volume_that_became_read_only_shows_it() {
     m.end().unwrap();
 }
 
-/// What is written with `O_DSYNC` or `O_SYNC` is durable when the call returns, or the call fails.
+/// A write to a file with `O_DSYNC` or `O_SYNC` is durable when the call returns, or the call fails.
 #[test]
 fn f11_dsync_flushes() {
     for sync in [libc::O_DSYNC, libc::O_SYNC] {

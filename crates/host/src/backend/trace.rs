@@ -146,7 +146,7 @@ pub(crate) fn can_be_made(path: &Path, goes_on: bool) -> Result<(), Error> {
     }
 }
 
-/// What to try with another trace than this one.
+/// The hint if a trace cannot be made.
 const WAY: &str = "trace,file=PATH names a file that does not exist yet";
 
 fn refused(path: &Path, e: io::Error) -> Error {

@@ -84,13 +84,7 @@ impl<T: Timing> Worker<T> {
         self.mailbox.is_awake();
         waited?;
         self.now = self.shared.clock.now();
-        let mut i = 0;
-        while let Some(n) = self.table.busy(i) {
-            if let Some(c) = self.table.at_mut(n) {
-                c.session().clients().for_each(QueueClient::disarm);
-            }
-            i += 1;
-        }
+        self.table.for_each_busy(|c| c.session().clients().for_each(QueueClient::disarm));
         for key in ready.keys() {
             match key {
                 MAIL | DEVICE => {}
@@ -109,16 +103,12 @@ impl<T: Timing> Worker<T> {
     /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
     fn before_sleep(&mut self) -> i32 {
         let (mut sleeps, mut watched) = (self.mailbox.will_sleep(), self.ends.is_some());
-        let mut i = 0;
-        while let Some(n) = self.table.busy(i) {
-            if let Some(c) = self.table.at_mut(n) {
-                // A device that answers a command late wakes no thread.
-                watched |= c.session().waits_for_late();
-                let clients = c.session().busy_clients();
-                sleeps &= arm(clients, &self.waker, &self.epoll, DEVICE, &mut watched);
-            }
-            i += 1;
-        }
+        self.table.for_each_busy(|c| {
+            // A device that answers a command late wakes no thread.
+            watched |= c.session().waits_for_late();
+            let clients = c.session().busy_clients();
+            sleeps &= arm(clients, &self.waker, &self.epoll, DEVICE, &mut watched);
+        });
         // After arming, the connections are run once more: this sees what finished before; later completions wake.
         sleeps &= !self.turn_disks();
         if !sleeps {
@@ -157,8 +147,8 @@ impl<T: Timing> Worker<T> {
     /// Takes results of disks for busy connections. Returns false if there were none.
     fn turn_disks(&mut self) -> bool {
         let (mut progress, mut i) = (false, 0);
-        while let Some(n) = self.table.busy(i) {
-            self.with(self.table.key(n), |c, ctx| {
+        while let Some(key) = self.table.busy(i) {
+            self.with(key, |c, ctx| {
                 let (some, lives) = c.turn_disks(ctx);
                 progress |= some;
                 lives
@@ -190,6 +180,7 @@ impl<T: Timing> Worker<T> {
         self.mail = all;
     }
 
+    /// Accepts connections. This worker adds its own before it accepts the next one, which may need the room that adding makes.
     fn accept(&mut self) {
         for _ in 0..sys::READY {
             let workers = &self.shared.workers;

@@ -1,5 +1,5 @@
-//! The connections of a worker: their keys, which of them have work at a disk, and which are of peers that have not yet shown who they
-//! are.
+//! The connections of a worker: their keys, which of them have work at a disk, and which are strangers, whose peers have not been
+//! admitted yet.
 
 use super::listeners::ConnectionCount;
 use std::collections::VecDeque;
@@ -106,16 +106,18 @@ impl<C> ConnectionTable<C> {
         entry.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION)
     }
 
-    /// The connection in an entry.
+    /// The key of the `i`th busy connection. One that has ended is among them until it is taken from the list.
     #[inline]
-    pub(crate) fn at_mut(&mut self, n: usize) -> Option<&mut C> {
-        self.all.get_mut(n)?.connection.as_mut()
+    pub(crate) fn busy(&self, i: usize) -> Option<u64> {
+        self.busy.get(i).map(|n| self.key(*n))
     }
 
-    /// The `i`th of the busy entries.
+    /// Calls `f` with each busy connection.
     #[inline]
-    pub(crate) fn busy(&self, i: usize) -> Option<usize> {
-        self.busy.get(i).copied()
+    pub(crate) fn for_each_busy(&mut self, mut f: impl FnMut(&mut C)) {
+        for n in &self.busy {
+            self.all[*n].connection.iter_mut().for_each(&mut f);
+        }
     }
 
     /// Lists the entry of a key as busy, if it is not listed and its connection has work.
@@ -141,7 +143,7 @@ impl<C> ConnectionTable<C> {
         i: usize,
         has_work: impl FnOnce(&mut C) -> bool,
     ) -> bool {
-        let has_work = self.at_mut(self.busy[i]).is_some_and(has_work);
+        let has_work = self.all[self.busy[i]].connection.as_mut().is_some_and(has_work);
         if !has_work {
             self.unlist(i);
         }
@@ -155,7 +157,7 @@ impl<C> ConnectionTable<C> {
         if is_crowded { self.strangers.pop_front() } else { None }
     }
 
-    /// Forgets those who are strangers no more.
+    /// Forgets which connections were strangers and are none now.
     pub(crate) fn retain_strangers(&mut self, is_stranger: impl Fn(&mut C) -> bool) {
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|key| self.get_mut(*key).is_some_and(&is_stranger));
@@ -217,17 +219,21 @@ mod tests {
             table.list(key, |_| true);
         }
         table.list(table.key(1), |_| false);
-        assert_eq!((table.busy(0), table.busy(1), table.busy(2)), (Some(0), Some(2), None));
+        let busy = |table: &ConnectionTable<char>| [0, 1, 2].map(|i| table.busy(i).map(index));
+        assert_eq!(busy(&table), [Some(0), Some(2), None]);
+        let mut all = String::new();
+        table.for_each_busy(|c| all.push(*c));
+        assert_eq!(all, "ac");
         assert!(!table.unlist_unless(0, |_| true));
         // One whose connection has ended, and the connection that follows it there.
         table.remove(keys[0]);
         table.add(|_| Ok::<_, ()>('d')).unwrap();
         table.list(table.key(0), |_| true);
-        assert_eq!(table.busy(2), None);
+        assert_eq!(busy(&table)[2], None);
         assert!(table.unlist_unless(0, |_| false));
-        assert_eq!((table.busy(0), table.busy(1)), (Some(2), None));
+        assert_eq!(busy(&table), [Some(2), None, None]);
         table.list(table.key(0), |_| true);
-        assert_eq!(table.busy(1), Some(0));
+        assert_eq!(busy(&table)[1], Some(0));
     }
 
     #[test]

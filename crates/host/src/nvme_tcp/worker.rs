@@ -207,8 +207,7 @@ impl<T: Timing> Worker<T> {
     fn before_sleep(&mut self) -> i32 {
         let mut sleeps = self.mailbox.will_sleep();
         let (mut i, mut waits_watched) = (0, false);
-        while let Some(n) = self.table.busy(i) {
-            let key = self.table.key(n);
+        while let Some(key) = self.table.busy(i) {
             let (can_wait, watched) = self.arm(key);
             // After arming, the connection is run once more: this sees what finished before; later completions wake.
             let progress = self.turn_disk(key);
@@ -279,8 +278,8 @@ impl<T: Timing> Worker<T> {
     /// Takes results of disks for busy connections that are not armed. False: there were none.
     fn turn_disks(&mut self) -> bool {
         let (mut progress, mut i) = (false, 0);
-        while let Some(n) = self.table.busy(i) {
-            progress |= self.turn_disk(self.table.key(n));
+        while let Some(key) = self.table.busy(i) {
+            progress |= self.turn_disk(key);
             i += usize::from(!self.table.unlist_unless(i, |c| c.is_busy()));
         }
         progress | self.turn_closing()
@@ -366,6 +365,7 @@ impl<T: Timing> Worker<T> {
         self.mail = all;
     }
 
+    /// Accepts connections. This worker adds its own before it accepts the next one, which may need the room that adding makes.
     fn accept(&mut self) {
         for _ in 0..sys::READY {
             let workers = &self.shared.workers;

@@ -240,13 +240,11 @@ fn a_snapshot_is_the_disk_at_one_moment() {
     }
 }
 
-/// A process died while it had the disk open: its acknowledged writes are in the snapshot although no table has them.
-#[test]
-fn a_snapshot_after_a_death_has_what_was_acknowledged() {
-    let dir = Dir::new("snapshot-death");
-    let (path, left) = (dir.path("disk.zbd"), dir.path("left.zbd"));
-    made(&path, false);
-    let disk = hosted(&path);
+/// Makes a disk at `path`, writes to it, and copies the file to `left` as a death leaves it: without a flush, and not closed. Returns
+/// the disk, which is open, and the number of acknowledged writes.
+fn left_by_a_death(path: &Path, left: &Path) -> (HostedDisk, u64) {
+    made(path, false);
+    let disk = hosted(path);
     let (record, stop) = (Record::default(), AtomicBool::new(false));
     std::thread::scope(|threads| {
         threads.spawn(|| write(&disk, &record, &stop));
@@ -255,10 +253,16 @@ fn a_snapshot_after_a_death_has_what_was_acknowledged() {
         }
         stop.store(true, Ordering::SeqCst);
     });
-    // The file as a death leaves it: without a flush, and not closed.
-    std::fs::copy(&path, &left).unwrap();
-    let n = record.acknowledged.load(Ordering::SeqCst);
-    drop(disk);
+    std::fs::copy(path, left).unwrap();
+    (disk, record.acknowledged.load(Ordering::SeqCst))
+}
+
+/// A process died while it had the disk open: its acknowledged writes are in the snapshot although no table has them.
+#[test]
+fn a_snapshot_after_a_death_has_what_was_acknowledged() {
+    let dir = Dir::new("snapshot-death");
+    let left = dir.path("left.zbd");
+    let (_, n) = left_by_a_death(&dir.path("disk.zbd"), &left);
     let before = check(&left, false).unwrap();
     assert!(before.lines[1].contains("its last writer died"), "{before}");
     let to = dir.path("copy.zbd");
@@ -291,18 +295,7 @@ fn seen_read_only(dir: &Path) -> bool {
 fn a_disk_on_a_read_only_file_system_is_copied() {
     let (dir, copies) = (Dir::new("snapshot-read-only"), Dir::new("snapshot-of-read-only"));
     let (path, left) = (dir.path("disk.zbd"), dir.path("left.zbd"));
-    made(&path, false);
-    let disk = hosted(&path);
-    let (record, stop) = (Record::default(), AtomicBool::new(false));
-    std::thread::scope(|threads| {
-        threads.spawn(|| write(&disk, &record, &stop));
-        while record.acknowledged.load(Ordering::SeqCst) < 100 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    std::fs::copy(&path, &left).unwrap();
-    let n = record.acknowledged.load(Ordering::SeqCst);
+    let (_disk, n) = left_by_a_death(&path, &left);
     let (ask, asked) = std::sync::mpsc::channel();
     let (answer, answered) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {

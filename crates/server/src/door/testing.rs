@@ -1,8 +1,9 @@
-//! A door for tests: a client sends a byte, which appends a block, and reads its sector. A client that sends no byte
-//! ends the thread.
+//! Doors for tests. Of the whole one, a client sends a byte, which appends a block, and reads its sector; a client that sends no byte
+//! ends the thread. The other one has no disks, and fails where its test wants it to.
 
 use super::*;
 use crate::{compare::WantedDisk, served::Network, served::OpenDisk};
+use std::sync::{Arc, atomic::AtomicU32, atomic::Ordering::Relaxed};
 use std::{io::Read, io::Write, net::SocketAddr, net::TcpStream};
 use zoneplug_core::Sector;
 use zoneplug_host::BlockingDisk;
@@ -57,4 +58,51 @@ impl Door for TestDoor {
         let Some((_, thread)) = self.serving.take() else { return };
         drop((TcpStream::connect(self.at).map(drop), thread.join(), self.listener.take()));
     }
+}
+
+/// A door without disks. Counts how often it was asked to leave and told to stay.
+#[derive(Default)]
+pub(crate) struct StubDoor {
+    pub(crate) does_not_start: bool,
+    pub(crate) has_ended: bool,
+    /// The disk that does not answer when the door is to leave.
+    pub(crate) hangs: Option<String>,
+    pub(crate) asked: AtomicU32,
+    pub(crate) stays: AtomicU32,
+}
+
+impl Door for Arc<StubDoor> {
+    fn specs(&self) -> Vec<&Specification> {
+        Vec::new()
+    }
+
+    fn wanted(&self) -> WantedDoor<'_> {
+        WantedDoor::new("stub", Vec::new())
+    }
+
+    fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
+        if self.does_not_start { Err(Failure::io("this door does not start")) } else { Ok(()) }
+    }
+
+    fn served(&self) -> Vec<Served> {
+        Vec::new()
+    }
+
+    fn check_running(&self) -> Result<(), Failure> {
+        if self.has_ended { Err(Failure::io("this door has ended")) } else { Ok(()) }
+    }
+
+    fn ask_to_leave(&self) {
+        self.asked.fetch_add(1, Relaxed);
+    }
+
+    fn drains_until(&self, _: Instant) -> Result<(), String> {
+        self.hangs.clone().map_or(Ok(()), Err)
+    }
+
+    fn stay(&self) {
+        self.stays.fetch_add(1, Relaxed);
+    }
+
+    fn leave_disks(&mut self) {}
 }

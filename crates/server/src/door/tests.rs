@@ -1,7 +1,7 @@
 //! Tests that a server handles the test door like the doors of real protocols: it is served, listed, handed over and
 //! ended.
 
-use super::testing::TestDoor;
+use super::testing::{StubDoor, TestDoor};
 use super::*;
 use crate::config::{Config, Takeover};
 use crate::opening;
@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_control::client;
 use zoneplug_host::BlockingDisk;
@@ -126,29 +127,6 @@ fn u9_a_door_is_served_listed_handed_over_and_ended() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A door that fails to start.
-struct Fails;
-
-impl Door for Fails {
-    fn specs(&self) -> Vec<&Specification> {
-        Vec::new()
-    }
-
-    fn wanted(&self) -> WantedDoor<'_> {
-        WantedDoor::new("fails", Vec::new())
-    }
-
-    fn start(&mut self, _: &OpenDisks, _: &Inherited, _: &Notifier) -> Result<(), Failure> {
-        Err(Failure::io("this door does not start"))
-    }
-
-    fn served(&self) -> Vec<Served> {
-        Vec::new()
-    }
-
-    fn leave_disks(&mut self) {}
-}
-
 /// Binds an address that nothing listens at. A process that another test starts has all descriptors of this one until its
 /// exec, also a listener that was closed meanwhile.
 fn bind_soon(at: SocketAddr) -> std::io::Result<TcpListener> {
@@ -167,7 +145,8 @@ fn bind_soon(at: SocketAddr) -> std::io::Result<TcpListener> {
 #[test]
 fn a_start_that_fails_is_undone() {
     let (dir, spec) = disk("undone");
-    let mut doors: Doors = vec![door(&spec, "127.0.0.1:0"), Box::new(Fails)];
+    let fails = StubDoor { does_not_start: true, ..StubDoor::default() };
+    let mut doors: Doors = vec![door(&spec, "127.0.0.1:0"), Box::new(Arc::new(fails))];
     let inherited = Inherited::default();
     let mut disks = OpenDisks::default();
     opening::open(&mut disks, &doors, &inherited, Config::default().open).unwrap();

@@ -489,7 +489,11 @@ pub fn check_writable(path: &Path) -> Result<(), Error> {
 ///
 /// The error of opening the disk for writing. If that cannot be found out here, the check succeeds.
 pub fn check_unused(path: &Path, patience: Duration) -> Result<(), Error> {
-    let Ok(storage) = FileStorage::open(path, false) else { return Ok(()) };
+    FileStorage::open(path, false).map_or(Ok(()), |storage| wait_unused(&storage, path, patience))
+}
+
+/// Checks that no other process has an open file of a disk open for writing. Waits up to `patience` for one to close it.
+fn wait_unused(storage: &FileStorage, path: &Path, patience: Duration) -> Result<(), Error> {
     let end = Instant::now() + patience;
     while storage.is_written_elsewhere().unwrap_or(false) {
         if Instant::now() >= end {

@@ -9,7 +9,7 @@ use super::format::{PAGE, Record, Session};
 use super::load::{self, Head, io_error};
 use super::storage::{FileStorage, Storage};
 use super::{
-    Access, FileDisk, FileError, Identity, check_unused, create, new_uuid, open_file, recover,
+    Access, FileDisk, FileError, Identity, create, new_uuid, open_file, recover, wait_unused,
 };
 use crate::os_error::cannot_make;
 use crate::part::Part;
@@ -74,11 +74,11 @@ pub struct Snapshot {
     shared: Option<bool>,
     copied_state: Option<CopiedState>,
     copied: u64,
-    /// What a disk on a read-only file system was when the copy began.
+    /// Set if the disk is on a read-only file system: its state when the copy began.
     read_only: Option<AsFound>,
 }
 
-/// A disk that cannot be locked or changed: its file system is read-only, here or everywhere.
+/// The state of a disk that cannot be locked or changed: its file system is read-only, here or everywhere.
 #[derive(Debug)]
 struct AsFound {
     session: Option<Session>,
@@ -135,7 +135,7 @@ impl Snapshot {
             }
             Err(e) if e.errno() == libc::EROFS => {
                 let source = open_file(from, false)?;
-                check_unused(from, Duration::ZERO)?;
+                wait_unused(&source, from, Duration::ZERO)?;
                 let mut snapshot = Snapshot::of(source, what, to)?;
                 let found = AsFound::of(&snapshot.source, &snapshot.head, &snapshot.what)?;
                 snapshot.read_only = Some(found);
