@@ -2,29 +2,23 @@
 
 use std::fmt;
 use std::io;
-use zoneplug_core::one_line;
-use zoneplug_core::{Error, ErrorKind, Hint, Spelling, Status};
+use zoneplug_core::{Error, ErrorDetail, ErrorKind, Hint, Spelling, Status};
 pub use zoneplug_host::Attempt;
 use zoneplug_host::{IoError, os_error};
 
-/// The reason why a command failed.
+/// The reason why a command failed: an error with an exit code, and with its hint as the command line spells it.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
     exit: u8,
-    what: String,
-    hint: Option<Remedy>,
+    /// The cause and the hint. A failure that becomes an error again returns this one, with the enum of its family.
+    error: Error,
+    /// The text of the hint on the command line.
+    remedy: Option<Box<str>>,
     /// The specification of the disk that caused the failure, if one did.
-    disk: Option<String>,
+    disk: Option<Box<str>>,
     /// Whether a printed JSON document contains the failure.
     in_json: bool,
-}
-
-/// A hint, and its text on the command line.
-#[derive(Debug)]
-struct Remedy {
-    hint: Hint,
-    text: String,
 }
 
 /// The parts of a failure that are shown.
@@ -74,19 +68,38 @@ impl Kind {
             Kind::BrokenPipe => "broken_pipe",
         }
     }
+
+    /// The kind of failures with an error of this kind.
+    fn of_error(kind: ErrorKind) -> Kind {
+        match kind {
+            ErrorKind::Invalid => Kind::Usage,
+            ErrorKind::NotFound | ErrorKind::Busy => Kind::Device,
+            ErrorKind::NotSupported => Kind::NotSupported,
+            _ => Kind::Io,
+        }
+    }
+
+    /// The kind of an error without an enum of its family.
+    fn error(self) -> ErrorKind {
+        match self {
+            Kind::Usage => ErrorKind::Invalid,
+            Kind::Device => ErrorKind::Busy,
+            Kind::NotSupported => ErrorKind::NotSupported,
+            Kind::Io | Kind::Interrupted | Kind::BrokenPipe => ErrorKind::Io,
+        }
+    }
 }
 
 impl Failure {
     /// A failure of the given kind.
     pub fn new(kind: Kind, what: impl Into<String>) -> Failure {
-        Failure {
-            kind,
-            exit: kind as u8,
-            what: what.into(),
-            hint: None,
-            disk: None,
-            in_json: false,
-        }
+        Self::of(kind, Error::new(kind.error(), what))
+    }
+
+    /// A failure of the given kind with this error.
+    fn of(kind: Kind, error: Error) -> Failure {
+        let remedy = error.remedy().map(|hint| hint.spelled(&CommandSpelling).into());
+        Failure { kind, exit: kind as u8, error, remedy, disk: None, in_json: false }
     }
 
     /// The failure of a command that a signal ended.
@@ -110,16 +123,16 @@ impl Failure {
     }
 
     /// Sets the hint: what to try.
-    pub fn hint(mut self, hint: impl Into<Hint>) -> Failure {
+    pub fn hint(self, hint: impl Into<Hint>) -> Failure {
         let hint = hint.into();
-        self.hint = Some(Remedy { text: hint.spelled(&CommandSpelling), hint });
-        self
+        let remedy = Some(hint.spelled(&CommandSpelling).into());
+        Failure { error: self.error.hint(hint), remedy, ..self }
     }
 
     /// Appends to what to try.
     pub fn and_try(self, more: impl Into<Hint>) -> Failure {
-        let hint = match &self.hint {
-            Some(first) => first.hint.clone().and_try(more),
+        let hint = match self.error.remedy() {
+            Some(first) => first.clone().and_try(more),
             None => more.into(),
         };
         self.hint(hint)
@@ -127,12 +140,12 @@ impl Failure {
 
     /// The text of the hint.
     fn remedy(&self) -> &str {
-        self.hint.as_ref().map_or("zoneplug --help", |remedy| &remedy.text)
+        self.remedy.as_deref().unwrap_or("zoneplug --help")
     }
 
     /// Sets the disk that caused the failure, by its specification.
     pub fn of_disk(self, spec: &str) -> Failure {
-        Failure { disk: Some(spec.to_owned()), ..self }
+        Failure { disk: Some(spec.into()), ..self }
     }
 
     /// The specification of the disk that caused the failure, if one did.
@@ -142,7 +155,12 @@ impl Failure {
 
     /// The kind, the cause and the hint.
     pub fn parts(&self) -> FailureParts<'_> {
-        FailureParts { kind: self.kind, what: &self.what, hint: self.remedy() }
+        FailureParts { kind: self.kind, what: self.error.what(), hint: self.remedy() }
+    }
+
+    /// Returns the enum of the family, if the failure was made from an error of that type.
+    pub fn detail<T: ErrorDetail>(&self) -> Option<&T> {
+        self.error.detail()
     }
 
     /// The exit code of a command with this failure.
@@ -151,15 +169,20 @@ impl Failure {
     }
 
     /// Appends what the command had done before it failed.
-    pub fn after(mut self, done: &str) -> Failure {
-        self.what = format!("{} ({done})", self.what);
-        self
+    pub fn after(self, done: &str) -> Failure {
+        let what = format!("{} ({done})", self.error.what());
+        self.worded(what)
     }
 
     /// Puts `text` in front of the cause.
-    pub fn before(mut self, text: &str) -> Failure {
-        self.what.insert_str(0, text);
-        self
+    pub fn before(self, text: &str) -> Failure {
+        let what = format!("{text}{}", self.error.what());
+        self.worded(what)
+    }
+
+    /// Says the cause in other words.
+    pub(crate) fn worded(self, what: String) -> Failure {
+        Failure { error: self.error.worded(what), ..self }
     }
 
     /// Marks the failure as printed in a JSON document.
@@ -176,9 +199,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text may come from a file, a drive or a socket.
-        writeln!(f, "error: {}", one_line(&self.what))?;
-        writeln!(f, "try: {}", one_line(self.remedy()))
+        writeln!(f, "error: {}", self.error.what())?;
+        writeln!(f, "try: {}", self.remedy())
     }
 }
 
@@ -193,27 +215,13 @@ impl Spelling for CommandSpelling {
 
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
-        let kind = match e.kind() {
-            ErrorKind::Invalid => Kind::Usage,
-            ErrorKind::NotFound | ErrorKind::Busy => Kind::Device,
-            ErrorKind::NotSupported => Kind::NotSupported,
-            _ => Kind::Io,
-        };
-        let failure = Failure::new(kind, e.what());
-        e.remedy().cloned().into_iter().fold(failure, Failure::hint)
+        Failure::of(Kind::of_error(e.kind()), e)
     }
 }
 
 impl From<Failure> for Error {
     fn from(f: Failure) -> Self {
-        let kind = match f.kind {
-            Kind::Usage => ErrorKind::Invalid,
-            Kind::Device => ErrorKind::Busy,
-            Kind::NotSupported => ErrorKind::NotSupported,
-            Kind::Io | Kind::Interrupted | Kind::BrokenPipe => ErrorKind::Io,
-        };
-        let error = Error::new(kind, f.what);
-        f.hint.into_iter().map(|remedy| remedy.hint).fold(error, Error::hint)
+        f.error
     }
 }
 
@@ -269,7 +277,7 @@ impl From<IoError> for Failure {
                 (Kind::Io, "zoneplug report shows the zones; zoneplug check looks at a disk's file")
             }
         };
-        Failure::new(kind, e.to_string()).hint(hint)
+        Failure::of(kind, Error::from(e)).hint(hint)
     }
 }
 
@@ -292,6 +300,7 @@ impl From<serde_json::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoneplug_core::disk::AttributeError;
 
     #[test]
     fn a_failure_is_two_lines_whatever_it_was_made_from() {
@@ -304,6 +313,13 @@ mod tests {
         assert_eq!(Error::from(f).what_to_try(), Some("say 'force', or 'id' 7"));
         let f = Failure::from(Error::invalid("no"));
         assert_eq!(f.kind, Kind::Usage);
+        // An error keeps its kind and its enum, whatever the failure adds to its words.
+        let detail = AttributeError::Unknown { name: "speed".to_owned(), known: Vec::new() };
+        let f = Failure::from(Error::from(detail.clone())).before("disk 1: ").after("set 2 others");
+        assert_eq!(f.parts().what, "disk 1: there is no attribute speed (set 2 others)");
+        assert_eq!((f.kind, f.detail()), (Kind::Device, Some(&detail)));
+        let e = Error::from(f.and_try("another"));
+        assert_eq!((e.kind(), e.detail()), (ErrorKind::NotFound, Some(&detail)));
         let pipe = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(pipe.kind as u8, 0);
     }

@@ -139,6 +139,20 @@ impl Error {
         self.hint(hint)
     }
 
+    /// Says what is wrong in other words: a caller knows the place or the step. Kind, hint, cause and detail stay.
+    ///
+    /// ```
+    /// use zoneplug_core::{Error, ErrorKind};
+    /// let e = Error::new(ErrorKind::Busy, "a.zbd is in use").hint("zoneplug status");
+    /// let line = format!("line 3: {}", e.what());
+    /// assert_eq!(e.worded(line).to_string(), "line 3: a.zbd is in use; try: zoneplug status");
+    /// ```
+    #[must_use]
+    pub fn worded(mut self, what: impl Into<String>) -> Error {
+        self.what = shown(what.into());
+        self
+    }
+
     /// Adds the error that caused this one.
     #[must_use]
     pub fn source(mut self, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -10,9 +10,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use zoneplug::file::FileError;
 use zoneplug::nvme_tcp::NvmeTcpOptions;
 use zoneplug::serve::{Access, Serve, Serving};
-use zoneplug::{BlockingDisk, HostedDisk, Sector};
+use zoneplug::{BlockingDisk, ErrorKind, HostedDisk, Sector};
 use zoneplug_nvme::initiator::write;
 
 const NQN: &str = "nqn.2026-11.dev.zoneplug:library";
@@ -95,6 +96,22 @@ fn a_start_that_fails_says_why() {
     let twice = Serve::new().nvme_tcp(options, ["mem,zones=8", "mem,zones=8"]).start();
     assert!(twice.unwrap_err().to_string().contains("twice"));
     assert!(!socket.exists());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A program compares enums, not texts: a failure that passes through the server keeps the enum of its family.
+#[test]
+fn a_start_that_fails_keeps_the_reason_of_its_family() {
+    let dir = dir("reasons");
+    let (path, socket) = (dir.join("d.zbd"), dir.join("s"));
+    let spec = path.display().to_string();
+    let e = serve(&spec, "127.0.0.1:0", &socket).unwrap_err();
+    assert_eq!((e.kind(), e.errno()), (ErrorKind::NotFound, 2), "{e}");
+    zoneplug::file::create(&path, &Default::default(), false).unwrap();
+    let held = HostedDisk::open_spec(&spec).unwrap();
+    let e = serve(&spec, "127.0.0.1:0", &socket).unwrap_err();
+    assert!(matches!(e.detail(), Some(FileError::InUse { path, .. }) if *path == spec), "{e}");
+    drop(held);
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
