@@ -1,7 +1,8 @@
 //! Answers on a control socket: any line from a client gets one line of JSON. Reads no socket and no clock.
 
 use crate::client::{Answer, FailureShown, Request, StateShown};
-use crate::failure::{Failure, FailureParts, Kind};
+use crate::error::{ControlError, Forbidden};
+use crate::failure::{Failure, FailureParts};
 use crate::pause::Pause;
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
@@ -29,33 +30,19 @@ pub trait Answers: Send + Sync + 'static {
 
     /// The open files of the disks below a served one with their number for each disk, or the sockets of the server.
     fn open_files(&self, _disk: Option<&str>) -> Result<(Vec<usize>, Vec<OwnedFd>), Failure> {
-        Err(no_takeover())
+        Err(ControlError::NoTakeover.into())
     }
 
     /// Fails if the server cannot leave its disks to another one.
     fn can_leave(&self) -> Result<(), Failure> {
-        Err(no_takeover())
+        Err(ControlError::NoTakeover.into())
     }
 
     /// Leaves the disks to the process at the other end, which waits for an answer. Returns the connection and the reason if
     /// the server cannot leave them by now, or another process has asked before.
     fn hand_over(&self, stream: UnixStream) -> Result<(), (UnixStream, Failure)> {
-        Err((stream, no_takeover()))
+        Err((stream, ControlError::NoTakeover.into()))
     }
-}
-
-/// The failure of a request that comes after the record for the next server. `to`: the process of that server.
-pub fn being_left(to: Option<u32>) -> Failure {
-    let again = "again, when it serves them (zoneplug status)";
-    let (next, hint) = match to {
-        None => ("another server".to_owned(), again.to_owned()),
-        Some(pid) => {
-            let hint =
-                format!("{again}; if it stands still: kill -9 {pid}, and this server goes on");
-            (format!("process {pid}"), hint)
-        }
-    };
-    Failure::new(Kind::Device, format!("the disks are being left to {next}")).hint(hint)
 }
 
 /// The answer to a line while the disks are left: the record of when they were left, or a failure that names the next
@@ -63,14 +50,11 @@ pub fn being_left(to: Option<u32>) -> Failure {
 pub(crate) fn respond_left(question: &[u8], left: Option<&StateShown>) -> Vec<u8> {
     match (serde_json::from_slice(question), left) {
         (Ok(Request::State {}), Some(state)) => answer_line(json!(state)),
-        _ => refusal(&being_left(left.and_then(|state| state.handed_over_to))),
+        _ => {
+            let to = left.and_then(|state| state.handed_over_to);
+            refusal(&ControlError::BeingLeft { to }.into())
+        }
     }
-}
-
-/// The failure of a request that only a server with disks of its own answers.
-pub fn no_takeover() -> Failure {
-    Failure::new(Kind::NotSupported, "this process serves no disk that another could take over")
-        .hint("zoneplug status shows what is served")
 }
 
 /// The reply to a request.
@@ -89,17 +73,13 @@ pub fn respond(
     pause: &mut Option<Pause>,
     is_owner: bool,
 ) -> Reply {
-    let request = serde_json::from_slice(question).map_err(|e| {
-        Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
-    });
     let refused = |f: &Failure| Reply::Line(refusal(f), Vec::new());
-    let request: Request = match request {
+    let request: Request = match serde_json::from_slice(question) {
         Ok(request) => request,
-        Err(f) => return refused(&f),
+        Err(e) => return refused(&ControlError::NotAQuestion { because: e.to_string() }.into()),
     };
     if request.is_of_owner() && !is_owner {
-        let what = "only the user of this server and root may ask that";
-        return refused(&Failure::new(Kind::Device, what).hint("as its user, or as root"));
+        return refused(&ControlError::NotPermitted { what: Forbidden::Question }.into());
     }
     let answered = match &request {
         Request::HandOver {} => match serving.can_leave() {

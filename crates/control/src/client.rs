@@ -10,6 +10,7 @@ mod timed;
 pub mod zones;
 
 use crate::descriptors;
+use crate::error::ControlError;
 use crate::failure::{Failure, Kind};
 use crate::names::{is_name, name_of};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -207,7 +208,8 @@ impl Answer {
         match serde_json::from_slice(line).ok()? {
             Answer::Ok(value) => Some(Ok(value)),
             Answer::Error(w) => {
-                Some(Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)))
+                let kind = Kind::from_code(w.code).error();
+                Some(Err(ControlError::Refused { kind, what: w.what, hint: w.hint }.into()))
             }
         }
     }
@@ -391,7 +393,7 @@ impl Server {
     pub fn ask(&mut self, request: &Request) -> Result<Value, Failure> {
         self.try_ask(request).unwrap_or_else(|e| {
             let pid = self.pid().map(|pid| pid.as_raw_nonzero().get());
-            Err(all::no_answer(&self.path, pid, &e, self.patience))
+            Err(all::no_answer(&self.path, pid, &e, self.patience).into())
         })
     }
 
@@ -413,10 +415,7 @@ impl Server {
     /// Sends a request for open files, and waits for them and the answer. Bypasses the buffer, because a read that
     /// does not receive the files loses them.
     pub fn ask_for_files(&mut self, request: &Request) -> Result<(Value, Vec<OwnedFd>), Failure> {
-        let gone = |e: io::Error| {
-            Failure::new(Kind::Device, format!("the server passes no files on: {e}"))
-                .hint("zoneplug status; the server may have ended")
-        };
+        let gone = |e: io::Error| ControlError::NoFiles { because: e.to_string() };
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         let timed = self.stream.get_mut();
@@ -429,7 +428,7 @@ impl Server {
             let got = descriptors::receive(timed.stream(), &mut bytes, &mut files).map_err(gone)?;
             text.extend_from_slice(&bytes[..got]);
             if got == 0 || text.len() as u64 > MAX_LINE {
-                return Err(gone(io::ErrorKind::UnexpectedEof.into()));
+                return Err(gone(io::ErrorKind::UnexpectedEof.into()).into());
             }
         }
         let answer = Answer::read(&text).ok_or_else(|| gone(io::ErrorKind::InvalidData.into()))?;
@@ -492,8 +491,7 @@ pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure
 
 /// The failure if no server has a disk.
 pub fn not_served(disk: &str) -> Failure {
-    Failure::new(Kind::Device, format!("no server has {}", name_of(disk)))
-        .hint("zoneplug status shows what is served; --socket PATH asks a server that has its socket elsewhere")
+    ControlError::NoServer { disk: name_of(disk).to_owned() }.into()
 }
 
 #[cfg(test)]

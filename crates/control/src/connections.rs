@@ -6,7 +6,7 @@ use crate::access::{Access, Peer};
 use crate::answer::{self, Answers, Reply};
 use crate::client::{StateShown, Timed};
 use crate::descriptors;
-use crate::failure::{Failure, Kind};
+use crate::error::{ControlError, Forbidden};
 use crate::pause::Pause;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -199,21 +199,19 @@ fn welcome<A: Answers>(
     slot: &Weak<AnswerSlot<A>>,
 ) {
     // The write does not wait for the client, because the empty socket buffer has room for a refusal.
-    let refuse = |stream: &UnixStream, why: &str, hint: &str| {
-        let failure = Failure::new(Kind::Device, why).hint(hint);
+    let refuse = |stream: &UnixStream, why: ControlError| {
         let _ = stream.set_nonblocking(true);
         let mut stream = stream;
-        let _ = stream.write_all(&answer::refusal(&failure));
+        let _ = stream.write_all(&answer::refusal(&why.into()));
     };
     let peer = peer_of(&stream);
     if !peer.as_ref().is_some_and(|p| access.admits(p)) {
         let uid = peer.map_or_else(|| "an unknown user".to_owned(), |p| format!("user {}", p.uid));
         log::warn!(event = "client-refused", user = &*uid; "a client of {uid} was refused at the socket");
-        return refuse(&stream, "this server is another user's", "as its user, or as root");
+        return refuse(&stream, ControlError::NotPermitted { what: Forbidden::Server });
     }
-    let busy = "the server has no place for another question";
     let Some(place) = clients.take_place(&stream) else {
-        return refuse(&stream, busy, "again, when the others are answered");
+        return refuse(&stream, ControlError::TooManyClients);
     };
     let Ok(for_refusal) = stream.try_clone() else { return };
     let (slot, is_owner) = (slot.clone(), peer.as_ref().is_some_and(Access::is_owner));
@@ -222,7 +220,7 @@ fn welcome<A: Answers>(
         let _ = converse(stream, &slot, &place, is_owner);
     };
     if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
-        refuse(&for_refusal, busy, "more threads for the server (ulimit -u, TasksMax=)");
+        refuse(&for_refusal, ControlError::NoThread);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Failures of commands: a line about the cause, a line about the remedy, and an exit code.
 
+use crate::error::ControlError;
 use std::fmt;
 use std::io;
 use zoneplug_core::{Error, ErrorDetail, ErrorKind, Hint, Spelling, Status};
@@ -80,7 +81,7 @@ impl Kind {
     }
 
     /// The kind of an error without an enum of its family.
-    fn error(self) -> ErrorKind {
+    pub(crate) fn error(self) -> ErrorKind {
         match self {
             Kind::Usage => ErrorKind::Invalid,
             Kind::Device => ErrorKind::Busy,
@@ -216,6 +217,12 @@ impl Spelling for CommandSpelling {
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
         Failure::of(Kind::of_error(e.kind()), e)
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(e: ControlError) -> Self {
+        Failure::from(Error::from(e))
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `said.rs`, `outbox.rs` | text for stdout and stderr that no server waits for |
 //! | `names.rs` | the forms of names of served disks |
 //! | `html.rs`, `figures.rs` | pages of HTML without scripts; rounded figures |
+//! | `error.rs` | why a question is not answered, as an enum |
 //! | `failure.rs` | why something failed, what to try, and the exit code of a command |
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod answer;
 pub mod client;
 mod connections;
 mod descriptors;
+mod error;
 mod failure;
 pub mod figures;
 pub mod html;
@@ -34,10 +36,11 @@ mod socket;
 mod zone_table;
 
 pub use access::Access;
-pub use answer::{Answers, Reply, answer_line, being_left, no_takeover, refusal, respond};
+pub use answer::{Answers, Reply, answer_line, refusal, respond};
 pub use connections::{Bounds, MAX_QUESTION};
+pub use error::{ControlError, Forbidden};
 pub use failure::{Attempt, Failure, FailureParts, Kind};
 pub use outbox::Outbox;
-pub use pause::{LONGEST as LONGEST_PAUSE, Pause, no_pause};
+pub use pause::{LONGEST as LONGEST_PAUSE, Pause};
 pub use socket::{LAST_ANSWERS, Socket, check as check_socket};
 pub use zone_table::zone_table;

@@ -3,7 +3,8 @@
 //! The pause belongs to the client's connection. It ends when the client says so, when the connection ends, or when
 //! its time is over, whichever comes first.
 
-use crate::failure::{Failure, Kind};
+use crate::error::ControlError;
+use crate::failure::Failure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoneplug_core::Error;
@@ -25,13 +26,12 @@ impl Pause {
     /// Makes acknowledged data durable, then stops the disk for at most `most`.
     pub fn begin(disk: &HostedDisk, most: Duration, counted: Arc<()>) -> Result<Pause, Failure> {
         if most > LONGEST {
-            return Err(Failure::usage(format!("a pause is no longer than {LONGEST:?}"))
-                .hint("a shorter one"));
+            return Err(ControlError::PauseTooLong { longest: LONGEST }.into());
         }
         // Flushed before the pause, so that the pause is short.
-        BlockingDisk::new(disk)?.flush().map_err(|e| {
-            Failure::io(format!("the disk cannot be flushed: {e}")).hint("zoneplug status")
-        })?;
+        BlockingDisk::new(disk)?
+            .flush()
+            .map_err(|e| ControlError::NotFlushed { because: e.to_string() })?;
         let since = Instant::now();
         let frozen = disk.freeze().map_err(|e: Error| Failure::from(e))?;
         Ok(Pause { _frozen: frozen, _counted: counted, since, most })
@@ -46,10 +46,4 @@ impl Pause {
     pub fn end(self) -> Duration {
         self.since.elapsed()
     }
-}
-
-/// The failure to end a pause that does not exist.
-pub fn no_pause() -> Failure {
-    Failure::new(Kind::Usage, "this connection has no pause, or its time is over")
-        .hint(r#"{"cmd":"pause","disk":"ublkb0","most_ms":1000} begins one"#)
 }

@@ -4,14 +4,15 @@ use crate::access::Access;
 use crate::answer::Answers;
 use crate::client::{self, StateShown};
 use crate::connections::{self, AnswerSlot, Bounds};
-use crate::failure::{Attempt, Failure, Kind};
+use crate::error::ControlError;
+use crate::failure::{Attempt, Failure};
 use crate::place;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoneplug_core::{Hint, plain};
+use zoneplug_core::Error;
 
 /// How long a socket that ends waits for requests that are being answered.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -28,21 +29,8 @@ pub struct Socket<A: Answers> {
 
 /// The failure to make a socket at a path.
 fn no_socket(path: &Path, e: io::Error) -> Failure {
-    use io::ErrorKind as E;
-    let kind = match e.kind() {
-        // The path is unusable for later starts too.
-        E::AlreadyExists | E::InvalidInput | E::NotADirectory => Kind::Usage,
-        E::PermissionDenied => Kind::NotSupported,
-        _ => Kind::Device,
-    };
-    let path = path.display().to_string();
-    let hint = Hint::from("").option_with("socket", "PATH");
-    let hint = hint.text(match e.kind() {
-        E::AddrInUse => " of its own: another process answers at this one",
-        E::AlreadyExists => " where nothing is yet, or another socket",
-        _ => ", in an existing directory where this user may make a socket",
-    });
-    Failure::new(kind, format!("no socket at {}: {e}", plain(&path))).hint(hint)
+    let (path, kind, because) = (path.display().to_string(), e.kind(), e.to_string());
+    Failure::from(Error::from(ControlError::NoSocket { path, kind, because }).source(e))
 }
 
 /// Checks whether a socket can be made at a path.

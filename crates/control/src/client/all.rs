@@ -2,12 +2,12 @@
 //! of the others.
 
 use super::{ANSWER_LIMIT, DIRECTORY, Request, Server, Shown, sockets_in};
-use crate::failure::{Failure, FailureParts, Kind};
+use crate::error::{ControlError, Forbidden};
+use crate::failure::Failure;
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use zoneplug_core::plain;
 
 /// How long a server may take to list its disks, which does not wait for any disk.
 pub const LIST_LIMIT: Duration = Duration::from_secs(5);
@@ -46,8 +46,8 @@ impl Silent {
         let mut all = all.into_iter().map(|s| s.failure);
         let first = all.next()?;
         let more = all.map(|f| format!("; {}", f.parts().what)).collect::<String>();
-        let FailureParts { kind, what, hint } = first.parts();
-        Some(Failure::new(kind, format!("{what}{more}")).hint(hint))
+        let what = format!("{}{more}", first.parts().what);
+        Some(first.worded(what))
     }
 }
 
@@ -73,9 +73,8 @@ pub fn ask_all(
 /// The servers in the directory of sockets, which could not be listed for this reason. `None`: there are none.
 fn unseen(e: &io::Error) -> Option<Silent> {
     (e.kind() == io::ErrorKind::PermissionDenied).then(|| {
-        let what = format!("this user may not see the servers in {DIRECTORY}");
-        let hint = "as root, or as a member of the group zoneplug";
-        let failure = Failure::new(Kind::Device, what).hint(hint);
+        let what = Forbidden::Directory { path: DIRECTORY.to_owned() };
+        let failure = ControlError::NotPermitted { what }.into();
         Silent { socket: DIRECTORY.into(), pid: None, failure }
     })
 }
@@ -154,7 +153,7 @@ fn ask_one(path: &Path, named: bool, request: &Request, patience: Duration) -> O
         }
         Err(e) => {
             let pid = server.pid().map(|pid| pid.as_raw_nonzero().get());
-            let failure = no_answer(path, pid, &e, patience);
+            let failure = no_answer(path, pid, &e, patience).into();
             Outcome::Silent(Silent { socket: path.to_owned(), pid, failure })
         }
     }
@@ -166,39 +165,36 @@ fn is_gone(e: &io::Error) -> bool {
 }
 
 fn not_connected(path: &Path, e: &io::Error, patience: Duration) -> Silent {
-    let shown = path.display();
+    let (shown, because) = (path.display().to_string(), e.to_string());
     let pid = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
-    let failure = match e.kind() {
+    let error = match e.kind() {
         io::ErrorKind::PermissionDenied => {
-            Failure::new(Kind::Device, format!("{shown} may not be asked: {e}")).hint("as root")
+            ControlError::NotPermitted { what: Forbidden::Socket { path: shown, because } }
         }
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => no_answer(path, pid, e, patience),
-        _ => Failure::new(Kind::Device, format!("no server listens on {shown}: {e}"))
-            .hint("the --socket that zoneplug serve was given"),
+        _ if is_late(e) => no_answer(path, pid, e, patience),
+        _ => ControlError::NotListening { path: shown, because },
     };
-    Silent { socket: path.to_owned(), pid, failure }
+    Silent { socket: path.to_owned(), pid, failure: error.into() }
 }
 
-/// The failure of a running server that does not answer.
+/// Whether the error is that of a time limit.
+fn is_late(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// The error of a running server that does not answer.
 pub(super) fn no_answer(
     path: &Path,
     pid: Option<i32>,
     e: &io::Error,
     patience: Duration,
-) -> Failure {
-    let shown = path.to_string_lossy();
-    let shown = plain(&shown);
-    let which = pid.map_or_else(|| "the server".to_owned(), |pid| format!("process {pid}"));
-    let is_late = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-    let (why, hint) = match (is_late, pid) {
-        (true, Some(pid)) => (
-            format!(" in {} s", patience.as_secs_f64()),
-            format!("kill -CONT {pid}, if it is stopped; its log, if its disk hangs"),
-        ),
-        (true, None) => (format!(" in {} s", patience.as_secs_f64()), "its log".to_owned()),
-        (false, _) => (format!(": {e}"), "zoneplug status; the server may have ended".to_owned()),
-    };
-    Failure::new(Kind::Device, format!("{which} does not answer at {shown}{why}")).hint(hint)
+) -> ControlError {
+    let path = path.to_string_lossy().into_owned();
+    let process = pid.map(i32::unsigned_abs);
+    match is_late(e) {
+        true => ControlError::Late { path, process, patience },
+        false => ControlError::NoAnswer { path, process, because: e.to_string() },
+    }
 }
 
 #[cfg(test)]
