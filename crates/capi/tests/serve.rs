@@ -130,6 +130,10 @@ fn what_cannot_be_served_is_refused() {
     assert_eq!(wrong(&|o| o.nr_hosts = 1), (-EINVAL, "the array of hosts is NULL".to_owned()));
     assert_eq!(wrong(&|o| o.nr_host_keys = 1).0, -EINVAL);
     assert_eq!(wrong(&|o| o.flags = 2).0, -EINVAL);
+    // A failure of the server has a name, and one of a disk keeps the errno of the system.
+    assert_eq!(serve(&[c"mem,zones=8", c"mem,zones=8"], null()), Err(-EINVAL));
+    assert_eq!(said(zp_error_reason()), "DiskTwice");
+    assert_eq!(serve(&[c"/nowhere/disk.zbd"], null()), Err(-ENOENT));
     // SAFETY: NULL.
     unsafe {
         assert!(zp_serving_address(null_mut()).is_null());

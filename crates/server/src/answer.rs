@@ -1,5 +1,6 @@
 //! Answers the requests at the control socket from the server's state. Reads no socket and no clock.
 
+use crate::error::ServeError;
 use crate::handover::HandOver;
 use crate::measure::measure;
 use crate::served::Origin;
@@ -12,9 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use zoneplug_control::client::{AttributeShown, Request, Shown, StateOfDisk, StateShown};
 use zoneplug_control::names::name_of;
-use zoneplug_control::{Answers, Pause, being_left, no_pause, no_takeover, zone_table};
-use zoneplug_control::{Attempt, Failure, Kind};
-use zoneplug_core::plain;
+use zoneplug_control::{Answers, ControlError, Pause, zone_table};
+use zoneplug_control::{Attempt, Failure};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind, Sector};
 use zoneplug_host::{DiskMark, HeldDisk, STATE_VERSION};
@@ -149,9 +149,14 @@ impl Serving {
     fn count_pause(&self) -> Result<Arc<()>, Failure> {
         let _set = lock(&self.set);
         if self.hand_over.is_asked() {
-            return Err(being_left(self.hand_over.asked_by()));
+            return Err(self.being_left());
         }
         Ok(self.pauses.clone())
+    }
+
+    /// The failure of a request that comes after the record for the next server.
+    fn being_left(&self) -> Failure {
+        ControlError::BeingLeft { to: self.hand_over.asked_by() }.into()
     }
 
     /// Whether a disk has an attribute at present.
@@ -166,7 +171,7 @@ impl Serving {
         // includes the attribute, or the hand-over has begun and the request is refused.
         let mut set = lock(&self.set);
         if self.hand_over.is_asked() {
-            return Err(being_left(self.hand_over.asked_by()));
+            return Err(self.being_left());
         }
         if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
             return was;
@@ -203,17 +208,14 @@ impl Answers for Serving {
 
     fn can_leave(&self) -> Result<(), Failure> {
         if self.stays {
-            let what = "a program has these disks for itself";
-            return Err(Failure::new(Kind::NotSupported, what).hint("end that program first"));
+            return Err(ServeError::OfProgram.into());
         }
         if let Some(d) = self.disks.iter().find(|d| !d.outlives) {
-            let what = format!("{} goes with its server: {}", d.name, plain(&d.spec));
-            return Err(Failure::new(Kind::Device, what)
-                .hint("disks in files, and no --no-recovery; or end that server first"));
+            let (disk, spec) = (d.name.clone(), d.spec.clone());
+            return Err(ServeError::EndsWithServer { disk, spec }.into());
         }
         if self.is_paused() {
-            return Err(Failure::new(Kind::Device, "a client has paused a disk, to copy it")
-                .hint("again, when that has ended: a pause takes a minute at most"));
+            return Err(ServeError::Paused.into());
         }
         Ok(())
     }
@@ -224,15 +226,14 @@ impl Answers for Serving {
         if let Err(why) = self.can_leave() {
             return Err((stream, why));
         }
-        self.hand_over.ask(stream).map_err(|by| (by, being_left(self.hand_over.asked_by())))
+        self.hand_over.ask(stream).map_err(|by| (by, self.being_left()))
     }
 }
 
 fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
     disks.iter().find(|d| d.name == name_of(disk)).ok_or_else(|| {
-        let all: Vec<&str> = disks.iter().map(|d| &*d.name).collect();
-        Failure::new(Kind::Device, format!("{disk} is not served here"))
-            .hint(format!("served: {}", all.join(", ")))
+        let served = disks.iter().map(|d| d.name.clone()).collect();
+        ServeError::NotServed { disk: disk.to_owned(), served }.into()
     })
 }
 
@@ -275,11 +276,13 @@ fn answer(
             Ok(json!({}))
         }
         Request::Resume {} => {
-            let paused = pause.take().ok_or_else(no_pause)?.end();
+            let paused = pause.take().ok_or(ControlError::NoPause)?.end();
             Ok(json!({"pause_ns": paused.as_nanos() as u64}))
         }
         Request::State {} => Ok(serde_json::to_value(serving.state())?),
-        Request::Pass { .. } | Request::HandOver {} | Request::Served {} => Err(no_takeover()),
+        Request::Pass { .. } | Request::HandOver {} | Request::Served {} => {
+            Err(ControlError::NoTakeover.into())
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Compares a running server with the one that is to take over. Clients must find every property that they know a
 //! disk by unchanged, or the failure names the difference.
 
+use crate::error::{Difference, ServeError};
+use crate::handover::process_id;
 use rustix::process::Pid;
 use std::net::SocketAddr;
+use zoneplug_control::Failure;
 use zoneplug_control::client::{StateOfDisk, StateShown};
-use zoneplug_control::{Failure, Kind};
 use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, Specification};
 
@@ -41,22 +43,6 @@ pub(crate) fn is_of(disk: &StateOfDisk, mark: DiskMark) -> bool {
     mark.is_same_disk(DiskMark { disks, layers, place, opened: 0 })
 }
 
-/// A difference that clients would find.
-#[derive(Debug, Clone)]
-pub struct Difference {
-    /// The difference.
-    pub what: String,
-    /// The remedy.
-    pub hint: String,
-}
-
-impl Difference {
-    /// A difference with a hint.
-    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Difference {
-        Difference { what: what.into(), hint: hint.into() }
-    }
-}
-
 /// Compares the clients' knowledge of a running server, apart from its disks. The difference begins with their name
 /// for it.
 pub type CompareClients<'a> = dyn Fn(&StateShown) -> Result<(), Difference> + 'a;
@@ -85,10 +71,6 @@ impl WantedDoor<'_> {
     }
 }
 
-pub(crate) fn refused(what: String, hint: String) -> Failure {
-    Failure::new(Kind::Device, what).hint(hint)
-}
-
 /// Whether a server has disks of `wanted`. Fails if it also has others, or if clients would find a difference.
 pub(crate) fn compare(
     state: &StateShown,
@@ -109,14 +91,15 @@ pub(crate) fn compare(
         let before = n.checked_sub(1).and_then(|n| served.get(n));
         let same = before.is_some_and(|b| b.door() == d.door() && b.disks == d.disks);
         nth_part = if same { nth_part + 1 } else { 0 };
-        one_disk(d, wanted, nth_part).map_err(|Difference { what, hint }| {
-            let (name, spec) = (plain(&d.name), plain(&d.spec));
-            refused(format!("process {pid} serves {name} from {spec}, {what}"), hint)
+        one_disk(d, wanted, nth_part).map_err(|difference| {
+            let (disk, spec) = (d.name.clone(), d.spec.clone());
+            ServeError::DiskDiffers { process: process_id(pid), disk, spec, difference }
         })?;
     }
     for door in wanted {
-        (door.clients)(state).map_err(|Difference { what, hint }| {
-            refused(format!("process {pid} serves {what}"), hint)
+        (door.clients)(state).map_err(|difference| ServeError::ClientsDiffer {
+            process: Some(process_id(pid)),
+            difference,
         })?;
     }
     Ok(true)

@@ -7,11 +7,12 @@
 //! library and a new version of Rust may use other calls, and a server whose calls fail stops I/O to its disks. The
 //! systemd unit `packaging/zoneplug@.service` has a list of allowed calls, which can be changed without a new build.
 
+use crate::error::ServeError;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 #[cfg(target_arch = "x86_64")]
 use seccompiler::sock_filter;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use zoneplug_control::{Failure, Kind};
+use zoneplug_control::Failure;
 
 /// The capabilities that serving needs.
 ///
@@ -113,9 +114,8 @@ const DENIED: &[i64] = &[
     libc::SYS_uselib,
 ];
 
-fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
-    Failure::new(Kind::NotSupported, format!("the server cannot give up its rights: {what}: {e}"))
-        .hint("zoneplug needs a kernel with CONFIG_SECCOMP_FILTER; a container manager may also forbid prctl(2)")
+fn failed(call: &'static str, e: impl std::fmt::Display) -> Failure {
+    ServeError::NotConfined { call, because: e.to_string() }.into()
 }
 
 /// Gives up capabilities that serving does not need, and the ways to regain them. `chown`: keeps CAP_CHOWN to give

@@ -59,7 +59,7 @@ impl HandOver {
         let mut asked = lock(&self.0.asked);
         match std::mem::take(&mut *asked) {
             Asked::By(by) => {
-                *asked = Asked::Leaving(peer(&by).map(number_of));
+                *asked = Asked::Leaving(peer(&by).map(process_id));
                 Some(by)
             }
             other => {
@@ -73,7 +73,7 @@ impl HandOver {
     pub(crate) fn asked_by(&self) -> Option<u32> {
         match &*lock(&self.0.asked) {
             Asked::Nobody => None,
-            Asked::By(by) => peer(by).map(number_of),
+            Asked::By(by) => peer(by).map(process_id),
             Asked::Leaving(process) => *process,
         }
     }
@@ -95,7 +95,7 @@ pub(super) fn peer(stream: &UnixStream) -> Option<Pid> {
 }
 
 /// The id of a process.
-pub(super) fn number_of(process: Pid) -> u32 {
+pub(super) fn process_id(process: Pid) -> u32 {
     process.as_raw_nonzero().get().unsigned_abs()
 }
 

@@ -3,7 +3,8 @@
 
 use crate::answer::Serving;
 use crate::door::Door;
-use crate::handover::{number_of, peer};
+use crate::error::ServeError;
+use crate::handover::{peer, process_id};
 use crate::open_disks::{NamedDisk, flush};
 use crate::running::ends_within;
 use rustix::event::Timespec;
@@ -16,11 +17,11 @@ use std::sync::Weak;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zoneplug_control::client::{Request, StateShown, Timed};
-use zoneplug_control::{Attempt, Failure, FailureParts, Kind, answer_line, refusal};
+use zoneplug_control::{Attempt, Failure, answer_line, refusal};
 use zoneplug_core::Device as Below;
 use zoneplug_core::plain;
 use zoneplug_host::signals::{EndRequest, SignalEvent, Signals};
-use zoneplug_host::{Closing, HostedDisk};
+use zoneplug_host::{Closing, Frozen};
 
 /// How long a disk may take to become durable, and to complete the begun requests.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -57,7 +58,7 @@ impl NextServer {
     pub(crate) fn of(stream: UnixStream) -> Option<NextServer> {
         let pid = peer(&stream)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        let pid = number_of(pid);
+        let pid = process_id(pid);
         Some(NextServer { stream, process, pid })
     }
 
@@ -189,13 +190,13 @@ fn is_stopped(pid: u32) -> bool {
 /// Calls `f` for each disk in a thread of its own, and waits for all. A disk that hangs blocks only its own thread.
 fn in_time<T: Send + 'static>(
     disks: impl Iterator<Item = NamedDisk>,
-    f: impl Fn(&HostedDisk) -> Result<T, Failure> + Clone + Send + 'static,
+    f: impl Fn(&NamedDisk) -> Result<T, ServeError> + Clone + Send + 'static,
 ) -> Result<Vec<T>, Failure> {
     let (tell, told) = mpsc::channel();
     let mut names = Vec::new();
-    for NamedDisk { name, disk } in disks {
+    for disk in disks {
         let (tell, f, n) = (tell.clone(), f.clone(), names.len());
-        names.push(name);
+        names.push(disk.name.clone());
         let body = move || {
             let _ = tell.send((n, f(&disk)));
         };
@@ -209,22 +210,22 @@ fn in_time<T: Send + 'static>(
     while missing.contains(&true) {
         let left = end.saturating_duration_since(Instant::now());
         let Ok((n, result)) = told.recv_timeout(left) else { break };
-        let result = result.map_err(|f| {
-            let FailureParts { what, hint, .. } = f.parts();
-            Failure::io(format!("{}: {what}", plain(&names[n]))).hint(hint)
-        });
         done.push(result?);
         missing[n] = false;
     }
     match missing.iter().position(|m| *m) {
         None => Ok(done),
-        Some(n) => Err(does_not_answer(&names[n])),
+        Some(n) => Err(ServeError::Unanswered { disk: names.swap_remove(n) }.into()),
     }
 }
 
-fn does_not_answer(name: &str) -> Failure {
-    let what = format!("{} does not answer what was begun", plain(name));
-    Failure::new(Kind::Device, what).hint("zoneplug status; again, when it answers")
+/// Stops a disk until the result is dropped.
+fn freeze(NamedDisk { name, disk }: &NamedDisk) -> Result<Frozen, ServeError> {
+    disk.freeze().map_err(|e| ServeError::NotStopped {
+        disk: name.clone(),
+        because: e.what().to_owned(),
+        hint: e.remedy().cloned(),
+    })
 }
 
 /// Waits for all requests that disks and doors have begun, and makes acknowledged data durable. A failure changes
@@ -234,18 +235,17 @@ pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Fa
     in_time(disks, |disk| {
         // Fails for a disk with a lost command: it could not be closed either, and hosts would be without a server
         // until then.
-        drop(disk.freeze()?);
-        flush(disk).map_err(|f| {
-            let what = format!("what was written cannot be made durable: {}", f.parts().what);
-            Failure::io(what)
-                .hint("its clients are told at their next flush; mend what is below, end this server and start it again")
+        drop(freeze(disk)?);
+        flush(&disk.disk).map_err(|f| ServeError::NotDurable {
+            disk: disk.name.clone(),
+            because: f.parts().what.to_owned(),
         })
     })?;
     doors.iter().for_each(|door| door.ask_to_leave());
     let end = Instant::now() + DRAIN;
-    doors.iter().try_for_each(|door| door.drains_until(end)).map_err(|name| {
+    doors.iter().try_for_each(|door| door.drains_until(end)).map_err(|disk| {
         doors.iter().for_each(|door| door.stay());
-        does_not_answer(&name)
+        ServeError::Unanswered { disk }.into()
     })
 }
 
@@ -253,7 +253,7 @@ pub(crate) fn drain(serving: &Serving, doors: &[Box<dyn Door>]) -> Result<(), Fa
 /// stops its I/O.
 pub(crate) fn close(disks: Vec<NamedDisk>, devices: &[Weak<dyn Below>]) -> bool {
     let closing: Vec<Closing> = disks.iter().map(|d| d.disk.closing()).collect();
-    let frozen = in_time(disks.into_iter(), |disk| disk.freeze().map_err(Failure::from));
+    let frozen = in_time(disks.into_iter(), freeze);
     // Frozen until the last handle goes, so that no I/O begins before the disk is closed.
     let is_still = frozen.is_ok();
     drop(frozen);
@@ -279,6 +279,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use zoneplug_buf::IoBuf;
     use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
+    use zoneplug_host::HostedDisk;
     use zoneplug_host::file::{CreateOptions, create};
 
     /// U11: a server does not leave data that it cannot make durable.

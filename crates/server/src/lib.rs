@@ -12,6 +12,7 @@
 //! | `answer.rs` | the answers at the control socket, which the crate `zoneplug-control` has |
 //! | `handover.rs`, `leave.rs`, `end.rs` | a server that leaves its disks to the next one, or ends |
 //! | `predecessors.rs`, `running.rs`, `compare.rs`, `prove.rs`, `inherited.rs` | a server that takes over |
+//! | `error.rs` | why a server does not start, go on, or leave its disks, as an enum |
 //! | `confine.rs`, `notify.rs` | rights that a server gives up; what systemd is told |
 //! | `logs.rs`, `disk_events.rs` | the log |
 //! | `measure.rs`, `metrics.rs`, `metrics/` | what the socket and the metrics show of a disk |
@@ -26,6 +27,7 @@ mod disk_events;
 mod door;
 pub mod doors;
 mod end;
+mod error;
 mod handover;
 mod inherited;
 mod leave;
@@ -47,11 +49,12 @@ mod server;
 mod socket_tests;
 
 pub use answer::Serving;
-pub use compare::{CompareClients, Difference, WantedDisk, WantedDoor};
+pub use compare::{CompareClients, WantedDisk, WantedDoor};
 pub use config::{Config, OpenSpec, Takeover};
 pub use confine::drop_rights;
 pub use door::{Door, Doors, leave_disks_and_flush, listen_at};
 pub use end::Stopper;
+pub use error::{Difference, ServeError};
 pub use handover::HandOver;
 pub use inherited::Inherited;
 pub use notify::refused;
@@ -60,4 +63,6 @@ pub use open_disks::{NamedDisk, OpenDisks};
 pub use prove::raise_open_files;
 pub use served::{AddClients, DoorAttributes, Network, OpenDisk, Origin, PassedDisk, Served};
 pub use server::{Announcement, Ended, Server, check};
-pub use zoneplug_control::{Access, Attempt, Failure, Kind, check_socket, client, said};
+pub use zoneplug_control::{
+    Access, Attempt, ControlError, Failure, Forbidden, Kind, check_socket, client, said,
+};

@@ -3,10 +3,10 @@
 //! Serving would fail for the second use too, but after opening some disks for writing, and with an error that blames
 //! another process.
 
+use crate::error::ServeError;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use zoneplug_control::Failure;
-use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HeldPlace, Specification};
 
 /// The index of each disk in the file. Of two disks, the later one is at fault.
@@ -55,21 +55,24 @@ pub(crate) fn disks<'a>(
     let mut at: HashMap<HeldPlace, Vec<DiskOfDoor<'_>>> = HashMap::new();
     for d in all {
         if !known.insert(d) {
-            let failure = Failure::usage(format!("{} is named twice", plain(d.spec)));
-            return Err((d.spec, failure.hint("each disk once")));
+            return Err((d.spec, twice(d, d)));
         }
         for place in places(d.spec.paths()) {
             let others = at.entry(place).or_default();
             let mut others_here = others.iter().filter(|o| o.spec != d.spec);
             if let Some(other) = others_here.find(|o| d.excludes(**o)) {
-                let what = format!("{} and {} are one disk", plain(other.spec), plain(d.spec));
-                let hint = "each disk once, by whichever of its names";
-                return Err((d.spec, Failure::usage(what).hint(hint)));
+                return Err((d.spec, twice(d, *other)));
             }
             others.push(d);
         }
     }
     Ok(())
+}
+
+/// The failure of a disk that is one with another.
+fn twice(disk: DiskOfDoor<'_>, other: DiskOfDoor<'_>) -> Failure {
+    let [disk, other] = [disk, other].map(|d| d.spec.to_string());
+    ServeError::DiskTwice { disk, other }.into()
 }
 
 /// An address at which a server is to listen, and the key that gives it.
@@ -87,15 +90,8 @@ pub fn addresses<'k>(all: &[NamedAddress<'k>]) -> Result<(), FailureAt<'k>> {
         let Some(other) = all[..n].iter().find(|other| exclude(*address, other.address)) else {
             continue;
         };
-        let other = other.address;
-        let what = match *address == other {
-            true => format!("{address} is given twice"),
-            false => format!("{address} is also {other}: one of all addresses of this machine"),
-        };
-        return Err((
-            *key,
-            Failure::usage(what).hint("each address once; metrics have a port of their own"),
-        ));
+        let (address, other) = (*address, other.address);
+        return Err((*key, ServeError::AddressTwice { address, other }.into()));
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Opens the disks to serve. Disks of another server are opened from its open files. All other disks are opened
 //! before that server is asked to leave, so that errors show in time.
 
-use crate::compare;
 use crate::config::OpenSpec;
 use crate::door::Door;
+use crate::error::ServeError;
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::served::{OpenDisk, Origin, PassedDisk};
@@ -13,7 +13,6 @@ use std::time::Duration;
 use zoneplug_control::Failure;
 use zoneplug_control::client::IoShown;
 use zoneplug_core::Nanos;
-use zoneplug_core::plain;
 use zoneplug_host::{DiskMark, HostedDisk, Specification, file};
 
 /// The specifications of all disks to serve.
@@ -34,12 +33,11 @@ pub(crate) fn check(doors: &[Box<dyn Door>], inherited: &Inherited) -> Result<()
     let mut traces: HashMap<PathBuf, &Specification> = HashMap::new();
     specs(doors).try_for_each(|spec| {
         for file in spec.trace_files().map_err(|e| Failure::from(e).of_disk(spec))? {
-            let name = file.display().to_string();
+            let path = file.display().to_string();
             match traces.insert(file, spec) {
                 Some(other) if other != spec => {
-                    let what = format!("{} and {} trace into one file", plain(other), plain(spec));
-                    let failure = Failure::usage(what);
-                    let failure = failure.hint(format!("a file for each, not {}", plain(&name)));
+                    let (disk, other) = (spec.to_string(), other.to_string());
+                    let failure = Failure::from(ServeError::TraceTwice { path, disk, other });
                     return Err(failure.of_disk(spec));
                 }
                 _ => {}
@@ -111,8 +109,7 @@ fn open_one(
     let disk = HostedDisk::open_named(named)?;
     let mark = DiskMark::held(&disk, spec);
     if !inherited.is_as_compared(spec, mark) {
-        let what = format!("{} is not what it was when it was compared", plain(spec));
-        return Err(compare::refused(what, "again".to_owned()));
+        return Err(ServeError::Changed { disk: Some(spec.to_string()) }.into());
     }
     Ok(OpenDisk { disk, tags, passed: PassedDisk { mark, held, io, origin }, device })
 }

@@ -1,7 +1,9 @@
 //! Finds the running servers that have disks which this one is to serve, and takes over their open files.
 
-use crate::compare::{WantedDoor, compare, refused};
+use crate::compare::{WantedDoor, compare};
 use crate::config::Config;
+use crate::error::ServeError;
+use crate::handover::process_id;
 use crate::inherited::Inherited;
 use crate::running::{Running, log_death};
 use rustix::process::Pid;
@@ -34,22 +36,17 @@ pub(crate) fn find(
     for (mut server, answer) in asked.answered {
         let path = server.path().to_owned();
         let Some(pid) = server.pid() else { continue };
-        let is_meant = only.is_none_or(|only| pid.as_raw_nonzero().get().unsigned_abs() == only);
+        let is_meant = only.is_none_or(|only| process_id(pid) == only);
         has_answered |= is_meant;
         let Some(state) = state_of(&mut server, answer, (pid, note), wanted)? else { continue };
         if !compare(&state, wanted, pid)? {
             continue;
         }
         if !is_meant {
-            let what = format!(
-                "process {pid} has one of the disks, and is another server than the one that reloads"
-            );
-            let hint =
-                "without the disks of that server (zoneplug status names them), or end it first";
-            return Err(refused(what, hint.to_owned()));
+            return Err(ServeError::OtherServer { process: process_id(pid) }.into());
         }
         if let Some(next) = state.handed_over_to {
-            return Err(under_way(pid, next));
+            return Err(ServeError::UnderWay { process: process_id(pid), next }.into());
         }
         let Some(mut running) = Running::new(server, pid)? else {
             // Its files are free, and its socket is closed.
@@ -88,23 +85,12 @@ fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// The failure if the named process has none of the disks, or cannot be asked.
-fn no_server(pid: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
+fn no_server(process: u32, has_answered: bool, socket: Option<&Path>) -> Failure {
     if has_answered {
-        let what = format!(
-            "process {pid} serves none of these disks: a server of other disks would be started beside it"
-        );
-        let hint = "the disks that it serves, and further ones; to serve others in their place: systemctl restart";
-        return refused(what, hint.to_owned());
+        return ServeError::OtherDisks { process }.into();
     }
-    let at = match socket {
-        Some(path) => format!(": neither {} nor one", path.display()),
-        None => String::new(),
-    };
-    let hint = "--socket (socket in the file) as that server has it; zoneplug status; or systemctl restart";
-    refused(
-        format!("process {pid} answers at no socket{at} in {}", client::DIRECTORY),
-        hint.to_owned(),
-    )
+    let socket = socket.map(|path| path.display().to_string());
+    ServeError::Unreachable { process, socket }.into()
 }
 
 /// Receives the open files and sockets of a server.
@@ -135,8 +121,7 @@ fn state_of(
     (pid, note): (Pid, fn(&str)),
     wanted: &[WantedDoor<'_>],
 ) -> Result<Option<StateShown>, Failure> {
-    let refused = |what: String, hint: &str| refused(what, hint.to_owned());
-    let kill = "kill -9 that process: the next server goes on with its devices";
+    let process = process_id(pid);
     let is_named = |text: &str| {
         let canonical = Specification::parse(text).map(|spec| spec.canonical());
         let mut all = wanted.iter().flat_map(|door| &door.disks);
@@ -156,8 +141,8 @@ fn state_of(
             if !disks.iter().any(|d| is_named(&d.spec)) {
                 return Ok(None);
             }
-            let what = format!("process {pid} cannot hand its disks over: {}", f.parts().what);
-            return Err(refused(what, kill));
+            let because = f.parts().what.to_owned();
+            return Err(ServeError::NotHandedOver { process, because }.into());
         }
     };
     // The record of another version may have a different form.
@@ -168,31 +153,10 @@ fn state_of(
         if !served.any(|d| d["spec"].as_str().is_some_and(is_named)) {
             return Ok(None);
         }
-        let version = plain(&version).into_owned();
-        return Err(match state {
-            Some(STATE_VERSION) => refused(
-                format!("process {pid} is of version {version}, which passes no open disks on"),
-                kill,
-            ),
-            _ => refused(
-                format!(
-                    "process {pid} is of version {version}, and what it would leave this version does not read"
-                ),
-                "unmount what is on its disks, and end it; then start this one",
-            ),
-        });
+        let is_readable = state == Some(STATE_VERSION);
+        return Err(ServeError::OtherVersion { process, version, is_readable }.into());
     }
-    serde_json::from_value(value).map(Some).map_err(|e| {
-        refused(format!("process {pid} does not say what it serves: {e}"), "zoneplug status")
-    })
-}
-
-/// The failure if another server has already asked for the disks.
-fn under_way(pid: Pid, next: u32) -> Failure {
-    let what =
-        format!("another hand-over is under way: process {next} takes over from process {pid}");
-    let hint = format!(
-        "again, when process {next} serves (zoneplug status); if it stands still: kill -9 {next}, and process {pid} goes on"
-    );
-    refused(what, hint)
+    serde_json::from_value(value)
+        .map(Some)
+        .map_err(|e| ServeError::NoRecord { process, because: e.to_string() }.into())
 }

@@ -1,14 +1,15 @@
 //! Checks of a server that takes over, before the running one is asked to leave: clients must find what they know,
 //! and resources must suffice.
 
-use crate::compare::{self, MarkedDisk};
+use crate::compare::MarkedDisk;
 use crate::config::{Config, Takeover};
 use crate::door::Door;
+use crate::error::ServeError;
 use crate::inherited::Inherited;
 use crate::predecessors;
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use zoneplug_control::{Failure, Kind};
+use zoneplug_control::Failure;
 use zoneplug_host::{HeldDisk, OpenFiles};
 
 /// Finds the servers of the disks, if this one takes over. Lets the doors check that clients find what they know from
@@ -28,8 +29,7 @@ pub(crate) fn find(config: &Config, doors: &mut [Box<dyn Door>]) -> Result<Inher
     };
     let all = wanted.iter().flat_map(|door| &door.disks);
     if !inherited.keep(all.map(|w| MarkedDisk { spec: &w.spec, mark: w.mark })) {
-        let what = "the file or the key of a disk has changed while it was compared";
-        return Err(compare::refused(what.to_owned(), "again".to_owned()));
+        return Err(ServeError::Changed { disk: None }.into());
     }
     drop(wanted);
     doors.iter().try_for_each(|door| door.prove(&inherited))?;
@@ -51,18 +51,14 @@ pub(crate) fn enough(inherited: &Inherited) -> Result<(), Failure> {
     for file in files {
         let flags = fstatvfs(file).map(|s| s.f_flag);
         if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY)) {
-            let what = "the file system of a disk is read-only now";
-            return Err(
-                Failure::new(Kind::Device, what).hint("mount -o remount,rw; dmesg says why")
-            );
+            return Err(ServeError::ReadOnly.into());
         }
     }
     // A limit that the system does not tell is found when it is reached.
     let Ok(files) = OpenFiles::of_this_process() else { return Ok(()) };
     let needed = files.open + inherited.states.iter().map(|s| s.descriptors).sum::<u64>();
     if files.limit < needed {
-        let what = format!("this server may open {} files, and needs {needed}", files.limit);
-        return Err(Failure::new(Kind::Device, what).hint(OpenFiles::WAY));
+        return Err(ServeError::TooFewFiles { limit: files.limit, needed }.into());
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! A running server, from the point of view of the one that takes over from it.
 
+use crate::error::ServeError;
+use crate::handover::process_id;
 use crate::{logs, notify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -68,12 +70,7 @@ impl Running {
         // That server could not close its disks: its I/O may be in flight until its process has ended.
         notify::main_process();
         if !ends_within(&self.process, END_TIMEOUT) {
-            let what = format!("process {} does not end, and still has the disks", self.pid);
-            let hint = format!(
-                "kill {} (zoneplug status shows what it serves), and start this again",
-                self.pid
-            );
-            return Err(Failure::new(Kind::Device, what).hint(hint));
+            return Err(ServeError::DoesNotEnd { process: process_id(self.pid) }.into());
         }
         Ok(state)
     }

@@ -6,6 +6,7 @@ use crate::confine;
 use crate::disk_events::{DiskEvents, Watched};
 use crate::door::{Door, Doors, Starting};
 use crate::end::{self, End, Stopper};
+use crate::error::ServeError;
 use crate::handover::HandOver;
 use crate::inherited::Inherited;
 use crate::leave;
@@ -87,9 +88,7 @@ impl Server {
     pub fn run(mut self, on_served: &dyn Fn(Announcement)) -> Result<Ended, Failure> {
         measure::begin();
         if self.doors.iter().all(|door| door.specs().is_empty()) {
-            return Err(
-                Failure::usage("no disk is to be served").hint("a disk for one of the doors")
-            );
+            return Err(ServeError::NoDisk.into());
         }
         let mut inherited = self.find()?;
         loop {

@@ -14,6 +14,19 @@
 //! # }
 //! ```
 //!
+//! A program tells failures apart by the fields of an enum: [`ServeError`], [`ControlError`] for the control socket, or that of the
+//! disk's family.
+//!
+//! ```
+//! use zoneplug::nvme_tcp::NvmeTcpOptions;
+//! use zoneplug::serve::{Serve, ServeError};
+//!
+//! let options = NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), "nqn.2026-11.org.example:disks");
+//! let e = Serve::new().nvme_tcp(options, ["mem,zones=8", "mem,zones=8"]).start().unwrap_err();
+//! let Some(ServeError::DiskTwice { disk, .. }) = e.detail() else { panic!("{e}") };
+//! assert_eq!(disk, "mem,zones=8");
+//! ```
+//!
 //! The disks are served by threads of their own; the program goes on, and its signals stay its own. Such a program does not hand
 //! its disks over to another server, and takes none over.
 
@@ -35,6 +48,8 @@ use zoneplug_server::{
     Announcement, Attempt, Config, Doors, Failure, FileOrder, NamedAddress, Server, Stopper,
     check_addresses, check_socket,
 };
+
+pub use zoneplug_server::{ControlError, Difference, Forbidden, ServeError};
 
 /// The hosts that may use disks over NVMe/TCP, and their keys, as texts and paths. For programs that are not in Rust.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

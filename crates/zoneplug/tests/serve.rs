@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use zoneplug::file::FileError;
 use zoneplug::nvme_tcp::NvmeTcpOptions;
-use zoneplug::serve::{Access, Serve, Serving};
+use zoneplug::serve::{Access, ControlError, Serve, ServeError, Serving};
 use zoneplug::{BlockingDisk, ErrorKind, HostedDisk, Sector};
 use zoneplug_nvme::initiator::write;
 
@@ -112,6 +112,20 @@ fn a_start_that_fails_keeps_the_reason_of_its_family() {
     let e = serve(&spec, "127.0.0.1:0", &socket).unwrap_err();
     assert!(matches!(e.detail(), Some(FileError::InUse { path, .. }) if *path == spec), "{e}");
     drop(held);
+    // The failures of serving itself.
+    let e = Serve::new().start().unwrap_err();
+    assert_eq!((e.detail(), e.reason()), (Some(&ServeError::NoDisk), Some("NoDisk")));
+    let options = NvmeTcpOptions::new("127.0.0.1:7".parse().unwrap(), NQN);
+    let (address, one) =
+        (options.listen, || Serve::new().nvme_tcp(options.clone(), ["mem,zones=8"]));
+    let e = one().metrics(address).start().unwrap_err();
+    assert_eq!(e.detail(), Some(&ServeError::AddressTwice { address, other: address }));
+    let path = dir.join("none/s").display().to_string();
+    let e = one().socket(&path).start().unwrap_err();
+    let is_there =
+        |e: &ControlError| matches!(e, ControlError::NoSocket { path: at, .. } if *at == path);
+    assert!(e.detail().is_some_and(is_there), "{e}");
+    assert_eq!(e.errno(), 2, "the system's error");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

@@ -1,7 +1,8 @@
 //! Errors of ublk devices.
 
+use super::MAX_ID;
 use std::fmt;
-use zoneplug_core::{CommandLine, ErrorDetail, ErrorKind, Hint};
+use zoneplug_core::{CommandLine, ErrorDetail, ErrorKind, Hint, plain};
 
 /// The reason why a disk is not served as a ublk device. [`Error::detail`](zoneplug_core::Error::detail) returns it.
 /// Failures of system calls are not among them: their error has an [`std::io::Error`] as its source.
@@ -70,6 +71,27 @@ pub enum UblkError {
     Batch {
         /// The number of the device.
         id: u32,
+    },
+    /// Linux has no number as high as that of a disk's last device.
+    NumberTooHigh {
+        /// The specification of the disk.
+        disk: String,
+        /// The number.
+        number: u64,
+    },
+    /// Two disks would have devices of one number.
+    NumberTwice {
+        /// The number.
+        number: u64,
+        /// The specification of a disk.
+        disk: String,
+        /// The specification of the other disk.
+        other: String,
+    },
+    /// Another program has stopped the device while it was served.
+    Stopped {
+        /// The device.
+        path: String,
     },
     /// The driver does not keep the words by which the next server recognises the disk of a device.
     KeepsNoIdentity,
@@ -151,6 +173,14 @@ impl fmt::Display for UblkError {
                 f,
                 "/dev/ublkb{id} is this disk, made by an earlier zoneplug with --batch, which this version does not have"
             ),
+            UblkError::NumberTooHigh { disk, number } => {
+                write!(f, "{} would be up to /dev/ublkb{number}", plain(disk))
+            }
+            UblkError::NumberTwice { number, disk, other } => {
+                let (disk, other) = (plain(disk), plain(other));
+                write!(f, "/dev/ublkb{number} would be of {disk} and of {other}")
+            }
+            UblkError::Stopped { path } => write!(f, "{path} was stopped from outside"),
             UblkError::KeepsNoIdentity => {
                 write!(f, "this kernel's ublk does not keep what another server knows a disk by")
             }
@@ -169,7 +199,9 @@ impl ErrorDetail for UblkError {
     fn kind(&self) -> ErrorKind {
         match self {
             UblkError::NoDevice { .. } => ErrorKind::NotFound,
-            UblkError::OtherLayout { .. } => ErrorKind::Invalid,
+            UblkError::OtherLayout { .. }
+            | UblkError::NumberTooHigh { .. }
+            | UblkError::NumberTwice { .. } => ErrorKind::Invalid,
             UblkError::Batch { .. } | UblkError::KeepsNoIdentity => ErrorKind::NotSupported,
             _ => ErrorKind::Busy,
         }
@@ -231,6 +263,16 @@ impl ErrorDetail for UblkError {
                  or, to give the device up: ",
             )
             .command(remove(*id)),
+            UblkError::NumberTooHigh { .. } => {
+                format!("a lower id: the highest number of Linux is {MAX_ID}").into()
+            }
+            UblkError::NumberTwice { .. } => {
+                "an id for each disk, with room for all of its devices; or none: the next free numbers"
+                    .into()
+            }
+            UblkError::Stopped { .. } => {
+                "start it again; dmesg has what the kernel says of it".into()
+            }
             UblkError::KeepsNoIdentity => Hint::from("")
                 .option("no-recovery")
                 .text(": the device goes when its server dies"),

@@ -1,16 +1,17 @@
 //! The door of iSCSI: serves disks over the network as units of one target.
 
 use super::{Looks, known_client, known_client_of};
-use crate::compare::{Difference, WantedDisk, WantedDoor, is_of};
+use crate::compare::{WantedDisk, WantedDoor, is_of};
 use crate::door::Door;
+use crate::error::{Difference, ServeError};
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::served::{AddClients, Network, PassedDisk, Served};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use zoneplug_control::Failure;
 use zoneplug_control::client::{HostShown, StateShown};
 use zoneplug_control::names::LOGICAL_UNIT;
-use zoneplug_control::{Failure, Kind};
 use zoneplug_core::{Device, Sector, plain};
 use zoneplug_host::iscsi::{self, Disk, Initiator, Iscsi, IscsiListeners, IscsiOptions};
 use zoneplug_host::signals::Notifier;
@@ -254,8 +255,12 @@ impl Door for IscsiDoor {
         let Some(Server { server, .. }) = &self.server else { return Ok(()) };
         match server.failure() {
             None => Ok(()),
-            Some(why) => Err(Failure::new(Kind::Io, format!("{}: {why}", server.address()))
-                .hint("start it again; initiators connect again by themselves")),
+            Some(why) => Err(ServeError::DoorFailed {
+                at: server.address().to_string(),
+                because: why,
+                then: "initiators connect again by themselves",
+            }
+            .into()),
         }
     }
 

@@ -6,8 +6,9 @@ mod shown;
 mod stamp;
 
 use super::{Looks, known_client, known_client_of};
-use crate::compare::{Difference, MarkedDisk, WantedDisk, WantedDoor, is_of, refused};
+use crate::compare::{MarkedDisk, WantedDisk, WantedDoor, is_of};
 use crate::door::{Door, leave_disks_and_flush};
+use crate::error::ServeError;
 use crate::inherited::Inherited;
 use crate::open_disks::OpenDisks;
 use crate::running::DISAPPEAR_TIMEOUT;
@@ -20,9 +21,9 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use zoneplug_control::Failure;
 use zoneplug_control::client::{KnownHostShown, PathShown, StateOfSubsystem};
 use zoneplug_control::names::NAMESPACE;
-use zoneplug_control::{Failure, Kind};
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::plain;
 use zoneplug_core::{Device, Nanos, Sector};
@@ -262,8 +263,12 @@ impl Server {
     fn check_running(&self) -> Result<(), Failure> {
         match self.server.failure() {
             None => Ok(()),
-            Some(why) => Err(Failure::new(Kind::Io, format!("{}: {why}", self.server.address()))
-                .hint("start it again; hosts connect again by themselves")),
+            Some(why) => Err(ServeError::DoorFailed {
+                at: self.server.address().to_string(),
+                because: why,
+                then: "hosts connect again by themselves",
+            }
+            .into()),
         }
     }
 
@@ -437,8 +442,9 @@ impl Door for NvmeTcpDoor {
         });
         let shown = self.plan.would_show(&shapes.collect::<Vec<_>>())?;
         if let Some(known) = inherited_subsystem(inherited) {
-            clients::compare_namespaces(known, &shown).map_err(|Difference { what, hint }| {
-                refused(what, format!("{hint}; or end the running server first"))
+            clients::compare_namespaces(known, &shown).map_err(|mut difference| {
+                difference.hint += "; or end the running server first";
+                ServeError::ClientsDiffer { process: None, difference }
             })?;
         }
         let known = new.iter().filter_map(|d| stamp.known(&d.spec, d.mark, moved));

@@ -6,6 +6,7 @@ mod numbers;
 use super::Looks;
 use crate::compare::{WantedDisk, WantedDoor};
 use crate::door::Door;
+use crate::error::ServeError;
 use crate::inherited::Inherited;
 use crate::once::FileOrder;
 use crate::open_disks::{OpenDisks, flush};
@@ -16,15 +17,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use zoneplug_control::Failure;
 use zoneplug_control::client;
-use zoneplug_control::{Failure, Kind};
 use zoneplug_core::plain;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bytes, Sector};
+use zoneplug_core::{Bytes, Error, Sector};
 use zoneplug_host::signals::Notifier;
 use zoneplug_host::ublk::{
-    self, InUse, StopFailed, Ublk, UblkDisk, UblkOptions, in_use, is_watched, slices,
+    self, InUse, StopFailed, Ublk, UblkDisk, UblkError, UblkOptions, in_use, is_watched, slices,
     sync_before_stop,
 };
 use zoneplug_host::{HostedDisk, ServedCounters, Specification};
@@ -243,17 +244,13 @@ impl Device {
     /// Fails if the device has ended by itself.
     fn check_running(&self) -> Result<(), Failure> {
         let device = lock(&self.device);
-        let (path, hint) =
-            (self.path.display(), "start it again; dmesg has what the kernel says of it");
-        match device.as_ref() {
-            Some(d) if d.failure().is_some() => {
-                let why = d.failure().unwrap_or_default();
-                Err(Failure::io(format!("{path}: {why}")).hint(hint))
+        let path = self.path.display().to_string();
+        match device.as_ref().map(|d| (d.failure(), d.is_served())) {
+            Some((Some(because), _)) => {
+                let then = "dmesg has what the kernel says of it";
+                Err(ServeError::DoorFailed { at: path, because, then }.into())
             }
-            Some(d) if !d.is_served() => {
-                let what = format!("{path} was stopped from outside");
-                Err(Failure::new(Kind::Device, what).hint(hint))
-            }
+            Some((None, false)) => Err(Error::from(UblkError::Stopped { path }).into()),
             _ => Ok(()),
         }
     }

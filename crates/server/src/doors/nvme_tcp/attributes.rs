@@ -4,9 +4,10 @@
 
 use crate::served::DoorAttributes;
 use std::sync::Arc;
+use zoneplug_control::Failure;
 use zoneplug_control::client::{AttributeShown, PathShown};
-use zoneplug_control::{Failure, Kind};
-use zoneplug_core::plain;
+use zoneplug_core::disk::AttributeError;
+use zoneplug_core::{Error, plain};
 use zoneplug_host::nvme_tcp::{AnaState, NvmeTcp};
 
 const ENABLE: &str = "enable";
@@ -35,9 +36,14 @@ impl NetworkAttributes {
         match value {
             "0" | "1" => self.server.set_enabled(self.disk, value == "1"),
             _ => {
-                let what = format!("{ENABLE} is 0 or 1, not {}", plain(value));
-                return Err(Failure::new(Kind::Usage, what)
-                    .hint(format!("{ENABLE} 1: hosts see the disk; {ENABLE} 0: they do not")));
+                let hint = format!("{ENABLE} 1: hosts see the disk; {ENABLE} 0: they do not");
+                return Err(Error::from(AttributeError::Value {
+                    name: ENABLE,
+                    value: plain(value).into_owned(),
+                    allowed: "0 or 1".to_owned(),
+                })
+                .hint(hint)
+                .into());
             }
         }
         Ok(was)
@@ -52,12 +58,14 @@ impl NetworkAttributes {
                 all => all.join(", "),
             };
             let what = format!("{} is not an address with an ANA state", plain(address));
-            return Err(Failure::new(Kind::Usage, what).hint(hint));
+            return Err(Failure::usage(what).hint(hint));
         };
         let Some(state) = AnaState::ALL.into_iter().find(|state| state.name() == value) else {
             let what = format!("{} is not an ANA state", plain(value));
             let hint = AnaState::ALL.map(AnaState::name).join(", ");
-            return Err(Failure::new(Kind::Usage, what).hint(hint));
+            let (name, value) = ("ana_state", plain(value).into_owned());
+            let error = AttributeError::Value { name, value, allowed: hint.clone() };
+            return Err(Error::from(error).worded(what).hint(hint).into());
         };
         self.server.set_ana_state(n, state);
         Ok(shown[n].ana_state.clone())

@@ -1,6 +1,6 @@
 //! Checks before a takeover: hosts of the running server must find the same subsystem at the next one.
 
-use crate::compare::Difference;
+use crate::error::Difference;
 use std::collections::BTreeMap;
 use zoneplug_control::client::{HostShown, StateOfSubsystem, StateShown};
 use zoneplug_core::plain;

@@ -17,7 +17,8 @@
 //! Disks that no host has used are removed.
 
 use super::{clients, shown};
-use crate::compare::{MarkedDisk, is_of, refused};
+use crate::compare::{MarkedDisk, is_of};
+use crate::error::{Difference, ServeError};
 use crate::served::PassedDisk;
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -208,9 +209,7 @@ impl Stamp {
     }
 
     fn is_claimed(&self) -> Failure {
-        let what = format!("another server of this machine serves {}", plain(&self.nqn));
-        let hint = "--nqn NAME of its own; --takeover with all disks of that server, and --socket as it has it; zoneplug status";
-        refused(what, hint.to_owned())
+        ServeError::NameTaken { name: self.nqn.clone(), option: "nqn" }.into()
     }
 
     fn take(&mut self, record: Record, now_s: u64) {
@@ -334,10 +333,9 @@ impl Stamp {
 
     fn refused(&self, what: String, hint: &str) -> Failure {
         let path = self.note.as_ref().map_or_else(String::new, |n| n.path().display().to_string());
-        refused(
-            what,
-            format!("{hint}; --forget-hosts, or rm {}, if no host has it any more", plain(&path)),
-        )
+        let path = plain(&path);
+        let hint = format!("{hint}; --forget-hosts, or rm {path}, if no host has it any more");
+        ServeError::ClientsDiffer { process: None, difference: Difference { what, hint } }.into()
     }
 
     /// Writes the hosts' knowledge of the disks, before the first host can connect.

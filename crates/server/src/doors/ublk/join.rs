@@ -1,10 +1,11 @@
 //! Disks with more zones than Linux accepts in one ublk device: the device mapper joins several devices (`linear`).
 //! Uses `dmsetup` to make and remove the joined device.
 
+use crate::error::ServeError;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use zoneplug_control::{Failure, Kind};
+use zoneplug_control::Failure;
 
 /// The devices of one disk, in the order of its zones, each with its sectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,8 +94,8 @@ impl Joined {
                 Ok(())
             }
             _ => {
-                let what = format!("{} is not removed", self.path.display());
-                Err(Failure::new(Kind::Device, what).hint("dmsetup remove, and its name"))
+                let path = self.path.display().to_string();
+                Err(ServeError::NotRemoved { path }.into())
             }
         }
     }
@@ -119,9 +120,9 @@ fn remove_dangling(path: &Path) {
 
 /// Runs dmsetup with `input` on its standard input. Returns its output.
 fn dmsetup(args: &[&str], input: &str) -> Result<String, Failure> {
-    let failed = |what: &str| {
-        Failure::new(Kind::Device, format!("dmsetup {}: {what}", args.join(" ")))
-            .hint("the package dmsetup, and modprobe dm_mod; or without --join, and the table that is printed then")
+    let failed = |because: &str| {
+        let (command, because) = (args.join(" "), because.to_owned());
+        Failure::from(ServeError::DeviceMapper { command, because })
     };
     let piped = |c: &mut Command| {
         c.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()

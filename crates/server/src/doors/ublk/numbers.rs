@@ -3,8 +3,8 @@
 use super::BlockDisk;
 use crate::once::FileOrder;
 use zoneplug_control::Failure;
-use zoneplug_core::plain;
-use zoneplug_host::ublk::MAX_ID;
+use zoneplug_core::Error;
+use zoneplug_host::ublk::{MAX_ID, UblkError};
 
 /// Assigns device numbers: the requested one to the first disk, and consecutive ones to the others.
 #[derive(Debug, Clone, Copy)]
@@ -37,9 +37,8 @@ pub(super) fn check<'a>(
         let first = u64::from(first);
         let last = first + devices as u64 - 1;
         if last > u64::from(MAX_ID) {
-            let what = format!("{} would be up to /dev/ublkb{last}", plain(spec));
-            let hint = format!("a lower id: the highest number of Linux is {MAX_ID}");
-            return Err(Failure::usage(what).hint(hint).of_disk(spec));
+            let error = UblkError::NumberTooHigh { disk: spec.to_owned(), number: last };
+            return Err(Failure::from(Error::from(error)).of_disk(spec));
         }
         ranges.push((first, last, spec));
     }
@@ -48,9 +47,9 @@ pub(super) fn check<'a>(
         let [(_, last, a), (first, _, b)] = pair else { continue };
         if first <= last {
             let (a, b) = if order.get(a) <= order.get(b) { (a, b) } else { (b, a) };
-            let what = format!("/dev/ublkb{first} would be of {} and of {}", plain(a), plain(b));
-            let hint = "an id for each disk, with room for all of its devices; or none: the next free numbers";
-            return Err(Failure::usage(what).hint(hint).of_disk(b));
+            let (disk, other) = ((*a).to_owned(), (*b).to_owned());
+            let error = UblkError::NumberTwice { number: *first, disk, other };
+            return Err(Failure::from(Error::from(error)).of_disk(b));
         }
     }
     Ok(())
