@@ -1,5 +1,6 @@
 """Disks that a program serves."""
 
+import errno
 import gc
 import json
 import socket
@@ -60,6 +61,12 @@ def test_a_start_that_fails_says_why(tmp_path):
         assert e.value.hint
     with pytest.raises(errors.Error):
         zoneplug.serve("mem,zones=0")
+    with pytest.raises(errors.Error) as e:
+        zoneplug.serve("mem,zones=8", "mem,zones=8")
+    assert e.value.reason == "DiskTwice"
+    with pytest.raises(errors.Error) as e:
+        zoneplug.serve(tmp_path / "missing.zbd")
+    assert e.value.errno == errno.ENOENT
     with zoneplug.serve("mem,zones=8", address="0.0.0.0:0", allow_host=["nqn.2026-11.org.example:host"]):
         pass
 
