@@ -281,6 +281,7 @@ fn u13_a_member_of_the_group_may_ask_and_not_take() {
     let _socket = Socket::open(Some(&path), access, serving).unwrap();
     let ask = "import socket, sys
 s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
 s.connect(sys.argv[1])
 s.send(sys.argv[2].encode() + b'\\n')
 print(s.makefile().readline())";
