@@ -121,11 +121,18 @@ const fn row(
     name: &'static str,
     errno: i32,
     nvme: u16,
-    (key, code, qualifier): (u8, u8, u8),
+    sense: Sense,
     wp: WritePointer,
 ) -> Row {
-    Row { status, name, errno, nvme, sense: Sense { key, code, qualifier }, wp }
+    Row { status, name, errno, nvme, sense, wp }
 }
+
+const fn sense(key: u8, code: u8, qualifier: u8) -> Sense {
+    Sense { key, code, qualifier }
+}
+
+/// ABORTED COMMAND, without an additional code.
+const ABORTED: Sense = sense(0xb, 0, 0);
 
 // Linux's numbers (asm-generic/errno*.h), written out because core has no libc.
 const EIO: i32 = 5;
@@ -147,40 +154,40 @@ use WritePointer::{Advanced, Kept, Unknown};
 /// The only table of statuses. NVMe codes are those of the NVM Command Set and ZNS Command Set specifications, sense
 /// codes those of ZBC and SPC.
 const TABLE: [Row; Status::NUMBER] = [
-    row(S::Ok, "ok", 0, 0x000, (0, 0, 0), Advanced),
-    row(S::NotAtWritePointer, "not at the write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
-    row(S::PastCapacity, "past the zone capacity", EIO, 0x1b8, (5, 0x21, 5), Kept),
+    row(S::Ok, "ok", 0, 0x000, sense(0, 0, 0), Advanced),
+    row(S::NotAtWritePointer, "not at the write pointer", EIO, 0x1bc, sense(5, 0x21, 4), Kept),
+    row(S::PastCapacity, "past the zone capacity", EIO, 0x1b8, sense(5, 0x21, 5), Kept),
     // A device that answers this disagrees with the layer's write pointer.
-    row(S::ZoneFull, "zone full", EIO, 0x1b9, (5, 0x24, 0), Unknown),
-    row(S::ZoneReadOnly, "zone read-only", EIO, 0x1ba, (7, 0x27, 7), Kept),
-    row(S::ZoneOffline, "zone offline", EIO, 0x1bb, (5, 0x2c, 0x0e), Kept),
-    row(S::StaleWritePointer, "stale write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
-    row(S::OutOfRange, "out of range", EINVAL, 0x080, (5, 0x21, 0), Kept),
-    row(S::Unaligned, "unaligned", EINVAL, 0x002, (5, 0x24, 0), Kept),
-    row(S::BadBuffer, "buffer does not match the length", EINVAL, 0x002, (5, 0x24, 0), Kept),
-    row(S::ConventionalZone, "conventional zone", EIO, 0x002, (5, 0x24, 0), Kept),
-    row(S::NotZoneStart, "not a zone start", EINVAL, 0x002, (5, 0x24, 0), Kept),
-    row(S::AppendTooLarge, "append too large", EINVAL, 0x002, (5, 0x24, 0), Kept),
-    row(S::ZoneBusy, "zone busy", EBUSY, 0x1bf, (2, 4, 7), Kept),
-    row(S::WouldBlock, "would block", EAGAIN, 0x082, (2, 4, 7), Kept),
-    row(S::ReadOnlyDisk, "disk opened read-only", EROFS, 0x182, (7, 0x27, 0), Kept),
-    row(S::NotSupported, "not supported", EOPNOTSUPP, 0x001, (5, 0x20, 0), Kept),
-    row(S::AbortedBehind, "aborted behind a failed write", ECANCELED, 0x007, (0xb, 0, 0), Kept),
-    row(S::AbortedByManagement, "aborted by zone management", ECANCELED, 0x007, (0xb, 0, 0), Kept),
-    row(S::Aborted, "aborted", ECANCELED, 0x007, (0xb, 0, 0), Unknown),
-    row(S::OpenLimit, "too many open zones", ETOOMANYREFS, 0x1be, (7, 0x55, 0x0e), Kept),
-    row(S::ActiveLimit, "too many active zones", EOVERFLOW, 0x1bd, (7, 0x55, 0x0e), Kept),
-    row(S::Boundary, "zone boundary", EIO, 0x1b8, (5, 0x21, 5), Kept),
-    row(S::InvalidField, "invalid field", EINVAL, 0x002, (5, 0x24, 0), Kept),
-    row(S::InvalidTransition, "invalid zone state transition", EIO, 0x1bf, (5, 0x24, 0), Kept),
-    row(S::UnalignedWrite, "device refused the write", EIO, 0x1bc, (5, 0x21, 4), Unknown),
-    row(S::Busy, "device busy", EAGAIN, 0x082, (2, 4, 7), Kept),
-    row(S::Io, "I/O error", EIO, 0x006, (4, 0x44, 0), Unknown),
-    row(S::Medium, "medium error", EIO, 0x280, (3, 0x0c, 0), Unknown),
-    row(S::ShortTransfer, "short transfer", EIO, 0x004, (0xb, 0x4b, 0), Unknown),
-    row(S::NoSpace, "no space left", ENOSPC, 0x081, (4, 0x44, 0), Unknown),
-    row(S::Timeout, "timeout", ETIMEDOUT, 0x007, (0xb, 0x2e, 1), Unknown),
-    row(S::NoDevice, "no device", ENODEV, 0x370, (2, 4, 0), Unknown),
+    row(S::ZoneFull, "zone full", EIO, 0x1b9, sense(5, 0x24, 0), Unknown),
+    row(S::ZoneReadOnly, "zone read-only", EIO, 0x1ba, sense(7, 0x27, 7), Kept),
+    row(S::ZoneOffline, "zone offline", EIO, 0x1bb, sense(5, 0x2c, 0x0e), Kept),
+    row(S::StaleWritePointer, "stale write pointer", EIO, 0x1bc, sense(5, 0x21, 4), Kept),
+    row(S::OutOfRange, "out of range", EINVAL, 0x080, sense(5, 0x21, 0), Kept),
+    row(S::Unaligned, "unaligned", EINVAL, 0x002, sense(5, 0x24, 0), Kept),
+    row(S::BadBuffer, "buffer does not match the length", EINVAL, 0x002, sense(5, 0x24, 0), Kept),
+    row(S::ConventionalZone, "conventional zone", EIO, 0x002, sense(5, 0x24, 0), Kept),
+    row(S::NotZoneStart, "not a zone start", EINVAL, 0x002, sense(5, 0x24, 0), Kept),
+    row(S::AppendTooLarge, "append too large", EINVAL, 0x002, sense(5, 0x24, 0), Kept),
+    row(S::ZoneBusy, "zone busy", EBUSY, 0x1bf, sense(2, 4, 7), Kept),
+    row(S::WouldBlock, "would block", EAGAIN, 0x082, sense(2, 4, 7), Kept),
+    row(S::ReadOnlyDisk, "disk opened read-only", EROFS, 0x182, sense(7, 0x27, 0), Kept),
+    row(S::NotSupported, "not supported", EOPNOTSUPP, 0x001, sense(5, 0x20, 0), Kept),
+    row(S::AbortedBehind, "aborted behind a failed write", ECANCELED, 0x007, ABORTED, Kept),
+    row(S::AbortedByManagement, "aborted by zone management", ECANCELED, 0x007, ABORTED, Kept),
+    row(S::Aborted, "aborted", ECANCELED, 0x007, ABORTED, Unknown),
+    row(S::OpenLimit, "too many open zones", ETOOMANYREFS, 0x1be, sense(7, 0x55, 0x0e), Kept),
+    row(S::ActiveLimit, "too many active zones", EOVERFLOW, 0x1bd, sense(7, 0x55, 0x0e), Kept),
+    row(S::Boundary, "zone boundary", EIO, 0x1b8, sense(5, 0x21, 5), Kept),
+    row(S::InvalidField, "invalid field", EINVAL, 0x002, sense(5, 0x24, 0), Kept),
+    row(S::InvalidTransition, "invalid zone state transition", EIO, 0x1bf, sense(5, 0x24, 0), Kept),
+    row(S::UnalignedWrite, "device refused the write", EIO, 0x1bc, sense(5, 0x21, 4), Unknown),
+    row(S::Busy, "device busy", EAGAIN, 0x082, sense(2, 4, 7), Kept),
+    row(S::Io, "I/O error", EIO, 0x006, sense(4, 0x44, 0), Unknown),
+    row(S::Medium, "medium error", EIO, 0x280, sense(3, 0x0c, 0), Unknown),
+    row(S::ShortTransfer, "short transfer", EIO, 0x004, sense(0xb, 0x4b, 0), Unknown),
+    row(S::NoSpace, "no space left", ENOSPC, 0x081, sense(4, 0x44, 0), Unknown),
+    row(S::Timeout, "timeout", ETIMEDOUT, 0x007, sense(0xb, 0x2e, 1), Unknown),
+    row(S::NoDevice, "no device", ENODEV, 0x370, sense(2, 4, 0), Unknown),
 ];
 
 impl Status {

@@ -355,7 +355,7 @@ impl OrderWindow {
             };
             let Some(early) = self.take(zone, offset) else { break };
             if matches!(admit, Admit::Reject(_)) {
-                self.refuse(shard, i, (offset, early), Reason::Dropped, ended);
+                self.refuse(shard, i, offset, early, Reason::Dropped, ended);
                 continue;
             }
             self.counters.admitted += 1;
@@ -411,7 +411,7 @@ impl OrderWindow {
         while let Some((offset, ..)) = self.first(zone) {
             let Some(early) = self.take(zone, offset) else { return };
             match &mut place {
-                Some((shard, i)) => self.refuse(shard, *i, (offset, early), Reason::Dropped, ended),
+                Some((shard, i)) => self.refuse(shard, *i, offset, early, Reason::Dropped, ended),
                 None => self.end(early, Status::OutOfRange, Reason::Dropped, ended),
             }
         }
@@ -447,7 +447,7 @@ impl OrderWindow {
         let offsets: Vec<u32> = early.filter(|(_, e)| of(e)).map(|(&offset, _)| offset).collect();
         for offset in offsets {
             let Some(early) = self.take(zone, offset) else { continue };
-            self.refuse(shard, i, (offset, early), reason, ended);
+            self.refuse(shard, i, offset, early, reason, ended);
         }
         self.clear(zone, shard, i);
     }
@@ -457,7 +457,8 @@ impl OrderWindow {
         &mut self,
         shard: &mut Shard,
         i: usize,
-        (offset, early): (u32, Early),
+        offset: u32,
+        early: Early,
         reason: Reason,
         ended: &mut Vec<Box<Bio>>,
     ) {

@@ -67,7 +67,7 @@ impl QueueState {
         let (mut writer, spindle) = shared.writer(zone);
         match writer.list(zone, ticket, now, &layout.writer_params) {
             Listed::Queued => {}
-            Listed::Go => self.next_turn(shared, layout, (writer, spindle), now),
+            Listed::Go => self.next_turn(shared, layout, writer, spindle, now),
             Listed::Resume => {
                 let (mut shard, i) = shared.shard_of(zone);
                 let valid = shard.plugs[i].leave_list(ticket);
@@ -76,7 +76,7 @@ impl QueueState {
                     self.backlog.begin_turn(zone);
                 } else {
                     // An abort has taken the zone's writes meanwhile. Its next write is listed anew, and waits for a turn of its own.
-                    self.next_turn(shared, layout, (writer, spindle), now);
+                    self.next_turn(shared, layout, writer, spindle, now);
                 }
             }
             Listed::Wait { wait: number, until } => {
@@ -91,7 +91,8 @@ impl QueueState {
         &mut self,
         shared: &Shared,
         layout: &Layout,
-        (mut writer, spindle): (MutexGuard<'_, SingleWriter>, usize),
+        mut writer: MutexGuard<'_, SingleWriter>,
+        spindle: usize,
         now: Nanos,
     ) {
         if layout.writer_params.policy.wants_bytes() {
@@ -138,7 +139,7 @@ impl QueueState {
         let ticket = shard.plugs[i].get_listed();
         drop(shard);
         writer.list_again(zone, ticket, end, now);
-        self.next_turn(shared, layout, (writer, spindle), now);
+        self.next_turn(shared, layout, writer, spindle, now);
     }
 
     /// Handles a turn whose zone has nothing left to write: waits for more if the policy asks for that, and otherwise
@@ -162,7 +163,7 @@ impl QueueState {
         }
         match writer.drained(end, now, frozen, &layout.writer_params) {
             Some((number, until)) => self.waits.put(Wait { spindle, number, until }),
-            None => self.next_turn(shared, layout, (writer, spindle), now),
+            None => self.next_turn(shared, layout, writer, spindle, now),
         }
     }
 
@@ -177,7 +178,7 @@ impl QueueState {
             if now >= until || frozen {
                 self.waits.remove(i);
                 if writer.end_wait(number) {
-                    self.next_turn(shared, layout, (writer, spindle), now);
+                    self.next_turn(shared, layout, writer, spindle, now);
                 }
             } else if !writer.is_waiting(number) {
                 self.waits.remove(i);

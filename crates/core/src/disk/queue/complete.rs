@@ -14,6 +14,14 @@ use crate::plug::{AfterWrite, Shard};
 use crate::sync::{MutexGuard, Ordering};
 use crate::unit::{Nanos, ZoneNo};
 
+/// A plug whose write has ended, and what follows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndedWrite {
+    /// The plug's place in its shard.
+    pub(super) plug: usize,
+    pub(super) next: AfterWrite,
+}
+
 impl DiskQueue {
     /// Does the work of the queue, and appends the BIOs that have finished to `done`.
     ///
@@ -146,8 +154,8 @@ impl QueueState {
         cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        let (guard, plug) = self.next_of(shared, ZoneNo(cmd.zone));
-        self.follow_up::<ARBITRATED>(shared, layout, guard, plug, cmd, done);
+        let (guard, ended) = self.next_of(shared, ZoneNo(cmd.zone));
+        self.follow_up::<ARBITRATED>(shared, layout, guard, ended, cmd, done);
     }
 
     /// Locks the shard of a zone whose write has succeeded. Returns the zone's plug, and what follows.
@@ -156,13 +164,13 @@ impl QueueState {
         &mut self,
         shared: &'s Shared,
         zone: ZoneNo,
-    ) -> (MutexGuard<'s, Shard>, (usize, AfterWrite)) {
+    ) -> (MutexGuard<'s, Shard>, EndedWrite) {
         let (mut guard, i) = shared.shard_of(zone);
         let next = guard.next(i);
         if next == AfterWrite::Idle && guard.plugs[i].awaits_report() {
             self.written_before_report(shared, &mut guard, i, zone);
         }
-        (guard, (i, next))
+        (guard, EndedWrite { plug: i, next })
     }
 
     /// Handles the success of a write of plug `i` whose zone awaits a report.
@@ -218,10 +226,11 @@ impl QueueState {
             shared.events.stale(&mut wake, layout, zone, cmd.status);
             next = AfterWrite::Aborted;
         }
-        self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
+        let ended = EndedWrite { plug: i, next };
+        self.follow_up::<ARBITRATED>(shared, layout, guard, ended, cmd, done);
     }
 
-    /// Handles what follows the end of `cmd`, a write of plug `i` of the shard: sends the writes that wait, or gives
+    /// Handles what follows the end of `cmd`, a write of a plug of the shard: sends the writes that wait, or gives
     /// the plug back. Then delivers the BIOs, those that the plug has aborted first.
     #[inline(always)]
     pub(super) fn follow_up<const ARBITRATED: bool>(
@@ -229,10 +238,11 @@ impl QueueState {
         shared: &Shared,
         layout: &Layout,
         mut guard: MutexGuard<'_, Shard>,
-        (i, next): (usize, AfterWrite),
+        ended: EndedWrite,
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
+        let EndedWrite { plug: i, next } = ended;
         if ARBITRATED {
             if next == AfterWrite::Issue {
                 guard.plugs[i].get_in_line();

@@ -65,11 +65,10 @@ impl QueueState {
             self.deliver(shared, &mut cmd, done);
             return self.tags.put(cmd);
         }
-        let (mut guard, plug) = self.next_of(shared, zone);
-        let (i, next) = plug;
-        if next != AfterWrite::Issue {
-            guard.unlock_plug(i);
+        let (mut guard, ended) = self.next_of(shared, zone);
+        if ended.next != AfterWrite::Issue {
+            guard.unlock_plug(ended.plug);
         }
-        self.follow_up::<true>(shared, layout, guard, plug, cmd, done);
+        self.follow_up::<true>(shared, layout, guard, ended, cmd, done);
     }
 }

@@ -24,6 +24,15 @@ struct Piece {
     len_sectors: u32,
 }
 
+/// A piece of a write that its zone has refused.
+#[derive(Debug, Clone, Copy)]
+struct RefusedPiece {
+    zone: ZoneNo,
+    /// Where the piece begins in its zone.
+    offset: u32,
+    status: Status,
+}
+
 /// The parts of a range, one for each zone.
 fn pieces(layout: &Layout, bio: &Bio) -> impl Iterator<Item = Piece> {
     let geometry = &layout.geometry;
@@ -102,7 +111,7 @@ impl QueueState {
             }
             let (_, offset) = layout.geometry.zone_of(p.sector);
             if let Err(status) = shard.plugs[i].check(offset, p.len_sectors) {
-                refused = Some((p.zone, offset, status));
+                refused = Some(RefusedPiece { zone: p.zone, offset, status });
                 break;
             }
         }
@@ -114,11 +123,12 @@ impl QueueState {
                 }
             }
         };
-        if let Some((zone, offset, status)) = refused {
+        if let Some(piece) = refused {
+            let RefusedPiece { zone, offset, status } = piece;
             let PlugPlace { shard: s, index: i } = shared.place(zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
             let len = bio.len_sectors;
-            let back = self.hold_split(shared, layout, shard, i, (zone, offset, status), bio);
+            let back = self.hold_split(shared, layout, shard, i, piece, bio);
             if back.is_some() {
                 shard.rejected(i, status);
             }
@@ -183,7 +193,7 @@ impl QueueState {
         }
     }
 
-    /// Holds a write that is longer than a command and was refused with `status`, if it comes early. Its parts are
+    /// Holds a write that is longer than a command and whose `piece` was refused, if it comes early. Its parts are
     /// held together. A write that spans zones is not held: its other parts would have to wait, too. Returns a write
     /// that is not held.
     fn hold_split(
@@ -192,9 +202,10 @@ impl QueueState {
         layout: &Layout,
         shard: &mut Shard,
         i: usize,
-        (zone, offset, status): (ZoneNo, u32, Status),
+        piece: RefusedPiece,
         bio: Box<Bio>,
     ) -> Option<Box<Bio>> {
+        let RefusedPiece { zone, offset, status } = piece;
         let len = u64::from(offset) + u64::from(bio.len_sectors);
         let one_zone = len <= u64::from(layout.geometry.zone_sectors())
             && layout.geometry.zone_of(bio.sector).0 == zone;
