@@ -19,7 +19,8 @@ use zoneplug_host::{Batch, IoError};
 /// The contract of [`pieces`]; each piece is memory that nothing writes meanwhile.
 unsafe fn gathered(
     disk: &zp_disk,
-    (op, sector): (Op, u64),
+    op: Op,
+    sector: u64,
     iov: *const iovec,
     iovcnt: c_int,
 ) -> Outcome<AlignedBuf> {
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn zp_writev(
     // SAFETY: an open disk and a list, says the header.
     call(|| unsafe {
         let disk = self::disk(disk)?;
-        write(disk, sector, gathered(disk, (Op::Write, sector), iov, iovcnt)?, flags)
+        write(disk, sector, gathered(disk, Op::Write, sector, iov, iovcnt)?, flags)
     })
 }
 
@@ -166,7 +167,7 @@ pub unsafe extern "C" fn zp_appendv(
     // SAFETY: an open disk and a list, says the header.
     wide_call(|| unsafe {
         let disk = self::disk(disk)?;
-        append(disk, zone_start, gathered(disk, (Op::ZoneAppend, zone_start), iov, iovcnt)?, flags)
+        append(disk, zone_start, gathered(disk, Op::ZoneAppend, zone_start, iov, iovcnt)?, flags)
     })
 }
 

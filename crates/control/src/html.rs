@@ -28,7 +28,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// A page with this title, more styles and lines of its head, and the content that `body` writes.
-pub fn page(title: &str, (styles, head): (&str, &str), body: impl FnOnce(&mut String)) -> String {
+pub fn page(title: &str, styles: &str, head: &str, body: impl FnOnce(&mut String)) -> String {
     let mut out = String::new();
     let _ = write!(
         out,
@@ -84,8 +84,7 @@ mod tests {
         assert_eq!(escape(r#"<a href="x">&"#), "&lt;a href=&quot;x&quot;&gt;&amp;");
         assert_eq!(escape("a\u{202e}\x1b<\n"), "a\\u{202e}\\u{1b}&lt;\n");
         assert!(
-            page("</title><b>", ("", ""), |_| ())
-                .contains("<title>&lt;/title&gt;&lt;b&gt;</title>")
+            page("</title><b>", "", "", |_| ()).contains("<title>&lt;/title&gt;&lt;b&gt;</title>")
         );
     }
 }

@@ -285,9 +285,10 @@ mod tests {
                 disk.lose_append(client, landed, count);
             }
             let found = [1, 2].map(|zone| {
-                let what = (ZoneNo(zone), 8, &AppendData::default());
-                let search = &mut AppendSearch::nowhere();
-                disk.with(|ledger| ledger.claim_append(client, what, search, Nanos(0))).is_some()
+                let (data, search) = (AppendData::default(), &mut AppendSearch::nowhere());
+                let zone = ZoneNo(zone);
+                disk.with(|ledger| ledger.claim_append(client, zone, 8, &data, search, Nanos(0)))
+                    .is_some()
             });
             assert_eq!(found, noted);
         }

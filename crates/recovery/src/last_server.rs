@@ -127,7 +127,8 @@ impl LastServer {
     pub(crate) fn may_have_written(
         &self,
         client: ClientKey,
-        (zone, offset): (ZoneNo, u32),
+        zone: ZoneNo,
+        offset: u32,
         now: Nanos,
     ) -> bool {
         self.written.get(zone.0 as usize).is_some_and(|written| offset < *written)
@@ -157,7 +158,9 @@ impl LastServer {
     pub(crate) fn place(
         &self,
         client: ClientKey,
-        (zone, len_sectors, blocks): (ZoneNo, u32, &[u64]),
+        zone: ZoneNo,
+        len_sectors: u32,
+        blocks: &[u64],
         tried: &[u32],
         now: Nanos,
     ) -> Option<u32> {

@@ -331,9 +331,9 @@ impl ResendLedger {
         }
         let zone = self.zone(at);
         let has = |w: &Written| w.at <= at && at < w.at.plus(u64::from(w.len_sectors));
-        let is_noted = || self.writes.last((zone, client), u64::MAX, has).is_some();
-        let place = self.geometry.zone_of(at);
-        if !known && !is_noted() && !self.last_server.may_have_written(client, place, now) {
+        let is_noted = || self.writes.last(zone, client, u64::MAX, has).is_some();
+        let (_, offset) = self.geometry.zone_of(at);
+        if !known && !is_noted() && !self.last_server.may_have_written(client, zone, offset, now) {
             return None;
         }
         Some(self.claim(zone, Reservation::Nothing))
@@ -371,7 +371,9 @@ impl ResendLedger {
     pub(crate) fn claim_append(
         &mut self,
         client: ClientKey,
-        (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
+        zone: ZoneNo,
+        len_sectors: u32,
+        data: &AppendData,
         search: &mut AppendSearch,
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
@@ -379,7 +381,7 @@ impl ResendLedger {
         let is = |landed: &Landed| {
             landed.len_sectors == len_sectors && landed.hash.is_none_or(|h| h == data.hash)
         };
-        match self.appends.last((zone, client), search.below, is) {
+        match self.appends.last(zone, client, search.below, is) {
             Some((place, landed)) => {
                 self.appends.begin_comparison(place);
                 search.below = place.number;
@@ -387,7 +389,7 @@ impl ResendLedger {
             }
             None => {
                 search.below = 0;
-                self.claim_blocks(client, (zone, len_sectors, data), search, now)
+                self.claim_blocks(client, zone, len_sectors, data, search, now)
             }
         }
     }
@@ -396,12 +398,20 @@ impl ResendLedger {
     fn claim_blocks(
         &mut self,
         client: ClientKey,
-        (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
+        zone: ZoneNo,
+        len_sectors: u32,
+        data: &AppendData,
         search: &mut AppendSearch,
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
-        let what = (zone, len_sectors, &*data.blocks);
-        let offset = self.last_server.place(client, what, &search.offsets, now)?;
+        let offset = self.last_server.place(
+            client,
+            zone,
+            len_sectors,
+            &data.blocks,
+            &search.offsets,
+            now,
+        )?;
         search.offsets.push(offset);
         let at = self.geometry.zone_start(zone).plus(u64::from(offset));
         let id = self.claim(zone, Reservation::Blocks(offset, data.blocks.len()));

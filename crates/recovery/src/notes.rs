@@ -98,7 +98,8 @@ impl<T: Copy> Notes<T> {
     /// Returns the last note of a client in a zone that `is` accepts, among those with a number below `below`.
     pub(crate) fn last(
         &self,
-        (zone, client): (ZoneNo, ClientKey),
+        zone: ZoneNo,
+        client: ClientKey,
         below: u64,
         is: impl Fn(&T) -> bool,
     ) -> Option<(Place, T)> {
@@ -307,7 +308,7 @@ mod tests {
             for (zone, client) in (0..9).map(|n| (ZoneNo(n / 3), ClientKey(u64::from(n % 3)))) {
                 let of = |p: &&Plain| (p.place.zone, p.place.client) == (zone, client);
                 let (mut is, mut below) = (Vec::new(), u64::MAX);
-                while let Some((place, what)) = notes.last((zone, client), below, |_| true) {
+                while let Some((place, what)) = notes.last(zone, client, below, |_| true) {
                     assert_eq!(place.number, what);
                     is.push(place);
                     below = place.number;

@@ -228,8 +228,9 @@ impl Resend {
     }
 
     fn next_place(&mut self, ledger: &mut ResendLedger, now: Nanos) -> ResendStep {
-        let what = (self.zone, self.sent.len_sectors, &self.data);
-        match ledger.claim_append(self.sent.client, what, &mut self.search, now) {
+        let Sent { client, len_sectors, .. } = self.sent;
+        let search = &mut self.search;
+        match ledger.claim_append(client, self.zone, len_sectors, &self.data, search, now) {
             Some((id, landed)) => {
                 self.stage = Stage::Append { id, at: landed.at };
                 ResendStep::Ask(StepIo::compare(landed.at, landed.len_sectors, 0))

@@ -81,7 +81,7 @@ pub(crate) fn open(
             if !inherited.has(spec) {
                 door.check_disk(spec).map_err(|f| f.of_disk(spec))?;
             }
-            let opened = open_one(spec, inherited, (door.order_window(spec), open));
+            let opened = open_one(spec, inherited, door.order_window(spec), open);
             disks.insert(spec, opened.map_err(|f| f.of_disk(spec))?);
         }
     }
@@ -92,7 +92,8 @@ pub(crate) fn open(
 fn open_one(
     spec: &Specification,
     inherited: &Inherited,
-    (order_window, open): (Option<Nanos>, OpenSpec),
+    order_window: Option<Nanos>,
+    open: OpenSpec,
 ) -> Result<OpenDisk, Failure> {
     let mut named = open(spec, &inherited.disks)?;
     if let Some(window) = order_window {

@@ -38,7 +38,7 @@ pub(crate) fn find(
         let Some(pid) = server.pid() else { continue };
         let is_meant = only.is_none_or(|only| process_id(pid) == only);
         has_answered |= is_meant;
-        let Some(state) = state_of(&mut server, answer, (pid, note), wanted)? else { continue };
+        let Some(state) = state_of(&mut server, answer, pid, note, wanted)? else { continue };
         if !compare(&state, wanted, pid)? {
             continue;
         }
@@ -118,7 +118,8 @@ fn take_over(running: &mut Running, state: &StateShown) -> Result<Inherited, Fai
 fn state_of(
     server: &mut Server,
     answer: Result<Value, Failure>,
-    (pid, note): (Pid, fn(&str)),
+    pid: Pid,
+    note: fn(&str),
     wanted: &[WantedDoor<'_>],
 ) -> Result<Option<StateShown>, Failure> {
     let process = process_id(pid);

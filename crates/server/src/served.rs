@@ -35,7 +35,8 @@ impl Served {
         door: &'static str,
         name: impl Into<String>,
         spec: &Specification,
-        (disk, passed): (&HostedDisk, &PassedDisk),
+        disk: &HostedDisk,
+        passed: &PassedDisk,
     ) -> Served {
         Served {
             door,

@@ -204,7 +204,9 @@ impl Requests {
     fn change(
         &self,
         file: FileNo,
-        (mode, uid, gid): (Option<u32>, Option<u32>, Option<u32>),
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
         size: Option<u64>,
         modified: Option<TimeOrNow>,
     ) -> Result<(), rustix::io::Errno> {
@@ -266,7 +268,7 @@ impl Filesystem for Requests {
         reply: ReplyAttr,
     ) {
         let Ok(file) = self.file(ino) else { return reply.error(Errno::EPERM) };
-        match self.change(file, (mode, uid, gid), size, mtime) {
+        match self.change(file, mode, uid, gid, size, mtime) {
             Ok(()) => reply.attr(&ATTRIBUTES_LAST, &self.attr(Node::File(file))),
             Err(e) => reply.error(error(e)),
         }

@@ -103,7 +103,7 @@ fn checked(settings: &Settings) -> Result<Checked, Failure> {
     let args = &settings.args;
     let blocks = planned(settings, &plans)?;
     let mut disks: Vec<Disk> = blocks.iter().map(block_disk).collect();
-    let mut doors = requested(args, (None, blocks), plans.clone());
+    let mut doors = requested(args, None, blocks, plans.clone());
     check(&config(args, Access::default(), None), &mut doors)?;
     let mut known: BTreeMap<String, usize> =
         disks.iter().enumerate().map(|(n, d)| (d.spec.clone(), n)).collect();

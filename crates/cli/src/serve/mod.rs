@@ -167,7 +167,7 @@ fn begin(settings: &Settings, clients: ClientAccess, signals: Signals) -> Result
     // Planned only once: the paths may name other files when this server takes its disks back.
     let planned = planned(settings, &plans)?;
     let control = if planned.is_empty() { None } else { Some(Ublk::open()?) };
-    let doors = requested(args, (control, planned), plans);
+    let doors = requested(args, control, planned, plans);
     let config = config(args, access, metrics_at);
     let told = |told: Announcement| {
         // The server serves even if its standard output is closed or its reader stalls.
@@ -209,7 +209,8 @@ fn planned(settings: &Settings, plans: &NetworkPlans) -> Result<Vec<Planned>, Fa
 /// The requested doors. Doors without `control` cannot be started.
 fn requested(
     args: &Args,
-    (control, planned): (Option<Ublk>, Vec<Planned>),
+    control: Option<Ublk>,
+    planned: Vec<Planned>,
     plans: NetworkPlans,
 ) -> Doors {
     let rules = Rules { moved: args.moved, join: args.join, latencies: args.measured.times() };

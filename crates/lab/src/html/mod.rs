@@ -9,7 +9,7 @@ use zoneplug_control::html;
 
 /// A page with this title, which may have plots, and the content that `body` writes.
 pub(crate) fn page(title: &str, body: impl FnOnce(&mut String)) -> String {
-    html::page(title, (STYLE, ""), body)
+    html::page(title, STYLE, "", body)
 }
 
 /// Writes plots beside each other.

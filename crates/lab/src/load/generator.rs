@@ -9,7 +9,7 @@
 use super::arena::{Arena, Buffer};
 use super::clock::{nap, process_cpu, thread_cpu};
 use super::latency::histogram;
-use super::notes::Notes;
+use super::notes::{Counts, Notes};
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use crate::threads::together;
@@ -136,7 +136,8 @@ impl<P: Port> Worker<P> {
     fn note(&mut self, now: Instant) {
         if let Some(notes) = self.notes.as_mut().filter(|n| n.is_due(now)) {
             let t = &self.tally;
-            notes.note(now, (t.bios, t.bytes, t.refused.values().sum()), &t.latency);
+            let failed = t.refused.values().sum();
+            notes.note(now, Counts { bios: t.bios, bytes: t.bytes, failed }, &t.latency);
         }
     }
 

@@ -18,6 +18,15 @@ pub(crate) struct Noted {
     pub(crate) latency: Mutex<LatencyShown>,
 }
 
+/// The BIOs of a client so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) bios: u64,
+    /// The bytes of the successful ones.
+    pub(crate) bytes: u64,
+    pub(crate) failed: u64,
+}
+
 /// Publishes a client's counters.
 #[derive(Debug)]
 pub(crate) struct Notes {
@@ -39,13 +48,9 @@ impl Notes {
         now - self.last >= EVERY
     }
 
-    /// Publishes the number of BIOs, the bytes of successful ones, the number of failed ones, and latencies.
-    pub(crate) fn note(
-        &mut self,
-        now: Instant,
-        (bios, bytes, failed): (u64, u64, u64),
-        times: &Histogram<u64>,
-    ) {
+    /// Publishes counts and latencies.
+    pub(crate) fn note(&mut self, now: Instant, counts: Counts, times: &Histogram<u64>) {
+        let Counts { bios, bytes, failed } = counts;
         self.last = now;
         self.noted.bios.store(bios, Ordering::Relaxed);
         self.noted.bytes.store(bytes, Ordering::Relaxed);

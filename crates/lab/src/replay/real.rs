@@ -86,7 +86,7 @@ impl Disks {
     ) -> Result<(), Failure> {
         for (i, disk) in self.disks.iter().enumerate() {
             let plan = Plan::of(args, replay, i);
-            plan.agree(args, replay, disk, (i, ways[i].len()))?;
+            plan.agree(args, replay, disk, i, ways[i].len())?;
             self.plans.push(plan);
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Disks {
                 }
                 let disk = &self.disks[i];
                 self.plans[i].prepare(disk, nth == 0)?;
-                rows.push(replay.row_in_real_time((i, disk), way, args.map, pace, workers)?);
+                rows.push(replay.row_in_real_time(i, disk, way, args.map, pace, workers)?);
             }
         }
         Ok(rows)
@@ -173,7 +173,8 @@ impl Plan {
         args: &Args,
         replay: &Replay<'_>,
         disk: &RealDisk,
-        (number, rows): (usize, usize),
+        number: usize,
+        rows: usize,
     ) -> Result<(), Failure> {
         let mut io = client(disk)?;
         let mut infos = self.report(&mut io)?;

@@ -122,7 +122,8 @@ impl Workload {
         g: &Geometry,
         max: u32,
         work: Work,
-        (i, jobs): (u32, u32),
+        i: u32,
+        jobs: u32,
         seed: u64,
     ) -> Result<Offsets, Error> {
         let mut o = Offsets::seeded(g, work, i, jobs, max, seed);
@@ -168,15 +169,15 @@ impl Workload {
         } else {
             for i in 0..self.jobs {
                 for disk in 0..run.disks {
-                    let job = (i, self.jobs);
-                    let offsets = self.offsets(&geometry, max, self.work, job, seeds(disk))?;
+                    let offsets =
+                        self.offsets(&geometry, max, self.work, i, self.jobs, seeds(disk))?;
                     clients.push(Box::new(Job::new(i, offsets, depth, times, log)));
                 }
             }
         }
         if let Some(work) = self.reads {
             for disk in 0..run.disks {
-                let offsets = self.offsets(&geometry, max, work, (0, 1), seeds(disk))?;
+                let offsets = self.offsets(&geometry, max, work, 0, 1, seeds(disk))?;
                 clients.push(Box::new(Job::new(self.jobs, offsets, work.depth, times, log)));
             }
         }

@@ -256,7 +256,7 @@ impl<'a> Replay<'a> {
             let disk = self.disks[d].with_rate(ppm);
             let (fit, map) = (&self.fits[d], self.map_of(d, map));
             let sent = Sent { fit, limits: disk.limits(), map, pace };
-            let ran = in_virtual_time(&self.ordered, &sent, (&disk, &ways[d][w]), workers)?;
+            let ran = in_virtual_time(&self.ordered, &sent, &disk, &ways[d][w], workers)?;
             Ok((row, ppm, ran, workers.is_asked()))
         })?;
         let mut of_rows: Vec<Vec<(u32, Row, bool)>> = rows.iter().map(|_| Vec::new()).collect();

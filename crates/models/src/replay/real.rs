@@ -53,7 +53,7 @@ impl<'a> Replay<'a> {
     /// let replay = Replay::in_real_time(&trace, &disks, &workers).unwrap();
     /// let pace = replay.pace(Speed::Asap, None);
     /// let way = DiskConfig::default().into();
-    /// let row = replay.row_in_real_time((0, &disks[0]), &way, Map::Auto, pace, &workers).unwrap();
+    /// let row = replay.row_in_real_time(0, &disks[0], &way, Map::Auto, pace, &workers).unwrap();
     /// assert_eq!((row.writes.operations, row.reads.bytes), (2, 4096));
     /// ```
     pub fn in_real_time(
@@ -68,7 +68,8 @@ impl<'a> Replay<'a> {
     /// Replays the trace on the disk with this number, opened in this way, on the calling thread.
     pub fn row_in_real_time(
         &self,
-        (number, disk): (usize, &RealDisk),
+        number: usize,
+        disk: &RealDisk,
         way: &Way,
         map: Map,
         pace: Pace,

@@ -181,7 +181,8 @@ impl Outcome {
 pub(super) fn in_virtual_time(
     trace: &Ordered<'_>,
     sent: &Sent<'_>,
-    (disk, way): (&VirtualDisk, &Way),
+    disk: &VirtualDisk,
+    way: &Way,
     workers: &Workers<'_>,
 ) -> Result<Row, Error> {
     let mut run = disk.run(&way.config);

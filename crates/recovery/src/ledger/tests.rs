@@ -31,7 +31,7 @@ fn append(
 ) -> Option<u64> {
     let data = data(hash);
     let search = &mut AppendSearch::nowhere();
-    let (id, found) = l.claim_append(client, (ZoneNo(zone), 8, &data), search, now)?;
+    let (id, found) = l.claim_append(client, ZoneNo(zone), 8, &data, search, now)?;
     l.confirm(id).then_some(found.at.0)
 }
 
@@ -83,9 +83,11 @@ fn l4_an_append_finds_its_place_while_others_are_compared_with_it() {
         l.lose_append(A, landed(at, None));
     }
     let data = data(5);
-    let what = (ZoneNo(1), 8, &data);
-    let (first, found) = l.claim_append(A, what, &mut AppendSearch::nowhere(), NOW).unwrap();
-    let (other, same) = l.claim_append(A, what, &mut AppendSearch::nowhere(), NOW).unwrap();
+    let claim = |l: &mut ResendLedger, search: &mut AppendSearch| {
+        l.claim_append(A, ZoneNo(1), 8, &data, search, NOW)
+    };
+    let (first, found) = claim(&mut l, &mut AppendSearch::nowhere()).unwrap();
+    let (other, same) = claim(&mut l, &mut AppendSearch::nowhere()).unwrap();
     assert_eq!((found.at.0, same.at.0), (0x808, 0x808), "it may be either");
     l.is_back(A, NOW);
     l.is_back(A, LATE);
@@ -93,9 +95,9 @@ fn l4_an_append_finds_its_place_while_others_are_compared_with_it() {
     assert!(!l.confirm(first), "one place for two");
     l.lose_append(A, landed(0x800, None));
     let mut search = AppendSearch::nowhere();
-    let (next, _) = l.claim_append(A, what, &mut search, NOW).unwrap();
+    let (next, _) = claim(&mut l, &mut search).unwrap();
     l.reject(next);
-    assert!(l.claim_append(A, what, &mut search, NOW).is_none(), "each place once");
+    assert!(claim(&mut l, &mut search).is_none(), "each place once");
 }
 
 /// L5. Also while the data are being compared.
@@ -111,8 +113,8 @@ fn l5_a_reset_forgets_its_zone_and_no_other() {
             l.lose_append(A, landed(zone * 0x800 + 16, Some(5)));
         }
         let compared = l.claim_write(A, Sector(0x800), false, NOW).unwrap();
-        let what = (ZoneNo(1), 8, &data(5));
-        let taken = l.claim_append(A, what, &mut AppendSearch::nowhere(), NOW).unwrap().0;
+        let search = &mut AppendSearch::nowhere();
+        let taken = l.claim_append(A, ZoneNo(1), 8, &data(5), search, NOW).unwrap().0;
         if all {
             l.forget_all();
         } else {
@@ -161,8 +163,8 @@ fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
     };
     let find = |l: &mut ResendLedger, client, zone, blocks: &[u64], now| {
         let data = AppendData { hash: 0, blocks: blocks.to_vec() };
-        let what = (ZoneNo(zone), 8 * blocks.len() as u32, &data);
-        let found = l.claim_append(client, what, &mut AppendSearch::nowhere(), now);
+        let (len_sectors, search) = (8 * blocks.len() as u32, &mut AppendSearch::nowhere());
+        let found = l.claim_append(client, ZoneNo(zone), len_sectors, &data, search, now);
         found.map(|(id, landed)| (id, landed.at.0))
     };
     let mut l = ledger();

@@ -247,7 +247,8 @@ impl Target {
         nexus: Nexus,
         lun: [u8; 8],
         cdb: &[u8],
-        (data, data_len): (Option<&AlignedBuf>, u32),
+        data: Option<&AlignedBuf>,
+        data_len: u32,
         expected: u32,
     ) -> Begun {
         let luns = &self.luns[..];

@@ -115,7 +115,7 @@ impl LogicalUnit {
                 report_luns(select, allocation, c.luns)
             }
             ScsiCommand::Inquiry { .. } => {
-                return Task::begin(&self.unit, &command, (c.data, c.data_len), c.expected);
+                return Task::begin(&self.unit, &command, c.data, c.data_len, c.expected);
             }
             _ => match (self.attention(c.nexus), command) {
                 (Some(sense), ScsiCommand::RequestSense { descriptors, allocation }) => {
@@ -132,13 +132,13 @@ impl LogicalUnit {
                     let list = c.data.map_or(&[][..], |d| d.as_slice());
                     match list.get(..list_len.min(MAX_LIST) as usize) {
                         Some(list) if c.data_len >= list_len => {
-                            self.reserve(c.nexus, action, (scope, kind), list)
+                            self.reserve(c.nexus, action, scope, kind, list)
                         }
                         _ => Answer::failed(INVALID_FIELD),
                     }
                 }
                 (None, _) => {
-                    return Task::begin(&self.unit, &command, (c.data, c.data_len), c.expected);
+                    return Task::begin(&self.unit, &command, c.data, c.data_len, c.expected);
                 }
             },
         };
@@ -146,10 +146,17 @@ impl LogicalUnit {
     }
 
     /// Carries out PERSISTENT RESERVE OUT.
-    fn reserve(&mut self, nexus: Nexus, action: ReserveOut, kind: (u8, u8), list: &[u8]) -> Answer {
+    fn reserve(
+        &mut self,
+        nexus: Nexus,
+        action: ReserveOut,
+        scope: u8,
+        kind: u8,
+        list: &[u8],
+    ) -> Answer {
         let initiator = self.initiators.get(&nexus);
         let id = initiator.map_or_else(TransportId::default, |c| c.transport_id.clone());
-        match self.reservations.change(nexus, &id, action, kind, list) {
+        match self.reservations.change(nexus, &id, action, scope, kind, list) {
             Ok(attentions) => {
                 for (other, sense) in attentions {
                     self.owe(other, sense);

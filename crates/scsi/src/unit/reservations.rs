@@ -165,7 +165,8 @@ impl Reservations {
         nexus: Nexus,
         transport_id: &TransportId,
         action: ReserveOut,
-        (scope, bits): (u8, u8),
+        scope: u8,
+        bits: u8,
         list: &[u8],
     ) -> Result<Attentions, Refusal> {
         if list.len() != LIST_LEN {
@@ -323,7 +324,7 @@ mod tests {
         let mut list = [0; LIST_LEN];
         list[..8].copy_from_slice(&keys.0.to_be_bytes());
         list[8..16].copy_from_slice(&keys.1.to_be_bytes());
-        r.change(nexus, &name(nexus), action, (0, kind), &list)
+        r.change(nexus, &name(nexus), action, 0, kind, &list)
     }
 
     fn registered() -> Reservations {
@@ -396,7 +397,7 @@ mod tests {
             "no such type"
         );
         assert!(
-            matches!(r.change(A, &name(A), Clear, (0, 0), &[0; 23]), Err(Refusal::Check(s)) if s.sense == PARAMETER_LENGTH)
+            matches!(r.change(A, &name(A), Clear, 0, 0, &[0; 23]), Err(Refusal::Check(s)) if s.sense == PARAMETER_LENGTH)
         );
     }
 

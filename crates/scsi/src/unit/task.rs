@@ -94,10 +94,11 @@ impl Task {
     pub(super) fn begin(
         unit: &Unit,
         command: &ScsiCommand,
-        (data, brought): (Option<&AlignedBuf>, u32),
+        data: Option<&AlignedBuf>,
+        brought: u32,
         expected: u32,
     ) -> (Task, Step) {
-        match Task::checked(unit, command, (data, brought), expected) {
+        match Task::checked(unit, command, data, brought, expected) {
             Ok(Begun::Task(mut task)) => {
                 let step = task.start(unit, data);
                 (task, step)
@@ -126,7 +127,8 @@ impl Task {
     fn checked(
         unit: &Unit,
         command: &ScsiCommand,
-        (data, brought): (Option<&AlignedBuf>, u32),
+        data: Option<&AlignedBuf>,
+        brought: u32,
         expected: u32,
     ) -> Result<Begun, SenseData> {
         let disk = unit.disk();

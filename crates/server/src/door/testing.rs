@@ -50,7 +50,7 @@ impl Door for TestDoor {
 
     fn served(&self) -> Vec<Served> {
         let Some((OpenDisk { disk, passed, .. }, _)) = &self.serving else { return Vec::new() };
-        let served = Served::new("test", "test0", &self.spec, (disk, passed));
+        let served = Served::new("test", "test0", &self.spec, disk, passed);
         vec![Served { network: Some(Network::at(self.at)), ..served }]
     }
 

@@ -123,7 +123,7 @@ impl Server {
                     failed_authentications: Box::new(move || for_failures.failed_logins()),
                     ..Network::at(self.server.address())
                 }),
-                ..Served::new(NAME, self.name(n), &d.spec, (&d.disk, &self.passed[n]))
+                ..Served::new(NAME, self.name(n), &d.spec, &d.disk, &self.passed[n])
             }
         };
         self.disks.iter().enumerate().map(of).collect()

@@ -293,7 +293,7 @@ impl Server {
                     attributes: Box::new(NetworkAttributes::of(&self.server, n)),
                     ..Network::at(self.server.address())
                 }),
-                ..Served::new(NAME, name, &d.spec, (&d.disk, &self.passed[n]))
+                ..Served::new(NAME, name, &d.spec, &d.disk, &self.passed[n])
             });
         }
         all

@@ -164,7 +164,8 @@ fn options(
 fn start(
     ublk: &Ublk,
     disk: HostedDisk,
-    (spec, passed): (&Specification, &PassedDisk),
+    spec: &Specification,
+    passed: &PassedDisk,
     options: &UblkOptions,
     notifier: Notifier,
 ) -> Result<Device, Failure> {
@@ -263,7 +264,7 @@ impl Device {
             counters: Box::new(move || {
                 lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)
             }),
-            ..Served::new(NAME, self.name(), &self.spec, (&self.disk, &self.passed))
+            ..Served::new(NAME, self.name(), &self.spec, &self.disk, &self.passed)
         }
     }
 }
@@ -398,7 +399,7 @@ impl Door for UblkDoor {
                 let id = planned.id.map(|id| id + nth);
                 let options = options(self.rules, &planned.of, id, open.tags, zones);
                 let disk = open.disk.clone();
-                let device = start(ublk, disk, (spec, &open.passed), &options, notifier.clone());
+                let device = start(ublk, disk, spec, &open.passed, &options, notifier.clone());
                 self.devices.push(device.map_err(|f| f.of_disk(spec))?);
             }
         }

@@ -31,7 +31,7 @@ pub(super) fn of(disks: &[Shown], now: SystemTime) -> String {
         [one] => format!("zoneplug: {}", plain(&one.name)),
         all => format!("zoneplug: {} disks", all.len()),
     };
-    page(&title, (STYLE, AGAIN), |out| {
+    page(&title, STYLE, AGAIN, |out| {
         let _ = writeln!(out, "<h1>{}</h1>", escape(&title));
         if let Some(first) = disks.first() {
             server(out, first, now);

@@ -11,6 +11,15 @@ use zoneplug_nvme::initiator::{Data, Done};
 use zoneplug_nvme::spec::zone::{ZoneDescriptor, ZoneReportHeader, ZoneState};
 use zoneplug_nvme::spec::{Completion, status};
 
+/// A write that has been answered.
+struct AnsweredWrite {
+    zone: usize,
+    generation: u64,
+    offset: u32,
+    len: u32,
+    stamp: Option<u64>,
+}
+
 impl NetworkWorld {
     pub(super) fn answered(&mut self, id: u64, done: Done) {
         let Done { completion, ref data } = done;
@@ -32,11 +41,11 @@ impl NetworkWorld {
         assert!(right, "{} bytes for {sent:?}, {said}", data.len());
         match sent.what {
             What::Write { zone, generation, offset, len, stamp } => {
-                let place = (zone, generation, offset, len);
-                self.wrote(sent.connection, place, stamp, said, &completion);
+                let write = AnsweredWrite { zone, generation, offset, len, stamp };
+                self.wrote(sent.connection, write, said, &completion);
             }
             What::Append { zone, generation, len, stamp } => {
-                self.appended((zone, generation, len), stamp, said, &completion);
+                self.appended(zone, generation, len, stamp, said, &completion);
             }
             What::Read { expect } => {
                 assert!(ok || self.has_faults, "a read: {said}");
@@ -116,14 +125,8 @@ impl NetworkWorld {
         }
     }
 
-    fn wrote(
-        &mut self,
-        c: usize,
-        (z, generation, offset, len): (usize, u64, u32, u32),
-        stamp: Option<u64>,
-        said: Status,
-        completion: &Completion,
-    ) {
+    fn wrote(&mut self, c: usize, write: AnsweredWrite, said: Status, completion: &Completion) {
+        let AnsweredWrite { zone: z, generation, offset, len, stamp } = write;
         let zone = &mut self.zones[z];
         zone.writes -= 1;
         zone.activity += 1;
@@ -150,7 +153,9 @@ impl NetworkWorld {
 
     fn appended(
         &mut self,
-        (z, generation, len): (usize, u64, u32),
+        z: usize,
+        generation: u64,
+        len: u32,
         stamp: u64,
         said: Status,
         completion: &Completion,

@@ -179,9 +179,8 @@ impl Volume {
             clients.with(|io| close_open_zones(io, &zones))??;
         }
         let now = SystemTime::now();
-        let owner = (super_block.uid, super_block.gid, super_block.mode);
         let extents = extents(&zones, super_block.aggregate_conventional);
-        let files: Vec<_> = extents.iter().map(|e| ZoneFile::new(e, owner, now)).collect();
+        let files: Vec<_> = extents.iter().map(|e| ZoneFile::new(e, &super_block, now)).collect();
         let of = |group| {
             let numbered = files.iter().zip(0..).filter(|(f, _)| f.group == group);
             numbered.map(|(_, n)| FileNo(n)).collect()

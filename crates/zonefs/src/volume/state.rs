@@ -3,6 +3,7 @@
 //! state published last and does not wait.
 
 use crate::layout::{Extent, Group};
+use crate::super_block::SuperBlock;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -140,14 +141,14 @@ pub(super) struct ZoneFile {
 }
 
 impl ZoneFile {
-    pub(super) fn new(of: &Extent, (uid, gid, mode): (u32, u32, u32), now: SystemTime) -> ZoneFile {
+    pub(super) fn new(of: &Extent, super_block: &SuperBlock, now: SystemTime) -> ZoneFile {
         let mut state = State {
             written: of.written_sectors << 9,
             tail: Vec::new(),
             access: Access::Full,
-            mode,
-            uid,
-            gid,
+            mode: super_block.mode,
+            uid: super_block.uid,
+            gid: super_block.gid,
             writers: 0,
             zone_open: false,
             modified: now,

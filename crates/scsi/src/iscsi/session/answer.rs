@@ -79,7 +79,7 @@ impl<C: DiskClient> Session<C> {
         if send == 0 {
             // The buffer goes back with the answer.
             let header = self.response(c, answer, len);
-            return self.output.push_part(header, n, (0, 0), true);
+            return self.output.push_part(header, n, 0, 0, true);
         }
         let (flag, rest) = residual(c.expected(), u64::from(len));
         let (piece, burst) = (self.agreed.max_send_data, self.agreed.max_burst);
@@ -102,7 +102,7 @@ impl<C: DiskClient> Session<C> {
             } else {
                 self.window.number(h)
             };
-            self.output.push_part(h, n, (at, part), last);
+            self.output.push_part(h, n, at, part, last);
             (at, data_sn) = (at + part, data_sn + 1);
         }
     }

@@ -304,11 +304,11 @@ impl<C: DiskClient> Session<C> {
             let sense = (status == ScsiStatus::CheckCondition).then(|| INVALID_FIELD.into());
             return self.answer(slot, Answer { status, sense, data: AnswerData::None }, server);
         }
-        let data = (c.data.as_ref(), c.received);
+        let (data, data_len) = (c.data.as_ref(), c.received);
         // Only a command that reads has room for an answer.
         let expected = if c.reads() { c.expected() } else { 0 };
         let h = c.header;
-        match server.target(|t| t.begin(nexus, h.lun(), h.cdb(), data, expected)) {
+        match server.target(|t| t.begin(nexus, h.lun(), h.cdb(), data, data_len, expected)) {
             Begun::Answer(answer) => self.answer(slot, answer, server),
             Begun::Task(unit, task, step) => {
                 let need = task.buffer_bytes();

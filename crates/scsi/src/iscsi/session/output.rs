@@ -79,13 +79,7 @@ impl Output {
     }
 
     /// Adds a PDU with a part of a held buffer. `last`: the buffer is not needed any more once this PDU is sent.
-    pub(super) fn push_part(
-        &mut self,
-        header: Header,
-        n: usize,
-        (from, len): (u32, u32),
-        last: bool,
-    ) {
+    pub(super) fn push_part(&mut self, header: Header, n: usize, from: u32, len: u32, last: bool) {
         let data = Data::Held { n, from, len, last };
         let envelope = Envelope::new(header, self.data(&data), &self.limits);
         self.add(OutPdu { envelope, data });
