@@ -149,7 +149,7 @@ fn connects(served: *mut zp_serving, host: &str) -> (u16, bool) {
         unsafe { (said(zp_serving_address(served)), said(zp_serving_nqn(served))) };
     let address = address.replace("0.0.0.0", "127.0.0.1").parse().unwrap();
     let mut q = nvme_host::Queue::open_at(address, Options::default());
-    let done = q.run(connect(0, 32, ANY_CONTROLLER, (&nqn, host))).completion;
+    let done = q.run(connect(0, 32, ANY_CONTROLLER, &nqn, host)).completion;
     (done.status, done.result >> 17 & 1 == 1)
 }
 

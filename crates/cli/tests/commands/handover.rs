@@ -183,7 +183,7 @@ fn k3_a_host_is_known_to_the_next_server() {
     let known = || state(&socket)["subsystem"]["known_hosts"].take();
     assert_eq!(known(), serde_json::json!([]));
     let mut admin = Queue::open_at(address.parse().unwrap(), Options::default());
-    admin.ok(connect(0, 32, ANY_CONTROLLER, (nqn(), HOST)));
+    admin.ok(connect(0, 32, ANY_CONTROLLER, nqn(), HOST));
     let host = serde_json::json!([{"nqn": HOST, "address": "127.0.0.1"}]);
     assert_eq!(known(), host);
     drop(admin);

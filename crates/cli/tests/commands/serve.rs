@@ -377,7 +377,7 @@ fn a_line_that_is_held_back_comes_by_itself() {
     let address = server.address();
     for _ in 0..3 {
         let mut q = Queue::open_at(address, Options::default());
-        assert_ne!(q.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.status, 0);
+        assert_ne!(q.run(connect(0, 32, ANY_CONTROLLER, NQN, HOST)).completion.status, 0);
     }
     let (first, rest) = (server.said(), server.said());
     assert!(first.contains(HOST) && !first.contains("more like this"), "{first}");

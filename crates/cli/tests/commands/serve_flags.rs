@@ -102,7 +102,7 @@ const OTHER_HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:a5a5a5a5-5a5a-5a5a-5a5
 /// The status of a connect command of a host's admin queue.
 fn connects(address: SocketAddr, host: &str) -> u16 {
     let mut q = Queue::open_at(address, Options::default());
-    q.run(connect(0, 32, ANY_CONTROLLER, (NQN, host))).completion.status
+    q.run(connect(0, 32, ANY_CONTROLLER, NQN, host)).completion.status
 }
 
 #[test]

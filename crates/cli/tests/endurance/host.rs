@@ -180,12 +180,12 @@ fn attach(address: &str, number: u32) -> (Queue, Queue) {
     let name =
         format!("nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a{number:02x}");
     let mut admin = Queue::open(address);
-    let id = admin.run(connect(0, 32, ANY_CONTROLLER, (NQN, &name))).completion.result as u16;
+    let id = admin.run(connect(0, 32, ANY_CONTROLLER, NQN, &name)).completion.result as u16;
     let start = Command::property_set(property::CC, Configuration::START.encode());
     admin.run((start, Data::None));
     admin.run(set_queues(1));
     let mut io = Queue::open(address);
-    io.run(connect(1, 128, id, (NQN, &name)));
+    io.run(connect(1, 128, id, NQN, &name));
     (admin, io)
 }
 

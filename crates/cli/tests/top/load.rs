@@ -107,12 +107,12 @@ struct WrittenZone {
 
 fn work(address: &str, disk: Disk, stop: &AtomicBool) {
     let mut admin = Queue::open(address);
-    let id = admin.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.result as u16;
+    let id = admin.run(connect(0, 32, ANY_CONTROLLER, NQN, HOST)).completion.result as u16;
     let start = Command::property_set(property::CC, Configuration::START.encode());
     admin.run((start, Data::None));
     admin.run(set_queues(1));
     let mut io = Queue::open(address);
-    io.run(connect(1, 128, id, (NQN, HOST)));
+    io.run(connect(1, 128, id, NQN, HOST));
     let mut zones: Vec<WrittenZone> = (0..disk.at_a_time)
         .map(|i| WrittenZone { number: i * disk.zones / disk.at_a_time, ..WrittenZone::default() })
         .collect();

@@ -178,13 +178,13 @@ impl Host {
     ) -> io::Result<Host> {
         let pump: &mut dyn FnMut() = &mut pump;
         let mut admin = Queue::open(at, pump)?;
-        let id = admin.run(connect(0, 32, ANY_CONTROLLER, (nqn, HOST)), pump)? as u16;
+        let id = admin.run(connect(0, 32, ANY_CONTROLLER, nqn, HOST), pump)? as u16;
         let start = Command::property_set(property::CC, Configuration::START.encode());
         admin.run((start, Data::None), pump)?;
         admin.run(set_queues(queues), pump)?;
         let io = |qid| {
             let mut q = Queue::open(at, pump)?;
-            q.run(connect(qid, ENTRIES, id, (nqn, HOST)), pump)?;
+            q.run(connect(qid, ENTRIES, id, nqn, HOST), pump)?;
             Ok(q)
         };
         let queues = (1..=queues).map(io).collect::<io::Result<_>>()?;

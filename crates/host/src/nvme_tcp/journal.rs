@@ -77,7 +77,7 @@ fn try_open(
     };
     let path = directory.join(format!("nvme-{identity:016x}.told"));
     let found: Vec<FoundZone> = zones.iter().map(FoundZone::of).collect();
-    if let Ok(journal) = Journal::open(&path, about.clone(), (last, me), &found) {
+    if let Ok(journal) = Journal::open(&path, about.clone(), last, me, &found) {
         let spaces = read_spaces(journal.unacked(&found), &d.disk);
         return Ok((journal, spaces));
     }

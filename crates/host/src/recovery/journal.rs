@@ -325,7 +325,8 @@ impl Journal {
     pub(crate) fn open(
         path: &Path,
         about: About,
-        (last, me): (u64, u64),
+        last: u64,
+        me: u64,
         found: &[FoundZone],
     ) -> Result<Journal, String> {
         let failed = |e: io::Error| match e.kind() {

@@ -119,7 +119,8 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
 
 /// Opens the devices below a layer, and puts the layer on them. The disk's attributes are those of the last device.
 fn put_on(
-    (part, nodes): (&SpecPart, &[SpecNode]),
+    part: &SpecPart,
+    nodes: &[SpecNode],
     purpose: Purpose,
     opened: &mut Opened,
 ) -> Result<DiskSpec, Error> {
@@ -324,7 +325,7 @@ impl DiskSpec {
 
     fn open(node: &SpecNode, purpose: Purpose, opened: &mut Opened) -> Result<DiskSpec, Error> {
         let part = match node {
-            SpecNode::Layer(part, below) => return put_on((part, below), purpose, opened),
+            SpecNode::Layer(part, below) => return put_on(part, below, purpose, opened),
             SpecNode::Device(part) => part,
         };
         let mut spec = part.options()?;

@@ -170,7 +170,7 @@ impl Ublk {
     ) -> Result<UblkDisk, Error> {
         let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
         let append = limits.visible_append_sectors(g.zone_sectors());
-        let (identity, shown) = what_is_shown((disk, spec), &g, options);
+        let (identity, shown) = what_is_shown(disk, spec, &g, options);
         let params = params::of(&g, shown.clone(), &limits, append)?;
         let outlives = !spec.is_volatile();
         let recovery = options.recovery && outlives;
@@ -180,7 +180,7 @@ impl Ublk {
             || search::abandoned(&machine, &identity, own, options, Patience::new(DEVICE_LIMIT));
         if outlives && let Some(info) = find()? {
             let served = Served { shown, disks: identity.now };
-            return self.take_over(disk, options, &params, (info, served), ended);
+            return self.take_over(disk, options, &params, info, served, ended);
         }
         let flags = abi::F_ZONED
             | abi::F_USER_COPY
@@ -198,12 +198,13 @@ impl Ublk {
             ..DevInfo::default()
         })?;
         let id = info.dev_id;
-        let kept = self.keeps((name, more), id);
+        let kept = self.keeps(name, more, id);
         let started = kept.and_then(|()| self.control.set_params(id, &params)).and_then(|()| {
             let records = options.records.as_deref().filter(|_| recovery);
             let served = Served { shown: shown.clone(), disks: identity.now };
             let record = JournalFile::of_new(disk, records, &info, served);
-            let disk = self.begin(disk, options, &params, (info, shown), (record, None), ended)?;
+            let device = DriverDevice { info, shown, record, replay: None };
+            let disk = self.begin(disk, options, &params, device, ended)?;
             self.control.start(id)?;
             Ok(disk)
         });
@@ -216,7 +217,7 @@ impl Ublk {
     }
 
     /// Checks that the driver keeps the words by which the device is recognised.
-    fn keeps(&self, (identity, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
+    fn keeps(&self, identity: u64, more: [u64; 2], id: u32) -> Result<(), Error> {
         match self.control.info(id)? {
             Some(info) if (info.identity, info.more) == (identity, more) => Ok(()),
             _ => Err(UblkError::KeepsNoIdentity.into()),
@@ -229,7 +230,8 @@ impl Ublk {
         disk: &HostedDisk,
         options: &UblkOptions,
         params: &abi::Params,
-        (info, served): (DevInfo, Served),
+        info: DevInfo,
+        served: Served,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let id = info.dev_id;
@@ -252,8 +254,8 @@ impl Ublk {
         let record = JournalFile::of_last(disk, records, &info, &found, served)?;
         let most = replay::most_in_flight(&info);
         let replay = replay::recovery(disk, &found, record.of_last_server(), most);
-        let replay = (record, Some(replay));
-        let device = self.begin(disk, options, &known, (info, shown), replay, ended)?;
+        let device = DriverDevice { info, shown, record, replay: Some(replay) };
+        let device = self.begin(disk, options, &known, device, ended)?;
         match self.control.end_recovery(id) {
             Ok(()) => Ok(device),
             Err(e) => {
@@ -269,10 +271,10 @@ impl Ublk {
         disk: &HostedDisk,
         options: &UblkOptions,
         params: &abi::Params,
-        (info, shown): (DevInfo, Range<u32>),
-        (record, replay): (JournalFile, Option<DiskRecovery>),
+        device: DriverDevice,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
+        let DriverDevice { info, shown, record, replay } = device;
         let recovered = replay.is_some();
         let timed = if options.latencies { info.nr_hw_queues } else { 0 };
         #[cfg(feature = "probes")]
@@ -352,9 +354,20 @@ pub fn is_watched(device: &Path, end: Instant) -> bool {
     udev::watches(Path::new(udev::RUN), (libc::major(dev), libc::minor(dev)), end)
 }
 
+/// A device that the driver has, and the state from which this server goes on.
+struct DriverDevice {
+    info: DevInfo,
+    /// The zones of the disk that the device shows.
+    shown: Range<u32>,
+    record: JournalFile,
+    /// `None`: the device is new.
+    replay: Option<DiskRecovery>,
+}
+
 /// The identity of a device, and the zones that it shows.
 fn what_is_shown(
-    (disk, spec): (&HostedDisk, &Specification),
+    disk: &HostedDisk,
+    spec: &Specification,
     g: &Geometry,
     options: &UblkOptions,
 ) -> (DeviceIdentity, Range<u32>) {

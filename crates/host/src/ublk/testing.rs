@@ -122,7 +122,7 @@ impl Journal {
         me: u64,
         written: &[u32],
     ) -> Result<Journal, String> {
-        journal::Journal::open(path, shape.about(), (last, me), &found(written)).map(Journal)
+        journal::Journal::open(path, shape.about(), last, me, &found(written)).map(Journal)
     }
 
     /// The paths that the server `last` noted in its journal at `path`.
@@ -205,8 +205,8 @@ pub fn serve_part(
     bytes: usize,
     client: &mut dyn BlockClient,
 ) -> io::Result<()> {
-    let left = Left::default();
-    serve_all::<Untimed>((disk, shown), 1, bytes, client, Vec::new(), left).map(drop)
+    let left = LeftState::default();
+    serve_all::<Untimed>(disk, shown, 1, bytes, client, Vec::new(), left).map(drop)
 }
 
 /// Like [`serve`], and times about one operation of each kind in `interval`. Returns the counters.
@@ -229,7 +229,7 @@ fn serve_as<T: Timing>(
     client: &mut dyn BlockClient,
     latencies: Vec<Arc<LatencyLog>>,
 ) -> io::Result<(u64, ServedCounters)> {
-    serve_all::<T>(whole(disk), depth, bytes, client, latencies, Left::default())
+    serve_all::<T>(disk, whole(disk), depth, bytes, client, latencies, LeftState::default())
 }
 
 /// Like [`serve`], with the state that the last server of the device has left, and the order in which the queue
@@ -240,27 +240,34 @@ pub(super) fn serve_from(
     depth: u16,
     bytes: usize,
     client: &mut dyn BlockClient,
-    left: Left,
+    left: LeftState,
 ) -> io::Result<()> {
-    serve_all::<Untimed>(whole(disk), depth, bytes, client, Vec::new(), left).map(drop)
+    serve_all::<Untimed>(disk, whole(disk), depth, bytes, client, Vec::new(), left).map(drop)
 }
 
-/// A disk of which a device shows all zones.
-fn whole(disk: &HostedDisk) -> (&HostedDisk, Range<u32>) {
-    (disk, 0..params::whole_zones(&disk.disk().geometry()))
+/// All zones of a disk that a device can show.
+fn whole(disk: &HostedDisk) -> Range<u32> {
+    0..params::whole_zones(&disk.disk().geometry())
 }
 
 /// The state that the last server of a device has left, and the order to its queues to leave it.
-type Left = (Option<DiskRecovery>, Option<journal::Journal>, Leave);
+#[derive(Default)]
+pub(super) struct LeftState {
+    pub(super) replay: Option<DiskRecovery>,
+    pub(super) journal: Option<journal::Journal>,
+    pub(super) leave: Leave,
+}
 
 fn serve_all<T: Timing>(
-    (disk, shown): (&HostedDisk, Range<u32>),
+    disk: &HostedDisk,
+    shown: Range<u32>,
     depth: u16,
     bytes: usize,
     client: &mut dyn BlockClient,
     latencies: Vec<Arc<LatencyLog>>,
-    (replay, journal, leave): Left,
+    left: LeftState,
 ) -> io::Result<(u64, ServedCounters)> {
+    let LeftState { replay, journal, leave } = left;
     let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
     let append = limits.visible_append_sectors(g.zone_sectors());
     let params = params::of(&g, shown.clone(), &limits, append).map_err(io::Error::other)?;

@@ -55,7 +55,7 @@ pub(crate) fn enable() -> (Command, Data) {
 /// The steps of the usual host, which knows the key `own` and wants the controller to know `ctrl`, with these random bytes.
 fn steps_with(own: &str, ctrl: Option<&str>, bytes: &[u8; 132]) -> Authenticate {
     let key = |text| Key::parse(text).unwrap();
-    Authenticate::new((NQN, HOST), &key(own), ctrl.map(key).as_ref(), 5, Random::new(bytes))
+    Authenticate::new(NQN, HOST, &key(own), ctrl.map(key).as_ref(), 5, Random::new(bytes))
 }
 
 /// The steps of the usual host with its key.
@@ -121,7 +121,7 @@ impl Queue {
     /// A queue of the usual host that is connected, and the result of that.
     pub(crate) fn connected_at(address: SocketAddr, qid: u16, id: u16) -> (Queue, u64) {
         let mut queue = Queue::open_at(address, Options::default());
-        let result = queue.ok(connect(qid, 32, id, (NQN, HOST))).completion.result;
+        let result = queue.ok(connect(qid, 32, id, NQN, HOST)).completion.result;
         (queue, result)
     }
 
@@ -157,21 +157,21 @@ impl Queue {
 
     /// The same of another host.
     pub(crate) fn admin_of(server: &NvmeTcp, host: &str, options: Options) -> (Queue, u16) {
-        Queue::open(server, options).into_admin((NQN, host))
+        Queue::open(server, options).into_admin(NQN, host)
     }
 
     /// An admin queue of the usual host whose controller is ready, and its first I/O queue, at the address of a subsystem.
     pub(crate) fn pair_at(address: &str, nqn: &str) -> (Queue, Queue) {
         let open = || Queue::open_at(address.parse().unwrap(), Options::default());
-        let (admin, id) = open().into_admin((nqn, HOST));
+        let (admin, id) = open().into_admin(nqn, HOST);
         let mut io = open();
-        io.ok(connect(1, 128, id, (nqn, HOST)));
+        io.ok(connect(1, 128, id, nqn, HOST));
         (admin, io)
     }
 
     /// Connects the admin queue of a subsystem and a host, and makes its controller ready.
-    fn into_admin(mut self, names: (&str, &str)) -> (Queue, u16) {
-        let id = self.ok(connect(0, 32, ANY_CONTROLLER, names)).completion.result as u16;
+    fn into_admin(mut self, nqn: &str, host: &str) -> (Queue, u16) {
+        let id = self.ok(connect(0, 32, ANY_CONTROLLER, nqn, host)).completion.result as u16;
         self.ok(enable());
         self.ok(set_queues(16));
         (self, id)
@@ -189,7 +189,7 @@ impl Queue {
         options: Options,
     ) -> Queue {
         let mut queue = Queue::open(server, options);
-        queue.ok(connect(qid, 128, id, (NQN, host)));
+        queue.ok(connect(qid, 128, id, NQN, host));
         queue
     }
 }

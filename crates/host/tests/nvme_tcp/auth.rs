@@ -116,7 +116,7 @@ fn a_host_that_leaves_it_out_gets_nothing() {
     let get = (Command::property_get(property::CAP, 8), Data::None);
     assert_eq!(admin.run(get).completion.status, REQUIRED);
     let mut q = Queue::open(&server, Options::default());
-    let refused = q.run(connect(1, 32, id, (NQN, HOST))).completion.status;
+    let refused = q.run(connect(1, 32, id, NQN, HOST)).completion.status;
     // A Connect is never told to authenticate first; the controller is disabled until its host has.
     assert_eq!(refused, 0x4182, "no I/O queue before the admin queue has authenticated");
     admin.authenticate(KEY, None).unwrap();
@@ -132,7 +132,7 @@ fn a_host_that_leaves_it_out_gets_nothing() {
     assert!(q.ok(read(1, 0, 1, BLOCK)).data.iter().all(|b| *b == 0), "nothing was written");
     // Another host has no key, and may not connect at all.
     let mut q = Queue::open(&server, Options::default());
-    let other = connect(0, 32, ANY_CONTROLLER, (NQN, "nqn.other"));
+    let other = connect(0, 32, ANY_CONTROLLER, NQN, "nqn.other");
     assert_eq!(q.run(other).completion.status, 0x4184);
 }
 
@@ -213,22 +213,20 @@ fn refused_hosts_are_logged() {
     let options = NvmeTcpOptions { hosts: others, ..options() };
     let server = NvmeTcp::start(&options, vec![disk(MEM)], || {}).unwrap();
     let mut queue = Queue::open(&server, Options::default());
-    let refused = queue.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.status;
+    let refused = queue.run(connect(0, 32, ANY_CONTROLLER, NQN, HOST)).completion.status;
     assert_eq!(refused & 0xfff, 0x184);
     let line = format!("WARN host-refused: the host {HOST} at 127.0.0.1 may not connect");
     soon("it is logged", || said(&line));
-    for (names, line) in [
+    for (nqn, host, line) in [
+        (NQN, "", "the host of an unknown name at 127.0.0.1 gave a name that is no NQN".to_owned()),
         (
-            (NQN, ""),
-            "the host of an unknown name at 127.0.0.1 gave a name that is no NQN".to_owned(),
-        ),
-        (
-            ("nqn.2014-08.org.example:none", HOST),
+            "nqn.2014-08.org.example:none",
+            HOST,
             format!("the host {HOST} at 127.0.0.1 asked for a subsystem that is not here"),
         ),
     ] {
         let mut queue = Queue::open(&server, Options::default());
-        let refused = queue.run(connect(0, 32, ANY_CONTROLLER, names)).completion.status;
+        let refused = queue.run(connect(0, 32, ANY_CONTROLLER, nqn, host)).completion.status;
         assert_eq!(refused & 0xfff, 0x182);
         soon("it is logged", || said(&format!("WARN host-refused: {line}")));
     }
@@ -257,11 +255,11 @@ fn k3_a_host_with_a_key_gets_in_during_a_flood() {
             match i % 3 {
                 0 => _ = q.stream.write_all(&q.host.take_output()),
                 1 => {
-                    q.send(connect(0, 32, ANY_CONTROLLER, (NQN, LISTED)));
+                    q.send(connect(0, 32, ANY_CONTROLLER, NQN, LISTED));
                     listed += usize::from(q.next().completion.status == 0);
                 }
                 _ => {
-                    q.send(connect(0, 32, ANY_CONTROLLER, (NQN, HOST)));
+                    q.send(connect(0, 32, ANY_CONTROLLER, NQN, HOST));
                     q.next();
                 }
             }
@@ -457,7 +455,7 @@ fn options_of_keys() {
     let server = NvmeTcp::start(&server, vec![disk(MEM)], || ()).unwrap();
     for (host, want) in [("nqn.b", 0), ("nqn.c", 0x4184)] {
         let mut q = Queue::open(&server, Options::default());
-        let c = q.run(connect(0, 32, ANY_CONTROLLER, (NQN, host))).completion;
+        let c = q.run(connect(0, 32, ANY_CONTROLLER, NQN, host)).completion;
         assert_eq!((c.status, c.result >> 16), (want, 0));
     }
 }

@@ -28,7 +28,7 @@ fn invented(server: &NvmeTcp, n: usize) -> Option<Queue> {
     let name = format!("nqn.2014-08.org.example:invented{n}");
     let bytes = queue.host.take_output();
     queue.stream.write_all(&bytes).ok()?;
-    queue.send(connect(0, 32, ANY_CONTROLLER, (NQN, &name)));
+    queue.send(connect(0, 32, ANY_CONTROLLER, NQN, &name));
     let mut bytes = [0; 4096];
     loop {
         let out = queue.host.take_output();

@@ -15,7 +15,7 @@ const TIME: u32 = 1000;
 /// An admin queue of a host with a keep alive time in milliseconds.
 fn host(server: &NvmeTcp, name: &str, time: u32) -> Queue {
     let mut queue = Queue::open(server, Options::default());
-    let (command, data) = connect(0, 32, ANY_CONTROLLER, (NQN, name));
+    let (command, data) = connect(0, 32, ANY_CONTROLLER, NQN, name);
     queue.ok((command.with_cdw(12, time), data));
     let start = Command::property_set(property::CC, Configuration::START.encode());
     queue.ok((start, Data::None));

@@ -347,7 +347,7 @@ fn l8_a_controller_reset_waits_for_the_commands_in_flight() {
     host.admin.ok(zoneplug_nvme::initiator::set_queues(16));
     let id = server.hosts()[0].controller;
     let mut io = Queue::open(&server, Options::default());
-    io.ok(connect(1, 128, id, (NQN, HOST)));
+    io.ok(connect(1, 128, id, NQN, HOST));
     let report = io.ok(report_zones(1, 0, 128)).data;
     assert_eq!(report[64 + 24], 2, "it has landed");
 }

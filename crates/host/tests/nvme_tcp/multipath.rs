@@ -40,11 +40,11 @@ impl Path {
             Queue { stream, host: Initiator::new(Options::default()) }
         };
         let (mut admin, mut io) = (open(), open());
-        let id = admin.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.result as u16;
+        let id = admin.ok(connect(0, 32, ANY_CONTROLLER, NQN, HOST)).completion.result as u16;
         let start = Command::property_set(property::CC, Configuration::START.encode());
         admin.ok((start, Data::None));
         admin.ok(set_queues(1));
-        io.ok(connect(1, 128, id, (NQN, HOST)));
+        io.ok(connect(1, 128, id, NQN, HOST));
         Path { admin, io }
     }
 }

@@ -280,12 +280,12 @@ fn hosts_that_are_not_listed_are_refused() {
     };
     let server = with(Some(listed), false, "127.0.0.1:0").unwrap();
     let mut q = Queue::open(&server, Options::default());
-    let refused = q.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.status;
+    let refused = q.run(connect(0, 32, ANY_CONTROLLER, NQN, HOST)).completion.status;
     assert_eq!(refused, 0x4184, "Connect Invalid Host");
     assert_eq!(q.stream.read(&mut [0; 8]).unwrap(), 0, "closed");
     q.stream.shutdown(Shutdown::Both).ok();
     let mut q = Queue::open(&server, Options::default());
-    q.ok(connect(0, 32, ANY_CONTROLLER, (NQN, listed)));
+    q.ok(connect(0, 32, ANY_CONTROLLER, NQN, listed));
     // Every address of this machine needs a word on who may connect.
     let error = with(None, false, "0.0.0.0:0").unwrap_err();
     assert!(matches!(error.detail(), Some(AccessError::Open { .. })), "{error}");

@@ -49,7 +49,8 @@ impl Authenticate {
     /// Starts an authentication of `host` with its key. With `controller_key` the controller must authenticate itself
     /// too. `t_id` distinguishes transactions.
     pub fn new(
-        (subsystem, host): (&str, &str),
+        subsystem: &str,
+        host: &str,
         key: &Key,
         controller_key: Option<&Key>,
         t_id: u16,

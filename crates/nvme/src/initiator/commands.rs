@@ -4,12 +4,13 @@ use super::Data;
 use crate::spec::fabrics::{Connect, ConnectData};
 use crate::spec::{Command, ZoneAction, admin, feature, opcode};
 
-/// Makes a Connect of queue `qid` with `entries` entries to the controller `cntlid` of a subsystem.
+/// Makes a Connect of queue `qid` with `entries` entries to the controller `cntlid` of a subsystem, for the host.
 pub fn connect(
     qid: u16,
     entries: u16,
     cntlid: u16,
-    (subsystem, host): (&str, &str),
+    subsystem: &str,
+    host: &str,
 ) -> (Command, Data) {
     let name = |text: &str| {
         let mut b = [0; 256];

@@ -9,7 +9,7 @@ use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 use zoneplug_nvme::target::auth::Job;
 use zoneplug_nvme::target::{Activity, Target};
 
-const NAMES: (&str, &str) = (target_side::NQN, "nqn.host");
+const HOST: &str = "nqn.host";
 
 /// A server without sockets, for the time of a call.
 struct OneServer<'a> {
@@ -100,7 +100,8 @@ impl Serving {
         let local = "127.0.0.1:4420".parse().unwrap();
         let association = Association::new(Config::default(), local, Nanos(0));
         let mut new = Served { host: Initiator::new(Options::default()), association, sent: 0 };
-        let result = self.ok(&mut new, initiator::connect(qid, 32, controller, NAMES));
+        let connect = initiator::connect(qid, 32, controller, target_side::NQN, HOST);
+        let result = self.ok(&mut new, connect);
         (new, result)
     }
 

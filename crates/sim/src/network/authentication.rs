@@ -30,7 +30,7 @@ impl NetworkWorld {
     pub(super) fn authenticate(&mut self, c: usize, key_text: &str) -> Option<bool> {
         let name = self.hosts[self.connections[c].host].name.clone();
         let (t_id, random) = (self.rng.draw() as u16, random(&mut self.rng));
-        let mut steps = Authenticate::new((SUBSYSTEM, &name), &key(key_text), None, t_id, random);
+        let mut steps = Authenticate::new(SUBSYSTEM, &name, &key(key_text), None, t_id, random);
         let mut received = Vec::new();
         loop {
             match steps.next(&received) {

@@ -165,8 +165,8 @@ impl NetworkWorld {
     ) -> Option<(usize, u64)> {
         let entries = if qid == 0 { 32 } else { self.rng.range(3, 24) as u16 };
         let c = self.open_connection(h, qid, entries);
-        let names = (SUBSYSTEM, self.hosts[h].name.as_str());
-        let (command, data) = initiator::connect(qid, entries, cntlid, names);
+        let host = &self.hosts[h].name;
+        let (command, data) = initiator::connect(qid, entries, cntlid, SUBSYSTEM, host);
         let cattr = if self.rng.one_in(2) { Connect::NO_SQ_FLOW_CONTROL } else { 0 };
         let fields = Connect { kato, cattr, ..Connect::decode(&command) };
         let result = self.ask(c, fields.encode(), data)?;

@@ -28,8 +28,9 @@ fn target(g: &Geometry, l: &Limits) -> (Target, Nqn, u16) {
     let mut t = Target::new(vec![]);
     t.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
     t.add_namespaces(&nqn, Namespace::of(0, [1; 16], g, l).unwrap()).unwrap();
-    let names = (nqn.as_str(), "nqn.host");
-    let (connect, Data::Out(data)) = initiator::connect(0, 32, ANY_CONTROLLER, names) else {
+    let (connect, Data::Out(data)) =
+        initiator::connect(0, 32, ANY_CONTROLLER, nqn.as_str(), "nqn.host")
+    else {
         panic!("Connect brings data")
     };
     let local: SocketAddr = "127.0.0.1:4420".parse().unwrap();

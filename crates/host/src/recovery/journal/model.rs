@@ -223,9 +223,10 @@ impl World {
     fn kill(&mut self, mut order: u64) {
         let about = about(ZONES as u32, QUEUES);
         let found = self.written.map(|n| FoundZone { written: n as u32, empty: n == 0 });
-        let servers = (self.stamp, self.stamp + 1);
-        self.journal = Journal::open(&self.place.record(), about, servers, &found).unwrap();
+        let last = self.stamp;
         self.stamp += 1;
+        self.journal =
+            Journal::open(&self.place.record(), about, last, self.stamp, &found).unwrap();
         let mut shown = BTreeSet::new();
         for (zone, pieces) in self.journal.unacked(&found) {
             let start = u64::from(zone.0) * ZONE_SECTORS;

@@ -92,7 +92,7 @@ fn the_next_server_finds_what_this_one_stored() {
     journal.begin(&request(Op::Write, 0x1000, 8));
     // Forgotten instead of dropped, as after a kill.
     std::mem::forget(journal);
-    let journal = Journal::open(&place.record(), about(4, 2), (1, 2), &[]).unwrap();
+    let journal = Journal::open(&place.record(), about(4, 2), 1, 2, &[]).unwrap();
     assert_eq!(unacked(&journal, 24), [0..8, 16..24]);
     assert!(journal.only_appends(ZoneNo(1)) && !journal.only_appends(ZoneNo(2)));
     journal.record(1, Sector(0x800), 8);
@@ -226,17 +226,17 @@ fn a_reset_that_nobody_saw_end_is_over_for_the_next_server() {
     journal.record(0, Sector(0x800), 8);
     let reset = request(RESET, 0x800, 0);
     journal.begin(&reset);
-    let journal = Journal::open(&place.record(), about(4, 2), (1, 2), &found(8)).unwrap();
+    let journal = Journal::open(&place.record(), about(4, 2), 1, 2, &found(8)).unwrap();
     assert_eq!(unacked(&journal, 16), [], "it may come yet, or have been");
     journal.begin(&reset);
-    let journal = Journal::open(&place.record(), about(4, 2), (2, 3), &found(0)).unwrap();
+    let journal = Journal::open(&place.record(), about(4, 2), 2, 3, &found(0)).unwrap();
     assert_eq!(unacked(&journal, 16), [0..16], "it has been");
     journal.record(0, Sector(0x800), 8);
     assert_eq!(unacked(&journal, 16), [8..16], "and is none of these in flight");
 }
 
 fn refusal(place: &JournalDir, about: About, last: u64) -> String {
-    Journal::open(&place.record(), about, (last, 9), &[]).err().unwrap()
+    Journal::open(&place.record(), about, last, 9, &[]).err().unwrap()
 }
 
 #[test]
@@ -263,18 +263,18 @@ fn a_record_of_something_else_is_not_believed() {
         assert_eq!(refusal(&place, about.clone(), 1), why, "{about:?}");
     }
     assert_eq!(refusal(&place, a(), 2), "the last server did not keep it");
-    assert!(Journal::open(&place.record(), a(), (1, 9), &[]).is_ok());
+    assert!(Journal::open(&place.record(), a(), 1, 9, &[]).is_ok());
 }
 
 #[test]
 fn a_server_that_died_before_it_served_does_not_count() {
     let place = JournalDir::new();
     drop(empty(&place));
-    drop(Journal::open(&place.record(), about(4, 2), (1, 2), &[]).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 1, 2, &[]).unwrap());
     // The device still has the stamp of 1, later that of 3.
-    drop(Journal::open(&place.record(), about(4, 2), (1, 3), &[]).unwrap());
-    drop(Journal::open(&place.record(), about(4, 2), (3, 4), &[]).unwrap());
-    drop(Journal::open(&place.record(), about(4, 2), (3, 5), &[]).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 1, 3, &[]).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 3, 4, &[]).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 3, 5, &[]).unwrap());
     assert_eq!(refusal(&place, about(4, 2), 1), "the last server did not keep it");
 }
 
@@ -304,7 +304,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
     assert_eq!(std::fs::read(place.0.join("elsewhere")).unwrap(), good);
     let mode = std::fs::symlink_metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
-    assert!(Journal::open(&path, about(4, 2), (1, 2), &[]).is_ok());
+    assert!(Journal::open(&path, about(4, 2), 1, 2, &[]).is_ok());
 }
 
 /// A write that was sent before a reset may be carried out after it, so the zone may have more than appends.
@@ -359,7 +359,7 @@ fn what_was_served_is_noted() {
     let long = "/x".repeat(4000);
     let next =
         About { disks: DiskState { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
-    drop(Journal::open(&path, next, (1, 2), &[]).unwrap());
+    drop(Journal::open(&path, next, 1, 2, &[]).unwrap());
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));

@@ -81,7 +81,7 @@ impl JournalFile {
     ) -> Result<JournalFile, Error> {
         let me = new_stamp();
         let record = match directory {
-            Some(directory) => Self::take(disk, directory, info, found, (me, served)),
+            Some(directory) => Self::take(disk, directory, info, found, me, served),
             None => Ok(JournalFile::default()),
         };
         // The stamp is replaced even if there is no journal, so that a journal with the old stamp becomes invalid.
@@ -112,12 +112,13 @@ impl JournalFile {
         directory: &Path,
         info: &DevInfo,
         found: &[FoundZone],
-        (me, served): (u64, Served),
+        me: u64,
+        served: Served,
     ) -> Result<JournalFile, String> {
         place(directory)?;
         let (about, last) = (about(disk, info, served)?, stamp(info.dev_id)?);
         let path = path(directory, info.dev_id);
-        match Journal::open(&path, about.clone(), (last, me), found) {
+        match Journal::open(&path, about.clone(), last, me, found) {
             Ok(journal) => Ok(JournalFile { journal: Some(journal), unknown: None }),
             Err(why) => {
                 let why = format!("{}: {why}", path.display());

@@ -5,7 +5,7 @@ use crate::recovery::journal::Journal;
 use crate::recovery::journal::tests::{JournalDir, about, request};
 use crate::ublk::abi::{self, DevInfo};
 use crate::ublk::leave::Leave;
-use crate::ublk::testing::{Answer, BlockClient, serve_from};
+use crate::ublk::testing::{Answer, BlockClient, LeftState, serve_from};
 use crate::{BlockingDisk, HostedDisk};
 use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
@@ -78,9 +78,9 @@ fn serve_client(
     mut client: Blocks<'_>,
 ) -> Vec<(i32, u64)> {
     let found = find(disk, 0..ZONES).unwrap();
-    let journal = Journal::open(&place.record(), about(ZONES, 1), (last, me), &found).unwrap();
+    let journal = Journal::open(&place.record(), about(ZONES, 1), last, me, &found).unwrap();
     let replay = recovery(disk, &found, Some(&journal), 8);
-    let left = (Some(replay), Some(journal), Leave::default());
+    let left = LeftState { replay: Some(replay), journal: Some(journal), ..LeftState::default() };
     serve_from(disk, 1, BLOCK, &mut client, left).unwrap();
     client.answers
 }
@@ -177,7 +177,7 @@ fn u6_appends_of_all_queues_are_looked_for() {
     let replay = recovery(&disk, &found, Some(&journal), most_in_flight(&info));
     let appends: Vec<_> = (1..=6).rev().map(|fill| (abi::OP_ZONE_APPEND, 0, fill)).collect();
     let mut client = Blocks::new(&appends);
-    let left = (Some(replay), Some(journal), Leave::default());
+    let left = LeftState { replay: Some(replay), journal: Some(journal), ..LeftState::default() };
     serve_from(&disk, 1, BLOCK, &mut client, left).unwrap();
     let places: Vec<u64> = client.answers.iter().map(|(_, at)| *at).collect();
     assert_eq!(places, [40, 32, 24, 16, 8, 0]);
@@ -196,7 +196,8 @@ fn u6_a_queue_does_not_wait_for_a_comparison() {
     let (sent, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut client = Blocks { leaves: true, ..Blocks::new(&REQUESTS) };
-        let left = (Some(replay), None, Leave::within(Duration::from_millis(50)));
+        let leave = Leave::within(Duration::from_millis(50));
+        let left = LeftState { replay: Some(replay), journal: None, leave };
         let served = serve_from(&disk, 3, BLOCK, &mut client, left);
         sent.send((served, client.answers)).unwrap();
     });
@@ -218,7 +219,7 @@ fn u9_a_disk_that_does_not_answer_does_not_keep_a_queue() {
     let ((sent, ended), begun) = (std::sync::mpsc::channel(), Instant::now());
     std::thread::spawn(move || {
         let mut client = Blocks { leaves: true, ..Blocks::new(&REQUESTS) };
-        let left = (None, None, Leave::within(patience));
+        let left = LeftState { leave: Leave::within(patience), ..LeftState::default() };
         let served = serve_from(&disk, 3, BLOCK, &mut client, left);
         sent.send((served, client.answers)).unwrap();
     });

@@ -119,10 +119,12 @@ impl Patience {
 /// The step for a device in `state`, `waited` after the start of the search. `ended`: its server has ended.
 /// `recovery`: this server takes devices over.
 fn step(
-    (state, ended): (u16, bool),
+    state: u16,
+    ended: bool,
     is: Match,
     recovery: bool,
-    (waited, patience): (Duration, Patience),
+    waited: Duration,
+    patience: Patience,
 ) -> SearchStep {
     let same = is == Match::Same;
     match state {
@@ -164,8 +166,8 @@ pub(in crate::ublk) fn abandoned(
                 can_serve(&info)?;
             }
             let ended = is != Match::Other && devices.has_ended(info.pid);
-            let times = (devices.now() - start, patience);
-            match step((info.state, ended), is, options.recovery, times) {
+            let waited = devices.now() - start;
+            match step(info.state, ended, is, options.recovery, waited, patience) {
                 SearchStep::Leave => break,
                 SearchStep::Wait => devices.wait(),
                 SearchStep::TakeOver if options.id.is_none_or(|wish| wish == id) => {

@@ -29,9 +29,10 @@ fn controller(v: &Vector) -> Authentication {
 }
 
 fn host(v: &Vector) -> Authenticate {
-    let names = (v.text("subsystem"), v.text("host"));
+    let (subsystem, host) = (v.text("subsystem"), v.text("host"));
     let (key, t_id) = (v.key("host_key").unwrap(), v.text("t_id").parse().unwrap());
-    Authenticate::new(names, &key, v.key("controller_key").as_ref(), t_id, v.random("host_random"))
+    let (controller_key, random) = (v.key("controller_key"), v.random("host_random"));
+    Authenticate::new(subsystem, host, &key, controller_key.as_ref(), t_id, random)
 }
 
 /// Two transactions: mutual authentication without Diffie-Hellman, and one-way authentication with it.

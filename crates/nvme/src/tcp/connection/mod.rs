@@ -332,7 +332,7 @@ impl Connection {
             }
             Some((buf, len)) if completion.status == 0 && len > 0 => {
                 let alone = !self.queue.sq_flow_control && completion.result == 0;
-                let pdu = output::data(&command, (buf, len), alone, self.digests, self.align);
+                let pdu = output::data(&command, buf, len, alone, self.digests, self.align);
                 self.output.push(pdu, alone.then_some(slot));
                 if alone {
                     self.output.began(was_empty, now);

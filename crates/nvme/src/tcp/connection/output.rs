@@ -121,7 +121,8 @@ pub(super) fn ready_to_transfer(command: &Command, tag: u16, len: u32, digests: 
 /// multiple of `align` bytes.
 pub(super) fn data(
     command: &Command,
-    (buf, len): (AlignedBuf, u32),
+    buf: AlignedBuf,
+    len: u32,
     alone: bool,
     digests: Digests,
     align: u32,
