@@ -10,7 +10,7 @@ use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
 use zoneplug_models::time::trace::{Events, Fit, Reader, Survey};
-use zoneplug_models::time::{Clock, Pace, Place, RealRun, Replayed, Run, TraceClient};
+use zoneplug_models::time::{Clock, Pace, Placement, RealRun, Replayed, Run, TraceClient};
 
 /// A clock that goes on in pauses.
 struct Moved {
@@ -47,7 +47,7 @@ fn with(limits: &Limits, pace: Pace, go: impl FnOnce(&mut TraceClient<'_>)) -> D
     let mut all = Vec::new();
     let source = Box::new(move || trace.next_event());
     let seen = Box::new(|r: &Replayed| all.push(*r));
-    let mut client = TraceClient::new(Place::Log, limits, pace, source, seen);
+    let mut client = TraceClient::new(Placement::Log, limits, pace, source, seen);
     go(&mut client);
     let (makespan, busy) = (client.makespan(), client.busy());
     drop(client);
@@ -114,7 +114,7 @@ fn parts_of_blocks_are_sent_as_whole_blocks() {
         let [fit] = fits;
         fit
     };
-    let go = |text: &str, place: Place| {
+    let go = |text: &str, place: Placement| {
         let device = new();
         let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
         let mut refused = Vec::new();
@@ -134,7 +134,7 @@ fn parts_of_blocks_are_sent_as_whole_blocks() {
         4 d write 1044480 2048\n5 d write 2097152 4096\n6 d read 2097152 512\n";
     let f = fit(short);
     assert!(f.is_exact(), "{f:?}");
-    for place in [Place::Exact { begin: vec![] }, Place::Log] {
+    for place in [Placement::Exact { begin: vec![] }, Placement::Log] {
         assert_eq!(go(short, place), (vec![], 5));
     }
     for (misplaced, append) in [
@@ -142,8 +142,8 @@ fn parts_of_blocks_are_sent_as_whole_blocks() {
         (0, "8,0 0 1 0.000000001 7 Q ZA 6144 + 8 [x]\n"),
     ] {
         assert_eq!(fit(append).misplaced, misplaced, "{append}");
-        assert_eq!(go(append, Place::Log), (vec![], misplaced));
+        assert_eq!(go(append, Placement::Log), (vec![], misplaced));
     }
     let write = "fio version 3 iolog\n1 d write 3145728 512\n";
-    assert_eq!((fit(write).misplaced, go(write, Place::Log)), (1, (vec![], 1)));
+    assert_eq!((fit(write).misplaced, go(write, Placement::Log)), (1, (vec![], 1)));
 }

@@ -8,7 +8,7 @@ use zoneplug_core::{Nanos, Op, Status};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::spec::Spec;
 use zoneplug_models::time::trace::{Events, Fit, Format, Reader, Survey, TraceEvent};
-use zoneplug_models::time::{Adapted, Pace, Place, Replayed, Report, Run, TraceClient};
+use zoneplug_models::time::{Adapted, Pace, Placement, Replayed, Report, Run, TraceClient};
 
 /// Recorded by fio 3.33:
 /// `--filename=disk.dat --size=8M --bs=64k --rw=randrw --io_size=2M --ioengine=libaio --iodepth=8 --direct=1 --fsync=8
@@ -50,7 +50,7 @@ struct Done {
     adapted: Adapted,
 }
 
-fn replay(profile: &Profile, text: &str, place: Place, pace: Pace) -> Done {
+fn replay(profile: &Profile, text: &str, place: Placement, pace: Pace) -> Done {
     let mut trace = reader(text);
     let all = RefCell::new(Vec::new());
     let mut run = Run::new(profile.clone());
@@ -163,14 +163,14 @@ fn every_operation_of_the_golden_traces_ends() {
         for spec in ["sim-smr30", "sim-smr20", "sim-zns1"] {
             let p = profile(spec);
             for pace in [RECORDED, ASAP, Pace { speed: Some(10.0), window: Some(2) }] {
-                let d = replay(&p, text, Place::Log, pace);
+                let d = replay(&p, text, Placement::Log, pace);
                 let mut lines: Vec<u64> = d.all.iter().map(|r| r.event.line).collect();
                 lines.sort_unstable();
                 let want: Vec<u64> = events(text).iter().map(|e| e.line).collect();
                 assert_eq!(lines, want, "{spec}");
                 assert!(d.all.iter().all(|r| r.status == Status::Ok), "{spec}");
                 assert!(d.busy <= d.makespan && d.busy > Nanos(0));
-                let again = replay(&p, text, Place::Log, pace);
+                let again = replay(&p, text, Placement::Log, pace);
                 assert_eq!((d.makespan, d.report), (again.makespan, again.report));
             }
         }
@@ -184,13 +184,13 @@ fn times_are_those_of_the_trace() {
     let text = "fio version 3 iolog\n1000 d write 0 4096\n501000 d write 4096 4096\n1001000 d read 0 4096\n";
     let p = profile("sim-zns1");
     for (speed, ms) in [(1.0, 1000), (2.0, 500), (0.5, 2000)] {
-        let d = replay(&p, text, Place::Log, Pace { speed: Some(speed), window: None });
+        let d = replay(&p, text, Placement::Log, Pace { speed: Some(speed), window: None });
         assert_eq!(d.makespan.0 / 1_000_000, ms, "{speed}");
         assert!(d.all.iter().all(|r| r.took < Nanos(200_000)));
     }
     // Waits of version 2, in microseconds.
     let text = "fio version 2 iolog\nd write 0 4096\nd wait 250000 0\nd write 4096 4096\nd wait 250000 0\nd read 0 4096\n";
-    let d = replay(&p, text, Place::Log, Pace { speed: Some(1.0), window: Some(1) });
+    let d = replay(&p, text, Placement::Log, Pace { speed: Some(1.0), window: Some(1) });
     assert_eq!(d.makespan.0 / 1_000_000, 500);
 }
 
@@ -210,14 +210,14 @@ fn exact_replays_refuse_what_is_at_no_write_pointer() {
         (fit.misplaced, fit.first.map(|m| (m.line, m.zone, m.write_pointer))),
         (1, Some((4, 0, 1040)))
     );
-    let d = replay(&p, &text, Place::Exact { begin: fit.begin() }, ASAP);
+    let d = replay(&p, &text, Placement::Exact { begin: fit.begin() }, ASAP);
     let refused: Vec<_> = d.all.iter().filter(|r| r.status != Status::Ok).collect();
     assert_eq!(refused.len(), 1);
     assert_eq!((refused[0].event.line, refused[0].status), (4, Status::NotAtWritePointer));
     assert_eq!(d.adapted, Adapted::default());
     // Beyond the end.
     let text = iolog(&[("write", 0, 4), ("write", 1 << 50, 4)]);
-    let d = replay(&p, &text, Place::Exact { begin: vec![] }, ASAP);
+    let d = replay(&p, &text, Placement::Exact { begin: vec![] }, ASAP);
     assert_eq!(d.all.iter().filter(|r| r.status != Status::Ok).count(), 1);
 }
 
@@ -230,7 +230,7 @@ fn log_replays_reset_full_zones_and_finish_old_ones() {
     let ops: Vec<_> = (0..400).map(|i| ("write", at(i), 64)).collect();
     let text = iolog(&ops);
     for pace in [ASAP, RECORDED, Pace { speed: None, window: Some(1) }] {
-        let d = replay(&p, &text, Place::Log, pace);
+        let d = replay(&p, &text, Placement::Log, pace);
         let bad: Vec<_> = d.all.iter().filter(|r| r.status != Status::Ok).collect();
         assert!(bad.is_empty(), "{} {:?}", bad.len(), bad.first());
         assert_eq!(d.all.len(), 400);
@@ -243,14 +243,14 @@ fn log_replays_reset_full_zones_and_finish_old_ones() {
     // What is beyond the end begins anew; a write that is longer than a BIO may be is sent in parts.
     let text =
         iolog(&[("write", 64 << 10, 64), ("write", 0, 4096), ("read", (32 << 10) - 64, 128)]);
-    let d = replay(&p, &text, Place::Log, ASAP);
+    let d = replay(&p, &text, Placement::Log, ASAP);
     assert!(d.all.iter().all(|r| r.status == Status::Ok));
     assert_eq!(d.adapted.wrapped, 2);
     // A log also writes what would be between the capacity of a zone and its end.
     for ops in
         [[("write", 0, 4096), ("write", 4, 2044)], [("write", 1020, 8), ("write", 2000, 1500)]]
     {
-        let d = replay(&p, &iolog(&ops), Place::Log, ASAP);
+        let d = replay(&p, &iolog(&ops), Placement::Log, ASAP);
         assert!(d.all.iter().all(|r| r.status == Status::Ok));
         let all: u64 = ops.iter().map(|(_, _, kib)| kib * 2).sum();
         assert_eq!(d.report.written_sectors, all, "{ops:?}");
@@ -281,7 +281,7 @@ fn management_keeps_its_place_among_the_writes_of_its_zone() {
     let p = profile("sim-smr30");
     let (s, fit) = fit(&p, &text);
     assert_eq!((s.management, s.writes, s.flushes, fit.is_exact()), (22, 641, 1, true));
-    let d = replay(&p, &text, Place::Exact { begin: vec![] }, RECORDED);
+    let d = replay(&p, &text, Placement::Exact { begin: vec![] }, RECORDED);
     let mut refused = BTreeMap::new();
     for r in d.all.iter().filter(|r| r.status != Status::Ok) {
         *refused.entry(r.status).or_insert(0) += 1;
@@ -300,7 +300,7 @@ fn management_without_a_length_is_of_one_zone() {
     let p = profile("sim-smr30");
     let (s, fit) = fit(&p, &text);
     assert_eq!((s.management, fit.is_exact()), (20, true));
-    for place in [Place::Exact { begin: vec![] }, Place::Log] {
+    for place in [Placement::Exact { begin: vec![] }, Placement::Log] {
         let d = replay(&p, &text, place, RECORDED);
         assert_eq!(d.all.iter().filter(|r| r.status == Status::Ok).count(), 40);
         assert_eq!(d.adapted.moved, 0, "the write pointer is at the start again");
@@ -309,7 +309,7 @@ fn management_without_a_length_is_of_one_zone() {
     let d = replay(
         &p,
         "time_us,op,sector,sectors\n0,reset,900000000000,0\n",
-        Place::Exact { begin: vec![] },
+        Placement::Exact { begin: vec![] },
         ASAP,
     );
     assert_eq!(d.all[0].status, Status::OutOfRange);
@@ -319,7 +319,7 @@ fn management_without_a_length_is_of_one_zone() {
 #[test]
 fn what_is_due_waits_when_the_disk_is_slower() {
     let ops: Vec<_> = (0..50_000).map(|i| ("write", i * 4, 4)).collect();
-    let d = replay(&profile("sim-smr30"), &iolog(&ops), Place::Log, RECORDED);
+    let d = replay(&profile("sim-smr30"), &iolog(&ops), Placement::Log, RECORDED);
     assert_eq!(d.all.len(), 50_000);
     let longest = d.all.iter().map(|r| r.took.0).max().unwrap();
     // 205 MB at 245 MB/s, all due in 50 ms.
@@ -372,8 +372,8 @@ proptest! {
         }
         let pace = Pace { speed: Some(1.0), window: (window > 0).then_some(window) };
         let (_, fit) = fit(&p, &text);
-        for place in [Place::Log, Place::Exact { begin: fit.begin() }] {
-            let log = place == Place::Log;
+        for place in [Placement::Log, Placement::Exact { begin: fit.begin() }] {
+            let log = place == Placement::Log;
             let d = replay(&p, &text, place, pace);
             prop_assert_eq!(d.all.len(), ops.len());
             for r in d.all.iter().filter(|r| log && r.event.op == Op::Write) {

@@ -17,7 +17,7 @@ use zoneplug_nvme::spec::zone::{
     PARTIAL_REPORT, SELECT_ALL, ZoneAction, ZoneDescriptor, ZoneReportHeader,
 };
 use zoneplug_nvme::spec::{Command, Sgl, SglKind, opcode, status};
-use zoneplug_nvme::target::io::{Step, Task};
+use zoneplug_nvme::target::io::{CommandStep, Task};
 use zoneplug_nvme::target::{Namespace, Namespaces, Nqn, SubsystemConfig, Target};
 
 const BLOCK: u32 = 4096;
@@ -69,11 +69,11 @@ impl Machine {
         }
         loop {
             let request = match step {
-                Step::Answer(c, send) => {
+                CommandStep::Answer(c, send) => {
                     assert_eq!(c.cid, 9);
                     return (c.status, c.result, buffer.to_vec()[..send as usize].to_vec());
                 }
-                Step::Submit(request) => request,
+                CommandStep::Submit(request) => request,
             };
             let result = self.queue.run(request, &mut buffer);
             step = task.next(result, Some(&mut buffer));

@@ -25,7 +25,7 @@
 
 use crate::client_key::{ClientKey, ClientQueue};
 use crate::last_server::{LastServer, Rule, WINDOW};
-use crate::notes::{Notes, Place};
+use crate::notes::{NotePlace, Notes};
 use crate::peer_queries::{Asked, PeerQueries, PeerQueryId, Reply};
 use crate::space::Space;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ struct Claim {
 enum Reservation {
     Nothing,
     /// A note of an append.
-    Append(Place),
+    Append(NotePlace),
     /// Blocks of the last server's space: their offset in the zone in sectors, and their number.
     Blocks(u32, usize),
 }
@@ -262,9 +262,9 @@ impl ResendLedger {
         self.draining.contains_key(&client)
     }
 
-    fn place(&mut self, client: ClientKey, at: Sector) -> Place {
+    fn place(&mut self, client: ClientKey, at: Sector) -> NotePlace {
         self.last += 1;
-        Place { zone: self.zone(at), client, number: self.last }
+        NotePlace { zone: self.zone(at), client, number: self.last }
     }
 
     /// Notes a write of `client` that may have been carried out and whose answer may be lost.

@@ -10,7 +10,7 @@ use zoneplug_core::{Nanos, ZoneNo};
 
 /// The position of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NotePlace {
     pub(crate) zone: ZoneNo,
     pub(crate) client: ClientKey,
     /// The serial number of the note.
@@ -79,14 +79,14 @@ impl<T: Copy> Notes<T> {
     }
 
     /// Adds a note. Its number must be above all others.
-    pub(crate) fn add(&mut self, place: Place, what: T) {
+    pub(crate) fn add(&mut self, place: NotePlace, what: T) {
         if self.len == self.most
             && let Some((_, client)) = self.sizes.last().copied()
             && let Some((number, zone)) = self.clients[&client].zones.first_key_value()
         {
-            self.remove(Place { zone: *zone, client, number: *number });
+            self.remove(NotePlace { zone: *zone, client, number: *number });
         }
-        let Place { zone, client, number } = place;
+        let NotePlace { zone, client, number } = place;
         let note = Note { number, compared: 0, is_over: false, what };
         self.all.entry((zone, client)).or_default().push_back(note);
         self.len += 1;
@@ -102,7 +102,7 @@ impl<T: Copy> Notes<T> {
         client: ClientKey,
         below: u64,
         is: impl Fn(&T) -> bool,
-    ) -> Option<(Place, T)> {
+    ) -> Option<(NotePlace, T)> {
         let notes = self.all.get(&(zone, client))?;
         let end = notes.partition_point(|n| n.number < below);
         let note = notes.range(..end).rev().find(|n| {
@@ -110,18 +110,18 @@ impl<T: Copy> Notes<T> {
             self.looked.set(self.looked.get() + 1);
             is(&n.what)
         })?;
-        Some((Place { zone, client, number: note.number }, note.what))
+        Some((NotePlace { zone, client, number: note.number }, note.what))
     }
 
     /// Marks the start of a comparison with a note. Until it ends, the note does not expire.
-    pub(crate) fn begin_comparison(&mut self, place: Place) {
+    pub(crate) fn begin_comparison(&mut self, place: NotePlace) {
         if let Some(note) = self.find(place) {
             note.compared += 1;
         }
     }
 
     /// Marks the end of a comparison with a note.
-    pub(crate) fn end_comparison(&mut self, place: Place) {
+    pub(crate) fn end_comparison(&mut self, place: NotePlace) {
         let Some(note) = self.find(place) else { return };
         note.compared -= 1;
         if note.is_over && note.compared == 0 {
@@ -145,7 +145,7 @@ impl<T: Copy> Notes<T> {
             let Some(of) = self.clients.get(&client) else { continue };
             let old: Vec<_> = of.zones.range(..=last).map(|(n, zone)| (*n, *zone)).collect();
             for (number, zone) in old {
-                let place = Place { zone, client, number };
+                let place = NotePlace { zone, client, number };
                 match self.find(place).filter(|note| note.compared > 0) {
                     Some(note) => note.is_over = true,
                     None => {
@@ -157,7 +157,7 @@ impl<T: Copy> Notes<T> {
     }
 
     /// Forgets a note. Returns false if there is none.
-    pub(crate) fn remove(&mut self, Place { zone, client, number }: Place) -> bool {
+    pub(crate) fn remove(&mut self, NotePlace { zone, client, number }: NotePlace) -> bool {
         let Entry::Occupied(mut notes) = self.all.entry((zone, client)) else { return false };
         let Ok(n) = notes.get().binary_search_by_key(&number, |n| n.number) else { return false };
         notes.get_mut().remove(n);
@@ -191,7 +191,7 @@ impl<T: Copy> Notes<T> {
         *self = Notes::new(self.most);
     }
 
-    fn find(&mut self, Place { zone, client, number }: Place) -> Option<&mut Note<T>> {
+    fn find(&mut self, NotePlace { zone, client, number }: NotePlace) -> Option<&mut Note<T>> {
         let notes = self.all.get_mut(&(zone, client))?;
         let n = notes.binary_search_by_key(&number, |n| n.number).ok()?;
         notes.get_mut(n)
@@ -247,7 +247,7 @@ mod tests {
     /// A note of the model, which is a plain list.
     #[derive(Debug, Clone, Copy)]
     struct Plain {
-        place: Place,
+        place: NotePlace,
         until: Option<u64>,
         compared: u32,
     }
@@ -265,7 +265,7 @@ mod tests {
                         let oldest = plain.iter().position(|p| p.place.client.0 == most);
                         plain.remove(oldest.unwrap());
                     }
-                    let place = Place { zone, client, number: i as u64 + 1 };
+                    let place = NotePlace { zone, client, number: i as u64 + 1 };
                     plain.push(Plain { place, until: None, compared: 0 });
                     notes.add(place, place.number);
                 }

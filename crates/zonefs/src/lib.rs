@@ -27,4 +27,4 @@ pub use layout::Group;
 pub use mount::{Mount, MountError};
 pub use options::{MountOptions, OnError};
 pub use super_block::{NoSuperBlock, SUPER_BLOCK_LEN, SuperBlock};
-pub use volume::{Attributes, Event, FileNo, Observer, Usage, Volume, WriteMode};
+pub use volume::{Attributes, FileNo, Observer, Usage, Volume, VolumeEvent, WriteMode};

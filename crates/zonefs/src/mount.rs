@@ -2,7 +2,7 @@
 
 use crate::fuse::Requests;
 use crate::options::MountOptions;
-use crate::volume::{Event, Volume};
+use crate::volume::{Volume, VolumeEvent};
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -99,9 +99,9 @@ impl Mount {
         let (sender, events) = channel();
         let read_only = Mutex::new(sender.clone());
         let observer = move |event| match event {
-            Event::Warning(text) => warn(&text),
+            VolumeEvent::Warning(text) => warn(&text),
             // The listening thread ends with the mount.
-            Event::ReadOnly => drop(lock(&read_only).send(RemountEvent::VolumeReadOnly)),
+            VolumeEvent::ReadOnly => drop(lock(&read_only).send(RemountEvent::VolumeReadOnly)),
         };
         let volume = Arc::new(Volume::open(disk, options, Box::new(observer))?);
         let closed = Mutex::new(sender.clone());

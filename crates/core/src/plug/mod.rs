@@ -31,7 +31,7 @@ mod track;
 mod window;
 mod word;
 
-pub(crate) use pipelined::Sent;
+pub(crate) use pipelined::SentWrites;
 pub(crate) use recovery::RecoveryReport;
 pub(crate) use shard::{AfterWrite, Merge, PlugChange};
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};

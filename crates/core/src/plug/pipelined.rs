@@ -24,7 +24,7 @@ use crate::unit::Sector;
 
 /// The result of sending writes of a zone that was in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SentWrites {
     /// Nothing was sent: no write waits, or those that wait cannot be sent yet.
     Nothing,
     /// One command was sent.
@@ -71,10 +71,10 @@ impl Shard {
         cmd: &mut Command,
         queue: u32,
         depth: u16,
-    ) -> Sent {
+    ) -> SentWrites {
         self.leave_line(i);
         if self.must_wait(i, queue, depth) || !self.fill(i, merge, cmd) {
-            return Sent::Nothing;
+            return SentWrites::Nothing;
         }
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         if plug.in_flight == 0 {
@@ -85,12 +85,12 @@ impl Shard {
         let room = plug.in_flight < depth;
         if plug.parked > 0 && room {
             plug.get_in_line();
-            return Sent::More;
+            return SentWrites::More;
         }
         if room {
             plug.state &= !PLUGGED;
         }
-        Sent::One
+        SentWrites::One
     }
 
     /// Returns whether exactly one command of zone `i` is at the device, and none has failed.

@@ -76,7 +76,7 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Nanos};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
 pub use zoneplug_nvme::target::AnaState;
-use zoneplug_nvme::target::{Activity, Event, Nqn, QueueId, Target};
+use zoneplug_nvme::target::{Activity, Nqn, QueueId, Target, TargetEvent};
 use zoneplug_nvme::tcp::Config;
 use zoneplug_recovery::DiskRecovery;
 
@@ -212,25 +212,25 @@ impl Shared {
     }
 
     /// Sends events of the target to the connections that they concern.
-    fn deliver(&self, events: Vec<Event>) {
+    fn deliver(&self, events: Vec<TargetEvent>) {
         if events.is_empty() {
             return;
         }
         let mut routes = lock(&self.routes);
         for event in events {
             match event {
-                Event::Complete(id, completion) => {
+                TargetEvent::Complete(id, completion) => {
                     if let Some(key) = routes.get(&(id, 0)) {
                         self.post(*key, Mail::Complete(*key, completion));
                     }
                 }
-                Event::Namespaces(id, all) => {
+                TargetEvent::Namespaces(id, all) => {
                     for (_, key) in routes.range((id, 1)..=(id, u16::MAX)) {
                         self.post(*key, Mail::Namespaces(*key, all.clone()));
                     }
                 }
-                Event::CloseIo(id) => self.close(&mut routes, (id, 1)),
-                Event::Close(id) => self.close(&mut routes, (id, 0)),
+                TargetEvent::CloseIo(id) => self.close(&mut routes, (id, 1)),
+                TargetEvent::Close(id) => self.close(&mut routes, (id, 0)),
             }
         }
     }

@@ -41,7 +41,7 @@ use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use input::Input;
 use order::{Ordered, ROOM};
-use run::{Sent, in_virtual_time};
+use run::{ReplayPlan, in_virtual_time};
 use serde::Serialize;
 use std::fmt;
 use std::io::Read;
@@ -255,8 +255,8 @@ impl<'a> Replay<'a> {
             let (d, w) = rows[row];
             let disk = self.disks[d].with_rate(ppm);
             let (fit, map) = (&self.fits[d], self.map_of(d, map));
-            let sent = Sent { fit, limits: disk.limits(), map, pace };
-            let ran = in_virtual_time(&self.ordered, &sent, &disk, &ways[d][w], workers)?;
+            let plan = ReplayPlan { fit, limits: disk.limits(), map, pace };
+            let ran = in_virtual_time(&self.ordered, &plan, &disk, &ways[d][w], workers)?;
             Ok((row, ppm, ran, workers.is_asked()))
         })?;
         let mut of_rows: Vec<Vec<(u32, Row, bool)>> = rows.iter().map(|_| Vec::new()).collect();

@@ -1,7 +1,7 @@
 //! A replay on a disk in real time. Owns the clock. The caller prepares the zones: as the trace had
 //! them, or empty for [`Map::Log`].
 
-use super::run::{Outcome, Sent};
+use super::run::{Outcome, ReplayPlan};
 use super::{Map, Replay, Row, Trace};
 use crate::time::trace::Fit;
 use crate::time::{Clock, Pace, RealRun};
@@ -77,12 +77,12 @@ impl<'a> Replay<'a> {
     ) -> Result<Row, Error> {
         let map = self.map_of(number, map);
         let limits = disk.device.limits();
-        let sent = Sent { fit: &self.fits[number], limits, map, pace };
+        let plan = ReplayPlan { fit: &self.fits[number], limits, map, pace };
         let run =
             RealRun { device: disk.device.clone(), config: way.config.clone(), tags: disk.tags };
         let mut clock = Wall::new(disk.opened, workers);
         let (outcome, _) =
-            Outcome::of(&self.ordered, &sent, workers, |client| run.go(&mut [client], &mut clock))?;
+            Outcome::of(&self.ordered, &plan, workers, |client| run.go(&mut [client], &mut clock))?;
         Ok(outcome.row(&disk.spec, way.name(limits.rotational), map, None))
     }
 }

@@ -4,7 +4,7 @@ use super::Map;
 use super::order::Ordered;
 use super::row::{Changed, FirstRefused, Kind, Refused, Row};
 use crate::time::trace::Fit;
-use crate::time::{Adapted, PLACE_BYTES, Pace, Place, Replayed, TraceClient};
+use crate::time::{Adapted, PLACE_BYTES, Pace, Placement, Replayed, TraceClient};
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use hdrhistogram::Histogram;
@@ -105,7 +105,7 @@ pub(super) struct Outcome {
 }
 
 /// How a trace is sent: the mapping of its addresses, and its pace.
-pub(super) struct Sent<'a> {
+pub(super) struct ReplayPlan<'a> {
     pub(super) fit: &'a Fit,
     pub(super) limits: &'a Limits,
     /// Never `Auto`.
@@ -117,13 +117,13 @@ impl Outcome {
     /// Replays a whole trace: `go` runs its client.
     pub(super) fn of<R>(
         trace: &Ordered<'_>,
-        sent: &Sent<'_>,
+        plan: &ReplayPlan<'_>,
         workers: &Workers<'_>,
         go: impl FnOnce(&mut TraceClient<'_>) -> Result<R, Error>,
     ) -> Result<(Outcome, R), Error> {
-        let place = match sent.map {
-            Map::Log => Place::Log,
-            Map::Exact | Map::Auto => Place::Exact { begin: sent.fit.begin() },
+        let place = match plan.map {
+            Map::Log => Placement::Log,
+            Map::Exact | Map::Auto => Placement::Exact { begin: plan.fit.begin() },
         };
         let mut next = trace.events()?;
         let mut tally =
@@ -132,7 +132,7 @@ impl Outcome {
             // If asked to end, the source of events ends; the operations sent by then complete.
             let source = Box::new(|| if workers.is_asked() { Ok(None) } else { next() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
-            let mut client = TraceClient::new(place, sent.limits, sent.pace, source, seen);
+            let mut client = TraceClient::new(place, plan.limits, plan.pace, source, seen);
             let result = go(&mut client)?;
             (result, client.makespan(), client.busy(), client.adapted())
         };
@@ -180,7 +180,7 @@ impl Outcome {
 /// Replays a whole trace on a model opened in this way.
 pub(super) fn in_virtual_time(
     trace: &Ordered<'_>,
-    sent: &Sent<'_>,
+    plan: &ReplayPlan<'_>,
     disk: &VirtualDisk,
     way: &Way,
     workers: &Workers<'_>,
@@ -191,7 +191,7 @@ pub(super) fn in_virtual_time(
     run.keep_latencies = false;
     run.check_memory(PLACE_BYTES)?;
     let (outcome, report) =
-        Outcome::of(trace, sent, workers, |client| way.during(|| run.go_with(&mut [client])))?;
+        Outcome::of(trace, plan, workers, |client| way.during(|| run.go_with(&mut [client])))?;
     let turns = disk.rotational();
-    Ok(outcome.row(&disk.spec, way.name(turns), sent.map, Some((report.drive, turns))))
+    Ok(outcome.row(&disk.spec, way.name(turns), plan.map, Some((report.drive, turns))))
 }

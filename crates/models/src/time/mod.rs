@@ -40,7 +40,7 @@ mod workload;
 pub use adapter::Adapter;
 pub(crate) use client::PLACE_BYTES;
 pub use client::{
-    Adapted, Pace, Place, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,
+    Adapted, Pace, Placement, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,
 };
 pub use host_times::HostTimes;
 pub use io::{Client, Finished, Io, MAX_BYTES};

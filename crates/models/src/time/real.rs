@@ -34,7 +34,7 @@ pub trait Clock {
 /// use std::task::Waker;
 /// use std::time::Instant;
 /// use zoneplug_core::Nanos;
-/// use zoneplug_models::time::{Clock, Pace, Place, RealRun, TraceClient};
+/// use zoneplug_models::time::{Clock, Pace, Placement, RealRun, TraceClient};
 /// use zoneplug_models::time::trace::{Events, Reader};
 /// struct Wall(Instant);
 /// impl Clock for Wall {
@@ -59,7 +59,7 @@ pub trait Clock {
 /// let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
 /// let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
 /// let mut client = TraceClient::new(
-///     Place::Exact { begin: Vec::new() },
+///     Placement::Exact { begin: Vec::new() },
 ///     &zoneplug_core::Device::limits(&*device).clone(),
 ///     Pace { speed: None, window: Some(1) },
 ///     Box::new(move || trace.next_event()),

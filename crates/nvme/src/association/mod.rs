@@ -50,7 +50,7 @@ pub use server::Server;
 use crate::io_queue::{DiskClient, IoQueue};
 use crate::spec::Completion;
 use crate::target::{Namespaces, QueueId};
-use crate::tcp::{Config, Connection, Event, Received};
+use crate::tcp::{Config, Connection, ConnectionEvent, Received};
 use authentication::QueueAuthentication;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -142,12 +142,12 @@ impl<C: DiskClient> Association<C> {
             while let Some(event) = self.tcp.next_event(server.io().buffers) {
                 again = true;
                 match event {
-                    Event::Command(command) if self.takes_commands() => {
+                    ConnectionEvent::Command(command) if self.takes_commands() => {
                         server.received(&command);
                         self.command(command, server);
                     }
-                    Event::Command(command) => drop_data(command, server),
-                    Event::Ended(why) => self.connection_ended(why, server),
+                    ConnectionEvent::Command(command) => drop_data(command, server),
+                    ConnectionEvent::Ended(why) => self.connection_ended(why, server),
                 }
             }
             if let Role::Io { io, .. } = &mut self.role {

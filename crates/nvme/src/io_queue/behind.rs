@@ -13,7 +13,7 @@
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::recovery_names::queue_ids;
 use crate::spec::{Completion, status};
-use crate::target::io::{IoRequest, IoResult, Step, Task};
+use crate::target::io::{CommandStep, IoRequest, IoResult, Task};
 use crate::tcp::Connection;
 use zoneplug_core::{Flags, Op, Sector, Status};
 use zoneplug_recovery::{Asked, PeerQueryId};
@@ -130,7 +130,10 @@ impl<C: DiskClient> IoQueue<C> {
         self.count_refused(slot, &mut running);
         let step = if is_write(&r) && self.namespaces.are_inaccessible() {
             // A command that arrives now gets the same answer. The host retries at another port.
-            Step::Answer(Completion { status: status::INACCESSIBLE, ..Completion::default() }, 0)
+            CommandStep::Answer(
+                Completion { status: status::INACCESSIBLE, ..Completion::default() },
+                0,
+            )
         } else {
             if is_write(&r) {
                 ctx.disks.refuses(&r);
@@ -196,8 +199,8 @@ impl<C: DiskClient> IoQueue<C> {
                 && g.zone_of(other.sector).0 == zone
         };
         let awaited = tcp.awaited().any(|c| match Task::begin(c, &self.namespaces, None).1 {
-            Step::Submit(other) => is_before(&other),
-            Step::Answer(..) => false,
+            CommandStep::Submit(other) => is_before(&other),
+            CommandStep::Answer(..) => false,
         });
         let queries = self.pending_queries.iter().map(|a| a.slot());
         let late = self.late.iter().map(|w| w.slot);

@@ -40,7 +40,7 @@ pub use closing::ClosingQueue;
 pub use zoneplug_core::DiskClient;
 
 use crate::spec::{Completion, status};
-use crate::target::io::{IoRequest, IoResult, Step, Task};
+use crate::target::io::{CommandStep, IoRequest, IoResult, Task};
 use crate::target::{Namespaces, QueueId};
 use crate::tcp::{Connection, Received};
 use answered::Answered;
@@ -305,16 +305,16 @@ impl<C: DiskClient> IoQueue<C> {
         &mut self,
         slot: u16,
         mut running: Running,
-        step: Step,
+        step: CommandStep,
         tcp: &mut Connection,
         ctx: &mut IoContext<'_, D>,
     ) {
         match step {
-            Step::Submit(request) => {
+            CommandStep::Submit(request) => {
                 running.request = request;
                 self.start(slot, running, tcp, ctx);
             }
-            Step::Answer(completion, send) => {
+            CommandStep::Answer(completion, send) => {
                 let r = running.request;
                 let ok = completion.status == 0;
                 if r.disk != NO_REQUEST.disk {
@@ -356,7 +356,7 @@ impl<C: DiskClient> IoQueue<C> {
         let Some(n) = self.client(request.disk, &ctx.disks) else {
             let status = status::NOT_READY;
             running.request = NO_REQUEST;
-            let step = Step::Answer(Completion { status, ..Completion::default() }, 0);
+            let step = CommandStep::Answer(Completion { status, ..Completion::default() }, 0);
             return self.go_on(slot, running, step, tcp, ctx);
         };
         let durable = request.op == Op::Flush || request.flags.contains(Flags::FUA);

@@ -1,14 +1,14 @@
 //! A target with two ports: what its structures and logs report, and what hosts learn when a port is not to be used.
 
 use super::testing::*;
-use super::{AnaState, Connected, Event, Hosts, SubsystemConfig, Target};
+use super::{AnaState, Connected, Hosts, SubsystemConfig, Target, TargetEvent};
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, ConnectData, DISCOVERY_NQN};
 use crate::spec::identify::{
     IdentifyController, IdentifyNamespace, IdentifyNamespaceIndependent, cns,
 };
 use crate::spec::log::{AnaGroup, AnaHeader, DiscoveryEntry, DiscoveryHeader, lid};
 use crate::spec::{Command, feature, opcode, status};
-use crate::target::io::{Step, Task};
+use crate::target::io::{CommandStep, Task};
 
 const PORTS: [&str; 2] = ["10.0.2.2:4420", "10.0.2.3:4420"];
 
@@ -119,7 +119,7 @@ fn changes_are_announced() {
     }
     let announced = |t: &mut Target| -> Vec<(u16, u16, u64)> {
         let complete = |e| match e {
-            Event::Complete(id, c) => Some((id, c.cid, c.result)),
+            TargetEvent::Complete(id, c) => Some((id, c.cid, c.result)),
             _ => None,
         };
         t.take_events().into_iter().filter_map(complete).collect()
@@ -154,26 +154,26 @@ fn an_inaccessible_port_takes_no_io() {
     let (id, io) = connect_at(&mut t, 1);
     let read = with_data(Command::new(opcode::READ).with_nsid(1), 4096);
     let answer = |all: &super::Namespaces| match Task::begin(&read, all, None).1 {
-        Step::Submit(_) => 0,
-        Step::Answer(c, _) => c.status,
+        CommandStep::Submit(_) => 0,
+        CommandStep::Answer(c, _) => c.status,
     };
     assert_eq!(answer(&io.namespaces.unwrap()), 0);
     t.set_ana_state(1, AnaState::Inaccessible);
     let events = t.take_events();
-    let [Event::Namespaces(of, all)] = &events[..] else { panic!("{events:?}") };
+    let [TargetEvent::Namespaces(of, all)] = &events[..] else { panic!("{events:?}") };
     // The status comes without *do not retry*.
     assert_eq!((*of, answer(all)), (id, status::INACCESSIBLE));
     assert_eq!(answer(&other.namespaces.unwrap()), 0);
     // A namespace that does not exist still gives its own error.
     let none = with_data(Command::new(opcode::READ).with_nsid(9), 4096);
-    let Step::Answer(c, _) = Task::begin(&none, all, None).1 else { panic!("it is begun") };
+    let CommandStep::Answer(c, _) = Task::begin(&none, all, None).1 else { panic!("it is begun") };
     assert_eq!(c.status, status::INVALID_NAMESPACE | status::DNR);
     // A queue that connects now, or that learns of a disk, behaves the same.
     let (late, io) = connect_at(&mut t, 1);
     assert_eq!(answer(&io.namespaces.unwrap()), status::INACCESSIBLE);
     t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
     for e in t.take_events() {
-        let Event::Namespaces(of, all) = e else { continue };
+        let TargetEvent::Namespaces(of, all) = e else { continue };
         let want = if [id, late].contains(&of) { status::INACCESSIBLE } else { 0 };
         assert_eq!(answer(&all), want, "{of}");
     }
@@ -181,7 +181,9 @@ fn an_inaccessible_port_takes_no_io() {
     assert_eq!(controller(&mut t, id).cmic, 11);
     t.set_ana_state(1, AnaState::Optimized);
     let events = t.take_events();
-    let [Event::Namespaces(a, all), Event::Namespaces(b, _)] = &events[..] else { panic!() };
+    let [TargetEvent::Namespaces(a, all), TargetEvent::Namespaces(b, _)] = &events[..] else {
+        panic!()
+    };
     assert_eq!(([*a, *b], answer(all)), ([id, late], 0));
 }
 

@@ -95,7 +95,7 @@ pub struct Connected {
     pub max_data: u32,
     /// Most bytes of data in a capsule.
     pub in_capsule: u32,
-    /// The namespaces of an I/O queue. [`Event::Namespaces`] replaces them.
+    /// The namespaces of an I/O queue. [`TargetEvent::Namespaces`] replaces them.
     pub namespaces: Option<Arc<Namespaces>>,
     /// The authentication, if the host must authenticate on this queue. It takes the queue's commands until the host
     /// is admitted; then the caller calls [`Target::admitted`]. Until then the target does not know an I/O queue: it
@@ -108,14 +108,14 @@ pub struct Connected {
 pub enum Reply {
     /// The completion, and the data to send before it: empty, or as long as the command's SGL.
     Now(Completion, Vec<u8>),
-    /// The command stays in flight: [`Event::Complete`] answers it.
+    /// The command stays in flight: [`TargetEvent::Complete`] answers it.
     Later,
 }
 
 /// A request to the caller about another connection than that of the command. The caller takes events with
 /// [`Target::take_events`] after every call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum TargetEvent {
     /// Send this completion on the admin queue of the controller.
     Complete(u16, Completion),
     /// The I/O queues of the controller show these namespaces from now on.
@@ -183,7 +183,7 @@ pub struct Target {
     last: u16,
     /// The time of the last look that found a host late. Hosts late since then end at the next look.
     late: Option<Nanos>,
-    events: Vec<Event>,
+    events: Vec<TargetEvent>,
 }
 
 impl Target {
@@ -533,7 +533,7 @@ impl Target {
         for c in self.controllers.values_mut().filter(|c| c.port == Some(port)) {
             c.access = state;
             if let Some(subsystem) = c.subsystem(registry).filter(|_| c.has_io_queues()) {
-                self.events.push(Event::Namespaces(c.id, c.shown(subsystem)));
+                self.events.push(TargetEvent::Namespaces(c.id, c.shown(subsystem)));
             }
             c.note(Notice::Access, &mut self.events);
         }
@@ -545,7 +545,7 @@ impl Target {
     }
 
     /// Takes the requests for other connections, in order.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<TargetEvent> {
         std::mem::take(&mut self.events)
     }
 
@@ -566,7 +566,7 @@ impl Target {
 
     fn end(&mut self, id: u16) {
         if self.controllers.remove(&id).is_some() {
-            self.events.push(Event::Close(id));
+            self.events.push(TargetEvent::Close(id));
         }
     }
 
@@ -575,7 +575,7 @@ impl Target {
         let Some(subsystem) = subsystem else { return };
         for c in self.controllers.values_mut().filter(|c| c.is_of(nqn)) {
             if c.has_io_queues() {
-                self.events.push(Event::Namespaces(c.id, c.shown(subsystem)));
+                self.events.push(TargetEvent::Namespaces(c.id, c.shown(subsystem)));
             }
             c.note(Notice::Namespaces(numbers), &mut self.events);
         }

@@ -1,6 +1,6 @@
 //! A target with one subsystem, and a host that talks to it.
 
-use super::{Connected, Event, Hosts, Namespace, Nqn, Reply, SubsystemConfig, Target};
+use super::{Connected, Hosts, Namespace, Nqn, Reply, SubsystemConfig, Target, TargetEvent};
 use crate::spec::fabrics::{
     ANY_CONTROLLER, Configuration, Connect, ConnectData, DISCOVERY_NQN, property,
 };
@@ -161,7 +161,7 @@ pub(super) fn request_event(t: &mut Target, id: u16, cid: u16) {
 /// Takes the completions among the events; there must be no other events.
 pub(super) fn completions(t: &mut Target) -> Vec<(u16, u16, u64)> {
     let complete = |e| match e {
-        Event::Complete(id, c) => (id, c.cid, c.result),
+        TargetEvent::Complete(id, c) => (id, c.cid, c.result),
         e => panic!("{e:?}"),
     };
     t.take_events().into_iter().map(complete).collect()

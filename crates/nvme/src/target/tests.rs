@@ -1,7 +1,7 @@
 //! Connect, and behaviour that involves several controllers. Codes such as J1 are requirements of docs/requirements.md.
 
 use super::testing::*;
-use super::{Event, Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
+use super::{Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target, TargetEvent};
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, ConnectData, DISCOVERY_NQN, property};
 use crate::spec::identify::decode_namespace_list;
 use crate::spec::log::{DiscoveryEntry, DiscoveryHeader, lid};
@@ -153,11 +153,19 @@ fn a_controller_ends_at_the_second_check_that_finds_its_host_late() {
     };
     assert_eq!(check(900, None), []);
     assert_eq!(check(1500, None), [], "the first is late");
-    assert_eq!(check(2100, None), [Event::Close(a)], "and the others are late for the first time");
-    assert_eq!(check(2600, Some(c)), [Event::Close(b)], "the other one was heard of meanwhile");
+    assert_eq!(
+        check(2100, None),
+        [TargetEvent::Close(a)],
+        "and the others are late for the first time"
+    );
+    assert_eq!(
+        check(2600, Some(c)),
+        [TargetEvent::Close(b)],
+        "the other one was heard of meanwhile"
+    );
     assert_eq!(check(4599, None), []);
     assert_eq!(check(4700, None), []);
-    assert_eq!(check(5300, None), [Event::Close(c)]);
+    assert_eq!(check(5300, None), [TargetEvent::Close(c)]);
 }
 
 /// J6. The controller of a host that is silent for too long ends.
@@ -188,7 +196,7 @@ fn the_controller_of_a_silent_host_ends() {
     t.expire(Nanos(at(9).0 - 1));
     assert_eq!(t.take_events(), []);
     t.expire(at(9));
-    assert_eq!((t.take_events(), t.next_deadline()), (vec![Event::Close(id)], None));
+    assert_eq!((t.take_events(), t.next_deadline()), (vec![TargetEvent::Close(id)], None));
     assert_eq!(fails(&mut t, id, alive), status::ABORTED | DNR);
 
     // Without keep alive, a controller that is ready has no time limit, and one that is shut down has one.
@@ -214,7 +222,7 @@ fn namespaces_come_and_go() {
     request_event(&mut t, id, 40);
     assert_eq!(t.add_namespaces(&nqn(NQN), mixed(1)).unwrap(), [2, 3]);
     let events = t.take_events();
-    let [Event::Namespaces(of, list), Event::Complete(at, event)] = &events[..] else {
+    let [TargetEvent::Namespaces(of, list), TargetEvent::Complete(at, event)] = &events[..] else {
         panic!("{events:?}")
     };
     assert_eq!((*of, *at, event.cid, event.result), (id, id, 40, 2 | 4 << 16));
@@ -225,7 +233,7 @@ fn namespaces_come_and_go() {
     // The event comes again only after the log page was read.
     request_event(&mut t, id, 41);
     assert_eq!(t.remove_namespaces(&nqn(NQN), 0).unwrap(), [1]);
-    assert!(matches!(&t.take_events()[..], [Event::Namespaces(..)]));
+    assert!(matches!(&t.take_events()[..], [TargetEvent::Namespaces(..)]));
     let changed = ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4096, 0)).1;
     assert_eq!(changed[..16], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(ok(&mut t, id, log_page(lid::CHANGED_NAMESPACES, 4, 0)).1, [0; 4]);
@@ -234,7 +242,10 @@ fn namespaces_come_and_go() {
     request_event(&mut t, other, 42);
     assert_eq!(completions(&mut t), [(other, 42, 2 | 4 << 16)]);
     t.remove_namespaces(&nqn(NQN), 1).unwrap();
-    assert!(matches!(&t.take_events()[..], [Event::Namespaces(..), Event::Complete(..)]));
+    assert!(matches!(
+        &t.take_events()[..],
+        [TargetEvent::Namespaces(..), TargetEvent::Complete(..)]
+    ));
 }
 
 /// J17. A disk that is not enabled keeps its namespace identifiers.
@@ -250,7 +261,7 @@ fn j17_a_disk_that_is_not_enabled_keeps_its_identifiers() {
         |t: &Target| t.namespaces(&nqn(NQN)).unwrap().iter().map(|(n, _)| n).collect::<Vec<_>>();
     assert_eq!(t.enable_namespaces(&nqn(NQN), 1, false).unwrap(), [2, 3]);
     let events = t.take_events();
-    let [Event::Namespaces(_, list), Event::Complete(_, event)] = &events[..] else {
+    let [TargetEvent::Namespaces(_, list), TargetEvent::Complete(_, event)] = &events[..] else {
         panic!("{events:?}")
     };
     assert_eq!((list.iter().count(), event.cid), (1, 40));
@@ -304,7 +315,7 @@ fn the_discovery_log_has_what_the_host_may_connect_to() {
 
     let user = connect(&mut t);
     t.remove_subsystem(&nqn(NQN)).unwrap();
-    assert_eq!(t.take_events(), [Event::Close(user)]);
+    assert_eq!(t.take_events(), [TargetEvent::Close(user)]);
     assert!(t.remove_subsystem(&nqn(NQN)).is_err());
     log(&mut t, id, 1);
 }
@@ -315,7 +326,7 @@ fn a_controller_ends_with_its_admin_queue() {
     let id = connect(&mut t);
     let io = io_queue(&mut t, id).queue;
     t.disconnected(QueueId { controller: id, qid: 0 });
-    assert_eq!(t.take_events(), [Event::Close(id)]);
+    assert_eq!(t.take_events(), [TargetEvent::Close(id)]);
     t.disconnected(io);
     assert_eq!(t.take_events(), []);
     // A controller's identifier is not reused at once.
@@ -374,7 +385,7 @@ fn discovery_has_room_for_one_more_host() {
     }
     t.take_events();
     hello.send(&mut t).unwrap();
-    assert_eq!(t.take_events(), [Event::Close(all[7])]);
+    assert_eq!(t.take_events(), [TargetEvent::Close(all[7])]);
     assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [io]);
 }
 
@@ -583,9 +594,11 @@ proptest! {
             }
             for event in t.take_events() {
                 match event {
-                    Event::Complete(id, c) => prop_assert!(kept.remove(&(id, c.cid)), "{id} {c:?}"),
-                    Event::Close(id) => kept.retain(|(of, _)| *of != id),
-                    Event::CloseIo(_) | Event::Namespaces(..) => {}
+                    TargetEvent::Complete(id, c) => {
+                        prop_assert!(kept.remove(&(id, c.cid)), "{id} {c:?}");
+                    }
+                    TargetEvent::Close(id) => kept.retain(|(of, _)| *of != id),
+                    TargetEvent::CloseIo(_) | TargetEvent::Namespaces(..) => {}
                 }
             }
         }

@@ -15,7 +15,7 @@ mod data_pointer;
 mod digest;
 pub mod pdu;
 
-pub use connection::{Config, Connection, Ended, Event, Queue, Received, TimedOut};
+pub use connection::{Config, Connection, ConnectionEvent, Ended, Queue, Received, TimedOut};
 pub use data_pointer::DataPointer;
 pub use digest::{DIGEST_LEN, Digest};
 

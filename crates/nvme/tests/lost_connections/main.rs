@@ -17,7 +17,7 @@ use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, DiskClient, Disks, IoContext, IoQueue};
 use zoneplug_nvme::spec::{Command, FUA, ZoneAction, opcode};
 use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
-use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, ConnectionEvent, Queue};
 use zoneplug_recovery::DiskRecovery;
 
 /// Sectors of a zone, which are blocks.
@@ -273,10 +273,10 @@ impl World {
                 up.drain(..n);
                 while let Some(event) = link.connection.next_event(&mut self.buffers) {
                     match event {
-                        Event::Command(c) => {
+                        ConnectionEvent::Command(c) => {
                             link.io.begin(c, &mut link.connection, &mut context!(self));
                         }
-                        Event::Ended(e) => panic!("{e:?}"),
+                        ConnectionEvent::Ended(e) => panic!("{e:?}"),
                     }
                 }
             }

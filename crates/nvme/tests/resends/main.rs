@@ -21,7 +21,7 @@ use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext, IoQueue};
 use zoneplug_nvme::spec::{Command, FUA, opcode, status};
 use zoneplug_nvme::target::{HostId, Namespaces, Nqn, QueueId};
-use zoneplug_nvme::tcp::{Config, Connection, Event, Queue};
+use zoneplug_nvme::tcp::{Config, Connection, ConnectionEvent, Queue};
 use zoneplug_recovery::DiskRecovery;
 
 /// Sectors of a zone, which are blocks.
@@ -305,10 +305,10 @@ impl World {
         let link = &mut self.links[n];
         while let Some(event) = link.connection.next_event(&mut self.buffers) {
             match event {
-                Event::Command(c) => {
+                ConnectionEvent::Command(c) => {
                     link.io.begin(c, &mut link.connection, &mut context!(self));
                 }
-                Event::Ended(e) => panic!("{e:?}"),
+                ConnectionEvent::Ended(e) => panic!("{e:?}"),
             }
         }
         link.io.asked(&link.connection, &context!(self));

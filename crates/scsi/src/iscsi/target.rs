@@ -9,7 +9,7 @@ use super::login::{Credentials, LoginFailure, LoginPolicy, Proofs};
 use super::text::encode_text;
 use crate::spec::sense::{LUNS_CHANGED, UNIT_RESET};
 use crate::unit::{
-    Answer, Arrived, LogicalUnit, Nexus, Step, Task, TransportId, Unit, answer_without_unit,
+    Answer, Arrived, LogicalUnit, Nexus, Task, TaskStep, TransportId, Unit, answer_without_unit,
     decode_lun,
 };
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ pub struct Target {
 #[derive(Debug)]
 pub(super) enum Begun {
     /// The unit carries it out.
-    Task(Arc<Unit>, Task, Step),
+    Task(Arc<Unit>, Task, TaskStep),
     /// There is no such unit.
     Answer(Answer),
 }

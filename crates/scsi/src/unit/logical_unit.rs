@@ -5,7 +5,7 @@ use super::answer::{Answer, AnswerData};
 use super::control::{report_luns, request_sense};
 use super::nexus::{Nexus, TransportId};
 use super::reservations::{Refusal, Reservations};
-use super::task::{Step, Task};
+use super::task::{Task, TaskStep};
 use crate::command::{ReserveOut, ScsiCommand, parse};
 use crate::spec::ScsiStatus;
 use crate::spec::operation::OperationInfo;
@@ -92,7 +92,7 @@ impl LogicalUnit {
     }
 
     /// Begins a command: the task, and its first step.
-    pub fn begin(&mut self, c: Arrived<'_>) -> (Task, Step) {
+    pub fn begin(&mut self, c: Arrived<'_>) -> (Task, TaskStep) {
         let (command, info) = match parse(c.cdb, self.unit.abilities()) {
             Ok(parsed) => parsed,
             Err(sense) => return Task::answered(self.unit.disk(), Answer::failed(sense)),
@@ -107,7 +107,7 @@ impl LogicalUnit {
         c: Arrived<'_>,
         command: ScsiCommand,
         info: &OperationInfo,
-    ) -> (Task, Step) {
+    ) -> (Task, TaskStep) {
         let disk = self.unit.disk();
         // INQUIRY and REPORT LUNS leave an attention, REQUEST SENSE reports it as data.
         let answer = match command {

@@ -1,6 +1,6 @@
 //! A logical unit: a disk as SCSI shows it.
 //!
-//! [`LogicalUnit::begin`] takes a command of an initiator. It returns the first [`Step`]: submit a request to the disk,
+//! [`LogicalUnit::begin`] takes a command of an initiator. It returns the first [`TaskStep`]: submit a request to the disk,
 //! or answer. [`Task::next`] returns the step after a request has ended.
 //!
 //! | file | what it owns |
@@ -33,7 +33,7 @@ pub(crate) use control::encode_lun;
 pub use control::{answer_without_unit, decode_lun, report_luns};
 pub use logical_unit::{Arrived, LogicalUnit};
 pub use nexus::{Nexus, TransportId};
-pub use task::{IoRequest, IoResult, Step, Task};
+pub use task::{IoRequest, IoResult, Task, TaskStep};
 
 use crate::spec::block::Capacity;
 use crate::spec::inquiry::{DIRECT_ACCESS, HOST_MANAGED};

@@ -23,7 +23,7 @@ const MAX_FILL: u32 = 1 << 20;
 
 /// The next step of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum TaskStep {
     /// Submit this request, and call [`Task::next`] when it has ended.
     Submit(IoRequest),
     /// Answer the command.
@@ -78,14 +78,14 @@ enum End {
 
 impl Task {
     /// A command that is answered at once.
-    pub(super) fn answered(unit: u32, answer: Answer) -> (Task, Step) {
+    pub(super) fn answered(unit: u32, answer: Answer) -> (Task, TaskStep) {
         let task = Task {
             work: Work::Single(End::Nothing),
             buffer_bytes: 0,
             data_out: 0,
             request: IoRequest::new(unit, Op::Flush),
         };
-        (task, Step::Answer(answer))
+        (task, TaskStep::Answer(answer))
     }
 
     /// Checks a command and returns the first step. `data`: the buffer with the data of the command, and
@@ -97,7 +97,7 @@ impl Task {
         data: Option<&AlignedBuf>,
         brought: u32,
         expected: u32,
-    ) -> (Task, Step) {
+    ) -> (Task, TaskStep) {
         match Task::checked(unit, command, data, brought, expected) {
             Ok(Begun::Task(mut task)) => {
                 let step = task.start(unit, data);
@@ -256,14 +256,19 @@ impl Task {
         })
     }
 
-    fn start(&mut self, unit: &Unit, data: Option<&AlignedBuf>) -> Step {
+    fn start(&mut self, unit: &Unit, data: Option<&AlignedBuf>) -> TaskStep {
         match self.work {
-            Work::Single(_) => Step::Submit(self.request),
+            Work::Single(_) => TaskStep::Submit(self.request),
             Work::RestrictedRead { zone, .. } => {
                 let memory = (self.request.memory.0, ZONE_RECORD_LEN as u32);
                 let report = IoRequest { memory, ..self.request };
                 let sector = unit.zones.map_or(Sector(0), |g| g.zone_start(zone));
-                Step::Submit(IoRequest { op: Op::ReportZones, sector, len_sectors: 0, ..report })
+                TaskStep::Submit(IoRequest {
+                    op: Op::ReportZones,
+                    sector,
+                    len_sectors: 0,
+                    ..report
+                })
             }
             // The header of a report is written when the disk has answered; a report asks for one zone at least.
             Work::Report(_) => self.go_on(unit, None),
@@ -299,24 +304,24 @@ impl Task {
         unit: &Unit,
         result: IoResult,
         mut buffer: Option<&mut AlignedBuf>,
-    ) -> Step {
+    ) -> TaskStep {
         let report = matches!(self.work, Work::RestrictedRead { .. });
         let op = if report { Op::ReportZones } else { self.request.op };
         if let Some(sense) = sense(op, result.status) {
-            return Step::Answer(Answer::failed(sense));
+            return TaskStep::Answer(Answer::failed(sense));
         }
-        let wrong = || Step::Answer(Answer::failed(INTERNAL));
+        let wrong = || TaskStep::Answer(Answer::failed(INTERNAL));
         match &mut self.work {
-            Work::Single(End::Nothing) => return Step::Answer(Answer::good(AnswerData::None)),
+            Work::Single(End::Nothing) => return TaskStep::Answer(Answer::good(AnswerData::None)),
             Work::Single(End::Send(n)) => {
-                return Step::Answer(Answer::good(AnswerData::Buffer(*n)));
+                return TaskStep::Answer(Answer::good(AnswerData::Buffer(*n)));
             }
             Work::Single(End::Compare(n)) => {
                 let n = *n as usize;
                 let Some(bytes) = buffer.as_deref().and_then(|b| b.as_slice().get(..2 * n)) else {
                     return wrong();
                 };
-                return Step::Answer(match bytes[..n] == bytes[n..] {
+                return TaskStep::Answer(match bytes[..n] == bytes[n..] {
                     true => Answer::good(AnswerData::None),
                     false => Answer::failed(MISCOMPARE),
                 });
@@ -330,10 +335,10 @@ impl Task {
                 let end = unit.sector(range.lba + u64::from(range.blocks));
                 // The write pointer of a full or read-only zone is behind it.
                 if end.0 > z.wp.0 {
-                    return Step::Answer(Answer::failed(READ_INVALID));
+                    return TaskStep::Answer(Answer::failed(READ_INVALID));
                 }
                 self.work = Work::Single(*then);
-                return Step::Submit(self.request);
+                return TaskStep::Submit(self.request);
             }
             Work::Report(report) => {
                 let Some(buffer) = buffer.as_deref_mut() else { return wrong() };
@@ -355,23 +360,23 @@ impl Task {
             && report.submit().is_none()
         {
             let bytes = report.finish(unit, buffer);
-            return Step::Answer(Answer::good(AnswerData::Buffer(bytes)));
+            return TaskStep::Answer(Answer::good(AnswerData::Buffer(bytes)));
         }
         self.go_on(unit, buffer.as_deref())
     }
 
     /// Returns the next request of a command that makes several.
-    fn go_on(&mut self, unit: &Unit, buffer: Option<&AlignedBuf>) -> Step {
+    fn go_on(&mut self, unit: &Unit, buffer: Option<&AlignedBuf>) -> TaskStep {
         if let Work::Fill { range, piece, done } = &mut self.work {
             let blocks = (*piece).min(range.blocks - *done);
             if blocks == 0 {
-                return Step::Answer(Answer::good(AnswerData::None));
+                return TaskStep::Answer(Answer::good(AnswerData::None));
             }
             self.request.sector = unit.sector(range.lba + u64::from(*done));
             self.request.len_sectors = blocks << unit.shift;
             self.request.memory = (0, blocks * unit.block_len());
             *done += blocks;
-            return Step::Submit(self.request);
+            return TaskStep::Submit(self.request);
         }
         let Some(g) = unit.zones else { return self.next_range(unit, buffer) };
         let disk = unit.disk();
@@ -383,7 +388,7 @@ impl Task {
                     memory,
                     ..IoRequest::new(disk, Op::ReportZones)
                 };
-                Step::Submit(self.request)
+                TaskStep::Submit(self.request)
             }
             Work::Sweep(sweep) => {
                 let op = sweep.op();
@@ -398,33 +403,33 @@ impl Task {
                         memory: (0, zones * ZONE_RECORD_LEN as u32),
                         ..IoRequest::new(disk, Op::ReportZones)
                     },
-                    NextZone::End => return Step::Answer(Answer::good(AnswerData::None)),
+                    NextZone::End => return TaskStep::Answer(Answer::good(AnswerData::None)),
                     NextZone::NoResources => {
-                        return Step::Answer(Answer::failed(NO_ZONE_RESOURCES));
+                        return TaskStep::Answer(Answer::failed(NO_ZONE_RESOURCES));
                     }
                 };
-                Step::Submit(self.request)
+                TaskStep::Submit(self.request)
             }
             _ => self.next_range(unit, buffer),
         }
     }
 
     /// Returns the request for the next range of UNMAP.
-    fn next_range(&mut self, unit: &Unit, list: Option<&AlignedBuf>) -> Step {
+    fn next_range(&mut self, unit: &Unit, list: Option<&AlignedBuf>) -> TaskStep {
         let Work::Unmap { done, ranges } = &mut self.work else {
-            return Step::Answer(Answer::failed(INTERNAL));
+            return TaskStep::Answer(Answer::failed(INTERNAL));
         };
         while *done < *ranges {
-            let Some(list) = list else { return Step::Answer(Answer::failed(INTERNAL)) };
+            let Some(list) = list else { return TaskStep::Answer(Answer::failed(INTERNAL)) };
             let (lba, blocks) = unmap_range(list.as_slice(), *done);
             *done += 1;
             if blocks > 0 {
                 self.request.sector = unit.sector(lba);
                 self.request.len_sectors = blocks << unit.shift;
-                return Step::Submit(self.request);
+                return TaskStep::Submit(self.request);
             }
         }
-        Step::Answer(Answer::good(AnswerData::None))
+        TaskStep::Answer(Answer::good(AnswerData::None))
     }
 }
 

@@ -36,7 +36,7 @@ fn unit_of(limits: &Limits) -> LogicalUnit {
 }
 
 /// The first step of a command that brings so many blocks.
-fn first_step(lu: &mut LogicalUnit, cdb: &[u8], blocks: u32) -> Step {
+fn first_step(lu: &mut LogicalUnit, cdb: &[u8], blocks: u32) -> TaskStep {
     let data = AlignedBuf::zeroed(blocks * BLOCK);
     let (data_len, expected) = (data.len(), 1 << 20);
     let arrived = Arrived { nexus: NEXUS, cdb, data: Some(&data), data_len, expected, luns: &[0] };
@@ -61,7 +61,7 @@ fn s1_errors_name_their_block() {
         (long(0x95, 0, behind, 64), (0x21, 0), behind),
         (long(0x94, 3, behind, 0), (0x21, 0), behind),
     ] {
-        let Step::Answer(answer) = first_step(&mut lu, &cdb, 2) else {
+        let TaskStep::Answer(answer) = first_step(&mut lu, &cdb, 2) else {
             panic!("{cdb:x?} is carried out")
         };
         let sense = answer.sense.unwrap();
@@ -77,14 +77,14 @@ fn s1_a_unit_takes_what_its_limits_say_and_no_more() {
     (limits.max_write_zeroes_sectors, limits.logical_block_sectors) = (40, 8);
     let mut lu = unit_of(&limits);
     let mut begin = |cdb: &[u8], blocks: u32| first_step(&mut lu, cdb, blocks);
-    let Step::Answer(answer) = begin(&[0x12, 1, 0xb0, 0, 64, 0], 0) else { panic!("it waits") };
+    let TaskStep::Answer(answer) = begin(&[0x12, 1, 0xb0, 0, 64, 0], 0) else { panic!("it waits") };
     let AnswerData::Bytes(page) = answer.data else { panic!("{answer:?}") };
     let transfer = u32::from_be_bytes(page[8..12].try_into().unwrap());
     let same = u64::from_be_bytes(page[36..44].try_into().unwrap());
     assert_eq!((transfer, same), (3, 5), "in blocks");
-    let taken = |step: Step| match step {
-        Step::Submit(_) => Ok(()),
-        Step::Answer(a) => {
+    let taken = |step: TaskStep| match step {
+        TaskStep::Submit(_) => Ok(()),
+        TaskStep::Answer(a) => {
             Err(a.sense.map(|s| (s.sense.key, s.sense.code, s.sense.qualifier)).unwrap())
         }
     };
@@ -169,8 +169,8 @@ fn s1_a_command_that_promises_durability_asks_the_disk_for_it() {
             luns: &[0],
         };
         match m.lu.begin(arrived).1 {
-            Step::Submit(request) => Some((request.op, request.flags.contains(Flags::FUA))),
-            Step::Answer(answer) => {
+            TaskStep::Submit(request) => Some((request.op, request.flags.contains(Flags::FUA))),
+            TaskStep::Answer(answer) => {
                 assert_eq!(answer.status, ScsiStatus::Good, "{cdb:x?}");
                 None
             }
@@ -199,12 +199,12 @@ fn a_unit_without_zones_is_a_plain_disk() {
         let c = Arrived { nexus: NEXUS, cdb, data: None, data_len: 0, expected: 255, luns: &[0] };
         lu.begin(c).1
     };
-    let Step::Answer(a) = begin(&[0x12, 0, 0, 0, 255, 0]) else { panic!("no answer") };
+    let TaskStep::Answer(a) = begin(&[0x12, 0, 0, 0, 255, 0]) else { panic!("no answer") };
     let AnswerData::Bytes(b) = a.data else { panic!("no data") };
     assert_eq!(b[0], 0);
-    let Step::Answer(a) = begin(&long(0x95, 0, 0, 64)) else { panic!("no answer") };
+    let TaskStep::Answer(a) = begin(&long(0x95, 0, 0, 64)) else { panic!("no answer") };
     assert_eq!(a.sense.unwrap().sense.code, 0x20);
-    assert!(matches!(begin(&long(0x88, 0, 0, 8)), Step::Submit(r) if r.len_sectors == 64));
+    assert!(matches!(begin(&long(0x88, 0, 0, 8)), TaskStep::Submit(r) if r.len_sectors == 64));
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn a_reservation_keeps_others_out() {
         let (nexus, data_len) = (Nexus(nexus), list.len() as u32);
         let c = Arrived { nexus, cdb, data: Some(&buffer), data_len, expected: 255, luns: &[0] };
         match lu.begin(c).1 {
-            Step::Submit(_) => (ScsiStatus::Good, None),
-            Step::Answer(a) => (a.status, a.sense.map(|s| s.sense.code)),
+            TaskStep::Submit(_) => (ScsiStatus::Good, None),
+            TaskStep::Answer(a) => (a.status, a.sense.map(|s| s.sense.code)),
         }
     };
     let list = |key: u8, new: u8| {

@@ -16,7 +16,7 @@ use zoneplug_devices::emu::{EmuConfig, EmuKind};
 use zoneplug_scsi::spec::ScsiStatus;
 use zoneplug_scsi::spec::sense::CAPACITY_CHANGED;
 use zoneplug_scsi::unit::{
-    AnswerData, Arrived, LogicalUnit, Nexus, Step, Unit, UnitConfig, answer_without_unit,
+    AnswerData, Arrived, LogicalUnit, Nexus, TaskStep, Unit, UnitConfig, answer_without_unit,
     decode_lun,
 };
 
@@ -91,8 +91,8 @@ impl Machine {
         task.prepare(&mut buffer);
         loop {
             let request = match step {
-                Step::Submit(request) => request,
-                Step::Answer(a) => {
+                TaskStep::Submit(request) => request,
+                TaskStep::Answer(a) => {
                     return match (a.status, a.sense, a.data) {
                         (ScsiStatus::Good, None, AnswerData::None) => Ok(vec![]),
                         (ScsiStatus::Good, None, AnswerData::Bytes(b)) => Ok(b),

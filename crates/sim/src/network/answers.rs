@@ -1,7 +1,7 @@
 //! The conclusions that a host draws from an answer.
 
 use super::authentication::is_denied;
-use super::commands::{Sent, What};
+use super::commands::{HostCommand, What};
 use super::manage::REPORT;
 use super::{NetworkWorld, trace};
 use crate::class::Class;
@@ -77,7 +77,7 @@ impl NetworkWorld {
 
     /// Handles a command whose data changed on the way: the digest shows it, so the command was not carried out and
     /// is sent again (K5).
-    fn spoilt(&mut self, id: u64, sent: Sent) {
+    fn spoilt(&mut self, id: u64, sent: HostCommand) {
         let from = &self.connections[sent.connection];
         assert!(from.corrupt && !sent.came_up, "K5: no byte has changed: {sent:?}");
         self.hit(Class::Spoilt);

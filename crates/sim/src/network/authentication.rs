@@ -1,7 +1,7 @@
 //! Hosts with keys. Each authenticates on each of its queues (DH-HMAC-CHAP), and now and then again while its commands
 //! are in flight. A host that then does not know its key loses the queue, and on the admin queue all of its queues.
 
-use super::commands::{Sent, What};
+use super::commands::{HostCommand, What};
 use super::keys::{RIGHT_KEY, WRONG_KEY, key, random};
 use super::{NetworkWorld, SUBSYSTEM, trace};
 use crate::class::Class;
@@ -109,13 +109,13 @@ impl NetworkWorld {
 
     /// Returns whether a command is in flight on an I/O queue of host `h`. A command of a connection that was lost is
     /// not.
-    fn is_on_io_queue_of(&self, sent: &Sent, h: usize) -> bool {
+    fn is_on_io_queue_of(&self, sent: &HostCommand, h: usize) -> bool {
         let c = &self.connections[sent.connection];
         !sent.ghost && c.host == h && c.qid > 0
     }
 
     /// Handles a command that the target has refused because its host has to authenticate: it was not carried out.
-    pub(super) fn denied(&mut self, sent: Sent) {
+    pub(super) fn denied(&mut self, sent: HostCommand) {
         self.hit(Class::Denied);
         match sent.what {
             What::Write { .. } | What::Append { .. } => self.not_written(sent.what),
@@ -139,6 +139,6 @@ impl NetworkWorld {
     }
 }
 
-fn is_event(sent: &Sent) -> bool {
+fn is_event(sent: &HostCommand) -> bool {
     matches!(sent.what, What::Event)
 }

@@ -60,7 +60,7 @@ pub(super) enum What {
 
 /// A command in flight.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct HostCommand {
     pub(super) connection: usize,
     pub(super) what: What,
     pub(super) command: Command,
@@ -81,7 +81,7 @@ impl NetworkWorld {
         let initiator = connection.initiator.as_mut().expect("a connection that the host has");
         let cid = initiator.send(command, data.clone());
         connection.ids.insert(cid, id);
-        let sent = Sent { connection: c, what, command, data, came_up: false, ghost: false };
+        let sent = HostCommand { connection: c, what, command, data, came_up: false, ghost: false };
         self.commands.insert(id, sent);
         id
     }
@@ -196,7 +196,7 @@ impl NetworkWorld {
     /// Forgets the commands of lost connections that the server can no longer carry out. Returns false if there are
     /// none.
     pub(super) fn end_ghosts(&mut self) -> bool {
-        let over = |s: &Sent| {
+        let over = |s: &HostCommand| {
             let gone = s.ghost && self.connections[s.connection].served.is_none();
             gone && self.closing.iter().all(|(c, ..)| *c != s.connection)
         };
@@ -220,7 +220,7 @@ impl NetworkWorld {
 /// commands of its connection by their identifiers on the wire.
 pub(super) fn came_up(
     ids: &BTreeMap<u16, u64>,
-    commands: &mut BTreeMap<u64, Sent>,
+    commands: &mut BTreeMap<u64, HostCommand>,
     received: &Received,
 ) {
     let id = ids.get(&received.command.cid());

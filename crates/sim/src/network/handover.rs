@@ -4,7 +4,7 @@
 //!
 //! Order and times are those of [`ServerEnd`], as in a server of the host crate.
 
-use super::commands::{Sent, What};
+use super::commands::{HostCommand, What};
 use super::disks::ServedDisk;
 use super::{NetworkWorld, setup, trace};
 use crate::class::Class;
@@ -24,7 +24,7 @@ impl NetworkWorld {
         if self.served.disk.counters().window.writes > 0 {
             self.hit(Class::HandOverHeld);
         }
-        let is_append = |s: &Sent| !s.ghost && matches!(s.what, What::Append { .. });
+        let is_append = |s: &HostCommand| !s.ghost && matches!(s.what, What::Append { .. });
         if self.commands.values().any(is_append) {
             self.hit(Class::HandOverAppend);
         }
@@ -70,7 +70,7 @@ impl NetworkWorld {
     /// Checks that all commands that a connection has begun were answered, except writes that the disk has refused
     /// for their place: such a write may have waited for one that was not taken any more.
     fn check_answered(&self, c: usize) {
-        let begun = |s: &&Sent| s.connection == c && s.came_up && !s.ghost;
+        let begun = |s: &&HostCommand| s.connection == c && s.came_up && !s.ghost;
         for sent in self.commands.values().filter(begun) {
             let refused = match sent.what {
                 What::Event => true,

@@ -51,7 +51,7 @@ use crate::class::{Class, Coverage};
 use crate::client_zone::{ClientZone, Stamps};
 use crate::seam_oracle::SeamOracle;
 use crate::world::trace;
-use commands::Sent;
+use commands::HostCommand;
 use disks::{QueueClient, ServedDisk};
 use host::{Connection, Host};
 use order::Placed;
@@ -75,7 +75,7 @@ const SUBSYSTEM: &str = "nqn.2026-11.dev.zoneplug:world";
 
 /// The hosts' knowledge of a zone. All hosts share it: they are one client with several ways to the disk.
 #[derive(Debug, Default)]
-pub(crate) struct Zone {
+pub(crate) struct NetworkZone {
     known: ClientZone,
     /// Writes, appends and management commands in flight.
     writes: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Zone {
     asked: bool,
 }
 
-impl Deref for Zone {
+impl Deref for NetworkZone {
     type Target = ClientZone;
 
     fn deref(&self) -> &ClientZone {
@@ -101,13 +101,13 @@ impl Deref for Zone {
     }
 }
 
-impl DerefMut for Zone {
+impl DerefMut for NetworkZone {
     fn deref_mut(&mut self) -> &mut ClientZone {
         &mut self.known
     }
 }
 
-impl Zone {
+impl NetworkZone {
     fn is_quiet(&self) -> bool {
         let calm = self.managed == 0 && self.refused == 0 && self.ghosts == 0;
         calm && self.writes == 0 && self.appends == 0
@@ -134,11 +134,11 @@ pub(crate) struct NetworkWorld {
     connections: Vec<Connection>,
     /// Queues of connections that have ended, with the tags of their clients.
     closing: Vec<(usize, u16, ClosingQueue<QueueClient>)>,
-    zones: Vec<Zone>,
+    zones: Vec<NetworkZone>,
     /// Sectors of a block.
     block: u32,
     /// Commands in flight, and those of lost connections that may still be carried out.
-    commands: BTreeMap<u64, Sent>,
+    commands: BTreeMap<u64, HostCommand>,
     next_id: u64,
     /// Answers that a step waits for.
     awaited: BTreeMap<u64, Option<Done>>,

@@ -5,7 +5,7 @@
 //! holds (H3, H5), or, without a window, later at all.
 
 use super::disks::Note;
-use super::{NetworkWorld, Zone};
+use super::{NetworkWorld, NetworkZone};
 use crate::class::Class;
 use zoneplug_core::{Nanos, Op};
 
@@ -65,7 +65,7 @@ impl NetworkWorld {
     /// over before the server began to end.
     pub(super) fn check_refusal(&mut self, c: usize, z: usize, offset: u32) {
         let window = self.config.order_window;
-        let zone: &Zone = &self.zones[z];
+        let zone: &NetworkZone = &self.zones[z];
         let own = zone.train.iter().find(|p| p.offset == offset);
         let own = own.unwrap_or_else(|| panic!("no write at {offset} of {zone:?}"));
         let asked = own.submitted.expect("H5: it was refused, and the disk was not asked");

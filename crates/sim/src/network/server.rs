@@ -1,6 +1,6 @@
 //! The target's side of the connections: what a server does with its associations, without threads and sockets.
 
-use super::commands::{self, Sent, What};
+use super::commands::{self, HostCommand, What};
 use super::disks::{DiskOfQueue, QueueClient};
 use super::host::Connection;
 use super::served::{Association, Served, Side};
@@ -18,7 +18,7 @@ use zoneplug_nvme::initiator::Data;
 use zoneplug_nvme::io_queue::{ClosingQueue, IoContext};
 use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::target::auth::Job;
-use zoneplug_nvme::target::{Activity, Event as TargetEvent, Nqn, QueueId, Target};
+use zoneplug_nvme::target::{Activity, Nqn, QueueId, Target, TargetEvent};
 use zoneplug_nvme::tcp::{Ended, Received};
 
 /// The most time for a value of Diffie-Hellman.
@@ -34,7 +34,7 @@ struct ServerSide<'a> {
     now: Nanos,
     target: &'a mut Target,
     closing: &'a mut Vec<(usize, u16, ClosingQueue<QueueClient>)>,
-    commands: &'a mut BTreeMap<u64, Sent>,
+    commands: &'a mut BTreeMap<u64, HostCommand>,
     rng: &'a mut Random,
 }
 
@@ -246,11 +246,11 @@ impl NetworkWorld {
 
     /// Handles the end of a connection's queue. The disk had `held` held writes before it.
     fn queue_ended(&mut self, c: usize, held: u64) {
-        let own = |s: &&Sent| s.connection == c;
+        let own = |s: &&HostCommand| s.connection == c;
         if self.commands.values().filter(own).any(|s| matches!(s.what, What::Append { .. })) {
             self.hit(Class::AppendOpen);
         }
-        let is_fetched = |s: &Sent| !s.came_up && matches!(s.data, Data::Out(_));
+        let is_fetched = |s: &HostCommand| !s.came_up && matches!(s.data, Data::Out(_));
         if self.commands.values().filter(own).any(is_fetched) {
             self.hit(Class::DataOpen);
         }

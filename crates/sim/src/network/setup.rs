@@ -2,7 +2,7 @@
 
 use super::disks::ServedDisk;
 use super::host::Host;
-use super::{NetworkWorld, SUBSYSTEM, Zone, keys};
+use super::{NetworkWorld, NetworkZone, SUBSYSTEM, keys};
 use crate::class::{Class, Coverage};
 use crate::client_zone::{ClientZone, Stamps};
 use crate::memory;
@@ -183,7 +183,7 @@ impl NetworkWorld {
         world.hit(Class::Target);
         for z in 0..geometry.nr_zones() {
             let known = ClientZone::new(&geometry, ZoneNo(z));
-            world.zones.push(Zone { known, ..Zone::default() });
+            world.zones.push(NetworkZone { known, ..NetworkZone::default() });
         }
         if tracing {
             let (e, n) = (world.emu.config(), &world.network);

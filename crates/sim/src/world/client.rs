@@ -90,7 +90,7 @@ impl World {
 
     /// Returns how far each zone is acknowledged, which a flush that is sent now makes durable.
     pub(super) fn covers(&self) -> Vec<(usize, u64, u32)> {
-        let reach = |z: &super::Zone| {
+        let reach = |z: &super::WorldZone| {
             let prefix = z.shadow.iter().take_while(|s| s.is_some()).count() as u32;
             match z.managed > 0 || z.fuzzy || z.unsure {
                 true => 0,
@@ -102,9 +102,9 @@ impl World {
         };
         // An acknowledged append is covered. So are all data in front of it, even if they are not acknowledged.
         let last =
-            |z: &super::Zone| z.shadow.iter().rposition(|s| s.is_some()).map_or(0, |i| i + 1);
-        let native = |i: usize, z: &super::Zone| self.is_native(i) && reach(z) > 0;
-        let covers = |(i, z): (usize, &super::Zone)| {
+            |z: &super::WorldZone| z.shadow.iter().rposition(|s| s.is_some()).map_or(0, |i| i + 1);
+        let native = |i: usize, z: &super::WorldZone| self.is_native(i) && reach(z) > 0;
+        let covers = |(i, z): (usize, &super::WorldZone)| {
             let reach = if native(i, z) { last(z) as u32 } else { reach(z) };
             (i, z.generation, reach)
         };

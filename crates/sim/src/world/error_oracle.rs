@@ -82,7 +82,7 @@ impl World {
             if zone.conventional {
                 return false;
             }
-            // Reasons that the failures of the zone do not show: see the fields of `Zone`.
+            // Reasons that the failures of the zone do not show: see the fields of `WorldZone`.
             let odd = zone.crossed
                 || zone.fuzzy
                 || zone.moved

@@ -59,7 +59,7 @@ pub(crate) use trace;
 
 /// The client's knowledge of a zone, and what it has on its way there.
 #[derive(Debug, Default)]
-pub(crate) struct Zone {
+pub(crate) struct WorldZone {
     known: ClientZone,
     /// Writes and appends in flight.
     pub(crate) writes: u32,
@@ -105,7 +105,7 @@ pub(crate) struct Zone {
     pub(crate) fault_hit: bool,
 }
 
-impl Deref for Zone {
+impl Deref for WorldZone {
     type Target = ClientZone;
 
     fn deref(&self) -> &ClientZone {
@@ -113,13 +113,13 @@ impl Deref for Zone {
     }
 }
 
-impl DerefMut for Zone {
+impl DerefMut for WorldZone {
     fn deref_mut(&mut self) -> &mut ClientZone {
         &mut self.known
     }
 }
 
-impl Zone {
+impl WorldZone {
     pub(crate) fn quiet(&self) -> bool {
         self.writes == 0 && self.managed == 0 && self.orphans == 0
     }
@@ -177,7 +177,7 @@ pub(crate) struct World {
     pub(crate) tags: Vec<u16>,
     pub(crate) now: Nanos,
     pub(crate) inline: bool,
-    pub(crate) zones: Vec<Zone>,
+    pub(crate) zones: Vec<WorldZone>,
     pub(crate) outstanding: BTreeMap<u64, Outstanding>,
     pub(crate) next_token: u64,
     pub(crate) next_stamp: u64,

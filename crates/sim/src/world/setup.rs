@@ -1,7 +1,7 @@
 //! The start of a world; everything follows from its seed.
 
 use super::join::Join;
-use super::{World, Zone};
+use super::{World, WorldZone};
 use crate::class::{Class, Coverage};
 use crate::client_zone::{ClientZone, Stamps};
 use crate::device_pending::{CountedDevice, DevicePending};
@@ -343,7 +343,7 @@ impl World {
     pub(super) fn add_zones(&mut self, g: &Geometry) {
         for z in self.zones.len() as u32..g.nr_zones() {
             let known = ClientZone::new(g, ZoneNo(z));
-            self.zones.push(Zone { known, ..Zone::default() });
+            self.zones.push(WorldZone { known, ..WorldZone::default() });
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct FileNo(pub u32);
 
 /// An event that a volume reports while it is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum VolumeEvent {
     /// An error, in words.
     Warning(String),
     /// The volume is read-only from now on.
@@ -40,7 +40,7 @@ pub enum Event {
 }
 
 /// Receives events, on the thread of the request that found them.
-pub type Observer = Box<dyn Fn(Event) + Send + Sync>;
+pub type Observer = Box<dyn Fn(VolumeEvent) + Send + Sync>;
 
 /// The attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,7 +322,7 @@ impl Volume {
     }
 
     fn warn(&self, text: String) {
-        (self.observer)(Event::Warning(text));
+        (self.observer)(VolumeEvent::Warning(text));
     }
 }
 

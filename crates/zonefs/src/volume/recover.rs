@@ -2,7 +2,7 @@
 //! `errors=` demands.
 
 use super::state::{Access, State, ZoneFile};
-use super::{Event, Volume, errno};
+use super::{Volume, VolumeEvent, errno};
 use crate::layout::written_sectors;
 use crate::options::OnError;
 use rustix::io::Errno;
@@ -91,7 +91,7 @@ impl Volume {
         let ends = self.options.on_error == OnError::RemountReadOnly;
         if ends && !self.read_only.swap(true, Ordering::Relaxed) {
             self.warn("the volume can only be read now".to_owned());
-            (self.observer)(Event::ReadOnly);
+            (self.observer)(VolumeEvent::ReadOnly);
         }
     }
 

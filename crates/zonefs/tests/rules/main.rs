@@ -11,16 +11,16 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{Sector, ZoneNo};
 use zoneplug_host::{BlockingDisk, HostedDisk};
 use zoneplug_zonefs::{
-    Event, FileNo, Group, MountOptions, NoSuperBlock, SuperBlock, Volume, WriteMode,
+    FileNo, Group, MountOptions, NoSuperBlock, SuperBlock, Volume, VolumeEvent, WriteMode,
 };
 
 /// The events of a volume.
 #[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<Event>>>);
+struct Events(Arc<Mutex<Vec<VolumeEvent>>>);
 
 impl Events {
     fn read_only(&self) -> usize {
-        self.0.lock().unwrap().iter().filter(|e| **e == Event::ReadOnly).count()
+        self.0.lock().unwrap().iter().filter(|e| **e == VolumeEvent::ReadOnly).count()
     }
 }
 

@@ -6,7 +6,7 @@
 //! before them. Resets and finishes are durable when they are acknowledged; a command in flight may
 //! have been carried out or not. Open zones are closed.
 
-use super::record::{Change, Event, Tape};
+use super::record::{Change, Tape, TapeEvent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zoneplug_core::bio::{Flags, Op};
@@ -93,7 +93,7 @@ impl Image {
         let mut covers: BTreeMap<usize, Covered> = BTreeMap::new();
         for (at, event) in tape.events.iter().take(cut.point).enumerate() {
             match *event {
-                Event::Sent(nr) => {
+                TapeEvent::Sent(nr) => {
                     let change = &tape.changes[nr];
                     // A command that the device refused changed nothing.
                     if change.done.is_some_and(|(_, status)| !status.is_ok()) {
@@ -109,7 +109,7 @@ impl Image {
                         self.carry_out(g, change);
                     }
                 }
-                Event::Done(nr) => {
+                TapeEvent::Done(nr) => {
                     if tape.changes[nr].done.is_some_and(|(_, status)| status.is_ok()) {
                         self.acknowledge(g, &tape.changes[nr], at, covers.remove(&nr));
                     }
@@ -304,7 +304,7 @@ mod tests {
     /// both only once acknowledged.
     #[test]
     fn a_flush_covers_what_was_acknowledged_before_it() {
-        use Event::{Done, Sent};
+        use TapeEvent::{Done, Sent};
         let config: EmuConfig = "mem,zones=4,zone-size=64K".parse().unwrap();
         let change = |op, flags, sector| Change {
             op,
@@ -314,7 +314,7 @@ mod tests {
             data: if op == Op::Write { vec![1; 4096] } else { Vec::new() },
             done: None,
         };
-        let durable = |flags, events: &[Event]| {
+        let durable = |flags, events: &[TapeEvent]| {
             let writes = [change(Op::Write, flags, 0), change(Op::Write, Flags::NONE, 128)];
             let mut changes = writes.to_vec();
             changes.push(change(Op::Flush, Flags::NONE, 0));

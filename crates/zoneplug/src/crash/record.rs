@@ -23,7 +23,7 @@ pub(super) struct Change {
 
 /// An event at the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum TapeEvent {
     /// The change with this number is sent.
     Sent(usize),
     /// The change with this number completes or fails.
@@ -34,7 +34,7 @@ pub(super) enum Event {
 #[derive(Debug, Default)]
 pub(super) struct Tape {
     pub(super) changes: Vec<Change>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<TapeEvent>,
 }
 
 /// Records the tape of a device in use.
@@ -140,7 +140,7 @@ impl Queue for RecordedQueue {
             let Some(change) = change else { continue };
             let nr = tape.changes.len();
             tape.changes.push(change);
-            tape.events.push(Event::Sent(nr));
+            tape.events.push(TapeEvent::Sent(nr));
             self.below.push((address, nr));
         }
     }
@@ -161,7 +161,7 @@ impl Queue for RecordedQueue {
             if c.op == Op::ZoneAppend {
                 change.sector = c.sector;
             }
-            tape.events.push(Event::Done(nr));
+            tape.events.push(TapeEvent::Done(nr));
         }
     }
 

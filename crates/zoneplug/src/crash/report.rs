@@ -2,7 +2,7 @@
 
 use super::REPEAT;
 use super::image::{Cut, Loss};
-use super::record::{Event, Tape};
+use super::record::{Tape, TapeEvent};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use zoneplug_core::zone::Geometry;
@@ -176,9 +176,9 @@ pub(super) fn story(
     losses: &[Loss],
 ) -> String {
     let mut text = String::new();
-    let sent = |e: &Event| match e {
-        Event::Sent(nr) => Some(*nr),
-        Event::Done(_) => None,
+    let sent = |e: &TapeEvent| match e {
+        TapeEvent::Sent(nr) => Some(*nr),
+        TapeEvent::Done(_) => None,
     };
     let all: Vec<usize> = tape.events.iter().take(point).filter_map(sent).collect();
     let _ = writeln!(text, "{} commands were sent before it, the last of them:", all.len());

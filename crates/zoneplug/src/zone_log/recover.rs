@@ -3,7 +3,7 @@
 use super::format::{ALIGN, Header};
 use super::io::Io;
 use super::pool::Pool;
-use super::table::{Held, Table, Use, Zone};
+use super::table::{Held, LogZone, Table, Use};
 use super::walk::{Found, Walk};
 use super::{LogError, LogOptions};
 use std::collections::VecDeque;
@@ -129,7 +129,7 @@ pub(super) async fn erase<I: Io>(io: &I, g: &Geometry, set: &Set) -> Result<(), 
 
 /// A zone as opening finds it.
 struct Seen {
-    zone: Zone,
+    zone: LogZone,
     cond: Condition,
     /// The log of the set that has records in the zone.
     log: Option<u64>,
@@ -139,7 +139,7 @@ struct Seen {
 async fn look<I: Io>(
     io: &I,
     logs: &RangeInclusive<u64>,
-    zone: &Zone,
+    zone: &LogZone,
     info: &ZoneInfo,
 ) -> Result<(Option<u64>, Use), LogError> {
     let end = match info.cond {
@@ -195,7 +195,7 @@ pub(super) async fn open<I: Io>(
         }
         let capacity = (info.capacity_sectors << 9) / block * block;
         let (start, len_sectors) = (info.start.0 << 9, info.len_sectors as u32);
-        let mut zone = Zone { no, start, len_sectors, capacity, state: Use::Free };
+        let mut zone = LogZone { no, start, len_sectors, capacity, state: Use::Free };
         let (log, state) = look(io, &set.ids, &zone, &info).await?;
         zone.state = state;
         all.push(Seen { zone, cond: info.cond, log });

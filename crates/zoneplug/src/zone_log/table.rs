@@ -44,7 +44,7 @@ pub(super) struct Held {
 
 /// A zone of the set.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Zone {
+pub(super) struct LogZone {
     pub(super) no: ZoneNo,
     /// The start, in bytes from the start of the disk.
     pub(super) start: u64,
@@ -54,7 +54,7 @@ pub(super) struct Zone {
     pub(super) state: Use,
 }
 
-impl Zone {
+impl LogZone {
     pub(super) fn sector(&self) -> Sector {
         Sector(self.start >> 9)
     }
@@ -66,7 +66,7 @@ impl Zone {
 
 /// The place of the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum BatchPlace {
     /// The head: position and room in bytes, and the zone's generation.
     At { position: u64, room: u64, generation: u64 },
     /// The reserved zone, once the zone `seal` has been sealed and finished.
@@ -81,7 +81,7 @@ pub(super) struct Table {
     /// The write granularity in bytes.
     pub(super) block: u64,
     /// The zones of the set, in the order of the disk.
-    pub(super) zones: Vec<Zone>,
+    pub(super) zones: Vec<LogZone>,
     /// The zones that no log of the set has. Zones in `line`, `head` and `reserved` are not in it.
     pub(super) pool: Arc<Pool>,
     /// Zones with records, oldest first, as indices of `zones`.
@@ -124,7 +124,7 @@ impl Table {
 
     /// Returns the place of a record with `len` bytes of data. Reserves a zone if the record goes
     /// to another one.
-    pub(super) fn place(&mut self, len: u64) -> Result<Place, LogError> {
+    pub(super) fn place(&mut self, len: u64) -> Result<BatchPlace, LogError> {
         let need = taken(len);
         // An earlier move to this zone was dropped in the middle. This record may not need it, or
         // need a larger one.
@@ -136,7 +136,7 @@ impl Table {
             };
             let room = zone.limit().saturating_sub(position);
             if !sealed && need <= room {
-                return Ok(Place::At { position, room, generation });
+                return Ok(BatchPlace::At { position, room, generation });
             }
         }
         // Zones are used in turn, starting behind the head.
@@ -146,7 +146,7 @@ impl Table {
         let next = (from..from + nr).map(|i| i % nr).find(|i| fits(i) && self.pool.take(*i));
         self.reserved = Some(next.ok_or(LogError::Full)?);
         let seal = self.head.filter(|h| matches!(self.zones[*h].state, Use::Held(_)));
-        Ok(Place::Next { seal })
+        Ok(BatchPlace::Next { seal })
     }
 
     /// Returns the reserved zone to the pool: the log does not continue in it.

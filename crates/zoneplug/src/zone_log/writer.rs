@@ -3,7 +3,7 @@
 use super::format::{HEADER_LEN, Header, Kind, taken};
 use super::io::Io;
 use super::shared::{Answer, Ask, BATCH, Group, Request, Shared};
-use super::table::{Place, Use};
+use super::table::{BatchPlace, Use};
 use super::walk::{Found, Walk};
 use super::{LogAddress, LogError, lock};
 use std::sync::Arc;
@@ -104,8 +104,8 @@ async fn write_some<I: Io>(
     let (position, room, generation) = loop {
         let place = lock(&shared.table).place(len)?;
         match place {
-            Place::At { position, room, generation } => break (position, room, generation),
-            Place::Next { seal } => {
+            BatchPlace::At { position, room, generation } => break (position, room, generation),
+            BatchPlace::Next { seal } => {
                 if let Err(e) = go_on(shared, seal).await {
                     lock(&shared.table).release();
                     return Err(e);

@@ -14,7 +14,7 @@ use crate::disk::queue_state::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace;
-use crate::plug::{QueueStep, Sent};
+use crate::plug::{QueueStep, SentWrites};
 use crate::sync::Ordering;
 use crate::unit::ZoneNo;
 
@@ -43,13 +43,13 @@ impl QueueState {
         let (mut shard, i) = shared.shard_of(zone);
         let sent = shard.fill_in_order(i, layout.merge, &mut cmd, self.id, layout.zone_depth);
         drop(shard);
-        if sent == Sent::Nothing {
+        if sent == SentWrites::Nothing {
             return self.tags.put_held(cmd);
         }
         cmd.zone = zone.0;
         trace::issued(&cmd);
         self.send_write(cmd);
-        if sent == Sent::More {
+        if sent == SentWrites::More {
             self.backlog.line.push_back(Work::Zone(zone));
         }
     }

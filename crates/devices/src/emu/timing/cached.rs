@@ -5,7 +5,7 @@
 //! and goes outwards both ways. It ends where the seek alone takes longer than the best run found. Entries are in a
 //! table and used again: nothing is allocated once the table is as large as the cache needs.
 
-use super::platter::{Place, Platter};
+use super::platter::{Platter, PlatterPlace};
 
 const NONE: u32 = u32::MAX;
 
@@ -28,7 +28,7 @@ struct Run {
     zone: u32,
     /// First sector of the first write, as an offset in the zone, and its place.
     offset: u32,
-    place: Place,
+    place: PlatterPlace,
     /// The number of the first write in the order of arrival.
     seq: u64,
     /// The indexes in [`Runs::entries`] of the first and the last write. [`Entry::next`] leads from one to the other.
@@ -122,7 +122,7 @@ impl Runs {
     }
 
     /// Takes the first write of run `i`, and returns it with its place.
-    pub(super) fn pop(&mut self, platter: &Platter, i: usize) -> (Entry, Place) {
+    pub(super) fn pop(&mut self, platter: &Platter, i: usize) -> (Entry, PlatterPlace) {
         let run = &mut self.runs[i];
         let (first, place) = (run.first, run.place);
         let entry = self.entries[first as usize];

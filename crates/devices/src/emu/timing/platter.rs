@@ -11,7 +11,7 @@ use zoneplug_core::unit::SECTOR_SHIFT;
 
 /// A place on the platter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Place {
+pub(super) struct PlatterPlace {
     /// Distance from the outer edge: 0 at the outer edge, 1 at the inner one.
     pub(super) cylinder: f64,
     /// The time within a turn at which it passes under the head, in nanoseconds.
@@ -68,11 +68,11 @@ impl Platter {
     }
 
     /// Returns the place of an offset in a zone.
-    pub(super) fn place(&self, zone: u32, offset: u32) -> Place {
+    pub(super) fn place(&self, zone: u32, offset: u32) -> PlatterPlace {
         let inward = 1.0 - self.radius(zone, offset);
         // The time to write everything before: the integral of 1 / rate.
         let before_ns = (self.scale_ns * inward) as u64;
-        Place {
+        PlatterPlace {
             cylinder: inward / self.stroke,
             angle_ns: (before_ns % u64::from(self.turn_ns)) as u32,
         }

@@ -14,7 +14,7 @@
 //! `docs/models.md` says where each rule comes from. Those about queued writes and about what is saved are hypotheses.
 
 use super::cached::{Entry, Head, Runs};
-use super::platter::{Place, Platter};
+use super::platter::{Platter, PlatterPlace};
 use super::profile::{Destage, Profile, SmrParams};
 use super::{CommandAtDrive, DriveStats, Outbox, span};
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ struct Sync {
 struct Read {
     zone: u32,
     offset: u32,
-    place: Place,
+    place: PlatterPlace,
     held: CommandAtDrive,
 }
 
@@ -241,7 +241,14 @@ impl Smr {
     }
 
     /// Returns the end of an access that starts now.
-    fn access(&mut self, now: Nanos, zone: u32, offset: u32, place: Place, sectors: u32) -> Nanos {
+    fn access(
+        &mut self,
+        now: Nanos,
+        zone: u32,
+        offset: u32,
+        place: PlatterPlace,
+        sectors: u32,
+    ) -> Nanos {
         let here = zone == self.head.zone && offset == self.head.offset;
         let mut wait = 0;
         if !(here && now == self.head_since) {

@@ -15,7 +15,7 @@ use zoneplug_core::unit::{Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 
 /// The layer's next step with a command.
-pub(super) enum Step {
+pub(super) enum FanOutStep {
     Wait,
     /// The command has ended.
     Done(Box<Command>),
@@ -51,7 +51,7 @@ impl FanOuts {
     }
 
     /// Begins a command: sends the commands that it needs to the parts. The sector of a report is within the disk.
-    pub(super) fn begin(&mut self, map: &Map, c: Box<Command>, lower: &mut [Lower]) -> Step {
+    pub(super) fn begin(&mut self, map: &Map, c: Box<Command>, lower: &mut [Lower]) -> FanOutStep {
         let parts = map.parts.len();
         let mut fan = FanOut {
             left: 0,
@@ -96,7 +96,7 @@ impl FanOuts {
             self.fans.push(None);
         }
         self.fans[id] = Some(fan);
-        Step::Wait
+        FanOutStep::Wait
     }
 
     /// Asks a part for those of its zones that are in `fan.range`.
@@ -133,12 +133,12 @@ impl FanOuts {
         part: usize,
         mut c: Box<Command>,
         lower: &mut [Lower],
-    ) -> Result<Step, Box<Command>> {
+    ) -> Result<FanOutStep, Box<Command>> {
         let Some(i) = self.children.iter().position(|(a, _)| *a == address(&c)) else {
             return Err(c);
         };
         let (_, id) = self.children.swap_remove(i);
-        let Some(mut fan) = self.fans[id].take() else { return Ok(Step::Wait) };
+        let Some(mut fan) = self.fans[id].take() else { return Ok(FanOutStep::Wait) };
         fan.left -= 1;
         if fan.status.is_ok() || fan.status == Status::Busy && !c.status.is_ok() {
             fan.status = c.status;
@@ -152,7 +152,7 @@ impl FanOuts {
         }
         if fan.left > 0 {
             self.fans[id] = Some(fan);
-            return Ok(Step::Wait);
+            return Ok(FanOutStep::Wait);
         }
         Ok(finish(map, fan))
     }
@@ -178,14 +178,14 @@ impl FanOuts {
 }
 
 /// Ends a command when all commands of this layer have ended.
-fn finish(map: &Map, fan: FanOut) -> Step {
+fn finish(map: &Map, fan: FanOut) -> FanOutStep {
     let FanOut { mut whole, status, range, reports, .. } = fan;
     whole.status = status;
     if !status.is_ok() {
-        return Step::Done(whole);
+        return FanOutStep::Done(whole);
     }
     match whole.op {
-        Op::Flush | Op::ZoneResetAll => Step::Done(whole),
+        Op::Flush | Op::ZoneResetAll => FanOutStep::Done(whole),
         Op::ReportZones => {
             let mut next: Vec<_> = reports.into_iter().map(Vec::into_iter).collect();
             // In the order of the disk's zones. The report ends where a device has reported fewer zones than it was
@@ -194,8 +194,8 @@ fn finish(map: &Map, fan: FanOut) -> Step {
                 let part = map.down(ZoneNo(z)).0;
                 next[part].next().map(|info| map.translate(part, info))
             }));
-            Step::Done(whole)
+            FanOutStep::Done(whole)
         }
-        _ => Step::Send(whole),
+        _ => FanOutStep::Send(whole),
     }
 }

@@ -2,7 +2,7 @@
 //! that queue is full.
 
 use super::Map;
-use super::fan::{FanOuts, Step};
+use super::fan::{FanOutStep, FanOuts};
 use super::lower::Lower;
 use std::sync::Arc;
 use std::task::Waker;
@@ -72,11 +72,11 @@ impl JoinQueue {
         self.lower[part].out.push_back(c);
     }
 
-    fn follow(&mut self, step: Step) {
+    fn follow(&mut self, step: FanOutStep) {
         match step {
-            Step::Wait => {}
-            Step::Done(c) => self.done.push_back(c),
-            Step::Send(mut c) => {
+            FanOutStep::Wait => {}
+            FanOutStep::Done(c) => self.done.push_back(c),
+            FanOutStep::Send(mut c) => {
                 let (part, sector) = self.map.sector_down(c.sector);
                 c.sector = sector;
                 self.lower[part].out.push_back(c);

@@ -13,7 +13,7 @@ use zoneplug_nvme::spec::identify::{
     IdentifyNamespace, IdentifyNamespaceZoned, cns, csi,
 };
 use zoneplug_nvme::spec::{Command, Sgl, SglKind, admin, opcode};
-use zoneplug_nvme::target::io::{IoResult, Step, Task};
+use zoneplug_nvme::target::io::{CommandStep, IoResult, Task};
 use zoneplug_nvme::target::{Namespace, Nqn, Reply, SubsystemConfig, Target};
 
 const NOW: Nanos = Nanos(0);
@@ -121,13 +121,15 @@ fn a_target_reports_the_zones_of_its_disk() {
         c = c.with_cdw(10 + i, cdw);
     }
     let (mut task, step) = Task::begin(&c, &t.namespaces(&nqn).unwrap(), None);
-    let Step::Submit(request) = step else { panic!("{step:?}") };
+    let CommandStep::Submit(request) = step else { panic!("{step:?}") };
     let mut buffer = AlignedBuf::zeroed(task.buffer_bytes());
     for (i, z) in zones.iter().enumerate() {
         buffer.write(request.memory.0 + 64 * i as u32, &z.encode());
     }
     let done = IoResult { status: Status::Ok, sector: Sector(0), zones: 7 };
-    let Step::Answer(completion, sent) = task.next(done, Some(&mut buffer)) else { panic!() };
+    let CommandStep::Answer(completion, sent) = task.next(done, Some(&mut buffer)) else {
+        panic!()
+    };
     assert_eq!((completion.status, sent), (0, bytes));
     assert_eq!(blocks.zones(&buffer.to_vec()[..sent as usize], Sector(0), 256), Some(zones));
 }

@@ -9,7 +9,7 @@ mod trace;
 mod zones;
 
 pub(crate) use place::PLACE_BYTES;
-pub use place::{Adapted, Place};
+pub use place::{Adapted, Placement};
 pub use read::RandomReader;
 pub use seq::SeqWriter;
 pub use trace::{Pace, Replayed, TraceClient};

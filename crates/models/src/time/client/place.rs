@@ -3,9 +3,9 @@
 //!
 //! Recorded zone management waits for the outstanding writes of its zone, and later writes of the
 //! zone wait for it. The recording had this order, on a disk that may have been faster. Nothing
-//! else waits in [`Place::Exact`].
+//! else waits in [`Placement::Exact`].
 //!
-//! In [`Place::Log`] a write goes to the write pointer of the zone of its address. A write that
+//! In [`Placement::Log`] a write goes to the write pointer of the zone of its address. A write that
 //! does not fit waits until the zone has no outstanding writes, then has it reset. If too many
 //! zones would be active, the zone written least recently is finished first. A zone with native
 //! appends is reset before it is written, because the layer then knows no write pointer (A8).
@@ -35,7 +35,7 @@ pub struct Adapted {
 
 /// How addresses map to places in zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// Unchanged. The disk refuses writes that are not at a write pointer.
     Exact {
         /// Zones that were partly written at the start, with their write pointers.
@@ -116,10 +116,10 @@ pub(super) struct Placing {
 
 impl Placing {
     /// A placement for a disk with these limits. `own` is the token of management that was not recorded.
-    pub(super) fn new(place: Place, limits: &Limits, own: u32) -> Placing {
+    pub(super) fn new(place: Placement, limits: &Limits, own: u32) -> Placing {
         let (log, begin) = match place {
-            Place::Exact { begin } => (false, begin),
-            Place::Log => (true, Vec::new()),
+            Placement::Exact { begin } => (false, begin),
+            Placement::Log => (true, Vec::new()),
         };
         Placing {
             log,

@@ -1,7 +1,7 @@
 //! Replays a block trace: sends each operation at its time, or as soon as the window allows. Owns
 //! the clock of the replay and the state of each operation; `place.rs` decides where its parts go.
 
-use super::place::{Adapted, Part, Place, Placing};
+use super::place::{Adapted, Part, Placement, Placing};
 use crate::time::io::{Client, Finished, Io, MAX_BYTES};
 use crate::time::trace::TraceEvent;
 use std::fmt;
@@ -56,14 +56,14 @@ type Source<'a> = Box<dyn FnMut() -> Result<Option<TraceEvent>, Error> + 'a>;
 /// ```
 /// use zoneplug_core::{Nanos, Op};
 /// use zoneplug_devices::emu::timing::Profile;
-/// use zoneplug_models::time::{Pace, Place, Run, TraceClient};
+/// use zoneplug_models::time::{Pace, Placement, Run, TraceClient};
 /// use zoneplug_models::time::trace::{Events, Reader};
 /// let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
 /// let mut trace = Reader::new(text.as_bytes(), Events::Queued, None).unwrap();
 /// let profile = Profile::builtin("smr30").unwrap();
 /// let mut done = 0;
 /// let mut client = TraceClient::new(
-///     Place::Exact { begin: Vec::new() },
+///     Placement::Exact { begin: Vec::new() },
 ///     &profile.limits(),
 ///     Pace { speed: None, window: Some(1) },
 ///     Box::new(move || trace.next_event()),
@@ -110,7 +110,7 @@ impl<'a> TraceClient<'a> {
     /// A client for a disk with these limits that sends the operations of `source`, and calls
     /// `seen` when an operation completes.
     pub fn new(
-        place: Place,
+        place: Placement,
         limits: &Limits,
         pace: Pace,
         source: Source<'a>,

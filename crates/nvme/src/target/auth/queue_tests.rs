@@ -5,7 +5,7 @@ use crate::spec::fabrics::{ANY_CONTROLLER, Configuration};
 use crate::spec::{feature, status, text};
 use crate::target::room::MAX_CONTROLLERS;
 use crate::target::testing::*;
-use crate::target::{Event, Hosts, Keys, Namespace, QueueId, SubsystemConfig, Target};
+use crate::target::{Hosts, Keys, Namespace, QueueId, SubsystemConfig, Target, TargetEvent};
 use zoneplug_core::Nanos;
 use zoneplug_core::zone::{Geometry, Limits};
 
@@ -56,7 +56,7 @@ fn strangers_take_no_room_from_a_host() {
     t.heard(strangers[0], NOW.plus(Nanos(SECOND)));
     for gone in &strangers[..3] {
         stranger(&mut t);
-        assert_eq!(t.take_events(), [Event::Close(*gone)]);
+        assert_eq!(t.take_events(), [TargetEvent::Close(*gone)]);
     }
     assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [host]);
     // Controllers of authenticated hosts stay.
@@ -99,7 +99,7 @@ fn strangers_take_no_queue_from_a_host() {
     // The controller's state at the admission counts, not that at the Connect.
     let late = Hello::new(NQN, id, 2).send(&mut t).unwrap();
     enable(&mut t, id, Configuration::default());
-    assert_eq!(t.take_events(), [Event::CloseIo(id)]);
+    assert_eq!(t.take_events(), [TargetEvent::CloseIo(id)]);
     assert_eq!(t.admitted(late.queue, NOW), Err(status::SEQUENCE));
     t.disconnected(queue(id, 0));
     assert_eq!(t.admitted(late.queue, NOW), Err(status::SEQUENCE));
@@ -117,7 +117,7 @@ fn a_host_that_fails_again_loses_its_queues() {
     t.refused(io);
     assert!(t.take_events().is_empty());
     t.refused(queue(id, 0));
-    assert_eq!(t.take_events(), [Event::CloseIo(id)]);
+    assert_eq!(t.take_events(), [TargetEvent::CloseIo(id)]);
     assert_eq!(t.hosts(&nqn(NQN)).count(), 0);
     assert_eq!(t.admitted(late, NOW), Err(status::SEQUENCE));
     let refused = Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status;

@@ -6,7 +6,7 @@
 use super::{Controller, Kind, check_flags, no_data};
 use crate::spec::log::lid;
 use crate::spec::{Command, Completion, status};
-use crate::target::{Event, Registry};
+use crate::target::{Registry, TargetEvent};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Most event requests that a controller keeps at a time (AERL plus one).
@@ -85,7 +85,7 @@ impl Controller {
     pub(super) fn request_event(
         &mut self,
         c: &Command,
-        events: &mut Vec<Event>,
+        events: &mut Vec<TargetEvent>,
     ) -> Result<(), u16> {
         check_flags(c)?;
         no_data(c)?;
@@ -98,11 +98,11 @@ impl Controller {
     }
 
     /// Ends the requests, and forgets all changes and the host's configuration.
-    pub(super) fn abort_event_requests(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn abort_event_requests(&mut self, events: &mut Vec<TargetEvent>) {
         let status = status::ABORTED | status::DNR;
         for cid in std::mem::take(&mut self.events).requests {
             let aborted = Completion { cid, status, ..Default::default() };
-            events.push(Event::Complete(self.id, aborted));
+            events.push(TargetEvent::Complete(self.id, aborted));
         }
     }
 
@@ -111,7 +111,7 @@ impl Controller {
         &mut self,
         registry: &Registry,
         value: u32,
-        events: &mut Vec<Event>,
+        events: &mut Vec<TargetEvent>,
     ) -> Result<(), u16> {
         if value & !(self.supported_events(registry) | HEALTH_BITS) != 0 {
             return Err(status::INVALID_FIELD);
@@ -122,7 +122,7 @@ impl Controller {
     }
 
     /// Notes a change. Changes that do not concern this kind of controller are ignored.
-    pub(in crate::target) fn note(&mut self, notice: Notice<'_>, events: &mut Vec<Event>) {
+    pub(in crate::target) fn note(&mut self, notice: Notice<'_>, events: &mut Vec<TargetEvent>) {
         let kind = match (notice, &self.kind) {
             (Notice::Namespaces(numbers), Kind::Io(_)) => {
                 self.events.changed.extend(numbers);
@@ -153,7 +153,7 @@ impl Controller {
     }
 
     /// Answers requests while there are changes to announce.
-    fn announce(&mut self, events: &mut Vec<Event>) {
+    fn announce(&mut self, events: &mut Vec<TargetEvent>) {
         for (kind, (bit, information, log)) in KINDS.into_iter().enumerate() {
             if self.events.states[kind] != State::Pending || self.events.enabled & bit == 0 {
                 continue;
@@ -162,7 +162,10 @@ impl Controller {
             self.events.states[kind] = State::Announced;
             // Type 2 (notice), information in bits 15:8, log page in bits 23:16.
             let result = 2 | information << 8 | u64::from(log) << 16;
-            events.push(Event::Complete(self.id, Completion { result, cid, ..Default::default() }));
+            events.push(TargetEvent::Complete(
+                self.id,
+                Completion { result, cid, ..Default::default() },
+            ));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::identify::WARM_KELVIN;
 use super::{Answer, Controller, Kind, check_length, no_data};
 use crate::spec::{Command, feature, status};
-use crate::target::{Event, Registry};
+use crate::target::{Registry, TargetEvent};
 
 /// The features of an I/O controller. A discovery controller supports keep alive and events only.
 pub(super) const FEATURES: [u8; 12] = [
@@ -71,7 +71,7 @@ impl Controller {
         &mut self,
         registry: &Registry,
         c: &Command,
-        events: &mut Vec<Event>,
+        events: &mut Vec<TargetEvent>,
     ) -> Answer {
         let (id, value) = (self.feature(c)?, c.cdw(11));
         if c.cdw(10) & SAVE != 0 {

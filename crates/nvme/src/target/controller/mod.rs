@@ -24,7 +24,7 @@ use super::namespace::Namespaces;
 use super::nqn::Nqn;
 use super::port::AnaState;
 use super::subsystem::Subsystem;
-use super::{Activity, Event, Registry, Reply};
+use super::{Activity, Registry, Reply, TargetEvent};
 use crate::spec::fabrics::{Capabilities, Configuration, VERSION, csts, fctype, property};
 use crate::spec::{Command, Completion, admin, opcode, status};
 use events::Events;
@@ -177,10 +177,10 @@ impl Controller {
     }
 
     /// Ends the connections of all I/O queues.
-    pub(super) fn close_queues(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn close_queues(&mut self, events: &mut Vec<TargetEvent>) {
         if self.has_io_queues() {
             self.queues.clear();
-            events.push(Event::CloseIo(self.id));
+            events.push(TargetEvent::CloseIo(self.id));
         }
     }
 
@@ -242,7 +242,7 @@ impl Controller {
         registry: &Registry,
         command: &Command,
         now: Nanos,
-        events: &mut Vec<Event>,
+        events: &mut Vec<TargetEvent>,
     ) -> Reply {
         let answer = match command.opcode() {
             _ if self.locked => Err(status::AUTHENTICATION_REQUIRED),
@@ -266,7 +266,7 @@ impl Controller {
         Reply::Now(Completion { result, cid: command.cid(), status, ..Default::default() }, data)
     }
 
-    fn work(&mut self, registry: &Registry, c: &Command, events: &mut Vec<Event>) -> Answer {
+    fn work(&mut self, registry: &Registry, c: &Command, events: &mut Vec<TargetEvent>) -> Answer {
         let io = self.kind != Kind::Discovery;
         match c.opcode() {
             admin::IDENTIFY => self.identify(registry, c),
@@ -281,7 +281,12 @@ impl Controller {
     }
 
     /// Handles the commands that a controller takes before it is ready.
-    fn fabrics(&mut self, registry: &Registry, c: &Command, events: &mut Vec<Event>) -> Answer {
+    fn fabrics(
+        &mut self,
+        registry: &Registry,
+        c: &Command,
+        events: &mut Vec<TargetEvent>,
+    ) -> Answer {
         match c.fctype() {
             fctype::PROPERTY_GET => self.get_property(registry, c).map(|v| (v, Vec::new())),
             fctype::PROPERTY_SET => self.set_property(c, events).map(|()| (0, Vec::new())),
@@ -313,7 +318,7 @@ impl Controller {
     }
 
     /// Sets CC, the only property that can be set (Base Specification, *Controller Configuration*).
-    fn set_property(&mut self, c: &Command, events: &mut Vec<Event>) -> Result<(), u16> {
+    fn set_property(&mut self, c: &Command, events: &mut Vec<TargetEvent>) -> Result<(), u16> {
         no_data(c)?;
         if (c.cdw(11), c.cdw(10) & 7) != (property::CC, 0) {
             return Err(status::INVALID_FIELD);
@@ -348,7 +353,7 @@ impl Controller {
 
     /// Resets the controller (*Controller Level Reset*): I/O queues end, event requests are aborted, the admin queue
     /// stays. CSTS.RDY stays set until the commands of the I/O queues have ended (L8).
-    fn reset(&mut self, events: &mut Vec<Event>) {
+    fn reset(&mut self, events: &mut Vec<TargetEvent>) {
         self.granted = None;
         self.abort_event_requests(events);
         self.close_queues(events);

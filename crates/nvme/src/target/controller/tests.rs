@@ -13,7 +13,7 @@ use crate::spec::log::{
 };
 use crate::spec::{Command, admin, feature, status, text};
 use crate::target::testing::*;
-use crate::target::{Activity, Event, Namespace, QueueId};
+use crate::target::{Activity, Namespace, QueueId, TargetEvent};
 use zoneplug_core::zone::{Geometry, Limits};
 
 const DNR: u16 = status::DNR;
@@ -36,7 +36,7 @@ fn a_controller_starts_and_stops() {
     io_queue(&mut t, id);
     // A reset ends the I/O queues but not the controller.
     enable(&mut t, id, Configuration { enable: false, ..Configuration::START });
-    assert_eq!(t.take_events(), [Event::CloseIo(id)]);
+    assert_eq!(t.take_events(), [TargetEvent::CloseIo(id)]);
     t.drained(QueueId { controller: id, qid: 1 });
     assert_eq!(get(&mut t, property::CSTS, 4), 0);
     enable(&mut t, id, Configuration::START);
@@ -309,7 +309,7 @@ fn an_event_is_announced_again_after_its_log_was_read() {
         .take_events()
         .into_iter()
         .map(|e| match e {
-            Event::Complete(id, c) => (id, c.cid, c.status),
+            TargetEvent::Complete(id, c) => (id, c.cid, c.status),
             e => panic!("{e:?}"),
         })
         .collect();

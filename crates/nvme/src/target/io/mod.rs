@@ -23,7 +23,7 @@ pub use zoneplug_core::{IoRequest, IoResult};
 
 /// The next step of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum CommandStep {
     /// Submit this request, and call [`Task::next`] when it has ended.
     Submit(IoRequest),
     /// Send this many bytes from the start of the command's buffer, then the completion.
@@ -64,7 +64,7 @@ impl Task {
     /// # use zoneplug_core::zone::{Geometry, Limits};
     /// # use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
     /// use zoneplug_nvme::spec::{Command, Sgl, SglKind, opcode};
-    /// use zoneplug_nvme::target::io::{Step, Task};
+    /// use zoneplug_nvme::target::io::{CommandStep, Task};
     /// # let nqn = Nqn::new("nqn.x")?;
     /// # let mut target = Target::new(vec![]);
     /// # target.add_subsystem(SubsystemConfig::new(nqn.clone()))?;
@@ -74,7 +74,7 @@ impl Task {
     /// let sgl = Sgl { address: 0, length: 8192, kind: SglKind::Transport };
     /// let read = Command::new(opcode::READ).with_nsid(1).with_sgl(sgl).with_cdw_pair(10, 5).with_cdw(12, 1);
     /// let (task, step) = Task::begin(&read, &namespaces, None);
-    /// let Step::Submit(request) = step else { panic!("{step:?}") };
+    /// let CommandStep::Submit(request) = step else { panic!("{step:?}") };
     /// assert_eq!((request.op, request.sector, request.len_sectors), (Op::Read, Sector(40), 16));
     /// assert_eq!(task.buffer_bytes(), 8192);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -84,7 +84,7 @@ impl Task {
         command: &Command,
         namespaces: &Namespaces,
         data: Option<&AlignedBuf>,
-    ) -> (Task, Step) {
+    ) -> (Task, CommandStep) {
         match Task::checked(command, namespaces, data) {
             Ok(mut task) => {
                 let step = task.start(data);
@@ -170,9 +170,9 @@ impl Task {
         }
     }
 
-    fn start(&mut self, data: Option<&AlignedBuf>) -> Step {
+    fn start(&mut self, data: Option<&AlignedBuf>) -> CommandStep {
         match &mut self.work {
-            Work::Single { .. } | Work::Append { .. } => Step::Submit(self.request),
+            Work::Single { .. } | Work::Append { .. } => CommandStep::Submit(self.request),
             Work::Report(report) => match report.submit() {
                 Some((sector, memory)) => self.report(sector, memory),
                 // A report makes at least one request, so this does not happen.
@@ -188,7 +188,7 @@ impl Task {
 
     /// Takes the result of a BIO and returns the next step. `buffer` is the command's buffer, of at least
     /// [`Task::buffer_bytes`].
-    pub fn next(&mut self, result: IoResult, buffer: Option<&mut AlignedBuf>) -> Step {
+    pub fn next(&mut self, result: IoResult, buffer: Option<&mut AlignedBuf>) -> CommandStep {
         if !result.status.is_ok() {
             // If a disk cannot discard a range, its data stay: deallocation is a hint.
             let hint = self.request.op == Op::Discard && result.status == Status::NotSupported;
@@ -232,7 +232,7 @@ impl Task {
                             len_sectors,
                             ..IoRequest::new(self.request.disk, op)
                         };
-                        Step::Submit(self.request)
+                        CommandStep::Submit(self.request)
                     }
                     zones::NextZone::Report(sector, memory) => self.report(sector, memory),
                     zones::NextZone::End => self.end(status::SUCCESS, 0, 0),
@@ -242,33 +242,36 @@ impl Task {
         }
     }
 
-    fn report(&mut self, sector: Sector, memory: (u32, u32)) -> Step {
+    fn report(&mut self, sector: Sector, memory: (u32, u32)) -> CommandStep {
         self.request =
             IoRequest { sector, memory, ..IoRequest::new(self.request.disk, Op::ReportZones) };
-        Step::Submit(self.request)
+        CommandStep::Submit(self.request)
     }
 
-    fn end_report(&self) -> Step {
+    fn end_report(&self) -> CommandStep {
         let Work::Report(report) = &self.work else { return self.end(status::INTERNAL, 0, 0) };
         self.end(status::SUCCESS, 0, report.bytes())
     }
 
     /// Discards the next range of the list, or ends.
-    fn deallocate(&mut self, data: Option<&AlignedBuf>) -> Step {
+    fn deallocate(&mut self, data: Option<&AlignedBuf>) -> CommandStep {
         let Work::Deallocation(work) = &mut self.work else {
             return self.end(status::INTERNAL, 0, 0);
         };
         match data.and_then(|data| work.next(data)) {
             Some((sector, len_sectors)) => {
                 (self.request.sector, self.request.len_sectors) = (sector, len_sectors);
-                Step::Submit(self.request)
+                CommandStep::Submit(self.request)
             }
             None => self.end(status::SUCCESS, 0, 0),
         }
     }
 
-    fn end(&self, status: u16, result: u64, send: u32) -> Step {
-        Step::Answer(Completion { result, cid: self.cid, status, ..Default::default() }, send)
+    fn end(&self, status: u16, result: u64, send: u32) -> CommandStep {
+        CommandStep::Answer(
+            Completion { result, cid: self.cid, status, ..Default::default() },
+            send,
+        )
     }
 }
 

@@ -40,14 +40,14 @@ fn report(nsid: u32, lba: u64, bytes: u32, cdw13: u32) -> Command {
 
 fn submitted(c: &Command) -> (Task, IoRequest) {
     match Task::begin(c, &namespaces(), None) {
-        (task, Step::Submit(r)) => (task, r),
+        (task, CommandStep::Submit(r)) => (task, r),
         (_, step) => panic!("{step:?}"),
     }
 }
 
-fn answered(step: Step) -> (u16, u64, u32) {
+fn answered(step: CommandStep) -> (u16, u64, u32) {
     match step {
-        Step::Answer(c, send) => {
+        CommandStep::Answer(c, send) => {
             assert_eq!(c.cid, 3);
             (c.status, c.result, send)
         }
@@ -175,8 +175,8 @@ fn a_command_that_is_wrong_says_what_is() {
     t.add_namespaces(&nqn(NQN), long).unwrap();
     let all = t.namespaces(&nqn(NQN)).unwrap();
     let status = |blocks| match Task::begin(&transfer(opcode::READ, 2, 0, blocks), &all, None).1 {
-        Step::Answer(c, _) => c.status,
-        Step::Submit(_) => 0,
+        CommandStep::Answer(c, _) => c.status,
+        CommandStep::Submit(_) => 0,
     };
     assert_eq!((status(256), status(257)), (0, status::INVALID_FIELD | DNR));
 }
@@ -241,10 +241,10 @@ impl Zones {
         buffer.write(0, &vec![0xee; buffer.len() as usize]);
         loop {
             match step {
-                Step::Answer(c, send) => {
+                CommandStep::Answer(c, send) => {
                     return (c.status, c.result, buffer.to_vec()[..send as usize].to_vec());
                 }
-                Step::Submit(r) => {
+                CommandStep::Submit(r) => {
                     let zone = r.sector.0 / 256;
                     self.log.push((r.op, zone));
                     let mut result = OK;
@@ -395,7 +395,7 @@ fn deallocation_discards_conventional_blocks() {
         let mut data = ranges(list);
         let (mut task, mut step) = Task::begin(&c, &all, Some(&data));
         let mut log = Vec::new();
-        while let Step::Submit(r) = step {
+        while let CommandStep::Submit(r) = step {
             assert_eq!((r.op, r.disk), (Op::Discard, 1));
             log.push((r.sector.0, r.len_sectors));
             // A disk need not support discard: deallocation is a hint.
@@ -431,7 +431,7 @@ fn a_range_longer_than_a_bio() {
     let mut data = ranges(&[(1, 0x3fff_ffff)]);
     let (mut task, mut step) = Task::begin(&c, &all, Some(&data));
     let mut log = Vec::new();
-    while let Step::Submit(r) = step {
+    while let CommandStep::Submit(r) = step {
         log.push((r.sector.0, u64::from(r.len_sectors)));
         step = task.next(OK, Some(&mut data));
     }
@@ -470,13 +470,13 @@ proptest! {
         let mut buffer = AlignedBuf::zeroed(task.buffer_bytes());
         for (status, zones, sector) in results {
             match step {
-                Step::Answer(c, send) => {
+                CommandStep::Answer(c, send) => {
                     prop_assert!(send <= task.buffer_bytes() && c.cid == 3);
                     prop_assert!(c.status == 0 || send == 0);
                     prop_assert!(send == 0 || send == length);
                     break;
                 }
-                Step::Submit(r) => {
+                CommandStep::Submit(r) => {
                     let n = all.get(nsid).unwrap();
                     let (from, to) = (n.start().0, n.start().0 + n.blocks() * 8);
                     if !matches!(r.op, Op::Flush | Op::ZoneResetAll) {
@@ -488,6 +488,6 @@ proptest! {
                 }
             }
         }
-        prop_assert!(matches!(step, Step::Answer(..)));
+        prop_assert!(matches!(step, CommandStep::Answer(..)));
     }
 }

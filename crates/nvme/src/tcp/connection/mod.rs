@@ -93,7 +93,7 @@ pub struct Received {
 
 /// An event for the owner of a connection.
 #[derive(Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// The owner must carry out and answer this command.
     Command(Received),
     /// The connection takes no more commands and sends no more answers. Any remaining output is an error for the
@@ -277,16 +277,16 @@ impl Connection {
     }
 
     /// Returns the next event. After `None`, more events need more bytes or a sent answer.
-    pub fn next_event(&mut self, buffers: &mut Buffers) -> Option<Event> {
+    pub fn next_event(&mut self, buffers: &mut Buffers) -> Option<ConnectionEvent> {
         loop {
             if let Some(ended) = self.ended {
                 self.ahead.clear();
                 self.rx = Rx::Header;
                 return (!std::mem::replace(&mut self.ended_told, true))
-                    .then_some(Event::Ended(ended));
+                    .then_some(ConnectionEvent::Ended(ended));
             }
             if let Some(received) = self.admit(buffers) {
-                return Some(Event::Command(received));
+                return Some(ConnectionEvent::Command(received));
             }
             if !self.step(buffers) {
                 let incomplete = !matches!(self.rx, Rx::Header) || !self.ahead.is_empty();

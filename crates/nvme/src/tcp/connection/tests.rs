@@ -45,8 +45,8 @@ impl Controller {
     pub(super) fn events(&mut self) {
         while let Some(event) = self.connection.next_event(&mut self.buffers) {
             match event {
-                Event::Command(c) => self.taken.push_back(c),
-                Event::Ended(e) => self.ended = Some(e),
+                ConnectionEvent::Command(c) => self.taken.push_back(c),
+                ConnectionEvent::Ended(e) => self.ended = Some(e),
             }
         }
         self.largest = self.largest.max(self.connection.bytes);

@@ -9,7 +9,7 @@ use crate::iscsi::header::{Header, NO_TAG, opcode};
 use crate::iscsi::target::Begun;
 use crate::spec::ScsiStatus;
 use crate::spec::sense::INVALID_FIELD;
-use crate::unit::{Answer, AnswerData, Step, Task, Unit};
+use crate::unit::{Answer, AnswerData, Task, TaskStep, Unit};
 use std::sync::Arc;
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::{DiskClient, IoRequest};
@@ -25,7 +25,7 @@ pub(super) mod reject {
 
 /// The place of the data of the PDU that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum DataPlace {
     /// They are not used.
     Nowhere,
     /// The list of bytes.
@@ -124,16 +124,16 @@ impl<C: DiskClient> Session<C> {
     }
 
     /// Takes the header of a command. Returns the place of its immediate data.
-    pub(super) fn command_begins<S: Server<C>>(&mut self, h: &Header, server: &mut S) -> Place {
+    pub(super) fn command_begins<S: Server<C>>(&mut self, h: &Header, server: &mut S) -> DataPlace {
         if self.stops {
-            return Place::Nowhere;
+            return DataPlace::Nowhere;
         }
         match self.window.take(h, true) {
             Turn::Now => {}
-            Turn::Ignored => return Place::Nowhere,
+            Turn::Ignored => return DataPlace::Nowhere,
             Turn::Gap => {
                 self.failed = true;
-                return Place::Nowhere;
+                return DataPlace::Nowhere;
             }
         }
         let reason = if h.task_tag() == NO_TAG {
@@ -150,7 +150,7 @@ impl<C: DiskClient> Session<C> {
                 self.window.ended();
             }
             self.reject(h, reason);
-            return Place::Nowhere;
+            return DataPlace::Nowhere;
         }
         let writes = is_write(h);
         let expected = if writes { h.word20() } else { 0 };
@@ -161,7 +161,7 @@ impl<C: DiskClient> Session<C> {
             || !h.is_final() && (agreed.initial_r2t || !writes);
         let Some(slot) = self.free.pop().filter(|_| !wrong) else {
             self.failed = true;
-            return Place::Nowhere;
+            return DataPlace::Nowhere;
         };
         let mut command = Command {
             header: *h,
@@ -191,32 +191,32 @@ impl<C: DiskClient> Session<C> {
         self.commands[usize::from(slot)] = Some(command);
         self.tags[usize::from(slot)] = h.task_tag();
         self.order.push_back(slot);
-        Place::Buffer(slot, 0)
+        DataPlace::Buffer(slot, 0)
     }
 
     /// Takes the header of data. Returns their place.
-    pub(super) fn data_begin(&mut self, h: &Header) -> Place {
+    pub(super) fn data_begin(&mut self, h: &Header) -> DataPlace {
         let found = match h.word20() {
             NO_TAG => self.slot_of(h.task_tag()),
             // The low half of a tag is the slot.
             tag => Some(tag as u16).filter(|n| usize::from(*n) < self.commands.len()),
         };
         // The data of a command that has ended may still come.
-        let Some(slot) = found else { return Place::Nowhere };
-        let Some(c) = self.command(slot) else { return Place::Nowhere };
+        let Some(slot) = found else { return DataPlace::Nowhere };
+        let Some(c) = self.command(slot) else { return DataPlace::Nowhere };
         let (at, tag) = (h.buffer_offset(), h.word20());
         if c.header.task_tag() != h.task_tag() || c.transfer != tag {
-            return Place::Nowhere;
+            return DataPlace::Nowhere;
         }
         let fits = u64::from(at) + h.data_len() as u64 <= u64::from(c.until);
         let asked = tag != NO_TAG || c.unsolicited;
         // A number that is missing stands for data that are missing, and no data are asked for twice (ErrorRecoveryLevel 0).
         if c.ready || !asked || at != c.received || !fits || h.data_sn() != c.sequence_sn {
             self.failed = true;
-            return Place::Nowhere;
+            return DataPlace::Nowhere;
         }
         c.sequence_sn = c.sequence_sn.wrapping_add(1);
-        Place::Buffer(slot, at as usize)
+        DataPlace::Buffer(slot, at as usize)
     }
 
     /// Takes the end of a PDU with data of a command, or of a command.
@@ -312,7 +312,8 @@ impl<C: DiskClient> Session<C> {
             Begun::Answer(answer) => self.answer(slot, answer, server),
             Begun::Task(unit, task, step) => {
                 let need = task.buffer_bytes();
-                if matches!(step, Step::Submit(_)) && c.data.as_ref().map_or(0, |d| d.len()) < need
+                if matches!(step, TaskStep::Submit(_))
+                    && c.data.as_ref().map_or(0, |d| d.len()) < need
                 {
                     let had = c.data.take();
                     let mut buf = server.buffers().take(need);

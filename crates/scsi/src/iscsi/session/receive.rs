@@ -1,6 +1,6 @@
 //! From PDUs to commands. Data of commands go to their buffers, those of other requests into a list of bytes.
 
-use super::command::{Command, Place, is_write};
+use super::command::{Command, DataPlace, is_write};
 use super::resend::client_key;
 use super::{EXPECTED_DATA, Phase, Server, Session};
 use crate::iscsi::framer::{Frame, FrameLimits};
@@ -14,20 +14,20 @@ use zoneplug_core::DiskClient;
 #[derive(Debug)]
 pub(super) struct Incoming {
     header: Header,
-    place: Place,
+    place: DataPlace,
     list: Vec<u8>,
 }
 
 impl Default for Incoming {
     fn default() -> Incoming {
-        Incoming { header: Header::new(0), place: Place::Nowhere, list: Vec::new() }
+        Incoming { header: Header::new(0), place: DataPlace::Nowhere, list: Vec::new() }
     }
 }
 
 impl Incoming {
     /// Returns the rest of the buffer into which the next data go.
     pub(super) fn buffer<'a>(&self, commands: &'a mut [Option<Command>]) -> Option<&'a mut [u8]> {
-        let Place::Buffer(slot, at) = self.place else { return None };
+        let DataPlace::Buffer(slot, at) = self.place else { return None };
         let buf = commands[usize::from(slot)].as_mut()?.data.as_mut()?;
         buf.as_mut_slice().get_mut(at..)
     }
@@ -35,9 +35,9 @@ impl Incoming {
     /// Puts the next data where they belong.
     fn put(&mut self, data: &[u8], commands: &mut [Option<Command>]) {
         match self.place {
-            Place::Nowhere => {}
-            Place::List => self.list.extend(data),
-            Place::Buffer(..) => {
+            DataPlace::Nowhere => {}
+            DataPlace::List => self.list.extend(data),
+            DataPlace::Buffer(..) => {
                 if let Some(buf) = self.buffer(commands) {
                     buf[..data.len()].copy_from_slice(data);
                 }
@@ -48,15 +48,15 @@ impl Incoming {
 
     /// Notes that the next `n` bytes are in the buffer.
     pub(super) fn advance(&mut self, n: usize) {
-        if let Place::Buffer(_, at) = &mut self.place {
+        if let DataPlace::Buffer(_, at) = &mut self.place {
             *at += n;
         }
     }
 
     /// Takes the data away from a command that was aborted.
     pub(super) fn forget(&mut self, slot: u16) {
-        if matches!(self.place, Place::Buffer(s, _) if s == slot) {
-            self.place = Place::Nowhere;
+        if matches!(self.place, DataPlace::Buffer(s, _) if s == slot) {
+            self.place = DataPlace::Nowhere;
         }
     }
 }
@@ -116,7 +116,7 @@ impl<C: DiskClient> Session<C> {
     fn expect<S: Server<C>>(&mut self, h: &Header, server: &mut S) {
         let len = h.data_len() as u32;
         let writes = h.opcode() == opcode::COMMAND && is_write(h);
-        let Place::Buffer(slot, 0) = self.incoming.place else {
+        let DataPlace::Buffer(slot, 0) = self.incoming.place else {
             return self.ahead.note_other(None);
         };
         if !writes || len != h.word20() || len == 0 || len > EXPECTED_DATA {
@@ -136,24 +136,24 @@ impl<C: DiskClient> Session<C> {
     }
 
     /// Returns the place of the data of a PDU.
-    fn place<S: Server<C>>(&mut self, header: &Header, server: &mut S) -> Place {
+    fn place<S: Server<C>>(&mut self, header: &Header, server: &mut S) -> DataPlace {
         match (&self.phase, header.opcode()) {
             (Phase::Full(_), opcode::COMMAND) => self.command_begins(header, server),
             (Phase::Full(_), opcode::DATA_OUT) => self.data_begin(header),
-            _ => Place::List,
+            _ => DataPlace::List,
         }
     }
 
     /// Takes a whole PDU.
     fn take_pdu<S: Server<C>>(&mut self, server: &mut S) {
         let Incoming { header, place, .. } = self.incoming;
-        self.incoming.place = Place::Nowhere;
+        self.incoming.place = DataPlace::Nowhere;
         let list = std::mem::take(&mut self.incoming.list);
         match (&self.phase, header.opcode()) {
             (Phase::Login(_), opcode::LOGIN) => self.log_in(&header, &list, server),
             (Phase::Login(_), _) => self.failed = true,
             (Phase::Full(_), opcode::COMMAND | opcode::DATA_OUT) => match place {
-                Place::Buffer(slot, _) => self.data_arrived(slot, &header, server),
+                DataPlace::Buffer(slot, _) => self.data_arrived(slot, &header, server),
                 // The command was refused at its header, or aborted.
                 _ => self.data_discarded(&header, server),
             },

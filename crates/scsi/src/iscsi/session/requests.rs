@@ -2,7 +2,7 @@
 
 use super::{Server, Session};
 use crate::spec::ScsiStatus;
-use crate::unit::{Answer, AnswerData, IoResult, Step};
+use crate::unit::{Answer, AnswerData, IoResult, TaskStep};
 use zoneplug_buf::IoBuf;
 use zoneplug_core::{Bios, DiskClient, IoRequest, Op, Status};
 
@@ -23,10 +23,10 @@ impl<C: DiskClient> Used<C> {
 
 impl<C: DiskClient> Session<C> {
     /// Carries out the step that a command's task has returned.
-    pub(super) fn go_on<S: Server<C>>(&mut self, slot: u16, step: Step, server: &mut S) {
+    pub(super) fn go_on<S: Server<C>>(&mut self, slot: u16, step: TaskStep, server: &mut S) {
         match step {
-            Step::Answer(answer) => self.answer(slot, answer, server),
-            Step::Submit(request) => match self.client(request.disk, server) {
+            TaskStep::Answer(answer) => self.answer(slot, answer, server),
+            TaskStep::Submit(request) => match self.client(request.disk, server) {
                 Some(n) => self.start(slot, n, request, server),
                 None => {
                     let status = ScsiStatus::Busy;

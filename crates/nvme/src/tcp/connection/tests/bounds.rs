@@ -76,7 +76,7 @@ fn k3_a_peer_that_makes_no_progress_is_cut_off() {
         assert!(c.next_event(&mut buffers).is_none());
         c.expire(Nanos(at));
         match c.next_event(&mut buffers) {
-            Some(Event::Ended(Ended::Slow(what))) => {
+            Some(ConnectionEvent::Ended(Ended::Slow(what))) => {
                 assert!(c.next_deadline().is_none() && c.next_event(&mut buffers).is_none());
                 what
             }
