@@ -4,7 +4,7 @@ use crate::client_key::ClientKey;
 use crate::data::data_hash;
 use crate::last_server::Rule;
 use crate::ledger::{AppendData, Landed, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Sent};
+use crate::resend::{Outcome, Resend, Search, Sent};
 use crate::space::{Space, block_hashes};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -107,7 +107,7 @@ impl DiskRecovery {
         sent: Sent,
         data: Option<&AlignedBuf>,
         now: Nanos,
-    ) -> Option<(Resend, ResendStep)> {
+    ) -> Option<Search> {
         let is_first = !self.first.is_empty();
         let begun = match (op, data) {
             (Op::ZoneAppend, Some(buf)) => {
@@ -142,12 +142,24 @@ impl DiskRecovery {
         begun
     }
 
-    /// Takes the outcome of a step and returns the next.
-    pub fn next(&self, resend: &mut Resend, outcome: Outcome, now: Nanos) -> ResendStep {
+    /// Starts the search for a write that the disk has `refused`. Returns `None` for a new write. `known`: another queue of the
+    /// client has carried it out.
+    pub fn begin_refused(
+        &self,
+        sent: Sent,
+        refused: Status,
+        known: bool,
+        now: Nanos,
+    ) -> Option<Search> {
+        self.with(|ledger| Resend::of_write(sent, refused, known, ledger, now))
+    }
+
+    /// Takes the outcome of a search's step and returns the search with the next.
+    pub fn next(&self, mut resend: Resend, outcome: Outcome, now: Nanos) -> Search {
         let step = self.with(|ledger| resend.next(outcome, ledger, now));
         let zone = resend.zone().0;
         self.update_first(zone..zone + 1);
-        step
+        Search { resend, step }
     }
 
     /// Clears the marks of zones in which no command can be one of the last server any more.

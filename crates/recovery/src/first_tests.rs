@@ -2,12 +2,12 @@
 
 use crate::client_key::ClientKey;
 use crate::disk::{DiskRecovery, FirstCommands};
-use crate::resend::{Outcome, ResendStep, Sent, StepIo};
+use crate::resend::{Outcome, ResendStep, Search, Sent, StepIo};
 use crate::space::{Space, block_hashes};
 use std::collections::BTreeMap;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Nanos, Op, Sector, Status};
+use zoneplug_core::{IoResult, Nanos, Op, Sector, Status};
 
 const ZONES: u32 = 5;
 const ZONE: u64 = 0x800;
@@ -42,13 +42,15 @@ fn send(recovery: &DiskRecovery, op: Op, sent: Sent, fill: u8) -> (ResendStep, V
     let (data, mut asked) = (data(fill), Vec::new());
     let is_before = recovery.is_before_first(op, sent.sector);
     let begun = is_before.then(|| recovery.begin(op, sent, Some(&data), NOW)).flatten();
-    let Some((mut resend, mut step)) = begun else { return (ResendStep::CarryOut, asked) };
-    while let ResendStep::Ask(io) = step {
+    let Some(mut search) = begun else { return (ResendStep::CarryOut, asked) };
+    while let ResendStep::Ask(io) = search.step {
         asked.push(io);
         let found = (io.op == Op::Read).then_some(&data);
-        step = recovery.next(&mut resend, io.outcome((Status::Ok, 0), found, Some(&data)), NOW);
+        let result = IoResult { status: Status::Ok, sector: io.sector, zones: 0 };
+        let outcome = io.outcome(result, found, Some(&data));
+        search = recovery.next(search.resend, outcome, NOW);
     }
-    (step, asked)
+    (search.step, asked)
 }
 
 /// U6. For each command: the zones of which it ends the comparison, both of writes and of appends. If a zone is forgotten too
@@ -118,9 +120,9 @@ fn u6_the_rest_of_a_write_is_written() {
     ] {
         let recovery = recovery(false);
         let begun = recovery.begin(Op::Write, sent(12, false), Some(&data(1)), NOW);
-        let (mut resend, step) = begun.unwrap();
+        let Search { resend, step } = begun.unwrap();
         assert_eq!(step, ResendStep::Ask(StepIo::compare(Sector(12), 4, 0)));
-        assert_eq!(recovery.next(&mut resend, outcome, NOW), last);
+        assert_eq!(recovery.next(resend, outcome, NOW).step, last);
     }
 }
 
@@ -133,10 +135,11 @@ fn u6_a_reset_ends_the_comparisons_of_its_zone() {
         (Op::ZoneReset, ZONE, ResendStep::Done(Sector(8))),
     ] {
         let recovery = recovery(true);
-        let (mut resend, _) =
-            recovery.begin(Op::ZoneAppend, sent(0, false), Some(&data(2)), NOW).unwrap();
+        let begun = recovery.begin(Op::ZoneAppend, sent(0, false), Some(&data(2)), NOW);
+        let Search { resend, .. } = begun.unwrap();
         assert!(recovery.begin(op, sent(at, false), None, NOW).is_none());
-        assert_eq!(recovery.next(&mut resend, Outcome::Compared(true), NOW), last, "{op:?}");
+        let next = recovery.next(resend, Outcome::Compared(true), NOW);
+        assert_eq!(next.step, last, "{op:?}");
     }
 }
 

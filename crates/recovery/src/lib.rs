@@ -16,7 +16,7 @@
 //! | `last_server.rs` | the commands that the last server of the disk may have carried out without an answer |
 //! | `notes.rs` | such commands, by zone and client |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
-//! | `resending.rs` | a command while a step is with the disk |
+//! | `resending.rs` | the steps as a door carries them out, and a command while a step is with the disk |
 //! | `client_key.rs` | the names of clients and of their queues |
 //! | `data.rs` | the data of a command and of a zone |
 //! | `peer_queries.rs` | what the queues of a client ask each other |
@@ -50,6 +50,6 @@ pub use data::{data_hash, written_in};
 pub use disk::{DiskRecovery, FirstCommands};
 pub use ledger::{Landed, ResendLedger};
 pub use peer_queries::{Asked, PeerQueryId, Reply};
-pub use resend::{Outcome, Resend, ResendStep, Sent, StepIo};
-pub use resending::{LateWait, NOTHING_LATE, Resending, StepEnd, rest_of};
+pub use resend::{Outcome, Resend, ResendStep, Search, Sent, StepIo};
+pub use resending::{DoorStep, LateWait, NOTHING_LATE, Resending, StepEnd};
 pub use space::{Space, block_hashes};

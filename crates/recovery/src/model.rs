@@ -10,7 +10,7 @@
 use crate::client_key::ClientKey;
 use crate::last_server::Rule;
 use crate::ledger::{AppendData, Landed, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Sent, StepIo};
+use crate::resend::{Outcome, Resend, ResendStep, Search, Sent, StepIo};
 use crate::space::Space;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -390,7 +390,7 @@ impl World {
             }
         };
         let result = match (begun, refused) {
-            (Some((resend, step)), _) => self.carry_out(ledger, &mut s, resend, step),
+            (Some(search), _) => self.carry_out(ledger, &mut s, search),
             (None, Some(status)) => Err(status),
             (None, None) if s.at.is_some() => Ok(s.landed.unwrap()),
             (None, None) => match self.land(&mut s) {
@@ -414,9 +414,9 @@ impl World {
         &mut self,
         ledger: &mut ResendLedger,
         s: &mut Sending,
-        mut resend: Resend,
-        mut step: ResendStep,
+        search: Search,
     ) -> Result<u64, Status> {
+        let Search { mut resend, mut step } = search;
         loop {
             let outcome = match step {
                 ResendStep::Ask(StepIo { op: Op::ReportZones, .. }) => {

@@ -21,7 +21,7 @@ use crate::data::written_in;
 use crate::ledger::{AppendData, AppendSearch, ClaimId, ResendLedger};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
-use zoneplug_core::{Flags, IoRequest, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Flags, IoRequest, IoResult, Nanos, Op, Sector, Status, ZoneNo};
 
 /// Sectors of a write that are read at a time for comparison: 1 MiB. A write of zeroes may be as long as a zone.
 const PIECE: u32 = 2048;
@@ -76,14 +76,15 @@ impl StepIo {
     const FLUSH: StepIo =
         StepIo { op: Op::Flush, sector: Sector(0), len_sectors: 0, bytes: 0, skip: 0 };
 
-    /// Returns the outcome of the request, which has come back with this status and number of reported zones. `found`: its buffer.
+    /// Returns the outcome of the request, which has come back with this result. `found`: its buffer.
     /// `data`: the data of the command; `None`: zeroes.
     pub fn outcome(
         self,
-        (status, zones): (Status, u32),
+        result: IoResult,
         found: Option<&AlignedBuf>,
         data: Option<&AlignedBuf>,
     ) -> Outcome {
+        let IoResult { status, zones, .. } = result;
         match self.op {
             Op::ReportZones => {
                 let buf = found.filter(|_| status.is_ok() && zones > 0);
@@ -121,6 +122,15 @@ pub enum ResendStep {
     Done(Sector),
     /// Answer the command with this failure.
     Failed(Status),
+}
+
+/// A search that goes on, with its next step. [`Search::carry_out`] is for doors.
+#[derive(Debug)]
+pub struct Search {
+    /// The search.
+    pub resend: Resend,
+    /// Its next step.
+    pub step: ResendStep,
 }
 
 /// The result of a step.
@@ -185,7 +195,7 @@ impl Resend {
         known: bool,
         ledger: &mut ResendLedger,
         now: Nanos,
-    ) -> Option<(Resend, ResendStep)> {
+    ) -> Option<Search> {
         if !Resend::is_refused(refused) {
             return None;
         }
@@ -194,20 +204,18 @@ impl Resend {
         let zone = ledger.zone(sent.sector);
         let (data, search) = (AppendData::default(), AppendSearch::nowhere());
         let refused = Some(refused);
-        Some((Resend { sent, zone, data, search, refused, stage }, ResendStep::AwaitLate))
+        let resend = Resend { sent, zone, data, search, refused, stage };
+        Some(Search { resend, step: ResendStep::AwaitLate })
     }
 
     /// Starts the search for a write that no disk has got yet. Returns `None` for a new write.
-    pub(crate) fn of_first_write(
-        sent: Sent,
-        ledger: &mut ResendLedger,
-    ) -> Option<(Resend, ResendStep)> {
+    pub(crate) fn of_first_write(sent: Sent, ledger: &mut ResendLedger) -> Option<Search> {
         let (id, sectors) = ledger.claim_first_write(sent.sector, sent.len_sectors)?;
         let (data, search) = (AppendData::default(), AppendSearch::nowhere());
         let zone = ledger.zone(sent.sector);
         let mut resend = Resend { sent, zone, data, search, refused: None, stage: Stage::End };
         let step = resend.compare(id, sectors, 0);
-        Some((resend, step))
+        Some(Search { resend, step })
     }
 
     /// Starts the search for an append with these data. Returns `None` for a new append.
@@ -216,14 +224,14 @@ impl Resend {
         data: AppendData,
         ledger: &mut ResendLedger,
         now: Nanos,
-    ) -> Option<(Resend, ResendStep)> {
+    ) -> Option<Search> {
         let zone = ledger.zone(sent.sector);
         let search = AppendSearch::nowhere();
         let mut resend = Resend { sent, zone, data, search, refused: None, stage: Stage::End };
         ledger.begin_append(zone);
         match resend.next_place(ledger, now) {
             ResendStep::CarryOut => None,
-            step => Some((resend, step)),
+            step => Some(Search { resend, step }),
         }
     }
 
@@ -375,6 +383,7 @@ mod tests {
     use zoneplug_core::zone::{Condition, Geometry, ZoneType};
 
     const NOW: Nanos = Nanos(7);
+    const OK: IoResult = IoResult { status: Status::Ok, sector: Sector(0), zones: 0 };
     const ZONE: u32 = 8192;
 
     fn client() -> ClientKey {
@@ -396,7 +405,8 @@ mod tests {
         let sent = Sent { client: client(), sector: Sector(0), len_sectors: 6000, fua: false };
         ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
-        let (mut resend, step) = Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
+        let begun = Resend::of_write(sent, refused, false, &mut ledger, NOW);
+        let Search { mut resend, step } = begun.unwrap();
         assert_eq!(step, ResendStep::AwaitLate);
         let zone = ZoneInfo {
             start: Sector(0),
@@ -428,7 +438,7 @@ mod tests {
         });
         let is_equal = |nth: u32, found: Option<&AlignedBuf>, data: Option<&AlignedBuf>| {
             let step = StepIo::compare(Sector(u64::from(nth) * 8), 8, nth * 8);
-            step.outcome((Status::Ok, 0), found, data) == Outcome::Compared(true)
+            step.outcome(OK, found, data) == Outcome::Compared(true)
         };
         for nth in 0..3 {
             let found = pieces.each_ref().map(|piece| is_equal(nth, Some(piece), Some(&data)));
@@ -450,11 +460,11 @@ mod tests {
         ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::StaleWritePointer;
         let mut of_write = || Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
-        let [(mut first, a), (mut second, b)] = [of_write(), of_write()];
-        assert_eq!([a, b], [ResendStep::AwaitLate; 2]);
-        let step = first.next(Outcome::Ended(Status::Timeout), &mut ledger, NOW);
+        let [mut first, mut second] = [of_write(), of_write()];
+        assert_eq!([first.step, second.step], [ResendStep::AwaitLate; 2]);
+        let step = first.resend.next(Outcome::Ended(Status::Timeout), &mut ledger, NOW);
         assert_eq!(step, ResendStep::Failed(refused));
-        let step = second.next(Outcome::Ended(Status::Ok), &mut ledger, NOW);
+        let step = second.resend.next(Outcome::Ended(Status::Ok), &mut ledger, NOW);
         assert_eq!(step, ResendStep::Ask(StepIo::report(Sector(0))));
     }
 
@@ -469,7 +479,7 @@ mod tests {
         let sent = Sent { client: client(), sector: Sector(0), len_sectors: 8, fua: false };
         for _ in 0..2 {
             let begun = Resend::of_append(sent, data.clone(), &mut ledger, NOW);
-            let (mut resend, step) = begun.unwrap();
+            let Search { mut resend, step } = begun.unwrap();
             assert_eq!(step, compare(64, 8, 0));
             let step = resend.next(Outcome::Ended(Status::ZoneOffline), &mut ledger, NOW);
             assert_eq!(step, ResendStep::Failed(Status::ZoneOffline));

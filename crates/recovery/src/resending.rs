@@ -1,11 +1,12 @@
-//! A command that may have been sent again, while a step of its search is with the disk. Every door keeps one for such a command.
+//! The steps of a search as a door carries them out, and a command that may have been sent again while a step of its search
+//! is with the disk.
 
 use crate::client_key::ClientKey;
 use crate::disk::DiskRecovery;
 use crate::ledger::Landed;
-use crate::resend::{Outcome, Resend, StepIo};
+use crate::resend::{Outcome, Resend, ResendStep, Search, StepIo};
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Flags, IoRequest, Nanos, Op, Status};
+use zoneplug_core::{Flags, IoRequest, IoResult, Nanos, Op, Status};
 
 /// A command that may have been sent again, and the step that goes on.
 #[derive(Debug)]
@@ -52,14 +53,58 @@ pub const NOTHING_LATE: Outcome = Outcome::Ended(Status::Ok);
 /// The end of a step.
 #[derive(Debug)]
 pub struct StepEnd {
-    /// The search.
-    pub resend: Resend,
-    /// The outcome of the step, for [`DiskRecovery::next`].
-    pub outcome: Outcome,
+    /// The search, with the next step.
+    pub search: Search,
     /// The command's data.
     pub data: Option<AlignedBuf>,
     /// The buffer of the step, which is not needed any more.
     pub own: Option<AlignedBuf>,
+}
+
+/// A door's part of a step. Each door carries it out with its own clients and buffers.
+#[derive(Debug)]
+pub enum DoorStep {
+    /// Send this request to the disk. Keep the rest with the command until the request has ended: [`Resending::ended`].
+    Send(IoRequest, Box<Resending>),
+    /// Wait until no command of the zone can be carried out that the disk has given up: [`LateWait`], or [`NOTHING_LATE`] if
+    /// there is none.
+    AwaitLate(Resend),
+    /// Send the command as it is: the client has not sent it before.
+    CarryOut,
+    /// Answer the command with success, and count it as replayed: an earlier server, or an earlier connection, has carried
+    /// it out.
+    Replayed(IoResult),
+    /// Answer the command with this failure.
+    Failed(IoResult),
+}
+
+impl Search {
+    /// Returns the door's part of the step. `r`: the request of the command. `data`: the command's buffer; while the step asks
+    /// the disk, the buffer of the step is there in its place, which `take` makes with a length in bytes.
+    pub fn carry_out(
+        self,
+        r: &IoRequest,
+        data: &mut Option<AlignedBuf>,
+        take: impl FnOnce(u32) -> AlignedBuf,
+    ) -> DoorStep {
+        let Search { resend, step } = self;
+        let result = |status, sector| IoResult { status, sector, zones: 0 };
+        match step {
+            ResendStep::Ask(io) => {
+                let own = (io.bytes > 0).then(|| take(io.bytes));
+                let data = std::mem::replace(data, own);
+                let resending = Resending { resend, asked: Some(io), data };
+                DoorStep::Send(io.request(r), Box::new(resending))
+            }
+            ResendStep::WriteRest(done) => {
+                DoorStep::Send(rest_of(r, done), Box::new(Resending::waiting(resend)))
+            }
+            ResendStep::AwaitLate => DoorStep::AwaitLate(resend),
+            ResendStep::CarryOut => DoorStep::CarryOut,
+            ResendStep::Done(sector) => DoorStep::Replayed(result(Status::Ok, sector)),
+            ResendStep::Failed(status) => DoorStep::Failed(result(status, r.sector)),
+        }
+    }
 }
 
 impl Resending {
@@ -68,14 +113,9 @@ impl Resending {
         Resending { resend, asked: None, data: None }
     }
 
-    /// Makes a command whose step asks the disk. Keeps the command's data meanwhile.
-    pub fn asking(resend: Resend, io: StepIo, data: Option<AlignedBuf>) -> Resending {
-        Resending { resend, asked: Some(io), data }
-    }
-
-    /// Returns the search of a step that has waited.
-    pub fn into_resend(self) -> Resend {
-        self.resend
+    /// Takes the outcome of a wait.
+    pub fn waited(self, outcome: Outcome, recovery: &DiskRecovery, now: Nanos) -> Search {
+        recovery.next(self.resend, outcome, now)
     }
 
     /// Returns the command's data, if the step has another buffer.
@@ -83,16 +123,20 @@ impl Resending {
         self.data
     }
 
-    /// Takes the end of the step's request: its status, its number of reported zones, and its buffer.
-    pub fn ended(self, (status, zones): (Status, u32), buf: Option<AlignedBuf>) -> StepEnd {
+    /// Takes the end of the step's request: its result and its buffer.
+    pub fn ended(
+        self,
+        result: IoResult,
+        buf: Option<AlignedBuf>,
+        recovery: &DiskRecovery,
+        now: Nanos,
+    ) -> StepEnd {
         let Resending { resend, asked, data } = self;
-        match asked {
-            Some(io) => {
-                let outcome = io.outcome((status, zones), buf.as_ref(), data.as_ref());
-                StepEnd { resend, outcome, data, own: buf }
-            }
-            None => StepEnd { resend, outcome: Outcome::Ended(status), data: buf, own: None },
-        }
+        let (outcome, data, own) = match asked {
+            Some(io) => (io.outcome(result, buf.as_ref(), data.as_ref()), data, buf),
+            None => (Outcome::Ended(result.status), buf, None),
+        };
+        StepEnd { search: recovery.next(resend, outcome, now), data, own }
     }
 
     /// Notes the request `r` of a client again, because the connection has ended and the client may send it once more.
@@ -110,14 +154,14 @@ impl Resending {
 
 impl StepIo {
     /// Returns the request of this step of the command `r`.
-    pub fn request(self, r: &IoRequest) -> IoRequest {
+    fn request(self, r: &IoRequest) -> IoRequest {
         let StepIo { op, sector, len_sectors, bytes, .. } = self;
         IoRequest { op, sector, len_sectors, memory: (0, bytes), flags: Flags::NONE, ..*r }
     }
 }
 
 /// Returns the write `r` without its first `done` sectors.
-pub fn rest_of(r: &IoRequest, done: u32) -> IoRequest {
+fn rest_of(r: &IoRequest, done: u32) -> IoRequest {
     let bytes = if r.memory.1 == 0 { 0 } else { r.memory.1 - (done << 9) };
     IoRequest {
         sector: r.sector.plus(u64::from(done)),
@@ -132,7 +176,7 @@ mod tests {
     use super::*;
     use crate::data::data_hash;
     use crate::last_server::WINDOW;
-    use crate::resend::{ResendStep, Sent};
+    use crate::resend::Sent;
     use zoneplug_core::Sector;
     use zoneplug_core::zone::Geometry;
 
@@ -147,8 +191,9 @@ mod tests {
         let sector = Sector(0x800);
         let r = IoRequest { sector, len_sectors: 8, ..IoRequest::new(0, Op::ZoneAppend) };
         let begun = disk.begin(r.op, Sent::of(client, &r), Some(&buf), Nanos(0));
-        let Some((resend, ResendStep::Ask(io))) = begun else { panic!("it is not found") };
-        let mut resending = Resending::asking(resend, io, None);
+        let begun = begun.unwrap().carry_out(&r, &mut None, AlignedBuf::zeroed);
+        let DoorStep::Send(asked, mut resending) = begun else { panic!("it is not found") };
+        assert_eq!((asked.op, asked.sector), (Op::Read, landed.at));
         resending.lose(client, &r, disk.resets(sector), &disk);
         let has_appends = |at| {
             disk.with(|ledger| {

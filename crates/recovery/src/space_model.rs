@@ -7,7 +7,7 @@
 use crate::client_key::ClientKey;
 use crate::last_server::Rule;
 use crate::ledger::{AppendData, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Sent, StepIo};
+use crate::resend::{Outcome, Resend, ResendStep, Search, Sent, StepIo};
 use crate::space::Space;
 use proptest::prelude::*;
 use zoneplug_core::zone::Geometry;
@@ -120,7 +120,7 @@ impl World {
                 };
                 let data = AppendData { hash: 0, blocks: a.hashes() };
                 match Resend::of_append(sent, data, &mut self.ledger, self.now) {
-                    Some((resend, step)) => self.step(a, resend, step),
+                    Some(Search { resend, step }) => self.step(a, resend, step),
                     None => self.anew.push(a),
                 }
             }

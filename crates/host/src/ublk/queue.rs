@@ -23,7 +23,6 @@ use crate::served::latency::LatencyLog;
 use crate::served::timing::{Timed, Timing, Untimed};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
@@ -31,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
-use zoneplug_core::{BioPool, Bios, Error, Flags, Op, Sector, Status};
+use zoneplug_core::{BioPool, Bios, Error, IoRequest, IoResult, Op, Sector, Status};
 use zoneplug_recovery::DiskRecovery;
 use zoneplug_recovery::Resending;
 
@@ -397,46 +396,41 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         (slot.request, slot.sent, slot.busy) = (request, 1, true);
         let token = self.timing.token(tag, request.op);
         if let Some(begun) = begun {
-            return self.step(tag, token, buf, begun);
+            return self.search(tag, token, buf, begun);
         }
-        self.send(tag, token, part, request.flags, (buf, 0..request.bytes));
+        self.send(tag, token, &part.of_disk(), buf);
         Ok(())
     }
 
-    /// Sends a BIO for the request of a tag. Lends it these bytes of `buf`.
+    /// Sends a BIO for the request of a tag. Lends it the request's part of `buf`.
     #[inline]
-    fn send(
-        &mut self,
-        tag: u16,
-        token: u64,
-        (op, sector, len_sectors): (Op, Sector, u32),
-        flags: Flags,
-        (buf, bytes): (Option<AlignedBuf>, Range<u32>),
-    ) {
+    fn send(&mut self, tag: u16, token: u64, r: &IoRequest, buf: Option<AlignedBuf>) {
         let mut bio = self.pool.get();
         let io = match buf {
             Some(buf) => {
-                let (lent, io) = buf.lend_part(bytes.start, bytes.end - bytes.start);
+                let (lent, io) = buf.lend_part(r.memory.0, r.memory.1);
                 self.slots[usize::from(tag)].lent = Some(lent);
                 io
             }
             None => IoBuf::empty(),
         };
-        bio.set(op, sector, len_sectors, io);
-        bio.flags = flags;
+        bio.set(r.op, r.sector, r.len_sectors, io);
+        bio.flags = r.flags;
         bio.set_token(token);
         self.list.push_back(bio);
     }
 
     /// A buffer for a request with so many bytes of data. `None`: the request has no data.
     fn buffer(&mut self, bytes: u32) -> Option<AlignedBuf> {
-        if bytes == 0 {
-            return None;
-        }
+        (bytes > 0).then(|| self.take_buffer(bytes))
+    }
+
+    /// A buffer of at least so many bytes.
+    fn take_buffer(&mut self, bytes: u32) -> AlignedBuf {
         match self.bufs.pop() {
-            Some(buf) if buf.len() >= bytes => Some(buf),
+            Some(buf) if buf.len() >= bytes => buf,
             // A buffer that is too short is replaced.
-            _ => Some(AlignedBuf::zeroed(bytes.next_power_of_two().max(1 << 16))),
+            _ => AlignedBuf::zeroed(bytes.next_power_of_two().max(1 << 16)),
         }
     }
 
@@ -469,15 +463,15 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             }
             if slot.resending.is_some() {
                 self.pool.put(bio);
-                self.step_ended(tag, token, (status, zones), buf)?;
+                self.step_ended(tag, token, IoResult { status, sector: landed, zones }, buf)?;
                 continue;
             }
             if status.is_ok()
-                && let Some((op, sector, len)) = self.shared.slice.part(&request, slot.sent)
+                && let Some(part) = self.shared.slice.part(&request, slot.sent)
             {
                 slot.sent += 1;
                 let mut next = bio;
-                next.set(op, sector, len, IoBuf::empty());
+                next.set(part.op, part.sector, part.len_sectors, IoBuf::empty());
                 next.set_token(token);
                 self.list.push_back(next);
                 continue;

@@ -5,7 +5,7 @@ use super::abi::{self, IoDesc, Params};
 use crate::recovery::journal::Change;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
-use zoneplug_core::{Flags, Op, Sector, Status};
+use zoneplug_core::{Flags, IoRequest, Op, Sector, Status};
 
 /// A request, in units of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,12 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// The request of the disk.
+    pub(super) fn of_disk(&self) -> IoRequest {
+        let Request { op, sector, len_sectors, flags, bytes } = *self;
+        IoRequest { disk: 0, op, sector, len_sectors, flags, memory: (0, bytes) }
+    }
+
     /// The part of the request that the journal needs.
     pub(super) fn change(&self) -> Change {
         Change { op: self.op, sector: self.sector, len_sectors: self.len_sectors }
@@ -77,12 +83,18 @@ impl Slice {
     }
 
     /// The command number `nth` of a request that takes several commands.
-    pub(super) fn part(&self, r: &Request, nth: usize) -> Option<(Op, Sector, u32)> {
+    pub(super) fn part(&self, r: &Request, nth: usize) -> Option<Request> {
         match &self.resets {
             Some(resets) if r.op == Op::ZoneResetAll => {
-                resets.get(nth).map(|(sector, len)| (Op::ZoneReset, *sector, *len))
+                let reset = |&(sector, len_sectors): &(Sector, u32)| Request {
+                    op: Op::ZoneReset,
+                    sector,
+                    len_sectors,
+                    ..*r
+                };
+                resets.get(nth).map(reset)
             }
-            _ => (nth == 0).then_some((r.op, r.sector, r.len_sectors)),
+            _ => (nth == 0).then_some(*r),
         }
     }
 }
@@ -256,20 +268,23 @@ mod tests {
     fn a_part_of_a_disk_begins_at_0() {
         let resets = vec![(Sector(0x10000), 0x8000), (Sector(0x20000), 0x8000)];
         let slice = Slice { start: 0x10000, resets: Some(resets) };
+        let part = |slice: &Slice, r: &Request, nth| {
+            slice.part(r, nth).map(|part| (part.op, part.sector, part.len_sectors))
+        };
         let write = of(abi::OP_WRITE, 8, 16, false).unwrap();
         assert_eq!(slice.down(write).sector, Sector(0x10008));
-        assert_eq!(slice.part(&slice.down(write), 0), Some((Op::Write, Sector(0x10008), 16)));
-        assert_eq!(slice.part(&slice.down(write), 1), None);
+        assert_eq!(part(&slice, &slice.down(write), 0), Some((Op::Write, Sector(0x10008), 16)));
+        assert_eq!(part(&slice, &slice.down(write), 1), None);
         assert_eq!(slice.up(Sector(0x10018)), Sector(0x18));
         let flush = of(abi::OP_FLUSH, 0, 0, false).unwrap();
         assert_eq!(slice.down(flush), flush);
         let all = slice.down(of(abi::OP_ZONE_RESET_ALL, 0, 0, false).unwrap());
-        assert_eq!(slice.part(&all, 0), Some((Op::ZoneReset, Sector(0x10000), 0x8000)));
-        assert_eq!(slice.part(&all, 1), Some((Op::ZoneReset, Sector(0x20000), 0x8000)));
-        assert_eq!(slice.part(&all, 2), None);
+        assert_eq!(part(&slice, &all, 0), Some((Op::ZoneReset, Sector(0x10000), 0x8000)));
+        assert_eq!(part(&slice, &all, 1), Some((Op::ZoneReset, Sector(0x20000), 0x8000)));
+        assert_eq!(part(&slice, &all, 2), None);
         let whole = Slice::default();
-        assert_eq!(whole.part(&all, 0), Some((Op::ZoneResetAll, Sector(0), 0)));
-        assert_eq!(whole.part(&all, 1), None);
+        assert_eq!(part(&whole, &all, 0), Some((Op::ZoneResetAll, Sector(0), 0)));
+        assert_eq!(part(&whole, &all, 1), None);
     }
 
     #[test]

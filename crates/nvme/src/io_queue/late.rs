@@ -20,14 +20,14 @@ impl<C: DiskClient> IoQueue<C> {
         slot: u16,
         mut running: Running,
         n: usize,
-        mut resend: Resend,
+        resend: Resend,
         tcp: &mut Connection,
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
         let Some(limit) = ctx.disks.late_limit(r.disk, r.sector) else {
-            let step = ctx.disks.recovery(r.disk).next(&mut resend, NOTHING_LATE, ctx.now);
-            return self.step(slot, running, n, (resend, step), tcp, ctx);
+            let search = ctx.disks.recovery(r.disk).next(resend, NOTHING_LATE, ctx.now);
+            return self.search(slot, running, n, search, tcp, ctx);
         };
         running.resending = Some(Box::new(Resending::waiting(resend)));
         self.keep(slot, running);
@@ -55,9 +55,8 @@ impl<C: DiskClient> IoQueue<C> {
             };
             let Some(mut running) = entry.take() else { continue };
             let Some(resending) = running.resending.take() else { continue };
-            let mut resend = resending.into_resend();
-            let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
-            self.step(wait.slot, running, wait.client, (resend, step), tcp, ctx);
+            let search = resending.waited(outcome, ctx.disks.recovery(r.disk), ctx.now);
+            self.search(wait.slot, running, wait.client, search, tcp, ctx);
             progress = true;
         }
         progress

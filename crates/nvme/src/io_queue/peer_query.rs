@@ -93,12 +93,9 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         let r = running.request;
         let sent = Sent::of(self.host, &r);
-        let begun = ctx
-            .disks
-            .recovery(r.disk)
-            .with(|ledger| Resend::of_write(sent, refused, known, ledger, ctx.now));
+        let begun = ctx.disks.recovery(r.disk).begin_refused(sent, refused, known, ctx.now);
         match (begun, self.client(r.disk, &ctx.disks)) {
-            (Some(begun), Some(n)) => self.step(slot, running, n, begun, tcp, ctx),
+            (Some(search), Some(n)) => self.search(slot, running, n, search, tcp, ctx),
             _ => {
                 let result = IoResult { status: refused, sector: r.sector, zones: 0 };
                 self.ended(slot, running, result, tcp, ctx);

@@ -5,8 +5,8 @@ use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Op, Status};
-use zoneplug_recovery::{Resend, ResendStep, Resending, Sent, StepEnd, rest_of};
+use zoneplug_core::Op;
+use zoneplug_recovery::{DoorStep, Search, Sent, StepEnd};
 
 impl<D> IoContext<'_, D> {
     /// Keeps a buffer for the next command.
@@ -35,7 +35,7 @@ impl<C: DiskClient> IoQueue<C> {
             return self.waiting.push_back(slot);
         }
         match recovery.begin(r.op, sent, running.buf.as_ref(), ctx.now) {
-            Some((resend, step)) => self.step(slot, running, n, (resend, step), tcp, ctx),
+            Some(search) => self.search(slot, running, n, search, tcp, ctx),
             None => self.submit(slot, running, n, &r, &ctx.disks),
         }
     }
@@ -53,13 +53,12 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         let r = running.request;
         if let Some(resending) = running.resending.take() {
-            let came = (result.status, result.zones);
-            let StepEnd { mut resend, outcome, data, own } =
-                resending.ended(came, running.buf.take());
+            let buf = running.buf.take();
+            let end = resending.ended(result, buf, ctx.disks.recovery(r.disk), ctx.now);
+            let StepEnd { search, data, own } = end;
             running.buf = data;
             ctx.put(own);
-            let step = ctx.disks.recovery(r.disk).next(&mut resend, outcome, ctx.now);
-            return self.step(slot, running, n, (resend, step), tcp, ctx);
+            return self.search(slot, running, n, search, tcp, ctx);
         }
         let recovery = ctx.disks.recovery(r.disk);
         match r.op {
@@ -67,10 +66,8 @@ impl<C: DiskClient> IoQueue<C> {
                 let Some(kept) = self.ask(slot, running, result.status, ctx) else { return };
                 running = kept;
                 let sent = Sent::of(self.host, &r);
-                let begun = recovery
-                    .with(|ledger| Resend::of_write(sent, result.status, false, ledger, ctx.now));
-                if let Some((resend, step)) = begun {
-                    return self.step(slot, running, n, (resend, step), tcp, ctx);
+                if let Some(search) = recovery.begin_refused(sent, result.status, false, ctx.now) {
+                    return self.search(slot, running, n, search, tcp, ctx);
                 }
             }
             // Forgets the zone again: commands noted during the reset may be from before it.
@@ -81,40 +78,32 @@ impl<C: DiskClient> IoQueue<C> {
         self.ended(slot, running, result, tcp, ctx);
     }
 
-    /// Carries out a step.
-    pub(super) fn step<D: Disks<Client = C>>(
+    /// Carries out a step of the search for a command.
+    pub(super) fn search<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
         mut running: Running,
         n: usize,
-        (resend, step): (Resend, ResendStep),
+        search: Search,
         tcp: &mut Connection,
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let (resending, request) = match step {
-            ResendStep::Ask(io) => {
-                let own = (io.bytes > 0).then(|| ctx.buffers.take(io.bytes));
-                let data = std::mem::replace(&mut running.buf, own);
-                (Resending::asking(resend, io, data), io.request(&r))
+        match search.carry_out(&r, &mut running.buf, |bytes| ctx.buffers.take(bytes)) {
+            DoorStep::Send(request, resending) => {
+                running.resending = Some(resending);
+                self.submit(slot, running, n, &request, &ctx.disks);
             }
-            ResendStep::AwaitLate => return self.await_late(slot, running, n, resend, tcp, ctx),
-            ResendStep::WriteRest(done) => (Resending::waiting(resend), rest_of(&r, done)),
-            ResendStep::CarryOut => {
+            DoorStep::AwaitLate(resend) => self.await_late(slot, running, n, resend, tcp, ctx),
+            DoorStep::CarryOut => {
                 running.resets = ctx.disks.recovery(r.disk).resets(r.sector);
-                return self.submit(slot, running, n, &r, &ctx.disks);
+                self.submit(slot, running, n, &r, &ctx.disks);
             }
-            ResendStep::Done(sector) => {
+            DoorStep::Replayed(result) => {
                 ctx.disks.count_replayed(r.disk);
-                let result = IoResult { status: Status::Ok, sector, zones: 0 };
-                return self.ended(slot, running, result, tcp, ctx);
+                self.ended(slot, running, result, tcp, ctx);
             }
-            ResendStep::Failed(status) => {
-                let result = IoResult { status, sector: r.sector, zones: 0 };
-                return self.ended(slot, running, result, tcp, ctx);
-            }
-        };
-        running.resending = Some(Box::new(resending));
-        self.submit(slot, running, n, &request, &ctx.disks);
+            DoorStep::Failed(result) => self.ended(slot, running, result, tcp, ctx),
+        }
     }
 }

@@ -7,47 +7,36 @@ use crate::ublk::driver::Driver;
 use crate::ublk::takeover::replay;
 use std::io;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Flags, Status};
-use zoneplug_recovery::{Resend, ResendStep, Resending, StepEnd};
+use zoneplug_core::{IoResult, Status};
+use zoneplug_recovery::{DoorStep, Search, StepEnd};
 
 impl<D: Driver, T: Timing> Queue<D, T> {
-    /// Carries out a step of the request of a tag. `data`: the data of the request.
+    /// Carries out a step of the search for the request of a tag. `data`: the data of the request.
     #[cold]
-    pub(super) fn step(
+    pub(super) fn search(
         &mut self,
         tag: u16,
         token: u64,
-        data: Option<AlignedBuf>,
-        (resend, step): (Resend, ResendStep),
+        mut data: Option<AlignedBuf>,
+        search: Search,
     ) -> io::Result<()> {
-        let r = self.slots[usize::from(tag)].request;
-        match step {
-            ResendStep::CarryOut => {
-                let part = (r.op, r.sector, r.len_sectors);
-                self.send(tag, token, part, r.flags, (data, 0..r.bytes));
+        let r = self.slots[usize::from(tag)].request.of_disk();
+        match search.carry_out(&r, &mut data, |bytes| self.take_buffer(bytes)) {
+            DoorStep::Send(request, resending) => {
+                self.slots[usize::from(tag)].resending = Some(resending);
+                self.send(tag, token, &request, data);
             }
-            ResendStep::Done(at) => {
+            DoorStep::CarryOut => self.send(tag, token, &r, data),
+            DoorStep::Replayed(result) => {
                 self.counters().count_replayed();
-                return self.finish(tag, token, Status::Ok, at, data);
+                return self.finish(tag, token, Status::Ok, result.sector, data);
+            }
+            DoorStep::Failed(result) => {
+                return self.finish(tag, token, result.status, r.sector, data);
             }
             // Only a refused write waits for late commands, and none is searched for here.
-            ResendStep::AwaitLate => {
+            DoorStep::AwaitLate(_) => {
                 return self.finish(tag, token, Status::Io, r.sector, data);
-            }
-            ResendStep::Failed(status) => {
-                return self.finish(tag, token, status, r.sector, data);
-            }
-            ResendStep::WriteRest(done) => {
-                let part = (r.op, r.sector.plus(u64::from(done)), r.len_sectors - done);
-                let from = (done << 9).min(r.bytes);
-                self.keep_step(tag, Resending::waiting(resend));
-                self.send(tag, token, part, r.flags, (data, from..r.bytes));
-            }
-            ResendStep::Ask(io) => {
-                let own = self.buffer(io.bytes);
-                self.keep_step(tag, Resending::asking(resend, io, data));
-                let part = (io.op, io.sector, io.len_sectors);
-                self.send(tag, token, part, Flags::NONE, (own, 0..io.bytes));
             }
         }
         Ok(())
@@ -59,20 +48,16 @@ impl<D: Driver, T: Timing> Queue<D, T> {
         &mut self,
         tag: u16,
         token: u64,
-        (status, zones): (Status, u32),
+        result: IoResult,
         buf: Option<AlignedBuf>,
     ) -> io::Result<()> {
         let resending = self.slots[usize::from(tag)].resending.take();
         let (Some(resending), Some(recovery)) = (resending, &self.shared.replay) else {
             return Ok(());
         };
-        let StepEnd { mut resend, outcome, data, own } = resending.ended((status, zones), buf);
-        let step = recovery.next(&mut resend, outcome, replay::NO_TIME);
+        let end = resending.ended(result, buf, recovery, replay::NO_TIME);
+        let StepEnd { search, data, own } = end;
         self.keep_buffer(own);
-        self.step(tag, token, data, (resend, step))
-    }
-
-    fn keep_step(&mut self, tag: u16, resending: Resending) {
-        self.slots[usize::from(tag)].resending = Some(Box::new(resending));
+        self.search(tag, token, data, search)
     }
 }

@@ -29,8 +29,8 @@ use crate::ublk::abi::DevInfo;
 use crate::ublk::request::Request;
 use std::ops::Range;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Error, ErrorKind, Flags, Nanos, ZoneNo};
-use zoneplug_recovery::{ClientKey, DiskRecovery, FirstCommands, Resend, ResendStep, Sent};
+use zoneplug_core::{Error, ErrorKind, Nanos, ZoneNo};
+use zoneplug_recovery::{ClientKey, DiskRecovery, FirstCommands, Search, Sent};
 
 /// The only client of a device.
 const LINUX: ClientKey = ClientKey::new(0);
@@ -77,10 +77,8 @@ pub(in crate::ublk) fn begin(
     recovery: &DiskRecovery,
     r: &Request,
     buf: Option<&AlignedBuf>,
-) -> Option<(Resend, ResendStep)> {
-    let (sector, len_sectors) = (r.sector, r.len_sectors);
-    let sent = Sent { client: LINUX, sector, len_sectors, fua: r.flags.contains(Flags::FUA) };
-    recovery.begin(r.op, sent, buf, NO_TIME)
+) -> Option<Search> {
+    recovery.begin(r.op, Sent::of(LINUX, &r.of_disk()), buf, NO_TIME)
 }
 
 /// The most requests that the last server of a device can have had in flight: those of all its queues.
@@ -93,7 +91,8 @@ mod tests {
     use super::super::testing::{append_before, decide, done_before, request};
     use super::*;
     use crate::ublk::abi;
-    use zoneplug_core::{Sector, Status};
+    use zoneplug_core::{Flags, Sector, Status};
+    use zoneplug_recovery::ResendStep;
 
     /// Four zones of 1M. The first has 8K of ones, the second is full of ones.
     fn disk() -> HostedDisk {

@@ -6,7 +6,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::ublk::abi::{IoDesc, Params};
 use crate::ublk::request::Request;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::{Op, Sector, Status};
+use zoneplug_core::{IoResult, Op, Sector, Status};
 use zoneplug_recovery::{DiskRecovery, ResendStep};
 
 /// A request of a device with zones of 1M.
@@ -23,12 +23,12 @@ pub(super) fn decide(
     disk: &HostedDisk,
 ) -> ResendStep {
     let is_before = recovery.is_before_first(r.op, r.sector);
-    let Some((mut resend, mut step)) = is_before.then(|| begin(recovery, r, buf)).flatten() else {
+    let Some(mut search) = is_before.then(|| begin(recovery, r, buf)).flatten() else {
         return ResendStep::CarryOut;
     };
     let mut io = BlockingDisk::new(disk).unwrap();
     loop {
-        let ResendStep::Ask(asked) = step else { return step };
+        let ResendStep::Ask(asked) = search.step else { return search.step };
         let found = match asked.op {
             Op::Read => io.read(asked.sector, u64::from(asked.len_sectors)).map(Some),
             Op::Flush => io.flush().map(|()| None),
@@ -36,8 +36,9 @@ pub(super) fn decide(
         };
         let status = if found.is_ok() { Status::Ok } else { Status::Io };
         let found = found.ok().flatten();
-        let outcome = asked.outcome((status, 0), found.as_ref(), buf);
-        step = recovery.next(&mut resend, outcome, NO_TIME);
+        let result = IoResult { status, sector: asked.sector, zones: 0 };
+        let outcome = asked.outcome(result, found.as_ref(), buf);
+        search = recovery.next(search.resend, outcome, NO_TIME);
     }
 }
 

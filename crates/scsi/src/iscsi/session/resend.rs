@@ -10,7 +10,7 @@ use crate::unit::IoResult;
 use std::collections::VecDeque;
 use zoneplug_core::{DiskClient, FNV_START, Flags, IoRequest, Op, Sector, Status, fnv1a};
 use zoneplug_recovery::{
-    ClientKey, LateWait, NOTHING_LATE, Resend, ResendStep, Resending, Sent, StepEnd, rest_of,
+    ClientKey, DoorStep, LateWait, NOTHING_LATE, Resend, Resending, Search, Sent, StepEnd,
 };
 
 /// Returns the key of an initiator in the notes about lost answers: a hash of its name. All of its sessions have the
@@ -125,28 +125,26 @@ impl<C: DiskClient> Session<C> {
         let Some(c) = self.commands[usize::from(slot)].as_mut() else { return };
         let Some(r) = c.work.as_ref().map(|work| work.request) else { return };
         if let Some(resending) = c.resending.take() {
-            let StepEnd { mut resend, outcome, data, own } =
-                resending.ended((result.status, result.zones), c.data.take());
+            let now = server.now();
+            let end = resending.ended(result, c.data.take(), server.recovery(r.disk), now);
+            let StepEnd { search, data, own } = end;
             c.data = data;
             if let Some(own) = own {
                 self.memory -= own.len();
                 server.buffers().put(own);
             }
-            let step = server.recovery(r.disk).next(&mut resend, outcome, server.now());
-            return self.step(slot, n, (resend, step), server);
+            return self.search(slot, n, search, server);
         }
         match r.op {
             Op::Write | Op::WriteZeroes if !result.status.is_ok() && !ended => {
                 let (sent, now) = (Sent::of(self.client_key, &r), server.now());
-                let begun = server
-                    .recovery(r.disk)
-                    .with(|ledger| Resend::of_write(sent, result.status, false, ledger, now));
-                if let Some(begun) = begun {
+                let recovery = server.recovery(r.disk);
+                if let Some(search) = recovery.begin_refused(sent, result.status, false, now) {
                     if r.memory.1 == 0 {
                         // The data are zeroes, whatever block has come with the command.
                         self.free_data(slot, server);
                     }
-                    return self.step(slot, n, begun, server);
+                    return self.search(slot, n, search, server);
                 }
             }
             // Forgets the zone again: commands noted during the reset may be from before it.
@@ -164,53 +162,38 @@ impl<C: DiskClient> Session<C> {
         }
     }
 
-    /// Carries out a step.
-    fn step<S: Server<C>>(
-        &mut self,
-        slot: u16,
-        n: usize,
-        (resend, step): (Resend, ResendStep),
-        server: &mut S,
-    ) {
+    /// Carries out a step of the search for a command.
+    fn search<S: Server<C>>(&mut self, slot: u16, n: usize, search: Search, server: &mut S) {
         let Some(c) = self.commands[usize::from(slot)].as_mut() else { return };
         let Some(r) = c.work.as_ref().map(|work| work.request) else { return };
-        let (resending, request) = match step {
-            ResendStep::Ask(io) => {
-                let own = (io.bytes > 0).then(|| server.buffers().take(io.bytes));
-                self.memory += own.as_ref().map_or(0, |own| own.len());
-                let data = std::mem::replace(&mut c.data, own);
-                (Resending::asking(resend, io, data), io.request(&r))
-            }
-            ResendStep::WriteRest(done) => (Resending::waiting(resend), rest_of(&r, done)),
-            ResendStep::AwaitLate => return self.await_late(slot, n, resend, server),
-            ResendStep::CarryOut => return self.submit(slot, n, r, server),
-            ResendStep::Done(sector) => {
-                server.count_replayed(r.disk);
-                let result = IoResult { status: Status::Ok, sector, zones: 0 };
-                return self.request_ended(slot, result, server);
-            }
-            ResendStep::Failed(status) => {
-                let result = IoResult { status, sector: r.sector, zones: 0 };
-                return self.request_ended(slot, result, server);
-            }
+        let memory = &mut self.memory;
+        let take = |bytes| {
+            let own = server.buffers().take(bytes);
+            *memory += own.len();
+            own
         };
-        c.resending = Some(Box::new(resending));
-        self.submit(slot, n, request, server);
+        match search.carry_out(&r, &mut c.data, take) {
+            DoorStep::Send(request, resending) => {
+                c.resending = Some(resending);
+                self.submit(slot, n, request, server);
+            }
+            DoorStep::AwaitLate(resend) => self.await_late(slot, n, resend, server),
+            DoorStep::CarryOut => self.submit(slot, n, r, server),
+            DoorStep::Replayed(result) => {
+                server.count_replayed(r.disk);
+                self.request_ended(slot, result, server);
+            }
+            DoorStep::Failed(result) => self.request_ended(slot, result, server),
+        }
     }
 
     /// Lets a resent write wait, if the device may still carry out a command of its zone that was given up.
-    fn await_late<S: Server<C>>(
-        &mut self,
-        slot: u16,
-        n: usize,
-        mut resend: Resend,
-        server: &mut S,
-    ) {
+    fn await_late<S: Server<C>>(&mut self, slot: u16, n: usize, resend: Resend, server: &mut S) {
         let Some(r) = self.work(slot).map(|work| work.request) else { return };
         match server.late_limit(r.disk, r.sector) {
             None => {
-                let step = server.recovery(r.disk).next(&mut resend, NOTHING_LATE, server.now());
-                self.step(slot, n, (resend, step), server);
+                let search = server.recovery(r.disk).next(resend, NOTHING_LATE, server.now());
+                self.search(slot, n, search, server);
             }
             Some(limit) => {
                 if let Some(c) = self.command(slot) {
@@ -234,9 +217,9 @@ impl<C: DiskClient> Session<C> {
             };
             let resending = self.command(wait.slot).and_then(|c| c.resending.take());
             let Some(resending) = resending else { continue };
-            let mut resend = resending.into_resend();
-            let step = server.recovery(r.disk).next(&mut resend, outcome, server.now());
-            self.step(wait.slot, wait.client, (resend, step), server);
+            let now = server.now();
+            let search = resending.waited(outcome, server.recovery(r.disk), now);
+            self.search(wait.slot, wait.client, search, server);
             progress = true;
         }
         progress
