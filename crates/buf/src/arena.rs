@@ -1,4 +1,4 @@
-//! [`Arena`]: buffers for simulations and tests. One call makes the memory of all buffers available again.
+//! [`Arena`]: buffers for simulations and tests. One call makes their memory available again.
 
 use crate::IoBuf;
 
@@ -17,7 +17,7 @@ pub struct Arena {
     pieces: Vec<IoBuf>,
     /// The rest of the current piece.
     rest: IoBuf,
-    /// The number of pieces that are used up, and the current one.
+    /// The number of pieces in use, the current one included.
     used: usize,
 }
 
@@ -27,7 +27,8 @@ impl Arena {
         Arena { piece, pieces: Vec::new(), rest: IoBuf::empty(), used: 0 }
     }
 
-    /// Takes a buffer of `len` bytes with undefined content. A buffer that is longer than a piece is leaked.
+    /// Takes a buffer of `len` bytes with unspecified content. A buffer that is longer than a piece gets memory of its own,
+    /// which no reset makes available again.
     pub fn take(&mut self, len: u32) -> IoBuf {
         if len > self.piece {
             return IoBuf::leaked(len);
@@ -43,7 +44,7 @@ impl Arena {
         self.rest.split_to(len)
     }
 
-    /// Makes the memory of all buffers available again, for the next calls of [`Arena::take`].
+    /// Makes the memory of the pieces available again, for the next calls of [`Arena::take`].
     ///
     /// # Safety
     ///

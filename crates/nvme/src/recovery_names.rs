@@ -5,7 +5,7 @@ use zoneplug_core::{FNV_START, fnv1a};
 use zoneplug_recovery::{ClientKey, ClientQueue};
 
 impl HostId {
-    /// Returns the key of the host: a hash of its NQN and identifier. A server of another version computes the same key,
+    /// Returns the key of the host: a hash of its NQN and identifier. Every version must compute the same key,
     /// because disks and journals keep it.
     pub fn key(&self) -> ClientKey {
         // No NQN has a zero byte.
@@ -20,7 +20,7 @@ impl From<QueueId> for ClientQueue {
     }
 }
 
-/// Returns the [`QueueId`]s of the queues that recovery knows by these keys.
+/// Returns these queues as the target names them.
 pub(crate) fn queue_ids(queues: &[ClientQueue]) -> Vec<QueueId> {
     queues.iter().map(|q| QueueId { controller: q.path, qid: q.number }).collect()
 }

@@ -1,19 +1,19 @@
 //! The names by which the recovery knows clients and their queues.
 
-/// A client. The door that serves the client makes its key, so that the client has the same key after a new connection and at
+/// The key of a client. The door that serves the client makes its key, so that the client has the same key after a new connection and at
 /// the next server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientKey(pub(crate) u64);
 
 impl ClientKey {
-    /// Makes the key with this number.
+    /// Makes the key with this number. Journals use 0 for no client, so the keys 0 and 1 are the same.
     pub const fn new(number: u64) -> ClientKey {
-        ClientKey(number)
+        ClientKey(if number == 0 { 1 } else { number })
     }
 
     /// Returns the key as a number, never 0.
     pub fn number(self) -> u64 {
-        self.0.max(1)
+        self.0
     }
 }
 

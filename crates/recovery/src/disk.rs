@@ -26,14 +26,15 @@ const QUERIES: u8 = 8;
 /// Commands of closed connections are being carried out.
 const DRAINS: u8 = 16;
 
-/// The ledger of a disk behind a lock, and bits that summarise it. While the ledger is empty, a command at most reads
-/// the bits.
+/// The ledger of a disk behind a lock, and bits that summarise it. While the ledger is empty, commands at
+/// most read the bits; only resets take the lock.
 #[derive(Debug)]
 pub struct DiskRecovery {
     /// Set while the lock is held. A command that still reads the old bits was on its way before the loss was known.
     bits: AtomicU8,
     geometry: Geometry,
-    /// For each zone, the number of times that a reset of it has begun or ended. Changes only while the lock is held.
+    /// For each zone, a number that grows when what is noted of the zone becomes invalid: before and after a reset, and before
+    /// other changes where the first commands are compared. Changes only while the lock is held.
     resets: Box<[AtomicU32]>,
     /// For each zone, whether a command may be one of the last server, if these are recognised before they are sent.
     first: Box<[AtomicBool]>,
@@ -215,7 +216,7 @@ impl DiskRecovery {
         self.bits.load(Ordering::Acquire) & bits != 0
     }
 
-    /// Returns how often the zone of a sector was reset. An append takes this number before it is sent to the disk.
+    /// Returns a number that changes with each reset of the zone of a sector. An append takes this number before it is sent to the disk.
     #[inline]
     pub fn resets(&self, at: Sector) -> u32 {
         let zone = self.geometry.zone_of(at).0;
@@ -233,7 +234,7 @@ impl DiskRecovery {
         });
     }
 
-    /// Returns the appends that their clients may send again when the server ends: first sector and length in sectors.
+    /// Returns the appends that their clients may send again to the next server: first sector and length in sectors.
     pub fn lost_appends(&self) -> Vec<(Sector, u32)> {
         lock(&self.ledger).appends().map(|landed| (landed.at, landed.len_sectors)).collect()
     }

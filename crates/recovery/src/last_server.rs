@@ -35,7 +35,7 @@ pub(crate) struct LastServer {
     rule: Rule,
     /// The sectors of each zone that were written when this server started. Empty if there was no last server.
     written: Vec<u32>,
-    /// When `written` expires.
+    /// When `written` expires, and with it `spaces`.
     until: Nanos,
     /// For each client that is back after a restart, the time until which it may send commands of the last server again.
     pub(crate) back: BTreeMap<ClientKey, Nanos>,
@@ -93,7 +93,8 @@ impl LastServer {
             || self.spaces.contains_key(&zone.0)
     }
 
-    /// Starts the time limit of a client whose first command on a new connection has come, unless it has started.
+    /// Notes that a client is back, at its first command on a new connection: starts its time limit, and at the first client
+    /// the one of `spaces`.
     pub(crate) fn is_back(&mut self, client: ClientKey, now: Nanos) {
         if !self.written.is_empty() && self.back.len() < MAX_CLIENTS {
             self.back.entry(client).or_insert(now.plus(WINDOW));
@@ -136,8 +137,8 @@ impl LastServer {
     }
 
     /// Returns how many sectors of a zone were written when this server started, and forgets this: only the first write of the zone is
-    /// compared with them. `None`: writes are compared only after the disk has refused them.
-    pub(crate) fn take_first_write(&mut self, zone: ZoneNo) -> Option<u32> {
+    /// compared with them. Forgets the space of the zone too, because no append is looked for after a write. `None`: writes are compared only after the disk has refused them.
+    pub(crate) fn take_written(&mut self, zone: ZoneNo) -> Option<u32> {
         if self.rule == Rule::Window {
             return None;
         }
@@ -145,7 +146,7 @@ impl LastServer {
         self.written.get_mut(zone.0 as usize).map(std::mem::take)
     }
 
-    /// Notes that an append has come. No later write of its zone is compared.
+    /// Notes that an append has come. With [`Rule::First`], no later write of its zone is compared.
     pub(crate) fn begin_append(&mut self, zone: ZoneNo) {
         if self.rule != Rule::Window
             && let Some(written) = self.written.get_mut(zone.0 as usize)

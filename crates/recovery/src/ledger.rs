@@ -350,7 +350,7 @@ impl ResendLedger {
             return None;
         }
         let (zone, offset) = self.geometry.zone_of(at);
-        let written = self.last_server.take_first_write(zone)?;
+        let written = self.last_server.take_written(zone)?;
         let there = written.checked_sub(offset).filter(|n| *n > 0)?.min(len_sectors);
         Some((self.claim(zone, Reservation::Nothing), there))
     }

@@ -1,10 +1,11 @@
 //! A test of `ledger.rs`, `last_server.rs` and `resend.rs`. Clients lose their connections and their servers at random, and send
-//! commands without an answer again. The disk is a list of blocks, and a second list has the owner of each block.
+//! the commands that were not answered again. The disk is a list of blocks, and a second list has the content of each block that a
+//! client owns.
 //!
-//! After the loss of a server, the next one has either of its rules: it compares the commands of a time, or the first ones of each
-//! zone.
+//! After the loss of a server, the next one has either of its rules: it looks for the commands that each client sends within a time
+//! ([`Rule::Window`]), or for the first write and the first appends of each zone ([`Rule::First`]).
 //!
-//! At every answer the test checks that no block has two owners, and that an owner finds its data. A command whose
+//! At every answer the test checks that no block has two owned, and that an owner finds its data. A command whose
 //! zone was not reset is on the disk once, and succeeds.
 
 use crate::client_key::ClientKey;
@@ -43,8 +44,9 @@ enum Step {
         nth: usize,
         acknowledged: bool,
     },
-    /// The connection of a client ends. `arrived` of the unacknowledged answers have reached it. Some of the commands
-    /// in flight still land. The client sends every command without an answer again.
+    /// The connection of a client ends. `arrived` of the unacknowledged answers have reached it. Bit n of `lands`:
+    /// whether the nth command in flight still lands. The client sends all commands that were not answered again; `order` is the
+    /// seed of their order.
     Lose {
         client: usize,
         arrived: usize,
@@ -106,14 +108,15 @@ struct World {
     /// Answers that were sent and not acknowledged, by client, in their order.
     answered: [Vec<Sending>; 2],
     /// The content of each block whose place a client knows.
-    owners: BTreeMap<u64, u32>,
+    owned: BTreeMap<u64, u32>,
     /// Losses so far. Commands sent before and after a loss never have equal data.
     losses: u32,
-    replayed: u64,
+    /// Commands that were sent again and found on the disk.
+    found: u64,
     /// Commands that were sent again and not found on the disk.
-    repeated: u64,
+    not_found: u64,
     /// Commands that a server found by the rule of first commands.
-    first: u64,
+    found_first: u64,
 }
 
 fn key(client: usize) -> ClientKey {
@@ -146,7 +149,7 @@ impl World {
         assert!(s.at.is_none_or(|of| of == at));
         for block in at..at + s.blocks {
             assert_eq!(self.disk.get(&block), Some(&s.content), "{s:?}");
-            assert_eq!(self.owners.insert(block, s.content), None, "{block} has an owner: {s:?}");
+            assert_eq!(self.owned.insert(block, s.content), None, "{block} has an owner: {s:?}");
         }
     }
 
@@ -214,7 +217,7 @@ impl World {
         }
         let of = zone * BLOCKS..(zone + 1) * BLOCKS;
         self.disk.retain(|block, _| !of.contains(block));
-        self.owners.retain(|block, _| !of.contains(block));
+        self.owned.retain(|block, _| !of.contains(block));
         self.written[zone as usize] = 0;
         self.resets[zone as usize] += 1;
         if zone == 0 {
@@ -227,7 +230,7 @@ impl World {
         ledger.forget_zone(Sector(zone * ZONE));
     }
 
-    /// Some of these commands land that have not yet.
+    /// Lands those of the commands that have not landed yet and whose bit in `lands` is set.
     fn land_some(&mut self, of: &mut [Sending], mut lands: u64) {
         for s in of.iter_mut().filter(|s| s.landed.is_none()) {
             lands = lands.rotate_right(1);
@@ -253,14 +256,14 @@ impl World {
             written[1..].fill(0);
         }
         ledger.set_written_at_start(written.to_vec(), NOW);
-        ledger.set_spaces(self.unacked(&again), BLOCK as u32);
+        ledger.set_spaces(self.unanswered_spaces(&again), BLOCK as u32);
         (0..2).for_each(|client| ledger.is_back(key(client), NOW));
         let found = self.resend_all(ledger, again, order);
-        self.first += u64::from(first) * found;
+        self.found_first += u64::from(first) * found;
     }
 
-    /// The space of appends that were not answered.
-    fn unacked(&self, all: &[Sending]) -> BTreeMap<u32, Space> {
+    /// The space of the appends among `all`, which were not answered.
+    fn unanswered_spaces(&self, all: &[Sending]) -> BTreeMap<u32, Space> {
         let is_append = |s: &&Sending| s.at.is_none() && s.resets == self.resets[s.zone as usize];
         let mut hashes = BTreeMap::new();
         for s in all.iter().filter(is_append) {
@@ -401,8 +404,8 @@ impl World {
         match result {
             Ok(at) => {
                 let found = s.landed.is_none();
-                self.replayed += u64::from(found);
-                self.repeated += u64::from(!found);
+                self.found += u64::from(found);
+                self.not_found += u64::from(!found);
                 self.told(&s, at);
                 found
             }
@@ -463,7 +466,7 @@ fn run(steps: &[Step]) -> World {
     for step in steps {
         world.step(&mut ledger, step);
     }
-    for (block, content) in &world.owners {
+    for (block, content) in &world.owned {
         assert_eq!(world.disk.get(block), Some(content));
     }
     world
@@ -487,13 +490,13 @@ fn such_histories_have_commands_that_are_found() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    let (mut replayed, mut repeated, mut first) = (0, 0, 0);
+    let (mut replayed, mut not_found, mut first) = (0, 0, 0);
     for _ in 0..50 {
         let steps = proptest::collection::vec(step(), 150).new_tree(&mut runner).unwrap().current();
         let world = run(&steps);
-        (replayed, repeated) = (replayed + world.replayed, repeated + world.repeated);
-        first += world.first;
+        (replayed, not_found) = (replayed + world.found, not_found + world.not_found);
+        first += world.found_first;
     }
-    assert!(replayed > 200 && repeated > 200, "{replayed} found, {repeated} not there");
+    assert!(replayed > 200 && not_found > 200, "{replayed} found, {not_found} not there");
     assert!(first > 50, "{first} found by their order");
 }

@@ -1,7 +1,7 @@
 //! The steps that recognise a write or an append which may have been sent again. The caller carries out the steps,
 //! compares data, and answers.
 //!
-//! A write comes here after the disk has refused it because it begins behind the write pointer, or because the write
+//! A write comes here after the disk has refused it because it does not begin at the write pointer, or because the write
 //! pointer is unknown. The data between its start and the write pointer are compared with its own. If they are equal,
 //! they are this write's, and the rest is written. If they differ, the write is refused. If a client has one write of a
 //! zone in flight, its first write of each zone comes here before it reaches the disk.
@@ -47,7 +47,7 @@ impl Sent {
     }
 }
 
-/// A command that a step sends to the disk.
+/// A request that a step makes to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepIo {
     /// [`Op::ReportZones`]: report the zone of the command. [`Op::Read`]: read data that are compared with the command's.
@@ -109,12 +109,12 @@ impl StepIo {
 /// The next step for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResendStep {
-    /// Ask this of the disk, apart from the command's data, and call [`Resend::next`] with [`StepIo::outcome`].
+    /// Send this request, in a buffer of its own, and call [`Resend::next`] with [`StepIo::outcome`].
     Ask(StepIo),
-    /// Write the command's data without this many leading sectors: [`Outcome::Ended`].
+    /// Write the command's data without this many leading sectors. The outcome is [`Outcome::Ended`].
     WriteRest(u32),
-    /// Wait until no command of the zone can be carried out that the disk has given up: [`Outcome::Ended`] with
-    /// [`Status::Ok`]. If that takes too long, with another status. Only a refused write waits.
+    /// Wait until the device has answered every command of the zone that the disk has given up. The outcome is
+    /// [`Outcome::Ended`]: [`Status::Ok`], or another status if that takes too long. Only a refused write waits.
     AwaitLate,
     /// Carry out the command: it was not sent before. This ends the search.
     CarryOut,
@@ -148,7 +148,7 @@ pub enum Outcome {
 enum Stage {
     /// A write waits for commands that the disk has given up.
     Late(ClaimId),
-    /// A write waits for the write pointer.
+    /// A write waits for the report of its zone.
     Report(ClaimId),
     /// A write compares its first `sectors`, of which `equal` have matched so far.
     Write { id: ClaimId, sectors: u32, equal: u32 },
@@ -178,7 +178,7 @@ pub struct Resend {
 
 impl Resend {
     /// Returns whether a write with this status may have been sent before.
-    pub fn is_refused(status: Status) -> bool {
+    pub fn may_be_a_resend(status: Status) -> bool {
         matches!(status, Status::NotAtWritePointer | Status::ZoneFull | Status::StaleWritePointer)
     }
 
@@ -196,7 +196,7 @@ impl Resend {
         ledger: &mut ResendLedger,
         now: Nanos,
     ) -> Option<Search> {
-        if !Resend::is_refused(refused) {
+        if !Resend::may_be_a_resend(refused) {
             return None;
         }
         let id = ledger.claim_write(sent.client, sent.sector, known, now)?;
@@ -267,14 +267,14 @@ impl Resend {
                     ResendStep::WriteRest(0)
                 }
             },
-            (Stage::Write { id, .. }, Outcome::Compared(false)) => self.refuse(id, ledger),
+            (Stage::Write { id, .. }, Outcome::Compared(false)) => self.not_recognised(id, ledger),
             (Stage::Write { id, sectors, equal }, Outcome::Compared(true)) => {
                 let equal = sectors.min(equal + PIECE);
                 if equal < sectors {
                     return self.compare(id, sectors, equal);
                 }
                 if !ledger.confirm(id) {
-                    return self.refuse(id, ledger);
+                    return self.not_recognised(id, ledger);
                 }
                 if sectors < self.sent.len_sectors {
                     self.stage = Stage::Rest;
@@ -297,9 +297,10 @@ impl Resend {
                 ResendStep::Done(at)
             }
             (Stage::Rest | Stage::Flush(_), Outcome::Ended(status)) => self.fail(status),
-            // A write that may land later, and data that cannot be read, do not count as this write's: it stays refused.
+            // If a command that was given up may still land, or the data cannot be read, the write is not recognised: it stays
+            // refused, or the disk decides if it was not sent yet.
             (Stage::Late(id) | Stage::Write { id, .. }, Outcome::Ended(_)) => {
-                self.refuse(id, ledger)
+                self.not_recognised(id, ledger)
             }
             // The data there are unknown, so the append is not carried out.
             (Stage::Append { .. }, Outcome::Ended(status)) => {
@@ -337,11 +338,11 @@ impl Resend {
         ResendStep::Done(at)
     }
 
-    fn refuse(&mut self, id: ClaimId, ledger: &mut ResendLedger) -> ResendStep {
+    fn not_recognised(&mut self, id: ClaimId, ledger: &mut ResendLedger) -> ResendStep {
         ledger.reject(id);
         match self.refused {
             Some(status) => self.fail(status),
-            // The disk decides: it refuses a write that begins behind the write pointer.
+            // The disk decides: it refuses a write that does not begin at the write pointer.
             None => {
                 self.stage = Stage::End;
                 ResendStep::CarryOut
@@ -354,7 +355,7 @@ impl Resend {
         ResendStep::Failed(status)
     }
 
-    /// Returns the place of an append that was found and is being flushed. If the connection ends now, the answer is
+    /// Returns the place of a command that was found and is being flushed. If the connection ends now, the answer is
     /// lost.
     pub fn found_at(&self) -> Option<Sector> {
         match self.stage {
@@ -363,7 +364,7 @@ impl Resend {
         }
     }
 
-    /// Gives the search up, because the connection has ended.
+    /// Gives the search up, and returns what it has claimed to the ledger.
     pub fn abandon(&mut self, ledger: &mut ResendLedger) {
         match std::mem::replace(&mut self.stage, Stage::End) {
             Stage::Late(id) | Stage::Report(id) | Stage::Write { id, .. } => ledger.reject(id),

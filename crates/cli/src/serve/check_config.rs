@@ -31,7 +31,7 @@ struct Disk {
     ublk: Option<Block>,
     nvme_tcp: bool,
     iscsi: bool,
-    /// Why Linux makes no block device of its namespace. `None`: Linux makes one, or it is no namespace.
+    /// Why Linux makes no block device of its namespace. `None`: Linux makes one, or the disk is not served over NVMe/TCP.
     refused_by_linux: Option<String>,
 }
 
@@ -50,9 +50,9 @@ struct Block {
 struct Checked {
     file: Option<String>,
     disks: Vec<Disk>,
-    /// The addresses of the network server.
+    /// The addresses of the NVMe/TCP server.
     addresses: Vec<String>,
-    /// The NVMe name (NQN) of the network server.
+    /// The NVMe name (NQN) of the NVMe/TCP server.
     nqn: Option<String>,
     /// The addresses of the iSCSI target, and its name.
     iscsi_addresses: Vec<String>,

@@ -116,7 +116,7 @@ fn sgr(style: Style) -> String {
     parts.join(";")
 }
 
-/// Fails if a snapshot found no disk.
+/// Fails if the sample has no disk and says why.
 pub(crate) fn check(sample: &Sample) -> Result<(), Failure> {
     match (&sample.trouble, sample.disks.is_empty()) {
         (Some(why), true) => {

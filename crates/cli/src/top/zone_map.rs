@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-/// The title of the map: its zones and the meaning of its glyphs.
+/// The title of the map: its zones, and what the glyphs measure.
 pub(crate) fn title(m: &Model) -> String {
     let zones = m.range();
     let per_cell = match m.map.table.per_cell {
@@ -100,7 +100,7 @@ pub(crate) fn draw(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
     let turn = m.map.table.writers.iter().filter_map(|w| w.turn);
     let turns: Vec<u32> = turn.collect();
     let width = usize::from(digits(m));
-    // If the cursor is below the last row, the rows scroll up until the next sample fits.
+    // After the screen has shrunk, the cursor may be below the last row: the rows scroll up until a sample has fewer cells.
     let cursor_row = m.cursor / u32::from(columns);
     let first_row = cursor_row.saturating_sub(u32::from(rows) - 1);
     for row in 0..rows {

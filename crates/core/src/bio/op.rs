@@ -1,12 +1,13 @@
 //! Operations and their flags.
 
-/// The operation of a BIO or a command. Names are Linux's `REQ_OP_*`.
+/// The operation of a BIO or a command. Names are those of Linux's `REQ_OP_*`, where
+/// `ReportZones` is none; the numbers are this crate's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Op {
     /// Read into the buffer. Data past the write pointer read as zeroes.
     Read = 0,
-    /// Write the buffer at `sector`, which must be the write pointer of a sequential zone.
+    /// Write the buffer at `sector`. In a sequential zone that must be the write pointer.
     Write = 1,
     /// Make everything that was acknowledged durable. Moves no data and names no sector.
     Flush = 2,

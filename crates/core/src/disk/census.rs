@@ -37,7 +37,7 @@ pub struct ZoneWaiting {
 }
 
 impl Disk {
-    /// Counts the zones by condition, and names up to `most` zones with waiting BIOs. Takes one shard after the other, so
+    /// Counts the zones by condition, and names up to `most` zones with waiting BIOs. Locks one shard after the other, so
     /// the numbers are of no single moment. Empty if the disk has no plugs.
     ///
     /// ```
@@ -68,7 +68,7 @@ impl Disk {
                 }
                 let parked = plug.parked();
                 if parked > 0 {
-                    census.waits(self.shared.zone_at(shard.place_of(i)), parked, most);
+                    census.note_waiting(self.shared.zone_at(shard.place_of(i)), parked, most);
                 }
                 shard.unlock_plug(i);
             }
@@ -87,8 +87,8 @@ impl Census {
     }
 
     /// Notes a zone, if it is among the `most` with the most waiting BIOs so far. Of equals the lower number comes first.
-    fn waits(&mut self, zone: ZoneNo, parked: u32, most: usize) {
-        let before = |w: &ZoneWaiting| (w.bios, zone.0) > (parked, w.zone.0);
+    fn note_waiting(&mut self, zone: ZoneNo, parked: u32, most: usize) {
+        let before = |w: &ZoneWaiting| w.bios > parked || w.bios == parked && w.zone < zone;
         let at = self.waiting.partition_point(before);
         if at < most {
             self.waiting.truncate(most - 1);
@@ -106,10 +106,10 @@ mod tests {
     fn the_zones_with_the_most_waiting_bios_are_kept() {
         let mut census = Census::default();
         for (zone, parked) in [(7, 1), (3, 5), (9, 2), (1, 5), (2, 9), (4, 2), (5, 1)] {
-            census.waits(ZoneNo(zone), parked, 4);
+            census.note_waiting(ZoneNo(zone), parked, 4);
         }
         let list: Vec<(u32, u32)> = census.waiting.iter().map(|w| (w.zone.0, w.bios)).collect();
         assert_eq!(list, [(2, 9), (1, 5), (3, 5), (4, 2)]);
-        census.waits(ZoneNo(0), 1, 0);
+        census.note_waiting(ZoneNo(0), 1, 0);
     }
 }

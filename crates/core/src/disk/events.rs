@@ -78,11 +78,11 @@ pub struct Event {
     pub kind: EventKind,
     /// The operation of the command concerned, if there is one.
     pub op: Option<Op>,
-    /// The status, for a failure.
+    /// The status that caused the event; [`Status::Ok`] if none did.
     pub status: Status,
     /// The zone, if the event concerns one.
     pub zone: Option<ZoneNo>,
-    /// The first sector of the command; without a command, the start of the zone.
+    /// The first sector of the command; without a command, the start of the zone; without either, 0.
     pub sector: Sector,
     /// The number of occurrences that this event stands for. An occurrence with the kind, zone, operation and status
     /// of the last event is added to that event until a reader has read it. `sector` is that of the first.
@@ -114,7 +114,7 @@ struct Inner {
     /// Zones whose write pointer a failure has made unknown, and whether an event has reported that.
     doubtful: BTreeMap<u32, bool>,
     waker: Option<Waker>,
-    /// The number of events of each kind, including those that are not kept.
+    /// The number of occurrences of each kind, also of those that were added to an event or are no longer kept.
     counts: [u64; EventKind::ALL.len()],
 }
 
@@ -163,7 +163,8 @@ fn of_zone(kind: EventKind, layout: &Layout, zone: ZoneNo, status: Status) -> Ev
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     inner: Mutex<Inner>,
-    /// The number of doubtful zones, which can be read without the lock. Changes under the lock of the zone's shard.
+    /// The number of doubtful zones, which can be read without the lock. Changes under the lock of the zone's shard, or
+    /// while the disk is drained.
     nr_doubtful: AtomicU32,
 }
 
@@ -183,7 +184,7 @@ impl EventLog {
         inner.read = inner.read.max(read);
     }
 
-    /// Returns how many events of a kind there were.
+    /// Returns how often a kind has occurred.
     pub(crate) fn count(&self, kind: EventKind) -> u64 {
         lock(&self.inner).counts[kind as usize - 1]
     }
@@ -249,7 +250,7 @@ impl EventLog {
         inner.push(wake, event(EventKind::Revalidated));
     }
 
-    /// Notes that the write pointer of `zone` is unknown and that the layer asks for it. This method and the next
+    /// Notes that the write pointer of `zone` is unknown and that the disk asks its device for it. This method and the next
     /// three are called under the lock of the zone's shard.
     #[cold]
     pub(crate) fn doubtful(&self, zone: ZoneNo) {
@@ -258,7 +259,7 @@ impl EventLog {
         self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
     }
 
-    /// Records that the write pointer of `zone` is unknown and that the layer does not ask for it.
+    /// Records that the write pointer of `zone` is unknown and that the disk does not ask its device for it.
     #[cold]
     pub(crate) fn stale(
         &self,

@@ -1,6 +1,6 @@
 //! A disk: a device with plugs above it, and the queues through which clients use it.
 //!
-//! This is the only room of core with locks and atomics. A [`Disk`] is a handle that is cloned freely. A
+//! Most locks and atomics of core are here. A [`Disk`] is a handle that is cloned freely. A
 //! [`DiskQueue`] is used by one owner at a time, and holds its own queue of the device. Polling it does the work: it
 //! completes what the device has finished, sends the next parked writes at once, and delivers BIOs to their owners.
 //!

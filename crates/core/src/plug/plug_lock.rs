@@ -11,9 +11,11 @@ use super::{LISTED, Plug, Recovery, Shard};
 use std::sync::Arc;
 
 impl Plug {
-    /// Returns whether write pointer, generation and `PLUGGED` describe a plug completely, in which no write waits.
+    /// Returns whether write pointer, generation and `PLUGGED` describe the plug completely. `in_flight` is 0 unless the disk
+    /// lets several writes of a zone fly.
     fn is_plain(&self) -> bool {
-        self.state & !PLUGGED == 0
+        self.parked == 0
+            && self.state & !PLUGGED == 0
             && self.ticket & LISTED == 0
             && !self.in_line
             && self.recovery == Recovery::None
@@ -46,7 +48,7 @@ impl Shard {
         PlugPlace { shard: self.number, index: i }
     }
 
-    /// Keeps every plug under the lock from its next holder on (`on`), or only those for which that is needed.
+    /// `on`: a plug stays locked from the next time that it is locked. Off: only while its word does not describe it.
     pub(crate) fn keep_locked(&mut self, on: bool) {
         self.keeps_locked = on;
     }
@@ -76,10 +78,10 @@ impl Shard {
     pub(crate) fn unlock_plug(&mut self, i: usize) {
         let place = self.place_of(i);
         let Some(plug) = self.plugs.get_mut(i) else { return };
-        if plug.parked != 0 || self.keeps_locked || !plug.is_plain() {
+        if self.keeps_locked || !plug.is_plain() {
             return;
         }
-        // A shard of a test has no words.
+        // Without a word, as in tests of a shard, the plug stays locked.
         plug.locked = !self.words.unlock(place, plug.word());
     }
 }

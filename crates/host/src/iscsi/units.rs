@@ -24,7 +24,7 @@ fn unit(
         revision: concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"))
             .to_owned(),
         rotation_rate: None,
-        // Linux takes no disk whose blocks behind a write pointer cannot be read.
+        // Linux takes no disk whose blocks above a write pointer cannot be read.
         unrestricted_reads: true,
     };
     if conventional_only {
@@ -42,7 +42,7 @@ fn conventional(g: &Geometry) -> Result<Sector, Error> {
             ErrorKind::NotSupported,
             "the disk does not begin with whole conventional zones",
         )
-        .hint("a disk with conv=N, or an SMR disk without the option for conventional zones"));
+        .hint("a disk with conv=N, or leave out the option for conventional zones, to serve an SMR disk"));
     }
     Ok(sectors)
 }
@@ -53,7 +53,7 @@ pub fn check(g: &Geometry, limits: &Limits, options: &IscsiOptions) -> Result<()
 }
 
 /// Returns the identifiers of disks of a target, which initiators know them by. `None`: a disk in memory, which gets a
-/// new one, because no other server can have that disk. A plain disk and an SMR disk have different ones.
+/// new one, because no other server can have that disk. As a plain disk and as an SMR disk, a disk has different identifiers.
 pub fn identifiers(options: &IscsiOptions, marks: &[Option<DiskMark>]) -> Vec<[u8; 16]> {
     let plain = format!("{} conventional", options.name);
     let target = if options.conventional_only { &plain } else { &options.name };
@@ -88,7 +88,7 @@ pub(super) fn of(options: &IscsiOptions, disks: &[Disk]) -> Result<Vec<Identifie
 mod tests {
     use super::*;
 
-    /// Initiators tell two copies of a disk apart, and know each again beside more of them.
+    /// Initiators tell two copies of a disk apart, and recognise each when further ones are added.
     #[test]
     fn copies_of_a_disk_have_identifiers_of_their_own() {
         let options = IscsiOptions::new("127.0.0.1:3260".parse().unwrap(), "iqn.2026-11.dev.x:y");

@@ -140,7 +140,7 @@ impl<T: Timing> Worker<T> {
         if connection.session().is_drained() {
             self.table.remove(key).into_iter().for_each(|c| c.end(&mut ctx));
         } else {
-            self.table.list(key, |c| c.session().is_busy());
+            self.table.mark_busy(key, |c| c.session().is_busy());
         }
     }
 
@@ -153,7 +153,7 @@ impl<T: Timing> Worker<T> {
                 progress |= some;
                 lives
             });
-            i += usize::from(!self.table.unlist_unless(i, |c| c.session().is_busy()));
+            i += usize::from(!self.table.unmark_busy_unless(i, |c| c.session().is_busy()));
         }
         progress
     }

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 /// The worker of a connection is in the bits of its key from this one on. No key has the highest bit.
 const WORKER_SHIFT: u32 = 56;
-/// The bits of a key above the index of its entry and below the worker.
-const GENERATION: u32 = (1 << 24) - 1;
+/// The bits of a generation. In a key they stand above the index, which has 32 bits, and below the worker.
+const GENERATION_MASK: u32 = (1 << 24) - 1;
 
 /// The number of the worker that has the connection of a key.
 pub(crate) fn worker_of(key: u64) -> usize {
@@ -65,7 +65,7 @@ impl<C> ConnectionTable<C> {
     pub(crate) fn remove(&mut self, key: u64) -> Option<C> {
         self.get(key)?;
         let entry = &mut self.all[index(key)];
-        entry.generation = entry.generation.wrapping_add(1) & GENERATION;
+        entry.generation = entry.generation.wrapping_add(1) & GENERATION_MASK;
         self.free.push(index(key));
         entry.connection.take()
     }
@@ -95,7 +95,10 @@ impl<C> ConnectionTable<C> {
     /// The connection of a key, unless it has ended.
     pub(crate) fn get(&self, key: u64) -> Option<&C> {
         let entry = self.all.get(index(key))?;
-        entry.connection.as_ref().filter(|_| entry.generation == (key >> 32) as u32 & GENERATION)
+        entry
+            .connection
+            .as_ref()
+            .filter(|_| entry.generation == (key >> 32) as u32 & GENERATION_MASK)
     }
 
     /// The connection of a key, unless it has ended.
@@ -103,10 +106,10 @@ impl<C> ConnectionTable<C> {
     pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut C> {
         let entry = self.all.get_mut(index(key))?;
         let generation = entry.generation;
-        entry.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION)
+        entry.connection.as_mut().filter(|_| generation == (key >> 32) as u32 & GENERATION_MASK)
     }
 
-    /// The key of the `i`th busy connection. One that has ended is among them until it is taken from the list.
+    /// The key of the `i`th busy entry. Its connection may have ended, or be another one by now.
     #[inline]
     pub(crate) fn busy(&self, i: usize) -> Option<u64> {
         self.busy.get(i).map(|n| self.key(*n))
@@ -122,7 +125,7 @@ impl<C> ConnectionTable<C> {
 
     /// Lists the entry of a key as busy, if it is not listed and its connection has work.
     #[inline]
-    pub(crate) fn list(&mut self, key: u64, has_work: impl FnOnce(&mut C) -> bool) {
+    pub(crate) fn mark_busy(&mut self, key: u64, has_work: impl FnOnce(&mut C) -> bool) {
         let entry = &mut self.all[index(key)];
         if !entry.is_busy && entry.connection.as_mut().is_some_and(has_work) {
             entry.is_busy = true;
@@ -130,22 +133,23 @@ impl<C> ConnectionTable<C> {
         }
     }
 
-    /// Removes the `i`th of the busy entries from their list. Another one has its number then.
-    pub(crate) fn unlist(&mut self, i: usize) {
+    /// Removes the `i`th of the busy entries from their list. The last one takes its place.
+    pub(crate) fn unmark_busy(&mut self, i: usize) {
         let n = self.busy.swap_remove(i);
         self.all[n].is_busy = false;
     }
 
-    /// Removes the `i`th of the busy entries from their list if its connection has no work or has ended.
+    /// Removes the `i`th of the busy entries from their list if its connection has no work or has ended. Returns whether
+    /// it was removed.
     #[inline]
-    pub(crate) fn unlist_unless(
+    pub(crate) fn unmark_busy_unless(
         &mut self,
         i: usize,
         has_work: impl FnOnce(&mut C) -> bool,
     ) -> bool {
         let has_work = self.all[self.busy[i]].connection.as_mut().is_some_and(has_work);
         if !has_work {
-            self.unlist(i);
+            self.unmark_busy(i);
         }
         !has_work
     }
@@ -157,7 +161,7 @@ impl<C> ConnectionTable<C> {
         if is_crowded { self.strangers.pop_front() } else { None }
     }
 
-    /// Forgets which connections were strangers and are none now.
+    /// Forgets strangers that have been admitted or have ended.
     pub(crate) fn retain_strangers(&mut self, is_stranger: impl Fn(&mut C) -> bool) {
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|key| self.get_mut(*key).is_some_and(&is_stranger));
@@ -204,11 +208,14 @@ mod tests {
     #[test]
     fn the_generation_of_an_entry_begins_anew_and_leaves_the_worker_alone() {
         let mut table = table(5);
-        table.all[0].generation = GENERATION;
+        table.all[0].generation = GENERATION_MASK;
         let last = table.key(0);
         assert_eq!((table.get(last), worker_of(last)), (Some(&'a'), 5));
         table.remove(last);
-        assert_eq!((table.key(0) >> 32 & u64::from(GENERATION), worker_of(table.key(0))), (0, 5));
+        assert_eq!(
+            (table.key(0) >> 32 & u64::from(GENERATION_MASK), worker_of(table.key(0))),
+            (0, 5)
+        );
     }
 
     #[test]
@@ -216,23 +223,23 @@ mod tests {
         let mut table = table(0);
         let keys = [table.key(0), table.key(2)];
         for key in [keys[0], keys[1], keys[0]] {
-            table.list(key, |_| true);
+            table.mark_busy(key, |_| true);
         }
-        table.list(table.key(1), |_| false);
+        table.mark_busy(table.key(1), |_| false);
         let busy = |table: &ConnectionTable<char>| [0, 1, 2].map(|i| table.busy(i).map(index));
         assert_eq!(busy(&table), [Some(0), Some(2), None]);
         let mut all = String::new();
         table.for_each_busy(|c| all.push(*c));
         assert_eq!(all, "ac");
-        assert!(!table.unlist_unless(0, |_| true));
+        assert!(!table.unmark_busy_unless(0, |_| true));
         // One whose connection has ended, and the connection that follows it there.
         table.remove(keys[0]);
         table.add(|_| Ok::<_, ()>('d')).unwrap();
-        table.list(table.key(0), |_| true);
+        table.mark_busy(table.key(0), |_| true);
         assert_eq!(busy(&table)[2], None);
-        assert!(table.unlist_unless(0, |_| false));
+        assert!(table.unmark_busy_unless(0, |_| false));
         assert_eq!(busy(&table), [Some(2), None, None]);
-        table.list(table.key(0), |_| true);
+        table.mark_busy(table.key(0), |_| true);
         assert_eq!(busy(&table)[1], Some(0));
     }
 

@@ -57,10 +57,12 @@ pub(crate) fn connections(wanted: usize) -> Result<usize, Error> {
     allowed(wanted, files.limit, files.open)
 }
 
-fn allowed(wanted: usize, limit: u64, own: u64) -> Result<usize, Error> {
-    let room = usize::try_from(limit.saturating_sub(own + SPARE)).unwrap_or(usize::MAX);
+fn allowed(wanted: usize, limit: u64, open: u64) -> Result<usize, Error> {
+    let room = usize::try_from(limit.saturating_sub(open + SPARE)).unwrap_or(usize::MAX);
     if room < FEWEST.min(wanted) {
-        let what = format!("this process may open {limit} files: too few for connections of hosts");
+        let what = format!(
+            "this process may open {limit} files and has {open} open: too few are left for connections of hosts"
+        );
         return Err(Error::new(ErrorKind::NotSupported, what).hint(OpenFiles::WAY));
     }
     Ok(wanted.min(room))

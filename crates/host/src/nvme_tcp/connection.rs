@@ -94,7 +94,7 @@ impl<T: Timing> Connection<T> {
     /// Reads, executes and answers commands. False: close the connection.
     pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         if self.association.has_stopped() {
-            // Only room to write is watched. If it is not, the event means that the peer has gone.
+            // At most room to write is watched after the stop. Any other event means that the peer has gone.
             return self.watches_room && self.flush(ctx);
         }
         for _ in 0..READS {
@@ -302,7 +302,7 @@ impl<'c, T: Timing> Server<QueueClient<T>> for ConnectionServer<'c, '_, T> {
     }
 
     fn take_place(&mut self, host: Option<&Nqn>, is_admin: bool) -> Option<bool> {
-        // Without a name the target refuses the host; without an address its socket is closed.
+        // Without a name the target refuses the host. A socket without a peer address is closed already.
         let place = match (host, self.stream.peer_addr()) {
             (Some(host), Ok(peer)) => lock(&self.ctx.shared.known).enter(
                 host.as_str(),

@@ -17,14 +17,14 @@ use zoneplug_core::{Op, ZoneNo};
 use zoneplug_nvme::target::io::IoRequest;
 use zoneplug_recovery::Space;
 
-/// The appends of a thread that the journal keeps. Determines the length of its rings.
+/// How many appends of each thread the journal keeps, and so the length of its rings.
 const DEPTH: u16 = 1024;
 
 /// A number that no ublk device has.
 const NO_DEVICE: u32 = u32::MAX;
 
-/// The usual directory of journals: it is in memory, and the next server of this user finds it. `of_root` is that of
-/// a privileged user; other users need `XDG_RUNTIME_DIR`.
+/// The usual directory of journals. The directory is in memory, and the next server of this user finds it. `of_root`: the one for
+/// root; other users have one below `XDG_RUNTIME_DIR`.
 pub fn usual_records(of_root: &Path) -> Option<PathBuf> {
     if user() == 0 {
         return Some(of_root.to_owned());
@@ -33,8 +33,8 @@ pub fn usual_records(of_root: &Path) -> Option<PathBuf> {
     directory.map(|d| PathBuf::from(d).join("zoneplug"))
 }
 
-/// The state that the last server of a disk has left, and the journal of this one.
-pub(super) struct Left {
+/// The journal of this server, and what the last one has left of the disk.
+pub(super) struct Opened {
     pub(super) journal: Option<Journal>,
     /// Space by zone that no client of the last server was told of.
     pub(super) spaces: BTreeMap<u32, Space>,
@@ -43,10 +43,10 @@ pub(super) struct Left {
 }
 
 /// Opens the journal of a disk with these zones, or creates one. `threads` will write to it. Waits for the disk.
-pub(super) fn open(d: &Disk, directory: &Path, threads: u16, zones: &[ZoneInfo]) -> Left {
+pub(super) fn open(d: &Disk, directory: &Path, threads: u16, zones: &[ZoneInfo]) -> Opened {
     match try_open(d, directory, threads, zones) {
-        Ok((journal, spaces)) => Left { journal: Some(journal), spaces, why_not: None },
-        Err(why) => Left { journal: None, spaces: BTreeMap::new(), why_not: Some(why) },
+        Ok((journal, spaces)) => Opened { journal: Some(journal), spaces, why_not: None },
+        Err(why) => Opened { journal: None, spaces: BTreeMap::new(), why_not: Some(why) },
     }
 }
 
@@ -61,8 +61,7 @@ fn try_open(
     let bases = Bases::held(&d.disk, &d.spec);
     let disks = bases.disk_state();
     let identity = bases.name() ^ hash(bases.layers()).rotate_left(32);
-    // Opening the disk has added one to the count of each file, so the sum of the last server is lower by their
-    // number.
+    // Opening the disk has added 1 to the open count of each of its files. The last server had the sum without that.
     let (me, last) = (disks.opened, disks.opened.saturating_sub(bases.files()));
     let about = About {
         dev_id: NO_DEVICE,
@@ -87,7 +86,8 @@ fn try_open(
     Ok((journal, BTreeMap::new()))
 }
 
-/// The part of a request that the journal needs. `None`: the request does not concern it.
+/// The part of a request that the journal needs. `None`: the request does not concern it. Appends are noted when they are
+/// answered, not here.
 pub(super) fn change(r: &IoRequest) -> Option<Change> {
     match r.op {
         Op::Write | Op::WriteZeroes | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {

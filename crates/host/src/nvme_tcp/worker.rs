@@ -194,7 +194,7 @@ impl<T: Timing> Worker<T> {
         if !f(connection, &mut ctx) {
             self.table.remove(key).into_iter().for_each(|c| c.connection.end(&mut ctx));
         } else {
-            self.table.list(key, |c| c.is_busy());
+            self.table.mark_busy(key, |c| c.is_busy());
         }
     }
 
@@ -211,7 +211,7 @@ impl<T: Timing> Worker<T> {
             let (can_wait, watched) = self.arm(key);
             // After arming, the connection is run once more: this sees what finished before; later completions wake.
             let progress = self.turn_disk(key);
-            if self.table.unlist_unless(i, |c| c.is_busy()) {
+            if self.table.unmark_busy_unless(i, |c| c.is_busy()) {
                 sleeps &= !progress;
                 continue;
             }
@@ -228,7 +228,7 @@ impl<T: Timing> Worker<T> {
                 i += 1;
                 continue;
             }
-            self.table.unlist(i);
+            self.table.unmark_busy(i);
             if watched {
                 if self.watched.is_empty() {
                     self.next_tick = self.now.plus(TICK);
@@ -280,7 +280,7 @@ impl<T: Timing> Worker<T> {
         let (mut progress, mut i) = (false, 0);
         while let Some(key) = self.table.busy(i) {
             progress |= self.turn_disk(key);
-            i += usize::from(!self.table.unlist_unless(i, |c| c.is_busy()));
+            i += usize::from(!self.table.unmark_busy_unless(i, |c| c.is_busy()));
         }
         progress | self.turn_closing()
     }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 
-/// The longest wait of a batch before it checks again whether a full or frozen disk takes more.
+/// The longest wait for an operation while the disk does not take all of them. A frozen disk with none in flight wakes the
+/// batch itself.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often a batch that waits for one operation asks the caller whether to give up.
@@ -77,7 +78,7 @@ pub struct Batch {
     list: Bios,
     done: Bios,
     next: u64,
-    sent: HashMap<u64, SentOp>,
+    sent: HashMap<u64, OpenOp>,
     /// Operations in `sent` that were not given up.
     open: usize,
     ended: VecDeque<Completion>,
@@ -86,7 +87,7 @@ pub struct Batch {
 
 /// An operation that has not ended.
 #[derive(Debug)]
-struct SentOp {
+struct OpenOp {
     op: Op,
     sector: Sector,
     /// The memory that the device may use.
@@ -126,7 +127,7 @@ impl Batch {
         self.move_data(Op::Read, sector, Flags::NONE, buf)
     }
 
-    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes before it are
+    /// Writes `buf` at `sector`, which in a sequential zone must be its write pointer once the writes before it are
     /// done.
     pub fn write(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
         self.move_data(Op::Write, sector, Flags::NONE, buf)
@@ -301,7 +302,7 @@ impl Batch {
             Some((lent, io)) => (Some(lent), io),
             None => (None, IoBuf::empty()),
         };
-        self.sent.insert(id.0, SentOp { op, sector, lent, given_up: false, begun });
+        self.sent.insert(id.0, OpenOp { op, sector, lent, given_up: false, begun });
         self.open += 1;
         let mut bio = self.pool.get();
         bio.set(op, sector, len_sectors, io);

@@ -7,7 +7,7 @@ use std::path::Path;
 use zoneplug_core::{Error, ErrorKind};
 
 impl HostedDisk {
-    /// Makes a snapshot of a disk in a file, in the new file `to`. The disk stays in use; its I/O waits while the last part is
+    /// Makes a snapshot, in the new file `to`, of a disk that is in one file. The disk stays in use; its I/O waits while the last part is
     /// copied. Everything that was acknowledged before the call is in the snapshot. `new_uuid`: with a UUID of its own, so that
     /// it can be served beside the original.
     ///
@@ -29,9 +29,12 @@ impl HostedDisk {
     /// ```
     pub fn snapshot(&self, to: &Path, new_uuid: bool) -> Result<Made, Error> {
         let [file] = &*self.files else {
-            let what =
-                format!("a snapshot is of a disk in one file; this one is in {}", self.files.len());
-            return Err(Error::new(ErrorKind::NotSupported, what).hint("a snapshot of each file"));
+            let (what, hint) = match self.files.len() {
+                0 => ("this disk is in no file".to_owned(), "a disk in a file"),
+                n => (format!("this disk is in {n} files"), "a snapshot of each file"),
+            };
+            let what = format!("{what}; a snapshot is of a disk in one file");
+            return Err(Error::new(ErrorKind::NotSupported, what).hint(hint));
         };
         let mut snapshot = Snapshot::of_open(file, to)?;
         snapshot.catch_up()?;

@@ -14,8 +14,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which the server checks queues that leave.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The parts of [`Leave::last`]: the number of an order is from this bit on, and below it one queue counts as much.
+/// The bit of [`Leave::last`] at which the number of the order begins.
 const NUMBER_SHIFT: u32 = 32;
+/// The amount that one drained queue adds to [`Leave::last`]. The bits below are the step.
 const ONE_DRAINED: u64 = 1 << 8;
 
 /// The step that a server orders the queues of a device to take.
@@ -27,7 +28,7 @@ pub(super) enum LeaveStep {
     /// Answer the requests that were begun, and begin no others.
     Drain,
     /// End.
-    Go,
+    End,
 }
 
 /// A step, and the number of the order. A queue that has drained for one order has not for the next: it may have served
@@ -67,6 +68,7 @@ impl Leave {
 
     /// Orders all queues to take this step.
     pub(super) fn tell(&self, step: LeaveStep) {
+        // Called under the lock, which orders concurrent calls. The wakers are those of this crate's own queues.
         let wakers = lock(&self.wakers);
         let number = u64::from(self.order().number.wrapping_add(1));
         self.last.store(number << NUMBER_SHIFT | step as u64, Ordering::Release);
@@ -78,7 +80,7 @@ impl Leave {
         let step = match last & (ONE_DRAINED - 1) {
             0 => LeaveStep::Serve,
             1 => LeaveStep::Drain,
-            _ => LeaveStep::Go,
+            _ => LeaveStep::End,
         };
         LeaveOrder { step, number: (last >> NUMBER_SHIFT) as u32 }
     }
@@ -101,7 +103,7 @@ impl Leave {
         drained as usize >= lock(&self.wakers).len()
     }
 
-    /// Whether a server that ends, and has waited since `since`, stops waiting.
+    /// Whether a server that ends and has waited since `since` may go on: all queues have drained, or its patience is over.
     pub(super) fn is_over(&self, since: Instant) -> bool {
         self.is_drained() || since.elapsed() >= self.patience
     }
@@ -130,7 +132,7 @@ impl Leave {
 mod tests {
     use super::*;
 
-    /// U9. A queue that drained for a hand-over that was refused has to drain again for the next one, also if it has not seen yet
+    /// U9. A queue that drained for a hand-over that was refused has to drain again for the next one, even if it has not seen yet
     /// that it may serve.
     #[test]
     fn u9_a_queue_that_drained_for_one_order_has_not_for_the_next() {

@@ -537,7 +537,7 @@ impl UblkDisk {
         self.ask_to_leave();
         if let Some(shared) = self.shared.take() {
             shared.leave.wait_over();
-            shared.leave.tell(LeaveStep::Go);
+            shared.leave.tell(LeaveStep::End);
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -343,7 +343,7 @@ impl<D: Driver, T: Timing> Queue<D, T> {
             let order = self.shared.leave.order();
             match order.step {
                 LeaveStep::Drain => {}
-                LeaveStep::Go => return self.submit().map(|()| true),
+                LeaveStep::End => return self.submit().map(|()| true),
                 LeaveStep::Serve => break,
             }
             if drained != Some(order) && self.client.outstanding() == 0 && self.list.is_empty() {

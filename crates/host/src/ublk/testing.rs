@@ -351,7 +351,7 @@ impl FakeDriver<'_> {
             self.left_at = Some(Instant::now());
         } else if self.left_at.is_some_and(is_over) {
             let kept = self.client.is_kept();
-            self.shared.leave.tell(if kept { LeaveStep::Serve } else { LeaveStep::Go });
+            self.shared.leave.tell(if kept { LeaveStep::Serve } else { LeaveStep::End });
         } else if self.empty && self.free.len() == self.requests.len() {
             // A hand-over must wait for a queue that serves again, so such a queue must not count as drained.
             assert!(

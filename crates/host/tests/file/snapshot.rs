@@ -374,11 +374,23 @@ fn what_a_snapshot_refuses_and_leaves() {
     // A UUID that is kept.
     let mut snapshot = Snapshot::begin(&path, &other, WritesPrevented::ByLock).unwrap();
     snapshot.copy_rest().unwrap();
-    let made = snapshot.finish(false).unwrap();
+    let copied = snapshot.finish(false).unwrap();
     let original = FileDisk::open(&path, Access::ReadOnly).unwrap().identity();
-    assert_eq!(made.identity.uuid, original.uuid);
+    assert_eq!(copied.identity.uuid, original.uuid);
     let report = check(&other, false).unwrap();
     assert_eq!(report.problems, 0, "{report}");
+    // A disk in memory, and one in two files, which are copied one by one.
+    let second = dir.path("second.zbd");
+    made(&second, false);
+    for (spec, why) in [
+        ("mem,zones=4".to_owned(), "this disk is in no file"),
+        (format!("linear@{}%{}", path.display(), second.display()), "this disk is in 2 files"),
+    ] {
+        let disk = HostedDisk::open_spec(&spec).unwrap();
+        let e = disk.snapshot(&dir.path("another.zbd"), true).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotSupported);
+        assert!(e.what().starts_with(why), "{e}");
+    }
 }
 
 /// What was copied first is not taken for what is there in the end: zones that were reset and written again as far or further,

@@ -35,7 +35,7 @@ impl<C: DiskClient> IoQueue<C> {
         refused: Status,
         ctx: &IoContext<'_, D>,
     ) -> Option<Running> {
-        if running.asked || !Resend::is_refused(refused) {
+        if running.asked || !Resend::may_be_a_resend(refused) {
             return Some(running);
         }
         let r = running.request;

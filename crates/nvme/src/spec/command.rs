@@ -185,7 +185,7 @@ impl Command {
 pub struct Completion {
     /// Dwords 0 and 1: the command's result, such as the LBA of an append.
     pub result: u64,
-    /// The submission queue entry up to which the controller has read.
+    /// The head of the submission queue: the next entry that the controller reads.
     pub sq_head: u16,
     /// The submission queue. 0 on a fabric.
     pub sq_id: u16,

@@ -1,4 +1,4 @@
-//! Lists of keys and values: `key=value` and a null, one behind the other (RFC 7143, section 6.1).
+//! Lists of keys and values: `key=value` and a null, one after the other (RFC 7143, section 6.1).
 
 /// Most pairs in a list. No login or text request has more.
 const MAX_PAIRS: usize = 64;
@@ -18,7 +18,7 @@ pub enum TextError {
     TooMany,
 }
 
-/// Parses a list. Nulls behind the last pair are ignored.
+/// Parses a list. Empty pairs are ignored, and the last pair needs no null.
 pub fn parse_text(bytes: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for part in bytes.split(|b| *b == 0).filter(|part| !part.is_empty()) {

@@ -112,7 +112,7 @@ impl ModeState {
             }
             descriptor.extend(self.block_len.to_be_bytes());
         }
-        // WP, and DPOFUA: the unit takes both bits.
+        // WP; and DPOFUA: the unit accepts the bits DPO and FUA.
         let specific = if self.write_protected { 0x80 } else { 0 } | 0x10;
         let behind = descriptor.len() + pages.len();
         let header = if form.ten {

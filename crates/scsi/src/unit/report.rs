@@ -35,6 +35,7 @@ pub(super) struct Report {
     partial: bool,
     /// The next zone to report.
     next: u32,
+    /// The number of zones of the disk.
     count: u32,
     /// Descriptors that are in the buffer.
     filled: u32,
@@ -43,7 +44,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Begins a report from the zone of a block on, of at most `bytes` bytes.
+    /// Begins a report of the zones from `first` on, of at most `bytes` bytes. `count`: how many zones the disk has.
     pub(super) fn new(
         first: ZoneNo,
         count: u32,
@@ -69,7 +70,8 @@ impl Report {
         self.scratch() + SCRATCH
     }
 
-    /// Returns memory for one record. A report without room for descriptors asks the disk all the same.
+    /// Returns memory for one record. A report without room for descriptors asks the disk for one all the same, so it fails if
+    /// the disk does.
     pub(super) fn one_record(&self) -> (u32, u32) {
         (self.scratch(), RECORD)
     }
@@ -107,7 +109,7 @@ impl Report {
             return false;
         }
         if self.next == self.count || self.room() == 0 && self.partial {
-            // Nothing was left to report: see `one_record`.
+            // The record shows only that the disk answers: see `one_record`.
             return true;
         }
         for i in 0..zones {
@@ -118,7 +120,7 @@ impl Report {
             }
             self.matched += 1;
             if offset != self.scratch() {
-                // The descriptor never lies behind the record that was just read.
+                // The descriptor never reaches beyond the record that was just read.
                 buffer.write(HEADER + self.filled * RECORD, &descriptor(unit, &z).encode());
                 self.filled += 1;
             }

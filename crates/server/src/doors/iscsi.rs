@@ -129,7 +129,7 @@ impl Server {
         self.disks.iter().enumerate().map(of).collect()
     }
 
-    /// Lines about the target and its units, and the command that attaches them.
+    /// Lines about the target and its units, and the commands that attach them.
     fn lines(&self) -> Vec<String> {
         let target = plain(self.server.name()).into_owned();
         let addresses = self.server.addresses();
@@ -140,7 +140,8 @@ impl Server {
             let conventional = match g.nr_conventional() {
                 0 => String::new(),
                 _ if self.conventional_only => {
-                    ", of which the first conventional ones are a plain disk".to_owned()
+                    ", of which the conventional ones at the start are served as a plain disk"
+                        .to_owned()
                 }
                 n => format!(", {n} of them conventional"),
             };
@@ -154,12 +155,9 @@ impl Server {
             ));
         }
         for address in addresses {
-            let mut at = *address;
-            let host = if at.ip().is_unspecified() {
-                format!("ADDRESS:{}", at.port())
-            } else {
-                at.set_port(address.port());
-                at.to_string()
+            let host = match address.ip().is_unspecified() {
+                true => format!("ADDRESS:{}", address.port()),
+                false => address.to_string(),
             };
             lines.push(format!("iscsiadm -m discovery -t sendtargets -p {host}"));
             lines.push(format!("iscsiadm -m node -T {target} -p {host} --login"));

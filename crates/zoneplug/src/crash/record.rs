@@ -1,5 +1,5 @@
-//! Records the commands of the work: a device that notes every change when it is sent and when it
-//! completes.
+//! Records the commands of the code under test: a device that notes every change when it is sent and
+//! when it completes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -7,7 +7,7 @@ use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Device, Error, Nanos, Queue, Sector};
 
-/// A command that changes the disk.
+/// A command that is not a read or a report: it changes the disk, or what is durable.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) op: Op,
@@ -112,7 +112,7 @@ fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }
 
-/// Returns the change that `c` makes, if any.
+/// Returns the change that `c` makes. `None` for a read or a report.
 fn change(c: &Command) -> Option<Change> {
     if matches!(c.op, Op::Read | Op::ReportZones) {
         return None;

@@ -1,6 +1,6 @@
 //! The zones of each reset and finish that has not ended. A report of such a zone may become wrong at any moment.
 //!
-//! A device may have carried out a reset whose completion has not been seen yet. A report by the layer then says
+//! A device may have carried out a reset whose completion has not been seen yet. A report that the disk asks for then says
 //! *empty*, and writes that failed before the reset would be sent again into the emptied zone. So a zone does not
 //! recover by itself (`disk/recovery.rs`) while it is listed here. Zone management writes the list, and recoveries
 //! read it. Under the list's lock only that of the tickets may be taken.
@@ -35,7 +35,7 @@ impl Resets {
         let before = left.start - 1..left.end;
         // Two entries with the same zones are interchangeable.
         let entry = all.iter_mut().find(|e| e.ticket == 0 && e.zones == before);
-        debug_assert!(entry.is_some(), "zones that are not listed are done");
+        debug_assert!(entry.is_some(), "progress of a reset that is not listed");
         if let Some(entry) = entry {
             entry.zones = left;
         }
@@ -53,7 +53,7 @@ impl Resets {
         if let Some(at) = all.iter().position(|e| e.ticket == 0 && e.zones == *left) {
             all.swap_remove(at);
         } else {
-            debug_assert!(false, "one that is not listed is over");
+            debug_assert!(false, "end of a reset that is not listed");
         }
         if let Some((zones, ticket)) = late {
             Self::forget_closed(&mut all, table);

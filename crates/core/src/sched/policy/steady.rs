@@ -1,7 +1,9 @@
-//! Turns that are long with few zones and short with many, and no zone has much longer turns than the others.
+//! Turns that are long with few zones, short with 6 to 16 and longer again with more. No zone has much longer turns than the
+//! others.
 //!
 //! A move to another zone costs a seek, however much is written there. Waiting in a zone costs no seek, but it delays
-//! the other zones. A sweep over many zones already takes long, so turns are shorter there. The limits were found by
+//! the other zones. A sweep over several zones already takes long, so turns are shorter there; with many zones, whose sweep
+//! takes long anyway, longer turns matter less. The limits were found by
 //! trying many of them on the model of a 30 TB disk, with fio's workload and few seeds (docs/models.md). Treat them
 //! as a hypothesis.
 
@@ -16,8 +18,7 @@ const WAITS: u32 = 6;
 const WORTH_A_SEEK: Bytes = Bytes(16 << 20);
 /// With three to five zones: how long one of the others may have waited.
 const PATIENCE: Nanos = Nanos(200_000_000);
-/// With more zones: the length of a turn. The second is for many zones, whose sweep takes so long that longer turns
-/// matter less.
+/// With six or more zones: the length of a turn, for fewer than [`MANY`] others and for more.
 const TURN: [Nanos; 2] = [Nanos(17_000_000), Nanos(30_000_000)];
 const MANY: u64 = 16;
 
@@ -56,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn many_zones_have_short_turns_and_are_sorted() {
+    fn turns_with_several_zones_are_short_and_those_with_many_are_longer_and_sorted() {
         let zones: Vec<(u32, u64)> = (0..20).map(|z| (100 - z, 4)).collect();
         let listed = candidates(&zones);
         let at = |now| View { now: Nanos(now), ..view(&listed, Some(90)) };
         assert!(stay(&at(29_000_000)) && !stay(&at(31_000_000)));
         assert_eq!(pick(&at(0)), 9, "zone 91 is next above 90");
         let some = |n| View { listed: &listed[..n], ..at(18_000_000) };
-        assert!(!stay(&some(8)), "some zones have shorter ones");
+        assert!(!stay(&some(8)), "several zones have shorter turns than many");
         assert_eq!(pick(&some(4)), 0, "few are not worth sorting");
     }
 }

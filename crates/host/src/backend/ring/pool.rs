@@ -1,5 +1,5 @@
-//! Threads for work that would block. Owns the list of jobs and the mailboxes that receive the answers. Does not know
-//! what the work is for.
+//! Threads for work that would block. A pool owns the list of jobs; each queue owns the mailbox that receives its answers. The
+//! threads do not know what the work is for.
 
 use super::epoll_waker::Sleeper;
 use crate::callback::contain_panic;
@@ -16,11 +16,11 @@ use zoneplug_core::poison::lock;
 #[derive(Debug)]
 pub(crate) struct Mailbox<A> {
     answers: Mutex<VecDeque<(u32, A)>>,
-    /// There are answers. Read without the lock.
+    /// Answers have come since the last [`Mailbox::take`], or the mailbox has become broken. Read without the lock.
     full: AtomicBool,
     /// The next answer calls the waker.
     armed: AtomicBool,
-    /// A thread has panicked, so one answer will never come.
+    /// A job has panicked, so answers may never come.
     broken: AtomicBool,
     waker: Waker,
 }
@@ -47,7 +47,7 @@ impl<A> Mailbox<A> {
         self.ring();
     }
 
-    /// Tells the queue that one of its answers will never come.
+    /// Tells the queue that not_empty of its answers may never come.
     #[cold]
     fn spoil(&self) {
         self.broken.store(true, Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl<A> Mailbox<A> {
         self.full.load(Ordering::SeqCst)
     }
 
-    /// Takes the answers. False: there was nothing to take.
+    /// Takes the answers. False: nothing has happened since the last call.
     pub(crate) fn take(&self, into: &mut VecDeque<(u32, A)>) -> bool {
         let full = self.is_full();
         if full {
@@ -79,7 +79,7 @@ impl<A> Mailbox<A> {
         self.armed.load(Ordering::SeqCst)
     }
 
-    /// Wakes at the next answer, or now if `ready` or one is there.
+    /// Calls the waker at the next answer, or at once if one is there or the caller is `ready`: the caller has something to do.
     pub(crate) fn arm(&self, ready: bool) {
         self.armed.store(true, Ordering::SeqCst);
         if (ready || self.is_full()) && self.armed.swap(false, Ordering::SeqCst) {
@@ -131,18 +131,19 @@ struct Jobs<W: Worker> {
     closing: bool,
 }
 
+/// The jobs that no thread has taken, and the threads that wait for one.
 #[derive(Debug)]
-struct Bench<W: Worker> {
+struct JobQueue<W: Worker> {
     jobs: Mutex<Jobs<W>>,
-    some: Condvar,
+    not_empty: Condvar,
 }
 
-/// The threads of a disk. Opening the first queue starts one, so that no job waits for ever.
+/// The threads of a disk. Opening the first queue starts one thread or fails, so each job has a thread.
 pub(crate) struct Pool<W: Worker> {
-    bench: Arc<Bench<W>>,
+    bench: Arc<JobQueue<W>>,
     worker: Arc<W>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// There was a job.
+    /// The first job has come, and the other threads were asked for, once.
     grown: AtomicBool,
     nr: usize,
     name: &'static str,
@@ -161,14 +162,14 @@ impl<W: Worker> Pool<W> {
     /// At most `nr` threads of that name.
     pub(crate) fn new(worker: Arc<W>, name: &'static str, nr: usize) -> Pool<W> {
         let jobs = Mutex::new(Jobs { list: VecDeque::new(), closing: false });
-        let bench = Arc::new(Bench { jobs, some: Condvar::new() });
+        let bench = Arc::new(JobQueue { jobs, not_empty: Condvar::new() });
         Pool { bench, worker, threads: Mutex::default(), grown: AtomicBool::new(false), nr, name }
     }
 
     /// Gives a job to the threads. [`Pool::start`] must have succeeded before.
     pub(crate) fn push(&self, job: Job<W>) {
         lock(&self.bench.jobs).list.push_back(job);
-        self.bench.some.notify_one();
+        self.bench.not_empty.notify_one();
         if !self.grown.swap(true, Ordering::Relaxed) {
             // The first job starts the other threads. If the system refuses one, the pool works without it.
             let _ = self.grow(self.nr);
@@ -193,14 +194,14 @@ impl<W: Worker> Pool<W> {
 impl<W: Worker> Drop for Pool<W> {
     fn drop(&mut self) {
         lock(&self.bench.jobs).closing = true;
-        self.bench.some.notify_all();
+        self.bench.not_empty.notify_all();
         for t in lock(&self.threads).drain(..) {
             let _ = t.join();
         }
     }
 }
 
-fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
+fn work<W: Worker>(bench: &JobQueue<W>, worker: &W) {
     loop {
         let batch = {
             let mut jobs = lock(&bench.jobs);
@@ -212,7 +213,7 @@ fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
                 if jobs.closing {
                     return;
                 }
-                jobs = zoneplug_core::poison::unpoisoned(bench.some.wait(jobs));
+                jobs = zoneplug_core::poison::unpoisoned(bench.not_empty.wait(jobs));
             }
         };
         let mailboxes: Vec<_> = batch.iter().map(|job| job.mailbox.clone()).collect();

@@ -31,7 +31,7 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         // Stands for a wait: see below.
         b"wait" => Op::ReportZones,
         _ => {
-            // With a place, an operation that this parser does not know; else no line of fio's.
+            // If an offset and a length follow, the line is an action that this parser does not know. Otherwise it is no line of fio.
             let has_place = [w.next(), w.next()].iter().all(|n| n.and_then(number).is_some());
             return Ok(if has_place { Line::UnknownOp(action) } else { Line::NotOfFormat });
         }
@@ -49,10 +49,14 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         })?;
     if op == Op::ReportZones {
         // A wait. Version 3 has times instead.
-        let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_SPAN && !timed);
+        if timed {
+            let what = format!("wait {} in version 3", shown(words.0));
+            return Err((what, "a time in each line; only version 2 waits"));
+        }
+        let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_SPAN);
         return ns.map(|ns| Line::Wait(Nanos(ns))).ok_or_else(|| {
-            let what = format!("wait {} is not possible here", shown(words.0));
-            (what, "version 2 waits for microseconds; version 3 has a time in each line instead")
+            let what = format!("wait {} is too long", shown(words.0));
+            (what, "microseconds, less than 36 years in all")
         });
     }
     if op == Op::Flush {
@@ -112,6 +116,8 @@ mod tests {
             assert!(line(wrong.as_bytes(), timed).is_err(), "{wrong}");
         }
         let (what, _) = line(b"f wait 9999999999999999 0", false).unwrap_err();
-        assert_eq!(what, "wait '9999999999999999' is not possible here");
+        assert_eq!(what, "wait '9999999999999999' is too long");
+        let (what, _) = line(b"1 f wait 5 0", true).unwrap_err();
+        assert_eq!(what, "wait '5' in version 3");
     }
 }

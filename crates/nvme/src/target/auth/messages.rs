@@ -16,10 +16,10 @@ pub(super) struct Chosen {
 
 impl Chosen {
     /// Reads AUTH_Negotiate and chooses. Hash: the function as strong as the key, else the next stronger one, else
-    /// the strongest offered. Group: the weakest offered one that is at least `group`, with an upper bound: a peer
-    /// without a key makes this side compute in it, and the strongest group takes a hundred times as long as the
-    /// weakest.
-    pub(super) fn of(data: &[u8], key: Hash, group: DhGroup) -> Result<Chosen, Refused> {
+    /// the strongest offered. Group: the weakest offered one from `group` up to the next stronger one, and at least up
+    /// to ffdhe3072. Without this bound, a peer that has no key could make this side compute in the strongest group, which
+    /// takes a hundred times as long as the weakest. `key_hash`: the function for which the key was made.
+    pub(super) fn of(data: &[u8], key_hash: Hash, group: DhGroup) -> Result<Chosen, Refused> {
         let negotiate = Negotiate::read(data).ok_or(failure::PAYLOAD)?;
         if negotiate.sc_c != 0 {
             return Err(failure::CONCATENATION);
@@ -33,17 +33,14 @@ impl Chosen {
         let groups = offer.groups.get(..usize::from(offer.dhlen)).ok_or(failure::PAYLOAD)?;
         let hashes = || hashes.iter().filter_map(|id| Hash::from_id(*id));
         let groups = groups.iter().filter_map(|id| DhGroup::from_id(*id));
-        let strongest = group.next().max(DhGroup::Ffdhe3072);
+        let most = group.next().max(DhGroup::Ffdhe3072);
         Ok(Chosen {
             hash: hashes()
-                .filter(|h| *h >= key)
+                .filter(|h| *h >= key_hash)
                 .min()
                 .or_else(|| hashes().max())
                 .ok_or(failure::HASH)?,
-            group: groups
-                .filter(|g| (group..=strongest).contains(g))
-                .min()
-                .ok_or(failure::GROUP)?,
+            group: groups.filter(|g| (group..=most).contains(g)).min().ok_or(failure::GROUP)?,
         })
     }
 }
@@ -53,7 +50,7 @@ impl Chosen {
 pub(super) struct HostReply<'a> {
     pub(super) response: &'a [u8],
     /// The host's challenge and its sequence number, if the controller must authenticate itself. With the number 0 it
-    /// must not, whatever CVALID says.
+    /// does not authenticate itself, whatever CVALID says.
     pub(super) challenge: Option<(&'a [u8], u32)>,
     /// The host's Diffie-Hellman value.
     pub(super) value: &'a [u8],

@@ -60,8 +60,8 @@ impl Controller {
             feature::WRITE_CACHE => 1,
             // THSEL, bits 21:20: 0 for the upper threshold, 1 for the lower one.
             feature::TEMPERATURE_THRESHOLD if c.cdw(11) >> 20 & 3 == 0 => u32::from(WARM_KELVIN),
-            // All other features are 0: no arbitration, no saved values, no measurement, no atomic write beyond a
-            // block, and one combination of command sets, with the number 0.
+            // The other features are 0: arbitration and error recovery by default, power state 0, no lower threshold,
+            // atomicity as Identify states it, and combination 0 of command sets.
             _ => 0,
         };
         Ok((u64::from(value), Vec::new()))

@@ -33,7 +33,8 @@ fn a_host_that_takes_too_long() {
             assert_eq!(a.time_out(), None);
             fails(&mut a, t_id, failure::FAILED);
         }
-        // While a value is being computed, neither its result nor another command changes the failure.
+        // While a value is computed, another command is refused and changes nothing. If the time ends meanwhile, the result
+        // does not undo the failure.
         if v.text("group") == "0" {
             continue;
         }
