@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 use zoneplug_control::client::{LatencyShown, OperationShown, Shown};
+use zoneplug_control::names::{LOGICAL_UNIT, NAMESPACE, NameForm};
 use zoneplug_core::plain;
 
 pub(super) use prometheus_text::CONTENT_TYPE;
@@ -141,7 +142,7 @@ impl<'a> Families<'a, '_> {
         self.level("zoneplug_disk_capacity_bytes", "Size of the disk", |d| d.capacity_bytes)?;
         self.level(
             "zoneplug_disk_taken_over",
-            "1 if the disk was taken over from a server that had ended, else 0",
+            "1 if the block device of the disk was taken over from another server, else 0",
             |d| u64::from(d.recovered),
         )?;
         self.count(
@@ -272,31 +273,54 @@ impl<'a> Families<'a, '_> {
         )
     }
 
-    /// Adds the metrics of NVMe/TCP servers. All disks of a server report the same values.
+    /// Adds the metrics of the servers on the network. All disks of a server report the same values.
     fn network(&mut self) -> fmt::Result {
-        let mut servers: Vec<(&Shown, Labels)> = Vec::new();
-        for d in self.disks {
-            let Some(address) = &d.address else { continue };
-            let labels = vec![("address", address.clone())];
-            if servers.iter().all(|(_, other)| *other != labels) {
-                servers.push((d, labels));
-            }
-        }
-        let each = |of: fn(&Shown) -> u64| -> Vec<(Labels, u64)> {
-            servers.iter().map(|(d, labels)| (labels.clone(), of(d))).collect()
-        };
-        let levels =
-            |values: Vec<(Labels, u64)>| values.into_iter().map(|(l, n)| (l, n as f64)).collect();
-        let hosts = each(|d| d.hosts.iter().flatten().count() as u64);
-        let queues = each(|d| d.hosts.iter().flatten().map(|h| u64::from(h.queues)).sum());
-        let failed = each(|d| d.failed_authentications);
-        self.gauge("zoneplug_nvme_hosts", "Hosts that are connected over NVMe/TCP", levels(hosts))?;
-        self.gauge("zoneplug_nvme_io_queues", "I/O queues of these hosts", levels(queues))?;
+        let hosts = |d: &Shown| d.hosts.iter().flatten().count() as u64;
+        let queues = |d: &Shown| d.hosts.iter().flatten().map(|h| u64::from(h.queues)).sum();
+        let failed = |d: &Shown| d.failed_authentications;
+        let level = |(labels, n): (Labels, u64)| (labels, n as f64);
+        let levels = |values: Vec<(Labels, u64)>| values.into_iter().map(level).collect();
+        let (nvme, iscsi) = (self.servers(NAMESPACE), self.servers(LOGICAL_UNIT));
+        let (connected, io_queues) = (levels(nvme.each(hosts)), levels(nvme.each(queues)));
+        self.gauge("zoneplug_nvme_hosts", "Hosts that are connected over NVMe/TCP", connected)?;
+        self.gauge("zoneplug_nvme_io_queues", "I/O queues of these hosts", io_queues)?;
         self.counter(
             "zoneplug_nvme_failed_authentications",
             "Hosts that did not prove that they know their key",
-            failed,
+            nvme.each(failed),
+        )?;
+        self.gauge(
+            "zoneplug_iscsi_initiators",
+            "Initiators that are logged in over iSCSI",
+            levels(iscsi.each(hosts)),
+        )?;
+        self.counter(
+            "zoneplug_iscsi_failed_logins",
+            "Initiators that did not prove that they know their secret",
+            iscsi.each(failed),
         )
+    }
+
+    /// The servers with disks of this form of names, one of each address.
+    fn servers(&self, form: NameForm) -> NetworkServers<'a> {
+        let mut servers = NetworkServers(Vec::new());
+        for d in self.disks.iter().filter(|d| form.disk(&d.name).is_some()) {
+            let Some(address) = &d.address else { continue };
+            let labels = vec![("address", address.clone())];
+            if servers.0.iter().all(|(_, other)| *other != labels) {
+                servers.0.push((d, labels));
+            }
+        }
+        servers
+    }
+}
+
+/// A disk of each server on the network, with the labels of the server.
+struct NetworkServers<'a>(Vec<(&'a Shown, Labels)>);
+
+impl NetworkServers<'_> {
+    fn each(&self, of: impl Fn(&Shown) -> u64) -> Vec<(Labels, u64)> {
+        self.0.iter().map(|(d, labels)| (labels.clone(), of(d))).collect()
     }
 }
 
@@ -357,6 +381,29 @@ pub(super) mod tests {
         assert_eq!(text, want, "ZONEPLUG_BLESS=1 accepts it");
     }
 
+    /// A unit of an iSCSI target with all optional values.
+    fn unit() -> Shown {
+        disk(&DISK.replace("tcp4420n1", "iscsi3260l0").replace(":4420", ":3260"))
+    }
+
+    /// Initiators are not counted as hosts of NVMe/TCP.
+    #[test]
+    fn initiators_are_counted_apart_from_hosts() {
+        let text = of(vec![disk(DISK), unit()]);
+        let network = |l: &&str| l.starts_with("zoneplug_nvme") || l.starts_with("zoneplug_iscsi");
+        let lines: Vec<&str> = text.lines().filter(network).collect();
+        assert_eq!(
+            lines,
+            [
+                "zoneplug_nvme_hosts{address=\"127.0.0.1:4420\"} 2.0",
+                "zoneplug_nvme_io_queues{address=\"127.0.0.1:4420\"} 5.0",
+                "zoneplug_nvme_failed_authentications_total{address=\"127.0.0.1:4420\"} 4",
+                "zoneplug_iscsi_initiators{address=\"127.0.0.1:3260\"} 2.0",
+                "zoneplug_iscsi_failed_logins_total{address=\"127.0.0.1:3260\"} 4",
+            ]
+        );
+    }
+
     /// The disks of a server share its hosts.
     #[test]
     fn two_disks_are_told_apart_and_their_server_is_there_once() {
@@ -401,7 +448,7 @@ pub(super) mod tests {
 
     /// The names and types of metrics in the text.
     fn families() -> BTreeSet<(String, String)> {
-        let text = of(vec![largest()]);
+        let text = of(vec![largest(), unit()]);
         let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split_once(' '));
         types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
     }
@@ -463,7 +510,7 @@ pub(super) mod tests {
         assert!(queries >= 10 && used.len() >= 12, "{queries} queries of {used:?}");
     }
 
-    /// A bucket counts all operations up to its `le`.
+    /// Every operation is in one bucket; the encoder adds them up to `le`.
     #[test]
     fn buckets_keep_every_operation() {
         let latency = LatencyShown { sum_ns: 0, buckets: vec![1; 40] };
