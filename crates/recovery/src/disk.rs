@@ -4,7 +4,7 @@ use crate::client_key::ClientKey;
 use crate::data::data_hash;
 use crate::last_server::Rule;
 use crate::ledger::{AppendData, Landed, ResendLedger};
-use crate::resend::{Outcome, Resend, Search, Sent};
+use crate::resend::{Outcome, Resend, Search, SentCommand};
 use crate::space::{Space, block_hashes};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -105,7 +105,7 @@ impl DiskRecovery {
     pub fn begin(
         &self,
         op: Op,
-        sent: Sent,
+        sent: SentCommand,
         data: Option<&AlignedBuf>,
         now: Nanos,
     ) -> Option<Search> {
@@ -147,7 +147,7 @@ impl DiskRecovery {
     /// client has carried it out.
     pub fn begin_refused(
         &self,
-        sent: Sent,
+        sent: SentCommand,
         refused: Status,
         known: bool,
         now: Nanos,

@@ -2,7 +2,7 @@
 
 use crate::client_key::ClientKey;
 use crate::disk::{DiskRecovery, FirstCommands};
-use crate::resend::{Outcome, ResendStep, Search, Sent, StepIo};
+use crate::resend::{Outcome, ResendStep, Search, SentCommand, StepIo};
 use crate::space::{Space, block_hashes};
 use std::collections::BTreeMap;
 use zoneplug_buf::AlignedBuf;
@@ -33,12 +33,12 @@ fn recovery(spaces: bool) -> DiskRecovery {
     )
 }
 
-fn sent(sector: u64, fua: bool) -> Sent {
-    Sent { client: ClientKey::new(0), sector: Sector(sector), len_sectors: BLOCK, fua }
+fn sent(sector: u64, fua: bool) -> SentCommand {
+    SentCommand { client: ClientKey::new(0), sector: Sector(sector), len_sectors: BLOCK, fua }
 }
 
 /// Sends a command of a block. The data that are compared are equal. Returns the last step and what was asked before.
-fn send(recovery: &DiskRecovery, op: Op, sent: Sent, fill: u8) -> (ResendStep, Vec<StepIo>) {
+fn send(recovery: &DiskRecovery, op: Op, sent: SentCommand, fill: u8) -> (ResendStep, Vec<StepIo>) {
     let (data, mut asked) = (data(fill), Vec::new());
     let is_before = recovery.is_before_first(op, sent.sector);
     let begun = is_before.then(|| recovery.begin(op, sent, Some(&data), NOW)).flatten();

@@ -50,6 +50,6 @@ pub use data::{data_hash, written_in};
 pub use disk::{DiskRecovery, FirstCommands};
 pub use ledger::{Landed, ResendLedger};
 pub use peer_queries::{Asked, PeerQueryId, Reply};
-pub use resend::{Outcome, Resend, ResendStep, Search, Sent, StepIo};
+pub use resend::{Outcome, Resend, ResendStep, Search, SentCommand, StepIo};
 pub use resending::{DoorStep, LateWait, NOTHING_LATE, Resending, StepEnd};
 pub use space::{Space, block_hashes};

@@ -11,7 +11,7 @@
 use crate::client_key::ClientKey;
 use crate::last_server::Rule;
 use crate::ledger::{AppendData, Landed, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Search, Sent, StepIo};
+use crate::resend::{Outcome, Resend, ResendStep, Search, SentCommand, StepIo};
 use crate::space::Space;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -376,7 +376,7 @@ impl World {
         let zone = s.zone as usize;
         let sector = Sector(s.at.unwrap_or(s.zone * BLOCKS) * BLOCK);
         let (len_sectors, client) = ((s.blocks * BLOCK) as u32, key(s.client));
-        let sent = Sent { client, sector, len_sectors, fua: s.content.is_multiple_of(3) };
+        let sent = SentCommand { client, sector, len_sectors, fua: s.content.is_multiple_of(3) };
         s.resets = self.resets[zone];
         s.landed = None;
         let (begun, refused) = match s.at {

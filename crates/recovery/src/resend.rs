@@ -28,7 +28,7 @@ const PIECE: u32 = 2048;
 
 /// A command as a client has sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentCommand {
     /// Its client.
     pub client: ClientKey,
     /// The first sector of a write; for an append, the start of the zone.
@@ -39,11 +39,11 @@ pub struct Sent {
     pub fua: bool,
 }
 
-impl Sent {
+impl SentCommand {
     /// Makes the command of a client that has led to this request.
-    pub fn of(client: ClientKey, r: &IoRequest) -> Sent {
+    pub fn of(client: ClientKey, r: &IoRequest) -> SentCommand {
         let fua = r.flags.contains(Flags::FUA);
-        Sent { client, sector: r.sector, len_sectors: r.len_sectors, fua }
+        SentCommand { client, sector: r.sector, len_sectors: r.len_sectors, fua }
     }
 }
 
@@ -165,7 +165,7 @@ enum Stage {
 /// A command that may have been sent again.
 #[derive(Debug)]
 pub struct Resend {
-    sent: Sent,
+    sent: SentCommand,
     zone: ZoneNo,
     /// The hashes of an append's data.
     data: AppendData,
@@ -190,7 +190,7 @@ impl Resend {
     /// Starts the search for a write that was `refused`. Returns `None` for a new write. `known`: another queue of
     /// the client has carried it out.
     pub fn of_write(
-        sent: Sent,
+        sent: SentCommand,
         refused: Status,
         known: bool,
         ledger: &mut ResendLedger,
@@ -209,7 +209,7 @@ impl Resend {
     }
 
     /// Starts the search for a write that no disk has got yet. Returns `None` for a new write.
-    pub(crate) fn of_first_write(sent: Sent, ledger: &mut ResendLedger) -> Option<Search> {
+    pub(crate) fn of_first_write(sent: SentCommand, ledger: &mut ResendLedger) -> Option<Search> {
         let (id, sectors) = ledger.claim_first_write(sent.sector, sent.len_sectors)?;
         let (data, search) = (AppendData::default(), AppendSearch::nowhere());
         let zone = ledger.zone(sent.sector);
@@ -220,7 +220,7 @@ impl Resend {
 
     /// Starts the search for an append with these data. Returns `None` for a new append.
     pub(crate) fn of_append(
-        sent: Sent,
+        sent: SentCommand,
         data: AppendData,
         ledger: &mut ResendLedger,
         now: Nanos,
@@ -236,7 +236,7 @@ impl Resend {
     }
 
     fn next_place(&mut self, ledger: &mut ResendLedger, now: Nanos) -> ResendStep {
-        let Sent { client, len_sectors, .. } = self.sent;
+        let SentCommand { client, len_sectors, .. } = self.sent;
         let search = &mut self.search;
         match ledger.claim_append(client, self.zone, len_sectors, &self.data, search, now) {
             Some((id, landed)) => {
@@ -403,7 +403,8 @@ mod tests {
     #[test]
     fn l2_a_long_write_is_compared_in_pieces() {
         let mut ledger = ledger();
-        let sent = Sent { client: client(), sector: Sector(0), len_sectors: 6000, fua: false };
+        let sent =
+            SentCommand { client: client(), sector: Sector(0), len_sectors: 6000, fua: false };
         ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
         let begun = Resend::of_write(sent, refused, false, &mut ledger, NOW);
@@ -457,7 +458,7 @@ mod tests {
     #[test]
     fn l14_a_zone_with_late_commands_is_not_reported() {
         let mut ledger = ledger();
-        let sent = Sent { client: client(), sector: Sector(8), len_sectors: 8, fua: false };
+        let sent = SentCommand { client: client(), sector: Sector(8), len_sectors: 8, fua: false };
         ledger.lose_write(client(), sent.sector, sent.len_sectors);
         let refused = Status::StaleWritePointer;
         let mut of_write = || Resend::of_write(sent, refused, false, &mut ledger, NOW).unwrap();
@@ -477,7 +478,7 @@ mod tests {
         let data = AppendData::default();
         let landed = Landed { at: Sector(64), len_sectors: 8, hash: None };
         ledger.lose_append(client(), landed);
-        let sent = Sent { client: client(), sector: Sector(0), len_sectors: 8, fua: false };
+        let sent = SentCommand { client: client(), sector: Sector(0), len_sectors: 8, fua: false };
         for _ in 0..2 {
             let begun = Resend::of_append(sent, data.clone(), &mut ledger, NOW);
             let Search { mut resend, step } = begun.unwrap();

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::data::data_hash;
     use crate::last_server::WINDOW;
-    use crate::resend::Sent;
+    use crate::resend::SentCommand;
     use zoneplug_core::Sector;
     use zoneplug_core::zone::Geometry;
 
@@ -190,7 +190,7 @@ mod tests {
         disk.with(|ledger| ledger.lose_append(client, landed));
         let sector = Sector(0x800);
         let r = IoRequest { sector, len_sectors: 8, ..IoRequest::new(0, Op::ZoneAppend) };
-        let begun = disk.begin(r.op, Sent::of(client, &r), Some(&buf), Nanos(0));
+        let begun = disk.begin(r.op, SentCommand::of(client, &r), Some(&buf), Nanos(0));
         let begun = begun.unwrap().carry_out(&r, &mut None, AlignedBuf::zeroed);
         let DoorStep::Send(asked, mut resending) = begun else { panic!("it is not found") };
         assert_eq!((asked.op, asked.sector), (Op::Read, landed.at));

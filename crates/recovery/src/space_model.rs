@@ -7,7 +7,7 @@
 use crate::client_key::ClientKey;
 use crate::last_server::Rule;
 use crate::ledger::{AppendData, ResendLedger};
-use crate::resend::{Outcome, Resend, ResendStep, Search, Sent, StepIo};
+use crate::resend::{Outcome, Resend, ResendStep, Search, SentCommand, StepIo};
 use crate::space::Space;
 use proptest::prelude::*;
 use zoneplug_core::zone::Geometry;
@@ -112,7 +112,7 @@ impl World {
             }
             Turn::Begin if !self.waiting.is_empty() => {
                 let a = self.waiting.swap_remove(n % self.waiting.len());
-                let sent = Sent {
+                let sent = SentCommand {
                     client: ClientKey(1),
                     sector: Sector(0),
                     len_sectors: a.len_sectors(),

@@ -7,7 +7,7 @@ use crate::recovery_names::queue_ids;
 use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_core::{Op, Sector, Status};
-use zoneplug_recovery::{Asked, PeerQueryId, Reply, Resend, Sent};
+use zoneplug_recovery::{Asked, PeerQueryId, Reply, Resend, SentCommand};
 
 /// A write that waits for the answers of other queues.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let sent = Sent::of(self.host, &r);
+        let sent = SentCommand::of(self.host, &r);
         let begun = ctx.disks.recovery(r.disk).begin_refused(sent, refused, known, ctx.now);
         match (begun, self.client(r.disk, &ctx.disks)) {
             (Some(search), Some(n)) => self.search(slot, running, n, search, tcp, ctx),

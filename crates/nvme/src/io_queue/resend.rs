@@ -6,7 +6,7 @@ use crate::target::io::IoResult;
 use crate::tcp::Connection;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Op;
-use zoneplug_recovery::{DoorStep, Search, Sent, StepEnd};
+use zoneplug_recovery::{DoorStep, Search, SentCommand, StepEnd};
 
 impl<D> IoContext<'_, D> {
     /// Keeps a buffer for the next command.
@@ -27,7 +27,7 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let r = running.request;
-        let sent = Sent::of(self.host, &r);
+        let sent = SentCommand::of(self.host, &r);
         let recovery = ctx.disks.recovery(r.disk);
         if r.op == Op::ZoneAppend && recovery.with(|ledger| ledger.is_draining(self.host)) {
             // Another queue of the host has ended, and its command in flight may be this append.
@@ -65,7 +65,7 @@ impl<C: DiskClient> IoQueue<C> {
             Op::Write | Op::WriteZeroes if !result.status.is_ok() => {
                 let Some(kept) = self.ask(slot, running, result.status, ctx) else { return };
                 running = kept;
-                let sent = Sent::of(self.host, &r);
+                let sent = SentCommand::of(self.host, &r);
                 if let Some(search) = recovery.begin_refused(sent, result.status, false, ctx.now) {
                     return self.search(slot, running, n, search, tcp, ctx);
                 }

@@ -30,7 +30,7 @@ use crate::ublk::request::Request;
 use std::ops::Range;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Error, ErrorKind, Nanos, ZoneNo};
-use zoneplug_recovery::{ClientKey, DiskRecovery, FirstCommands, Search, Sent};
+use zoneplug_recovery::{ClientKey, DiskRecovery, FirstCommands, Search, SentCommand};
 
 /// The only client of a device.
 const LINUX: ClientKey = ClientKey::new(0);
@@ -78,7 +78,7 @@ pub(in crate::ublk) fn begin(
     r: &Request,
     buf: Option<&AlignedBuf>,
 ) -> Option<Search> {
-    recovery.begin(r.op, Sent::of(LINUX, &r.of_disk()), buf, NO_TIME)
+    recovery.begin(r.op, SentCommand::of(LINUX, &r.of_disk()), buf, NO_TIME)
 }
 
 /// The most requests that the last server of a device can have had in flight: those of all its queues.

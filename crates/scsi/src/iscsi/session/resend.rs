@@ -10,7 +10,7 @@ use crate::unit::IoResult;
 use std::collections::VecDeque;
 use zoneplug_core::{DiskClient, FNV_START, Flags, IoRequest, Op, Sector, Status, fnv1a};
 use zoneplug_recovery::{
-    ClientKey, DoorStep, LateWait, NOTHING_LATE, Resend, Resending, Search, Sent, StepEnd,
+    ClientKey, DoorStep, LateWait, NOTHING_LATE, Resend, Resending, Search, SentCommand, StepEnd,
 };
 
 /// Returns the key of an initiator in the notes about lost answers: a hash of its name. All of its sessions have the
@@ -85,7 +85,7 @@ impl<C: DiskClient> Session<C> {
             // Nothing but an append is searched for before it is sent, and SCSI has none: this forgets zones.
             let begun = server.recovery(r.disk).begin(
                 r.op,
-                Sent::of(self.client_key, &r),
+                SentCommand::of(self.client_key, &r),
                 None,
                 server.now(),
             );
@@ -137,7 +137,7 @@ impl<C: DiskClient> Session<C> {
         }
         match r.op {
             Op::Write | Op::WriteZeroes if !result.status.is_ok() && !ended => {
-                let (sent, now) = (Sent::of(self.client_key, &r), server.now());
+                let (sent, now) = (SentCommand::of(self.client_key, &r), server.now());
                 let recovery = server.recovery(r.disk);
                 if let Some(search) = recovery.begin_refused(sent, result.status, false, now) {
                     if r.memory.1 == 0 {
