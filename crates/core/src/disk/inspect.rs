@@ -146,7 +146,7 @@ impl Disk {
         drop(shard);
         let late = &self.shared.late;
         Late::of(ticket).is_some_and(|ticket| late.is_open(ticket))
-            || self.shared.resets.is_late(zone, late)
+            || self.shared.resets.may_change_late(zone, late)
     }
 
     /// Returns the memory of a BIO that came back without it, once the device has given it back. `lent` is the range

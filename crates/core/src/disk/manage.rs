@@ -192,7 +192,7 @@ impl QueueState {
     #[inline(never)]
     pub(crate) fn learn_wp_from_appends(shared: &Shared, plug: &mut PlugChange<'_>, zone: ZoneNo) {
         plug.learn_wp_from_appends(|ticket| {
-            shared.late.join(ticket, 0) != 0 || shared.resets.may_move(zone, &shared.late)
+            shared.late.join(ticket, 0) != 0 || shared.resets.may_change(zone, &shared.late)
         });
     }
 
@@ -274,7 +274,7 @@ impl QueueState {
                     self.managed(shared, layout, &cmd);
                     if self.next_zone(layout, &mut cmd) {
                         if cmd.claim != ZoneClaim::None {
-                            shared.resets.go_on(cmd.zone..cmd.managed.end);
+                            shared.resets.advance(cmd.zone..cmd.managed.end);
                         }
                         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
                         return self.send(cmd);
@@ -432,7 +432,7 @@ impl QueueState {
                 _ => shared.epoch.load(Ordering::Acquire),
             };
             let (epochs, mask) = (ReportEpochs { sent: cmd.epoch, now }, layout.write_mask());
-            let may_move = || shared.resets.may_move(zone, &shared.late);
+            let may_move = || shared.resets.may_change(zone, &shared.late);
             let (met_busy, _) = self.change(shared, &mut shard, i, |state, plug| {
                 let aborted = &mut state.aborted;
                 let Some(step) = plug.reported_meanwhile(info, epochs, mask, &may_move, aborted)

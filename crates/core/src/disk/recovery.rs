@@ -31,7 +31,8 @@ impl QueueState {
         let join = |whole, part| shared.late.join(whole, part);
         // The ticket of a late reset may close before the answer arrives. Then nothing would show that the device
         // carried out the reset in between.
-        let auto = layout.zone_recovery && !shared.resets.is_late(ZoneNo(cmd.zone), &shared.late);
+        let auto =
+            layout.zone_recovery && !shared.resets.may_change_late(ZoneNo(cmd.zone), &shared.late);
         plug.ask(cmd, offset, epoch, auto, join)
     }
 
@@ -94,7 +95,7 @@ impl QueueState {
         let mut wake = DeferredWake::default();
         let (mut shard, i) = shared.shard(zone);
         let missing = shard.counters.missing;
-        let may_move = || shared.resets.may_move(zone, &shared.late);
+        let may_move = || shared.resets.may_change(zone, &shared.late);
         let mask = layout.write_mask();
         let report = RecoveryReport { cmd: &cmd, start, mask, may_move: &may_move, epoch: &epoch };
         let recover = |state: &mut QueueState, plug: &mut PlugChange<'_>| {

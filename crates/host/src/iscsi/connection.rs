@@ -125,7 +125,7 @@ impl<T: Timing> Connection<T> {
 
     /// Like [`Connection::turn`], without reading the socket. Returns whether anything happened, and whether the
     /// connection stays open.
-    pub(super) fn turn_disks(&mut self, ctx: &mut Context<'_>) -> (bool, bool) {
+    pub(super) fn turn_without_reading(&mut self, ctx: &mut Context<'_>) -> (bool, bool) {
         let progress = self.run(ctx);
         (progress, self.flush(ctx))
     }

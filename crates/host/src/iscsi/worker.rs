@@ -149,7 +149,7 @@ impl<T: Timing> Worker<T> {
         let (mut progress, mut i) = (false, 0);
         while let Some(key) = self.table.busy(i) {
             self.with(key, |c, ctx| {
-                let (some, lives) = c.turn_disks(ctx);
+                let (some, lives) = c.turn_without_reading(ctx);
                 progress |= some;
                 lives
             });
@@ -165,14 +165,16 @@ impl<T: Timing> Worker<T> {
             match mail {
                 Mail::Connection(stream, slot) => self.add(stream, slot),
                 Mail::Event(TargetEvent::Close(key)) => self.with(key, |_, _| false),
-                Mail::Event(TargetEvent::Run(key)) => self.with(key, |c, ctx| c.turn_disks(ctx).1),
+                Mail::Event(TargetEvent::Run(key)) => {
+                    self.with(key, |c, ctx| c.turn_without_reading(ctx).1)
+                }
                 Mail::Event(TargetEvent::Reset(key, lun)) => self.with(key, |c, ctx| {
                     c.reset(lun, ctx);
-                    c.turn_disks(ctx).1
+                    c.turn_without_reading(ctx).1
                 }),
                 Mail::Event(TargetEvent::Notify(key, lun, sense)) => self.with(key, |c, ctx| {
                     c.session().notify(lun, sense);
-                    c.turn_disks(ctx).1
+                    c.turn_without_reading(ctx).1
                 }),
                 Mail::Stop => self.begin_end(),
             }
@@ -232,7 +234,7 @@ impl<T: Timing> Worker<T> {
         for n in 0..self.table.len() {
             let now = self.now;
             let key = self.table.key(n);
-            self.with(key, |c, ctx| c.session().expire(now) && c.turn_disks(ctx).1);
+            self.with(key, |c, ctx| c.session().expire(now) && c.turn_without_reading(ctx).1);
         }
         self.table.retain_strangers(|c| c.session().is_stranger());
         self.listeners.watch_again(&self.epoll, LISTENERS);

@@ -117,7 +117,7 @@ impl<T: Timing> Connection<T> {
 
     /// Like [`Connection::turn`], without reading the socket. Returns whether anything happened, and whether the
     /// connection stays open.
-    pub(super) fn turn_disks(&mut self, ctx: &mut WorkerContext<'_, T>) -> (bool, bool) {
+    pub(super) fn turn_without_reading(&mut self, ctx: &mut WorkerContext<'_, T>) -> (bool, bool) {
         let progress = self.run(ctx);
         if !self.flush(ctx) {
             return (progress, false);
@@ -186,14 +186,14 @@ impl<T: Timing> Connection<T> {
     ) -> bool {
         let (association, mut server) = self.parts(ctx);
         association.complete(completion, &mut server);
-        self.turn_disks(ctx).1
+        self.turn_without_reading(ctx).1
     }
 
     /// See [`Association::computed`]. False: close the connection.
     pub(super) fn computed(&mut self, computed: Computed, ctx: &mut WorkerContext<'_, T>) -> bool {
         let (association, mut server) = self.parts(ctx);
         association.computed(computed, &mut server);
-        self.turn_disks(ctx).1
+        self.turn_without_reading(ctx).1
     }
 
     /// See [`Association::show`].
@@ -209,7 +209,7 @@ impl<T: Timing> Connection<T> {
         let lives = self.association.has_stopped() || self.turn(ctx);
         let (association, mut server) = self.parts(ctx);
         association.asked(&mut server);
-        lives && self.turn_disks(ctx).1
+        lives && self.turn_without_reading(ctx).1
     }
 
     /// See [`Association::stop`]. False: close the connection.
@@ -221,7 +221,7 @@ impl<T: Timing> Connection<T> {
     /// Checks the deadlines. False: close the connection.
     pub(super) fn expire(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         let (association, mut server) = self.parts(ctx);
-        association.expire(&mut server) && self.turn_disks(ctx).1
+        association.expire(&mut server) && self.turn_without_reading(ctx).1
     }
 
     /// See [`Association::ended_by_target`]. False: close the connection.
@@ -259,9 +259,10 @@ impl<T> ConnectionServer<'_, '_, T> {
     /// Logs that a host was refused.
     #[cold]
     fn log_refused(&self, host: Option<&Nqn>, why: &str) {
-        let name = host.map_or("of an unknown name", Nqn::as_str);
+        let name = host.map_or("", Nqn::as_str);
+        let who = if host.is_some() { format!("the host {name}") } else { "a host".to_owned() };
         let peer = self.stream.peer_addr().map_or_else(|_| String::new(), |a| a.ip().to_string());
-        log::warn!(event = "host-refused", host = name, peer = &*peer; "the host {name} at {peer} {why}");
+        log::warn!(event = "host-refused", host = name, peer = &*peer; "{who} at {peer} {why}");
     }
 
     fn free_place(&mut self, refused: bool) {

@@ -300,7 +300,7 @@ impl<T: Timing> Worker<T> {
     fn turn_disk(&mut self, key: u64) -> bool {
         let mut progress = false;
         self.with(key, |connection, ctx| {
-            let (some, lives) = connection.turn_disks(ctx);
+            let (some, lives) = connection.turn_without_reading(ctx);
             progress = some;
             lives
         });

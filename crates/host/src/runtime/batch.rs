@@ -77,9 +77,11 @@ pub struct Batch {
     /// Accepted, waiting for room, in order.
     list: Bios,
     done: Bios,
-    next: u64,
-    sent: HashMap<u64, OpenOp>,
-    /// Operations in `sent` that were not given up.
+    /// The id that was given out last.
+    last_id: u64,
+    /// Operations that have not ended, at the device or in `list`.
+    accepted: HashMap<u64, OpenOp>,
+    /// Operations in `accepted` that were not given up.
     open: usize,
     ended: VecDeque<Completion>,
     recorder: Recorder,
@@ -106,8 +108,8 @@ impl Batch {
             pool: BioPool::default(),
             list: Bios::new(),
             done: Bios::new(),
-            next: 0,
-            sent: HashMap::new(),
+            last_id: 0,
+            accepted: HashMap::new(),
             open: 0,
             ended: VecDeque::new(),
             recorder: Recorder::default(),
@@ -283,8 +285,8 @@ impl Batch {
     }
 
     fn next_id(&mut self) -> OpId {
-        self.next += 1;
-        OpId(self.next)
+        self.last_id += 1;
+        OpId(self.last_id)
     }
 
     /// Accepts an operation, and sends as many as there is room for.
@@ -302,7 +304,7 @@ impl Batch {
             Some((lent, io)) => (Some(lent), io),
             None => (None, IoBuf::empty()),
         };
-        self.sent.insert(id.0, OpenOp { op, sector, lent, given_up: false, begun });
+        self.accepted.insert(id.0, OpenOp { op, sector, lent, given_up: false, begun });
         self.open += 1;
         let mut bio = self.pool.get();
         bio.set(op, sector, len_sectors, io);
@@ -335,7 +337,7 @@ impl Batch {
     /// Takes an operation that has come back.
     fn end(&mut self, mut bio: Box<Bio>) {
         let id = OpId(bio.token());
-        if let Some(sent) = self.sent.remove(&id.0) {
+        if let Some(sent) = self.accepted.remove(&id.0) {
             let moves = sent.lent.is_some();
             let buf = self.client.reclaim(&mut bio, sent.lent);
             let status = match bio.status {
@@ -394,13 +396,14 @@ impl Batch {
         self.open -= 1;
         if let Some(i) = self.list.iter().position(|bio| bio.token() == id.0) {
             // The client has not taken it: the disk is frozen, or full of operations that were given up.
-            if let (Some(mut bio), Some(sent)) = (self.list.remove(i), self.sent.remove(&id.0)) {
+            if let (Some(mut bio), Some(sent)) = (self.list.remove(i), self.accepted.remove(&id.0))
+            {
                 let buf = self.client.reclaim(&mut bio, sent.lent);
                 self.pool.put(bio);
                 return IoError::new(sent.op, sent.sector, Status::Timeout).with_buf(buf);
             }
         }
-        match self.sent.get_mut(&id.0) {
+        match self.accepted.get_mut(&id.0) {
             Some(sent) => {
                 sent.given_up = true;
                 IoError::new(sent.op, sent.sector, Status::Timeout)
@@ -418,10 +421,10 @@ impl Drop for Batch {
             self.end(bio);
         }
         while let Some(mut bio) = self.list.pop_front() {
-            let lent = self.sent.remove(&bio.token()).and_then(|s| s.lent);
+            let lent = self.accepted.remove(&bio.token()).and_then(|s| s.lent);
             drop(self.client.reclaim(&mut bio, lent));
         }
-        let sent = std::mem::take(&mut self.sent);
+        let sent = std::mem::take(&mut self.accepted);
         self.client.keep_lent(sent.into_values().filter_map(|s| s.lent));
     }
 }

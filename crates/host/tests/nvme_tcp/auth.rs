@@ -218,7 +218,7 @@ fn refused_hosts_are_logged() {
     let line = format!("WARN host-refused: the host {HOST} at 127.0.0.1 may not connect");
     soon("it is logged", || said(&line));
     for (nqn, host, line) in [
-        (NQN, "", "the host of an unknown name at 127.0.0.1 gave a name that is no NQN".to_owned()),
+        (NQN, "", "a host at 127.0.0.1 gave a name that is no NQN".to_owned()),
         (
             "nqn.2014-08.org.example:none",
             HOST,

@@ -238,7 +238,7 @@ impl Target {
         nqn: &Nqn,
         namespaces: Vec<Namespace>,
     ) -> Result<Vec<u32>, Error> {
-        let in_use = self.of_subsystem(nqn).any(|c| !c.locked);
+        let in_use = self.of_subsystem(nqn).any(|c| !c.unauthenticated);
         let numbers = self.registry.find_mut(nqn)?.add(namespaces, None, in_use)?;
         self.namespaces_changed(nqn, &numbers);
         Ok(numbers)
@@ -256,7 +256,7 @@ impl Target {
         namespaces: Vec<Namespace>,
         numbers: &[u32],
     ) -> Result<(), Error> {
-        let in_use = self.of_subsystem(nqn).any(|c| !c.locked);
+        let in_use = self.of_subsystem(nqn).any(|c| !c.unauthenticated);
         let numbers = self.registry.find_mut(nqn)?.add(namespaces, Some(numbers), in_use)?;
         self.namespaces_changed(nqn, &numbers);
         Ok(())
@@ -381,13 +381,13 @@ impl Target {
                 true => Keeps::Known,
                 false => Keeps::Nothing,
             };
-            let Some(id) = self.allocate_id(&kind, kept) else {
+            let Some(id) = self.make_place(&kind, kept) else {
                 // Another host may leave, so this one may try again.
                 return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
             };
             let mut controller =
                 Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
-            (controller.locked, controller.kept) = (authentication.is_some(), kept);
+            (controller.unauthenticated, controller.kept) = (authentication.is_some(), kept);
             controller.port = self.registry.ports.at(local);
             controller.access = self.registry.ports.state(controller.port);
             self.controllers.insert(id, controller);
@@ -437,7 +437,7 @@ impl Target {
     /// Notes a command on the admin queue that is not for [`Target::admin`]. If the host has authenticated, the
     /// command is a sign of life.
     pub fn heard(&mut self, controller: u16, now: Nanos) {
-        if let Some(c) = self.controllers.get_mut(&controller).filter(|c| !c.locked) {
+        if let Some(c) = self.controllers.get_mut(&controller).filter(|c| !c.unauthenticated) {
             c.heard(now);
         }
     }
@@ -552,7 +552,7 @@ impl Target {
     /// Returns the hosts that are connected to a subsystem, one for each controller. Hosts that have yet to
     /// authenticate are left out.
     pub fn hosts(&self, nqn: &Nqn) -> impl Iterator<Item = (u16, &Nqn)> {
-        self.of_subsystem(nqn).filter(|c| !c.locked).map(|c| (c.id, &c.host))
+        self.of_subsystem(nqn).filter(|c| !c.unauthenticated).map(|c| (c.id, &c.host))
     }
 
     /// Returns whether a host must authenticate to connect to a subsystem.

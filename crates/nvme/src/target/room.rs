@@ -18,9 +18,9 @@ impl Target {
     /// way. Discovery controllers may, because their hosts can connect again at any time; so may controllers whose hosts
     /// have yet to authenticate, because these may be strangers (J11).
     ///
-    /// Returns `None` if no controller may give way, or if all hosts with no stronger reason than `kept` have
-    /// their share already.
-    pub(super) fn allocate_id(&mut self, kind: &Kind, kept: Keeps) -> Option<u16> {
+    /// Returns `None` if no controller may give way, or if the hosts whose claim to a place is no stronger than `kept` have filled
+    /// their share.
+    pub(super) fn make_place(&mut self, kind: &Kind, kept: Keeps) -> Option<u16> {
         let all = || self.controllers.values().filter(|c| c.kind == *kind);
         let has_keys = match kind {
             Kind::Io(nqn) => {
@@ -36,7 +36,7 @@ impl Target {
             return None;
         }
         if all().count() >= MAX_CONTROLLERS {
-            let gives_way = |c: &&Controller| c.locked || *kind == Kind::Discovery;
+            let gives_way = |c: &&Controller| c.unauthenticated || *kind == Kind::Discovery;
             let silent = all().filter(gives_way).min_by_key(|c| c.heard_at)?;
             self.end(silent.id);
         }

@@ -114,16 +114,16 @@ impl ModeState {
         }
         // WP; and DPOFUA: the unit accepts the bits DPO and FUA.
         let specific = if self.write_protected { 0x80 } else { 0 } | 0x10;
-        let behind = descriptor.len() + pages.len();
+        let rest_len = descriptor.len() + pages.len();
         let header = if form.ten {
             let mut h = vec![0; 8];
-            put(&mut h, 0, &((6 + behind) as u16).to_be_bytes());
+            put(&mut h, 0, &((6 + rest_len) as u16).to_be_bytes());
             h[3] = specific;
             h[4] = u8::from(long && !descriptor.is_empty());
             put(&mut h, 6, &(descriptor.len() as u16).to_be_bytes());
             h
         } else {
-            vec![(3 + behind) as u8, 0, specific, descriptor.len() as u8]
+            vec![(3 + rest_len) as u8, 0, specific, descriptor.len() as u8]
         };
         [&header[..], &descriptor, pages].concat()
     }

@@ -77,7 +77,7 @@ impl Report {
     }
 
     /// Returns the next part to request from the disk: its zone and memory. `None`: the report is complete.
-    pub(super) fn submit(&mut self) -> Option<(ZoneNo, (u32, u32))> {
+    pub(super) fn next_part(&mut self) -> Option<(ZoneNo, (u32, u32))> {
         let free = self.room() - self.filled;
         if free == 0 && self.reporting == Reporting::All {
             // The rest is counted without the disk.

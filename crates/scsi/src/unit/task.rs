@@ -357,7 +357,7 @@ impl Task {
             Work::Sweep(_) | Work::Unmap { .. } | Work::Fill { .. } => {}
         }
         if let (Work::Report(report), Some(buffer)) = (&mut self.work, buffer.as_deref_mut())
-            && report.submit().is_none()
+            && report.next_part().is_none()
         {
             let bytes = report.finish(unit, buffer);
             return TaskStep::Answer(Answer::good(AnswerData::Buffer(bytes)));
@@ -382,7 +382,7 @@ impl Task {
         let disk = unit.disk();
         match &mut self.work {
             Work::Report(report) => {
-                let (zone, memory) = report.submit().unwrap_or((ZoneNo(0), report.one_record()));
+                let (zone, memory) = report.next_part().unwrap_or((ZoneNo(0), report.one_record()));
                 self.request = IoRequest {
                     sector: g.zone_start(zone),
                     memory,

@@ -99,8 +99,9 @@ impl QueueState {
         if !cmd.status.is_ok() {
             Self::note_given_up(shared, &mut shard, i, &cmd);
         }
-        let late_at_device =
-            |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
+        let late_at_device = |ticket| {
+            shared.late.join(ticket, 0) != 0 || shared.resets.may_change_late(zone, &shared.late)
+        };
         let (step, _) = self.change(shared, &mut shard, i, |state, plug| {
             let aborted = &mut state.aborted;
             let step = plug.complete_in_order(&mut cmd, start, &epoch, &late_at_device, aborted);

@@ -30,7 +30,7 @@ impl Resets {
     }
 
     /// Notes that a reset or finish of a range has done one more zone: those before `left` are done.
-    pub(crate) fn go_on(&self, left: Range<u32>) {
+    pub(crate) fn advance(&self, left: Range<u32>) {
         let mut all = lock(&self.0);
         let before = left.start - 1..left.end;
         // Two entries with the same zones are interchangeable.
@@ -62,12 +62,12 @@ impl Resets {
     }
 
     /// Returns whether a command that was given up may still empty or fill `zone`.
-    pub(crate) fn is_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
+    pub(crate) fn may_change_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
         self.any(table, |e| e.ticket != 0 && e.zones.contains(&zone.0))
     }
 
     /// Returns whether any command, given up or in flight, may empty or fill `zone`.
-    pub(crate) fn may_move(&self, zone: ZoneNo, table: &LateTable) -> bool {
+    pub(crate) fn may_change(&self, zone: ZoneNo, table: &LateTable) -> bool {
         self.any(table, |e| e.zones.contains(&zone.0))
     }
 

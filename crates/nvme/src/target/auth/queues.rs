@@ -19,7 +19,7 @@ impl Target {
             return Err(status::SEQUENCE);
         };
         if queue.qid == 0 {
-            c.locked = false;
+            c.unauthenticated = false;
             return Ok(None);
         }
         let subsystem = c.subsystem(&self.registry).ok_or(status::SEQUENCE)?;
@@ -33,7 +33,7 @@ impl Target {
     pub fn refused(&mut self, queue: QueueId) {
         let of_admin = self.controllers.get_mut(&queue.controller).filter(|_| queue.qid == 0);
         if let Some(c) = of_admin {
-            c.locked = true;
+            c.unauthenticated = true;
             c.close_queues(&mut self.events);
         }
     }

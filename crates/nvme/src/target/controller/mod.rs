@@ -72,7 +72,7 @@ pub(super) struct Controller {
     /// The address at which the host came in.
     local: SocketAddr,
     /// Whether the host has yet to authenticate on the admin queue.
-    pub(super) locked: bool,
+    pub(super) unauthenticated: bool,
     /// The reason for which a place is kept for the host ([`Target::connect_as`](super::Target::connect_as)).
     pub(super) kept: Keeps,
     /// The port at which the host came in; `access` is that port's ANA state.
@@ -115,7 +115,7 @@ impl Controller {
             host,
             host_id,
             local,
-            locked: false,
+            unauthenticated: false,
             kept: Keeps::Nothing,
             port: None,
             access: AnaState::default(),
@@ -153,7 +153,7 @@ impl Controller {
     /// Checks whether an I/O queue can be connected now.
     pub(super) fn may_open_queue(&self, qid: u16) -> Result<(), u16> {
         // A controller whose host has yet to authenticate counts as not enabled, even if it was enabled before.
-        if self.locked || !self.is_ready() || self.granted.is_none_or(|n| qid > n) {
+        if self.unauthenticated || !self.is_ready() || self.granted.is_none_or(|n| qid > n) {
             return Err(status::CONNECT_PARAMETERS);
         }
         if self.queues.contains(&qid) {
@@ -245,7 +245,7 @@ impl Controller {
         events: &mut Vec<TargetEvent>,
     ) -> Reply {
         let answer = match command.opcode() {
-            _ if self.locked => Err(status::AUTHENTICATION_REQUIRED),
+            _ if self.unauthenticated => Err(status::AUTHENTICATION_REQUIRED),
             opcode::FABRICS => self.fabrics(registry, command, events),
             _ if !self.is_ready() => Err(status::SEQUENCE),
             admin::ASYNC_EVENT_REQUEST => match self.request_event(command, events) {

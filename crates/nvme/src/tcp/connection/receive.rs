@@ -34,7 +34,7 @@ pub(super) enum Rx {
 }
 
 /// Returns the error for a wrong field of a header.
-const fn wrong(field: u32) -> FatalError {
+const fn bad_field(field: u32) -> FatalError {
     FatalError { status: fatal::HEADER_FIELD, info: field }
 }
 
@@ -152,7 +152,7 @@ impl Connection {
         let Some(common) = bytes.first_chunk::<COMMON_LEN>() else { return false };
         let checked = match self.check(Common::decode(common)) {
             Ok(checked) => checked,
-            Err(e) => return self.wrong(e, COMMON_LEN),
+            Err(e) => return self.end_with(e, COMMON_LEN),
         };
         let header_len = checked.kind.header_len();
         if bytes.len() < checked.head {
@@ -164,7 +164,7 @@ impl Connection {
             if Digest::of(header).bytes() != *came {
                 let info = u32::from_le_bytes([came[0], came[1], came[2], came[3]]);
                 let error = FatalError { status: fatal::HEADER_DIGEST, info };
-                return self.wrong(error, header_len);
+                return self.end_with(error, header_len);
             }
         }
         let done = match checked.kind {
@@ -181,13 +181,13 @@ impl Connection {
                 }
                 true
             }
-            Err(e) => self.wrong(e, header_len),
+            Err(e) => self.end_with(e, header_len),
         }
     }
 
     /// Ends the connection because of the next header. The peer is sent the header's first `len` bytes.
     #[cold]
-    fn wrong(&mut self, error: FatalError, len: usize) -> bool {
+    fn end_with(&mut self, error: FatalError, len: usize) -> bool {
         let header = self.ahead.bytes()[..len].to_vec();
         self.fatal(error, &header);
         true
@@ -200,41 +200,41 @@ impl Connection {
             Some(Kind::CapsuleCmd | Kind::H2cData) if !self.initialized => return Err(SEQUENCE),
             Some(k @ (Kind::IcReq | Kind::CapsuleCmd | Kind::H2cData | Kind::H2cTerm)) => k,
             // The kind is unknown or has the other direction.
-            _ => return Err(wrong(field::KIND)),
+            _ => return Err(bad_field(field::KIND)),
         };
         if usize::from(common.hlen) != kind.header_len() {
-            return Err(wrong(field::HLEN));
+            return Err(bad_field(field::HLEN));
         }
         let plen = common.plen as usize;
         if !kind.has_header_digest() {
             let most = if kind == Kind::IcReq { INITIALIZE_LEN } else { TERMINATE_MAX };
             if plen < kind.header_len() || plen > most {
-                return Err(wrong(field::PLEN));
+                return Err(bad_field(field::PLEN));
             }
             return Ok(Checked { kind, common, head: kind.header_len(), data: 0 });
         }
         if common.has(flag::HEADER_DIGEST) != self.digests.header {
-            return Err(wrong(field::FLAGS));
+            return Err(bad_field(field::FLAGS));
         }
         let header = kind.header_len() + if self.digests.header { DIGEST_LEN } else { 0 };
         if plen == header && kind == Kind::CapsuleCmd {
             return Ok(Checked { kind, common, head: header, data: 0 });
         }
         if plen <= header {
-            return Err(wrong(field::PLEN));
+            return Err(bad_field(field::PLEN));
         }
         if common.has(flag::DATA_DIGEST) != self.digests.data {
-            return Err(wrong(field::FLAGS));
+            return Err(bad_field(field::FLAGS));
         }
         let head = usize::from(common.pdo);
         if head < header || !head.is_multiple_of(4) {
-            return Err(wrong(field::PDO));
+            return Err(bad_field(field::PDO));
         }
         let digest = if self.digests.data { DIGEST_LEN } else { 0 };
         let data = plen.checked_sub(head + digest).filter(|n| *n > 0);
-        let data = data.ok_or(wrong(field::PLEN))? as u32;
+        let data = data.ok_or(bad_field(field::PLEN))? as u32;
         match kind {
-            Kind::CapsuleCmd if data > IN_CAPSULE_MAX => Err(wrong(field::PLEN)),
+            Kind::CapsuleCmd if data > IN_CAPSULE_MAX => Err(bad_field(field::PLEN)),
             Kind::H2cData if data > self.config.max_h2c_data => Err(LIMIT),
             _ => Ok(Checked { kind, common, head, data }),
         }
@@ -247,10 +247,10 @@ impl Connection {
             return Err(FatalError { status: fatal::PARAMETER, info: field::PFV });
         }
         if asked.align > MAX_ALIGN {
-            return Err(wrong(field::HPDA));
+            return Err(bad_field(field::HPDA));
         }
         if asked.digests > 3 {
-            return Err(wrong(field::DGST));
+            return Err(bad_field(field::DGST));
         }
         self.align = (u32::from(asked.align) + 1) * 4;
         self.digests = Digests { header: asked.digests & 1 != 0, data: asked.digests & 2 != 0 };
@@ -314,12 +314,12 @@ impl Connection {
         let Some(header) = self.ahead.bytes().first_chunk::<DATA_LEN>() else { return Ok(()) };
         let transfer = Transfer::decode(header);
         let entry = self.slots.get(transfer.tag).filter(|e| e.state == SlotState::Fetching);
-        let entry = entry.ok_or(wrong(field::TTAG))?;
+        let entry = entry.ok_or(bad_field(field::TTAG))?;
         if entry.command.cid() != transfer.cid {
-            return Err(wrong(field::CCCID));
+            return Err(bad_field(field::CCCID));
         }
         if transfer.len != checked.data {
-            return Err(wrong(field::DATAL));
+            return Err(bad_field(field::DATAL));
         }
         let end = u64::from(transfer.offset) + u64::from(transfer.len);
         if end > u64::from(entry.len) {
@@ -329,7 +329,7 @@ impl Connection {
             return Err(SEQUENCE);
         }
         if checked.common.has(flag::LAST) != (end == u64::from(entry.len)) {
-            return Err(wrong(field::FLAGS));
+            return Err(bad_field(field::FLAGS));
         }
         self.rx = Rx::Data { slot: transfer.tag, left: transfer.len, digest: Digest::default() };
         self.ahead.note_other((transfer.len > IN_CAPSULE_MAX).then_some(true));
