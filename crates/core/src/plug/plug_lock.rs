@@ -78,7 +78,7 @@ impl Shard {
     pub(crate) fn unlock_plug(&mut self, i: usize) {
         let place = self.place_of(i);
         let Some(plug) = self.plugs.get_mut(i) else { return };
-        if self.keeps_locked || !plug.is_plain() {
+        if !plug.is_plain() || self.keeps_locked {
             return;
         }
         // Without a word, as in tests of a shard, the plug stays locked.
