@@ -25,13 +25,13 @@ pub enum Over {
 /// A file that a command is making.
 pub struct Output {
     name: String,
-    to: To,
+    to: Destination,
 }
 
-enum To {
+enum Destination {
     Stdout(io::Stdout),
     /// An existing pipe, terminal or device, or the target of a descriptor of the caller.
-    There(File),
+    InPlace(File),
     /// A temporary file beside `place`, renamed to it at the end.
     Beside {
         file: File,
@@ -55,15 +55,16 @@ fn is_descriptor(path: &Path) -> bool {
 }
 
 impl Output {
-    /// Begins the file at `path`; `-` is standard output. `from`: files that the command reads, which it never
-    /// overwrites.
+    /// Begins the file at `path`; `-` is standard output. `from`: files and disks that the command reads. If `path`
+    /// is one of them, it is refused.
     pub fn create<'a>(
         path: &Path,
         over: Over,
         from: impl IntoIterator<Item = &'a Path>,
     ) -> Result<Output, Failure> {
         let name = path.display().to_string();
-        let stdout = || Output { name: "the output".to_owned(), to: To::Stdout(io::stdout()) };
+        let stdout =
+            || Output { name: "the output".to_owned(), to: Destination::Stdout(io::stdout()) };
         if path.as_os_str() == "-" {
             return Ok(stdout());
         }
@@ -88,18 +89,15 @@ impl Output {
         if t.is_dir() {
             return Err(Failure::usage(format!("{name} is a directory")).hint("name a file"));
         }
+        let mut sources = from.into_iter().filter_map(|p| std::fs::metadata(p).ok());
+        if (t.is_file() || t.is_block_device()) && sources.any(|s| same(&s, &there)) {
+            return Err(Failure::usage(format!("{name} is what is read"))
+                .hint("another file, or - for stdout"));
+        }
         if t.is_block_device() {
-            return Ok(Output { to: To::There(Self::device(path, &name, over)?), name });
+            return Ok(Output { to: Destination::InPlace(Self::device(path, &name, over)?), name });
         }
-        let mut claim = None;
-        if t.is_file() {
-            let mut sources = from.into_iter().filter_map(|p| std::fs::metadata(p).ok());
-            if sources.any(|s| same(&s, &there)) {
-                return Err(Failure::usage(format!("{name} is what is read"))
-                    .hint("another file, or - for stdout"));
-            }
-            claim = claim_disk(path, &name, over)?;
-        }
+        let claim = if t.is_file() { claim_disk(path, &name, over)? } else { None };
         if std::fs::metadata("/dev/stdout").is_ok_and(|out| same(&out, &there)) {
             return Ok(stdout());
         }
@@ -109,7 +107,7 @@ impl Output {
         }
         let mut how = OpenOptions::new();
         let file = how.write(true).truncate(t.is_file()).open(path).map_err(fail)?;
-        Ok(Output { name, to: To::There(file) })
+        Ok(Output { name, to: Destination::InPlace(file) })
     }
 
     /// Opens a block device exclusively.
@@ -135,7 +133,7 @@ impl Output {
         let fail = |e: io::Error| {
             let e = cannot_make(&place, e);
             let what = format!("{name}: a file beside it cannot be made: {}", e.what());
-            let way = "a file is made beside and then renamed; or - for stdout";
+            let way = "a directory in which you may make files; or - for stdout";
             Failure::from(
                 Error::new(e.kind(), what).hint(e.what_to_try().unwrap_or_default()).and_try(way),
             )
@@ -143,9 +141,9 @@ impl Output {
         let (part, file) = Part::beside(&place, 0o666).map_err(fail)?;
         let output = Output {
             name: name.clone(),
-            to: To::Beside { file, part, place, claim: claim.map(Box::new) },
+            to: Destination::Beside { file, part, place, claim: claim.map(Box::new) },
         };
-        if let (Some(there), To::Beside { file, place, .. }) = (there, &output.to) {
+        if let (Some(there), Destination::Beside { file, place, .. }) = (there, &output.to) {
             take_after(file, there).map_err(|e| Failure::from(cannot_make(place, e)))?;
         }
         Ok(output)
@@ -159,9 +157,9 @@ impl Output {
         files: &[(&str, Option<&Output>)],
         document: Option<&str>,
     ) -> Result<bool, Failure> {
-        let files = files
-            .iter()
-            .filter(|(_, file)| file.is_some_and(|output| matches!(output.to, To::Stdout(_))));
+        let files = files.iter().filter(|(_, file)| {
+            file.is_some_and(|output| matches!(output.to, Destination::Stdout(_)))
+        });
         let flags: Vec<&str> = files.map(|(flag, _)| *flag).chain(document).collect();
         match flags[..] {
             [one, other, ..] => {
@@ -191,8 +189,8 @@ impl Output {
     /// Finishes the file: a temporary file replaces the file at its place.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.flush().map_err(|e| self.failed(&e))?;
-        if let To::Beside { part, place, claim, .. } =
-            std::mem::replace(&mut self.to, To::Stdout(io::stdout()))
+        if let Destination::Beside { part, place, claim, .. } =
+            std::mem::replace(&mut self.to, Destination::Stdout(io::stdout()))
         {
             let renamed = part.replace(&place);
             drop(claim);
@@ -240,15 +238,15 @@ pub fn refuse_disk_as_stdout() -> Result<(), Failure> {
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match &mut self.to {
-            To::Stdout(out) => out.write(buf),
-            To::There(file) | To::Beside { file, .. } => file.write(buf),
+            Destination::Stdout(out) => out.write(buf),
+            Destination::InPlace(file) | Destination::Beside { file, .. } => file.write(buf),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
-            To::Stdout(out) => out.flush(),
-            To::There(file) | To::Beside { file, .. } => file.flush(),
+            Destination::Stdout(out) => out.flush(),
+            Destination::InPlace(file) | Destination::Beside { file, .. } => file.flush(),
         }
     }
 }

@@ -56,15 +56,16 @@ pub enum Request {
         count: Option<u32>,
         cells: Option<u32>,
     },
-    /// Make acknowledged data durable, then hold back the I/O of a disk until `resume`, the end of this connection,
-    /// or after this many milliseconds.
+    /// Make acknowledged data durable, then hold back the I/O of a disk, until `resume` or the end of this connection, but at most
+    /// this many milliseconds.
     Pause { disk: String, most_ms: u64 },
     /// Release the disk that this connection has paused.
     Resume {},
     /// Show the state that a next server would take over.
     State {},
     /// Pass on the open files of a disk, or without a disk the sockets at which the server listens for I/O and
-    /// metrics. They are sent before the answer, which is the number of files of each disk below the served one.
+    /// metrics. They are sent before the answer. The answer lists, in order, how many of the files belong to each disk below the
+    /// served one.
     Pass { disk: Option<String> },
     /// Leave all disks to the server that asks. The answer says that they are left. If the connection then ends
     /// without `served`, the server takes them back.
@@ -84,7 +85,7 @@ impl Request {
 /// The state that a next server would take over. A server of another version may send only `state` and `version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateShown {
-    /// `STATE_VERSION` of `zoneplug-host`.
+    /// The version of the format of this state (`STATE_VERSION` of `zoneplug-host`).
     pub state: u64,
     /// The version of zoneplug.
     pub version: String,
@@ -117,7 +118,8 @@ pub struct StateOfSubsystem {
     pub namespaces: Vec<StateOfNamespace>,
     /// The connected hosts.
     pub hosts: Vec<HostShown>,
-    /// For each host with a key, a text that differs if the next server would refuse its present authentication.
+    /// For each host with a key, a check value. A next server that computes another one would refuse the host's present
+    /// authentication.
     #[serde(default)]
     pub key_checks: BTreeMap<String, String>,
     /// The hosts without keys for which the server reserves connections.
@@ -155,9 +157,11 @@ pub struct StateOfDisk {
     /// The name of its door. Earlier versions do not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub door: Option<String>,
-    /// The mark of the disk (`DiskMark` of `zoneplug-host`).
+    /// A hash of the disks at the bottom (this and the next two are `DiskMark` of `zoneplug-host`).
     pub disks: u64,
+    /// A hash of the layers above them.
     pub layers: u64,
+    /// A hash of the place where they are.
     pub place: u64,
     /// Whether the disk outlives the server.
     pub outlives: bool,
@@ -169,7 +173,7 @@ pub struct StateOfDisk {
     /// Whether hosts see the disk.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Attributes that clients have set since the disk is served.
+    /// Attributes that were set over the control socket while the disk was served.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }
@@ -234,7 +238,8 @@ pub struct Shown {
     pub zones: u32,
     pub zone_bytes: u64,
     pub pid: u32,
-    /// Whether it was taken over from a server that handed it over, ended or died.
+    /// Whether its block device was taken over from a server that handed it over, ended or died. Always false for a disk that is
+    /// served over the network.
     pub recovered: bool,
     /// Whether it was taken over from a server that handed it over.
     #[serde(default)]
@@ -249,12 +254,13 @@ pub struct Shown {
     /// BIOs that wait in plugs.
     pub waiting: u64,
     pub live_plugs: u32,
-    /// Writes that the order window holds now, has held in total, and has held for too long. A server without a
-    /// window does not send them.
+    /// Writes that the order window holds now. Earlier versions do not send this and the next two.
     #[serde(default)]
     pub held: u64,
+    /// Writes that the order window has held in total.
     #[serde(default)]
     pub held_total: u64,
+    /// Writes that the order window has refused, because it had held them for too long.
     #[serde(default)]
     pub held_expired: u64,
     /// The address, the NVMe name and the connected hosts, if it is served over the network.
@@ -348,7 +354,7 @@ impl AttributeShown {
     }
 }
 
-/// A connection to a server.
+/// A connection to a server, over its control socket.
 pub struct Server {
     stream: BufReader<Timed>,
     path: PathBuf,
@@ -372,7 +378,7 @@ impl Server {
     pub fn connect_for(path: &Path, patience: Duration) -> io::Result<Server> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // A server that does not accept the connection has the same time limit.
+        // The limit also holds for connect(2), which waits while the server accepts no connection.
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         let stream = BufReader::new(Timed::new(socket.into(), patience));
@@ -452,7 +458,7 @@ impl Server {
     }
 }
 
-/// The paths of all servers' sockets in the usual directory. None if this user may not list it.
+/// The paths of all servers' sockets in the usual directory. Empty if this user may not list it.
 pub fn sockets() -> Vec<PathBuf> {
     sockets_in(Path::new(DIRECTORY)).unwrap_or_default()
 }
@@ -466,8 +472,8 @@ fn sockets_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Finds the server of a disk, if `disk` names a served one: `/dev/ublkb0`, `ublkb0`, or with a named socket any name
-/// there. `None`: `disk` is a specification to open.
+/// Finds the server of a disk, if `disk` names a served one: `/dev/ublkb0`, `ublkb0`; if `socket` is given, any name of
+/// a disk that is served there. `None`: `disk` is a specification to open.
 pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure> {
     if !is_name(disk) && socket.is_none() {
         return Ok(None);
@@ -482,7 +488,10 @@ pub fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure
     if let Some(failure) = Silent::failure(silent) {
         return Err(failure);
     }
-    if !is_name(disk) || Path::new("/dev").join(name_of(disk)).exists() && socket.is_none() {
+    if !is_name(disk) {
+        return Ok(None);
+    }
+    if socket.is_none() && Path::new("/dev").join(name_of(disk)).exists() {
         // A block device of another program is opened like any other.
         return Ok(None);
     }

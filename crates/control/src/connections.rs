@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub const MAX_QUESTION: u64 = 64 << 10;
 
 /// Time for a client to read an answer, however soon its pause ends.
-const LEAST: Duration = Duration::from_millis(100);
+const MIN_READ_TIME: Duration = Duration::from_millis(100);
 
 /// The limits of connections.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,8 @@ impl Default for Bounds {
     }
 }
 
-/// The event that a connection waits for. Clients are disconnected in this order.
+/// The phase of a connection. To free a place, a client that is `Listening` is disconnected before one that is `Sending`; one that
+/// is `Answering` never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ConnectionPhase {
     /// The client sends a request.
@@ -66,7 +67,7 @@ struct Clients {
     bounds: Bounds,
 }
 
-/// A place that returns to the others when this is dropped, even by a panic.
+/// Frees its place when it is dropped, even by a panic.
 struct PlaceGuard {
     clients: Arc<Clients>,
     id: u64,
@@ -77,8 +78,9 @@ impl Clients {
         zoneplug_core::poison::lock(&self.state)
     }
 
-    /// Takes a place for a new connection. If all are taken, disconnects the client that the server has waited for
-    /// longest, but none whose request waits for a disk.
+    /// Takes a place for a new connection. If all are taken, disconnects the client whose request the server has
+    /// awaited longest, or, if none is awaited, the one that has read its answer longest; never one whose request waits for a
+    /// disk.
     fn take_place(self: &Arc<Self>, stream: &UnixStream) -> Option<PlaceGuard> {
         let stream = stream.try_clone().ok()?;
         let mut state = self.lock();
@@ -120,12 +122,12 @@ impl Drop for PlaceGuard {
     }
 }
 
-/// The source of a socket's answers; empty while the server is leaving the disks to another one.
+/// The source of a socket's answers. Empty once the server leaves the disks to another one, or ends.
 pub(crate) struct AnswerSlot<A>(Mutex<AnswerSource<A>>);
 
 enum AnswerSource<A> {
     Serves(Arc<A>),
-    /// The record of the disks when they were left.
+    /// The record of the disks when they were left; `None`: they were not left to a server.
     Left(Option<Arc<StateShown>>),
 }
 
@@ -176,7 +178,7 @@ pub(crate) fn listen<A: Answers>(
     let clients = Arc::new(Clients { state: Mutex::default(), bounds });
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Too many files are open, so the next attempt waits.
+            // Most likely too many files are open, so the next attempt waits.
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -198,7 +200,7 @@ fn welcome<A: Answers>(
     access: Access,
     slot: &Weak<AnswerSlot<A>>,
 ) {
-    // The write does not wait for the client, because the empty socket buffer has room for a refusal.
+    // The write never blocks, and the empty socket buffer has room for a refusal.
     let refuse = |stream: &UnixStream, why: ControlError| {
         let _ = stream.set_nonblocking(true);
         let mut stream = stream;
@@ -267,7 +269,7 @@ fn converse<A: Answers>(
         let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
         // A client that reads no answers does not prolong its pause.
         pause = pause.filter(|p| !p.left().is_zero());
-        stream.get_mut().again(pause.as_ref().map_or(patience, |p| p.left().max(LEAST)));
+        stream.get_mut().again(pause.as_ref().map_or(patience, |p| p.left().max(MIN_READ_TIME)));
         descriptors::send(stream.get_ref().stream(), &files)?;
         stream.get_mut().write_all(&text)?;
         if !whole || !place.enter(ConnectionPhase::Listening) {

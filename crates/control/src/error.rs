@@ -95,6 +95,11 @@ pub enum ControlError {
         /// The error of the connection.
         because: String,
     },
+    /// The answer of a server is not one that this version knows.
+    BadAnswer {
+        /// The error of the parser.
+        because: String,
+    },
     /// A server has not passed its open files on.
     NoFiles {
         /// The error of the connection.
@@ -187,6 +192,9 @@ impl fmt::Display for ControlError {
             ControlError::NoAnswer { path, process, because } => {
                 write!(f, "{} does not answer at {}: {because}", named(*process), plain(path))
             }
+            ControlError::BadAnswer { because } => {
+                write!(f, "the server's answer cannot be read: {because}")
+            }
             ControlError::NoFiles { because } => {
                 write!(f, "the server passes no files on: {because}")
             }
@@ -203,8 +211,8 @@ impl ErrorDetail for ControlError {
             ControlError::NotAQuestion { .. }
             | ControlError::NoPause
             | ControlError::PauseTooLong { .. } => ErrorKind::Invalid,
-            ControlError::NoTakeover => ErrorKind::NotSupported,
-            ControlError::NotFlushed { .. } => ErrorKind::Io,
+            ControlError::NoTakeover | ControlError::NotPermitted { .. } => ErrorKind::NotSupported,
+            ControlError::NotFlushed { .. } | ControlError::BadAnswer { .. } => ErrorKind::Io,
             ControlError::NoSocket { kind, .. } => match kind {
                 // The path is unusable for later starts too.
                 io::ErrorKind::AlreadyExists
@@ -217,8 +225,7 @@ impl ErrorDetail for ControlError {
             ControlError::NotListening { .. } | ControlError::NoServer { .. } => {
                 ErrorKind::NotFound
             }
-            ControlError::NotPermitted { .. }
-            | ControlError::BeingLeft { .. }
+            ControlError::BeingLeft { .. }
             | ControlError::TooManyClients
             | ControlError::NoThread
             | ControlError::Late { .. }
@@ -273,6 +280,7 @@ impl ErrorDetail for ControlError {
             ControlError::NoAnswer { .. } | ControlError::NoFiles { .. } => {
                 "zoneplug status; the server may have ended".into()
             }
+            ControlError::BadAnswer { .. } => "the version of zoneplug that serves the disk".into(),
             ControlError::NoServer { .. } => Hint::from("zoneplug status shows what is served; ")
                 .option_with("socket", "PATH")
                 .text(" asks a server that has its socket elsewhere"),

@@ -52,7 +52,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind for an exit code.
+    /// The kind for the exit code of a server's failure. Any other code is [`Kind::Io`].
     pub fn from_code(code: u8) -> Kind {
         let all = [Kind::Usage, Kind::Device, Kind::NotSupported];
         all.into_iter().find(|k| *k as u8 == code).unwrap_or(Kind::Io)
@@ -299,8 +299,12 @@ impl From<io::Error> for Failure {
 }
 
 impl From<serde_json::Error> for Failure {
+    /// A document is written to stdout, or read from the answer of a server.
     fn from(e: serde_json::Error) -> Self {
-        Failure::from(io::Error::from(e))
+        if e.is_io() {
+            return Failure::from(io::Error::from(e));
+        }
+        Failure::from(ControlError::BadAnswer { because: e.to_string() })
     }
 }
 
@@ -309,6 +313,18 @@ mod tests {
     use super::*;
     use zoneplug_core::disk::AttributeError;
 
+    /// A server of another version may send what this one cannot read. Nothing is said of the output then.
+    #[test]
+    fn an_answer_that_cannot_be_read_is_no_fault_of_the_output() {
+        let bad = serde_json::from_str::<u32>("{}").unwrap_err();
+        let f = Failure::from(bad);
+        assert!(matches!(f.detail(), Some(ControlError::BadAnswer { .. })), "{f}");
+        assert!(f.parts().what.starts_with("the server's answer cannot be read: "), "{f}");
+        let mut room = [0; 1];
+        let full = serde_json::to_writer(&mut room[..], "long").unwrap_err();
+        assert!(Failure::from(full).parts().what.starts_with("writing the output: "));
+    }
+
     #[test]
     fn a_failure_is_two_lines_whatever_it_was_made_from() {
         let f = Failure::from(Error::invalid("zones=0 is\nnot possible").hint("more"));
@@ -316,7 +332,7 @@ mod tests {
         let hint = Hint::from("say ").option("force").text(", or ").option_with("id", "7");
         let f = Failure::from(Error::invalid("no").hint(hint));
         assert_eq!(f.parts().hint, "say --force, or --id 7");
-        // A program that serves disks has an error of it, and another language than the command line.
+        // A program that uses the library gets an `Error`, which spells the options of a hint in its own way.
         assert_eq!(Error::from(f).what_to_try(), Some("say 'force', or 'id' 7"));
         let f = Failure::from(Error::invalid("no"));
         assert_eq!(f.kind, Kind::Usage);

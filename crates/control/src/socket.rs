@@ -68,9 +68,10 @@ impl<A: Answers> Socket<A> {
         let failed = |e| no_socket(&path, e);
         place::make_directory(&path).map_err(failed)?;
         if path.parent() == Some(Path::new(client::DIRECTORY)) {
-            sweep();
+            remove_dead_sockets();
         }
-        // The usual place is always cleaned: later servers may all use other places, and would never clean it.
+        // Private directories of killed servers are removed from the usual place too: later servers may all use other places,
+        // and would never clean it.
         place::sweep_private(Path::new(client::DIRECTORY));
         place::sweep_private(place::directory(&path));
         let (listener, id) = place::listen(&path, access, replaced).map_err(failed)?;
@@ -117,10 +118,9 @@ impl<A: Answers> Socket<A> {
         self.slot.put(serving);
     }
 
-    /// Stops answering until there is a source of answers again. Waits at most [`LAST_ANSWERS`] for threads that
-    /// still answer a client and so hold the disks.
-    ///
-    /// `left`: the record to answer with meanwhile, if the disks are left to another server.
+    /// Takes the source of answers out, until [`Socket::put`]. Meanwhile the socket answers with `left`, the record of disks that are
+    /// left to another server, or not at all. Waits at most [`LAST_ANSWERS`] for threads that still answer a client and so hold
+    /// the disks.
     pub fn withdraw(&self, left: Option<StateShown>) {
         let end = Instant::now() + LAST_ANSWERS;
         let mut last = self.slot.take(left);
@@ -141,7 +141,7 @@ impl<A: Answers> Drop for Socket<A> {
 }
 
 /// Removes sockets of killed servers from the usual place.
-fn sweep() {
+fn remove_dead_sockets() {
     for path in client::sockets() {
         if let Some(id) = place::left_behind(&path) {
             id.remove(&path);

@@ -324,5 +324,5 @@ print(s.makefile().readline())";
     };
     assert!(answer(0).starts_with("{\"ok\":["), "{}", answer(0));
     let refused = answer(65534);
-    assert!(refused.contains("\"code\":3") && refused.contains("another user's"), "{refused}");
+    assert!(refused.contains("\"code\":4") && refused.contains("another user's"), "{refused}");
 }

@@ -97,7 +97,7 @@ impl Sort {
         match self {
             Sort::Name => 0.0,
             Sort::Iops => rate(Rates::iops),
-            Sort::Bytes => rate(Rates::bytes),
+            Sort::Bytes => rate(Rates::bytes_per_s),
             Sort::P99 => rate(|r| r.latency.p99_ns.unwrap_or(0) as f64),
             Sort::Waiting => d.shown.waiting as f64,
             Sort::Errors => d.shown.errors as f64,

@@ -66,8 +66,8 @@ impl Rates {
         let s = time.as_secs_f64();
         let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / s;
         let (m, b) = (&now.measured, &before.measured);
-        let (mut all, mut timed) = (LatencyShown::default(), 0u64);
-        let mut is_timed = false;
+        let (mut all, mut sum_ns) = (LatencyShown::default(), 0u64);
+        let mut has_latencies = false;
         let operations: Vec<OpRates> = m
             .operations
             .iter()
@@ -76,9 +76,9 @@ impl Rates {
                 let (count, bytes, errors) =
                     was.map_or((0, 0, 0), |w| (w.count, w.bytes, w.errors));
                 let new = latency_since(o, was);
-                is_timed |= o.latency.is_some();
-                timed = timed.saturating_add(new.sum_ns);
-                if moves_data(&o.op) {
+                has_latencies |= o.latency.is_some();
+                sum_ns = sum_ns.saturating_add(new.sum_ns);
+                if o.moves_data() {
                     all.add(&new);
                 }
                 OpRates {
@@ -102,7 +102,7 @@ impl Rates {
             issued_per_s: per_s(m.issued, b.issued),
             latency: Quantiles::of(&all),
             // Little's law: the average depth is the sum of the latencies divided by the time.
-            depth: is_timed.then(|| timed as f64 / time.as_nanos() as f64),
+            depth: has_latencies.then(|| sum_ns as f64 / time.as_nanos() as f64),
             operations,
         })
     }
@@ -113,13 +113,9 @@ impl Rates {
     }
 
     /// Bytes read and written per second.
-    pub(crate) fn bytes(&self) -> f64 {
+    pub(crate) fn bytes_per_s(&self) -> f64 {
         self.read_bytes_per_s + self.written_bytes_per_s
     }
-}
-
-fn moves_data(op: &str) -> bool {
-    matches!(op, "read" | "write" | "zone_append")
 }
 
 fn latency_since(o: &OperationShown, was: Option<&OperationShown>) -> LatencyShown {

@@ -216,7 +216,7 @@ fn small(m: &Model, area: Rect, theme: Theme, buf: &mut Buffer) {
         let fits = |text: &String| name + 1 + text.len() <= usize::from(row.width);
         let numbers = match &d.rates {
             _ if d.gone => "gone".to_owned(),
-            Some(r) => Some(format!("{}/s {}B/s", rounded(r.iops()), rounded(r.bytes())))
+            Some(r) => Some(format!("{}/s {}B/s", rounded(r.iops()), rounded(r.bytes_per_s())))
                 .filter(fits)
                 .unwrap_or_else(|| format!("{}/s", rounded(r.iops()))),
             None => size(d.shown.capacity_bytes),

@@ -148,7 +148,7 @@ fn servers_that_this_user_may_not_see_are_not_taken_for_none() {
         &["status", "ublkb7"],
     ] {
         let Some(out) = without_servers_in_sight(args) else { return };
-        let [error, hint] = error_lines(&out, 3, "");
+        let [error, hint] = error_lines(&out, 4, "");
         assert_eq!(error, "error: this user may not see the servers in /run/zoneplug", "{args:?}");
         assert_eq!(hint, "try: as root, or as a member of the group zoneplug", "{args:?}");
     }

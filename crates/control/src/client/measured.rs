@@ -7,13 +7,21 @@ use serde::{Deserialize, Serialize};
 pub struct OperationShown {
     /// `read`, `write`, `zone_append`, `flush` and so on.
     pub op: String,
-    /// Operations that succeeded, and their bytes.
+    /// Operations that succeeded.
     pub count: u64,
+    /// Bytes of these operations.
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
     /// Latencies. `None`: the server does not measure them.
     pub latency: Option<LatencyShown>,
+}
+
+impl OperationShown {
+    /// Whether these operations read or write data of the disk.
+    pub fn moves_data(&self) -> bool {
+        matches!(&*self.op, "read" | "write" | "zone_append")
+    }
 }
 
 /// The distribution of latencies.

@@ -160,8 +160,7 @@ impl<'a> Families<'a, '_> {
     fn operations(&mut self) -> fmt::Result {
         let counts = self.of_operations(|o| Some(o.count));
         self.counter("zoneplug_io_operations", "Requests that succeeded", counts)?;
-        let moves_data = |o: &OperationShown| ["read", "write", "zone_append"].contains(&&*o.op);
-        let bytes = self.of_operations(|o| moves_data(o).then_some(o.bytes));
+        let bytes = self.of_operations(|o| o.moves_data().then_some(o.bytes));
         self.counter("zoneplug_io_bytes", "Bytes of the requests that succeeded", bytes)?;
         let errors = self.of_operations(|o| Some(o.errors));
         self.counter("zoneplug_io_errors", "Requests that failed", errors)?;
@@ -169,7 +168,7 @@ impl<'a> Families<'a, '_> {
         self.family(
             "zoneplug_io_latency_seconds",
             "How long requests took from the server to the disk and back. \
-             A busy queue times one in many, which counts for all",
+             A busy queue times a sample, and each timed request counts for those since the one before it",
             MetricType::Histogram,
             latencies,
             |m, latency| {
