@@ -3,7 +3,7 @@
 //!
 //! | lost answer of | noted | used for |
 //! | --- | --- | --- |
-//! | a write | its range | a write that is refused because it begins behind the write pointer may be this one |
+//! | a write | its range | a write that is refused because it begins below the write pointer may be this one |
 //! | an append that landed | its place | an append of the same client with the same length and data is this one, and gets the place once |
 //!
 //! A write is noted while its answer is one of the last of its queue, because a client may never have read bytes that its
@@ -17,7 +17,7 @@
 //! only if the disk holds equal data. After a loss a client has [`WINDOW`] from its first command on; later commands are new ones.
 //!
 //! A server that starts does not know which answers of the last server are lost. For [`WINDOW`] from its first command on, a client
-//! may send any write again that lies behind the write pointers which the server found. An append may lie in space that no
+//! may send any write again that lies below the write pointers which the server found. An append may lie in space that no
 //! client of the last server was told of ([`Space`]). A client that outlives its server sends all unanswered commands before it
 //! sends others in their place. If it has one write of a zone in flight, only the first commands of each zone may be old ones.
 //!

@@ -47,7 +47,7 @@ fn a_device_that_needs_many_polls_and_no_time_does_not_hang() {
     run(95_840, &Steps::All, false).unwrap();
 }
 
-/// A host does not reset a zone while a write behind its write pointer is on its way, to be refused.
+/// A host does not reset a zone while a write below its write pointer is on its way, to be refused.
 #[test]
 fn a_reset_does_not_meet_a_write_that_must_be_refused() {
     run(97_682, &Steps::All, false).unwrap();

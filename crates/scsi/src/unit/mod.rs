@@ -65,7 +65,7 @@ pub struct UnitConfig {
     pub revision: String,
     /// Turns of the medium a minute, if it turns and the number is known.
     pub rotation_rate: Option<u16>,
-    /// URSWRZ: blocks behind a write pointer can be read, as zeroes.
+    /// URSWRZ: blocks above a write pointer can be read, as zeroes.
     pub unrestricted_reads: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Task {
 enum Work {
     /// One request.
     Single(End),
-    /// The zone of a read is reported first, because blocks behind its write pointer cannot be read.
+    /// The zone of a read is reported first, because blocks above its write pointer cannot be read.
     RestrictedRead {
         range: BlockRange,
         zone: ZoneNo,

@@ -59,10 +59,10 @@ impl NetworkWorld {
             }
             What::Manage { op, zones, quiet } => self.managed(op, &zones, quiet, said),
             What::Flush | What::Deallocate => assert!(ok || self.has_faults, "{said}"),
-            What::Refused { status: right, behind } => {
-                behind.into_iter().for_each(|z| self.zones[z].refused -= 1);
+            What::Refused { status: right, below } => {
+                below.into_iter().for_each(|z| self.zones[z].refused -= 1);
                 // The zone may be full by now.
-                let full = behind.is_some() && completion.status == 0x1b9 | status::DNR;
+                let full = below.is_some() && completion.status == 0x1b9 | status::DNR;
                 let as_told = completion.status == right || full;
                 assert!(as_told, "J2: {:#x}, not {right:#x}", completion.status);
             }
@@ -86,8 +86,8 @@ impl NetworkWorld {
             self.awaited.remove(&id);
             return self.host_closes(sent.connection);
         }
-        if let What::Refused { behind, .. } = sent.what {
-            return behind.into_iter().for_each(|z| self.zones[z].refused -= 1);
+        if let What::Refused { below, .. } = sent.what {
+            return below.into_iter().for_each(|z| self.zones[z].refused -= 1);
         }
         match self.any_connection() {
             Some(c) => {

@@ -130,8 +130,8 @@ impl NetworkWorld {
                     zone.shadow.fill(None);
                 }
             }
-            What::Refused { behind, .. } => {
-                behind.into_iter().for_each(|z| self.zones[z].refused -= 1);
+            What::Refused { below, .. } => {
+                below.into_iter().for_each(|z| self.zones[z].refused -= 1);
             }
             What::Awaited => panic!("J13: a command of authentication: {:?}", sent.command),
             What::Read { .. } | What::Flush | What::Deallocate | What::Admin | What::Event => {}

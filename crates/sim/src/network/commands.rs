@@ -44,11 +44,11 @@ pub(super) enum What {
     },
     Flush,
     Deallocate,
-    /// A command that must be refused with this status. It may be a write behind the write pointer of a zone, which must not
+    /// A command that must be refused with this status. It may be a write below the write pointer of a zone, which must not
     /// be reset meanwhile.
     Refused {
         status: u16,
-        behind: Option<usize>,
+        below: Option<usize>,
     },
     /// A command of the admin queue that succeeds.
     Admin,
@@ -181,7 +181,7 @@ impl NetworkWorld {
                 }
             }
             What::Report { zone, .. } => self.zones[zone].asked = false,
-            What::Refused { behind: Some(zone), .. } => {
+            What::Refused { below: Some(zone), .. } => {
                 let z = &mut self.zones[zone];
                 z.refused -= 1;
                 z.ghosts += 1;
@@ -207,7 +207,7 @@ impl NetworkWorld {
             let zones = match sent.what {
                 What::Write { zone, .. } | What::Append { zone, .. } => vec![zone],
                 What::Manage { zones, .. } => zones,
-                What::Refused { behind, .. } => behind.into_iter().collect(),
+                What::Refused { below, .. } => below.into_iter().collect(),
                 _ => Vec::new(),
             };
             zones.into_iter().for_each(|z| self.zones[z].ghosts -= 1);

@@ -82,7 +82,7 @@ impl NetworkWorld {
                     });
                     !z.conventional && (is_behind || z.fuzzy || !self.is_calm())
                 }
-                What::Refused { behind, .. } => behind.is_some(),
+                What::Refused { below, .. } => below.is_some(),
                 _ => false,
             };
             assert!(refused, "L11: it was begun, and is not answered: {sent:?}");

@@ -148,7 +148,7 @@ impl NetworkWorld {
                 (c, bytes(2 * block), status::ZONE_BOUNDARY)
             }
             7 if sequential && known && (block..cap).contains(&wp) => {
-                // Behind the write pointer, where an order window does not help either.
+                // Below the write pointer, where an order window does not help either.
                 (at(self, opcode::WRITE, wp - block, block), bytes(block), MISPLACED)
             }
             8 if sequential => {
@@ -158,8 +158,8 @@ impl NetworkWorld {
             _ => return,
         };
         self.hit(Class::Refused);
-        let behind = (status == MISPLACED).then_some(z);
-        behind.into_iter().for_each(|z| self.zones[z].refused += 1);
-        self.send(c, What::Refused { status: status | status::DNR, behind }, command, data);
+        let below = (status == MISPLACED).then_some(z);
+        below.into_iter().for_each(|z| self.zones[z].refused += 1);
+        self.send(c, What::Refused { status: status | status::DNR, below }, command, data);
     }
 }

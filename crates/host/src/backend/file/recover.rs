@@ -57,7 +57,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
 }
 
 /// Calls `each` for every zone with data past its write pointer: its number, the place of these data, and the space from the page
-/// behind the write pointer to the end of the zone, in bytes of the file.
+/// above the write pointer to the end of the zone, in bytes of the file.
 pub(super) fn past_write_pointers(
     storage: &dyn Storage,
     head: &Head,
